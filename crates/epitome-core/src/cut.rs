@@ -1,0 +1,155 @@
+//! Choosing where to cut.
+//!
+//! [`crate::track`] says of each place whether a cut there is legal; this module picks one. It
+//! looks backwards from the place that was wanted, so that more is kept rather than less, and
+//! forwards only when told that something must go. None legal means that nothing is condensed,
+//! and the reason is named.
+//!
+//! A place is an index into a slice of outlines: place `i` lies just before `outlines[i]`, and the
+//! last one after them all.
+
+use std::ops::Range;
+
+use crate::keep::Keep;
+use crate::message::Tokens;
+use crate::outline::{Cut, Outline};
+
+/// A run of outlines, oldest first, and what is known of the cuts in it.
+#[derive(Debug, Clone, Copy)]
+pub struct Cuts<'a> {
+    outlines: &'a [Outline],
+    end: Cut,
+    own: bool,
+}
+
+impl<'a> Cuts<'a> {
+    /// Cuts of the whole log. `end` is what a cut after the last outline parts:
+    /// [`crate::track::Tracker::cut_at_end`] at the head of a session, the next message's `cut`
+    /// elsewhere.
+    #[must_use]
+    pub fn new(outlines: &'a [Outline], end: Cut) -> Self {
+        Self { outlines, end, own: false }
+    }
+
+    /// Cuts among one author's messages; the outlines are that author's only.
+    #[must_use]
+    pub fn own(outlines: &'a [Outline], end: Cut) -> Self {
+        Self { outlines, end, own: true }
+    }
+
+    /// The outlines cut.
+    #[must_use]
+    pub fn outlines(&self) -> &'a [Outline] {
+        self.outlines
+    }
+
+    /// What a cut at this place parts.
+    #[must_use]
+    pub fn at(&self, place: usize) -> Cut {
+        match self.outlines.get(place) {
+            Some(outline) if self.own => outline.own_cut,
+            Some(outline) => outline.cut,
+            None => self.end,
+        }
+    }
+
+    /// The last place in `places` that parts no more than `allowed`.
+    #[must_use]
+    pub fn last_in(&self, mut places: Range<usize>, allowed: Cut) -> Option<usize> {
+        places.rfind(|place| self.at(*place) >= allowed)
+    }
+
+    /// The first place in `places` that parts no more than `allowed`.
+    #[must_use]
+    pub fn first_in(&self, mut places: Range<usize>, allowed: Cut) -> Option<usize> {
+        places.find(|place| self.at(*place) >= allowed)
+    }
+
+    /// The call batch a message stands in: it, and all that must stay with it.
+    #[must_use]
+    pub fn batch(&self, index: usize) -> Range<usize> {
+        let len = self.outlines.len();
+        let from = self.last_in(0..index.saturating_add(1).min(len), Cut::InLoop).unwrap_or(0);
+        let to = self.first_in(index.saturating_add(1)..len, Cut::InLoop).unwrap_or(len);
+        from..to
+    }
+
+    /// All call batches in order; a message without calls is one of its own.
+    pub fn batches(self) -> impl Iterator<Item = Range<usize>> + 'a {
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            let len = self.outlines.len();
+            let to = (from < len).then(|| self.first_in(from + 1..len, Cut::InLoop).unwrap_or(len))?;
+            Some(std::mem::replace(&mut from, to)..to)
+        })
+    }
+}
+
+/// A place chosen to divide a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chosen {
+    /// Where the kept part begins.
+    pub place: usize,
+    /// The last user message, where it lies before the cut: it stays like a pinned one, so that
+    /// the agent does not return to a finished task.
+    pub carried: Option<usize>,
+}
+
+/// Why no place was chosen. Nothing is condensed then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoCut {
+    /// Nothing lies before what is to be kept.
+    #[error("everything is kept")]
+    AllKept,
+    /// Something could go, but it belongs together with what is kept.
+    #[error("no legal cut: what could go belongs together with what is kept")]
+    NoLegalCut,
+}
+
+/// How hard to look for a cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Press {
+    /// Keep at least what was asked for.
+    Gently,
+    /// Something must go: when no cut lies before the wanted place, take the first one after it.
+    Hard,
+}
+
+/// Chooses where the kept part begins for a `keep`; messages before `floor` are not up for choice.
+///
+/// ```
+/// use epitome_core::cut::{choose, Chosen, Cuts, NoCut, Press};
+/// use epitome_core::drawing::outlines;
+/// use epitome_core::outline::Cut;
+///
+/// let drawn = outlines("u | a(x) r(x) | a | u | a").unwrap();
+/// let cuts = Cuts::new(&drawn, Cut::Legal);
+/// // Four messages are wanted; that place is between a call and its result, so one more stays.
+/// let keep = "messages(4)".parse().unwrap();
+/// assert_eq!(choose(&cuts, 0, &keep, None, Press::Gently).unwrap().place, 1);
+/// assert_eq!(choose(&cuts, 0, &"messages(9)".parse().unwrap(), None, Press::Hard), Err(NoCut::AllKept));
+/// ```
+pub fn choose(
+    cuts: &Cuts<'_>,
+    floor: usize,
+    keep: &Keep,
+    room: Option<Tokens>,
+    press: Press,
+) -> Result<Chosen, NoCut> {
+    let wanted = keep.place(cuts.outlines, room);
+    let place = near(cuts, floor, wanted, press)?;
+    let last_user = cuts.outlines.iter().rposition(|outline| outline.opens_turn);
+    Ok(Chosen { place, carried: last_user.filter(|at| (floor..place).contains(at)) })
+}
+
+/// The legal cut for a wanted place: the last one at or before it, else (hard) the first after it.
+pub(crate) fn near(cuts: &Cuts<'_>, floor: usize, wanted: usize, press: Press) -> Result<usize, NoCut> {
+    if wanted <= floor {
+        return Err(NoCut::AllKept);
+    }
+    let end = cuts.outlines.len() + 1;
+    cuts.last_in(floor + 1..wanted + 1, Cut::Legal)
+        .or_else(|| (press == Press::Hard).then(|| cuts.first_in(wanted + 1..end, Cut::Legal))?)
+        .ok_or(NoCut::NoLegalCut)
+}

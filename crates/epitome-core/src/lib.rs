@@ -1,0 +1,3 @@
+//! wip
+pub mod message;
+pub mod outline;

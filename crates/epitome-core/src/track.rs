@@ -1,0 +1,312 @@
+//! Following a log message by message: which calls are open, where it may be cut.
+//!
+//! Everything before a cut can be replaced by a summary; everything after it is sent to the model
+//! as it was written. Providers refuse a tool result whose call they cannot see and a call without
+//! its result, so a cut is legal only where no call is open. A tool loop opened by reasoning may be
+//! entered only at a message that brings its own.
+//!
+//! Logs are not always well formed. Any input is lawful here:
+//! - the first result of a call answers it; a second one, one that answers nothing and one that
+//!   comes too late are *strays*, which stay in the log and leave the view;
+//! - a call still open when the user speaks again is *abandoned*, so that it cannot block cuts for
+//!   ever; when shown it gets a marked result;
+//! - a call that repeats an open id is a stray too;
+//! - a result may name its call by either of the call's ids.
+//!
+//! One message costs O(1): a [`Tracker`] holds the open calls and the loops under way, nothing of
+//! the history. What it finds is written into the message's [`Outline`] and never changes later.
+//! Choosing among the legal cuts is [`crate::cut`]'s work.
+
+use serde::{Deserialize, Serialize};
+
+use crate::message::{Author, CallId, Content, Message, Part, Role, Seq, Tokens};
+use crate::outline::{Cut, Outline};
+use crate::tokens::Counter;
+
+/// More calls than this are never open at once; the oldest is abandoned to make room, so that a
+/// log that only ever calls cannot grow the state without end.
+pub const MAX_OPEN_CALLS: usize = 1_024;
+
+/// Where a session stands: its open calls, its turn, its loops. Small, and worth storing with the
+/// session so that the next append need not look back.
+///
+/// ```
+/// use epitome_core::message::{Message, Part, Role};
+/// use epitome_core::outline::Cut;
+/// use epitome_core::tokens::{Counter, Encoding};
+/// use epitome_core::track::Tracker;
+///
+/// let counter = Counter::new(Encoding::O200k);
+/// let mut tracker = Tracker::default();
+/// tracker.push(&Message::user("What is in a.rs?"), &counter);
+/// let call = Message::new(Role::Assistant, [Part::call("c1", "read", r#"{"path":"a.rs"}"#)]);
+/// let called = tracker.push(&call, &counter);
+/// assert_eq!(called.cut, Cut::Legal);                  // before the call: fine
+/// assert_eq!(tracker.cut_at_end(), Cut::InCall);       // after it: its result is still to come
+/// let result = Message::new(Role::Tool, [Part::result("c1", "fn main() {}")]);
+/// assert_eq!(tracker.push(&result, &counter).cut, Cut::InCall);
+/// assert_eq!(tracker.cut_at_end(), Cut::Legal);
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tracker {
+    head: Seq,
+    turn: u64,
+    tokens: Tokens,
+    /// Whether anything but standing orders was said yet.
+    begun: bool,
+    open: OpenCalls,
+    /// The authors who are inside a tool loop that reasoning opened.
+    loops: Vec<Option<Author>>,
+}
+
+impl Tracker {
+    /// The newest message's place; 0 in an empty session.
+    #[must_use]
+    pub fn head(&self) -> Seq {
+        self.head
+    }
+
+    /// The turns begun so far.
+    #[must_use]
+    pub fn turns(&self) -> u64 {
+        self.turn
+    }
+
+    /// The tokens of all messages so far.
+    #[must_use]
+    pub fn tokens(&self) -> Tokens {
+        self.tokens
+    }
+
+    /// How many calls wait for their result.
+    #[must_use]
+    pub fn open_calls(&self) -> usize {
+        self.open.calls.len()
+    }
+
+    /// How many of this author's calls wait for their result.
+    #[must_use]
+    pub fn own_open_calls(&self, author: &Author) -> usize {
+        self.open.calls.iter().filter(|call| call.author.as_ref() == Some(author)).count()
+    }
+
+    /// What a cut after the newest message would part, as far as is known: the next message may
+    /// settle it for the better, never for the worse.
+    #[must_use]
+    pub fn cut_at_end(&self) -> Cut {
+        judge(!self.open.calls.is_empty(), !self.loops.is_empty())
+    }
+
+    /// The same among one author's messages only.
+    #[must_use]
+    pub fn own_cut_at_end(&self, author: &Author) -> Cut {
+        let author = Some(author.clone());
+        judge(self.open.is_open_for(&author), self.loops.contains(&author))
+    }
+
+    /// Adds the next message of the log and tells its shape. Total over any input.
+    pub fn push(&mut self, message: &Message, counter: &Counter) -> Outline {
+        self.push_sized(message, counter.message(message))
+    }
+
+    /// As [`Tracker::push`], for a message whose tokens were counted before.
+    pub fn push_sized(&mut self, message: &Message, tokens: Tokens) -> Outline {
+        let spoken = Spoken::of(message);
+        let opens_turn = message.role.is_user() && spoken.words;
+        // Reasoning alone is never shown, so it cannot open what follows.
+        let thinks = spoken.thinking && (spoken.words || message.calls().any(|call| !self.open.has(&call.id)));
+
+        let calls_open = !self.open.calls.is_empty();
+        let askers: Vec<Option<Author>> = self.open.calls.iter().map(|call| call.author.clone()).collect();
+        let mut answered = None;
+        if answers_calls(message.role) {
+            for result in message.results() {
+                if let Some(call) = self.open.answer(&result.call) {
+                    answered.get_or_insert(call.author);
+                }
+            }
+        }
+        let answers = answered.is_some();
+        // A result belongs to whoever asked for it, whoever carries it.
+        let author = match answered {
+            Some(asker) if !opens_turn => asker,
+            _ => message.author.clone(),
+        };
+
+        let fresh = opens_turn && !answers;
+        let alone = self.loops.iter().all(|a| *a == author);
+        let cut = match judge(calls_open, !self.loops.is_empty()) {
+            _ if fresh => Cut::Legal,
+            Cut::InLoop if thinks && alone => Cut::Legal,
+            judged => judged,
+        };
+        let own_cut = match judge(askers.contains(&author), self.loops.contains(&author)) {
+            _ if fresh => Cut::Legal,
+            Cut::InLoop if thinks => Cut::Legal,
+            judged => judged,
+        };
+
+        let mut abandons = 0;
+        if opens_turn {
+            abandons += self.open.calls.len();
+            self.open.calls.clear();
+            self.loops.clear();
+            self.turn = self.turn.saturating_add(1);
+        }
+        let mut calls = 0u32;
+        if message.role == Role::Assistant {
+            for call in message.calls() {
+                match self.open.open(&call.id, call.item_id.as_ref(), &author) {
+                    Opened::New => calls += 1,
+                    Opened::InPlaceOf(_) => {
+                        calls += 1;
+                        abandons += 1;
+                    }
+                    Opened::Stray => {}
+                }
+            }
+            if thinks && calls > 0 {
+                if !self.loops.contains(&author) {
+                    self.loops.push(author.clone());
+                }
+            } else if calls == 0 && !self.open.is_open_for(&author) && spoken.words {
+                self.loops.retain(|a| *a != author);
+            }
+        }
+
+        let leading = message.role.is_system() && !self.begun;
+        self.begun |= !message.role.is_system();
+        self.head = self.head.saturating_add(1);
+        let outline = Outline {
+            seq: self.head,
+            role: message.role,
+            author,
+            turn: self.turn,
+            tokens,
+            before: self.tokens,
+            chars: spoken.chars,
+            longest: spoken.longest,
+            calls,
+            abandons: u32::try_from(abandons).unwrap_or(u32::MAX),
+            leading,
+            opens_turn,
+            thinking: thinks,
+            stray: !(spoken.words || answers || calls > 0),
+            pinned: message.pinned,
+            skip: message.skip,
+            cut,
+            own_cut,
+            at: message.at,
+        };
+        self.tokens = self.tokens.saturating_add(tokens);
+        outline
+    }
+}
+
+/// Whether results found in such a message count. Elsewhere no provider knows them.
+pub(crate) fn answers_calls(role: Role) -> bool {
+    matches!(role, Role::Tool | Role::User | Role::Peer)
+}
+
+/// What a cut parts, given what is under way there.
+fn judge(call_open: bool, in_loop: bool) -> Cut {
+    match (call_open, in_loop) {
+        (true, _) => Cut::InCall,
+        (false, true) => Cut::InLoop,
+        (false, false) => Cut::Legal,
+    }
+}
+
+/// What of a message matters to its shape.
+#[derive(Default)]
+struct Spoken {
+    /// It says something itself, apart from calls, results and reasoning.
+    words: bool,
+    thinking: bool,
+    chars: u64,
+    longest: u64,
+}
+
+impl Spoken {
+    fn of(message: &Message) -> Self {
+        let mut spoken = Self::default();
+        for part in &message.parts {
+            match part {
+                Part::Text { text } => {
+                    spoken.words |= message.role != Role::Tool;
+                    spoken.text(text);
+                }
+                Part::Media(_) => spoken.words |= message.role != Role::Tool,
+                Part::Thinking { .. } => spoken.thinking |= message.role == Role::Assistant,
+                Part::ToolCall(call) => spoken.text(&call.arguments),
+                Part::ToolResult(result) => {
+                    for content in &result.content {
+                        if let Content::Text { text } = content {
+                            spoken.text(text);
+                        }
+                    }
+                }
+            }
+        }
+        spoken
+    }
+
+    fn text(&mut self, text: &str) {
+        self.chars += text.chars().count() as u64;
+        self.longest = self.longest.max(text.trim().chars().count() as u64);
+    }
+}
+
+/// The calls that wait for a result, oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct OpenCalls {
+    pub(crate) calls: Vec<OpenCall>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OpenCall {
+    pub(crate) id: CallId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    item_id: Option<CallId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    author: Option<Author>,
+}
+
+/// What became of a call that was made.
+pub(crate) enum Opened {
+    New,
+    /// It waits now, and the oldest call was given up for it.
+    InPlaceOf(OpenCall),
+    /// A call of that name waits already.
+    Stray,
+}
+
+impl OpenCalls {
+    pub(crate) fn open(&mut self, id: &CallId, item_id: Option<&CallId>, author: &Option<Author>) -> Opened {
+        if self.has(id) {
+            return Opened::Stray;
+        }
+        let oldest = (self.calls.len() >= MAX_OPEN_CALLS).then(|| self.calls.remove(0));
+        self.calls.push(OpenCall { id: id.clone(), item_id: item_id.cloned(), author: author.clone() });
+        oldest.map_or(Opened::New, Opened::InPlaceOf)
+    }
+
+    /// Takes away the call this result answers. The plain id wins over the second name.
+    pub(crate) fn answer(&mut self, id: &CallId) -> Option<OpenCall> {
+        let found = self
+            .calls
+            .iter()
+            .position(|call| call.id == *id)
+            .or_else(|| self.calls.iter().position(|call| call.item_id.as_ref() == Some(id)))?;
+        Some(self.calls.remove(found))
+    }
+
+    fn has(&self, id: &CallId) -> bool {
+        self.calls.iter().any(|call| call.id == *id)
+    }
+
+    fn is_open_for(&self, author: &Option<Author>) -> bool {
+        self.calls.iter().any(|call| call.author == *author)
+    }
+}

@@ -1,0 +1,2 @@
+//! wip
+pub use epitome_core as core;

@@ -42,10 +42,10 @@ pub struct Outline {
     pub chars: u64,
     /// The characters of its longest part, trimmed.
     pub longest: u64,
-    /// How many calls it leaves to be answered.
+    /// How many calls it opens.
     pub calls: u32,
-    /// How many earlier calls it leaves unanswered for good. Each gets a marked result when shown.
-    pub abandons: u32,
+    /// How many calls it answers. What a batch leaves unanswered gets a marked result when shown.
+    pub answers: u32,
     /// Whether it belongs to the system and developer messages at the head, which always stay.
     pub leading: bool,
     /// Whether it starts a turn.

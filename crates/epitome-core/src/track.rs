@@ -118,22 +118,23 @@ impl Tracker {
 
         let calls_open = !self.open.calls.is_empty();
         let askers: Vec<Option<Author>> = self.open.calls.iter().map(|call| call.author.clone()).collect();
-        let mut answered = None;
+        let mut answers = 0u32;
+        let mut asker = None;
         if answers_calls(message.role) {
             for result in message.results() {
                 if let Some(call) = self.open.answer(&result.call) {
-                    answered.get_or_insert(call.author);
+                    answers += 1;
+                    asker.get_or_insert(call.author);
                 }
             }
         }
-        let answers = answered.is_some();
         // A result belongs to whoever asked for it, whoever carries it.
-        let author = match answered {
+        let author = match asker {
             Some(asker) if !opens_turn => asker,
             _ => message.author.clone(),
         };
 
-        let fresh = opens_turn && !answers;
+        let fresh = opens_turn && answers == 0;
         let alone = self.loops.iter().all(|a| *a == author);
         let cut = match judge(calls_open, !self.loops.is_empty()) {
             _ if fresh => Cut::Legal,
@@ -146,9 +147,7 @@ impl Tracker {
             judged => judged,
         };
 
-        let mut abandons = 0;
         if opens_turn {
-            abandons += self.open.calls.len();
             self.open.calls.clear();
             self.loops.clear();
             self.turn = self.turn.saturating_add(1);
@@ -156,14 +155,7 @@ impl Tracker {
         let mut calls = 0u32;
         if message.role == Role::Assistant {
             for call in message.calls() {
-                match self.open.open(&call.id, call.item_id.as_ref(), &author) {
-                    Opened::New => calls += 1,
-                    Opened::InPlaceOf(_) => {
-                        calls += 1;
-                        abandons += 1;
-                    }
-                    Opened::Stray => {}
-                }
+                calls += u32::from(self.open.open(&call.id, call.item_id.as_ref(), &author));
             }
             if thinks && calls > 0 {
                 if !self.loops.contains(&author) {
@@ -187,11 +179,11 @@ impl Tracker {
             chars: spoken.chars,
             longest: spoken.longest,
             calls,
-            abandons: u32::try_from(abandons).unwrap_or(u32::MAX),
+            answers,
             leading,
             opens_turn,
             thinking: thinks,
-            stray: !(spoken.words || answers || calls > 0),
+            stray: !(spoken.words || answers > 0 || calls > 0),
             pinned: message.pinned,
             skip: message.skip,
             cut,
@@ -273,23 +265,17 @@ pub(crate) struct OpenCall {
     author: Option<Author>,
 }
 
-/// What became of a call that was made.
-pub(crate) enum Opened {
-    New,
-    /// It waits now, and the oldest call was given up for it.
-    InPlaceOf(OpenCall),
-    /// A call of that name waits already.
-    Stray,
-}
-
 impl OpenCalls {
-    pub(crate) fn open(&mut self, id: &CallId, item_id: Option<&CallId>, author: &Option<Author>) -> Opened {
+    /// Waits for this call's result. False for a stray: a call of that name waits already.
+    pub(crate) fn open(&mut self, id: &CallId, item_id: Option<&CallId>, author: &Option<Author>) -> bool {
         if self.has(id) {
-            return Opened::Stray;
+            return false;
         }
-        let oldest = (self.calls.len() >= MAX_OPEN_CALLS).then(|| self.calls.remove(0));
+        if self.calls.len() >= MAX_OPEN_CALLS {
+            self.calls.remove(0);
+        }
         self.calls.push(OpenCall { id: id.clone(), item_id: item_id.cloned(), author: author.clone() });
-        oldest.map_or(Opened::New, Opened::InPlaceOf)
+        true
     }
 
     /// Takes away the call this result answers. The plain id wins over the second name.

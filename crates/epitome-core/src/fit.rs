@@ -1,0 +1,329 @@
+//! Making a summary fit: fewer lines of it, the telling ones, in their order.
+//!
+//! A stored summary has one size; a context may want another. [`shorten`] splits it into lines, and
+//! prose into sentences, ranks them by what they are likely to be worth, and takes the best that
+//! fit. The same ranking makes a digest of messages no summary covers yet. No model is asked and no
+//! word is changed, so it is fast and the same every time.
+//!
+//! The ranking looks at shape only (length, figures, names, questions), not at words, and so works
+//! in any language.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use crate::context::{Candidate, ChosenSummary, Words};
+use crate::excerpt;
+use crate::message::{Content, Message, Part, Seq, Span, Tokens};
+use crate::tokens::Counter;
+use crate::view::{self, Source};
+
+/// The line of a summary that lists names, the likeliest needed first.
+const REFERENCES: &str = "References:";
+
+/// A text of at most `room` tokens made of the best lines of `text`; empty when none fits.
+///
+/// ```
+/// use epitome_core::fit::shorten;
+/// use epitome_core::tokens::{Counter, Encoding};
+///
+/// let counter = Counter::new(Encoding::O200k);
+/// let text = "They talked for a while.\nAnn moved the release to 14 March.\nIt went on and on.";
+/// assert_eq!(shorten(text, 12, &counter), "Ann moved the release to 14 March.");
+/// ```
+#[must_use]
+pub fn shorten(text: &str, room: Tokens, counter: &Counter) -> String {
+    compose(&units_of(text), room, counter)
+}
+
+/// A piece of text that is taken or left whole.
+#[derive(Debug, Clone)]
+struct Unit<'a> {
+    text: Cow<'a, str>,
+    /// Units of one line are put together again.
+    line: usize,
+    /// Set before the unit where it starts its line.
+    label: Cow<'a, str>,
+}
+
+fn units_of(text: &str) -> Vec<Unit<'_>> {
+    let mut units = Vec::new();
+    for (line, words) in text.lines().enumerate().filter(|(_, words)| !words.trim().is_empty()) {
+        if let Some(names) = words.strip_prefix(REFERENCES) {
+            // Names in the order of their rank: the first ones are taken while there is room.
+            units.extend(names.split_whitespace().map(|name| Unit {
+                text: Cow::Borrowed(name),
+                line,
+                label: Cow::Borrowed(REFERENCES),
+            }));
+            continue;
+        }
+        units.extend(sentences(words).map(|sentence| Unit {
+            text: Cow::Borrowed(sentence),
+            line,
+            label: Cow::Borrowed(""),
+        }));
+    }
+    units
+}
+
+/// Lines short enough to be one thought stay whole; prose is split after `.`, `!`, `?` and their
+/// like in other scripts.
+fn sentences(line: &str) -> impl Iterator<Item = &str> {
+    let whole = line.chars().count() <= 120;
+    let mut rest = line.trim();
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let mut chars = rest.char_indices().peekable();
+        let mut end = rest.len();
+        while let Some((at, c)) = chars.next() {
+            let after = at + c.len_utf8();
+            let full_width = matches!(c, '。' | '！' | '？' | '।' | '؟');
+            let stop = matches!(c, '.' | '!' | '?') && chars.peek().is_none_or(|(_, next)| next.is_whitespace());
+            if !whole && (full_width || stop) {
+                end = after;
+                break;
+            }
+        }
+        let (sentence, left) = rest.split_at_checked(end)?;
+        rest = left.trim_start();
+        Some(sentence)
+    })
+}
+
+/// How telling a piece is, by its shape. Positive.
+fn worth(text: &str) -> f64 {
+    let chars = text.chars().count();
+    let words = text.split_whitespace().count().max(chars / 6).min(60) as f64;
+    let mut score = 0.3 * words.min(12.0) / 12.0 + 1.0;
+    let mut names = 0;
+    for word in text.split_whitespace().skip(1) {
+        let capital = word.chars().next().is_some_and(char::is_uppercase);
+        let odd = word.chars().any(|c| matches!(c, '/' | '_' | '@' | '#' | '=')) && word.len() > 2;
+        names += u32::from(capital || odd || word.chars().any(|c| c.is_ascii_digit()));
+    }
+    score += 0.35 * f64::from(names.min(5));
+    if text.trim_end().ends_with(['?', '？', '؟']) {
+        score -= 0.4;
+    }
+    score.max(0.1)
+}
+
+/// The best units that fit, in their order, put together line by line.
+fn compose(units: &[Unit<'_>], room: Tokens, counter: &Counter) -> String {
+    let total = units.len().max(1) as f64;
+    let mut names = 0u32;
+    let mut ranked: Vec<(f64, Tokens, usize)> = units
+        .iter()
+        .enumerate()
+        .map(|(at, unit)| {
+            // One more for the line break or the label that comes with it.
+            let tokens = counter.text(&unit.text).saturating_add(1);
+            let gain = if unit.label == REFERENCES {
+                names += 1;
+                // Falls with the rank, so that names share the room with lines.
+                2.0 / f64::from(names).sqrt()
+            } else {
+                worth(&unit.text) + 0.3 * at as f64 / total
+            };
+            (gain / ((tokens + 4) as f64).powf(0.85), tokens, at)
+        })
+        .collect();
+    ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
+    let mut taken: Vec<usize> = Vec::new();
+    let mut spent: Tokens = 0;
+    for (_, tokens, at) in ranked {
+        if spent.saturating_add(tokens) <= room.saturating_add(1) {
+            spent = spent.saturating_add(tokens);
+            taken.push(at);
+        }
+    }
+    // Pieces counted apart are not always the sum of their parts; the text itself decides.
+    loop {
+        let text = put_together(units, &taken);
+        if taken.is_empty() || counter.text(&text) <= room {
+            return text;
+        }
+        taken.pop();
+    }
+}
+
+fn put_together(units: &[Unit<'_>], taken: &[usize]) -> String {
+    let mut order = taken.to_vec();
+    order.sort_unstable();
+    let mut out = String::new();
+    let mut line = None;
+    for unit in order.into_iter().filter_map(|at| units.get(at)) {
+        if line == Some(unit.line) {
+            out.push(' ');
+        } else {
+            if !out.is_empty() {
+                out.push('\n');
+            }
+            out.push_str(&unit.label);
+            if !unit.label.is_empty() {
+                out.push(' ');
+            }
+        }
+        line = Some(unit.line);
+        out.push_str(&unit.text);
+    }
+    out
+}
+
+/// The telling lines of a message, each with its speaker. Long outputs give only their ends.
+fn lines_of<'a>(message: &'a Message, line: &mut usize, units: &mut Vec<Unit<'a>>) {
+    let speaker = message.author.as_deref().map_or_else(|| message.role.to_string(), str::to_owned);
+    let mut say = |text: &'a str, most: usize| {
+        let lines: Vec<&str> = text.lines().filter(|words| !words.trim().is_empty()).collect();
+        let skip = lines.len().saturating_sub(most);
+        for (at, words) in lines.iter().enumerate() {
+            if skip > 0 && at >= most / 2 && at < most / 2 + skip {
+                continue;
+            }
+            *line += 1;
+            units.extend(sentences(words).map(|sentence| Unit {
+                text: Cow::Borrowed(sentence),
+                line: *line,
+                label: Cow::Owned(format!("{speaker}:")),
+            }));
+        }
+    };
+    for part in &message.parts {
+        match part {
+            Part::Text { text } => say(text, 40),
+            Part::ToolCall(call) => say(&call.arguments, 4),
+            Part::ToolResult(result) => {
+                for content in &result.content {
+                    if let Content::Text { text } = content {
+                        say(text, 12);
+                    }
+                }
+            }
+            Part::Thinking { .. } | Part::Media(_) => {}
+        }
+    }
+}
+
+/// The words behind a scene: what [`crate::context::lay_out`] asks sizes of, and
+/// [`crate::view::render`] takes texts from.
+///
+/// ```
+/// use epitome_core::context::{lay_out, Costs, Request, Scene};
+/// use epitome_core::cut::Cuts;
+/// use epitome_core::drawing::{messages, outlines, word_counter};
+/// use epitome_core::fit::Shelf;
+/// use epitome_core::outline::Cut;
+/// use epitome_core::view::render;
+///
+/// let (log, shapes) = (messages("u:9 a:9 u:9 a:9").unwrap(), outlines("u:9 a:9 u:9 a:9").unwrap());
+/// let counter = word_counter();
+/// let mut shelf = Shelf::new(&counter, &log).with_summary(2, "They spoke.");
+/// let candidates = shelf.candidates();
+/// let scene = Scene::whole(Cuts::new(&shapes, Cut::Legal), 0, &candidates);
+/// let request = Request { tokens: Some(100), ..Request::default() };
+/// let layout = lay_out(&request, &scene, &Costs::of(&counter), &mut shelf).unwrap();
+/// let context = render(&layout, &shelf);
+/// assert_eq!(context.len(), 3); // the summary of 1 and 2, then 3 and 4
+/// ```
+#[derive(Debug, Clone)]
+pub struct Shelf<'a> {
+    counter: &'a Counter,
+    messages: &'a [Message],
+    summaries: Vec<(Seq, Cow<'a, str>)>,
+    fitted: HashMap<Option<usize>, String>,
+    excerpts: HashMap<Span, Vec<Message>>,
+}
+
+impl<'a> Shelf<'a> {
+    /// Holds these messages, in the order of their `seq`.
+    #[must_use]
+    pub fn new(counter: &'a Counter, messages: &'a [Message]) -> Self {
+        Self {
+            counter,
+            messages,
+            summaries: Vec::new(),
+            fitted: HashMap::new(),
+            excerpts: HashMap::new(),
+        }
+    }
+
+    /// Holds one more summary, of the messages `1..=through`.
+    #[must_use]
+    pub fn with_summary(mut self, through: Seq, text: impl Into<Cow<'a, str>>) -> Self {
+        self.summaries.push((through, text.into()));
+        self
+    }
+
+    /// The summaries it holds, sized as they would be handed out.
+    #[must_use]
+    pub fn candidates(&self) -> Vec<Candidate> {
+        let sized = |(through, text): &(Seq, Cow<'_, str>)| Candidate {
+            through: *through,
+            tokens: view::summary_tokens(text, *through, self.counter),
+        };
+        self.summaries.iter().map(sized).collect()
+    }
+
+    fn run(&self, span: Span) -> &'a [Message] {
+        let from = self.messages.partition_point(|message| message.seq < span.from);
+        let to = self.messages.partition_point(|message| message.seq <= span.through);
+        self.messages.get(from..to).unwrap_or_default()
+    }
+}
+
+impl Words for Shelf<'_> {
+    fn fit(&mut self, summary: Option<usize>, gap: Option<Span>, room: Tokens) -> Option<Tokens> {
+        let stored = summary.and_then(|at| self.summaries.get(at));
+        let through = gap.map(|gap| gap.through).or(stored.map(|(through, _)| *through))?;
+        let mut units = stored.map(|(_, text)| units_of(text)).unwrap_or_default();
+        let mut line = units.last().map_or(0, |unit| unit.line);
+        for message in gap.map(|gap| self.run(gap)).unwrap_or_default() {
+            if !message.skip {
+                lines_of(message, &mut line, &mut units);
+            }
+        }
+        let frame = view::summary_tokens("", through, self.counter);
+        let mut for_text = room.checked_sub(frame).filter(|room| *room > 0)?;
+        loop {
+            let text = compose(&units, for_text, self.counter);
+            if text.is_empty() {
+                return None;
+            }
+            let tokens = view::summary_tokens(&text, through, self.counter);
+            if tokens <= room {
+                self.fitted.insert(summary, text);
+                return Some(tokens);
+            }
+            for_text = for_text.checked_sub(tokens - room)?;
+        }
+    }
+
+    fn clip(&mut self, span: Span, room: Tokens) -> Option<Tokens> {
+        let short = excerpt::excerpt(self.run(span), room, self.counter)?;
+        let shown = view::mend_closed(short.iter().cloned());
+        let tokens = shown.iter().fold(0, |sum: Tokens, m| sum.saturating_add(self.counter.message(m)));
+        self.excerpts.insert(span, short);
+        Some(tokens)
+    }
+}
+
+impl Source for Shelf<'_> {
+    fn message(&self, seq: Seq) -> Option<Cow<'_, Message>> {
+        let at = self.messages.binary_search_by_key(&seq, |message| message.seq).ok()?;
+        self.messages.get(at).map(Cow::Borrowed)
+    }
+
+    fn summary(&self, chosen: &ChosenSummary) -> Option<Cow<'_, str>> {
+        if chosen.fitted {
+            return self.fitted.get(&chosen.candidate).map(|text| Cow::Borrowed(text.as_str()));
+        }
+        let (_, text) = self.summaries.get(chosen.candidate?)?;
+        Some(Cow::Borrowed(text))
+    }
+
+    fn excerpt(&self, span: Span) -> Vec<Message> {
+        self.excerpts.get(&span).cloned().unwrap_or_default()
+    }
+}

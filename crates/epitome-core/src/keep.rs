@@ -1,0 +1,400 @@
+//! How much of the newest stays word for word.
+//!
+//! A [`Keep`] names a tail of the log: so many messages, turns or tokens. It gives the place where
+//! that tail begins, counted from the end, so asking costs what is kept and not what there is.
+//! Whether the log may be divided just there is the next question, and not asked here.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::expr::{self, Expr, FormError};
+use crate::message::Tokens;
+use crate::outline::Outline;
+use crate::trigger::Fraction;
+
+const NAMES: &str = "messages, turns, tokens, window";
+const WHOLE: &str = "a whole number";
+
+/// How much of the newest stays word for word.
+///
+/// Written like a trigger, and so to serde: `messages(6)`, `turns(2)`, `tokens(2000)`,
+/// `window(0.25)`. 0 keeps nothing.
+///
+/// ```
+/// use epitome_core::keep::Keep;
+///
+/// let keep: Keep = "tokens(2_000)".parse()?;
+/// assert_eq!((keep, keep.to_string()), (Keep::Tokens(2_000), "tokens(2000)".to_owned()));
+/// assert_eq!(Keep::default().to_string(), "messages(0)");
+/// assert_eq!(
+///     "messages(-1)".parse::<Keep>().unwrap_err().to_string(),
+///     "messages: -1 given; allowed is a whole number"
+/// );
+/// # Ok::<(), epitome_core::keep::KeepError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Keep {
+    /// The newest messages, those flagged `skip` not counted.
+    Messages(u64),
+    /// The newest turns, those with nothing but skipped messages not counted.
+    Turns(u64),
+    /// The longest tail of at most so many tokens; skipped messages are shown, so they count.
+    Tokens(u64),
+    /// The same, as a share of the model's window less its output reserve.
+    Window(Fraction),
+}
+
+impl Default for Keep {
+    /// Nothing: `messages(0)`.
+    fn default() -> Self {
+        Self::Messages(0)
+    }
+}
+
+/// Why a keep was refused. All of these mean: mend the setting.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeepError {
+    /// It cannot be read, or holds a value that is not allowed.
+    #[error(transparent)]
+    Form(#[from] FormError),
+    /// A share of a window nobody knows.
+    #[error("window({fraction}): the model's window is not known; set `window` for its model")]
+    WindowUnknown {
+        /// The share.
+        fraction: Fraction,
+    },
+}
+
+impl Keep {
+    /// Where in `outlines`, oldest first, the kept tail begins: 0 keeps everything, their number
+    /// nothing. `room` is the model's window less its output reserve.
+    ///
+    /// Asking for more than there is keeps everything. So does a share of a window nobody knows,
+    /// which [`Keep::check`] would have refused: what is kept in error can be cut later.
+    ///
+    /// ```
+    /// use epitome_core::drawing::outlines;
+    /// use epitome_core::keep::Keep;
+    ///
+    /// let outlines = outlines("u:50 a:900 u:60 a:40").unwrap();
+    /// assert_eq!(Keep::Messages(3).place(&outlines, None), 1);
+    /// assert_eq!(Keep::Turns(1).place(&outlines, None), 2);
+    /// assert_eq!(Keep::Tokens(99).place(&outlines, None), 3);
+    /// assert_eq!(Keep::default().place(&outlines, None), 4);
+    /// ```
+    #[must_use]
+    pub fn place(&self, outlines: &[Outline], room: Option<Tokens>) -> usize {
+        match *self {
+            Self::Messages(n) => messages(outlines, n),
+            Self::Turns(n) => turns(outlines, n),
+            Self::Tokens(n) => tokens(outlines, n),
+            Self::Window(share) => room.map_or(0, |room| tokens(outlines, share.of(room))),
+        }
+    }
+
+    /// Refuses a share of a window that is not known.
+    ///
+    /// ```
+    /// use epitome_core::keep::Keep;
+    ///
+    /// let keep: Keep = "window(0.25)".parse()?;
+    /// assert!(keep.check(Some(120_000)).is_ok());
+    /// assert_eq!(
+    ///     keep.check(None).unwrap_err().to_string(),
+    ///     "window(0.25): the model's window is not known; set `window` for its model"
+    /// );
+    /// # Ok::<(), epitome_core::keep::KeepError>(())
+    /// ```
+    pub fn check(&self, room: Option<Tokens>) -> Result<(), KeepError> {
+        match (self, room) {
+            (Self::Window(fraction), None) => Err(KeepError::WindowUnknown { fraction: *fraction }),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn messages(outlines: &[Outline], n: u64) -> usize {
+    let Some(older) = n.checked_sub(1) else { return outlines.len() };
+    let mut counted = outlines.iter().enumerate().rev().filter(|(_, outline)| !outline.skip);
+    counted.nth(usize::try_from(older).unwrap_or(usize::MAX)).map_or(0, |(i, _)| i)
+}
+
+fn turns(outlines: &[Outline], n: u64) -> usize {
+    let mut wanted = n;
+    let mut turn = None;
+    for (i, outline) in outlines.iter().enumerate().rev() {
+        if turn == Some(outline.turn) {
+            continue;
+        }
+        if wanted == 0 {
+            return i + 1;
+        }
+        // A turn counts from the first word in it that counts; what is skipped before or after
+        // that word belongs to it all the same.
+        if !outline.skip {
+            wanted -= 1;
+            turn = Some(outline.turn);
+        }
+    }
+    if n == 0 { outlines.len() } else { 0 }
+}
+
+fn tokens(outlines: &[Outline], n: u64) -> usize {
+    let mut left = n;
+    for (i, outline) in outlines.iter().enumerate().rev() {
+        match left.checked_sub(outline.tokens) {
+            // What takes no room would fit in none; but none was asked for.
+            Some(rest) if n > 0 => left = rest,
+            _ => return i + 1,
+        }
+    }
+    0
+}
+
+impl FromStr for Keep {
+    type Err = KeepError;
+
+    fn from_str(text: &str) -> Result<Self, KeepError> {
+        let expr = Expr::parse(text)?;
+        Ok(match expr.name {
+            "messages" => Self::Messages(expr.whole("messages", None, WHOLE)?),
+            "turns" => Self::Turns(expr.whole("turns", None, WHOLE)?),
+            "tokens" => Self::Tokens(expr.whole("tokens", None, WHOLE)?),
+            "window" => Self::Window(Fraction::read(&expr, "window")?),
+            _ => return Err(expr.unknown(NAMES).into()),
+        })
+    }
+}
+
+impl fmt::Display for Keep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Messages(n) => expr::write_call(f, "messages", [n]),
+            Self::Turns(n) => expr::write_call(f, "turns", [n]),
+            Self::Tokens(n) => expr::write_call(f, "tokens", [n]),
+            Self::Window(share) => expr::write_call(f, "window", [share]),
+        }
+    }
+}
+
+impl Serialize for Keep {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Keep {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::drawing;
+
+    /// One word a message: its turn, its tokens, and `~` where it is skipped: `1:50 1:900~`.
+    fn outlines(drawing: &str) -> Vec<Outline> {
+        let outline = |word: &str| {
+            let (turn, tokens) = word.trim_end_matches('~').split_once(':').unwrap();
+            drawn(turn.parse().unwrap(), tokens.parse().unwrap(), word.ends_with('~'))
+        };
+        drawing.split_whitespace().map(outline).collect()
+    }
+
+    fn drawn(turn: u64, tokens: u64, skip: bool) -> Outline {
+        // Drawn once: what is not told here is as in any user message.
+        static USER: LazyLock<Outline> = LazyLock::new(|| drawing::outlines("u").unwrap().remove(0));
+        Outline { turn, tokens, skip, ..USER.clone() }
+    }
+
+    /// The drawing with `|` where the kept tail begins must be what was drawn.
+    fn check(keep: &str, drawing: &str) {
+        let keep: Keep = keep.parse().unwrap();
+        let mut words: Vec<&str> = drawing.split_whitespace().filter(|word| *word != "|").collect();
+        words.insert(keep.place(&outlines(&words.join(" ")), Some(1_000)), "|");
+        assert_eq!(words.join(" "), drawing, "{keep}");
+    }
+
+    #[test]
+    fn messages_are_counted_from_the_newest() {
+        check("messages(0)", "1:5 1:5 2:5 |");
+        check("messages(1)", "1:5 1:5 | 2:5");
+        check("messages(3)", "| 1:5 1:5 2:5");
+        check("messages(4)", "| 1:5 1:5 2:5");
+        check("messages(4)", "|");
+    }
+
+    #[test]
+    fn a_skipped_message_is_not_counted_but_kept_with_the_others() {
+        check("messages(0)", "1:5 1:5~ |");
+        check("messages(2)", "1:5 1:5~ | 1:5 1:5~ 2:5 2:5~");
+        check("messages(9)", "| 1:5~ 1:5 1:5~");
+    }
+
+    #[test]
+    fn turns_are_kept_from_their_start() {
+        check("turns(0)", "1:5 1:5 2:5 |");
+        check("turns(1)", "0:5 1:5 1:5 | 2:5 2:5 2:5");
+        check("turns(2)", "0:5 | 1:5 1:5 2:5 2:5 2:5");
+        check("turns(3)", "| 0:5 1:5 1:5 2:5 2:5 2:5");
+        check("turns(4)", "| 0:5 1:5 1:5 2:5 2:5 2:5");
+    }
+
+    #[test]
+    fn turn_numbers_may_have_gaps() {
+        check("turns(2)", "3:5 3:5 | 17:5 90:5 90:5");
+    }
+
+    #[test]
+    fn a_turn_of_skipped_messages_only_is_not_counted() {
+        check("turns(1)", "1:5 | 2:5~ 2:5 2:5~ 3:5~ 3:5~");
+        check("turns(0)", "1:5 2:5~ |");
+    }
+
+    #[test]
+    fn tokens_keep_the_longest_tail_that_fits() {
+        check("tokens(0)", "1:5 1:5 |");
+        check("tokens(4)", "1:5 1:5 |");
+        check("tokens(10)", "1:5 | 1:5 2:5");
+        check("tokens(14)", "1:5 | 1:5 2:5");
+        check("tokens(15)", "| 1:5 1:5 2:5");
+        check("tokens(7)", "1:1 1:90 | 2:5");
+    }
+
+    #[test]
+    fn nothing_asked_for_keeps_not_even_what_takes_no_room() {
+        check("tokens(0)", "1:5 1:0 |");
+        check("tokens(5)", "1:9 | 1:0 1:5 1:0");
+    }
+
+    #[test]
+    fn sizes_beyond_all_measure_do_not_wrap() {
+        check("tokens(18446744073709551615)", "1:1 | 1:18446744073709551615");
+    }
+
+    #[test]
+    fn a_share_of_the_window_is_that_many_tokens() {
+        check("window(0.5)", "1:1 | 1:250 2:250");
+        check("window(0.499)", "1:1 1:250 | 2:250");
+    }
+
+    #[test]
+    fn a_share_of_an_unknown_window_keeps_everything_and_is_refused_when_configured() {
+        let keep: Keep = "window(0.001)".parse().unwrap();
+        assert_eq!(keep.place(&outlines("1:5 1:5"), None), 0);
+        assert!(matches!(keep.check(None), Err(KeepError::WindowUnknown { .. })));
+        assert_eq!(Keep::Messages(3).check(None), Ok(()));
+    }
+
+    #[test]
+    fn a_bad_keep_is_refused_by_name() {
+        let refusal = |text: &str| text.parse::<Keep>().unwrap_err().to_string();
+        assert_eq!(refusal("messages"), "messages: nothing given; it needs a whole number");
+        assert_eq!(refusal("turns(1.5)"), "turns: 1.5 given; allowed is a whole number");
+        assert_eq!(refusal("tokens(1, 2)"), "tokens: too many arguments, 2; at most 1 allowed");
+        assert!(refusal("window(0)").starts_with("window: 0 given; allowed is a number more than 0"));
+        assert_eq!(
+            refusal("all(messages(3))"),
+            "position 1: `all` is not known; allowed are messages, turns, tokens, window"
+        );
+        assert_eq!(refusal("6"), "position 1: expected a name, found '6'");
+    }
+
+    #[test]
+    fn serde_uses_the_readable_form() {
+        let keep: Keep = serde_json::from_str(r#"" messages( 6 ) ""#).unwrap();
+        assert_eq!(serde_json::to_string(&keep).unwrap(), r#""messages(6)""#);
+        assert!(serde_json::from_str::<Keep>(r#""messages(x)""#).is_err());
+    }
+
+    fn keep() -> impl Strategy<Value = Keep> {
+        let n = || prop_oneof![9 => 0..60_u64, 1 => any::<u64>()];
+        prop_oneof![
+            n().prop_map(Keep::Messages),
+            n().prop_map(Keep::Turns),
+            n().prop_map(Keep::Tokens),
+            (1..=1_000_000_u32).prop_map(|n| Keep::Window(Fraction::new(f64::from(n) / 1e6).unwrap())),
+        ]
+    }
+
+    fn any_outlines() -> impl Strategy<Value = Vec<Outline>> {
+        let step = (prop_oneof![3 => Just(0_u64), 1 => 1..4_u64], 0..9_u64, prop::bool::weighted(0.2));
+        prop::collection::vec(step, 0..40).prop_map(|steps| {
+            let mut turn = 0;
+            steps
+                .into_iter()
+                .map(|(more, tokens, skip)| {
+                    turn += more;
+                    drawn(turn, tokens, skip)
+                })
+                .collect()
+        })
+    }
+
+    /// What a tail measures, all of it looked at.
+    fn size(keep: Keep, tail: &[Outline]) -> u64 {
+        let counted = || tail.iter().filter(|outline| !outline.skip);
+        match keep {
+            Keep::Messages(_) => counted().count() as u64,
+            Keep::Turns(_) => {
+                counted().map(|outline| outline.turn).collect::<std::collections::BTreeSet<_>>().len() as u64
+            }
+            Keep::Tokens(_) | Keep::Window(_) => tail.iter().map(|outline| outline.tokens).sum(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_reads_as_the_same_keep(keep in keep()) {
+            prop_assert_eq!(keep.to_string().parse::<Keep>(), Ok(keep));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in any::<String>()) {
+            let _ = text.parse::<Keep>();
+        }
+
+        #[test]
+        fn the_tail_holds_what_was_asked_for_and_no_more(
+            keep in keep(), outlines in any_outlines(), room in 0..200_u64,
+        ) {
+            let asked = match keep {
+                Keep::Messages(n) | Keep::Turns(n) | Keep::Tokens(n) => n,
+                Keep::Window(share) => share.of(room),
+            };
+            let place = keep.place(&outlines, Some(room));
+            prop_assert!(size(keep, &outlines[place..]) <= asked);
+            match keep {
+                _ if asked == 0 => prop_assert_eq!(place, outlines.len()),
+                // As many as there are, if there are not enough.
+                Keep::Messages(_) | Keep::Turns(_) => {
+                    prop_assert_eq!(size(keep, &outlines[place..]), asked.min(size(keep, &outlines)));
+                }
+                // One more would be too many.
+                Keep::Tokens(_) | Keep::Window(_) if place > 0 => {
+                    prop_assert!(size(keep, &outlines[place - 1..]) > asked);
+                }
+                _ => {}
+            }
+            if let Keep::Turns(1..) = keep && 0 < place && place < outlines.len() {
+                prop_assert_ne!(outlines[place - 1].turn, outlines[place].turn);
+            }
+        }
+
+        #[test]
+        fn asking_for_more_never_keeps_less(n in 0..50_u64, outlines in any_outlines()) {
+            for keep in [Keep::Messages, Keep::Turns, Keep::Tokens] {
+                prop_assert!(keep(n + 1).place(&outlines, None) <= keep(n).place(&outlines, None));
+            }
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! What to summarize next.
+//!
+//! Given a slot, where it stands and the shape of what comes after, [`next`] says which span the
+//! next summary takes in, or why there is nothing to do. Windows follow each other in order, each
+//! built on the summary before, and none is ever passed over: a window that failed is simply the
+//! next one again.
+//!
+//! The planner sees outlines and never text, and knows nothing of models beyond how much they can
+//! read at once.
+
+use crate::cut::{self, Cuts, NoCut, Press};
+use crate::message::{Author, Seq, Span, Tokens};
+use crate::outline::{Cut, Outline};
+use crate::slot::{CatchUp, Firing, Scope, Slot, SlotState};
+
+/// So many windows behind, and `catch_up = join` puts windows together.
+const FAR_BEHIND: usize = 10;
+
+/// What the planner is told beyond the slot itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Ahead<'a> {
+    /// The scope's messages after the coverage, oldest first.
+    pub outlines: &'a [Outline],
+    /// What a cut after the last of them parts; `None` when more messages follow that were not
+    /// handed in.
+    pub end: Option<Cut>,
+    /// The model's window less its output reserve, which `window` fractions are measured by.
+    pub room: Option<Tokens>,
+    /// How many tokens of messages the model can read at once, prompt and prior summary set aside.
+    pub input: Tokens,
+    /// For a session's slot: the authors whose own summaries stand for their messages.
+    pub authors: &'a [AuthorSummary],
+}
+
+/// An author's own summary, which a session's summarizer sees in place of what it covers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthorSummary {
+    /// Whose messages it stands for.
+    pub author: Author,
+    /// Up to which message.
+    pub through: Seq,
+}
+
+/// What to do for a slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// Write a summary of this, then [`SlotState::settle`] or [`SlotState::cover`].
+    Summarize(Plan),
+    /// The firing asks for nothing: settle it without a summary.
+    Pass {
+        /// Which firing.
+        firing: Seq,
+        /// Why it asks for nothing.
+        why: Idle,
+    },
+    /// Nothing now.
+    Nothing(Idle),
+}
+
+/// Why there is nothing to summarize.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Idle {
+    /// The trigger was not met since the last firing.
+    #[error("not due")]
+    NotDue,
+    /// All that is new is to be kept verbatim.
+    #[error("all that is new is kept verbatim")]
+    AllKept,
+    /// All that is new is skipped, or a standing order that always stays.
+    #[error("nothing new to summarize: it is all skipped, or always shown")]
+    NothingToSay,
+    /// A call is open, or a tool loop under way; an append will bring a place to cut.
+    #[error("no legal cut yet: a tool call or loop is under way")]
+    NoLegalCut,
+}
+
+/// The next summary to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The prior summary's coverage, 0 where there is none: it is read first.
+    pub prior: Seq,
+    /// The messages after it that are taken in. The new summary stands for `1..=span.through`.
+    pub span: Span,
+    /// What the summarizer reads of the span, in order: skipped messages and the standing orders
+    /// at the head are not among it.
+    pub sources: Vec<Source>,
+    /// The tokens of what it reads.
+    pub tokens: Tokens,
+    /// Messages inside the span that are skipped.
+    pub skipped: u64,
+    /// The firing this works on.
+    pub firing: Seq,
+    /// Whether the firing is worked off with this; otherwise only a first part of its window is.
+    pub completes: bool,
+    /// How many firings are worked off together.
+    pub joined: usize,
+    /// Whether what is read is still larger than the model's input, and no cut could divide it: it
+    /// has to be shown by its head, its tail and its size.
+    pub oversize: bool,
+}
+
+/// Something a summarizer reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// Messages, word for word.
+    Messages(Span),
+    /// An author's own summary, in place of all that author's messages it covers.
+    Author(AuthorSummary),
+}
+
+/// The next summary for a slot, or why there is none.
+///
+/// ```
+/// use epitome_core::drawing::outlines;
+/// use epitome_core::message::Span;
+/// use epitome_core::outline::Cut;
+/// use epitome_core::plan::{next, Ahead, Next};
+/// use epitome_core::slot::{Slot, SlotState};
+///
+/// // Message 160 with the defaults: the short summary stands through 140.
+/// let slot = Slot::short();
+/// let log = outlines(&"u a ".repeat(80)).unwrap();
+/// let mut state = SlotState::default();
+/// for outline in &log {
+///     state.advance(&slot, outline, None);
+/// }
+/// state.settle(&slot, 140, 140, &log, None);
+///
+/// let ahead = Ahead { outlines: &log[140..], end: Some(Cut::Legal), room: None, input: 100_000, authors: &[] };
+/// let Next::Summarize(plan) = next(&slot, &state, &ahead) else { panic!() };
+/// assert_eq!((plan.prior, plan.span), (140, Span::new(141, 160).unwrap()));
+/// ```
+#[must_use]
+pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
+    let Some(due) = state.due else {
+        return Next::Nothing(Idle::NotDue);
+    };
+    let end = ahead.end.unwrap_or(Cut::InCall);
+    let (cuts, authors) = match slot.scope {
+        Scope::Session => (Cuts::new(ahead.outlines, end), ahead.authors),
+        Scope::Author(_) => (Cuts::own(ahead.outlines, end), Default::default()),
+    };
+    let window = Window::new(cuts, authors);
+    let mut chosen = (due, window.place(slot, &due, ahead));
+    let mut joined = 1;
+    if slot.catch_up == CatchUp::Join {
+        let firings = pending(slot, state, &due, ahead);
+        if firings.len() > FAR_BEHIND {
+            for (at, firing) in firings.iter().enumerate() {
+                let place = window.place(slot, firing, ahead);
+                if place.is_ok_and(|place| window.tokens(place) > ahead.input) {
+                    break;
+                }
+                chosen = (*firing, place);
+                joined = at + 1;
+            }
+        }
+    }
+    let (firing, place) = chosen;
+    let place = match place {
+        Ok(place) => place,
+        Err(NoCut::AllKept) => return Next::Pass { firing: firing.seq, why: Idle::AllKept },
+        Err(NoCut::NoLegalCut) => return Next::Nothing(Idle::NoLegalCut),
+    };
+    if window.read(place).sources.is_empty() {
+        return Next::Pass { firing: firing.seq, why: Idle::NothingToSay };
+    }
+    let part = window.halve(place, ahead.input);
+    let read = window.read(part);
+    let Some(span) = part
+        .checked_sub(1)
+        .and_then(|last| ahead.outlines.get(last))
+        .and_then(|last| Span::new(state.covered.saturating_add(1), last.seq))
+    else {
+        return Next::Nothing(Idle::NotDue);
+    };
+    Next::Summarize(Plan {
+        prior: state.covered,
+        span,
+        oversize: read.tokens > ahead.input,
+        sources: read.sources,
+        tokens: read.tokens,
+        skipped: read.skipped,
+        firing: firing.seq,
+        completes: part == place,
+        joined,
+    })
+}
+
+/// All firings still to be worked off, as far as the outlines reach.
+fn pending(slot: &Slot, state: &SlotState, due: &Firing, ahead: &Ahead<'_>) -> Vec<Firing> {
+    let last = ahead.outlines.last().map_or(0, |outline| outline.seq);
+    let mut firings = vec![*due];
+    let mut current = *due;
+    while let Some(next) = state.next_firing(slot, &current, ahead.outlines, ahead.room) {
+        if next.seq > last {
+            break;
+        }
+        firings.push(next);
+        current = next;
+    }
+    firings
+}
+
+/// What lies ahead of the coverage.
+struct Window<'a> {
+    cuts: Cuts<'a>,
+    authors: &'a [AuthorSummary],
+    /// For each place, the tokens of what is read before it.
+    sums: Vec<Tokens>,
+}
+
+/// What a summarizer would read of the messages before some place.
+#[derive(Default)]
+struct Read {
+    sources: Vec<Source>,
+    tokens: Tokens,
+    skipped: u64,
+}
+
+/// How one message enters a summary.
+enum Entry<'a> {
+    /// Word for word.
+    Read,
+    /// As part of its author's own summary.
+    Told(&'a AuthorSummary),
+    /// Not at all, because it is skipped.
+    Skipped,
+    /// Not at all, because it always stands before the summary.
+    Leading,
+}
+
+impl<'a> Window<'a> {
+    fn new(cuts: Cuts<'a>, authors: &'a [AuthorSummary]) -> Self {
+        let mut window = Self { cuts, authors, sums: vec![0] };
+        let mut sums = Vec::with_capacity(cuts.outlines().len() + 1);
+        let mut sum: Tokens = 0;
+        sums.push(sum);
+        for (outline, entry) in window.entries() {
+            if matches!(entry, Entry::Read) {
+                sum = sum.saturating_add(outline.tokens);
+            }
+            sums.push(sum);
+        }
+        window.sums = sums;
+        window
+    }
+
+    /// The tokens of what is read before a place.
+    fn tokens(&self, place: usize) -> Tokens {
+        self.sums.get(place).copied().unwrap_or(Tokens::MAX)
+    }
+
+    /// Where the window of a firing ends.
+    fn place(&self, slot: &Slot, firing: &Firing, ahead: &Ahead<'_>) -> Result<usize, NoCut> {
+        let fired = self.cuts.outlines().partition_point(|outline| outline.seq <= firing.seq);
+        let until = self.cuts.outlines().get(..fired).unwrap_or_default();
+        cut::near(&self.cuts, 0, slot.keep.place(until, ahead.room), Press::Hard)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (&'a Outline, Entry<'a>)> {
+        let (cuts, authors) = (self.cuts, self.authors);
+        cuts.batches().flat_map(move |batch| {
+            let batch = cuts.outlines().get(batch).unwrap_or_default();
+            // `skip` holds for a whole batch: half of one would make no sense to anybody.
+            let skipped = batch.iter().any(|outline| outline.skip);
+            batch.iter().map(move |outline| {
+                let own = authors.iter().find(|own| {
+                    outline.seq <= own.through && outline.author.as_ref() == Some(&own.author)
+                });
+                let entry = match own {
+                    _ if skipped => Entry::Skipped,
+                    _ if outline.leading => Entry::Leading,
+                    Some(own) => Entry::Told(own),
+                    None => Entry::Read,
+                };
+                (outline, entry)
+            })
+        })
+    }
+
+    fn read(&self, place: usize) -> Read {
+        let mut read = Read { tokens: self.tokens(place), ..Read::default() };
+        for (outline, entry) in self.entries().take(place) {
+            match entry {
+                Entry::Skipped => read.skipped += 1,
+                Entry::Leading => {}
+                Entry::Told(own) => {
+                    let told = read.sources.iter().any(|s| matches!(s, Source::Author(a) if a == own));
+                    if !told {
+                        read.sources.push(Source::Author(own.clone()));
+                    }
+                }
+                Entry::Read => match read.sources.last_mut() {
+                    Some(Source::Messages(run)) if run.through + 1 == outline.seq => run.through = outline.seq,
+                    _ => read.sources.extend(Span::new(outline.seq, outline.seq).map(Source::Messages)),
+                },
+            }
+        }
+        read
+    }
+
+    /// Halves what is too large to be read at once, at legal cuts, until it fits or cannot be
+    /// divided any more.
+    fn halve(&self, mut place: usize, input: Tokens) -> usize {
+        while self.tokens(place) > input {
+            let half = self.sums.partition_point(|sum| sum.saturating_mul(2) <= self.tokens(place));
+            // Never before the first message that is read: a summary of nothing is none.
+            let first = self.sums.partition_point(|sum| *sum == 0);
+            let smaller = self
+                .cuts
+                .last_in(first..half.min(place), Cut::Legal)
+                .or_else(|| self.cuts.first_in(half.max(first)..place, Cut::Legal));
+            match smaller {
+                Some(smaller) => place = smaller,
+                None => break,
+            }
+        }
+        place
+    }
+}

@@ -1,0 +1,822 @@
+//! How large something is, in tokens.
+//!
+//! A [`Counter`] answers that for text, messages, calls and tool schemas. Where a model's own
+//! [`Encoding`] is public the count of its text is exact; where it is not, a [`Factor`] learned
+//! from what the provider reports brings a foreign encoding's count near enough.
+//!
+//! What surrounds the words (roles, names, brackets) is a small fixed [`Overhead`]. Media are
+//! estimated by [`crate::media`]; their base64 is never read as text. Text that looks like a
+//! special token, `<|endoftext|>` say, is text like any other.
+//!
+//! Counting 1 MB takes 10 to 40 ms, and a quarter of a second where it is all one letter. Keep it
+//! off threads that must answer at once, and keep what was counted, with the counter's name.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, LazyLock};
+
+use serde::{Deserialize, Serialize};
+use tiktoken::CoreBpe;
+
+use crate::media;
+use crate::message::{Content, Media, Message, Part, Tokens, ToolCall};
+
+/// A public way of dividing text into tokens.
+///
+/// There are more names than these, but they count ordinary text alike: `o200k_harmony` as
+/// `o200k_base`, `p50k_edit` as `p50k_base`, `gpt2` as `r50k_base`.
+///
+/// ```
+/// use epitome_core::tokens::Encoding;
+///
+/// assert_eq!("o200k".parse(), Ok(Encoding::O200k));
+/// assert_eq!(Encoding::Cl100k.to_string(), "cl100k_base");
+/// assert_eq!(
+///     "o300k".parse::<Encoding>().unwrap_err().to_string(),
+///     "encoding: `o300k` is unknown; o200k_base, cl100k_base, p50k_base and r50k_base are allowed",
+/// );
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Encoding {
+    /// GPT-4o and everything OpenAI has made since.
+    #[default]
+    O200k,
+    /// GPT-4, GPT-3.5 and the embedding models.
+    Cl100k,
+    /// The last completion models.
+    P50k,
+    /// GPT-3 and GPT-2.
+    R50k,
+}
+
+impl Encoding {
+    /// All of them, newest first.
+    pub const ALL: [Self; 4] = [Self::O200k, Self::Cl100k, Self::P50k, Self::R50k];
+
+    /// Its full name, as OpenAI spells it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::O200k => "o200k_base",
+            Self::Cl100k => "cl100k_base",
+            Self::P50k => "p50k_base",
+            Self::R50k => "r50k_base",
+        }
+    }
+
+    /// The encoding a model is known to use. `None` where the model is unknown or its maker does
+    /// not tell, as with Claude and Gemini: take any encoding then, and a [`Factor`].
+    ///
+    /// ```
+    /// use epitome_core::tokens::Encoding;
+    ///
+    /// assert_eq!(Encoding::for_model("gpt-4o-mini"), Some(Encoding::O200k));
+    /// assert_eq!(Encoding::for_model("openai/gpt-4"), Some(Encoding::Cl100k));
+    /// assert_eq!(Encoding::for_model("claude-opus-4-7"), None);
+    /// ```
+    #[must_use]
+    pub fn for_model(model: &str) -> Option<Self> {
+        // Routers write the maker before the model.
+        let bare = model.rsplit_once('/').map_or(model, |(_, bare)| bare);
+        match tiktoken::model_to_encoding(bare)? {
+            "o200k_base" | "o200k_harmony" => Some(Self::O200k),
+            "cl100k_base" => Some(Self::Cl100k),
+            "p50k_base" | "p50k_edit" => Some(Self::P50k),
+            "r50k_base" | "gpt2" => Some(Self::R50k),
+            _ => None,
+        }
+    }
+
+    /// Its vocabulary, read once. Held here rather than asked for by name, so that it cannot be
+    /// missing.
+    fn bpe(self) -> &'static CoreBpe {
+        static O200K: LazyLock<CoreBpe> = LazyLock::new(tiktoken::encoding::o200k_base);
+        static CL100K: LazyLock<CoreBpe> = LazyLock::new(tiktoken::encoding::cl100k_base);
+        static P50K: LazyLock<CoreBpe> = LazyLock::new(tiktoken::encoding::p50k_base);
+        static R50K: LazyLock<CoreBpe> = LazyLock::new(tiktoken::encoding::r50k_base);
+        match self {
+            Self::O200k => &O200K,
+            Self::Cl100k => &CL100K,
+            Self::P50k => &P50K,
+            Self::R50k => &R50K,
+        }
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Encoding {
+    type Err = UnknownEncoding;
+
+    fn from_str(name: &str) -> Result<Self, UnknownEncoding> {
+        let short = name.strip_suffix("_base").unwrap_or(name);
+        Self::ALL
+            .into_iter()
+            .find(|encoding| encoding.name().strip_suffix("_base") == Some(short))
+            .ok_or_else(|| UnknownEncoding { given: name.to_owned() })
+    }
+}
+
+impl TryFrom<String> for Encoding {
+    type Error = UnknownEncoding;
+
+    fn try_from(name: String) -> Result<Self, UnknownEncoding> {
+        name.parse()
+    }
+}
+
+impl From<Encoding> for String {
+    fn from(encoding: Encoding) -> Self {
+        encoding.name().to_owned()
+    }
+}
+
+/// No encoding has this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("encoding: `{given}` is unknown; o200k_base, cl100k_base, p50k_base and r50k_base are allowed")]
+pub struct UnknownEncoding {
+    /// What was given.
+    pub given: String,
+}
+
+/// The tokens that surround the words: roles, brackets, separators.
+///
+/// Providers do not publish these. The defaults are what OpenAI's own examples come to, rounded
+/// up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Overhead {
+    /// For each message: its role and its ends.
+    pub message: Tokens,
+    /// For an author, beside the name itself.
+    pub author: Tokens,
+    /// For each tool call, beside its name and arguments.
+    pub call: Tokens,
+    /// For each tool schema, beside its JSON.
+    pub tool: Tokens,
+}
+
+impl Default for Overhead {
+    fn default() -> Self {
+        Self { message: 4, author: 2, call: 4, tool: 8 }
+    }
+}
+
+impl Overhead {
+    /// Nothing but the words.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self { message: 0, author: 0, call: 0, tool: 0 }
+    }
+}
+
+/// Counts tokens. Cheap to clone.
+///
+/// ```
+/// use epitome_core::message::Message;
+/// use epitome_core::tokens::{Counter, Encoding, Factor};
+///
+/// let counter = Counter::new(Encoding::O200k);
+/// assert_eq!(counter.text("hello world"), 2);
+/// assert_eq!(counter.message(&Message::user("hello world")), 6);
+///
+/// let words = Counter::custom("words", |text| text.split_whitespace().count() as u64);
+/// assert_eq!(words.text("one two three"), 3);
+///
+/// let near = words.with_factor(Factor::starting_at(1.22)?);
+/// assert_eq!((near.name(), near.text("one two three")), ("words*1.22", 4));
+/// # Ok::<(), epitome_core::tokens::FactorError>(())
+/// ```
+#[derive(Clone)]
+pub struct Counter {
+    encoder: Encoder,
+    /// The encoder's own name.
+    plain: Arc<str>,
+    /// The same with the factor, if there is one.
+    name: Arc<str>,
+    overhead: Overhead,
+    factor: Option<Factor>,
+}
+
+#[derive(Clone)]
+enum Encoder {
+    Known(&'static CoreBpe),
+    Custom(Arc<dyn Fn(&str) -> Tokens + Send + Sync>),
+}
+
+impl Counter {
+    /// Counts as `encoding` does. The first of its kind reads the vocabulary, up to a tenth
+    /// of a second; the others share it.
+    #[must_use]
+    pub fn new(encoding: Encoding) -> Self {
+        Self::of(encoding.name().into(), Encoder::Known(encoding.bpe()))
+    }
+
+    /// Counts text with `count`, under this name.
+    ///
+    /// Counts are kept beside messages with the name they were made under, so two functions that
+    /// count differently need different names.
+    pub fn custom(name: impl Into<Arc<str>>, count: impl Fn(&str) -> Tokens + Send + Sync + 'static) -> Self {
+        Self::of(name.into(), Encoder::Custom(Arc::new(count)))
+    }
+
+    fn of(name: Arc<str>, encoder: Encoder) -> Self {
+        Self { encoder, plain: name.clone(), name, overhead: Overhead::default(), factor: None }
+    }
+
+    /// The same counter, its text counts multiplied by `factor`. It replaces an earlier one.
+    #[must_use]
+    pub fn with_factor(mut self, factor: Factor) -> Self {
+        self.name = format!("{}*{factor}", self.plain).into();
+        self.factor = Some(factor);
+        self
+    }
+
+    /// The same counter without its factor: what [`Factor::learn`] must be given.
+    #[must_use]
+    pub fn without_factor(mut self) -> Self {
+        self.name = self.plain.clone();
+        self.factor = None;
+        self
+    }
+
+    /// The same counter with other fixed costs.
+    #[must_use]
+    pub fn with_overhead(mut self, overhead: Overhead) -> Self {
+        self.overhead = overhead;
+        self
+    }
+
+    /// The encoder's name and, after a `*`, the factor. The same name gives the same counts of
+    /// text.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What is added for everything that is not words.
+    #[must_use]
+    pub fn overhead(&self) -> Overhead {
+        self.overhead
+    }
+
+    /// A piece of text.
+    #[must_use]
+    pub fn text(&self, text: &str) -> Tokens {
+        self.calibrated(self.words(text))
+    }
+
+    /// A message as it is handed to a model: its overhead, its author, all its parts. Results are
+    /// messages of their own in most dialects, so each of them has the overhead of one.
+    ///
+    /// Ids, signatures and metadata are not counted: models are not shown them as text.
+    #[must_use]
+    pub fn message(&self, message: &Message) -> Tokens {
+        let mut sum = Sum { words: 0, fixed: 0 };
+        let (mut results, mut rest) = (0u64, false);
+        for part in &message.parts {
+            match part {
+                Part::ToolResult(_) => results = results.saturating_add(1),
+                _ => rest = true,
+            }
+            match part {
+                Part::Text { text } | Part::Thinking { text, .. } => sum.words(self.words(text)),
+                Part::ToolCall(call) => {
+                    sum.words(self.call_words(call));
+                    sum.fixed(self.overhead.call);
+                }
+                Part::ToolResult(result) => {
+                    for content in &result.content {
+                        match content {
+                            Content::Text { text } => sum.words(self.words(text)),
+                            Content::Media(media) => sum.fixed(self.media(media)),
+                        }
+                    }
+                }
+                Part::Media(media) => sum.fixed(self.media(media)),
+            }
+        }
+        let on_the_wire = results.saturating_add(u64::from(rest)).max(1);
+        sum.fixed(self.overhead.message.saturating_mul(on_the_wire));
+        if let Some(author) = &message.author {
+            sum.words(self.words(author).saturating_mul(on_the_wire));
+            sum.fixed(self.overhead.author.saturating_mul(on_the_wire));
+        }
+        self.total(sum)
+    }
+
+    /// A tool call: its name and its arguments as they would be sent.
+    #[must_use]
+    pub fn call(&self, call: &ToolCall) -> Tokens {
+        self.total(Sum { words: self.call_words(call), fixed: self.overhead.call })
+    }
+
+    /// The schemas of the tools a model may call, which come with every request.
+    ///
+    /// ```
+    /// # use epitome_core::tokens::{Counter, Encoding};
+    /// let counter = Counter::new(Encoding::O200k);
+    /// let tools = [serde_json::json!({ "name": "ls" }), serde_json::json!({ "name": "cat" })];
+    /// assert_eq!(counter.tools(&tools), counter.text(r#"{"name":"ls"}"#) + counter.text(r#"{"name":"cat"}"#) + 16);
+    /// ```
+    #[must_use]
+    pub fn tools(&self, schemas: &[serde_json::Value]) -> Tokens {
+        let mut sum = Sum { words: 0, fixed: 0 };
+        for schema in schemas {
+            sum.words(self.words(&schema.to_string()));
+            sum.fixed(self.overhead.tool);
+        }
+        self.total(sum)
+    }
+
+    /// A picture, a sound, a document: estimated, and the factor has no say in it.
+    #[must_use]
+    pub fn media(&self, media: &Media) -> Tokens {
+        media::tokens(media)
+    }
+
+    fn call_words(&self, call: &ToolCall) -> Tokens {
+        self.words(&call.name).saturating_add(self.words(&call.arguments_as_object()))
+    }
+
+    fn words(&self, text: &str) -> Tokens {
+        match &self.encoder {
+            Encoder::Known(bpe) => bpe.count(text) as Tokens,
+            Encoder::Custom(count) => count(text),
+        }
+    }
+
+    fn calibrated(&self, words: Tokens) -> Tokens {
+        self.factor.map_or(words, |factor| factor.apply(words))
+    }
+
+    fn total(&self, sum: Sum) -> Tokens {
+        self.calibrated(sum.words).saturating_add(sum.fixed)
+    }
+}
+
+impl fmt::Debug for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counter").field("name", &self.name).field("overhead", &self.overhead).finish()
+    }
+}
+
+/// Words and the rest apart, so that a factor is applied, and rounded, once.
+#[derive(Clone, Copy)]
+struct Sum {
+    words: Tokens,
+    fixed: Tokens,
+}
+
+impl Sum {
+    fn words(&mut self, tokens: Tokens) {
+        self.words = self.words.saturating_add(tokens);
+    }
+
+    fn fixed(&mut self, tokens: Tokens) {
+        self.fixed = self.fixed.saturating_add(tokens);
+    }
+}
+
+/// How much more, or less, a provider counts than we do.
+///
+/// For models whose encoding is not public. Each report of what a request came to draws the
+/// factor towards it: reports weigh by their tokens, older ones fade, and the last ten large
+/// ones decide. One wild report is held in twice: it says at most half as much again as is
+/// believed (or two thirds), and weighs at most a tenth of what is remembered (half, at the
+/// start).
+///
+/// A factor is applied in hundredths, which is how it is shown. It stays within
+/// [`Factor::LOWEST`] and [`Factor::HIGHEST`]; beyond those it is not tokenizers that differ but
+/// what was counted. Whole numbers inside, so that the same reports give the same factor
+/// everywhere.
+///
+/// ```
+/// use epitome_core::tokens::Factor;
+///
+/// let mut factor = Factor::default();
+/// assert_eq!(factor.apply(1_000), 1_000);
+/// for _ in 0..10 {
+///     factor.learn(20_000, 24_400);
+/// }
+/// assert_eq!((factor.to_string().as_str(), factor.apply(1_000)), ("1.22", 1_220));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Sums")]
+pub struct Factor {
+    /// Tokens we counted, as far as they are remembered. From 1 to [`MEMORY`].
+    counted: Tokens,
+    /// Tokens the provider reported for those.
+    reported: Tokens,
+}
+
+/// A factor as it was stored, not yet believed.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sums {
+    counted: Tokens,
+    reported: Tokens,
+}
+
+/// How many counted tokens are remembered.
+const MEMORY: Tokens = 1_000_000;
+/// How many the start counts for: little, so that the first real report is heard.
+const START: Tokens = 2_000;
+/// Below this a report tells more about overheads than about words.
+const TINY: Tokens = 200;
+
+impl Factor {
+    /// The least a factor can be.
+    pub const LOWEST: f64 = 0.5;
+    /// The most a factor can be.
+    pub const HIGHEST: f64 = 3.0;
+
+    /// A factor that starts at `value`, for a provider one already knows something about.
+    pub fn starting_at(value: f64) -> Result<Self, FactorError> {
+        if !(Self::LOWEST..=Self::HIGHEST).contains(&value) {
+            return Err(FactorError::OutOfRange { given: value });
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between 1,000 and 6,000, as just checked"
+        )]
+        let reported = (value * START as f64).round() as Tokens;
+        Ok(Self { counted: START, reported })
+    }
+
+    /// Hears that a request we counted as `counted` was reported as `reported`.
+    ///
+    /// Both must speak of the same request, with its system prompt and tools, and `counted` must
+    /// come from a counter [without a factor](Counter::without_factor). Better leave requests
+    /// with media out: those are estimates. A report of nothing, or of less than 200 tokens, is
+    /// passed over.
+    pub fn learn(&mut self, counted: Tokens, reported: Tokens) {
+        if counted < TINY || reported == 0 {
+            return;
+        }
+        let weight = counted.min(self.counted).min(MEMORY / 10);
+        let believed = scaled(weight, self.reported, self.counted);
+        let heard = scaled(weight, reported, counted).clamp(believed * 2 / 3, believed * 3 / 2);
+
+        self.counted += weight;
+        self.reported += heard;
+        if self.counted > MEMORY {
+            self.reported = scaled(self.reported, MEMORY, self.counted);
+            self.counted = MEMORY;
+        }
+        self.reported = self.reported.clamp(self.counted.div_ceil(2), self.counted * 3);
+    }
+
+    /// What the provider is likely to count for what we counted as `tokens`. Rounds up.
+    #[must_use]
+    pub fn apply(&self, tokens: Tokens) -> Tokens {
+        let product = u128::from(tokens) * u128::from(self.hundredths());
+        Tokens::try_from(product.div_ceil(100)).unwrap_or(Tokens::MAX)
+    }
+
+    /// The factor in hundredths, rounded to the nearest: from 50 to 300.
+    #[must_use]
+    pub fn hundredths(&self) -> u64 {
+        (self.reported * 100 + self.counted / 2) / self.counted
+    }
+}
+
+/// `tokens × by / of`, rounded down.
+fn scaled(tokens: Tokens, by: Tokens, of: Tokens) -> Tokens {
+    let product = u128::from(tokens) * u128::from(by);
+    Tokens::try_from(product / u128::from(of.max(1))).unwrap_or(Tokens::MAX)
+}
+
+impl Default for Factor {
+    /// One: the provider counts as we do, until it reports otherwise.
+    fn default() -> Self {
+        Self { counted: START, reported: START }
+    }
+}
+
+impl fmt::Display for Factor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hundredths = self.hundredths();
+        write!(f, "{}.{:02}", hundredths / 100, hundredths % 100)
+    }
+}
+
+impl TryFrom<Sums> for Factor {
+    type Error = FactorError;
+
+    fn try_from(Sums { counted, reported }: Sums) -> Result<Self, FactorError> {
+        // The order matters: the second test cannot overflow once the first has passed.
+        if (1..=MEMORY).contains(&counted) && (counted.div_ceil(2)..=counted * 3).contains(&reported) {
+            return Ok(Self { counted, reported });
+        }
+        Err(FactorError::Unlawful { counted, reported })
+    }
+}
+
+/// Why a factor was refused.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FactorError {
+    /// It starts where no factor can be.
+    #[error("factor: {given} was given; from 0.5 to 3.0 is allowed")]
+    OutOfRange {
+        /// What was given.
+        given: f64,
+    },
+    /// It was stored by something else than this module.
+    #[error(
+        "factor: {reported} reported for {counted} counted was given; counted must be from 1 to 1000000 and \
+         reported from half to three times as much"
+    )]
+    Unlawful {
+        /// Tokens counted.
+        counted: Tokens,
+        /// Tokens reported for them.
+        reported: Tokens,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::message::{MediaSource, Role, ToolResult};
+
+    fn counter() -> Counter {
+        Counter::new(Encoding::O200k)
+    }
+
+    /// One token a character, so that sums can be done in the head.
+    fn chars() -> Counter {
+        Counter::custom("chars", |text| text.chars().count() as Tokens)
+    }
+
+    fn picture(size: (u32, u32)) -> Media {
+        Media {
+            mime: "image/png".to_owned(),
+            source: MediaSource::Base64("QUJD".repeat(250_000)),
+            size: Some(size),
+        }
+    }
+
+    fn assistant(part: Part) -> Message {
+        Message::new(Role::Assistant, [part])
+    }
+
+    #[test]
+    fn an_encoding_is_known_by_its_short_and_its_full_name() {
+        for encoding in Encoding::ALL {
+            let full = encoding.to_string();
+            assert_eq!(full.parse(), Ok(encoding));
+            assert_eq!(full.trim_end_matches("_base").parse(), Ok(encoding));
+            assert_eq!(serde_json::to_value(encoding).unwrap(), json!(full));
+            assert_eq!(serde_json::from_value::<Encoding>(json!(full)).unwrap(), encoding);
+        }
+    }
+
+    #[test]
+    fn an_unknown_encoding_is_refused_with_what_is_allowed() {
+        for given in ["", "_base", "O200K", "o200k_harmony", "claude"] {
+            let error = given.parse::<Encoding>().unwrap_err().to_string();
+            assert!(error.contains(&format!("`{given}`")), "{error}");
+            assert!(Encoding::ALL.iter().all(|known| error.contains(known.name())), "{error}");
+            assert!(serde_json::from_value::<Encoding>(json!(given)).is_err());
+        }
+    }
+
+    #[test]
+    fn a_model_is_matched_to_its_encoding_or_to_none() {
+        let known = [
+            ("gpt-5.4-mini", Encoding::O200k),
+            ("gpt-oss-120b", Encoding::O200k),
+            ("ft:gpt-4o:us::1", Encoding::O200k),
+            ("openrouter/openai/o3", Encoding::O200k),
+            ("gpt-4-turbo", Encoding::Cl100k),
+            ("text-davinci-003", Encoding::P50k),
+            ("gpt2", Encoding::R50k),
+        ];
+        for (model, encoding) in known {
+            assert_eq!(Encoding::for_model(model), Some(encoding), "{model}");
+        }
+        for model in
+            ["", "/", "claude-sonnet-4-5", "gemini-3-pro", "meta-llama/Llama-3.1-8B", "deepseek-chat"]
+        {
+            assert_eq!(Encoding::for_model(model), None, "{model}");
+        }
+    }
+
+    #[test]
+    fn what_looks_like_a_special_token_is_ordinary_text() {
+        for encoding in Encoding::ALL {
+            let counter = Counter::new(encoding);
+            assert!(counter.text("<|endoftext|>") > 1, "{encoding}");
+            assert!(counter.text("a<|fim_prefix|>b<|im_start|>") > 4, "{encoding}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_its_overhead_and_its_parts() {
+        let (o, text) = (Overhead::default(), |s: &str| counter().text(s));
+        let check = |message: Message, expected| assert_eq!(counter().message(&message), expected);
+
+        check(Message::new(Role::User, []), o.message);
+        check(Message::user("hello world"), o.message + 2);
+        let two = [Part::text("hello"), Part::text(" world")];
+        check(Message::new(Role::User, two), o.message + 2);
+        check(assistant(Part::thinking("hello world")), o.message + 2);
+        check(
+            assistant(Part::call("c", "ls", r#"{"path": "/"}"#)),
+            o.message + o.call + text("ls") + text(r#"{"path": "/"}"#),
+        );
+        check(Message::new(Role::Tool, [Part::result("c", "hello world")]), o.message + 2);
+        let signed = Message { author: Some("alice".into()), ..Message::user("hello world") };
+        check(signed, o.message + o.author + text("alice") + 2);
+    }
+
+    #[test]
+    fn each_result_has_the_overhead_of_a_message() {
+        let check = |parts: Vec<Part>, expected| {
+            assert_eq!(chars().message(&Message::new(Role::User, parts)), expected);
+        };
+        let (a, b, text) = (Part::result("a", "xx"), Part::result("b", "yyy"), Part::text("z"));
+        check(vec![a.clone()], 4 + 2);
+        check(vec![a.clone(), b.clone()], 4 + 2 + 4 + 3);
+        check(vec![a, b, text.clone(), text], 4 + 2 + 4 + 3 + 4 + 2);
+    }
+
+    #[test]
+    fn arguments_are_counted_as_they_would_be_sent() {
+        let call = |arguments: &str| chars().message(&assistant(Part::call("c", "f", arguments))) - 4 - 4 - 1;
+        assert_eq!(call(""), 2); // {}
+        assert_eq!(call(r#"{"a":1}"#), 7);
+        assert_eq!(call("oops"), r#"{"arguments":"oops"}"#.len() as Tokens);
+    }
+
+    #[test]
+    fn ids_signatures_and_metadata_are_not_counted() {
+        let long = "x".repeat(10_000);
+        let thinking = Part::Thinking { text: "abc".to_owned(), signature: Some(long.clone()) };
+        assert_eq!(chars().message(&assistant(thinking)), 4 + 3);
+        let call = ToolCall {
+            id: long.as_str().into(),
+            item_id: Some(long.as_str().into()),
+            name: "f".to_owned(),
+            arguments: String::new(),
+        };
+        assert_eq!(chars().call(&call), 4 + 1 + 2);
+        assert_eq!(chars().message(&Message::new(Role::Tool, [Part::result(long.as_str(), "abc")])), 4 + 3);
+        let mut noted = Message::user("abc");
+        noted.metadata.insert("note".to_owned(), json!(long));
+        assert_eq!(chars().message(&noted), 4 + 3);
+    }
+
+    #[test]
+    fn base64_is_never_counted_as_text() {
+        let never =
+            Counter::custom("never", |text| if text.is_empty() { 0 } else { panic!("read {text:.20}") });
+        let picture = picture((1024, 1024));
+        let cost = never.media(&picture);
+        assert!(cost < 2_000);
+
+        assert_eq!(never.message(&Message::new(Role::User, [Part::Media(picture.clone())])), 4 + cost);
+        let result = ToolResult { call: "c".into(), content: vec![Content::Media(picture)], error: false };
+        assert_eq!(never.message(&Message::new(Role::Tool, [Part::ToolResult(result)])), 4 + cost);
+    }
+
+    #[test]
+    fn tools_cost_their_json_and_an_overhead_each() {
+        assert_eq!(chars().tools(&[]), 0);
+        assert_eq!(chars().tools(&[json!({"name": "f"}), json!({"name": "gg"})]), 12 + 13 + 2 * 8);
+    }
+
+    #[test]
+    fn overheads_can_be_replaced() {
+        let bare = chars().with_overhead(Overhead::none());
+        assert_eq!(bare.overhead(), Overhead::none());
+        assert_eq!(bare.message(&Message { author: Some("al".into()), ..Message::user("abc") }), 5);
+        let some: Overhead = serde_json::from_value(json!({"message": 7})).unwrap();
+        assert_eq!(some, Overhead { message: 7, ..Overhead::default() });
+        assert!(serde_json::from_value::<Overhead>(json!({"mesage": 7})).is_err());
+    }
+
+    #[test]
+    fn a_factor_is_applied_to_words_only_and_rounded_up_once() {
+        let counter = chars().with_factor(Factor::starting_at(1.25).unwrap());
+        assert_eq!(counter.name(), "chars*1.25");
+        let picture = picture((100, 100));
+        let cost = counter.media(&picture);
+        assert_eq!(cost, 258);
+        let parts = [Part::text("a"), Part::text("b"), Part::text("c"), Part::Media(picture)];
+        assert_eq!(counter.message(&Message::new(Role::User, parts)), 4 + 4 + cost);
+        assert_eq!(counter.clone().without_factor().name(), "chars");
+        assert_eq!(counter.without_factor().text("abc"), 3);
+    }
+
+    #[test]
+    fn counts_that_do_not_fit_stop_at_the_end() {
+        let huge = Counter::custom("huge", |_| Tokens::MAX).with_factor(Factor::starting_at(3.0).unwrap());
+        assert_eq!(huge.text("a"), Tokens::MAX);
+        assert_eq!(huge.message(&Message::new(Role::User, [Part::text("a"), Part::text("b")])), Tokens::MAX);
+    }
+
+    #[test]
+    fn a_counter_goes_where_it_is_needed() {
+        fn anywhere<T: Clone + fmt::Debug + Send + Sync + 'static>(_: &T) {}
+        anywhere(&counter());
+        assert!(format!("{:?}", counter()).contains("o200k_base"));
+    }
+
+    /// Requests of very different sizes, as a session grows and is condensed.
+    const REQUESTS: [Tokens; 12] =
+        [350, 900, 2_500, 7_000, 18_000, 40_000, 95_000, 160_000, 12_000, 30_000, 70_000, 110_000];
+
+    /// What a provider 22 % above us reports, with a few per cent of noise.
+    fn skewed(at: usize, counted: Tokens) -> Tokens {
+        counted * [118, 126, 122, 121, 123][at % 5] / 100
+    }
+
+    fn learned() -> Factor {
+        let mut factor = Factor::default();
+        for (at, counted) in REQUESTS.into_iter().enumerate() {
+            factor.learn(counted, skewed(at, counted));
+        }
+        factor
+    }
+
+    #[test]
+    fn a_factor_finds_a_provider_that_counts_22_per_cent_more() {
+        let factor = learned();
+        assert!((121..=123).contains(&factor.hundredths()), "{factor}");
+        assert_eq!(factor, learned());
+    }
+
+    #[test]
+    fn a_factor_follows_a_provider_that_changes() {
+        let mut factor = learned();
+        for _ in 0..40 {
+            factor.learn(50_000, 45_000);
+        }
+        assert!((90..=94).contains(&factor.hundredths()), "{factor}");
+    }
+
+    #[test]
+    fn one_wild_report_moves_a_factor_little() {
+        for wild in [1, 3_000, 5_000_000, Tokens::MAX] {
+            let mut factor = learned();
+            factor.learn(50_000, wild);
+            assert!((115..=129).contains(&factor.hundredths()), "{wild}: {factor}");
+
+            let mut fresh = Factor::default();
+            fresh.learn(50_000, wild);
+            assert!((80..=125).contains(&fresh.hundredths()), "{wild}: {fresh}");
+        }
+    }
+
+    #[test]
+    fn useless_reports_are_passed_over() {
+        let mut factor = learned();
+        for (counted, reported) in [(0, 0), (0, 500), (500, 0), (199, 900)] {
+            factor.learn(counted, reported);
+        }
+        assert_eq!(factor, learned());
+    }
+
+    #[test]
+    fn a_factor_stays_in_its_range_whatever_is_reported() {
+        for (wild, limit) in [(1, 50), (Tokens::MAX, 300)] {
+            let mut factor = Factor::default();
+            for counted in [200, 5_000, Tokens::MAX, 80_000].into_iter().cycle().take(400) {
+                factor.learn(counted, wild);
+                let stored = serde_json::to_string(&factor).unwrap();
+                assert_eq!(serde_json::from_str::<Factor>(&stored).unwrap(), factor);
+            }
+            assert_eq!(factor.hundredths(), limit);
+        }
+    }
+
+    #[test]
+    fn a_factor_rounds_up_and_one_changes_nothing() {
+        let apply = |value, tokens| Factor::starting_at(value).unwrap().apply(tokens);
+        assert_eq!((apply(1.22, 0), apply(1.22, 1), apply(1.22, 100), apply(0.5, 3)), (0, 2, 122, 2));
+        assert_eq!(Factor::default().apply(Tokens::MAX), Tokens::MAX);
+    }
+
+    #[test]
+    fn a_factor_out_of_range_is_refused_not_clamped() {
+        for given in [0.49, 3.01, -1.0, f64::NAN, f64::INFINITY] {
+            let error = Factor::starting_at(given).unwrap_err().to_string();
+            assert!(error.contains(&given.to_string()) && error.contains("0.5 to 3.0"), "{error}");
+        }
+        for (counted, reported) in [(0, 0), (10, 4), (10, 31), (MEMORY + 1, MEMORY), (u64::MAX, u64::MAX)] {
+            let stored = json!({ "counted": counted, "reported": reported });
+            assert!(serde_json::from_value::<Factor>(stored).is_err());
+        }
+    }
+}

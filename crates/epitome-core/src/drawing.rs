@@ -197,7 +197,7 @@ fn read(word: &str, seq: u64, now: &mut Timestamp) -> Result<Message, &'static s
                 id: CallId::from(id),
                 item_id: item.map(CallId::from),
                 name: "f".to_owned(),
-                arguments: "{}".to_owned(),
+                arguments: format!("{{\"m\":{seq}}}"),
             }));
         }
         return Ok(message);

@@ -80,7 +80,8 @@ fn sentences(line: &str) -> impl Iterator<Item = &str> {
         while let Some((at, c)) = chars.next() {
             let after = at + c.len_utf8();
             let full_width = matches!(c, '。' | '！' | '？' | '।' | '؟');
-            let stop = matches!(c, '.' | '!' | '?') && chars.peek().is_none_or(|(_, next)| next.is_whitespace());
+            let stop =
+                matches!(c, '.' | '!' | '?') && chars.peek().is_none_or(|(_, next)| next.is_whitespace());
             if !whole && (full_width || stop) {
                 end = after;
                 break;
@@ -240,13 +241,7 @@ impl<'a> Shelf<'a> {
     /// Holds these messages, in the order of their `seq`.
     #[must_use]
     pub fn new(counter: &'a Counter, messages: &'a [Message]) -> Self {
-        Self {
-            counter,
-            messages,
-            summaries: Vec::new(),
-            fitted: HashMap::new(),
-            excerpts: HashMap::new(),
-        }
+        Self { counter, messages, summaries: Vec::new(), fitted: HashMap::new(), excerpts: HashMap::new() }
     }
 
     /// Holds one more summary, of the messages `1..=through`.

@@ -266,9 +266,9 @@ impl<'a> Window<'a> {
             // `skip` holds for a whole batch: half of one would make no sense to anybody.
             let skipped = batch.iter().any(|outline| outline.skip);
             batch.iter().map(move |outline| {
-                let own = authors.iter().find(|own| {
-                    outline.seq <= own.through && outline.author.as_ref() == Some(&own.author)
-                });
+                let own = authors
+                    .iter()
+                    .find(|own| outline.seq <= own.through && outline.author.as_ref() == Some(&own.author));
                 let entry = match own {
                     _ if skipped => Entry::Skipped,
                     _ if outline.leading => Entry::Leading,
@@ -293,7 +293,9 @@ impl<'a> Window<'a> {
                     }
                 }
                 Entry::Read => match read.sources.last_mut() {
-                    Some(Source::Messages(run)) if run.through + 1 == outline.seq => run.through = outline.seq,
+                    Some(Source::Messages(run)) if run.through + 1 == outline.seq => {
+                        run.through = outline.seq;
+                    }
                     _ => read.sources.extend(Span::new(outline.seq, outline.seq).map(Source::Messages)),
                 },
             }

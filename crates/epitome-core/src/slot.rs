@@ -393,14 +393,7 @@ impl SlotState {
     /// Works off the firings up to and including `firing`: a summary through `covered` stands, or
     /// nothing was to be summarized and `covered` is as before. `log` holds the messages after the
     /// firing, at least up to the next one.
-    pub fn settle(
-        &mut self,
-        slot: &Slot,
-        covered: Seq,
-        firing: Seq,
-        log: &[Outline],
-        room: Option<Tokens>,
-    ) {
+    pub fn settle(&mut self, slot: &Slot, covered: Seq, firing: Seq, log: &[Outline], room: Option<Tokens>) {
         self.cover(covered);
         while let Some(due) = self.due.filter(|due| due.seq <= firing) {
             self.due = self.next_firing(slot, &due, log, room);

@@ -114,7 +114,8 @@ impl Tracker {
         let spoken = Spoken::of(message);
         let opens_turn = message.role.is_user() && spoken.words;
         // Reasoning alone is never shown, so it cannot open what follows.
-        let thinks = spoken.thinking && (spoken.words || message.calls().any(|call| !self.open.has(&call.id)));
+        let thinks =
+            spoken.thinking && (spoken.words || message.calls().any(|call| !self.open.has(&call.id)));
 
         let calls_open = !self.open.calls.is_empty();
         let askers: Vec<Option<Author>> = self.open.calls.iter().map(|call| call.author.clone()).collect();

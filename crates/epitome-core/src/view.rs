@@ -83,10 +83,10 @@ pub fn render(layout: &Layout, source: &dyn Source) -> Vec<Message> {
             Entry::Message(seq) => {
                 let Some(message) = source.message(*seq) else { continue };
                 let message = if stripping { without_reasoning(message) } else { message.into_owned() };
-                let calls = message.calls().next().is_some();
                 let opens_turn = message.role.is_user() && has_words(&message);
-                stripping &= !(opens_turn || (message.role == Role::Assistant && !calls));
+                let last_reply = message.role == Role::Assistant && message.calls().next().is_none();
                 mender.push(message);
+                stripping &= !(opens_turn || (last_reply && mender.open.calls.is_empty()));
             }
             Entry::Summary => {
                 if let Some(chosen) = layout.summary

@@ -1,0 +1,205 @@
+//! Drawn sessions: every kind of history, well formed or not. A counterexample prints as the one
+//! line that drew it.
+
+use std::fmt;
+
+use epitome_core::context::{Candidate, Costs, Layout, Request, Scene, lay_out};
+use epitome_core::cut::Cuts;
+use epitome_core::drawing;
+use epitome_core::fit::Shelf;
+use epitome_core::message::{Message, Seq, Tokens};
+use epitome_core::outline::{Cut, Outline};
+use epitome_core::tokens::Counter;
+use epitome_core::track::Tracker;
+use epitome_core::view::render;
+use proptest::prelude::*;
+
+/// A session, printed as its drawing.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Drawn(pub(crate) String);
+
+impl fmt::Debug for Drawn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Drawn {
+    pub(crate) fn messages(&self) -> Vec<Message> {
+        drawing::messages(&self.0).expect("drawn by us")
+    }
+
+    /// The log as a session would hold it.
+    pub(crate) fn log(&self, counter: &Counter) -> Log {
+        Log::new(self.messages(), counter.clone())
+    }
+}
+
+/// A session with everything known about it.
+pub(crate) struct Log {
+    pub(crate) messages: Vec<Message>,
+    pub(crate) outlines: Vec<Outline>,
+    pub(crate) counter: Counter,
+    trackers: Vec<Tracker>,
+}
+
+impl Log {
+    pub(crate) fn new(messages: Vec<Message>, counter: Counter) -> Self {
+        let mut tracker = Tracker::default();
+        let mut trackers = vec![tracker.clone()];
+        let mut outlines = Vec::new();
+        for message in &messages {
+            outlines.push(tracker.push(message, &counter));
+            trackers.push(tracker.clone());
+        }
+        Self { messages, outlines, counter, trackers }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    pub(crate) fn end(&self, at: usize) -> Cut {
+        self.trackers[at].cut_at_end()
+    }
+
+    pub(crate) fn legal(&self, place: usize) -> bool {
+        self.outlines.get(place).map_or(self.end(self.len()), |o| o.cut) == Cut::Legal
+    }
+
+    /// The context after the first `at` messages.
+    pub(crate) fn context(&self, at: usize, request: &Request, summaries: &[(Seq, String)]) -> Given {
+        self.context_from(0, at, request, summaries)
+    }
+
+    /// The same when only the messages from place `from` on were handed in, as a store would.
+    pub(crate) fn context_from(
+        &self,
+        from: usize,
+        at: usize,
+        request: &Request,
+        summaries: &[(Seq, String)],
+    ) -> Given {
+        let mut shelf = Shelf::new(&self.counter, &self.messages[..at]);
+        for (through, text) in summaries.iter().filter(|(through, _)| *through <= at as Seq) {
+            shelf = shelf.with_summary(*through, text.clone());
+        }
+        let candidates: Vec<Candidate> = shelf.candidates();
+        let open = self.trackers[at].open_calls();
+        let mut scene = Scene::whole(Cuts::new(&self.outlines[..at], self.end(at)), open, &candidates);
+        if from > 0 {
+            scene.recent = Cuts::new(&self.outlines[from..at], self.end(at));
+            scene.from = from as Seq + 1;
+            scene.opener = self.outlines[..from].iter().rfind(|outline| outline.opens_turn);
+        }
+        let layout = lay_out(request, &scene, &Costs::of(&self.counter), &mut shelf).expect("a good request");
+        let messages = render(&layout, &shelf);
+        Given { layout, messages }
+    }
+
+    pub(crate) fn tokens(&self, messages: &[Message]) -> Tokens {
+        messages.iter().map(|message| self.counter.message(message)).sum()
+    }
+}
+
+/// A context with its words.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Given {
+    pub(crate) layout: Layout,
+    pub(crate) messages: Vec<Message>,
+}
+
+fn id() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec!["w", "x", "y", "z", "ix"])
+}
+
+fn call() -> impl Strategy<Value = String> {
+    prop_oneof![6 => id().prop_map(str::to_owned), 1 => id().prop_map(|id| format!("{id}=i{id}"))]
+}
+
+fn marks(flags: bool) -> BoxedStrategy<String> {
+    let size = prop_oneof![4 => Just(String::new()), 3 => (2..30u32).prop_map(|n| format!(":{n}"))];
+    let author = prop_oneof![5 => Just(""), 1 => Just("@ann"), 1 => Just("@bob")];
+    let flag = if flags {
+        prop_oneof![12 => Just(""), 1 => Just("!"), 1 => Just("~")].boxed()
+    } else {
+        Just("").boxed()
+    };
+    (flag, author, size).prop_map(|(flag, author, size)| format!("{flag}{author}{size}")).boxed()
+}
+
+fn one(flags: bool) -> impl Strategy<Value = String> {
+    let ids = prop::collection::vec(call(), 1..3).prop_map(|ids| ids.join(","));
+    let results = || prop::collection::vec(id(), 1..3).prop_map(|ids| ids.join(","));
+    let body = prop_oneof![
+        5 => Just("u".to_owned()),
+        5 => Just("a".to_owned()),
+        1 => Just("a*".to_owned()),
+        1 => Just("a*-".to_owned()),
+        1 => Just("a-".to_owned()),
+        6 => (prop::bool::weighted(0.3), prop::bool::weighted(0.3), ids).prop_map(|(thinks, silent, ids)| {
+            format!("a{}{}({ids})", if thinks { "*" } else { "" }, if silent { "-" } else { "" })
+        }),
+        8 => results().prop_map(|ids| format!("r({ids})")),
+        1 => results().prop_map(|ids| format!("u({ids})")),
+        1 => results().prop_map(|ids| format!("u-({ids})")),
+        1 => prop::sample::select(vec!["s", "d", "p", "r", "u-", "s-"]).prop_map(str::to_owned),
+    ];
+    (body, marks(flags)).prop_map(|(body, marks)| format!("{body}{marks}"))
+}
+
+/// What a real agent would leave behind: turns with tool loops, now and then interrupted.
+fn turn(flags: bool) -> impl Strategy<Value = Vec<String>> {
+    let step = (0..4u8, prop::bool::weighted(0.3), marks(flags)).prop_map(|(kind, thinks, marks)| {
+        let thinks = if thinks { "*" } else { "" };
+        match kind {
+            0 => vec![format!("a{thinks}(x){marks}"), format!("r(x){marks}")],
+            1 => vec![format!("a{thinks}(x,y)"), format!("r(y){marks}"), "r(x)".to_owned()],
+            2 => vec![format!("a{thinks}(x){marks}")],
+            _ => vec![format!("a{thinks}-(z)"), "r(z)".to_owned()],
+        }
+    });
+    (marks(flags), prop::collection::vec(step, 0..4), prop::bool::weighted(0.8)).prop_map(
+        |(marks, steps, answers)| {
+            let mut words = vec![format!("u{marks}")];
+            words.extend(steps.into_iter().flatten());
+            words.extend(answers.then(|| "a:5".to_owned()));
+            words
+        },
+    )
+}
+
+fn session_with(flags: bool) -> impl Strategy<Value = Drawn> {
+    let block = prop_oneof![2 => turn(flags), 1 => prop::collection::vec(one(flags), 1..8)];
+    let head = prop::sample::select(vec!["", "s", "s:7 d", "s!"]);
+    (head, prop::collection::vec(block, 0..8)).prop_map(|(head, blocks)| {
+        let mut words: Vec<String> = head.split_whitespace().map(str::to_owned).collect();
+        words.extend(blocks.into_iter().flatten());
+        Drawn(words.join(" "))
+    })
+}
+
+/// Any session at all.
+pub(crate) fn session() -> impl Strategy<Value = Drawn> {
+    session_with(true)
+}
+
+/// Any session with nothing pinned or skipped.
+pub(crate) fn plain_session() -> impl Strategy<Value = Drawn> {
+    session_with(false)
+}
+
+/// Legal places for summaries to end at, and their texts.
+pub(crate) fn summaries(log: &Log, picks: &[(u16, u8)]) -> Vec<(Seq, String)> {
+    let legal: Vec<usize> = (1..=log.len()).filter(|place| log.legal(*place)).collect();
+    picks
+        .iter()
+        .filter_map(|(at, lines)| {
+            let place = *legal.get(*at as usize % legal.len().max(1))?;
+            let text: Vec<String> = (0..=*lines % 8)
+                .map(|line| format!("In line {line} they said 4{line} things about F{line}."))
+                .collect();
+            Some((place as Seq, text.join("\n")))
+        })
+        .collect()
+}

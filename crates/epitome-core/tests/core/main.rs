@@ -1,0 +1,19 @@
+//! The core's rules, tried from outside: drawings, scenarios, promises, hard cases, fuzzing.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on should stop, loudly"
+)]
+
+mod contexts;
+mod cuts;
+mod drawn;
+mod fuzz;
+mod hard_cases;
+mod plans;
+mod promises;
+mod tokens_agree;
+mod validator;

@@ -1,0 +1,378 @@
+//! The promises that live in the core, over drawn sessions with every kind of malformed history.
+
+use std::collections::HashSet;
+
+use epitome_core::context::{Entry, Oversize, Request};
+use epitome_core::drawing::{draw, word_counter};
+use epitome_core::message::{Message, Part, Role, Seq};
+use epitome_core::outline::{Cut, Outline};
+use epitome_core::plan::{Ahead, Idle, Next, Source, next};
+use epitome_core::slot::{CatchUp, Slot, SlotState};
+use epitome_core::tokens::{Counter, Encoding, Factor, Overhead};
+use proptest::prelude::*;
+
+use crate::drawn::{Drawn, Given, Log, plain_session, session, summaries};
+use crate::validator::{complaints, reasoning_complaints};
+
+/// Words with some overhead: sums stay easy to follow, and nothing is free.
+fn counter() -> Counter {
+    word_counter().with_overhead(Overhead { message: 3, author: 1, call: 2, tool: 5 })
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    let tokens = prop_oneof![6 => (1..400u64).prop_map(Some), 1 => Just(None)];
+    let flags = (prop::bool::weighted(0.8), any::<bool>(), 0..3u8, any::<bool>());
+    (tokens, flags).prop_map(|(tokens, (summary, fit, mode, clip))| Request {
+        tokens,
+        summary,
+        fit,
+        fill: mode == 1,
+        steady: mode == 2,
+        oversize: if clip { Oversize::Clip } else { Oversize::Empty },
+        ..Request::default()
+    })
+}
+
+fn picks() -> impl Strategy<Value = Vec<(u16, u8)>> {
+    prop::collection::vec(any::<(u16, u8)>(), 0..3)
+}
+
+/// Whether a message of the log can be found in the list: by its place, or by what it said where it
+/// was merged with the reply before it.
+fn shows(list: &[Message], message: &Message) -> bool {
+    let calls: HashSet<_> = message.calls().map(|call| call.arguments.clone()).collect();
+    list.iter().any(|shown| {
+        let called = shown.calls().any(|call| calls.contains(&call.arguments));
+        let said = shown.parts.iter().any(|part| match part {
+            Part::Text { text } => text.split_whitespace().all(|word| word == format!("m{}", message.seq)),
+            _ => false,
+        });
+        let both_reply = shown.role == Role::Assistant && message.role == Role::Assistant;
+        shown.seq == message.seq || (both_reply && (said || called))
+    })
+}
+
+/// Skipped messages, with the batches they stand in.
+fn skipped(outlines: &[Outline]) -> HashSet<Seq> {
+    let mut out = HashSet::new();
+    let mut batch: Vec<&Outline> = Vec::new();
+    for outline in outlines {
+        if outline.cut != Cut::InCall {
+            batch.clear();
+        }
+        batch.push(outline);
+        if batch.iter().any(|outline| outline.skip) {
+            out.extend(batch.iter().map(|outline| outline.seq));
+        }
+    }
+    // A batch may be skipped by its last message only.
+    for at in (1..outlines.len()).rev() {
+        if outlines[at].cut == Cut::InCall && out.contains(&outlines[at].seq) {
+            out.insert(outlines[at - 1].seq);
+        }
+    }
+    out
+}
+
+fn check_exhaustive(log: &Log, at: usize, given: &Given) -> Result<(), TestCaseError> {
+    let report = &given.layout.report;
+    let through = given.layout.summary.map_or(0, |summary| summary.through);
+    let skipped = skipped(&log.outlines[..at]);
+    let excerpt = |entry: &Entry| match entry {
+        Entry::Excerpt(span) => Some(*span),
+        _ => None,
+    };
+    let excerpts: Vec<_> = given.layout.entries.iter().filter_map(excerpt).collect();
+    let missing: Vec<Seq> = log.messages[..at]
+        .iter()
+        .zip(&log.outlines)
+        .filter(|(message, outline)| {
+            let left_out =
+                !shows(&given.messages, message) || excerpts.iter().any(|span| span.contains(message.seq));
+            message.seq > through && !outline.stray && !skipped.contains(&message.seq) && left_out
+        })
+        .map(|(message, _)| message.seq)
+        .collect();
+    if report.exhaustive {
+        prop_assert!(missing.is_empty(), "exhaustive, but {missing:?} are missing");
+        prop_assert_eq!(report.gap, None);
+    } else {
+        let gap = report.gap.expect("what is missing has a name");
+        prop_assert!(!missing.is_empty(), "not exhaustive, yet nothing is missing");
+        prop_assert_eq!((gap.from, gap.through), (missing[0], missing[missing.len() - 1]), "{:?}", missing);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_context_is_bounded(drawn in session(), request in request(), picks in picks()) {
+        let log = drawn.log(&counter());
+        let given = log.context(log.len(), &request, &summaries(&log, &picks));
+        let budget = request.budget().unwrap();
+        let used = log.tokens(&given.messages);
+        prop_assert!(used <= budget, "{used} tokens for {budget}");
+        let told = given.layout.report.tokens.total();
+        prop_assert!(used <= told && told <= budget, "{used} used, {told} told, {budget} allowed");
+    }
+
+    #[test]
+    fn a_context_is_valid(drawn in session(), request in request(), picks in picks()) {
+        let log = drawn.log(&counter());
+        let given = log.context(log.len(), &request, &summaries(&log, &picks));
+        prop_assert_eq!(complaints(&given.messages), Vec::<String>::new());
+        prop_assert_eq!(reasoning_complaints(&given.messages, &log.messages), Vec::<String>::new());
+        // Empty only with a reason, and the head untouched otherwise.
+        prop_assert_eq!(given.messages.is_empty(), given.layout.report.empty.is_some());
+        if !given.messages.is_empty() {
+            let leading = log.messages.iter().take_while(|m| m.role.is_system()).filter(|m| !m.parts.is_empty());
+            prop_assert!(leading.zip(&given.messages).all(|(said, shown)| said == shown));
+        }
+    }
+
+    #[test]
+    fn a_context_says_truly_what_it_covers(drawn in session(), request in request(), picks in picks()) {
+        let log = drawn.log(&counter());
+        let given = log.context(log.len(), &request, &summaries(&log, &picks));
+        check_exhaustive(&log, log.len(), &given)?;
+    }
+
+    #[test]
+    fn no_message_is_shown_twice_and_order_is_kept(drawn in session(), request in request(), picks in picks()) {
+        let log = drawn.log(&counter());
+        let given = log.context(log.len(), &request, &summaries(&log, &picks));
+        let mut seen = HashSet::new();
+        let mut last = 0;
+        for entry in &given.layout.entries {
+            if let Entry::Message(seq) | Entry::Kept(seq) = entry {
+                prop_assert!(seen.insert(*seq), "{seq} twice");
+            }
+            if let Entry::Message(seq) = entry {
+                prop_assert!(*seq > last);
+                last = *seq;
+            }
+        }
+    }
+
+    #[test]
+    fn pinned_messages_and_the_newest_one_are_in_every_context_that_is_not_empty(
+        drawn in session(), request in request(), picks in picks(),
+    ) {
+        let log = drawn.log(&counter());
+        let given = log.context(log.len(), &request, &summaries(&log, &picks));
+        if given.messages.is_empty() {
+            return Ok(());
+        }
+        for (message, outline) in log.messages.iter().zip(&log.outlines) {
+            if message.pinned && !outline.stray {
+                prop_assert!(shows(&given.messages, message), "pinned {} is gone", message.seq);
+            }
+        }
+        let newest = log.outlines.iter().rposition(|outline| !outline.stray && !outline.leading);
+        if let Some(newest) = newest {
+            let message = &log.messages[newest];
+            let clipped = given.layout.entries.iter().any(
+                |entry| matches!(entry, Entry::Excerpt(span) if span.contains(message.seq)),
+            );
+            prop_assert!(clipped || shows(&given.messages, message), "the newest is gone");
+        }
+    }
+
+    #[test]
+    fn a_store_may_hand_in_only_the_newest_messages(
+        drawn in plain_session(), tokens in 30..400u64, picks in picks(),
+    ) {
+        // Handed in: all that could fit the budget, and a little more, as a store would.
+        let log = drawn.log(&counter());
+        let request = Request { tokens: Some(tokens), fit: false, ..Request::default() };
+        let all = summaries(&log, &picks);
+        let mut from = log.len();
+        let mut sum = 0;
+        while from > 0 && sum <= tokens {
+            from -= 1;
+            sum += if log.outlines[from].stray { 0 } else { log.outlines[from].tokens };
+        }
+        while from > 0 && log.outlines[from].cut == Cut::InCall {
+            from -= 1;
+        }
+        let whole = log.context(log.len(), &request, &all);
+        let part = log.context_from(from, log.len(), &request, &all);
+        prop_assert_eq!(draw(&whole.messages), draw(&part.messages));
+        prop_assert_eq!(&whole.messages, &part.messages);
+        prop_assert_eq!(whole.layout.report.exhaustive, part.layout.report.exhaustive);
+    }
+
+    #[test]
+    fn the_prefix_is_steady_while_the_budget_does_not_cut(drawn in plain_session(), pick in any::<(u16, u8)>()) {
+        let log = drawn.log(&counter());
+        let summaries = summaries(&log, &[pick]);
+        let through = summaries.first().map_or(0, |(through, _)| *through as usize);
+        let request = Request { tokens: Some(90_000), ..Request::default() };
+        let mut before: Option<Given> = None;
+        // From the first message after the coverage on. A model can be called only where no call is
+        // open; a context in between is never sent.
+        let begun = |at: usize| log.outlines[through..at].iter().any(|outline| !outline.stray);
+        for at in (through + 1..=log.len()).filter(|at| log.end(*at) != Cut::InCall && begun(*at)) {
+            let given = log.context(at, &request, &summaries);
+            prop_assert!(!given.layout.report.cut);
+            if let Some(before) = before {
+                let steady = given.messages.starts_with(&before.messages);
+                prop_assert!(steady, "at {at}: [{}] does not start with [{}]", draw(&given.messages), draw(&before.messages));
+            }
+            before = (given.layout.report.empty.is_none()).then_some(given);
+        }
+    }
+
+    #[test]
+    fn a_steady_start_moves_in_steps(sizes in prop::collection::vec(1..12u64, 20..120), budget in 100..200u64) {
+        let line: Vec<String> = sizes.iter().enumerate()
+            .map(|(at, size)| format!("{}:{size}", if at % 2 == 0 { "u" } else { "a" })).collect();
+        let log = Drawn(line.join(" ")).log(&word_counter());
+        let request = Request { tokens: Some(budget), steady: true, ..Request::default() };
+        let (mut starts, mut before) = (HashSet::new(), Vec::<Message>::new());
+        for at in 1..=log.len() {
+            let given = log.context(at, &request, &[]);
+            let start = given.messages.iter().find(|message| message.seq > 0).map(|message| message.seq);
+            if starts.insert(start) {
+                before.clear();
+            }
+            prop_assert!(given.messages.starts_with(&before), "the prefix moved without a step");
+            before = given.messages;
+        }
+        let said: u64 = sizes.iter().sum();
+        let most = said / (budget / 4) + 2;
+        prop_assert!(starts.len() as u64 <= most, "{} starts, at most {most} expected", starts.len());
+    }
+
+    #[test]
+    fn real_tokens_and_a_learned_factor_stay_bounded_too(
+        drawn in session(), tokens in 20..600u64, picks in picks(), fill in any::<bool>(), factor in 0.6..2.5f64,
+    ) {
+        let counter = Counter::new(Encoding::O200k).with_factor(Factor::starting_at(factor).unwrap());
+        let log = drawn.log(&counter);
+        let request = Request { tokens: Some(tokens), fill, oversize: Oversize::Clip, ..Request::default() };
+        let given = log.context(log.len(), &request, &summaries(&log, &picks));
+        prop_assert!(log.tokens(&given.messages) <= tokens);
+        prop_assert_eq!(complaints(&given.messages), Vec::<String>::new());
+    }
+
+    #[test]
+    fn planning_terminates_and_coverage_only_moves_forward(
+        drawn in session(),
+        trigger in prop::sample::select(vec![
+            "messages(3)", "messages(1)", "turns(2)", "tokens(20)", "any(messages(5), important(15))", "all(messages(2), chars(9))",
+        ]),
+        keep in prop::sample::select(vec!["messages(0)", "messages(2)", "turns(1)", "tokens(12)"]),
+        input in 1..200u64,
+        scoped in prop::bool::weighted(0.3),
+        step in any::<bool>(),
+    ) {
+        let log = drawn.log(&counter());
+        let slot = Slot {
+            trigger: trigger.parse().unwrap(),
+            keep: keep.parse().unwrap(),
+            scope: scoped.then(|| "ann".into()).into(),
+            catch_up: if step { CatchUp::Step } else { CatchUp::Join },
+            ..Slot::short()
+        };
+        let mut state = SlotState::default();
+        for outline in &log.outlines {
+            state.advance(&slot, outline, None);
+        }
+        let mine: Vec<Outline> = log.outlines.iter().filter(|o| slot.scope.holds(o)).cloned().collect();
+        let end = match &slot.scope {
+            epitome_core::slot::Scope::Session => log.end(log.len()),
+            epitome_core::slot::Scope::Author(_) => Cut::InCall,
+        };
+        let mut summarized: HashSet<Seq> = HashSet::new();
+        for round in 0.. {
+            prop_assert!(round < 4 * log.len() + 4, "does not end");
+            let ahead: Vec<Outline> = mine.iter().filter(|o| o.seq > state.covered).cloned().collect();
+            let ahead = Ahead { outlines: &ahead, end: Some(end), room: None, input, authors: &[] };
+            let before = state.clone();
+            match next(&slot, &state, &ahead) {
+                Next::Nothing(why) => {
+                    prop_assert!(matches!(why, Idle::NotDue | Idle::NoLegalCut));
+                    break;
+                }
+                Next::Pass { firing, .. } => state.settle(&slot, before.covered, firing, &mine, None),
+                Next::Summarize(plan) => {
+                    prop_assert_eq!(plan.prior, before.covered);
+                    prop_assert_eq!(plan.span.from, before.covered + 1);
+                    prop_assert!(plan.oversize == (plan.tokens > input));
+                    for source in &plan.sources {
+                        let Source::Messages(span) = source else { panic!("no authors were given") };
+                        for seq in span.from..=span.through {
+                            prop_assert!(summarized.insert(seq), "{seq} is read twice");
+                            prop_assert!(plan.span.contains(seq));
+                        }
+                    }
+                    // Never inside a batch.
+                    let after = mine.iter().find(|o| o.seq > plan.span.through);
+                    let cut = after.map_or(end, |o| if scoped { o.own_cut } else { o.cut });
+                    prop_assert_eq!(cut, Cut::Legal);
+                    if plan.completes {
+                        state.settle(&slot, plan.span.through, plan.firing, &mine, None);
+                    } else {
+                        state.cover(plan.span.through);
+                    }
+                    prop_assert!(state.covered > before.covered);
+                }
+            }
+            prop_assert!(state.covered >= before.covered && state != before, "stands still");
+        }
+        // All that is covered was read, skipped, or always stays.
+        let skipped = skipped(&mine.iter().cloned().map(|mut o| {
+            if scoped { o.cut = o.own_cut; }
+            o
+        }).collect::<Vec<_>>());
+        for outline in mine.iter().filter(|o| o.seq <= state.covered && !o.leading) {
+            prop_assert!(summarized.contains(&outline.seq) || skipped.contains(&outline.seq), "{} was lost", outline.seq);
+        }
+    }
+
+    #[test]
+    fn cuts_found_message_by_message_agree_with_a_look_at_the_whole_log(drawn in session()) {
+        // Written apart: a place is divided safely if no call made before it is answered after it
+        // and nothing is still waiting there that the user has not given up on.
+        let log = drawn.log(&counter());
+        let mut open: Vec<String> = Vec::new();
+        let mut crossing = vec![false; log.len() + 1];
+        for (at, message) in log.messages.iter().enumerate() {
+            let words = message.parts.iter().any(|p| matches!(p, Part::Text { .. } | Part::Media(_)));
+            let user = matches!(message.role, Role::User | Role::Peer);
+            let before = !open.is_empty();
+            let mut answered = false;
+            if user || message.role == Role::Tool {
+                for result in message.results() {
+                    let found = open.iter().position(|id| id.split('=').next() == Some(&*result.call))
+                        .or_else(|| open.iter().position(|id| id.split('=').nth(1) == Some(&*result.call)));
+                    if let Some(found) = found {
+                        open.remove(found);
+                        answered = true;
+                    }
+                }
+            }
+            crossing[at] = before && !(user && words && !answered);
+            if user && words {
+                open.clear();
+            }
+            if message.role == Role::Assistant {
+                for call in message.calls() {
+                    if !open.iter().any(|id| id.split('=').next() == Some(&*call.id)) {
+                        open.push(match &call.item_id {
+                            Some(item) => format!("{}={item}", call.id),
+                            None => call.id.to_string(),
+                        });
+                    }
+                }
+            }
+        }
+        for (outline, crossing) in log.outlines.iter().zip(&crossing) {
+            prop_assert_eq!(outline.cut == Cut::InCall, *crossing, "before {}", outline.seq);
+        }
+        prop_assert_eq!(log.end(log.len()) == Cut::InCall, !open.is_empty());
+    }
+}

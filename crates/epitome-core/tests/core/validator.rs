@@ -1,0 +1,202 @@
+//! What providers refuse, written apart from the code under test.
+//!
+//! Nothing of the core's tracking is used here: only messages go in, and a list of complaints comes
+//! out. The faults planted below show that each complaint can be heard.
+
+use std::collections::{HashMap, HashSet};
+
+use epitome_core::drawing;
+use epitome_core::message::{Message, Part, Role, Seq};
+
+/// Complaints a strict provider would have about this list.
+pub(crate) fn complaints(list: &[Message]) -> Vec<String> {
+    let mut out = Vec::new();
+    let body: Vec<&Message> = list.iter().skip_while(|m| is_system(m)).collect();
+    if let Some(first) = body.first()
+        && first.role != Role::User
+        && first.role != Role::Peer
+    {
+        out.push(format!("the first message is from {}, not from the user", first.role));
+    }
+    if !list.is_empty() && !list.iter().any(|m| matches!(m.role, Role::User | Role::Peer)) {
+        out.push("no user message".to_owned());
+    }
+    let mut seen: HashSet<&str> = HashSet::new();
+    let mut at = 0;
+    while at < list.len() {
+        let message = &list[at];
+        at += 1;
+        if message.parts.is_empty() {
+            out.push(format!("message {at} is empty"));
+        }
+        for part in &message.parts {
+            let home = match part {
+                Part::ToolCall(_) | Part::Thinking { .. } => message.role == Role::Assistant,
+                Part::ToolResult(_) => message.role == Role::Tool,
+                Part::Text { .. } | Part::Media(_) => message.role != Role::Tool,
+            };
+            if !home {
+                out.push(format!("message {at}: a part that {} never says", message.role));
+            }
+        }
+        if message.role == Role::Assistant
+            && message.parts.iter().all(|part| matches!(part, Part::Thinking { .. }))
+        {
+            out.push(format!("message {at}: nothing but reasoning"));
+        }
+        if message.role == Role::Tool {
+            out.push(format!("message {at}: a result without its call right before"));
+        }
+        let mut waiting: Vec<&str> = Vec::new();
+        for call in message.calls() {
+            if !seen.insert(&call.id) {
+                out.push(format!("message {at}: id {} is used twice", call.id));
+            }
+            if !serde_json::from_str::<serde_json::Value>(&call.arguments).is_ok_and(|v| v.is_object()) {
+                out.push(format!("message {at}: arguments of {} are not a JSON object", call.id));
+            }
+            waiting.push(&call.id);
+        }
+        if waiting.is_empty() {
+            continue;
+        }
+        while let Some(answer) = list.get(at).filter(|m| m.role == Role::Tool) {
+            at += 1;
+            for result in answer.results() {
+                match waiting.iter().position(|id| **id == *result.call) {
+                    Some(found) => drop(waiting.remove(found)),
+                    None => out.push(format!("message {at}: nobody waits for a result of {}", result.call)),
+                }
+            }
+        }
+        if at < list.len() && !waiting.is_empty() {
+            out.push(format!("before message {}: no result for {}", at + 1, waiting.join(", ")));
+        }
+    }
+    out
+}
+
+/// Complaints about reasoning: what is shown of a tool loop either has none of it, or starts with
+/// the loop, or starts at a message with reasoning of its own.
+pub(crate) fn reasoning_complaints(list: &[Message], log: &[Message]) -> Vec<String> {
+    let mut out = Vec::new();
+    let loop_of = loops(log);
+    let place: HashMap<Seq, usize> = list.iter().enumerate().map(|(at, m)| (m.seq, at)).collect();
+    for message in list.iter().filter(|m| m.role == Role::Assistant && thinks(m)) {
+        let Some(start) = loop_of.get(&message.seq) else { continue };
+        // Walk back through the shown part of this loop to where it begins.
+        let mut first = message;
+        let mut at = place[&message.seq];
+        while at > 0 {
+            let before = &list[at - 1];
+            // A result stands behind its call, wherever it was logged.
+            if before.role == Role::Tool {
+                at -= 1;
+                continue;
+            }
+            if loop_of.get(&before.seq) != Some(start) {
+                // A reply logged in pieces goes under the place of its first piece.
+                if before.role == Role::Assistant && thinks(before) {
+                    first = before;
+                }
+                break;
+            }
+            if before.role == Role::Assistant {
+                first = before;
+            }
+            at -= 1;
+        }
+        if first.seq != *start && !thinks(first) {
+            out.push(format!(
+                "the loop of message {} is entered at {}, past its reasoning",
+                message.seq, first.seq
+            ));
+        }
+    }
+    out
+}
+
+/// For each message inside a tool loop that reasoning opened: the loop's first message.
+fn loops(log: &[Message]) -> HashMap<Seq, Seq> {
+    let mut out = HashMap::new();
+    let mut current: Option<Seq> = None;
+    let mut open: HashSet<&str> = HashSet::new();
+    for message in log {
+        let words = message.parts.iter().any(|p| matches!(p, Part::Text { .. } | Part::Media(_)));
+        let user = matches!(message.role, Role::User | Role::Peer);
+        if user || message.role == Role::Tool {
+            open.retain(|id| message.results().all(|result| *result.call != **id));
+        }
+        if user && words {
+            current = None;
+            open.clear();
+        }
+        let reply = message.role == Role::Assistant;
+        // A call that repeats an open one is none.
+        let calls = reply && message.calls().filter(|call| open.insert(&call.id)).count() > 0;
+        if calls && current.is_none() && thinks(message) {
+            current = Some(message.seq);
+        }
+        if let Some(start) = current {
+            out.insert(message.seq, start);
+        }
+        if reply && words && message.calls().next().is_none() {
+            current = None;
+        }
+    }
+    out
+}
+
+fn thinks(message: &Message) -> bool {
+    message.parts.iter().any(|part| matches!(part, Part::Thinking { .. }))
+}
+
+fn is_system(message: &Message) -> bool {
+    matches!(message.role, Role::System | Role::Developer)
+}
+
+fn hears(drawing: &str, complaint: &str) {
+    let heard = complaints(&drawing::messages(drawing).unwrap());
+    assert!(heard.iter().any(|c| c.contains(complaint)), "{drawing}: heard only {heard:?}");
+}
+
+#[test]
+fn planted_faults_are_heard() {
+    hears("u r(x)", "a result without its call");
+    hears("u a(x) r(x) r(x)", "nobody waits for a result of x");
+    hears("u a(x) r(y) r(x)", "nobody waits for a result of y");
+    hears("u a(x) u", "no result for x");
+    hears("u a(x,y) r(x) u", "no result for y");
+    hears("u a(x) s r(x)", "no result for x");
+    hears("u a(x) r(x) a(x) r(x)", "id x is used twice");
+    hears("u a(x,x) r(x)", "id x is used twice");
+    hears("a u", "not from the user");
+    hears("s a", "no user message");
+    hears("s d", "no user message");
+    hears("u u-", "is empty");
+    hears("u u(x)", "never says");
+    hears("u a*-", "nothing but reasoning");
+    let mut broken = drawing::messages("u a(x) r(x)").unwrap();
+    if let Part::ToolCall(call) = &mut broken[1].parts[1] {
+        call.arguments = "{\"path\": \"a".to_owned();
+    }
+    assert!(complaints(&broken).iter().any(|c| c.contains("not a JSON object")));
+}
+
+#[test]
+fn a_loop_entered_past_its_reasoning_is_heard() {
+    let log = drawing::messages("u a*(x) r(x) a(y) r(y) a*(z) r(z)").unwrap();
+    let from = |seq: usize| [&log[..1], &log[seq - 1..]].concat();
+    assert!(reasoning_complaints(&log, &log).is_empty());
+    assert!(reasoning_complaints(&from(6), &log).is_empty());
+    assert_eq!(reasoning_complaints(&from(4), &log).len(), 1);
+}
+
+#[test]
+fn a_good_list_has_no_complaints() {
+    for good in
+        ["", "u", "s u a", "s d u a(x,y) r(y) r(x) a", "u a(x)", "u a(x,y) r(x)", "p p a", "u a*(x) r(x) a"]
+    {
+        assert_eq!(complaints(&drawing::messages(good).unwrap()), Vec::<String>::new(), "{good}");
+    }
+}

@@ -70,6 +70,8 @@ struct Desk<'a> {
     low: usize,
     /// The newest message that can be shown at all.
     last_shown: Option<usize>,
+    /// The newest message that opens a turn.
+    last_opener: Option<usize>,
     /// For each place, what the messages from there to the end cost beyond what is prepaid.
     suffix: Vec<Tokens>,
     leading: Tokens,
@@ -88,16 +90,18 @@ struct Newest {
 
 /// A way to spend the budget.
 #[derive(Debug, Clone, Copy)]
-struct Choice {
+struct Choice<'a> {
     summary: Option<ChosenSummary>,
     start: usize,
+    /// The message that opened the turn under way at the start, shown before the summary.
+    carried: Option<&'a Outline>,
     cut: bool,
     /// How far the first message is from the summary's coverage.
     gap: Seq,
     missing: Missing,
 }
 
-impl Choice {
+impl Choice<'_> {
     fn exhaustive(&self) -> bool {
         self.missing.count == 0
     }
@@ -165,6 +169,7 @@ impl<'a> Desk<'a> {
             budget,
             low,
             last_shown,
+            last_opener: outlines.iter().rposition(|outline| outline.opens_turn),
             suffix,
             leading: sum(&scene.leading),
             pinned: sum(&scene.pinned).saturating_add(marks),
@@ -209,11 +214,12 @@ impl<'a> Desk<'a> {
             let choice = Choice {
                 summary: None,
                 start: self.end(),
+                carried: None,
                 cut: false,
                 gap: 0,
                 missing: self.unknown(0, None),
             };
-            return Ok(self.compose(&nothing, None, &choice, None));
+            return Ok(self.compose(&nothing, &choice, None));
         };
         let newest = self.newest(last, room, words).ok_or(Empty::NewestOverBudget)?;
         let opener = self.opener(newest.place).map_or(0, |opener| opener.tokens);
@@ -235,7 +241,7 @@ impl<'a> Desk<'a> {
         if self.request.fill && newest.excerpt.is_none() {
             (best, excerpt) = ground.fill(best, words);
         }
-        Ok(self.compose(&newest, ground.carried(best.start), &best, excerpt))
+        Ok(self.compose(&newest, &best, excerpt))
     }
 
     fn end(&self) -> usize {
@@ -259,10 +265,12 @@ impl<'a> Desk<'a> {
         }
         let place = cuts.last_in(self.low..last + 1, Cut::InLoop)?;
         let span = Span::new(self.outline(place)?.seq, self.outline(self.end().checked_sub(1)?)?.seq)?;
-        let room = match self.request.summary && !self.scene.summaries.is_empty() {
-            true => room.saturating_sub(self.request.share.of(self.budget)),
-            false => room,
-        };
+        // What else should be seen beside an excerpt gets its room first.
+        let opener = self.opener(place).map_or(0, |opener| opener.tokens);
+        let mut room = if opener <= room / 2 { room - opener } else { room };
+        if self.request.summary && !self.scene.summaries.is_empty() {
+            room = room.saturating_sub(self.request.share.of(self.budget));
+        }
         let cost = words.clip(span, room).filter(|cost| *cost <= room)?;
         Some(Newest { place, cost, excerpt: Some(span), past_reasoning: false })
     }
@@ -313,8 +321,7 @@ impl<'a> Desk<'a> {
     fn compose(
         &self,
         newest: &Newest,
-        carried: Option<&Outline>,
-        choice: &Choice,
+        choice: &Choice<'_>,
         edge: Option<(Span, Tokens)>,
     ) -> Layout {
         let outlines = self.scene.recent.outlines();
@@ -326,7 +333,7 @@ impl<'a> Desk<'a> {
         let head = entries.len();
         let mut apart: Vec<&Outline> =
             self.scene.pinned.iter().copied().filter(|outline| outline.seq < first_shown).collect();
-        apart.extend(carried);
+        apart.extend(choice.carried);
         apart.sort_by_key(|outline| outline.seq);
         let mut open = 0;
         for outline in &apart {
@@ -379,7 +386,7 @@ impl<'a> Desk<'a> {
             budget: self.budget,
             tokens: Spent {
                 leading: self.leading,
-                pinned: self.pinned.saturating_add(carried.map_or(0, |user| user.tokens)),
+                pinned: self.pinned.saturating_add(choice.carried.map_or(0, |opener| opener.tokens)),
                 summary: choice.summary.map_or(0, |summary| summary.tokens),
                 messages: messages.saturating_add(edge.map_or(0, |(_, tokens)| tokens)),
                 marks: if starts_with_user { 0 } else { self.costs.note },
@@ -411,18 +418,29 @@ struct Ground<'a> {
     room: Tokens,
 }
 
-impl Ground<'_> {
-    fn carried(&self, place: usize) -> Option<&Outline> {
+impl<'a> Ground<'a> {
+    /// The message that opened the turn under way at a place.
+    fn under_way(&self, place: usize) -> Option<&'a Outline> {
         self.desk.opener(place).filter(|_| self.carries)
+    }
+
+    /// The same where no user message would be in sight without it. A start that is to hold still
+    /// takes it always: whether a user message is in sight changes as the log grows.
+    fn carried(&self, place: usize) -> Option<&'a Outline> {
+        let in_sight = self.desk.last_opener.is_some_and(|last| last >= place);
+        self.under_way(place).filter(|_| self.desk.request.steady || !in_sight)
+    }
+
+    fn messages(&self, place: usize) -> Tokens {
+        match self.newest.excerpt {
+            Some(_) => self.newest.cost,
+            None => self.desk.suffix.get(place).copied().unwrap_or(0),
+        }
     }
 
     /// What a list that starts at `place` takes of the room.
     fn cost(&self, place: usize) -> Tokens {
-        let messages = match self.newest.excerpt {
-            Some(_) => self.newest.cost,
-            None => self.desk.suffix.get(place).copied().unwrap_or(0),
-        };
-        messages.saturating_add(self.carried(place).map_or(0, |opener| opener.tokens))
+        self.messages(place).saturating_add(self.carried(place).map_or(0, |opener| opener.tokens))
     }
 
     fn summary_room(&self) -> Tokens {
@@ -430,7 +448,7 @@ impl Ground<'_> {
         self.desk.request.share.of(self.desk.budget).min(left)
     }
 
-    fn with_summary(&self, at: usize, words: &mut dyn Words) -> Option<Choice> {
+    fn with_summary(&self, at: usize, words: &mut dyn Words) -> Option<Choice<'a>> {
         let candidate = self.desk.scene.summaries.get(at)?;
         let room = self.summary_room();
         let (tokens, fitted) = if candidate.tokens <= room {
@@ -445,25 +463,31 @@ impl Ground<'_> {
     }
 
     /// Where the messages start beside this summary, and what is missing then.
-    fn choice(&self, summary: Option<ChosenSummary>) -> Choice {
+    fn choice(&self, summary: Option<ChosenSummary>) -> Choice<'a> {
         let cuts = self.desk.scene.recent;
         let newest = self.newest.place;
         let through = summary.map_or(0, |summary| summary.through);
         let after = cuts.outlines().partition_point(|outline| outline.seq <= through).max(self.desk.low);
         let wanted = cuts.first_in(after..newest, Cut::Legal).unwrap_or(newest);
         let room = self.room.saturating_sub(summary.map_or(0, |summary| summary.tokens));
-        let mut start = wanted;
-        if self.newest.excerpt.is_some() {
-            start = newest;
-        } else if self.cost(wanted) > room {
-            start = self.first_that_fits(wanted, room);
-            if self.desk.request.steady {
-                start = self.step_up(start);
-            }
-        }
-        let cut = start > wanted || self.newest.excerpt.is_some();
+        // Uncut, the list must only grow at its end: its head may depend on the start alone.
+        let opener = self.under_way(wanted);
+        let whole = self.messages(wanted).saturating_add(opener.map_or(0, |opener| opener.tokens));
+        let all_known = self.desk.unknown(through, None).count == 0;
+        let uncut = all_known && whole <= room;
+        let (start, carried) = if self.newest.excerpt.is_some() {
+            (newest, self.carried(newest))
+        } else if uncut {
+            (wanted, opener)
+        } else {
+            let fits = self.first_that_fits(wanted, room);
+            let start = if self.desk.request.steady { self.step_up(fits) } else { fits };
+            (start, self.carried(start))
+        };
         let gap = self.desk.outline(start).map_or(0, |outline| outline.seq.saturating_sub(through));
-        Choice { summary, start, cut, gap, missing: self.missing(through, start) }
+        let missing = self.missing(through, start, carried);
+        let cut = start > wanted || !all_known || self.newest.excerpt.is_some();
+        Choice { summary, start, carried, cut, gap, missing }
     }
 
     /// The first legal cut from `low` on after which the messages fit.
@@ -499,8 +523,8 @@ impl Ground<'_> {
     }
 
     /// What lies between a summary's coverage and the first message shown.
-    fn missing(&self, through: Seq, start: usize) -> Missing {
-        let carried = self.carried(start).map(|opener| opener.seq);
+    fn missing(&self, through: Seq, start: usize, carried: Option<&Outline>) -> Missing {
+        let carried = carried.map(|opener| opener.seq);
         let mut missing = self.desk.unknown(through, carried);
         let outlines = self.desk.scene.recent.outlines();
         let after = outlines.partition_point(|outline| outline.seq <= through).max(self.desk.low);
@@ -512,32 +536,33 @@ impl Ground<'_> {
 
     /// Spends what is left: a gap is digested, older messages come back word for word, and the
     /// batch at the edge may come as an excerpt.
-    fn fill(&self, best: Choice, words: &mut dyn Words) -> (Choice, Option<(Span, Tokens)>) {
-        let mut best = best;
+    fn fill(&self, mut best: Choice<'a>, words: &mut dyn Words) -> (Choice<'a>, Option<(Span, Tokens)>) {
         let all_known = self.desk.unknown(0, None).count == 0;
         let low = self.desk.low;
         if all_known && self.desk.scene.recent.at(low) == Cut::Legal && self.cost(low) <= self.room {
-            let all = Choice { summary: None, start: low, cut: false, gap: 0, missing: Missing::default() };
-            return (all, None);
+            let (summary, carried, missing) = (None, None, Missing::default());
+            return (Choice { summary, start: low, carried, cut: false, gap: 0, missing }, None);
         }
         if self.desk.request.summary && best.missing.count > 0 {
             best = self.digest(&best, words).unwrap_or(best);
         }
         let spent = best.summary.map_or(0, |summary| summary.tokens);
         let room = self.room.saturating_sub(spent);
-        let earlier = self.first_that_fits(low, room).min(best.start);
+        let earlier = self.first_that_fits(low, room);
         if earlier < best.start {
             best.start = earlier;
+            best.carried = self.carried(earlier);
             let through = best.summary.map_or(0, |summary| summary.through);
-            best.missing = self.missing(through, earlier);
+            best.missing = self.missing(through, earlier, best.carried);
         }
-        let left = room.saturating_sub(self.cost(best.start));
-        (best, self.edge(best.start, left, words))
+        let carried = best.carried.map_or(0, |opener| opener.tokens);
+        let left = room.saturating_sub(self.messages(best.start).saturating_add(carried));
+        (best, self.edge(&best, left, words))
     }
 
     /// Sets the summary's whole share aside, and shortens the summary and what lies between it and
     /// the messages into it.
-    fn digest(&self, best: &Choice, words: &mut dyn Words) -> Option<Choice> {
+    fn digest(&self, best: &Choice<'a>, words: &mut dyn Words) -> Option<Choice<'a>> {
         let room = self.summary_room();
         let base = best.summary.map_or(0, |summary| summary.through);
         let candidate = best.summary.and_then(|summary| summary.candidate);
@@ -547,12 +572,13 @@ impl Ground<'_> {
         let tokens = words.fit(candidate, Some(gap), room).filter(|tokens| *tokens <= room)?;
         let through = gap.through.max(base);
         choice.summary = Some(ChosenSummary { through, tokens, digested: Some(gap), ..reserved });
-        choice.missing = self.missing(through, choice.start);
+        choice.missing = self.missing(through, choice.start, choice.carried);
         Some(choice)
     }
 
     /// An excerpt of the batch just before the messages, if what is left is worth it.
-    fn edge(&self, start: usize, left: Tokens, words: &mut dyn Words) -> Option<(Span, Tokens)> {
+    fn edge(&self, best: &Choice<'a>, left: Tokens, words: &mut dyn Words) -> Option<(Span, Tokens)> {
+        let start = best.start;
         let cuts = self.desk.scene.recent;
         let from = cuts.last_in(self.desk.low..start, Cut::InLoop)?;
         // An excerpt brings no reasoning, so it must not stand before the rest of its loop.
@@ -560,7 +586,7 @@ impl Ground<'_> {
             return None;
         }
         let outlines = cuts.outlines().get(from..start)?;
-        let carried = self.carried(start).map(|opener| opener.seq);
+        let carried = best.carried.map(|opener| opener.seq);
         let apart = |outline: &Outline| {
             outline.stray || self.desk.is_pinned(outline.seq) || carried == Some(outline.seq)
         };

@@ -1,1 +1,373 @@
+//! What a context holds, scenario by scenario. Those of Honcho's document come first.
 
+use epitome_core::context::{ContextError, Empty, Entry, Oversize, Request};
+use epitome_core::drawing::{draw, word_counter};
+use epitome_core::message::{Message, Part, Seq, Span};
+use epitome_core::view::NO_RESULT;
+
+use crate::drawn::{Drawn, Given, Log};
+
+fn log(drawing: &str) -> Log {
+    Drawn(drawing.to_owned()).log(&word_counter())
+}
+
+fn tokens(tokens: u64) -> Request {
+    Request { tokens: Some(tokens), ..Request::default() }
+}
+
+/// A summary of so many words in one line, so that `fit` cannot shorten it.
+fn summary(through: Seq, words: usize) -> (Seq, String) {
+    (through, vec!["gist"; words].join(" "))
+}
+
+/// What the frame around a summary costs in words.
+const FRAME: u64 = 11;
+
+impl Given {
+    /// One line: `S` for the summary, `…` for a note, `~3-4` for an excerpt, else the message's place.
+    fn line(&self) -> String {
+        let entries = self.layout.entries.iter().map(|entry| match entry {
+            Entry::Kept(seq) => format!("[{seq}]"),
+            Entry::Message(seq) => seq.to_string(),
+            Entry::Summary => "S".to_owned(),
+            Entry::Excerpt(span) => format!("~{}-{}", span.from, span.through),
+            Entry::Note => "…".to_owned(),
+            Entry::Seam => "/".to_owned(),
+        });
+        entries.collect::<Vec<_>>().join(" ")
+    }
+}
+
+#[track_caller]
+fn check(log: &Log, request: &Request, summaries: &[(Seq, String)], expected: &str) -> Given {
+    let given = log.context(log.len(), request, summaries);
+    assert_eq!(given.line(), expected, "{:#?}", given.layout.report);
+    assert!(log.tokens(&given.messages) <= request.budget().unwrap());
+    given
+}
+
+#[test]
+fn the_frame_costs_what_these_tests_assume() {
+    let counter = word_counter();
+    assert_eq!(epitome_core::view::summary_tokens("", 9, &counter), FRAME);
+}
+
+#[test]
+fn the_last_message_alone_over_the_limit_leaves_both_empty() {
+    let given = check(&log("u:10 a:10 u:500"), &tokens(100), &[summary(2, 5)], "");
+    assert_eq!(given.layout.report.empty, Some(Empty::NewestOverBudget));
+    assert_eq!(given.layout.report.gap, Span::new(1, 3));
+}
+
+#[test]
+fn when_the_last_few_are_over_the_limit_only_those_that_fit_are_there() {
+    let given = check(&log("u:60 a:60 u:60 a:60 u:60"), &tokens(125), &[summary(3, 80)], "… 4 5");
+    assert_eq!(given.layout.report.gap, Span::new(1, 3));
+    assert!(!given.layout.report.exhaustive);
+    check(&log("u:60 a:60 u:60 a:60 u:60"), &tokens(119), &[], "5");
+}
+
+#[test]
+fn a_summary_over_its_share_is_left_out() {
+    let request = Request { fit: false, ..tokens(100) };
+    let given = check(&log("u:10 a:10 u:10 a:10 u:10 a:10"), &request, &[summary(2, 60)], "1 2 3 4 5 6");
+    assert!(given.layout.report.exhaustive && given.layout.summary.is_none());
+}
+
+#[test]
+fn without_a_limit_the_whole_conversation_is_covered() {
+    let long = log(&"u:50 a:50 ".repeat(100));
+    let given = long.context(200, &Request::default(), &[summary(160, 900), summary(120, 3_900)]);
+    assert!(given.layout.report.exhaustive);
+    assert_eq!(given.layout.report.covers, Span::new(1, 120));
+    assert_eq!(given.layout.entries.len(), 1 + 80);
+}
+
+#[test]
+fn summary_false_gives_just_the_last_messages() {
+    let request = Request { summary: false, ..tokens(25) };
+    check(&log("u:10 a:10 u:10 a:10 u:10"), &request, &[summary(2, 3)], "… 4 5");
+}
+
+#[test]
+fn sixty_forty_and_the_messages_get_what_the_summary_left() {
+    let drawing = "u:10 ".repeat(10);
+    // 40 tokens are the summary's, it takes 20: eight messages of ten fit beside it.
+    let given = check(&log(&drawing), &tokens(100), &[summary(2, 9)], "S 3 4 5 6 7 8 9 10");
+    assert_eq!(given.layout.report.tokens.summary, 9 + FRAME);
+    assert!(given.layout.report.exhaustive);
+}
+
+#[test]
+fn messages_start_right_after_the_coverage_and_none_is_there_twice() {
+    check(&log("u a u a u a"), &tokens(100), &[summary(4, 3)], "S 5 6");
+}
+
+#[test]
+fn the_newest_message_is_there_even_when_the_summary_covers_it() {
+    check(&log("u a u a"), &tokens(100), &[summary(4, 3)], "[3] S 4");
+}
+
+#[test]
+fn a_longer_but_older_summary_never_wins_when_it_leaves_a_gap() {
+    let long = log(&"u:10 ".repeat(20));
+    let given = check(&long, &tokens(130), &[summary(4, 40), summary(14, 20)], "S 15 16 17 18 19 20");
+    assert!(given.layout.report.exhaustive);
+    // With room for all, the more detailed one is better.
+    let roomy = check(&long, &tokens(240), &[summary(4, 40), summary(14, 20)], &{
+        let rest: Vec<String> = (5..=20).map(|seq| seq.to_string()).collect();
+        format!("S {}", rest.join(" "))
+    });
+    assert_eq!(roomy.layout.report.covers, Span::new(1, 4));
+}
+
+#[test]
+fn of_two_alike_the_newer_wins() {
+    check(&log("u u u u u u"), &tokens(100), &[summary(2, 5), summary(4, 5)], "S 5 6");
+}
+
+#[test]
+fn when_both_leave_a_gap_the_smaller_gap_wins() {
+    let given = check(&log(&"u:10 ".repeat(20)), &tokens(70), &[summary(4, 10), summary(14, 5)], "S 16 17 18 19 20");
+    assert_eq!(given.layout.report.gap, Span::new(15, 15));
+}
+
+#[test]
+fn a_summary_too_large_for_its_share_is_shortened_line_by_line() {
+    let text = "They met.\nAnn moved the release to 14 March.\nSo it went, on and on, for quite some time.";
+    let given = check(&log("u a u:10 a:10"), &tokens(60), &[(2, text.to_owned())], "S 3 4");
+    let summary = given.layout.summary.unwrap();
+    assert!(summary.fitted && given.layout.report.exhaustive);
+    let [Part::Text { text }] = given.messages[0].parts.as_slice() else { panic!() };
+    assert!(text.contains("Ann moved the release to 14 March.") && !text.contains("on and on"), "{text}");
+    let rigid = Request { fit: false, ..tokens(60) };
+    check(&log("u a u:10 a:10"), &rigid, &[(2, text.replace('.', ". and") + &" word".repeat(30))], "1 2 3 4");
+}
+
+#[test]
+fn the_list_starts_at_the_first_legal_cut_that_fits_and_never_earlier() {
+    // Message 3 would fit, but it is a result without its call.
+    let given = check(&log("u:10 a(x):10 r(x):10 a:10 u:10"), &tokens(32), &[], "… 4 5");
+    assert_eq!(given.layout.report.gap, Span::new(1, 3));
+}
+
+#[test]
+fn the_message_that_opened_the_turn_stays_in_sight() {
+    let given = check(&log("u:10 a(x):30 r(x):30 a(y):10 r(y):10 a:5"), &tokens(50), &[], "[1] 4 5 6");
+    assert_eq!(given.layout.report.gap, Span::new(2, 3));
+}
+
+#[test]
+fn pinned_messages_come_before_the_summary_in_their_order() {
+    let given = check(&log("s u! a u! a u a"), &tokens(100), &[summary(5, 3)], "[1] [2] [4] S 6 7");
+    assert!(given.layout.report.exhaustive);
+    assert_eq!(given.layout.report.tokens.pinned, 2);
+}
+
+#[test]
+fn a_pinned_message_among_the_recent_ones_stays_in_its_place() {
+    check(&log("u a u! a u"), &tokens(100), &[summary(2, 3)], "S 3 4 5");
+}
+
+#[test]
+fn a_pinned_result_brings_its_whole_batch() {
+    check(&log("u a(x) r(x)! a u a u"), &tokens(100), &[summary(5, 3)], "… [2] [3] [5] S 6 7");
+}
+
+#[test]
+fn pinned_alone_over_the_limit_leaves_both_empty() {
+    let given = check(&log("u!:200 a u"), &tokens(100), &[summary(2, 3)], "");
+    assert_eq!(given.layout.report.empty, Some(Empty::PinnedOverBudget));
+}
+
+#[test]
+fn the_system_prompt_is_first_untouched_and_counted() {
+    let given = check(&log("s:20 d u a u"), &tokens(60), &[summary(4, 3)], "[1] [2] S 5");
+    assert_eq!(given.layout.report.tokens.leading, 21);
+    assert_eq!(given.messages[0], log("s:20").messages[0]);
+    let tight = check(&log("s:20 d u a u"), &tokens(20), &[], "");
+    assert_eq!(tight.layout.report.empty, Some(Empty::PinnedOverBudget));
+}
+
+#[test]
+fn a_later_system_message_is_an_ordinary_one() {
+    check(&log("s u a s u a"), &tokens(100), &[summary(4, 3)], "[1] S 5 6");
+}
+
+#[test]
+fn skipped_messages_are_outside_coverage_and_counted() {
+    let given = check(&log("u:10 a~:10 u~:30 a:10 u:10"), &tokens(25), &[summary(1, 1)], "… 4 5");
+    assert!(!given.layout.report.exhaustive, "the summary did not fit");
+    let given = check(&log("u:2 a~:20 u~:30 a:10 u:10"), &tokens(45), &[summary(1, 1)], "S 4 5");
+    assert_eq!((given.layout.report.exhaustive, given.layout.report.skipped), (true, 2));
+}
+
+#[test]
+fn oversize_clip_gives_a_marked_excerpt_instead() {
+    let request = Request { oversize: Oversize::Clip, ..tokens(60) };
+    let given = check(&log("u:10 a:10 u:500"), &request, &[summary(2, 5)], "S ~3-3");
+    let [Part::Text { text }] = given.messages[1].parts.as_slice() else { panic!() };
+    assert!(text.contains("tokens left out"), "{text}");
+    assert_eq!((given.layout.report.exhaustive, given.layout.report.gap), (false, Span::new(3, 3)));
+}
+
+#[test]
+fn an_excerpt_of_a_batch_is_as_valid_as_the_batch() {
+    let request = Request { oversize: Oversize::Clip, ..tokens(60) };
+    let given = check(&log("u:10 a(x,y):10 r(x):500 r(y):300"), &request, &[], "[1] ~2-4");
+    assert_eq!(crate::validator::complaints(&given.messages), Vec::<String>::new());
+}
+
+#[test]
+fn fill_spends_what_is_left_on_older_messages() {
+    let request = Request { fill: true, ..tokens(70) };
+    let given = check(&log(&"u:10 ".repeat(12)), &request, &[summary(10, 4)], "S 8 9 10 11 12");
+    assert_eq!(given.layout.report.covers, Span::new(1, 10));
+    assert!(given.layout.report.exhaustive);
+}
+
+#[test]
+fn fill_shows_everything_word_for_word_when_there_is_room() {
+    let request = Request { fill: true, ..tokens(90) };
+    check(&log(&"u:10 ".repeat(8)), &request, &[summary(6, 4)], "1 2 3 4 5 6 7 8");
+}
+
+#[test]
+fn fill_digests_a_gap_into_the_summarys_share() {
+    let request = Request { fill: true, ..tokens(80) };
+    let given = check(&log(&"u:10 ".repeat(12)), &request, &[summary(4, 4)], "S 8 9 10 11 12");
+    assert_eq!(given.layout.summary.unwrap().digested, Span::new(5, 8));
+    assert!(given.layout.report.exhaustive);
+    let [Part::Text { text }] = given.messages[0].parts.as_slice() else { panic!() };
+    assert!(text.contains("covers=\"1-8\"") && text.contains("user: m"), "{text}");
+}
+
+#[test]
+fn fill_may_show_the_batch_at_the_edge_as_an_excerpt() {
+    let request = Request { fill: true, summary: false, ..tokens(200) };
+    let given = check(&log("u:100 u:900 u:50 u:50"), &request, &[], "~2-2 3 4");
+    assert_eq!(given.layout.report.gap, Span::new(1, 2), "an excerpt is not word for word");
+}
+
+#[test]
+fn tokens_over_the_hard_limit_nought_and_steady_with_fill_are_refused() {
+    let over = tokens(100_001).budget().unwrap_err();
+    assert_eq!(over, ContextError::TooManyTokens { given: 100_001, limit: 100_000 });
+    assert_eq!(over.to_string(), "tokens: 100001; at most 100000 (context.max_tokens) is allowed");
+    assert_eq!(tokens(0).budget(), Err(ContextError::NoTokens));
+    assert_eq!(Request { steady: true, fill: true, ..tokens(9) }.budget(), Err(ContextError::SteadyAndFill));
+}
+
+#[test]
+fn as_of_a_past_message_is_the_context_of_that_time() {
+    let log = log(&"u a ".repeat(20));
+    let then = log.context(12, &tokens(200), &[summary(10, 3), summary(30, 3)]);
+    assert_eq!(then.line(), "S 11 12");
+}
+
+#[test]
+fn an_empty_session_gives_an_empty_context() {
+    let given = check(&log(""), &tokens(100), &[], "");
+    assert_eq!((given.layout.report.empty, given.layout.report.exhaustive), (Some(Empty::NoMessages), true));
+}
+
+#[test]
+fn a_context_explains_itself() {
+    let given = log("s:5 u!:7 a:9 u:11 a:13").context(5, &tokens(70), &[summary(3, 4)]);
+    let report = serde_json::to_value(&given.layout.report).unwrap();
+    assert_eq!(
+        report,
+        serde_json::json!({
+            "budget": 70,
+            "tokens": { "leading": 5, "pinned": 7, "summary": 4 + FRAME, "messages": 24, "marks": 0 },
+            "covers": { "from": 1, "through": 3 },
+            "exhaustive": true,
+            "gap": null,
+            "skipped": 0,
+            "strays": 0,
+            "cut": false,
+            "empty": null,
+        })
+    );
+}
+
+/// What a model would be sent, as a short labelled list.
+fn snapshot(messages: &[Message]) -> String {
+    let mut out = String::new();
+    for (at, message) in messages.iter().enumerate() {
+        let parts: Vec<String> = message
+            .parts
+            .iter()
+            .map(|part| match part {
+                Part::Text { text } if text.starts_with("<summary") => {
+                    format!("<{}>", text.lines().next().unwrap_or("").trim_matches(['<', '>']))
+                }
+                Part::Text { text } => format!("\"{text}\""),
+                Part::Thinking { .. } => "thinking".to_owned(),
+                Part::ToolCall(call) => format!("calls {} {}", call.id, call.arguments),
+                Part::ToolResult(result) => match result.content.as_slice() {
+                    [epitome_core::message::Content::Text { text }] if text == NO_RESULT => {
+                        format!("{NO_RESULT} for {}", result.call)
+                    }
+                    _ => format!("result of {}", result.call),
+                },
+                Part::Media(_) => "media".to_owned(),
+            })
+            .collect();
+        out.push_str(&format!("{at:02} {:<9} {}\n", message.role.to_string(), parts.join(", ")));
+    }
+    out
+}
+
+#[test]
+fn a_malformed_history_is_mended_and_marked() {
+    // An orphan, a call given up, a late result, a second result, an id used again, two replies in
+    // one, a system message inside a batch.
+    let log = log("s u r(z) a*(x,y) r(x) u r(y) a(x) s r(x) r(x) a(w) a(v) r(v) r(w) a");
+    let given = log.context(log.len(), &Request::default(), &[]);
+    assert_eq!(
+        snapshot(&given.messages),
+        r#"00 system    "m1"
+01 user      "m2"
+02 assistant thinking, "m4", calls x {"m":4}, calls y {"m":4}
+03 tool      result of x
+04 tool      [no result recorded] for y
+05 user      "m6"
+06 assistant "m8", calls x_2 {"m":8}
+07 tool      result of x_2
+08 system    "m9"
+09 assistant "m12", calls w {"m":12}, "m13", calls v {"m":13}
+10 tool      result of v
+11 tool      result of w
+12 assistant "m16"
+"#
+    );
+    assert_eq!(given.layout.report.strays, 3);
+}
+
+#[test]
+fn a_condensed_session_reads_head_pinned_summary_recent() {
+    let log = log("s u! a(x) r(x) a u a*(y) r(y) a(z) r(z)");
+    let given = log.context(log.len(), &Request::default(), &[summary(5, 4)]);
+    assert_eq!(
+        snapshot(&given.messages),
+        r#"00 system    "m1"
+01 user      "m2"
+02 user      <summary covers="1-5">
+03 user      "m6"
+04 assistant thinking, "m7", calls y {"m":7}
+05 tool      result of y
+06 assistant "m9", calls z {"m":9}
+07 tool      result of z
+"#
+    );
+    assert_eq!(draw(&given.messages[3..]), "u a*(y) r(y) a(z) r(z)");
+}
+
+#[test]
+fn a_loop_too_large_is_entered_past_its_reasoning_which_then_leaves() {
+    let given = check(&log("u:5 a*(x):50 r(x):50 a(y):5 r(y):5"), &tokens(30), &[], "[1] 4 5");
+    assert!(given.layout.strip_reasoning);
+    let given = check(&log("u:5 a*(x):5 r(x):5 a(y):5 r(y):5"), &tokens(30), &[], "1 2 3 4 5");
+    assert!(!given.layout.strip_reasoning);
+}

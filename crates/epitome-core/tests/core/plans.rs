@@ -1,1 +1,309 @@
+//! Slots and plans: when a slot fires, and what the next summary takes in.
 
+use epitome_core::drawing::outlines;
+use epitome_core::message::{Seq, Span, Timestamp, Tokens};
+use epitome_core::outline::{Cut, Outline};
+use epitome_core::plan::{Ahead, AuthorSummary, Idle, Next, Plan, Source, next};
+use epitome_core::slot::{CatchUp, Limit, Scope, Slot, SlotError, SlotState};
+
+/// A session with one slot, worked on by hand.
+struct Desk {
+    slot: Slot,
+    log: Vec<Outline>,
+    state: SlotState,
+    end: Cut,
+    input: Tokens,
+    authors: Vec<AuthorSummary>,
+}
+
+impl Desk {
+    fn new(slot: Slot, drawing: &str) -> Self {
+        let mut desk = Self {
+            slot,
+            log: Vec::new(),
+            state: SlotState::default(),
+            end: Cut::Legal,
+            input: 1_000_000,
+            authors: Vec::new(),
+        };
+        desk.append(outlines(drawing).unwrap());
+        desk
+    }
+
+    fn append(&mut self, outlines: Vec<Outline>) {
+        for outline in outlines {
+            self.state.advance(&self.slot, &outline, None);
+            self.log.push(outline);
+        }
+    }
+
+    fn next(&self) -> Next {
+        let mine = self.log.iter().filter(|o| self.slot.scope.holds(o) && o.seq > self.state.covered);
+        let outlines: Vec<Outline> = mine.cloned().collect();
+        let (end, input) = (Some(self.end), self.input);
+        next(&self.slot, &self.state, &Ahead { outlines: &outlines, end, room: None, input, authors: &self.authors })
+    }
+
+    /// Works until nothing is due; the spans summarized, in order.
+    fn work(&mut self) -> Vec<(Seq, Seq)> {
+        let mut spans = Vec::new();
+        loop {
+            match self.next() {
+                Next::Summarize(plan) => {
+                    assert_eq!(plan.prior, self.state.covered, "each is built on the one before");
+                    spans.push((plan.span.from, plan.span.through));
+                    if plan.completes {
+                        self.state.settle(&self.slot, plan.span.through, plan.firing, &self.log, None);
+                    } else {
+                        self.state.cover(plan.span.through);
+                    }
+                }
+                Next::Pass { firing, .. } => {
+                    let covered = self.state.covered;
+                    self.state.settle(&self.slot, covered, firing, &self.log, None);
+                }
+                Next::Nothing(_) => return spans,
+            }
+        }
+    }
+
+    #[track_caller]
+    fn plan(&self) -> Plan {
+        match self.next() {
+            Next::Summarize(plan) => plan,
+            other => panic!("expected a plan, got {other:?}"),
+        }
+    }
+}
+
+fn slot(trigger: &str, keep: &str) -> Slot {
+    Slot { trigger: trigger.parse().unwrap(), keep: keep.parse().unwrap(), ..Slot::short() }
+}
+
+fn dialogue(messages: usize) -> String {
+    "u a ".repeat(messages / 2)
+}
+
+#[test]
+fn message_160_plans_141_to_160_on_the_summary_through_140() {
+    let mut desk = Desk::new(Slot::short(), &dialogue(160));
+    desk.state.settle(&Slot::short(), 140, 140, &desk.log.clone(), None);
+    let plan = desk.plan();
+    assert_eq!((plan.prior, plan.span), (140, Span { from: 141, through: 160 }));
+    assert_eq!(plan.sources, [Source::Messages(Span { from: 141, through: 160 })]);
+    assert!(plan.completes && !plan.oversize);
+}
+
+#[test]
+fn a_hundred_messages_in_one_batch_give_five_windows_in_order() {
+    let windows = Desk::new(Slot::short(), &dialogue(100)).work();
+    assert_eq!(windows, [(1, 20), (21, 40), (41, 60), (61, 80), (81, 100)]);
+    assert_eq!(Desk::new(Slot::long(), &dialogue(100)).work(), [(1, 60)]);
+}
+
+#[test]
+fn thirty_messages_give_one_window_and_the_fortieth_makes_the_next() {
+    let all = outlines(&dialogue(40)).unwrap();
+    let mut desk = Desk::new(Slot::short(), "");
+    desk.append(all[..30].to_vec());
+    assert_eq!(desk.work(), [(1, 20)]);
+    desk.append(all[30..39].to_vec());
+    assert_eq!(desk.next(), Next::Nothing(Idle::NotDue));
+    desk.append(all[39..].to_vec());
+    assert_eq!(desk.work(), [(21, 40)]);
+}
+
+#[test]
+fn a_failed_window_is_the_next_one_again() {
+    let desk = Desk::new(Slot::short(), &dialogue(100));
+    // Nothing was committed, so nothing has moved.
+    assert_eq!(desk.plan(), desk.plan());
+    assert_eq!(desk.plan().span, Span { from: 1, through: 20 });
+}
+
+#[test]
+fn messages_appended_while_the_model_works_are_not_lost() {
+    let all = outlines(&dialogue(60)).unwrap();
+    let mut desk = Desk::new(Slot::short(), "");
+    desk.append(all[..20].to_vec());
+    let plan = desk.plan();
+    desk.append(all[20..].to_vec());
+    desk.state.settle(&Slot::short(), plan.span.through, plan.firing, &desk.log.clone(), None);
+    assert_eq!(desk.work(), [(21, 40), (41, 60)]);
+}
+
+#[test]
+fn keep_holds_the_newest_back() {
+    assert_eq!(Desk::new(slot("messages(20)", "messages(4)"), &dialogue(40)).work(), [(1, 16), (17, 36)]);
+}
+
+#[test]
+fn all_kept_is_nothing_to_do_and_the_next_firing_goes_on() {
+    let mut desk = Desk::new(slot("messages(8)", "turns(4)"), &dialogue(8));
+    assert_eq!(desk.next(), Next::Pass { firing: 8, why: Idle::AllKept });
+    assert_eq!(desk.work(), []);
+    desk.append(outlines(&dialogue(16)).unwrap()[8..].to_vec());
+    assert_eq!(desk.work(), [(1, 8)]);
+}
+
+#[test]
+fn a_window_never_splits_a_call_batch() {
+    let windows = Desk::new(slot("messages(3)", "messages(0)"), "u a(x) r(x) u a(x,y) r(x) r(y) u a").work();
+    assert_eq!(windows, [(1, 3), (4, 4), (5, 9)]);
+}
+
+#[test]
+fn with_no_cut_before_the_firing_the_first_one_after_it_ends_the_window() {
+    let mut desk = Desk::new(slot("messages(2)", "messages(0)"), "a(x) s");
+    desk.end = Cut::InCall;
+    assert_eq!(desk.next(), Next::Nothing(Idle::NoLegalCut));
+    desk.append(outlines("a(x) s r(x)").unwrap()[2..].to_vec());
+    desk.end = Cut::Legal;
+    assert_eq!(desk.plan().span, Span { from: 1, through: 3 });
+}
+
+#[test]
+fn skipped_messages_count_for_nothing_and_are_not_read() {
+    let desk = Desk::new(slot("messages(3)", "messages(0)"), "u u~ a u~ u a");
+    let plan = desk.plan();
+    assert_eq!((plan.firing, plan.span), (5, Span { from: 1, through: 5 }));
+    let span = |from, through| Source::Messages(Span { from, through });
+    assert_eq!((plan.sources, plan.skipped), (vec![span(1, 1), span(3, 3), span(5, 5)], 2));
+}
+
+#[test]
+fn a_batch_with_a_skipped_message_is_skipped_whole() {
+    let plan = Desk::new(slot("messages(4)", "messages(0)"), "u a(x) r(x)~ u a").plan();
+    let span = |from, through| Source::Messages(Span { from, through });
+    assert_eq!((plan.sources, plan.skipped), (vec![span(1, 1), span(4, 5)], 2));
+}
+
+#[test]
+fn standing_orders_at_the_head_are_covered_and_never_read() {
+    let plan = Desk::new(slot("messages(4)", "messages(0)"), "s d u a s u").plan();
+    assert_eq!(plan.sources, [Source::Messages(Span { from: 3, through: 4 })]);
+    let only = Desk::new(slot("messages(2)", "messages(0)"), "s d");
+    assert_eq!(only.next(), Next::Pass { firing: 2, why: Idle::NothingToSay });
+}
+
+#[test]
+fn a_window_too_large_for_the_model_is_halved_and_nothing_is_left_out() {
+    let mut desk = Desk::new(Slot::short(), &"u:10 a:10 ".repeat(10));
+    desk.input = 60;
+    assert_eq!(desk.work(), [(1, 5), (6, 8), (9, 14), (15, 20)]);
+}
+
+#[test]
+fn a_message_too_large_for_the_model_is_marked_oversize() {
+    let mut desk = Desk::new(slot("messages(3)", "messages(0)"), "u a:900 u");
+    desk.input = 100;
+    let first = desk.plan();
+    assert_eq!((first.span.through, first.oversize, first.completes), (1, false, false));
+    desk.state.cover(1);
+    let second = desk.plan();
+    assert_eq!((second.span.through, second.oversize, second.completes), (2, true, false));
+}
+
+#[test]
+fn far_behind_windows_are_joined_up_to_the_models_input() {
+    let mut desk = Desk::new(Slot::short(), &dialogue(400));
+    desk.input = 100;
+    assert_eq!(desk.plan().joined, 5);
+    assert_eq!(desk.work()[..3], [(1, 100), (101, 200), (201, 220)]);
+    let mut step = Desk::new(Slot { catch_up: CatchUp::Step, ..Slot::short() }, &dialogue(400));
+    assert_eq!(step.work().len(), 20);
+}
+
+#[test]
+fn an_authors_slot_covers_that_author_and_the_results_of_its_calls() {
+    let scoped = Slot { scope: Scope::Author("ann".into()), ..slot("messages(3)", "messages(0)") };
+    let plan = Desk::new(scoped, "u a(x)@ann a(y)@bob r(y) r(x) a@ann u").plan();
+    let span = |from, through| Source::Messages(Span { from, through });
+    assert_eq!(plan.sources, [span(2, 2), span(5, 6)]);
+    assert_eq!(plan.span.through, 6);
+}
+
+#[test]
+fn a_session_reads_an_authors_own_summary_in_place_of_what_it_covers() {
+    let mut desk = Desk::new(slot("messages(6)", "messages(0)"), "u a@ann a@ann u a@ann a");
+    desk.authors = vec![AuthorSummary { author: "ann".into(), through: 3 }];
+    let span = |from, through| Source::Messages(Span { from, through });
+    let own = Source::Author(AuthorSummary { author: "ann".into(), through: 3 });
+    assert_eq!(desk.plan().sources, [span(1, 1), own, span(4, 6)]);
+}
+
+#[test]
+fn a_forced_summary_is_a_firing() {
+    let mut desk = Desk::new(Slot { auto: false, ..slot("messages(2)", "messages(4)") }, &dialogue(38));
+    assert_eq!(desk.next(), Next::Nothing(Idle::NotDue));
+    assert!(desk.state.force(Timestamp(9)));
+    assert_eq!(desk.work(), [(1, 34)]);
+    assert!(!desk.state.force(Timestamp(10)), "nothing new since");
+}
+
+#[test]
+fn undo_takes_coverage_back_and_counts_from_the_head() {
+    let mut desk = Desk::new(Slot::short(), &dialogue(90));
+    desk.work();
+    desk.state.undo(60, 90, Timestamp(0));
+    assert_eq!(desk.next(), Next::Nothing(Idle::NotDue));
+    desk.append(outlines(&dialogue(110)).unwrap()[90..].to_vec());
+    assert_eq!(desk.work(), [(61, 110)]);
+}
+
+#[test]
+fn flags_changed_later_never_undo_a_firing() {
+    let mut desk = Desk::new(slot("messages(4)", "messages(0)"), &dialogue(8));
+    desk.log[5].skip = true;
+    assert_eq!(desk.work(), [(1, 4), (5, 8)]);
+}
+
+#[test]
+fn idle_fires_without_another_message_and_even_if_nobody_was_there_to_see() {
+    let mut desk = Desk::new(slot("idle(60)", "messages(0)"), "u a+5");
+    assert_eq!(desk.state.due_at, Some(Timestamp(65_000)));
+    assert!(!desk.state.tick(Timestamp(64_999)));
+    let mut slept = Desk::new(slot("idle(60)", "messages(0)"), "u a+5 u+500 a+1");
+    assert!(desk.state.tick(Timestamp(65_000)));
+    assert_eq!(desk.work(), [(1, 2)]);
+    assert_eq!(slept.work(), [(1, 2)]);
+    assert_eq!(slept.state.due_at, Some(Timestamp(566_000)));
+}
+
+#[test]
+fn every_counts_from_the_message_at_which_it_last_fired() {
+    // Said at 0, 30, 60, 119, 120 and 130 seconds; a minute is over before what is said at its end.
+    let mut desk = Desk::new(slot("every(60)", "messages(0)"), "u a+30 u+30 a+59 u+1 a+10");
+    assert_eq!(desk.work(), [(1, 2), (3, 4)]);
+}
+
+#[test]
+fn a_slot_that_cannot_work_is_refused_by_name() {
+    #[track_caller]
+    fn refused(slot: &Slot, expected: &str) {
+        assert_eq!(slot.check(None).unwrap_err().to_string(), expected);
+    }
+    let good = Slot::short();
+    good.check(None).unwrap();
+    refused(
+        &Slot { name: "a b".into(), ..good.clone() },
+        "slot name: `a b`; 1 to 64 letters, digits, `_` or `-` are allowed",
+    );
+    refused(&Slot { limit: Limit::Tokens(3), ..good.clone() }, "slot `short`: max_tokens = 3; at least 16 is needed");
+    refused(
+        &Slot { scope: Scope::Author("".into()), ..good.clone() },
+        "slot `short`: scope is empty; name an author, or leave it out for the whole session",
+    );
+    for trigger in ["economic", "any(messages(3), window(0.5))"] {
+        let slot = Slot { trigger: trigger.parse().unwrap(), ..good.clone() };
+        assert!(matches!(slot.check(None), Err(SlotError::Trigger { .. })), "{trigger}");
+    }
+    assert!(Slot { trigger: "window(0.5)".parse().unwrap(), ..good }.check(Some(1_000)).is_ok());
+}
+
+#[test]
+fn a_slot_state_survives_being_stored() {
+    let desk = Desk::new(slot("any(messages(4), idle(60))", "messages(1)"), "u a+5 u a u a+1");
+    let stored = serde_json::to_string(&desk.state).unwrap();
+    assert_eq!(serde_json::from_str::<SlotState>(&stored).unwrap(), desk.state);
+}

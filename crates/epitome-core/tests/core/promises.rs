@@ -19,6 +19,12 @@ fn counter() -> Counter {
     word_counter().with_overhead(Overhead { message: 3, author: 1, call: 2, tool: 5 })
 }
 
+/// At least 4,000 cases each; `PROPTEST_CASES` asks for more.
+fn config() -> ProptestConfig {
+    let asked = ProptestConfig::default();
+    ProptestConfig { cases: asked.cases.max(4_000), failure_persistence: None, ..asked }
+}
+
 fn request() -> impl Strategy<Value = Request> {
     let tokens = prop_oneof![6 => (1..400u64).prop_map(Some), 1 => Just(None)];
     let flags = (prop::bool::weighted(0.8), any::<bool>(), 0..3u8, any::<bool>());
@@ -105,7 +111,7 @@ fn check_exhaustive(log: &Log, at: usize, given: &Given) -> Result<(), TestCaseE
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn a_context_is_bounded(drawn in session(), request in request(), picks in picks()) {
@@ -208,7 +214,7 @@ proptest! {
     fn the_prefix_is_steady_while_the_budget_does_not_cut(drawn in plain_session(), pick in any::<(u16, u8)>()) {
         let log = drawn.log(&counter());
         let summaries = summaries(&log, &[pick]);
-        let through = summaries.first().map_or(0, |(through, _)| *through as usize);
+        let through = summaries.first().map_or(0, |(through, _)| usize::try_from(*through).unwrap());
         let request = Request { tokens: Some(90_000), ..Request::default() };
         let mut before: Option<Given> = None;
         // From the first message after the coverage on. A model can be called only where no call is

@@ -6,7 +6,7 @@
 //!
 //! Sizes are estimated, except where counting is what is measured: deciding never sees text.
 
-#![allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
+#![allow(clippy::disallowed_methods, reason = "a bench reads the clock and its arguments")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,12 +28,12 @@ use epitome_core::fit::{Shelf, shorten};
 use epitome_core::keep::Keep;
 use epitome_core::message::{Message, Tokens};
 use epitome_core::outline::{Cut, Outline};
-use epitome_core::plan::{Next, next};
+use epitome_core::plan::{Ahead, Next, next};
 use epitome_core::slot::{CatchUp, Slot};
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;
 use epitome_core::view::render;
-use session::{Planned, Standing, Tail, Talk, size, turns};
+use session::{Planned, Standing, Tail, Talk, size, sized, turns};
 
 const SAMPLES: usize = 20;
 
@@ -113,8 +113,7 @@ fn adding(bench: &mut Bench) {
 
 /// A session of 10,000 messages of which nothing was ever planned.
 fn from_scratch(bench: &mut Bench) {
-    let messages: Vec<(Message, Tokens)> =
-        Talk::new(42).take(10_000).map(|message| (message.clone(), size(&message))).collect();
+    let messages: Vec<(Message, Tokens)> = Talk::new(42).take(10_000).map(sized).collect();
     let track = || {
         let mut tracker = Tracker::default();
         let log = messages.iter().map(|(m, tokens)| tracker.push_sized(m, *tokens)).collect::<Vec<_>>();
@@ -194,7 +193,7 @@ fn all_windows(standing: &mut Standing, log: &[Outline]) -> usize {
         let from = usize::try_from(standing.state.covered).unwrap();
         let to = log.len().min(from + 60);
         let end = log.get(to).map_or(Cut::Legal, |outline| outline.cut);
-        let ahead = epitome_core::plan::Ahead {
+        let ahead = Ahead {
             outlines: &log[from..to],
             end: Some(end),
             room: None,

@@ -7,6 +7,7 @@
 //! Those functions hold no closures: one that was not inlined would bear the function's name too,
 //! and callgrind would stop counting at it.
 
+#![allow(clippy::disallowed_methods, reason = "which scenario is an argument")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -26,7 +27,7 @@ use epitome_core::message::{Message, Tokens};
 use epitome_core::plan::{Ahead, Next, next};
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;
-use session::{Planned, Standing, Tail, Talk, size, turns};
+use session::{Planned, Standing, Tail, Talk, turns};
 
 const TIMES: usize = 20;
 const ADDED: usize = 240;
@@ -114,9 +115,7 @@ fn measured_counting(counter: &Counter, text: &str) {
 
 fn planning_window() -> usize {
     let (mut planned, message) = Planned::about_to_fire(1_000);
-    let outline = planned.tracker.push_sized(&message, size(&message));
-    assert!(planned.short.advance(&outline));
-    planned.log.push(outline);
+    assert!(planned.add(&message));
     let ahead = planned.short.ahead(&planned.log, &planned.tracker);
     assert!(matches!(next(&planned.short.slot, &planned.short.state, &ahead), Next::Summarize(_)));
     measured_planning(&planned.short, &ahead);

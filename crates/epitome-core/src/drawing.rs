@@ -120,10 +120,11 @@ fn draw_one(message: &Message) -> String {
             Part::ToolResult(result) => {
                 ids.push(result.call.to_string());
                 for content in &result.content {
+                    // The size drawn is that of each result.
                     if let Content::Text { text } = content
                         && message.role == Role::Tool
                     {
-                        words += text.split_whitespace().count();
+                        words = words.max(text.split_whitespace().count());
                     }
                 }
             }

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use epitome_core::context::{Candidate, Scene};
 use epitome_core::cut::Cuts;
 use epitome_core::message::{Author, Message, Part, Role, Timestamp, Tokens};
-use epitome_core::outline::Outline;
+use epitome_core::outline::{Cut, Outline};
 use epitome_core::plan::{Ahead, Next, next};
 use epitome_core::slot::{Slot, SlotState};
 use epitome_core::track::Tracker;
@@ -78,7 +78,7 @@ impl Talk {
         let small_talk = turn % 10 == 7;
         let rounds = if small_talk { 0 } else { self.dice.roll(4) };
         for _ in 0..rounds {
-            self.think_up_round(turn % 3 == 0);
+            self.think_up_round(turn.is_multiple_of(3));
         }
         let answer = Message::assistant(self.text(3, 12));
         self.waiting.push_back(answer);
@@ -135,7 +135,9 @@ fn sentence(dice: &mut Dice) -> String {
         sentence.push(' ');
         match dice.roll(9) {
             0..3 => {
-                (0..2 + dice.roll(3)).for_each(|_| sentence.push_str(syllables[dice.roll(syllables.len())]))
+                for _ in 0..2 + dice.roll(3) {
+                    sentence.push_str(syllables[dice.roll(syllables.len())]);
+                }
             }
             3 => sentence.push_str(&dice.roll(10_000).to_string()),
             _ => sentence.push_str(words[dice.roll(words.len())]),
@@ -150,14 +152,14 @@ pub(crate) fn size(message: &Message) -> Tokens {
     message.bytes() / 4 + 4
 }
 
-/// The messages of some turns, sized: what is added to a session that stands between two turns.
+pub(crate) fn sized(message: Message) -> (Message, Tokens) {
+    let tokens = size(&message);
+    (message, tokens)
+}
+
+/// The messages of some turns: what is added to a session that stands between two turns.
 pub(crate) fn turns(messages: usize) -> Vec<(Message, Tokens)> {
-    Talk::new(7)
-        .skip(1)
-        .take(messages)
-        .map(|message| (size(&message), message))
-        .map(|(n, m)| (m, n))
-        .collect()
+    Talk::new(7).skip(1).take(messages).map(sized).collect()
 }
 
 /// One of the two slots every session has, and where it stands.
@@ -217,7 +219,7 @@ impl Planned {
     }
 
     /// True when the short summary fired.
-    fn add(&mut self, message: &Message) -> bool {
+    pub(crate) fn add(&mut self, message: &Message) -> bool {
         let outline = self.tracker.push_sized(message, size(message));
         let fired = self.short.advance(&outline);
         self.long.advance(&outline);
@@ -259,7 +261,7 @@ impl Planned {
         let head = self.tracker.tokens();
         let fitting = self.log.partition_point(|outline| head - outline.before > budget);
         let cuts = Cuts::new(&self.log, self.tracker.cut_at_end());
-        let from = cuts.last_in(0..fitting.saturating_sub(4), epitome_core::outline::Cut::Legal).unwrap_or(0);
+        let from = cuts.last_in(0..fitting.saturating_sub(4), Cut::Legal).unwrap_or(0);
         let whole = Scene::whole(cuts, self.tracker.open_calls(), &[]);
         let turn = self.log[from].turn;
         let opener = self.log[..from].iter().rev().find(|outline| outline.opens_turn && outline.turn == turn);

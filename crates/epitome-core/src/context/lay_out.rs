@@ -318,12 +318,7 @@ impl<'a> Desk<'a> {
     }
 
     /// Puts everything in order and sums it up.
-    fn compose(
-        &self,
-        newest: &Newest,
-        choice: &Choice<'_>,
-        edge: Option<(Span, Tokens)>,
-    ) -> Layout {
+    fn compose(&self, newest: &Newest, choice: &Choice<'_>, edge: Option<(Span, Tokens)>) -> Layout {
         let outlines = self.scene.recent.outlines();
         let shown = outlines.get(choice.start..).unwrap_or_default();
         let first_shown = shown.first().map_or(Seq::MAX, |outline| outline.seq);

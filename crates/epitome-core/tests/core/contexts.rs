@@ -128,7 +128,8 @@ fn of_two_alike_the_newer_wins() {
 
 #[test]
 fn when_both_leave_a_gap_the_smaller_gap_wins() {
-    let given = check(&log(&"u:10 ".repeat(20)), &tokens(70), &[summary(4, 10), summary(14, 5)], "S 16 17 18 19 20");
+    let given =
+        check(&log(&"u:10 ".repeat(20)), &tokens(70), &[summary(4, 10), summary(14, 5)], "S 16 17 18 19 20");
     assert_eq!(given.layout.report.gap, Span::new(15, 15));
 }
 

@@ -1,1 +1,343 @@
+//! No input brings the core down. Each target runs for `EPITOME_FUZZ_SECONDS` (10) on bytes that
+//! are made up and mutated; what they come to is printed when one fails.
+//!
+//! Stable Rust and no instrumentation: the mutations know the grammars instead.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::cast_possible_truncation,
+    reason = "the harness runs by the clock and the environment; the code under test does not"
+)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use epitome_core::context::{Candidate, Costs, Oversize, Request, Scene, lay_out};
+use epitome_core::cut::{Cuts, Press, choose};
+use epitome_core::drawing::{self, word_counter};
+use epitome_core::fit::{Shelf, shorten};
+use epitome_core::keep::Keep;
+use epitome_core::message::{Limits, Message, Part, Role, Timestamp, ToolCall};
+use epitome_core::outline::{Cut, Outline, Totals};
+use epitome_core::plan::{Ahead, AuthorSummary, Next, next};
+use epitome_core::slot::{CatchUp, Scope, Slot, SlotState};
+use epitome_core::tokens::{Encoding, Overhead};
+use epitome_core::track::Tracker;
+use epitome_core::trigger::{Facts, Place, Trigger};
+use epitome_core::view::{mend, render};
+
+use crate::validator::complaints;
+
+/// Bytes that are asked for one thing after another; when they are used up, noughts follow.
+struct Bytes<'a>(std::slice::Iter<'a, u8>);
+
+impl Bytes<'_> {
+    fn byte(&mut self) -> u8 {
+        self.0.next().copied().unwrap_or(0)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.byte() as usize * 256 + self.byte() as usize) % end.max(1)
+    }
+
+    fn flag(&mut self) -> bool {
+        self.byte() & 1 == 1
+    }
+
+    /// Small numbers mostly, and the ends of the range.
+    fn number(&mut self) -> u64 {
+        match self.byte() % 8 {
+            0 => u64::MAX - u64::from(self.byte()),
+            1 => 1 << (self.byte() % 64),
+            _ => self.below(300) as u64,
+        }
+    }
+
+    fn text(&mut self) -> String {
+        let len = self.below(40);
+        let bytes: Vec<u8> = (0..len).map(|_| self.byte()).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.as_slice().is_empty()
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+}
+
+/// Runs `target` on mutated seeds until the time is up.
+fn fuzz(name: &str, seeds: &[&str], words: &[&str], target: impl Fn(&[u8])) {
+    let seconds =
+        std::env::var("EPITOME_FUZZ_SECONDS").ok().map_or(10, |s| s.parse().expect("a number of seconds"));
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut corpus: Vec<Vec<u8>> = seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect();
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let mut runs = 0u64;
+    while Instant::now() < until {
+        let mut input = corpus[random.below(corpus.len())].clone();
+        for _ in 0..=random.below(6) {
+            mutate(&mut input, words, &mut random);
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| target(&input)));
+        if outcome.is_err() {
+            panic!("{name}, run {runs}: fails on {input:?} = {:?}", String::from_utf8_lossy(&input));
+        }
+        // A drifting corpus reaches further than the seeds alone.
+        if random.below(4) == 0 {
+            let at = random.below(200);
+            match corpus.get_mut(seeds.len() + at) {
+                Some(old) => *old = input,
+                None => corpus.push(input),
+            }
+        }
+        runs += 1;
+    }
+    assert!(runs > 100, "{name}: only {runs} runs in {seconds} s");
+    eprintln!("fuzz {name}: {runs} runs in {seconds} s");
+}
+
+fn mutate(input: &mut Vec<u8>, words: &[&str], random: &mut Random) {
+    let at = random.below(input.len() + 1);
+    match random.below(7) {
+        0 => input.insert(at, random.next() as u8),
+        1 if at < input.len() => drop(input.remove(at)),
+        2 if at < input.len() => input[at] = random.next() as u8,
+        3 => {
+            let word = words[random.below(words.len())].bytes();
+            drop(input.splice(at..at, word));
+        }
+        4 => input.truncate(at.max(1)),
+        5 => {
+            let more: Vec<u8> = input[at..].to_vec();
+            input.extend(more);
+            input.truncate(4_000);
+        }
+        _ => {
+            let noise: Vec<u8> = (0..random.below(60)).map(|_| random.next() as u8).collect();
+            input.extend(noise);
+            input.truncate(4_000);
+        }
+    }
+}
+
+#[test]
+fn no_text_brings_a_parser_down() {
+    let seeds = [
+        "any(messages(20), tokens(8000))",
+        "all(window(0.75), every(300), idle(5), important(10))",
+        "economic",
+        "turns(3)",
+        "s u a*(x=i,y) r(x)~@bob:9 u!+30 |",
+        r#"{"role":"user","parts":[{"type":"text","text":"hi"}]}"#,
+        r#"{"name":"short","trigger":"messages(20)","max_tokens":1000}"#,
+    ];
+    let words = [
+        "(",
+        ")",
+        ",",
+        "any",
+        "all(",
+        "window(",
+        "1e9",
+        "-1",
+        "9999999999999999999999",
+        "NaN",
+        "_",
+        "\u{301}",
+        "\0",
+        "{",
+        "\"",
+    ];
+    fuzz("parser", &seeds, &words, |input| {
+        let text = String::from_utf8_lossy(input);
+        if let Ok(trigger) = text.parse::<Trigger>() {
+            assert_eq!(trigger.to_string().parse::<Trigger>().as_ref(), Ok(&trigger));
+            let totals = Totals {
+                messages: 7,
+                tokens: u64::MAX,
+                since: Some(Timestamp(i64::MAX)),
+                ..Totals::default()
+            };
+            drop(trigger.when(&Facts::new(&totals, Timestamp(i64::MIN))));
+            drop(trigger.check(Place::Slot { room: None }));
+        }
+        if let Ok(keep) = text.parse::<Keep>() {
+            assert_eq!(keep.to_string().parse::<Keep>().as_ref(), Ok(&keep));
+        }
+        drop(text.parse::<Encoding>());
+        if let Ok(drawn) = drawing::messages(&text) {
+            let again = drawing::draw(&drawn);
+            assert_eq!(drawing::draw(&drawing::messages(&again).expect("what we drew")), again);
+        }
+        if let Ok(message) = serde_json::from_str::<Message>(&text) {
+            drop(message.check(&Limits::default()));
+        }
+        if let Ok(slot) = serde_json::from_str::<Slot>(&text) {
+            drop(slot.check(None));
+        }
+    });
+}
+
+/// Messages as nobody would send them: any part in any role, ids that clash, arguments of any kind.
+fn any_messages(bytes: &mut Bytes<'_>) -> Vec<Message> {
+    let mut messages = Vec::new();
+    while !bytes.is_empty() && messages.len() < 80 {
+        let roles = [Role::User, Role::Assistant, Role::Tool, Role::System, Role::Developer, Role::Peer];
+        let mut message = Message::new(roles[bytes.below(roles.len())], []);
+        message.seq = messages.len() as u64 + 1;
+        for _ in 0..bytes.below(4) {
+            let id = ["w", "x", "y", "z", ""][bytes.below(5)];
+            message.parts.push(match bytes.below(6) {
+                0 => Part::text(bytes.text()),
+                1 => Part::thinking(bytes.text()),
+                2 => Part::ToolCall(ToolCall {
+                    id: id.into(),
+                    item_id: bytes.flag().then(|| ["x", "y", "i"][bytes.below(3)].into()),
+                    name: "f".into(),
+                    arguments: [String::new(), "{}".into(), "[1".into(), "7".into(), bytes.text()]
+                        [bytes.below(5)]
+                    .clone(),
+                }),
+                _ => Part::result(id, bytes.text()),
+            });
+        }
+        message.pinned = bytes.below(12) == 0;
+        message.skip = bytes.below(12) == 0;
+        message.author = (bytes.below(4) == 0).then(|| ["ann", "bob", ""][bytes.below(3)].into());
+        message.at = Timestamp(i64::from_ne_bytes(bytes.number().to_ne_bytes()));
+        messages.push(message);
+    }
+    messages
+}
+
+#[test]
+fn no_history_brings_the_cutter_down_and_what_is_mended_is_valid() {
+    let seeds =
+        ["", "a long enough seed that makes some messages", "\u{1}\u{2}\u{3}\u{4}\u{5}\u{6}\u{7}\u{8}"];
+    fuzz("cutter", &seeds, &["\0\u{1}", "\u{1}\0\u{2}\0", "x", "\u{7f}\u{7f}"], |input| {
+        let messages = any_messages(&mut Bytes(input.iter()));
+        let counter = word_counter();
+        let mut tracker = Tracker::default();
+        let outlines: Vec<Outline> = messages.iter().map(|message| tracker.push(message, &counter)).collect();
+        let cuts = Cuts::new(&outlines, tracker.cut_at_end());
+        for keep in ["messages(3)", "turns(2)", "tokens(9)"] {
+            let _ = choose(&cuts, input.len() % 5, &keep.parse().expect("good"), None, Press::Hard);
+        }
+        assert_eq!(cuts.batches().map(|batch| batch.len()).sum::<usize>(), messages.len());
+        // Nothing but the want of a first user message may be wrong with what was mended.
+        let mended = mend(messages);
+        let left: Vec<String> = complaints(&mended).into_iter().filter(|c| !c.contains("user")).collect();
+        assert_eq!(left, Vec::<String>::new());
+    });
+}
+
+/// Outlines as only a broken store would hold them: nothing in them agrees with anything.
+fn any_outlines(bytes: &mut Bytes<'_>) -> Vec<Outline> {
+    let mut outlines = drawing::outlines(&"u ".repeat(bytes.below(40))).expect("good");
+    let mut seq = bytes.number() / 2;
+    for outline in &mut outlines {
+        let cuts = [Cut::InCall, Cut::InLoop, Cut::Legal];
+        seq = seq.saturating_add(1 + (bytes.below(9) as u64) / 8);
+        outline.seq = seq;
+        outline.tokens = bytes.number();
+        outline.before = bytes.number();
+        outline.turn = bytes.number();
+        outline.calls = bytes.number() as u32;
+        outline.answers = bytes.number() as u32;
+        (outline.cut, outline.own_cut) = (cuts[bytes.below(3)], cuts[bytes.below(3)]);
+        (outline.leading, outline.opens_turn) = (bytes.below(9) == 0, bytes.flag());
+        (outline.stray, outline.thinking) = (bytes.below(5) == 0, bytes.flag());
+        (outline.pinned, outline.skip) = (bytes.below(9) == 0, bytes.below(9) == 0);
+        outline.author = (bytes.below(3) == 0).then(|| "ann".into());
+        outline.at = Timestamp(i64::from_ne_bytes(bytes.number().to_ne_bytes()));
+    }
+    outlines
+}
+
+fn any_request(bytes: &mut Bytes<'_>) -> Request {
+    let mode = bytes.below(3);
+    Request {
+        tokens: bytes.flag().then(|| bytes.number().clamp(1, 100_000)),
+        summary: bytes.flag(),
+        fit: bytes.flag(),
+        fill: mode == 1,
+        steady: mode == 2,
+        oversize: if bytes.flag() { Oversize::Clip } else { Oversize::Empty },
+        ..Request::default()
+    }
+}
+
+#[test]
+fn no_shape_brings_the_assembler_or_the_planner_down() {
+    let seeds =
+        ["seed", "another seed, rather longer than the first one, so that there are some messages in it"];
+    let slots: Vec<Slot> = ["messages(3)", "all()", "any(idle(9), tokens(40), important(2))", "every(1)"]
+        .iter()
+        .flat_map(|trigger| {
+            let slot = Slot { trigger: trigger.parse().expect("good"), ..Slot::short() };
+            let scoped = Slot { scope: Scope::Author("ann".into()), catch_up: CatchUp::Step, ..slot.clone() };
+            [slot, scoped]
+        })
+        .collect();
+    fuzz("assembler", &seeds, &["\0\0", "\u{1}\u{1}\u{1}", "\u{7f}", "zzzz"], |input| {
+        let mut bytes = Bytes(input.iter());
+        let request = any_request(&mut bytes);
+        let counter = word_counter().with_overhead(Overhead::default());
+        let costs = Costs::of(&counter);
+
+        // Shapes that agree with their words, in any state.
+        let messages = any_messages(&mut Bytes(input.iter()));
+        let mut tracker = Tracker::default();
+        let outlines: Vec<Outline> = messages.iter().map(|message| tracker.push(message, &counter)).collect();
+        let mut shelf = Shelf::new(&counter, &messages).with_summary(bytes.number() % 90, bytes.text());
+        let candidates = shelf.candidates();
+        let scene =
+            Scene::whole(Cuts::new(&outlines, tracker.cut_at_end()), tracker.open_calls(), &candidates);
+        let layout = lay_out(&request, &scene, &costs, &mut shelf).expect("a good request");
+        let given = render(&layout, &shelf);
+        let used: u64 = given.iter().map(|message| counter.message(message)).sum();
+        assert!(used <= request.budget().expect("good"), "{used} tokens");
+        assert_eq!(complaints(&given), Vec::<String>::new());
+        let _ = shorten(&bytes.text(), bytes.number(), &counter);
+
+        // Shapes that agree with nothing.
+        let outlines = any_outlines(&mut bytes);
+        let broken = [Candidate { through: bytes.number(), tokens: bytes.number() }];
+        let mut scene = Scene::whole(Cuts::own(&outlines, Cut::InLoop), bytes.below(9), &broken);
+        scene.from = bytes.number();
+        let _ = lay_out(&request, &scene, &costs, &mut shelf);
+        let slot = &slots[bytes.below(slots.len())];
+        let mut state = SlotState { covered: bytes.number(), ..SlotState::default() };
+        for outline in &outlines {
+            state.advance(slot, outline, None);
+        }
+        let authors = [AuthorSummary { author: "ann".into(), through: bytes.number() }];
+        let ahead = Ahead {
+            outlines: &outlines,
+            end: bytes.flag().then_some(Cut::Legal),
+            room: bytes.flag().then(|| bytes.number()),
+            input: bytes.number(),
+            authors: &authors,
+        };
+        match next(slot, &state, &ahead) {
+            Next::Summarize(plan) => state.settle(slot, plan.span.through, plan.firing, &outlines, None),
+            Next::Pass { firing, .. } => state.settle(slot, 0, firing, &outlines, None),
+            Next::Nothing(_) => {}
+        }
+        state.undo(bytes.number(), bytes.number(), Timestamp(0));
+    });
+}

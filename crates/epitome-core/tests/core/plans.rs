@@ -41,7 +41,11 @@ impl Desk {
         let mine = self.log.iter().filter(|o| self.slot.scope.holds(o) && o.seq > self.state.covered);
         let outlines: Vec<Outline> = mine.cloned().collect();
         let (end, input) = (Some(self.end), self.input);
-        next(&self.slot, &self.state, &Ahead { outlines: &outlines, end, room: None, input, authors: &self.authors })
+        next(
+            &self.slot,
+            &self.state,
+            &Ahead { outlines: &outlines, end, room: None, input, authors: &self.authors },
+        )
     }
 
     /// Works until nothing is due; the spans summarized, in order.
@@ -289,7 +293,10 @@ fn a_slot_that_cannot_work_is_refused_by_name() {
         &Slot { name: "a b".into(), ..good.clone() },
         "slot name: `a b`; 1 to 64 letters, digits, `_` or `-` are allowed",
     );
-    refused(&Slot { limit: Limit::Tokens(3), ..good.clone() }, "slot `short`: max_tokens = 3; at least 16 is needed");
+    refused(
+        &Slot { limit: Limit::Tokens(3), ..good.clone() },
+        "slot `short`: max_tokens = 3; at least 16 is needed",
+    );
     refused(
         &Slot { scope: Scope::Author("".into()), ..good.clone() },
         "slot `short`: scope is empty; name an author, or leave it out for the whole session",

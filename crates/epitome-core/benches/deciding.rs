@@ -58,8 +58,9 @@ struct Bench {
 fn main() {
     let criterion = Criterion::default()
         .sample_size(SAMPLES)
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(1))
+        .warm_up_time(Duration::from_millis(200))
+        .measurement_time(Duration::from_millis(800))
+        .nresamples(10_000)
         .configure_from_args();
     let mut bench = Bench { criterion, rows: Vec::new() };
     adding(&mut bench);
@@ -104,9 +105,9 @@ fn adding(bench: &mut Bench) {
     });
     bench.row("adding a message at 100", &nears, 1, Claim::Nothing);
     bench.row("adding a message at 100,000", &fars, 1, Claim::Nothing);
-    if let Some((median, best)) = summed_up(&ratios) {
+    if let Some((median, _)) = summed_up(&ratios) {
         let verdict = if median <= 1.5 { "met" } else { "NOT met" };
-        let row = ["  ratio", &format!("{median:.3}"), &format!("{best:.3}"), &format!("<= 1.5, {verdict}")];
+        let row = ["  ratio", &format!("{median:.3}"), "", &format!("<= 1.5, {verdict}")];
         bench.rows.push(row.map(str::to_owned));
     }
 }

@@ -40,6 +40,7 @@ fn main() {
         "counting-raw" => counting_raw(),
         "counting" => counting(),
         "planning-window" => planning_window(),
+        "planning-all" => planning_all(),
         "context-whole" => context_whole(),
         "context-tail" => context_tail(),
         // Cargo's own flags, or nothing.
@@ -119,6 +120,20 @@ fn planning_window() -> usize {
     let ahead = planned.short.ahead(&planned.log, &planned.tracker);
     assert!(matches!(next(&planned.short.slot, &planned.short.state, &ahead), Next::Summarize(_)));
     measured_planning(&planned.short, &ahead);
+    TIMES
+}
+
+/// Nothing was ever summarized: windows are joined.
+fn planning_all() -> usize {
+    let Planned { tracker, short, log, .. } = Planned::new(10_000);
+    let mut behind = Standing::new(short.slot);
+    for outline in &log {
+        behind.advance(outline);
+    }
+    let ahead = behind.ahead(&log, &tracker);
+    let Next::Summarize(plan) = next(&behind.slot, &behind.state, &ahead) else { panic!("all is due") };
+    assert!(plan.joined > 10);
+    measured_planning(&behind, &ahead);
     TIMES
 }
 

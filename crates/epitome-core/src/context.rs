@@ -17,7 +17,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cut::Cuts;
-use crate::message::{Seq, Span, Tokens};
+use crate::message::{Author, Seq, Span, Tokens};
 use crate::outline::Outline;
 use crate::tokens::Counter;
 use crate::trigger::Fraction;
@@ -51,6 +51,8 @@ pub struct Request {
     pub steady: bool,
     /// What happens when the newest message alone is over the budget.
     pub oversize: Oversize,
+    /// Whose messages are the assistant's, among peers whose side was never told.
+    pub assistant: Option<Author>,
     /// The summary's share of T.
     pub share: Fraction,
     /// The hard limit on T.
@@ -66,6 +68,7 @@ impl Default for Request {
             fill: false,
             steady: false,
             oversize: Oversize::default(),
+            assistant: None,
             share: Fraction::percent(40),
             max_tokens: 100_000,
         }
@@ -263,6 +266,8 @@ pub struct Layout {
     /// Whether the tool loop at the start was entered past its reasoning, which therefore leaves
     /// the view.
     pub strip_reasoning: bool,
+    /// The peer whose messages are the assistant's.
+    pub assistant: Option<Author>,
     /// What was done, for people and programs.
     pub report: Report,
 }

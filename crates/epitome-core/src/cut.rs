@@ -37,6 +37,12 @@ impl<'a> Cuts<'a> {
         Self { outlines, end, own: true }
     }
 
+    /// Whether these are one author's messages only.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.own
+    }
+
     /// The outlines cut.
     #[must_use]
     pub fn outlines(&self) -> &'a [Outline] {
@@ -63,6 +69,15 @@ impl<'a> Cuts<'a> {
     #[must_use]
     pub fn first_in(&self, mut places: Range<usize>, allowed: Cut) -> Option<usize> {
         places.find(|place| self.at(*place) >= allowed)
+    }
+
+    /// Where what may go begins: after the standing orders at the head and the `keep_first`
+    /// messages that follow them, at the first legal cut.
+    #[must_use]
+    pub fn after_head(&self, keep_first: usize) -> usize {
+        let leading = self.outlines.iter().take_while(|outline| outline.leading).count();
+        let wanted = leading.saturating_add(keep_first).min(self.outlines.len());
+        self.first_in(wanted..self.outlines.len(), Cut::Legal).unwrap_or(self.outlines.len())
     }
 
     /// The call batch a message stands in: it, and all that must stay with it.
@@ -116,7 +131,8 @@ pub enum Press {
     Hard,
 }
 
-/// Chooses where the kept part begins for a `keep`; messages before `floor` are not up for choice.
+/// Chooses where the kept part begins for a `keep`; messages before `floor` are not up for choice
+/// ([`Cuts::after_head`]).
 ///
 /// ```
 /// use epitome_core::cut::{choose, Chosen, Cuts, NoCut, Press};

@@ -10,8 +10,9 @@
 //!   comes too late are *strays*, which stay in the log and leave the view;
 //! - a call still open when the user speaks again is *abandoned*, so that it cannot block cuts for
 //!   ever; when shown it gets a marked result;
-//! - a call that repeats an open id is a stray too;
-//! - a result may name its call by either of the call's ids.
+//! - a call that repeats an open id of the same author is a stray too;
+//! - a result may name its call by either of the call's ids; where two authors use the same one, it
+//!   answers its own author's call before another's.
 //!
 //! One message costs O(1): a [`Tracker`] holds the open calls and the loops under way, nothing of
 //! the history. What it finds is written into the message's [`Outline`] and never changes later.
@@ -114,8 +115,8 @@ impl Tracker {
         let spoken = Spoken::of(message);
         let opens_turn = message.role.is_user() && spoken.words;
         // Reasoning alone is never shown, so it cannot open what follows.
-        let thinks =
-            spoken.thinking && (spoken.words || message.calls().any(|call| !self.open.has(&call.id)));
+        let thinks = spoken.thinking
+            && (spoken.words || message.calls().any(|call| !self.open.has(&call.id, &message.author)));
 
         let calls_open = !self.open.calls.is_empty();
         let askers: Vec<Option<Author>> = self.open.calls.iter().map(|call| call.author.clone()).collect();
@@ -123,7 +124,7 @@ impl Tracker {
         let mut asker = None;
         if answers_calls(message.role) {
             for result in message.results() {
-                if let Some(call) = self.open.answer(&result.call) {
+                if let Some(call) = self.open.answer(&result.call, &message.author) {
                     answers += 1;
                     asker.get_or_insert(call.author);
                 }
@@ -263,13 +264,13 @@ pub(crate) struct OpenCall {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     item_id: Option<CallId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    author: Option<Author>,
+    pub(crate) author: Option<Author>,
 }
 
 impl OpenCalls {
     /// Waits for this call's result. False for a stray: a call of that name waits already.
     pub(crate) fn open(&mut self, id: &CallId, item_id: Option<&CallId>, author: &Option<Author>) -> bool {
-        if self.has(id) {
+        if self.has(id, author) {
             return false;
         }
         if self.calls.len() >= MAX_OPEN_CALLS {
@@ -279,18 +280,21 @@ impl OpenCalls {
         true
     }
 
-    /// Takes away the call this result answers. The plain id wins over the second name.
-    pub(crate) fn answer(&mut self, id: &CallId) -> Option<OpenCall> {
-        let found = self
-            .calls
-            .iter()
-            .position(|call| call.id == *id)
-            .or_else(|| self.calls.iter().position(|call| call.item_id.as_ref() == Some(id)))?;
+    /// Takes away the call this result answers: one by that id before one by that item id, and
+    /// among those the author's own before another's.
+    pub(crate) fn answer(&mut self, id: &CallId, author: &Option<Author>) -> Option<OpenCall> {
+        let rank = |call: &OpenCall| {
+            let by_id = call.id == *id;
+            let named = by_id || call.item_id.as_ref() == Some(id);
+            named.then_some((!by_id, call.author != *author))
+        };
+        let ranked = self.calls.iter().enumerate().filter_map(|(at, call)| Some((rank(call)?, at)));
+        let (_, found) = ranked.min()?;
         Some(self.calls.remove(found))
     }
 
-    fn has(&self, id: &CallId) -> bool {
-        self.calls.iter().any(|call| call.id == *id)
+    fn has(&self, id: &CallId, author: &Option<Author>) -> bool {
+        self.calls.iter().any(|call| call.id == *id && call.author == *author)
     }
 
     fn is_open_for(&self, author: &Option<Author>) -> bool {

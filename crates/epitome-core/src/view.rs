@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::context::{ChosenSummary, Entry, Layout};
-use crate::message::{CallId, Message, Part, Role, Seq, Span, Tokens, ToolCall};
+use crate::message::{Author, CallId, Message, Part, Role, Seq, Span, Tokens, ToolCall};
 use crate::tokens::Counter;
 use crate::track::{OpenCalls, answers_calls};
 
@@ -73,16 +73,25 @@ pub trait Source {
 #[must_use]
 pub fn render(layout: &Layout, source: &dyn Source) -> Vec<Message> {
     let mut mender = Mender::default();
+    let cast = |message: &mut Message| {
+        if message.role == Role::Peer && layout.assistant.is_some() && message.author == layout.assistant {
+            message.role = Role::Assistant;
+        }
+    };
     let mut stripping = layout.strip_reasoning;
     for entry in &layout.entries {
         match entry {
             // Out of its place it belongs to no loop, so it brings no reasoning.
             Entry::Kept(seq) => {
-                mender.extend(source.message(*seq).map(without_reasoning));
+                let Some(message) = source.message(*seq) else { continue };
+                let mut message = without_reasoning(message);
+                cast(&mut message);
+                mender.push(message);
             }
             Entry::Message(seq) => {
                 let Some(message) = source.message(*seq) else { continue };
-                let message = if stripping { without_reasoning(message) } else { message.into_owned() };
+                let mut message = if stripping { without_reasoning(message) } else { message.into_owned() };
+                cast(&mut message);
                 let opens_turn = message.role.is_user() && has_words(&message);
                 let last_reply = message.role == Role::Assistant && message.calls().next().is_none();
                 mender.push(message);
@@ -97,7 +106,9 @@ pub fn render(layout: &Layout, source: &dyn Source) -> Vec<Message> {
             }
             Entry::Excerpt(span) => {
                 mender.seam();
-                mender.extend(source.excerpt(*span));
+                let mut messages = source.excerpt(*span);
+                messages.iter_mut().for_each(cast);
+                mender.extend(messages);
             }
             Entry::Note => mender.push(note()),
             Entry::Seam => mender.seam(),
@@ -188,9 +199,10 @@ impl Mender {
 
     fn reply(&mut self, mut message: Message) {
         let mut calls = Vec::new();
+        let author = message.author.clone();
         message.parts.retain_mut(|part| match part {
             Part::ToolResult(_) => false,
-            Part::ToolCall(call) => self.call(call, &mut calls),
+            Part::ToolCall(call) => self.call(call, &author, &mut calls),
             _ => true,
         });
         if calls.is_empty() && !has_words(&message) {
@@ -210,8 +222,8 @@ impl Mender {
     }
 
     /// Readies one call for the view; false when it must leave.
-    fn call(&mut self, call: &mut ToolCall, calls: &mut Vec<Call>) -> bool {
-        if !self.open.open(&call.id, call.item_id.as_ref(), &None) {
+    fn call(&mut self, call: &mut ToolCall, author: &Option<Author>, calls: &mut Vec<Call>) -> bool {
+        if !self.open.open(&call.id, call.item_id.as_ref(), author) {
             return false;
         }
         let shown = self.unique(&call.id);
@@ -246,14 +258,14 @@ impl Mender {
         for part in parts {
             match part {
                 Part::ToolResult(mut result) if answers_calls(message.role) => {
-                    let Some(call) = self.open.answer(&result.call) else { continue };
+                    let Some(call) = self.open.answer(&result.call, &message.author) else { continue };
                     // The newest call of that name: an older one was given up for it.
                     let strand = self.knot.iter_mut().rev().find_map(|strand| match strand {
-                        Strand::Reply { calls, answers, .. } => {
+                        Strand::Reply { message, calls, answers } if message.author == call.author => {
                             let call = calls.iter_mut().find(|c| c.id == call.id && !c.answered)?;
                             Some((call, answers))
                         }
-                        Strand::Other(_) => None,
+                        Strand::Reply { .. } | Strand::Other(_) => None,
                     });
                     if let Some((call, answers)) = strand {
                         call.answered = true;

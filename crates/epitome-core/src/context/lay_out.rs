@@ -184,6 +184,13 @@ impl<'a> Desk<'a> {
         self.scene.recent.outlines().get(place)
     }
 
+    /// Whether it will be shown as a user's message.
+    fn is_user(&self, outline: &Outline) -> bool {
+        let assistant = &self.request.assistant;
+        let answers = outline.role == Role::Peer && assistant.is_some() && outline.author == *assistant;
+        outline.opens_turn && !answers
+    }
+
     fn is_pinned(&self, seq: Seq) -> bool {
         self.scene.pinned.binary_search_by_key(&seq, |outline| outline.seq).is_ok()
     }
@@ -195,6 +202,7 @@ impl<'a> Desk<'a> {
             entries: Vec::new(),
             summary: None,
             strip_reasoning: false,
+            assistant: self.request.assistant.clone(),
             report: Report {
                 budget: self.budget,
                 exhaustive: missing.count == 0,
@@ -350,7 +358,18 @@ impl<'a> Desk<'a> {
         let shown = outlines.get(from..).unwrap_or_default();
         match newest.excerpt {
             Some(span) => entries.push(Entry::Excerpt(span)),
-            None => entries.extend(shown.iter().map(|outline| Entry::Message(outline.seq))),
+            None => {
+                let mut turn = None;
+                for outline in shown.iter().filter(|outline| !outline.stray) {
+                    // Who ended the turn before is not in sight among one author's messages.
+                    if self.scene.recent.is_own()
+                        && turn.replace(outline.turn).is_some_and(|t| t != outline.turn)
+                    {
+                        entries.push(Entry::Seam);
+                    }
+                    entries.push(Entry::Message(outline.seq));
+                }
+            }
         }
 
         let first_recent = || {
@@ -358,10 +377,10 @@ impl<'a> Desk<'a> {
                 Some((span, _)) => outlines.iter().find(|o| o.seq >= span.from && !o.stray),
                 None => shown.iter().find(|o| !o.role.is_system() && !o.stray),
             };
-            first.is_some_and(|outline| outline.opens_turn)
+            first.is_some_and(|outline| self.is_user(outline))
         };
         let starts_with_user = match (starts_apart, choice.summary) {
-            (Some(outline), _) => outline.opens_turn,
+            (Some(outline), _) => self.is_user(outline),
             (None, Some(_)) => true,
             (None, None) => first_recent(),
         };
@@ -398,6 +417,7 @@ impl<'a> Desk<'a> {
             entries,
             summary: choice.summary,
             strip_reasoning: newest.past_reasoning || after_reply,
+            assistant: self.request.assistant.clone(),
             report,
         }
     }

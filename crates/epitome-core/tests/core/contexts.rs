@@ -372,3 +372,25 @@ fn a_loop_too_large_is_entered_past_its_reasoning_which_then_leaves() {
     let given = check(&log("u:5 a*(x):5 r(x):5 a(y):5 r(y):5"), &tokens(30), &[], "1 2 3 4 5");
     assert!(!given.layout.strip_reasoning);
 }
+
+#[test]
+fn peers_are_users_but_for_the_one_named_as_the_assistant() {
+    let log = log("p@ann p@bot p@ann p@bot");
+    let request = Request { assistant: Some("bot".into()), ..tokens(100) };
+    let given = log.context(4, &request, &[]);
+    assert_eq!(draw(&given.messages), "p@ann a@bot p@ann a@bot");
+    let cut = log.context(4, &Request { tokens: Some(4), ..request }, &[]);
+    assert_eq!(draw(&cut.messages), "p@ann a@bot", "never the assistant first");
+    assert_eq!(draw(&log.context(4, &tokens(100), &[]).messages), "p@ann p@bot p@ann p@bot");
+}
+
+#[test]
+fn a_scope_gives_one_authors_messages_and_summary_only() {
+    let log = log("u a(x)@ann a(y)@bob r(x) r(y) a@ann a(z)@ann a@bob r(z)");
+    let given = log.scoped_context("ann", &tokens(100), &[summary(4, 3)]);
+    assert_eq!(given.line(), "S 6 7 9");
+    assert!(given.layout.report.exhaustive);
+    assert_eq!(draw(&given.messages[1..]), "a@ann a(z)@ann r(z)");
+    // No message of the user is in the scope, so a note of ours comes first.
+    assert_eq!(log.scoped_context("bob", &tokens(100), &[]).line(), "… 3 5 8");
+}

@@ -121,3 +121,22 @@ fn choosing_looks_forwards_only_when_something_must_go() {
 fn the_last_user_message_before_the_cut_is_carried() {
     assert_eq!(chosen("u a a a a", "messages(2)", Press::Gently), Ok((3, Some(0))));
 }
+
+#[test]
+fn keep_first_protects_the_head_up_to_a_legal_cut() {
+    let log = outlines("s d u a(x) r(x) a u a").unwrap();
+    let cuts = Cuts::new(&log, Cut::Legal);
+    let head: Vec<usize> = (0..5).map(|keep_first| cuts.after_head(keep_first)).collect();
+    assert_eq!(head, [2, 3, 5, 5, 6]);
+    let keep = "messages(2)".parse().unwrap();
+    assert_eq!(choose(&cuts, cuts.after_head(4), &keep, None, Press::Gently), Err(NoCut::AllKept));
+    assert_eq!(choose(&cuts, cuts.after_head(0), &keep, None, Press::Gently).unwrap().place, 6);
+}
+
+#[test]
+fn two_agents_may_use_the_same_id_at_once() {
+    check("u | a(x)@ann a(x)@bob r(x)@bob r(x)@ann | u");
+    let log = epitome_core::drawing::messages("u a(x)@ann a(x)@bob r(x)@bob:2 r(x)@ann:3 u").unwrap();
+    let mended = epitome_core::view::mend(log);
+    assert_eq!(epitome_core::drawing::draw(&mended), "u a(x)@ann r(x)@ann:3 a(x_2)@bob r(x_2)@bob:2 u");
+}

@@ -97,6 +97,31 @@ impl Log {
         Given { layout, messages }
     }
 
+    /// The context of one author's messages.
+    pub(crate) fn scoped_context(
+        &self,
+        author: &str,
+        request: &Request,
+        summaries: &[(Seq, String)],
+    ) -> Given {
+        let outlines: Vec<Outline> =
+            self.outlines.iter().filter(|o| o.author.as_deref() == Some(author)).cloned().collect();
+        let own = |message: &&Message| outlines.iter().any(|o| o.seq == message.seq);
+        let messages: Vec<Message> = self.messages.iter().filter(own).cloned().collect();
+        let mut shelf = Shelf::new(&self.counter, &messages);
+        for (through, text) in summaries {
+            shelf = shelf.with_summary(*through, text.clone());
+        }
+        let candidates = shelf.candidates();
+        let tracker = &self.trackers[self.len()];
+        let author = author.into();
+        let cuts = Cuts::own(&outlines, tracker.own_cut_at_end(&author));
+        let scene = Scene::whole(cuts, tracker.own_open_calls(&author), &candidates);
+        let layout = lay_out(request, &scene, &Costs::of(&self.counter), &mut shelf).expect("a good request");
+        let messages = render(&layout, &shelf);
+        Given { layout, messages }
+    }
+
     pub(crate) fn tokens(&self, messages: &[Message]) -> Tokens {
         messages.iter().map(|message| self.counter.message(message)).sum()
     }

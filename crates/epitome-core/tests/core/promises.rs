@@ -253,6 +253,17 @@ proptest! {
     }
 
     #[test]
+    fn an_authors_context_is_valid_and_bounded_too(drawn in session(), tokens in 1..300u64, fit in any::<bool>()) {
+        let log = drawn.log(&counter());
+        let request = Request { tokens: Some(tokens), fit, ..Request::default() };
+        let given = log.scoped_context("ann", &request, &[]);
+        prop_assert!(log.tokens(&given.messages) <= tokens);
+        prop_assert_eq!(complaints(&given.messages), Vec::<String>::new());
+        let anns = |seq| log.outlines.iter().any(|o| o.seq == seq && o.author.as_deref() == Some("ann"));
+        prop_assert!(given.messages.iter().all(|message| message.seq == 0 || anns(message.seq)));
+    }
+
+    #[test]
     fn real_tokens_and_a_learned_factor_stay_bounded_too(
         drawn in session(), tokens in 20..600u64, picks in picks(), fill in any::<bool>(), factor in 0.6..2.5f64,
     ) {
@@ -344,17 +355,21 @@ proptest! {
         // Written apart: a place is divided safely if no call made before it is answered after it
         // and nothing is still waiting there that the user has not given up on.
         let log = drawn.log(&counter());
-        let mut open: Vec<String> = Vec::new();
+        let mut open: Vec<(Option<String>, String, Option<String>)> = Vec::new();
         let mut crossing = vec![false; log.len() + 1];
         for (at, message) in log.messages.iter().enumerate() {
             let words = message.parts.iter().any(|p| matches!(p, Part::Text { .. } | Part::Media(_)));
             let user = matches!(message.role, Role::User | Role::Peer);
+            let author = message.author.as_deref().map(str::to_owned);
             let before = !open.is_empty();
             let mut answered = false;
             if user || message.role == Role::Tool {
                 for result in message.results() {
-                    let found = open.iter().position(|id| id.split('=').next() == Some(&*result.call))
-                        .or_else(|| open.iter().position(|id| id.split('=').nth(1) == Some(&*result.call)));
+                    let id = result.call.to_string();
+                    let found = open.iter().position(|(who, call, _)| *call == id && *who == author)
+                        .or_else(|| open.iter().position(|(_, call, _)| *call == id))
+                        .or_else(|| open.iter().position(|(who, _, item)| *item == Some(id.clone()) && *who == author))
+                        .or_else(|| open.iter().position(|(_, _, item)| *item == Some(id.clone())));
                     if let Some(found) = found {
                         open.remove(found);
                         answered = true;
@@ -367,11 +382,8 @@ proptest! {
             }
             if message.role == Role::Assistant {
                 for call in message.calls() {
-                    if !open.iter().any(|id| id.split('=').next() == Some(&*call.id)) {
-                        open.push(match &call.item_id {
-                            Some(item) => format!("{}={item}", call.id),
-                            None => call.id.to_string(),
-                        });
+                    if !open.iter().any(|(who, id, _)| **id == *call.id && *who == author) {
+                        open.push((author.clone(), call.id.to_string(), call.item_id.as_deref().map(str::to_owned)));
                     }
                 }
             }

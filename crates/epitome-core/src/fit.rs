@@ -9,16 +9,19 @@
 //! in any language.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::context::{Candidate, ChosenSummary, Words};
 use crate::excerpt;
-use crate::message::{Content, Message, Part, Seq, Span, Tokens};
+use crate::message::{Content, Message, Part, Role, Seq, Span, Tokens};
 use crate::tokens::Counter;
 use crate::view::{self, Source};
 
 /// The line of a summary that lists names, the likeliest needed first.
 const REFERENCES: &str = "References:";
+
+/// How a line of a tool's output starts in a digest.
+const TOOL: &str = "tool:";
 
 /// A text of at most `room` tokens made of the best lines of `text`; empty when none fits.
 ///
@@ -35,6 +38,32 @@ pub fn shorten(text: &str, room: Tokens, counter: &Counter) -> String {
     compose(&units_of(text), room, counter)
 }
 
+/// A text of at most `room` tokens made of the best lines of a prior summary and of the messages
+/// after it, each with its speaker; empty when none fits. Skipped messages are passed over.
+///
+/// ```
+/// use epitome_core::fit::digest;
+/// use epitome_core::message::Message;
+/// use epitome_core::tokens::{Counter, Encoding};
+///
+/// let counter = Counter::new(Encoding::O200k);
+/// let said = [Message::user("Hello?"), Message::assistant("Ann moved the release to 14 March.")];
+/// assert_eq!(digest("", &said, 14, &counter), "assistant: Ann moved the release to 14 March.");
+/// ```
+#[must_use]
+pub fn digest(prior: &str, messages: &[Message], room: Tokens, counter: &Counter) -> String {
+    compose(&units_with(prior, messages), room, counter)
+}
+
+fn units_with<'a>(prior: &'a str, messages: &'a [Message]) -> Vec<Unit<'a>> {
+    let mut units = units_of(prior);
+    let mut line = units.last().map_or(0, |unit| unit.line);
+    for message in messages.iter().filter(|message| !message.skip) {
+        lines_of(message, &mut line, &mut units);
+    }
+    units
+}
+
 /// A piece of text that is taken or left whole.
 #[derive(Debug, Clone)]
 struct Unit<'a> {
@@ -43,17 +72,28 @@ struct Unit<'a> {
     line: usize,
     /// Set before the unit where it starts its line.
     label: Cow<'a, str>,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Somebody said it.
+    Speech,
+    /// A tool said it.
+    Output,
+    /// One of the references, with its rank from 1.
+    Name(u32),
 }
 
 fn units_of(text: &str) -> Vec<Unit<'_>> {
     let mut units = Vec::new();
     for (line, words) in text.lines().enumerate().filter(|(_, words)| !words.trim().is_empty()) {
         if let Some(names) = words.strip_prefix(REFERENCES) {
-            // Names in the order of their rank: the first ones are taken while there is room.
-            units.extend(names.split_whitespace().map(|name| Unit {
+            units.extend(names.split_whitespace().zip(1..).map(|(name, rank)| Unit {
                 text: Cow::Borrowed(name),
                 line,
                 label: Cow::Borrowed(REFERENCES),
+                kind: Kind::Name(rank),
             }));
             continue;
         }
@@ -61,6 +101,7 @@ fn units_of(text: &str) -> Vec<Unit<'_>> {
             text: Cow::Borrowed(sentence),
             line,
             label: Cow::Borrowed(""),
+            kind: if words.starts_with(TOOL) { Kind::Output } else { Kind::Speech },
         }));
     }
     units
@@ -93,44 +134,49 @@ fn sentences(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// How telling a piece is, by its shape. Positive.
-fn worth(text: &str) -> f64 {
-    let chars = text.chars().count();
-    let words = text.split_whitespace().count().max(chars / 6).min(60) as f64;
-    let mut score = 0.3 * words.min(12.0) / 12.0 + 1.0;
-    let mut names = 0;
+/// How telling a piece is, by its shape; nothing where it says nothing.
+fn worth(unit: &Unit<'_>) -> Option<f64> {
+    let text = &*unit.text;
+    if let Kind::Name(rank) = unit.kind {
+        // Falls with the rank, so that names share the room with lines.
+        return Some(4.0 / f64::from(rank).sqrt());
+    }
+    let letters = text.chars().filter(|c| c.is_alphanumeric()).count();
+    if letters < 4 {
+        return None;
+    }
+    // Scripts without spaces have about six characters a word, counted as ours are.
+    let words = text.split_whitespace().count().max(text.chars().count() / 6);
+    let words = u32::try_from(words).unwrap_or(u32::MAX);
+    let (mut capitals, mut names) = (0u32, 0u32);
     for word in text.split_whitespace().skip(1) {
-        let capital = word.chars().next().is_some_and(char::is_uppercase);
-        let odd = word.chars().any(|c| matches!(c, '/' | '_' | '@' | '#' | '=')) && word.len() > 2;
-        names += u32::from(capital || odd || word.chars().any(|c| c.is_ascii_digit()));
+        let odd = word.chars().any(|c| matches!(c, '/' | '_' | '@' | '#' | '=') || c.is_ascii_digit());
+        names += u32::from(odd && word.len() > 1);
+        capitals += u32::from(!odd && word.chars().next().is_some_and(char::is_uppercase));
     }
-    score += 0.35 * f64::from(names.min(5));
-    if text.trim_end().ends_with(['?', '？', '؟']) {
-        score -= 0.4;
-    }
-    score.max(0.1)
+    let question = text.trim_end().ends_with(['?', '？', '؟']);
+    let score = 1.6 * f64::from(words.min(6)) / 6.0
+        + 0.3 * f64::from(words.min(20)) / 10.0
+        + 0.2 * f64::from(capitals.min(3))
+        + 0.2 * f64::from(names.min(4))
+        - if question { 0.6 } else { 0.0 }
+        - if unit.kind == Kind::Output { 0.5 } else { 0.0 };
+    Some(score.exp())
 }
 
 /// The best units that fit, in their order, put together line by line.
 fn compose(units: &[Unit<'_>], room: Tokens, counter: &Counter) -> String {
     let total = units.len().max(1) as f64;
-    let mut names = 0u32;
-    let mut ranked: Vec<(f64, Tokens, usize)> = units
-        .iter()
-        .enumerate()
-        .map(|(at, unit)| {
-            // One more for the line break or the label that comes with it.
-            let tokens = counter.text(&unit.text).saturating_add(1);
-            let gain = if unit.label == REFERENCES {
-                names += 1;
-                // Falls with the rank, so that names share the room with lines.
-                2.0 / f64::from(names).sqrt()
-            } else {
-                worth(&unit.text) + 0.3 * at as f64 / total
-            };
-            (gain / ((tokens + 4) as f64).powf(0.85), tokens, at)
-        })
-        .collect();
+    let mut said: HashSet<&str> = HashSet::new();
+    let mut ranked: Vec<(f64, Tokens, usize)> = Vec::with_capacity(units.len());
+    // The newest of what is said twice is the one to keep.
+    for (at, unit) in units.iter().enumerate().rev() {
+        let Some(worth) = worth(unit).filter(|_| said.insert(&unit.text)) else { continue };
+        let newer = 1.0 + 0.3 * at as f64 / total;
+        // One more for the line break or the label that comes with it.
+        let tokens = counter.text(&unit.text).saturating_add(1);
+        ranked.push((worth * newer / ((tokens + 4) as f64).powf(0.85), tokens, at));
+    }
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
     let mut taken: Vec<usize> = Vec::new();
     let mut spent: Tokens = 0;
@@ -188,6 +234,7 @@ fn lines_of<'a>(message: &'a Message, line: &mut usize, units: &mut Vec<Unit<'a>
                 text: Cow::Borrowed(sentence),
                 line: *line,
                 label: Cow::Owned(format!("{speaker}:")),
+                kind: if message.role == Role::Tool { Kind::Output } else { Kind::Speech },
             }));
         }
     };
@@ -272,13 +319,8 @@ impl Words for Shelf<'_> {
     fn fit(&mut self, summary: Option<usize>, gap: Option<Span>, room: Tokens) -> Option<Tokens> {
         let stored = summary.and_then(|at| self.summaries.get(at));
         let through = gap.map(|gap| gap.through).or(stored.map(|(through, _)| *through))?;
-        let mut units = stored.map(|(_, text)| units_of(text)).unwrap_or_default();
-        let mut line = units.last().map_or(0, |unit| unit.line);
-        for message in gap.map(|gap| self.run(gap)).unwrap_or_default() {
-            if !message.skip {
-                lines_of(message, &mut line, &mut units);
-            }
-        }
+        let prior = stored.map_or("", |(_, text)| text);
+        let units = units_with(prior, gap.map(|gap| self.run(gap)).unwrap_or_default());
         let frame = view::summary_tokens("", through, self.counter);
         let mut for_text = room.checked_sub(frame).filter(|room| *room > 0)?;
         loop {

@@ -173,31 +173,35 @@ fn compose(units: &[Unit<'_>], room: Tokens, counter: &Counter) -> String {
     for (at, unit) in units.iter().enumerate().rev() {
         let Some(worth) = worth(unit).filter(|_| said.insert(&unit.text)) else { continue };
         let newer = 1.0 + 0.3 * at as f64 / total;
-        // One more for the line break or the label that comes with it.
-        let tokens = counter.text(&unit.text).saturating_add(1);
+        // With its line break, and with the label that comes with a line. Names share one.
+        let label = if matches!(unit.kind, Kind::Name(_)) { 0 } else { counter.text(&unit.label) };
+        let tokens = counter.text(&unit.text).saturating_add(label).saturating_add(1);
         ranked.push((worth * newer / ((tokens + 4) as f64).powf(0.85), tokens, at));
     }
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
-    let mut taken: Vec<usize> = Vec::new();
+    let mut taken: Vec<(usize, Tokens)> = Vec::new();
     let mut spent: Tokens = 0;
     for (_, tokens, at) in ranked {
         if spent.saturating_add(tokens) <= room.saturating_add(1) {
             spent = spent.saturating_add(tokens);
-            taken.push(at);
+            taken.push((at, tokens));
         }
     }
     // Pieces counted apart are not always the sum of their parts; the text itself decides.
     loop {
         let text = put_together(units, &taken);
-        if taken.is_empty() || counter.text(&text) <= room {
+        let mut over = counter.text(&text).saturating_sub(room);
+        if taken.is_empty() || over == 0 {
             return text;
         }
-        taken.pop();
+        while let Some((_, tokens)) = taken.pop_if(|_| over > 0) {
+            over = over.saturating_sub(tokens);
+        }
     }
 }
 
-fn put_together(units: &[Unit<'_>], taken: &[usize]) -> String {
-    let mut order = taken.to_vec();
+fn put_together(units: &[Unit<'_>], taken: &[(usize, Tokens)]) -> String {
+    let mut order: Vec<usize> = taken.iter().map(|(at, _)| *at).collect();
     order.sort_unstable();
     let mut out = String::new();
     let mut line = None;

@@ -3,7 +3,9 @@
 //!
 //! Run it with `cargo run --example context`.
 
-#![allow(clippy::print_stdout, reason = "an example shows something")]
+#![allow(clippy::print_stdout, dead_code, reason = "an example shows something; a test runs `show` only")]
+
+use std::fmt::Write;
 
 use epitome_core::context::{Costs, Entry, Request, Scene, lay_out};
 use epitome_core::cut::Cuts;
@@ -17,6 +19,13 @@ use epitome_core::track::Tracker;
 use epitome_core::view::render;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    print!("{}", show()?);
+    Ok(())
+}
+
+/// All that is shown.
+pub(crate) fn show() -> Result<String, Box<dyn std::error::Error>> {
+    let mut out = String::new();
     let counter = Counter::new(Encoding::O200k);
     let mut tracker = Tracker::default();
     let (mut log, mut shapes): (Vec<Message>, Vec<Outline>) = Default::default();
@@ -24,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut states = [SlotState::default(), SlotState::default()];
     let mut texts: [(Seq, String); 2] = Default::default();
 
-    println!("A coding agent works through a list of failing tests.\n");
+    writeln!(out, "A coding agent works through a list of failing tests.\n")?;
     for (n, mut message) in session().into_iter().enumerate() {
         message.seq = n as Seq + 1;
         let shape = tracker.push(&message, &counter);
@@ -45,7 +54,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let said = log.get(span).unwrap_or_default();
             *text = digest(text, said, limit, &counter);
             *through = plan.span.through;
-            println!(
+            writeln!(
+                out,
                 "message {:>3}: {:<5} takes in {:<10} {:>6} -> {:>5} tokens, covers 1..={}",
                 tracker.head(),
                 slot.name,
@@ -53,13 +63,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 plan.tokens,
                 counter.text(text),
                 plan.span.through,
-            );
+            )?;
             state.settle(slot, plan.span.through, plan.firing, &shapes, None);
         }
     }
 
-    println!("\n{} messages, {} tokens. What the agent is given:\n", log.len(), tracker.tokens());
-    println!("{:>7} {:>7} {:>8} {:>9} {:>9}  covers", "budget", "used", "summary", "messages", "all told?");
+    writeln!(out, "\n{} messages, {} tokens. What the agent is given:\n", log.len(), tracker.tokens())?;
+    writeln!(
+        out,
+        "{:>7} {:>7} {:>8} {:>9} {:>9}  covers",
+        "budget", "used", "summary", "messages", "all told?"
+    )?;
     let mut shelf = Shelf::new(&counter, &log);
     for (through, text) in &texts {
         shelf = shelf.with_summary(*through, text.as_str());
@@ -74,23 +88,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let verbatim =
             layout.entries.iter().filter(|entry| matches!(entry, Entry::Message(_) | Entry::Kept(_)));
         let report = &layout.report;
-        println!(
+        writeln!(
+            out,
             "{tokens:>7} {used:>7} {:>8} {:>9} {:>9}  {}{}",
             report.tokens.summary,
             verbatim.count(),
             if report.exhaustive { "yes" } else { "no" },
             report.covers.map_or("-".to_owned(), |span| span.to_string()),
             report.gap.map_or(String::new(), |gap| format!(", {gap} left out")),
-        );
+        )?;
     }
 
     let request = Request { tokens: Some(500), ..Request::default() };
     let layout = lay_out(&request, &scene, &Costs::of(&counter), &mut shelf)?;
-    println!("\nThe one of 500 tokens:\n");
+    writeln!(out, "\nThe one of 500 tokens:\n")?;
     for message in render(&layout, &shelf) {
-        println!("{:<10}{}", message.role.to_string(), told(&message).replace('\n', "\n          "));
+        writeln!(out, "{:<10}{}", message.role.to_string(), told(&message).replace('\n', "\n          "))?;
     }
-    Ok(())
+    Ok(out)
 }
 
 /// What was said, in one text.

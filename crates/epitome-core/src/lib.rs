@@ -110,3 +110,8 @@ pub mod tokens;
 pub mod track;
 pub mod trigger;
 pub mod view;
+
+/// Keeps the README's program true.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -15,5 +15,6 @@ mod fuzz;
 mod hard_cases;
 mod plans;
 mod promises;
+mod readme;
 mod tokens_agree;
 mod validator;

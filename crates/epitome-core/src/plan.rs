@@ -145,14 +145,18 @@ pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
     let mut chosen = (due, window.place(slot, &due, ahead));
     let mut joined = 1;
     if slot.catch_up == CatchUp::Join {
-        let firings = pending(slot, state, &due, ahead);
-        if firings.len() > FAR_BEHIND {
-            for (at, firing) in firings.iter().enumerate() {
-                let place = window.place(slot, firing, ahead);
-                if place.is_ok_and(|place| window.tokens(place) > ahead.input) {
+        let firings = || pending(slot, state, due, ahead);
+        if firings().nth(FAR_BEHIND).is_some() {
+            for (at, firing) in firings().enumerate() {
+                let place = window.place(slot, &firing, ahead);
+                let too_far = match place {
+                    Ok(place) => window.tokens(place) > ahead.input,
+                    Err(why) => why == NoCut::NoLegalCut,
+                };
+                if too_far {
                     break;
                 }
-                chosen = (*firing, place);
+                chosen = (firing, place);
                 joined = at + 1;
             }
         }
@@ -163,11 +167,11 @@ pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
         Err(NoCut::AllKept) => return Next::Pass { firing: firing.seq, why: Idle::AllKept },
         Err(NoCut::NoLegalCut) => return Next::Nothing(Idle::NoLegalCut),
     };
-    if window.read(place).sources.is_empty() {
-        return Next::Pass { firing: firing.seq, why: Idle::NothingToSay };
-    }
     let part = window.halve(place, ahead.input);
     let read = window.read(part);
+    if read.sources.is_empty() {
+        return Next::Pass { firing: firing.seq, why: Idle::NothingToSay };
+    }
     let Some(span) = part
         .checked_sub(1)
         .and_then(|last| ahead.outlines.get(last))
@@ -188,19 +192,17 @@ pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
     })
 }
 
-/// All firings still to be worked off, as far as the outlines reach.
-fn pending(slot: &Slot, state: &SlotState, due: &Firing, ahead: &Ahead<'_>) -> Vec<Firing> {
+/// The firings still to be worked off, as far as the outlines reach. Each is found when asked for.
+fn pending<'a>(
+    slot: &'a Slot,
+    state: &'a SlotState,
+    due: Firing,
+    ahead: &'a Ahead<'_>,
+) -> impl Iterator<Item = Firing> + 'a {
     let last = ahead.outlines.last().map_or(0, |outline| outline.seq);
-    let mut firings = vec![*due];
-    let mut current = *due;
-    while let Some(next) = state.next_firing(slot, &current, ahead.outlines, ahead.room) {
-        if next.seq > last {
-            break;
-        }
-        firings.push(next);
-        current = next;
-    }
-    firings
+    std::iter::successors(Some(due), move |current| {
+        state.next_firing(slot, current, ahead.outlines, ahead.room).filter(|next| next.seq <= last)
+    })
 }
 
 /// What lies ahead of the coverage.

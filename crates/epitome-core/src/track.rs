@@ -246,8 +246,11 @@ impl Spoken {
     }
 
     fn text(&mut self, text: &str) {
-        self.chars += text.chars().count() as u64;
-        self.longest = self.longest.max(text.trim().chars().count() as u64);
+        let chars = text.chars().count() as u64;
+        self.chars = self.chars.saturating_add(chars);
+        let trimmed = text.trim();
+        let longest = if trimmed.len() == text.len() { chars } else { trimmed.chars().count() as u64 };
+        self.longest = self.longest.max(longest);
     }
 }
 

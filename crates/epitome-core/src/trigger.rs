@@ -513,13 +513,16 @@ impl Trigger {
             }
             leaf => {
                 let Some(gauge) = leaf.gauge(facts, scale) else { return Due::Never };
-                met.push(gauge);
-                match leaf.moment(facts, gauge) {
+                let due = match leaf.moment(facts, gauge) {
                     Some(moment) if moment > facts.now => Due::At(moment),
                     Some(_) => Due::Now,
                     None if gauge.is_met() => Due::Now,
                     None => Due::Never,
+                };
+                if due == Due::Now {
+                    met.push(gauge);
                 }
+                due
             }
         };
         if due != Due::Now {

@@ -8,9 +8,12 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::message::{Content, Message, Part, Tokens};
+use crate::message::{Content, Message, Part, Tokens, ToolCall, ToolResult};
 use crate::tokens::Counter;
 use crate::view;
+
+/// No encoding makes more tokens than bytes, and hardly one makes so few as one in sixteen.
+const MOST_BYTES: u64 = 16;
 
 /// The messages in at most `room` tokens, each long text cut to the same length; `None` when even
 /// the bare shape is too large.
@@ -25,7 +28,7 @@ use crate::view;
 /// let short = excerpt(&[long], 100, &counter).unwrap();
 /// assert!(counter.message(&short[0]) <= 100);
 /// let [Part::Text { text }] = short[0].parts.as_slice() else { panic!() };
-/// assert!(text.starts_with("begin") && text.ends_with("end") && text.contains("tokens left out"));
+/// assert!(text.starts_with("begin") && text.ends_with("end") && text.contains("characters left out"));
 /// ```
 #[must_use]
 pub fn excerpt(messages: &[Message], room: Tokens, counter: &Counter) -> Option<Vec<Message>> {
@@ -37,50 +40,89 @@ pub fn excerpt(messages: &[Message], room: Tokens, counter: &Counter) -> Option<
     let at = |cap: Tokens| -> Vec<Message> {
         messages.iter().map(|message| shrink(message, cap, counter)).collect()
     };
-    let mut best = at(0);
-    if size(&best) > room {
-        return None;
-    }
-    let (mut fits, mut over) = (0, room.saturating_add(1));
-    while over - fits > 1 {
-        let middle = fits + (over - fits) / 2;
-        let candidate = at(middle);
-        if size(&candidate) <= room {
-            (fits, best) = (middle, candidate);
-        } else {
-            over = middle;
+    let bare = at(0);
+    let left = room.checked_sub(size(&bare))?;
+    let mut cap = level(texts(messages).map(|text| rough(text, room, counter)).collect(), left);
+    while cap > 0 {
+        let short = at(cap);
+        if size(&short) <= room {
+            return Some(short);
         }
+        cap = cap / 8 * 7;
     }
-    Some(best)
+    Some(bare)
 }
 
+/// Every text that can be cut.
+fn texts(messages: &[Message]) -> impl Iterator<Item = &str> {
+    messages.iter().flat_map(|message| &message.parts).flat_map(|part| {
+        let (one, many): (Option<&str>, &[Content]) = match part {
+            Part::Text { text } => (Some(text), &[]),
+            Part::ToolCall(call) => (Some(&call.arguments), &[]),
+            Part::ToolResult(result) => (None, &result.content),
+            Part::Thinking { .. } | Part::Media(_) => (None, &[]),
+        };
+        let texts = many.iter().filter_map(|content| match content {
+            Content::Text { text } => Some(text.as_str()),
+            Content::Media(_) => None,
+        });
+        one.into_iter().chain(texts)
+    })
+}
+
+/// A text's tokens; guessed where it cannot be shown whole anyway.
+fn rough(text: &str, room: Tokens, counter: &Counter) -> Tokens {
+    let bytes = text.len() as u64;
+    if bytes > room.saturating_mul(MOST_BYTES) { bytes / 4 } else { counter.text(text) }
+}
+
+/// The height to which sizes can be cut so that together they come to `room`.
+fn level(mut sizes: Vec<Tokens>, room: Tokens) -> Tokens {
+    sizes.sort_unstable();
+    let mut left = room;
+    for (at, size) in sizes.iter().enumerate() {
+        let share = left / (sizes.len() - at) as u64;
+        if *size > share {
+            return share;
+        }
+        left -= size;
+    }
+    room
+}
+
+/// Never copies a long text only to cut it.
 fn shrink(message: &Message, cap: Tokens, counter: &Counter) -> Message {
-    let mut out = message.clone();
-    out.parts = Vec::with_capacity(message.parts.len());
-    for part in &message.parts {
-        out.parts.push(match part {
+    let parts = message.parts.iter().filter_map(|part| {
+        Some(match part {
             Part::Text { text } => Part::text(clip(text, cap, counter)),
-            Part::Thinking { .. } => continue,
-            Part::ToolCall(call) => {
-                let mut call = call.clone();
-                call.arguments = clip_arguments(&call.arguments_as_object(), cap, counter);
-                Part::ToolCall(call)
-            }
+            Part::Thinking { .. } => return None,
+            Part::ToolCall(call) => Part::ToolCall(ToolCall {
+                id: call.id.clone(),
+                item_id: call.item_id.clone(),
+                name: call.name.clone(),
+                arguments: clip_arguments(&call.arguments_as_object(), cap, counter),
+            }),
             Part::ToolResult(result) => {
-                let mut result = result.clone();
-                for content in &mut result.content {
-                    let text = match content {
-                        Content::Text { text } => clip(text, cap, counter).into_owned(),
-                        Content::Media(media) => left_out(&media.mime),
-                    };
-                    *content = Content::Text { text };
-                }
-                Part::ToolResult(result)
+                let content = result.content.iter().map(|content| match content {
+                    Content::Text { text } => clip(text, cap, counter).into_owned(),
+                    Content::Media(media) => left_out(&media.mime),
+                });
+                let content = content.map(|text| Content::Text { text }).collect();
+                Part::ToolResult(ToolResult { call: result.call.clone(), content, error: result.error })
             }
             Part::Media(media) => Part::text(left_out(&media.mime)),
-        });
+        })
+    });
+    Message {
+        seq: message.seq,
+        role: message.role,
+        author: message.author.clone(),
+        parts: parts.collect(),
+        pinned: message.pinned,
+        skip: message.skip,
+        at: message.at,
+        metadata: message.metadata.clone(),
     }
-    out
 }
 
 fn left_out(what: &str) -> String {
@@ -114,36 +156,34 @@ fn clip_leaves(value: &mut Value, cap: Tokens, counter: &Counter) {
 }
 
 /// A text in about `cap` tokens: a third from its head, two thirds from its tail, where the newest
-/// and most telling part of a tool's output stands. Never longer than the text itself.
+/// and most telling part of a tool's output stands. Never longer than the text itself. Costs what
+/// is kept, however long the text.
 #[must_use]
 pub fn clip<'a>(text: &'a str, cap: Tokens, counter: &Counter) -> Cow<'a, str> {
-    // No encoding makes more tokens than bytes, so short texts need not be counted.
-    if text.len() as u64 <= cap {
+    let bytes = text.len() as u64;
+    if bytes <= cap || (bytes <= cap.saturating_mul(MOST_BYTES) && counter.text(text) <= cap) {
         return Cow::Borrowed(text);
     }
-    let tokens = counter.text(text);
-    if tokens <= cap {
-        return Cow::Borrowed(text);
-    }
-    let chars = text.chars().count() as u64;
-    let mut keep = chars.saturating_mul(cap) / tokens.max(1);
+    let mut keep = bytes.min(cap.saturating_mul(4));
     loop {
-        let short = halves(text, chars, keep, tokens);
-        if keep == 0 || counter.text(&short) <= cap {
+        let short = ends(text, usize::try_from(keep).unwrap_or(usize::MAX));
+        let tokens = counter.text(&short);
+        if keep == 0 || tokens <= cap {
             return if short.len() < text.len() { Cow::Owned(short) } else { Cow::Borrowed(text) };
         }
-        keep = keep.saturating_mul(7) / 8;
+        // By what it came to, and always less.
+        keep = (keep.saturating_mul(cap) / tokens).min(keep / 8 * 7);
     }
 }
 
-fn halves(text: &str, chars: u64, keep: u64, tokens: Tokens) -> String {
-    let head = usize::try_from(keep / 3).unwrap_or(usize::MAX);
-    let tail_from = usize::try_from(chars.saturating_sub(keep - keep / 3)).unwrap_or(usize::MAX);
-    let offset = |nth: usize| text.char_indices().nth(nth).map_or(text.len(), |(at, _)| at);
-    let (head, tail) = (text.get(..offset(head)).unwrap_or(""), text.get(offset(tail_from)..).unwrap_or(""));
-    let left = tokens.saturating_mul(chars.saturating_sub(keep)) / chars.max(1);
+/// About `keep` bytes of a text, from both its ends, and how much is left out between.
+fn ends(text: &str, keep: usize) -> String {
+    let head = text.get(..text.floor_char_boundary(keep / 3)).unwrap_or("");
+    let from = text.ceil_char_boundary(text.len().saturating_sub(keep - keep / 3));
+    let tail = text.get(from.max(head.len())..).unwrap_or("");
+    let left = text.get(head.len()..text.len().saturating_sub(tail.len())).unwrap_or("").chars().count();
     if keep == 0 {
-        return format!("[… {left} tokens left out …]");
+        return format!("[… {left} characters left out …]");
     }
-    format!("{head}\n[… {left} tokens left out …]\n{tail}")
+    format!("{head}\n[… {left} characters left out …]\n{tail}")
 }

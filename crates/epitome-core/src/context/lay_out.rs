@@ -277,7 +277,7 @@ impl<'a> Desk<'a> {
         let opener = self.opener(place).map_or(0, |opener| opener.tokens);
         let mut room = if opener <= room / 2 { room - opener } else { room };
         if self.request.summary && !self.scene.summaries.is_empty() {
-            room = room.saturating_sub(self.request.share.of(self.budget));
+            room = room.saturating_sub(self.request.share.of(room));
         }
         let cost = words.clip(span, room).filter(|cost| *cost <= room)?;
         Some(Newest { place, cost, excerpt: Some(span), past_reasoning: false })

@@ -208,7 +208,7 @@ fn oversize_clip_gives_a_marked_excerpt_instead() {
     let request = Request { oversize: Oversize::Clip, ..tokens(60) };
     let given = check(&log("u:10 a:10 u:500"), &request, &[summary(2, 5)], "S ~3-3");
     let [Part::Text { text }] = given.messages[1].parts.as_slice() else { panic!() };
-    assert!(text.contains("tokens left out"), "{text}");
+    assert!(text.contains("characters left out"), "{text}");
     assert_eq!((given.layout.report.exhaustive, given.layout.report.gap), (false, Span::new(3, 3)));
 }
 

@@ -357,7 +357,7 @@ fn one_giant_message_in_the_tail_is_shown_as_an_excerpt() {
     let request = Request { tokens: Some(100), oversize: Oversize::Clip, ..Request::default() };
     let given = log("u a(x) r(x):9000").context(3, &request, &[]);
     assert!(!given.messages.is_empty());
-    assert!(format!("{:?}", given.messages).contains("tokens left out"));
+    assert!(format!("{:?}", given.messages).contains("characters left out"));
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn from_scratch(bench: &mut Bench) {
     let near_head = planned.summaries();
     let costs = Costs::of(&Counter::new(Encoding::O200k));
     let context = |budget, summaries: &[Candidate]| {
-        let scene = Scene::whole(cuts, tracker.open_calls(), summaries);
+        let scene = Scene::whole(cuts, summaries);
         let layout = laid_out(budget, &scene, &costs);
         assert!(!layout.entries.is_empty());
         layout
@@ -286,7 +286,7 @@ fn with_words(bench: &mut Bench) {
     let log: Vec<Outline> = messages.iter().map(|message| tracker.push(message, &counter)).collect();
     let shelf = Shelf::new(&counter, &messages).with_summary(380, brief).with_summary(360, &*detailed);
     let candidates = shelf.candidates();
-    let scene = Scene::whole(Cuts::new(&log, tracker.cut_at_end()), tracker.open_calls(), &candidates);
+    let scene = Scene::whole(Cuts::new(&log, tracker.cut_at_end()), &candidates);
     let request = Request { tokens: Some(4_000), ..Request::default() };
     let costs = Costs::of(&counter);
     let lay = |shelf: &mut Shelf<'_>| lay_out(&request, &scene, &costs, shelf).unwrap();

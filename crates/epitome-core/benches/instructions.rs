@@ -154,7 +154,7 @@ fn context_whole() -> usize {
 fn measured_context_whole(planned: &Planned, request: &Request, costs: &Costs, summaries: &[Candidate]) {
     for _ in 0..TIMES {
         let cuts = Cuts::new(&planned.log, planned.tracker.cut_at_end());
-        let scene = Scene::whole(cuts, planned.tracker.open_calls(), summaries);
+        let scene = Scene::whole(cuts, summaries);
         let _ = black_box(lay_out(request, black_box(&scene), costs, &mut NoWords));
     }
 }

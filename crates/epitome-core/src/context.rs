@@ -81,6 +81,9 @@ impl Request {
         if self.fill && self.steady {
             return Err(ContextError::SteadyAndFill);
         }
+        if self.max_tokens == 0 {
+            return Err(ContextError::NoLimit);
+        }
         match self.tokens {
             Some(0) => Err(ContextError::NoTokens),
             Some(given) if given > self.max_tokens => {
@@ -109,6 +112,9 @@ pub enum ContextError {
     /// No room at all.
     #[error("tokens: 0; at least 1 is needed")]
     NoTokens,
+    /// A hard limit that lets nothing through.
+    #[error("context.max_tokens: 0; at least 1 is needed")]
+    NoLimit,
     /// More than the hard limit.
     #[error("tokens: {given}; at most {limit} (context.max_tokens) is allowed")]
     TooManyTokens {
@@ -136,7 +142,7 @@ pub struct Candidate {
 pub struct Scene<'a> {
     /// The system and developer messages at the head.
     pub leading: Vec<&'a Outline>,
-    /// Pinned messages, whole batches, oldest first. Those among `recent` too.
+    /// Pinned messages, whole batches, oldest first; strays not. Those among `recent` too.
     pub pinned: Vec<&'a Outline>,
     /// The newest messages.
     pub recent: Cuts<'a>,
@@ -146,26 +152,32 @@ pub struct Scene<'a> {
     pub from: Seq,
     /// The summaries to choose from.
     pub summaries: &'a [Candidate],
-    /// How many messages in all are flagged `skip`.
+    /// How many messages in all are skipped, by whole batches.
     pub skipped: u64,
     /// How many calls are open at the end.
-    pub open_calls: usize,
+    pub open_calls: u32,
 }
 
 impl<'a> Scene<'a> {
-    /// The scene of a session that is at hand from its first message on.
+    /// The scene of a session, or of one author in it, that is at hand from its first message on.
+    /// A shorter run of outlines gives the scene as of an earlier message.
     #[must_use]
-    pub fn whole(recent: Cuts<'a>, open_calls: usize, summaries: &'a [Candidate]) -> Self {
+    pub fn whole(recent: Cuts<'a>, summaries: &'a [Candidate]) -> Self {
         let outlines = recent.outlines();
         let mut pinned = Vec::new();
-        if outlines.iter().any(|outline| outline.pinned) {
+        let mut skipped = 0;
+        if outlines.iter().any(|outline| outline.pinned || outline.skip) {
             for batch in recent.batches() {
                 let batch = outlines.get(batch).unwrap_or_default();
                 if batch.iter().any(|outline| outline.pinned) {
-                    pinned.extend(batch.iter().filter(|outline| !outline.leading));
+                    pinned.extend(batch.iter().filter(|outline| !outline.leading && !outline.stray));
+                }
+                if batch.iter().any(|outline| outline.skip) {
+                    skipped += batch.len() as u64;
                 }
             }
         }
+        let open = |last: &Outline| if recent.is_own() { last.own_open } else { last.open };
         Self {
             leading: outlines.iter().take_while(|outline| outline.leading).collect(),
             pinned,
@@ -173,8 +185,8 @@ impl<'a> Scene<'a> {
             opener: None,
             from: 1,
             summaries,
-            skipped: outlines.iter().filter(|outline| outline.skip).count() as u64,
-            open_calls,
+            skipped,
+            open_calls: outlines.last().map_or(0, open),
         }
     }
 }
@@ -182,8 +194,9 @@ impl<'a> Scene<'a> {
 /// What the planner asks of whoever holds the words. Sizes come back, never text.
 pub trait Words {
     /// Shortens a summary (by its place among the candidates) to `room`, and with it a digest of
-    /// the messages in `gap`. The size it came to, frame included; `None` when that cannot be done.
-    fn fit(&mut self, summary: Option<usize>, gap: Option<Span>, room: Tokens) -> Option<Tokens>;
+    /// the messages in these gaps, in order. The size it came to, frame included; `None` when that
+    /// cannot be done.
+    fn fit(&mut self, summary: Option<usize>, gaps: &[Span], room: Tokens) -> Option<Tokens>;
 
     /// Makes a marked excerpt of these messages in `room` tokens: the size it came to.
     fn clip(&mut self, span: Span, room: Tokens) -> Option<Tokens>;
@@ -194,7 +207,7 @@ pub trait Words {
 pub struct NoWords;
 
 impl Words for NoWords {
-    fn fit(&mut self, _: Option<usize>, _: Option<Span>, _: Tokens) -> Option<Tokens> {
+    fn fit(&mut self, _: Option<usize>, _: &[Span], _: Tokens) -> Option<Tokens> {
         None
     }
 
@@ -234,7 +247,12 @@ pub enum Entry {
     /// The summary.
     Summary,
     /// A marked excerpt of these messages.
-    Excerpt(Span),
+    Excerpt {
+        /// Which messages.
+        span: Span,
+        /// Its size.
+        tokens: Tokens,
+    },
     /// A marked user message, where the list would not start with one.
     Note,
     /// What follows does not continue what came before: calls open here stay unanswered.
@@ -281,16 +299,21 @@ pub struct Report {
     pub tokens: Spent,
     /// The messages the summary stands for.
     pub covers: Option<Span>,
-    /// Whether every message not skipped is in the summary or there word for word.
+    /// Whether every message is covered by the summary or there word for word. Skipped messages and
+    /// strays do not count: the one are told apart, the other no provider takes.
     pub exhaustive: bool,
     /// From the first to the last message that is neither, where there are such.
     pub gap: Option<Span>,
-    /// Messages in the log that are flagged `skip`: outside coverage.
+    /// Messages that are skipped, with the batches they stand in: outside coverage.
     pub skipped: u64,
     /// Messages at hand that answer nothing or repeat what is there: never shown.
     pub strays: u64,
-    /// Whether the budget cut the list of messages short.
+    /// Whether the budget cut the list of messages short, or left nothing of it.
     pub cut: bool,
+    /// Whether the summary was shortened on the spot.
+    pub fitted: bool,
+    /// The messages that are in the summary only as their best lines, picked on the spot.
+    pub digested: Option<Span>,
     /// Why there is nothing in it.
     pub empty: Option<Empty>,
 }
@@ -306,7 +329,7 @@ pub struct Spent {
     pub summary: Tokens,
     /// The other messages.
     pub messages: Tokens,
-    /// Marks of ours: the note, results for calls nobody answered.
+    /// The note of ours that opens a list. Results for calls nobody answered are among the messages.
     pub marks: Tokens,
 }
 
@@ -332,7 +355,7 @@ pub enum Empty {
     #[error("pinned messages alone are over the budget")]
     PinnedOverBudget,
     /// The newest message, with its call batch, is larger than what pinned messages leave.
-    #[error("the newest message alone is over the budget")]
+    #[error("the newest message, with its call batch, is over what pinned messages leave of the budget")]
     NewestOverBudget,
     /// It would fit, but not with what makes the list valid.
     #[error("no valid list fits the budget")]

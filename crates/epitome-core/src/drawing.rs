@@ -14,7 +14,7 @@
 //! | `a-(x)` | without words: only its calls, its results or its reasoning |
 //! | `u!` `u~` | pinned, skipped |
 //! | `a@bob` | said by bob |
-//! | `u:50` | fifty words long; one word where nothing is said |
+//! | `u:50` | fifty words long; one word where nothing is said, blank with `:0` |
 //! | `u+30` | thirty seconds after the message before it |
 //! | <code>\|</code> | a legal cut; drawn by [`draw_cuts`], passed over when read |
 //!
@@ -146,7 +146,8 @@ fn draw_one(message: &Message) -> String {
     if let Some(author) = &message.author {
         let _ = write!(out, "@{author}");
     }
-    if words > 1 {
+    let counted = said && !message.parts.iter().any(|part| matches!(part, Part::Media(_)));
+    if words > 1 || (words == 0 && counted && !message.parts.is_empty()) {
         let _ = write!(out, ":{words}");
     }
     out

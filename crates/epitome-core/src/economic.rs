@@ -195,10 +195,9 @@ impl Growth {
 /// The size of a request at which cutting costs least, `T*`, rounded up. See the [module](self)
 /// for the formula.
 ///
-/// None before the third call, while growth is a guess, and where `growth` is not a number from 0
-/// on. With reads that cost nothing only the room matters: then, and wherever `T*` is more, it is
-/// where `window(0.75)` stands; none if reads are free and `room` is not known. `room` is the
-/// model's window less its output reserve.
+/// `window(0.75)` is always the limit above it. That limit alone stands before the third call, while
+/// growth is a guess, where `growth` is not a number from 0 on, and where reads cost nothing; none
+/// then if `room` is not known. `room` is the model's window less its output reserve.
 ///
 /// ```
 /// use epitome_core::economic::{Prices, Shape, threshold};
@@ -207,15 +206,13 @@ impl Growth {
 /// // X = 1.15 * 3,000 = 3,450, and the root of 2 * 3,450 * 800 / 0.1 is 7,429.7.
 /// assert_eq!(threshold(&Prices::default(), &shape, Some(120_000)), Some(15_430));
 /// assert_eq!(threshold(&Prices::default(), &shape, Some(10_000)), Some(7_500));
-/// assert_eq!(threshold(&Prices::default(), &Shape { calls: 2, ..shape }, Some(120_000)), None);
+/// assert_eq!(threshold(&Prices::default(), &Shape { calls: 2, ..shape }, Some(120_000)), Some(90_000));
 /// ```
 #[must_use]
 pub fn threshold(prices: &Prices, shape: &Shape, room: Option<Tokens>) -> Option<Tokens> {
-    if shape.calls < FIRST_CALL || shape.growth.is_nan() || shape.growth < 0.0 {
-        return None;
-    }
     let limit = room.map(|room| LIMIT.of_rounded_up(room));
-    if prices.cache_read == 0.0 {
+    let guess = shape.calls < FIRST_CALL || shape.growth.is_nan() || shape.growth < 0.0;
+    if guess || prices.cache_read == 0.0 {
         return limit;
     }
     let [summary, keep, prompt] = [shape.summary, shape.keep, shape.prompt].map(|tokens| tokens as f64);
@@ -281,10 +278,15 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_threshold_before_the_third_call() {
+    fn only_the_limit_stands_before_the_third_call() {
         for calls in 0..5 {
             let shape = Shape { calls, ..SHAPE };
-            assert_eq!(threshold(&Prices::default(), &shape, Some(1 << 20)).is_some(), calls >= 3);
+            let limit = (calls < 3).then_some(750_000);
+            assert_eq!(
+                threshold(&Prices::default(), &shape, Some(1_000_000)).filter(|t| *t == 750_000),
+                limit
+            );
+            assert_eq!(threshold(&Prices::default(), &shape, None).is_some(), calls >= 3);
         }
     }
 

@@ -12,8 +12,11 @@ use crate::message::{Content, Message, Part, Tokens, ToolCall, ToolResult};
 use crate::tokens::Counter;
 use crate::view;
 
-/// No encoding makes more tokens than bytes, and hardly one makes so few as one in sixteen.
+/// Hardly an encoding makes fewer tokens than one of so many bytes.
 const MOST_BYTES: u64 = 16;
+
+/// No encoding makes more tokens of a byte, with the largest factor there is.
+const MOST_TOKENS: u64 = 3;
 
 /// The messages in at most `room` tokens, each long text cut to the same length; `None` when even
 /// the bare shape is too large.
@@ -139,7 +142,12 @@ fn clip_arguments(arguments: &str, cap: Tokens, counter: &Counter) -> String {
         return "{}".to_owned();
     };
     clip_leaves(&mut value, cap, counter);
-    value.to_string()
+    let short = value.to_string();
+    // A thousand numbers have no text to cut; then the whole is shown as a piece of text.
+    if counter.text(&short) > cap.saturating_mul(2).saturating_add(32) {
+        return serde_json::json!({ "arguments": clip(arguments, cap, counter) }).to_string();
+    }
+    short
 }
 
 fn clip_leaves(value: &mut Value, cap: Tokens, counter: &Counter) {
@@ -161,7 +169,8 @@ fn clip_leaves(value: &mut Value, cap: Tokens, counter: &Counter) {
 #[must_use]
 pub fn clip<'a>(text: &'a str, cap: Tokens, counter: &Counter) -> Cow<'a, str> {
     let bytes = text.len() as u64;
-    if bytes <= cap || (bytes <= cap.saturating_mul(MOST_BYTES) && counter.text(text) <= cap) {
+    let surely = bytes.saturating_mul(MOST_TOKENS) <= cap;
+    if surely || (bytes <= cap.saturating_mul(MOST_BYTES) && counter.text(text) <= cap) {
         return Cow::Borrowed(text);
     }
     let mut keep = bytes.min(cap.saturating_mul(4));

@@ -6,6 +6,11 @@
 //! [`crate::trigger`] and [`crate::keep`].
 
 use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use serde::Deserializer;
+use serde::de::Visitor;
 
 /// The longest text that is read, and the longest that may be printed.
 pub(crate) const MAX_BYTES: usize = 4 << 10;
@@ -144,16 +149,18 @@ impl<'a> Expr<'a> {
         let Some(arg) = self.only(field)? else {
             return default.ok_or(FormError::Missing { field, allowed });
         };
-        let read = |text: &str| {
-            let digits = text.replace('_', "");
-            // `parse` would also take a leading plus.
-            if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok() } else { None }
-        };
+        let refused = |allowed| FormError::Value { field, given: arg.to_string(), allowed };
         match arg {
-            Arg::Number(text) => read(text),
-            Arg::Expr(_) => None,
+            Arg::Number(text) => {
+                let digits = text.replace('_', "");
+                // `parse` would also take a leading plus.
+                if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+                    return Err(refused(allowed));
+                }
+                digits.parse().map_err(|_| refused("a number of at most 19 digits"))
+            }
+            Arg::Expr(_) => Err(refused(allowed)),
         }
-        .ok_or_else(|| FormError::Value { field, given: arg.to_string(), allowed })
     }
 
     /// The only argument, any number; its range is for the caller to judge. Comes with what was
@@ -298,6 +305,27 @@ impl<'a> Reader<'a> {
 
 fn starts_name(c: char) -> bool {
     c.is_ascii_alphabetic() || c == '_'
+}
+
+/// Reads a form from the text it is written as; `expected` says what that looks like.
+pub(crate) fn deserialize<'de, T, D>(deserializer: D, expected: &'static str) -> Result<T, D::Error>
+where
+    T: FromStr<Err: fmt::Display>,
+    D: Deserializer<'de>,
+{
+    struct Form<T>(&'static str, PhantomData<T>);
+    impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Form<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+            text.parse().map_err(E::custom)
+        }
+    }
+    deserializer.deserialize_str(Form(expected, PhantomData))
 }
 
 #[cfg(test)]

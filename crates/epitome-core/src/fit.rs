@@ -15,7 +15,7 @@ use crate::context::{Candidate, ChosenSummary, Words};
 use crate::excerpt;
 use crate::message::{Content, Message, Part, Role, Seq, Span, Tokens};
 use crate::tokens::Counter;
-use crate::view::{self, Source};
+use crate::view::{self, Texts};
 
 /// The line of a summary that lists names, the likeliest needed first.
 const REFERENCES: &str = "References:";
@@ -52,13 +52,13 @@ pub fn shorten(text: &str, room: Tokens, counter: &Counter) -> String {
 /// ```
 #[must_use]
 pub fn digest(prior: &str, messages: &[Message], room: Tokens, counter: &Counter) -> String {
-    compose(&units_with(prior, messages), room, counter)
+    compose(&units_with(prior, messages.iter().filter(|message| !message.skip)), room, counter)
 }
 
-fn units_with<'a>(prior: &'a str, messages: &'a [Message]) -> Vec<Unit<'a>> {
+fn units_with<'a>(prior: &'a str, messages: impl IntoIterator<Item = &'a Message>) -> Vec<Unit<'a>> {
     let mut units = units_of(prior);
     let mut line = units.last().map_or(0, |unit| unit.line);
-    for message in messages.iter().filter(|message| !message.skip) {
+    for message in messages {
         lines_of(message, &mut line, &mut units);
     }
     units
@@ -107,8 +107,8 @@ fn units_of(text: &str) -> Vec<Unit<'_>> {
     units
 }
 
-/// Lines short enough to be one thought stay whole; prose is split after `.`, `!`, `?` and their
-/// like in other scripts.
+/// Lines short enough to be one thought stay whole. Prose is split after `.`, `!`, `?` and their
+/// like in other scripts, and what is still too long at a space, or anywhere.
 fn sentences(line: &str) -> impl Iterator<Item = &str> {
     let whole = line.chars().count() <= 120;
     let mut rest = line.trim();
@@ -116,15 +116,22 @@ fn sentences(line: &str) -> impl Iterator<Item = &str> {
         if rest.is_empty() {
             return None;
         }
-        let mut chars = rest.char_indices().peekable();
         let mut end = rest.len();
-        while let Some((at, c)) = chars.next() {
-            let after = at + c.len_utf8();
+        let mut space = None;
+        let mut chars = rest.char_indices().enumerate().peekable();
+        while let Some((nth, (at, c))) = chars.next() {
+            let next = chars.peek().map(|(_, (_, next))| *next);
             let full_width = matches!(c, '。' | '！' | '？' | '।' | '؟');
-            let stop =
-                matches!(c, '.' | '!' | '?') && chars.peek().is_none_or(|(_, next)| next.is_whitespace());
+            let stop = matches!(c, '.' | '!' | '?') && next.is_none_or(char::is_whitespace);
             if !whole && (full_width || stop) {
-                end = after;
+                end = at + c.len_utf8();
+                break;
+            }
+            if c.is_whitespace() {
+                space = Some(at);
+            }
+            if nth + 1 >= LONGEST {
+                end = space.filter(|at| *at > 0).unwrap_or(at + c.len_utf8());
                 break;
             }
         }
@@ -133,6 +140,9 @@ fn sentences(line: &str) -> impl Iterator<Item = &str> {
         Some(sentence)
     })
 }
+
+/// The characters of the longest piece that is taken or left whole.
+const LONGEST: usize = 240;
 
 /// How telling a piece is, by its shape; nothing where it says nothing.
 fn worth(unit: &Unit<'_>) -> Option<f64> {
@@ -161,7 +171,21 @@ fn worth(unit: &Unit<'_>) -> Option<f64> {
         + 0.2 * f64::from(names.min(4))
         - if question { 0.6 } else { 0.0 }
         - if unit.kind == Kind::Output { 0.5 } else { 0.0 };
-    Some(score.exp())
+    Some(exp(score))
+}
+
+/// Near enough to the exponential, and the same to the bit on every machine: libraries differ in
+/// the last digit of theirs.
+fn exp(x: f64) -> f64 {
+    let sixteenth = 1.0 + x / 16.0;
+    let fourth = sixteenth * sixteenth * sixteenth * sixteenth;
+    fourth * fourth * fourth * fourth
+}
+
+/// What a piece costs, growing a little slower than its tokens.
+fn weight(tokens: Tokens) -> f64 {
+    let root = (tokens.saturating_add(4) as f64).sqrt();
+    root * root.sqrt()
 }
 
 /// The best units that fit, in their order, put together line by line.
@@ -176,7 +200,7 @@ fn compose(units: &[Unit<'_>], room: Tokens, counter: &Counter) -> String {
         // With its line break, and with the label that comes with a line. Names share one.
         let label = if matches!(unit.kind, Kind::Name(_)) { 0 } else { counter.text(&unit.label) };
         let tokens = counter.text(&unit.text).saturating_add(label).saturating_add(1);
-        ranked.push((worth * newer / ((tokens + 4) as f64).powf(0.85), tokens, at));
+        ranked.push((worth * newer / weight(tokens), tokens, at));
     }
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
     let mut taken: Vec<(usize, Tokens)> = Vec::new();
@@ -273,10 +297,10 @@ fn lines_of<'a>(message: &'a Message, line: &mut usize, units: &mut Vec<Unit<'a>
 /// let counter = word_counter();
 /// let mut shelf = Shelf::new(&counter, &log).with_summary(2, "They spoke.");
 /// let candidates = shelf.candidates();
-/// let scene = Scene::whole(Cuts::new(&shapes, Cut::Legal), 0, &candidates);
+/// let scene = Scene::whole(Cuts::new(&shapes, Cut::Legal), &candidates);
 /// let request = Request { tokens: Some(100), ..Request::default() };
 /// let layout = lay_out(&request, &scene, &Costs::of(&counter), &mut shelf).unwrap();
-/// let context = render(&layout, &shelf);
+/// let context = render(&layout, &shelf).unwrap();
 /// assert_eq!(context.len(), 3); // the summary of 1 and 2, then 3 and 4
 /// ```
 #[derive(Debug, Clone)]
@@ -284,12 +308,15 @@ pub struct Shelf<'a> {
     counter: &'a Counter,
     messages: &'a [Message],
     summaries: Vec<(Seq, Cow<'a, str>)>,
-    fitted: HashMap<Option<usize>, String>,
-    excerpts: HashMap<Span, Vec<Message>>,
+    /// By the summary, how far it reaches and its size: one shelf may serve several layouts.
+    fitted: HashMap<(Option<usize>, Seq, Tokens), String>,
+    /// By the span and its size.
+    excerpts: HashMap<(Span, Tokens), Vec<Message>>,
 }
 
 impl<'a> Shelf<'a> {
-    /// Holds these messages, in the order of their `seq`.
+    /// Holds these messages, in the order of their `seq`; where that was left at 0, they are
+    /// numbered from 1 as they come.
     #[must_use]
     pub fn new(counter: &'a Counter, messages: &'a [Message]) -> Self {
         Self { counter, messages, summaries: Vec::new(), fitted: HashMap::new(), excerpts: HashMap::new() }
@@ -312,19 +339,27 @@ impl<'a> Shelf<'a> {
         self.summaries.iter().map(sized).collect()
     }
 
+    /// How many messages come before this one.
+    fn before(&self, seq: Seq) -> usize {
+        if self.messages.first().is_some_and(|message| message.seq == 0) {
+            return usize::try_from(seq.saturating_sub(1)).unwrap_or(usize::MAX).min(self.messages.len());
+        }
+        self.messages.partition_point(|message| message.seq < seq)
+    }
+
     fn run(&self, span: Span) -> &'a [Message] {
-        let from = self.messages.partition_point(|message| message.seq < span.from);
-        let to = self.messages.partition_point(|message| message.seq <= span.through);
-        self.messages.get(from..to).unwrap_or_default()
+        self.messages
+            .get(self.before(span.from)..self.before(span.through.saturating_add(1)))
+            .unwrap_or_default()
     }
 }
 
 impl Words for Shelf<'_> {
-    fn fit(&mut self, summary: Option<usize>, gap: Option<Span>, room: Tokens) -> Option<Tokens> {
+    fn fit(&mut self, summary: Option<usize>, gaps: &[Span], room: Tokens) -> Option<Tokens> {
         let stored = summary.and_then(|at| self.summaries.get(at));
-        let through = gap.map(|gap| gap.through).or(stored.map(|(through, _)| *through))?;
+        let through = gaps.last().map(|gap| gap.through).or(stored.map(|(through, _)| *through))?;
         let prior = stored.map_or("", |(_, text)| text);
-        let units = units_with(prior, gap.map(|gap| self.run(gap)).unwrap_or_default());
+        let units = units_with(prior, gaps.iter().flat_map(|gap| self.run(*gap)));
         let frame = view::summary_tokens("", through, self.counter);
         let mut for_text = room.checked_sub(frame).filter(|room| *room > 0)?;
         loop {
@@ -334,7 +369,7 @@ impl Words for Shelf<'_> {
             }
             let tokens = view::summary_tokens(&text, through, self.counter);
             if tokens <= room {
-                self.fitted.insert(summary, text);
+                self.fitted.insert((summary, through, tokens), text);
                 return Some(tokens);
             }
             for_text = for_text.checked_sub(tokens - room)?;
@@ -345,26 +380,27 @@ impl Words for Shelf<'_> {
         let short = excerpt::excerpt(self.run(span), room, self.counter)?;
         let shown = view::mend_closed(short.iter().cloned());
         let tokens = shown.iter().fold(0, |sum: Tokens, m| sum.saturating_add(self.counter.message(m)));
-        self.excerpts.insert(span, short);
+        self.excerpts.insert((span, tokens), short);
         Some(tokens)
     }
 }
 
-impl Source for Shelf<'_> {
+impl Texts for Shelf<'_> {
     fn message(&self, seq: Seq) -> Option<Cow<'_, Message>> {
-        let at = self.messages.binary_search_by_key(&seq, |message| message.seq).ok()?;
-        self.messages.get(at).map(Cow::Borrowed)
+        let message = self.messages.get(self.before(seq))?;
+        (message.seq == seq || message.seq == 0).then_some(Cow::Borrowed(message))
     }
 
     fn summary(&self, chosen: &ChosenSummary) -> Option<Cow<'_, str>> {
         if chosen.fitted {
-            return self.fitted.get(&chosen.candidate).map(|text| Cow::Borrowed(text.as_str()));
+            let key = (chosen.candidate, chosen.through, chosen.tokens);
+            return self.fitted.get(&key).map(|text| Cow::Borrowed(text.as_str()));
         }
         let (_, text) = self.summaries.get(chosen.candidate?)?;
         Some(Cow::Borrowed(text))
     }
 
-    fn excerpt(&self, span: Span) -> Vec<Message> {
-        self.excerpts.get(&span).cloned().unwrap_or_default()
+    fn excerpt(&self, span: Span, tokens: Tokens) -> Option<Vec<Message>> {
+        self.excerpts.get(&(span, tokens)).cloned()
     }
 }

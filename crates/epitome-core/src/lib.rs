@@ -34,23 +34,24 @@
 //! // 2. Twenty messages: a summary is due. The plan says of what.
 //! let ahead =
 //!     Ahead { outlines: &shapes, end: Some(tracker.cut_at_end()), room: None, input: 100_000, authors: &[] };
-//! let Next::Summarize(plan) = next(&slot, &state, &ahead) else { panic!("due at 20") };
+//! let step = next(&slot, &state, &ahead);
+//! let Next::Summarize(plan) = &step else { panic!("due at 20") };
 //! assert_eq!((plan.span.from, plan.span.through), (1, 20));
 //!
 //! // 3. Somebody writes it: a model, or the best lines themselves. Then the slot moves on.
 //! let text = digest("", &log[..20], 100, &counter);
-//! state.settle(&slot, plan.span.through, plan.firing, &shapes, None);
+//! step.settle(&slot, &mut state, &shapes, None);
 //!
 //! // 4. The conversation in 300 tokens: the summary, and the messages after it.
 //! let mut shelf = Shelf::new(&counter, &log).with_summary(20, text);
 //! let candidates = shelf.candidates();
-//! let scene = Scene::whole(Cuts::new(&shapes, tracker.cut_at_end()), tracker.open_calls(), &candidates);
+//! let scene = Scene::whole(Cuts::new(&shapes, tracker.cut_at_end()), &candidates);
 //! let request = Request { tokens: Some(300), ..Request::default() };
 //! let layout = lay_out(&request, &scene, &Costs::of(&counter), &mut shelf)?;
 //! assert!(layout.report.exhaustive);
-//! let context = render(&layout, &shelf);
+//! let context = render(&layout, &shelf)?;
 //! assert_eq!(context.len(), 1 + 5);
-//! # Ok::<(), epitome_core::context::ContextError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Reading order
@@ -90,7 +91,7 @@
 //!
 //! # What is not known here
 //!
-//! No provider, store, protocol or clock. [`plan`], [`cut`], [`trigger`] and [`context`] see
+//! No provider, store, protocol or clock. How a provider spells a message is a dialect's matter. [`plan`], [`cut`], [`trigger`] and [`context`] see
 //! outlines and sizes, never text. Nothing here panics, whatever comes in.
 
 pub mod context;

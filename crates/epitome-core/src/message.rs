@@ -58,6 +58,7 @@ impl Timestamp {
 /// assert!(Span::new(5, 4).is_none() && Span::new(0, 4).is_none());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Ends")]
 pub struct Span {
     /// The first message of the run.
     pub from: Seq,
@@ -83,6 +84,22 @@ impl Span {
     #[must_use]
     pub fn contains(&self, seq: Seq) -> bool {
         self.from <= seq && seq <= self.through
+    }
+}
+
+/// A span as it was written, not yet believed.
+#[derive(Deserialize)]
+struct Ends {
+    from: Seq,
+    through: Seq,
+}
+
+impl TryFrom<Ends> for Span {
+    type Error = String;
+
+    fn try_from(Ends { from, through }: Ends) -> Result<Self, String> {
+        Self::new(from, through)
+            .ok_or_else(|| format!("span: {from}..={through} given; it starts from 1 on and holds a message"))
     }
 }
 
@@ -227,7 +244,7 @@ impl ToolCall {
     /// ```
     #[must_use]
     pub fn arguments_as_object(&self) -> Cow<'_, str> {
-        if serde_json::from_str::<serde::de::IgnoredAny>(&self.arguments).is_ok() {
+        if is_json(&self.arguments) {
             if self.arguments.trim_start().starts_with('{') {
                 return Cow::Borrowed(&self.arguments);
             }
@@ -239,6 +256,21 @@ impl ToolCall {
         let quoted = Value::String(self.arguments.clone());
         Cow::Owned(format!("{{\"arguments\":{quoted}}}"))
     }
+}
+
+/// Whether every reader takes it for JSON. A half of a surrogate pair and a number out of range pass
+/// a quick look, so where either may be, the whole is read.
+fn is_json(text: &str) -> bool {
+    let mut before = ' ';
+    let exponent = text.chars().any(|c| {
+        let found = matches!(c, 'e' | 'E') && before.is_ascii_digit();
+        before = c;
+        found
+    });
+    if exponent || text.contains("\\u") {
+        return serde_json::from_str::<Value>(text).is_ok();
+    }
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
 /// What answers a call.
@@ -300,7 +332,7 @@ pub enum MediaSource {
 ///     Part::text("Let me look."),
 ///     Part::call("c1", "run", r#"{"command": "cargo build"}"#),
 /// ]);
-/// let answered = Message::new(Role::Tool, [Part::result("c1", "error[E0432]: unresolved import")]);
+/// let answered = Message::tool("c1", "error[E0432]: unresolved import");
 /// assert!([asked, called, answered].iter().all(|m| m.check(&Default::default()).is_ok()));
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -321,7 +353,7 @@ pub struct Message {
     /// Shown while recent, never summarized, counted by no trigger.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub skip: bool,
-    /// When it was said.
+    /// When it was said. Triggers on time, `every` and `idle`, count from here.
     #[serde(default)]
     pub at: Timestamp,
     /// The caller's own notes, carried untouched.
@@ -359,6 +391,11 @@ impl Message {
         Self::new(Role::System, [Part::text(text)])
     }
 
+    /// A tool answers the call `id` with `text`.
+    pub fn tool(id: impl Into<CallId>, text: impl Into<String>) -> Self {
+        Self::new(Role::Tool, [Part::result(id, text)])
+    }
+
     /// Its tool calls, in order.
     pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.parts.iter().filter_map(|part| match part {
@@ -378,14 +415,17 @@ impl Message {
     /// Refuses a message that cannot be right, whatever stands around it.
     pub fn check(&self, limits: &Limits) -> Result<(), MessageError> {
         for (at, part) in self.parts.iter().enumerate() {
-            let (kind, at_home) = match part {
-                Part::ToolCall(_) => ("tool call", self.role == Role::Assistant),
-                Part::Thinking { .. } => ("thinking", self.role == Role::Assistant),
-                Part::ToolResult(_) => ("tool result", matches!(self.role, Role::Tool | Role::User)),
-                Part::Text { .. } | Part::Media(_) => ("text or media", self.role != Role::Tool),
+            let (kind, at_home, allowed) = match part {
+                Part::ToolCall(_) => ("tool call", self.role == Role::Assistant, "assistant"),
+                Part::Thinking { .. } => ("thinking", self.role == Role::Assistant, "assistant"),
+                Part::ToolResult(_) => {
+                    ("tool result", matches!(self.role, Role::Tool | Role::User), "tool and user")
+                }
+                Part::Text { .. } => ("text", self.role != Role::Tool, "all but tool"),
+                Part::Media(_) => ("media", self.role != Role::Tool, "all but tool"),
             };
             if !at_home {
-                return Err(MessageError::WrongRole { at, kind, role: self.role });
+                return Err(MessageError::WrongRole { at, kind, role: self.role, allowed });
             }
             match part {
                 Part::ToolCall(call) if call.id.is_empty() => {
@@ -400,8 +440,11 @@ impl Message {
                 _ => {}
             }
         }
-        if self.role == Role::Tool && self.parts.is_empty() {
-            return Err(MessageError::NoResult);
+        if self.parts.is_empty() {
+            return Err(MessageError::NoParts);
+        }
+        if self.author.as_ref().is_some_and(|author| author.is_empty()) {
+            return Err(MessageError::NoAuthor);
         }
         let bytes = self.bytes();
         if bytes > limits.message {
@@ -414,7 +457,7 @@ impl Message {
         Ok(())
     }
 
-    /// The size of its parts in bytes, metadata not included.
+    /// The size of its parts and its author in bytes, metadata not included.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let media = |m: &Media| {
@@ -429,7 +472,10 @@ impl Message {
             .map(|part| match part {
                 Part::Text { text } => text.len(),
                 Part::Thinking { text, signature } => text.len() + signature.as_ref().map_or(0, String::len),
-                Part::ToolCall(call) => call.id.len() + call.name.len() + call.arguments.len(),
+                Part::ToolCall(call) => {
+                    let item = call.item_id.as_ref().map_or(0, |item| item.len());
+                    call.id.len() + item + call.name.len() + call.arguments.len()
+                }
                 Part::ToolResult(result) => {
                     let content = result.content.iter().map(|c| match c {
                         Content::Text { text } => text.len(),
@@ -440,7 +486,7 @@ impl Message {
                 Part::Media(m) => media(m),
             })
             .sum();
-        parts as u64
+        (parts + self.author.as_ref().map_or(0, |author| author.len())) as u64
     }
 
     fn metadata_bytes(&self) -> u64 {
@@ -476,7 +522,7 @@ impl Default for Limits {
 #[non_exhaustive]
 pub enum MessageError {
     /// A part that this role never says.
-    #[error("parts[{at}]: a {kind} part does not belong in a {role} message")]
+    #[error("parts[{at}]: a {kind} part in a {role} message; allowed in {allowed} messages")]
     WrongRole {
         /// Which part.
         at: usize,
@@ -484,6 +530,8 @@ pub enum MessageError {
         kind: &'static str,
         /// Where it was found.
         role: Role,
+        /// Where it may be.
+        allowed: &'static str,
     },
     /// A name that must not be empty is.
     #[error("parts[{at}].{field}: is empty; it must name something")]
@@ -493,9 +541,12 @@ pub enum MessageError {
         /// Which of its names.
         field: &'static str,
     },
-    /// A tool message that answers nothing.
-    #[error("parts: is empty; a tool message holds at least one tool result")]
-    NoResult,
+    /// Nothing was said.
+    #[error("parts: is empty; a message holds at least one part")]
+    NoParts,
+    /// An author without a name.
+    #[error("author: is empty; name somebody, or leave it out")]
+    NoAuthor,
     /// More bytes than allowed.
     #[error("{field}: {bytes} bytes; at most {limit} are allowed")]
     TooLarge {

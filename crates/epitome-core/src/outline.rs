@@ -46,6 +46,10 @@ pub struct Outline {
     pub calls: u32,
     /// How many calls it answers. What a batch leaves unanswered gets a marked result when shown.
     pub answers: u32,
+    /// How many calls wait for their result after it, in the whole log.
+    pub open: u32,
+    /// The same among its author's messages only.
+    pub own_open: u32,
     /// Whether it belongs to the system and developer messages at the head, which always stay.
     pub leading: bool,
     /// Whether it starts a turn.

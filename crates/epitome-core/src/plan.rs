@@ -19,7 +19,7 @@ const FAR_BEHIND: usize = 10;
 /// What the planner is told beyond the slot itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Ahead<'a> {
-    /// The scope's messages after the coverage, oldest first.
+    /// The scope's messages after the coverage, oldest first. Those before it are passed over.
     pub outlines: &'a [Outline],
     /// What a cut after the last of them parts; `None` when more messages follow that were not
     /// handed in.
@@ -32,38 +32,44 @@ pub struct Ahead<'a> {
     pub authors: &'a [AuthorSummary],
 }
 
-/// An author's own summary, which a session's summarizer sees in place of what it covers.
+/// An author's own summary, which a session's summarizer sees in place of what it covers. One that
+/// reaches beyond the window is not used: it would tell what comes later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthorSummary {
     /// Whose messages it stands for.
     pub author: Author,
     /// Up to which message.
     pub through: Seq,
+    /// Its size.
+    pub tokens: Tokens,
 }
 
 /// What to do for a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// Write a summary of this, then [`SlotState::settle`] or [`SlotState::cover`].
+    /// Write a summary of this, store it, then [`Next::settle`].
     Summarize(Plan),
-    /// The firing asks for nothing: settle it without a summary.
+    /// The firing asks for nothing: [`Next::settle`] it without a summary.
     Pass {
         /// Which firing.
         firing: Seq,
         /// Why it asks for nothing.
-        why: Idle,
+        why: NoPlan,
     },
     /// Nothing now.
-    Nothing(Idle),
+    Nothing(NoPlan),
 }
 
 /// Why there is nothing to summarize.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Idle {
+pub enum NoPlan {
     /// The trigger was not met since the last firing.
     #[error("not due")]
     NotDue,
+    /// An earlier summary took it in.
+    #[error("its messages are covered already")]
+    Covered,
     /// All that is new is to be kept verbatim.
     #[error("all that is new is kept verbatim")]
     AllKept,
@@ -109,7 +115,52 @@ pub enum Source {
     Author(AuthorSummary),
 }
 
+impl Next {
+    /// Moves the slot on, once what was to be written stands. `log` holds the scope's messages after
+    /// the firing, at least up to the next one: see [`SlotState::settle`].
+    pub fn settle(&self, slot: &Slot, state: &mut SlotState, log: &[Outline], room: Option<Tokens>) {
+        match self {
+            Self::Summarize(plan) if plan.completes => {
+                state.settle(slot, plan.span.through, plan.firing, log, room);
+            }
+            Self::Summarize(plan) => state.cover(plan.span.through),
+            Self::Pass { firing, .. } => state.settle(slot, state.covered, *firing, log, room),
+            Self::Nothing(_) => {}
+        }
+    }
+}
+
 /// The next summary for a slot, or why there is none.
+///
+/// Worked off in a loop, until there is nothing:
+///
+/// ```
+/// use epitome_core::drawing::outlines;
+/// use epitome_core::outline::Cut;
+/// use epitome_core::plan::{next, Ahead, Next};
+/// use epitome_core::slot::{Slot, SlotState};
+///
+/// let slot = Slot { keep: "messages(4)".parse().unwrap(), ..Slot::short() };
+/// let log = outlines(&"u a ".repeat(30)).unwrap();
+/// let mut state = SlotState::default();
+/// for outline in &log {
+///     state.advance(&slot, outline, None);
+/// }
+/// let mut covered = Vec::new();
+/// loop {
+///     let ahead = Ahead { outlines: &log, end: Some(Cut::Legal), room: None, input: 100_000, authors: &[] };
+///     let step = next(&slot, &state, &ahead);
+///     match &step {
+///         Next::Summarize(plan) => covered.push(plan.span.through), // have it written, and store it
+///         Next::Pass { .. } => {}                                  // this firing asks for nothing
+///         Next::Nothing(_) => break,
+///     }
+///     step.settle(&slot, &mut state, &log, None);
+/// }
+/// assert_eq!(covered, [16, 36, 56]);
+/// ```
+///
+/// The numbers of one step:
 ///
 /// ```
 /// use epitome_core::drawing::outlines;
@@ -134,9 +185,11 @@ pub enum Source {
 #[must_use]
 pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
     let Some(due) = state.due else {
-        return Next::Nothing(Idle::NotDue);
+        return Next::Nothing(NoPlan::NotDue);
     };
     let end = ahead.end.unwrap_or(Cut::InCall);
+    let covered = ahead.outlines.partition_point(|outline| outline.seq <= state.covered);
+    let ahead = &Ahead { outlines: ahead.outlines.get(covered..).unwrap_or_default(), ..*ahead };
     let (cuts, authors) = match slot.scope {
         Scope::Session => (Cuts::new(ahead.outlines, end), ahead.authors),
         Scope::Author(_) => (Cuts::own(ahead.outlines, end), Default::default()),
@@ -147,13 +200,15 @@ pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
     if slot.catch_up == CatchUp::Join {
         let firings = || pending(slot, state, due, ahead);
         if firings().nth(FAR_BEHIND).is_some() {
-            for (at, firing) in firings().enumerate() {
+            for (at, firing) in firings().enumerate().skip(1) {
                 let place = window.place(slot, &firing, ahead);
-                let too_far = match place {
-                    Ok(place) => window.tokens(place) > ahead.input,
-                    Err(why) => why == NoCut::NoLegalCut,
+                let further = match (chosen.1, place) {
+                    // A firing whose window reaches no further keeps its turn: a cut may come yet.
+                    (Ok(before), Ok(place)) => place > before && window.sum(place) <= ahead.input,
+                    (Err(_), Ok(place)) => window.sum(place) <= ahead.input,
+                    (_, Err(why)) => matches!(why, NoPlan::AllKept | NoPlan::Covered) && chosen.1.is_err(),
                 };
-                if too_far {
+                if !further {
                     break;
                 }
                 chosen = (firing, place);
@@ -164,20 +219,17 @@ pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
     let (firing, place) = chosen;
     let place = match place {
         Ok(place) => place,
-        Err(NoCut::AllKept) => return Next::Pass { firing: firing.seq, why: Idle::AllKept },
-        Err(NoCut::NoLegalCut) => return Next::Nothing(Idle::NoLegalCut),
+        Err(NoPlan::NoLegalCut) => return Next::Nothing(NoPlan::NoLegalCut),
+        Err(why) => return Next::Pass { firing: firing.seq, why },
     };
     let part = window.halve(place, ahead.input);
     let read = window.read(part);
-    if read.sources.is_empty() {
-        return Next::Pass { firing: firing.seq, why: Idle::NothingToSay };
-    }
     let Some(span) = part
         .checked_sub(1)
         .and_then(|last| ahead.outlines.get(last))
         .and_then(|last| Span::new(state.covered.saturating_add(1), last.seq))
     else {
-        return Next::Nothing(Idle::NotDue);
+        return Next::Pass { firing: firing.seq, why: NoPlan::Covered };
     };
     Next::Summarize(Plan {
         prior: state.covered,
@@ -209,7 +261,7 @@ fn pending<'a>(
 struct Window<'a> {
     cuts: Cuts<'a>,
     authors: &'a [AuthorSummary],
-    /// For each place, the tokens of what is read before it.
+    /// For each place, the tokens of the messages before it that may be read.
     sums: Vec<Tokens>,
 }
 
@@ -221,85 +273,78 @@ struct Read {
     skipped: u64,
 }
 
-/// How one message enters a summary.
-enum Entry<'a> {
-    /// Word for word.
-    Read,
-    /// As part of its author's own summary.
-    Told(&'a AuthorSummary),
-    /// Not at all, because it is skipped.
-    Skipped,
-    /// Not at all, because it always stands before the summary.
-    Leading,
-}
-
 impl<'a> Window<'a> {
     fn new(cuts: Cuts<'a>, authors: &'a [AuthorSummary]) -> Self {
-        let mut window = Self { cuts, authors, sums: vec![0] };
         let mut sums = Vec::with_capacity(cuts.outlines().len() + 1);
         let mut sum: Tokens = 0;
         sums.push(sum);
-        for (outline, entry) in window.entries() {
-            if matches!(entry, Entry::Read) {
-                sum = sum.saturating_add(outline.tokens);
+        for (outline, readable) in readable(cuts) {
+            if readable {
+                // A message without a token is one to read all the same.
+                sum = sum.saturating_add(outline.tokens.max(1));
             }
             sums.push(sum);
         }
-        window.sums = sums;
-        window
+        Self { cuts, authors, sums }
     }
 
-    /// The tokens of what is read before a place.
-    fn tokens(&self, place: usize) -> Tokens {
+    fn sum(&self, place: usize) -> Tokens {
         self.sums.get(place).copied().unwrap_or(Tokens::MAX)
     }
 
-    /// Where the window of a firing ends.
-    fn place(&self, slot: &Slot, firing: &Firing, ahead: &Ahead<'_>) -> Result<usize, NoCut> {
-        let fired = self.cuts.outlines().partition_point(|outline| outline.seq <= firing.seq);
-        let until = self.cuts.outlines().get(..fired).unwrap_or_default();
-        cut::near(&self.cuts, 0, slot.keep.place(until, ahead.room), Press::Hard)
+    /// The first place with something to read before it.
+    fn first(&self) -> usize {
+        self.sums.partition_point(|sum| *sum == 0)
     }
 
-    fn entries(&self) -> impl Iterator<Item = (&'a Outline, Entry<'a>)> {
-        let (cuts, authors) = (self.cuts, self.authors);
-        cuts.batches().flat_map(move |batch| {
-            let batch = cuts.outlines().get(batch).unwrap_or_default();
-            // `skip` holds for a whole batch: half of one would make no sense to anybody.
-            let skipped = batch.iter().any(|outline| outline.skip);
-            batch.iter().map(move |outline| {
-                let own = authors
-                    .iter()
-                    .find(|own| outline.seq <= own.through && outline.author.as_ref() == Some(&own.author));
-                let entry = match own {
-                    _ if skipped => Entry::Skipped,
-                    _ if outline.leading => Entry::Leading,
-                    Some(own) => Entry::Told(own),
-                    None => Entry::Read,
-                };
-                (outline, entry)
-            })
+    /// Where the window of a firing ends.
+    fn place(&self, slot: &Slot, firing: &Firing, ahead: &Ahead<'_>) -> Result<usize, NoPlan> {
+        let fired = self.cuts.outlines().partition_point(|outline| outline.seq <= firing.seq);
+        let until = self.cuts.outlines().get(..fired).unwrap_or_default();
+        let wanted = slot.keep.place(until, ahead.room);
+        match (fired, wanted) {
+            (0, _) => return Err(NoPlan::Covered),
+            (_, 0) => return Err(NoPlan::AllKept),
+            _ if self.sum(wanted) == 0 => return Err(NoPlan::NothingToSay),
+            _ => {}
+        }
+        // Never before the first message that is read: a summary of nothing is none.
+        let floor = self.first().saturating_sub(1);
+        cut::near(&self.cuts, floor, wanted, Press::Hard).map_err(|why| match why {
+            NoCut::AllKept => NoPlan::AllKept,
+            NoCut::NoLegalCut => NoPlan::NoLegalCut,
         })
     }
 
     fn read(&self, place: usize) -> Read {
-        let mut read = Read { tokens: self.tokens(place), ..Read::default() };
-        for (outline, entry) in self.entries().take(place) {
-            match entry {
-                Entry::Skipped => read.skipped += 1,
-                Entry::Leading => {}
-                Entry::Told(own) => {
+        let mut read = Read::default();
+        let end = place.checked_sub(1).and_then(|last| self.cuts.outlines().get(last));
+        let end = end.map_or(0, |outline| outline.seq);
+        for (outline, readable) in readable(self.cuts).take(place) {
+            let own = self.authors.iter().find(|own| {
+                outline.seq <= own.through
+                    && own.through <= end
+                    && outline.author.as_ref() == Some(&own.author)
+            });
+            match own {
+                _ if outline.leading => {}
+                _ if !readable => read.skipped += 1,
+                Some(own) => {
                     let told = read.sources.iter().any(|s| matches!(s, Source::Author(a) if a == own));
                     if !told {
+                        read.tokens = read.tokens.saturating_add(own.tokens);
                         read.sources.push(Source::Author(own.clone()));
                     }
                 }
-                Entry::Read => match read.sources.last_mut() {
-                    Some(Source::Messages(run)) if run.through + 1 == outline.seq => {
-                        run.through = outline.seq;
+                None => {
+                    read.tokens = read.tokens.saturating_add(outline.tokens);
+                    match read.sources.last_mut() {
+                        Some(Source::Messages(run)) if outline.seq.checked_sub(1) == Some(run.through) => {
+                            run.through = outline.seq;
+                        }
+                        _ => read.sources.extend(Span::new(outline.seq, outline.seq).map(Source::Messages)),
                     }
-                    _ => read.sources.extend(Span::new(outline.seq, outline.seq).map(Source::Messages)),
-                },
+                }
             }
         }
         read
@@ -308,10 +353,9 @@ impl<'a> Window<'a> {
     /// Halves what is too large to be read at once, at legal cuts, until it fits or cannot be
     /// divided any more.
     fn halve(&self, mut place: usize, input: Tokens) -> usize {
-        while self.tokens(place) > input {
-            let half = self.sums.partition_point(|sum| sum.saturating_mul(2) <= self.tokens(place));
-            // Never before the first message that is read: a summary of nothing is none.
-            let first = self.sums.partition_point(|sum| *sum == 0);
+        while self.read(place).tokens > input {
+            let half = self.sums.partition_point(|sum| sum.saturating_mul(2) <= self.sum(place));
+            let first = self.first();
             let smaller = self
                 .cuts
                 .last_in(first..half.min(place), Cut::Legal)
@@ -323,4 +367,15 @@ impl<'a> Window<'a> {
         }
         place
     }
+}
+
+/// Each message, and whether it enters a summary at all: not when it is skipped, nor when it always
+/// stands before the summary.
+fn readable(cuts: Cuts<'_>) -> impl Iterator<Item = (&Outline, bool)> {
+    cuts.batches().flat_map(move |batch| {
+        let batch = cuts.outlines().get(batch).unwrap_or_default();
+        // `skip` holds for a whole batch: half of one would make no sense to anybody.
+        let skipped = batch.iter().any(|outline| outline.skip);
+        batch.iter().map(move |outline| (outline, !skipped && !outline.leading))
+    })
 }

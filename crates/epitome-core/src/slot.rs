@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::keep::{Keep, KeepError};
 use crate::message::{Author, Seq, Timestamp, Tokens};
 use crate::outline::{Outline, Totals};
-use crate::trigger::{Facts, Place, Trigger, TriggerError, When};
+use crate::trigger::{Facts, Trigger, TriggerError, Use, When};
 
 /// Whose messages a slot covers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ impl From<Scope> for Option<Author> {
 pub enum Limit {
     /// In tokens.
     Tokens(Tokens),
-    /// In characters; what is longer is cut there.
+    /// In characters; whoever writes the summary cuts there.
     Chars(u64),
 }
 
@@ -82,6 +82,8 @@ pub enum CatchUp {
 ///     "name": "short", "trigger": "messages(20)", "keep": "messages(0)", "max_tokens": 1000
 /// }"#).unwrap();
 /// assert_eq!(slot, Slot::short());
+///
+/// // What is wrong is refused when it is read; only whether a window is known is left to `check`.
 /// let wrong = serde_json::from_str::<Slot>(r#"{"name": "x", "max_words": 5}"#).unwrap_err();
 /// assert!(wrong.to_string().contains("unknown field `max_words`"));
 /// ```
@@ -98,7 +100,7 @@ pub struct Slot {
     pub keep: Keep,
     /// How large the summary may be.
     pub limit: Limit,
-    /// Whether it fires by itself. Otherwise only when told.
+    /// Whether it fires by itself. Otherwise only when told, by [`SlotState::force`].
     pub auto: bool,
     /// What it does when it has fallen far behind.
     pub catch_up: CatchUp,
@@ -151,7 +153,7 @@ impl Slot {
         }
         let slot = || self.name.clone();
         self.trigger
-            .check(Place::Slot { room })
+            .check(Use::Slot { room })
             .map_err(|source| SlotError::Trigger { slot: slot(), source })?;
         self.keep.check(room).map_err(|source| SlotError::Keep { slot: slot(), source })
     }
@@ -195,7 +197,7 @@ impl TryFrom<Written> for Slot {
             (None, Some(chars)) => Limit::Chars(chars),
             (None, None) => Limit::Tokens(1_000),
         };
-        Ok(Self {
+        let slot = Self {
             name: written.name,
             scope: written.scope.into(),
             trigger: written.trigger,
@@ -203,7 +205,10 @@ impl TryFrom<Written> for Slot {
             limit,
             auto: written.auto,
             catch_up: written.catch_up,
-        })
+        };
+        // The model is not known yet; everything else can be judged.
+        slot.check(Some(Tokens::MAX))?;
+        Ok(slot)
     }
 }
 
@@ -276,6 +281,10 @@ pub enum SlotError {
     },
 }
 
+/// More summaries than this are never asked for by hand and pending at once; the newest stands for
+/// those beyond.
+const MOST_FORCED: usize = 64;
+
 /// A moment at which a slot became due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Firing {
@@ -302,12 +311,16 @@ pub struct Firing {
 pub struct SlotState {
     /// Its summary stands for its scope's messages `1..=covered`.
     pub covered: Seq,
-    /// The last firing worked off.
+    /// The last firing that was worked off.
     pub fired: Seq,
     /// The first firing still to be worked off.
     pub due: Option<Firing>,
     /// The newest firing, worked off or not. Flags changed later never undo it.
     pub newest: Option<Firing>,
+    /// Firings that were asked for and not yet worked off, in order: counting alone would not find
+    /// them again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forced: Vec<Firing>,
     /// Totals since the newest firing.
     pub since: Totals,
     /// When it fires if nobody says anything more.
@@ -315,7 +328,9 @@ pub struct SlotState {
 }
 
 impl SlotState {
-    /// Counts the next message of the log. True when the slot fired.
+    /// Counts the next message of the log. True when the slot fired: at this message, or, where time
+    /// ran out before it, at the one before. [`SlotState::due`] has the first that is to be worked
+    /// off.
     pub fn advance(&mut self, slot: &Slot, outline: &Outline, room: Option<Tokens>) -> bool {
         if !slot.scope.holds(outline) {
             return false;
@@ -350,13 +365,21 @@ impl SlotState {
         }
     }
 
-    /// Fires at the newest message, whatever the trigger says. False when nothing was said since
-    /// the slot last fired, and so there is nothing to fire for.
+    /// Fires at the newest message, whatever the trigger says. False when its coverage reaches there
+    /// already; a firing that is pending there is not repeated.
     pub fn force(&mut self, now: Timestamp) -> bool {
-        if self.since.is_empty() {
+        let head = self.since.last_seq;
+        if head <= self.covered {
             return false;
         }
+        if self.due.is_some() && self.newest.is_some_and(|newest| newest.seq == head) {
+            return true;
+        }
         self.fire(now);
+        if self.forced.len() >= MOST_FORCED {
+            self.forced.pop();
+        }
+        self.forced.extend(self.newest);
         true
     }
 
@@ -387,18 +410,23 @@ impl SlotState {
                 break;
             }
         }
-        Some(replay.due.filter(|firing| firing.seq < newest.seq).unwrap_or(newest))
+        let between = |firing: &Firing| due.seq < firing.seq && firing.seq < newest.seq;
+        let counted = replay.due.filter(between).unwrap_or(newest);
+        let forced = self.forced.iter().find(|forced| forced.seq > due.seq);
+        Some(forced.filter(|forced| forced.seq <= counted.seq).copied().unwrap_or(counted))
     }
 
     /// Works off the firings up to and including `firing`: a summary through `covered` stands, or
     /// nothing was to be summarized and `covered` is as before. `log` holds the messages after the
-    /// firing, at least up to the next one.
+    /// firing, at least up to the next one; where it ends earlier, the windows between there and the
+    /// newest firing become one.
     pub fn settle(&mut self, slot: &Slot, covered: Seq, firing: Seq, log: &[Outline], room: Option<Tokens>) {
         self.cover(covered);
         while let Some(due) = self.due.filter(|due| due.seq <= firing) {
             self.due = self.next_firing(slot, &due, log, room);
             self.fired = due.seq;
         }
+        self.forced.retain(|forced| forced.seq > self.fired);
     }
 
     /// Moves the coverage forward, while the firing stays due: a part of its window is done.
@@ -414,6 +442,7 @@ impl SlotState {
         self.since.restart(now);
         self.due = None;
         self.due_at = None;
+        self.forced.clear();
         self.fired = head;
         self.newest = Some(Firing { seq: head, restart: self.since });
     }

@@ -8,7 +8,7 @@
 //! estimated by [`crate::media`]; their base64 is never read as text. Text that looks like a
 //! special token, `<|endoftext|>` say, is text like any other.
 //!
-//! Counting 1 MB takes 10 to 40 ms, and a quarter of a second where it is all one letter. Keep it
+//! Counting 1 MB takes 10 to 40 ms, and a third of a second where no words can be told apart. Keep it
 //! off threads that must answer at once, and keep what was counted, with the counter's name.
 
 use std::fmt;

@@ -8,8 +8,10 @@
 //! Logs are not always well formed. Any input is lawful here:
 //! - the first result of a call answers it; a second one, one that answers nothing and one that
 //!   comes too late are *strays*, which stay in the log and leave the view;
-//! - a call still open when the user speaks again is *abandoned*, so that it cannot block cuts for
-//!   ever; when shown it gets a marked result;
+//! - a call still open when the user speaks again, or after its author has gone on for
+//!   [`PATIENCE`] rounds, is *abandoned*, so that it cannot block cuts for ever; when shown it gets
+//!   a marked result;
+//! - blank text says nothing;
 //! - a call that repeats an open id of the same author is a stray too;
 //! - a result may name its call by either of the call's ids; where two authors use the same one, it
 //!   answers its own author's call before another's.
@@ -24,9 +26,14 @@ use crate::message::{Author, CallId, Content, Message, Part, Role, Seq, Tokens};
 use crate::outline::{Cut, Outline};
 use crate::tokens::Counter;
 
-/// More calls than this are never open at once; the oldest is abandoned to make room, so that a
-/// log that only ever calls cannot grow the state without end.
+/// More calls than this are never open at once, nor more loops under way; the oldest is abandoned to
+/// make room, so that a log that only ever calls cannot grow the state without end.
 pub const MAX_OPEN_CALLS: usize = 1_024;
+
+/// How often an author may get other results and reply again before a call still open is given up.
+/// An agent whose tools run in the background gets its answer a few rounds late; one that was never
+/// answered must not keep an agent without a user from ever being condensed.
+pub const PATIENCE: u32 = 8;
 
 /// Where a session stands: its open calls, its turn, its loops. Small, and worth storing with the
 /// session so that the next append need not look back.
@@ -88,7 +95,7 @@ impl Tracker {
     /// How many of this author's calls wait for their result.
     #[must_use]
     pub fn own_open_calls(&self, author: &Author) -> usize {
-        self.open.calls.iter().filter(|call| call.author.as_ref() == Some(author)).count()
+        self.open.open_for(&Some(author.clone()))
     }
 
     /// What a cut after the newest message would part, as far as is known: the next message may
@@ -105,7 +112,8 @@ impl Tracker {
         judge(self.open.is_open_for(&author), self.loops.contains(&author))
     }
 
-    /// Adds the next message of the log and tells its shape. Total over any input.
+    /// Adds the next message of the log and tells its shape. Total over any input. The message's
+    /// place is the next one, whatever its own `seq` says.
     pub fn push(&mut self, message: &Message, counter: &Counter) -> Outline {
         self.push_sized(message, counter.message(message))
     }
@@ -117,22 +125,24 @@ impl Tracker {
         // Reasoning alone is never shown, so it cannot open what follows.
         let thinks = spoken.thinking
             && (spoken.words || message.calls().any(|call| !self.open.has(&call.id, &message.author)));
+        if message.role == Role::Assistant {
+            self.open.reply(&message.author);
+        }
 
         let calls_open = !self.open.calls.is_empty();
-        let askers: Vec<Option<Author>> = self.open.calls.iter().map(|call| call.author.clone()).collect();
+        let mut askers: Vec<Option<Author>> = Vec::new();
         let mut answers = 0u32;
-        let mut asker = None;
         if answers_calls(message.role) {
             for result in message.results() {
                 if let Some(call) = self.open.answer(&result.call, &message.author) {
                     answers += 1;
-                    asker.get_or_insert(call.author);
+                    askers.push(call.author);
                 }
             }
         }
         // A result belongs to whoever asked for it, whoever carries it.
-        let author = match asker {
-            Some(asker) if !opens_turn => asker,
+        let author = match askers.first() {
+            Some(asker) if !opens_turn => asker.clone(),
             _ => message.author.clone(),
         };
 
@@ -143,7 +153,8 @@ impl Tracker {
             Cut::InLoop if thinks && alone => Cut::Legal,
             judged => judged,
         };
-        let own_cut = match judge(askers.contains(&author), self.loops.contains(&author)) {
+        let own_open = askers.contains(&author) || self.open.is_open_for(&author);
+        let own_cut = match judge(own_open, self.loops.contains(&author)) {
             _ if fresh => Cut::Legal,
             Cut::InLoop if thinks => Cut::Legal,
             judged => judged,
@@ -161,9 +172,12 @@ impl Tracker {
             }
             if thinks && calls > 0 {
                 if !self.loops.contains(&author) {
+                    if self.loops.len() >= MAX_OPEN_CALLS {
+                        self.loops.remove(0);
+                    }
                     self.loops.push(author.clone());
                 }
-            } else if calls == 0 && !self.open.is_open_for(&author) && spoken.words {
+            } else if calls == 0 && spoken.words && !self.open.is_open_for(&author) {
                 self.loops.retain(|a| *a != author);
             }
         }
@@ -174,7 +188,6 @@ impl Tracker {
         let outline = Outline {
             seq: self.head,
             role: message.role,
-            author,
             turn: self.turn,
             tokens,
             before: self.tokens,
@@ -182,6 +195,8 @@ impl Tracker {
             longest: spoken.longest,
             calls,
             answers,
+            open: count(self.open.calls.len()),
+            own_open: count(self.open.open_for(&author)),
             leading,
             opens_turn,
             thinking: thinks,
@@ -191,15 +206,26 @@ impl Tracker {
             cut,
             own_cut,
             at: message.at,
+            author,
         };
         self.tokens = self.tokens.saturating_add(tokens);
         outline
     }
 }
 
+/// Never more than [`MAX_OPEN_CALLS`].
+fn count(calls: usize) -> u32 {
+    u32::try_from(calls).unwrap_or(u32::MAX)
+}
+
 /// Whether results found in such a message count. Elsewhere no provider knows them.
 pub(crate) fn answers_calls(role: Role) -> bool {
-    matches!(role, Role::Tool | Role::User | Role::Peer)
+    matches!(role, Role::Tool | Role::User)
+}
+
+/// Providers refuse text that says nothing, so it counts for nothing and is never shown.
+pub(crate) fn is_blank(text: &str) -> bool {
+    text.trim_start().is_empty()
 }
 
 /// What a cut parts, given what is under way there.
@@ -227,7 +253,7 @@ impl Spoken {
         for part in &message.parts {
             match part {
                 Part::Text { text } => {
-                    spoken.words |= message.role != Role::Tool;
+                    spoken.words |= message.role != Role::Tool && !is_blank(text);
                     spoken.text(text);
                 }
                 Part::Media(_) => spoken.words |= message.role != Role::Tool,
@@ -256,9 +282,10 @@ impl Spoken {
 
 /// The calls that wait for a result, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
 pub(crate) struct OpenCalls {
     pub(crate) calls: Vec<OpenCall>,
+    /// How many results answered something so far: what makes a new round.
+    answered: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -268,6 +295,10 @@ pub(crate) struct OpenCall {
     item_id: Option<CallId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) author: Option<Author>,
+    /// The results that had come when its author last replied.
+    seen: u64,
+    /// The rounds its author went on without it.
+    rounds: u32,
 }
 
 impl OpenCalls {
@@ -279,8 +310,27 @@ impl OpenCalls {
         if self.calls.len() >= MAX_OPEN_CALLS {
             self.calls.remove(0);
         }
-        self.calls.push(OpenCall { id: id.clone(), item_id: item_id.cloned(), author: author.clone() });
+        self.calls.push(OpenCall {
+            id: id.clone(),
+            item_id: item_id.cloned(),
+            author: author.clone(),
+            seen: self.answered,
+            rounds: 0,
+        });
         true
+    }
+
+    /// Its author replies. Calls that were waited for too long are given up; pieces of one reply,
+    /// with no result between them, are one round.
+    pub(crate) fn reply(&mut self, author: &Option<Author>) {
+        let answered = self.answered;
+        self.calls.retain_mut(|call| {
+            if call.author == *author && call.seen < answered {
+                call.seen = answered;
+                call.rounds += 1;
+            }
+            call.rounds < PATIENCE
+        });
     }
 
     /// Takes away the call this result answers: one by that id before one by that item id, and
@@ -293,6 +343,7 @@ impl OpenCalls {
         };
         let ranked = self.calls.iter().enumerate().filter_map(|(at, call)| Some((rank(call)?, at)));
         let (_, found) = ranked.min()?;
+        self.answered = self.answered.saturating_add(1);
         Some(self.calls.remove(found))
     }
 
@@ -302,5 +353,9 @@ impl OpenCalls {
 
     fn is_open_for(&self, author: &Option<Author>) -> bool {
         self.calls.iter().any(|call| call.author == *author)
+    }
+
+    fn open_for(&self, author: &Option<Author>) -> usize {
+        self.calls.iter().filter(|call| call.author == *author).count()
     }
 }

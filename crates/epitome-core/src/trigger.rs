@@ -37,7 +37,8 @@ pub const SOFT: Fraction = Fraction::percent(80);
 const NAMES: &str = "messages, turns, tokens, chars, window, every, idle, economic, important, all, any";
 const FROM_ONE: &str = "a whole number from 1";
 const FROM_ZERO: &str = "a whole number";
-const FRACTION: &str = "a number more than 0 and at most 1, kept to the millionth";
+const FRACTION: &str = "a number more than 0 and at most 1 (0.75 for 75 %), kept to the millionth";
+const SECONDS: &str = "a whole number of seconds from 1";
 
 /// A share of a whole: more than 0, at most 1.
 ///
@@ -347,7 +348,7 @@ impl fmt::Display for Grouped {
 
 /// Where a trigger is to work, which decides what it may ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Use {
     /// In a slot, judged when messages are stored.
     Slot {
         /// The model's window less its output reserve, where known.
@@ -469,14 +470,14 @@ impl Trigger {
         Standing { nothing_new: facts.totals.is_empty(), gauges }
     }
 
-    /// Refuses what could not work at `place`, and what is not lawful anywhere.
+    /// Refuses what could not work there, and what is not lawful anywhere.
     ///
     /// ```
-    /// use epitome_core::trigger::{Place, Trigger};
+    /// use epitome_core::trigger::{Use, Trigger};
     ///
     /// let trigger: Trigger = "window(0.75)".parse()?;
-    /// let known = Place::Slot { room: Some(120_000) };
-    /// let unknown = Place::Slot { room: None };
+    /// let known = Use::Slot { room: Some(120_000) };
+    /// let unknown = Use::Slot { room: None };
     /// assert!(trigger.check(known).is_ok());
     /// assert_eq!(
     ///     trigger.check(unknown).unwrap_err().to_string(),
@@ -484,9 +485,9 @@ impl Trigger {
     /// );
     /// # Ok::<(), epitome_core::trigger::TriggerError>(())
     /// ```
-    pub fn check(&self, place: Place) -> Result<(), TriggerError> {
+    pub fn check(&self, site: Use) -> Result<(), TriggerError> {
         self.check_lawful()?;
-        self.check_place(place)
+        self.check_use(site)
     }
 
     /// Leaves in `met` what made it met, and nothing otherwise. Every gauge is pushed and dropped
@@ -592,8 +593,8 @@ impl Trigger {
             "tokens" => Self::Tokens(expr.whole("tokens", None, FROM_ONE)?),
             "chars" => Self::Chars(expr.whole("chars", None, FROM_ONE)?),
             "window" => Self::Window(Fraction::read(expr, "window")?),
-            "every" => Self::Every(expr.whole("every", Some(300), FROM_ONE)?),
-            "idle" => Self::Idle(expr.whole("idle", None, FROM_ONE)?),
+            "every" => Self::Every(expr.whole("every", Some(300), SECONDS)?),
+            "idle" => Self::Idle(expr.whole("idle", None, SECONDS)?),
             "economic" => {
                 expr.nothing("economic")?;
                 Self::Economic
@@ -616,17 +617,18 @@ impl Trigger {
         if depth > expr::MAX_DEPTH {
             return Err(FormError::TooDeep { limit: expr::MAX_DEPTH });
         }
-        let from_one = |field, n: u64| match n {
-            0 => Err(FormError::Value { field, given: n.to_string(), allowed: FROM_ONE }),
+        let at_least_one = |field, n: u64, allowed| match n {
+            0 => Err(FormError::Value { field, given: n.to_string(), allowed }),
             _ => Ok(()),
         };
+        let from_one = |field, n| at_least_one(field, n, FROM_ONE);
         match self {
             Self::Messages(n) => from_one("messages", *n),
             Self::Turns(n) => from_one("turns", *n),
             Self::Tokens(n) => from_one("tokens", *n),
             Self::Chars(n) => from_one("chars", *n),
-            Self::Every(seconds) => from_one("every", *seconds),
-            Self::Idle(seconds) => from_one("idle", *seconds),
+            Self::Every(seconds) => at_least_one("every", *seconds, SECONDS),
+            Self::Idle(seconds) => at_least_one("idle", *seconds, SECONDS),
             Self::Window(_) | Self::Economic | Self::Important(_) => Ok(()),
             Self::All(children) | Self::Any(children) => {
                 children.iter().try_for_each(|child| child.check_values(depth + 1))
@@ -634,14 +636,14 @@ impl Trigger {
         }
     }
 
-    fn check_place(&self, place: Place) -> Result<(), TriggerError> {
-        match (self, place) {
-            (Self::Window(fraction), Place::Slot { room: None } | Place::Inline { room: None }) => {
+    fn check_use(&self, site: Use) -> Result<(), TriggerError> {
+        match (self, site) {
+            (Self::Window(fraction), Use::Slot { room: None } | Use::Inline { room: None }) => {
                 Err(TriggerError::WindowUnknown { fraction: *fraction })
             }
-            (Self::Economic, Place::Slot { .. }) => Err(TriggerError::EconomicInSlot),
+            (Self::Economic, Use::Slot { .. }) => Err(TriggerError::EconomicInSlot),
             (Self::All(children) | Self::Any(children), _) => {
-                children.iter().try_for_each(|child| child.check_place(place))
+                children.iter().try_for_each(|child| child.check_use(site))
             }
             _ => Ok(()),
         }
@@ -689,7 +691,7 @@ impl Serialize for Trigger {
 
 impl<'de> Deserialize<'de> for Trigger {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        expr::deserialize(deserializer, "a trigger such as \"messages(20)\"")
     }
 }
 

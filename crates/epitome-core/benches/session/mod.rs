@@ -262,7 +262,7 @@ impl Planned {
         let fitting = self.log.partition_point(|outline| head - outline.before > budget);
         let cuts = Cuts::new(&self.log, self.tracker.cut_at_end());
         let from = cuts.last_in(0..fitting.saturating_sub(4), Cut::Legal).unwrap_or(0);
-        let whole = Scene::whole(cuts, self.tracker.open_calls(), &[]);
+        let whole = Scene::whole(cuts, &[]);
         let turn = self.log[from].turn;
         let opener = self.log[..from].iter().rev().find(|outline| outline.opens_turn && outline.turn == turn);
         let mut recent = self.log[from..].to_vec();
@@ -297,7 +297,7 @@ impl Tail {
             from: self.recent.first().map_or(1, |outline| outline.seq),
             summaries,
             skipped: self.skipped,
-            open_calls: tracker.open_calls(),
+            open_calls: self.recent.last().map_or(0, |last| last.open),
         }
     }
 }

@@ -25,7 +25,7 @@ const SMALLEST_EXCERPT: Tokens = 64;
 ///
 /// let log = outlines("s u:10 a:10 u:10 a:10 u:10").unwrap();
 /// let summaries = [Candidate { through: 3, tokens: 8 }];
-/// let scene = Scene::whole(Cuts::new(&log, Cut::Legal), 0, &summaries);
+/// let scene = Scene::whole(Cuts::new(&log, Cut::Legal), &summaries);
 /// let request = Request { tokens: Some(50), ..Request::default() };
 /// let costs = Costs::of(&word_counter());
 /// let layout = lay_out(&request, &scene, &costs, &mut NoWords).unwrap();
@@ -84,8 +84,9 @@ struct Newest {
     cost: Tokens,
     /// It was too large and became an excerpt.
     excerpt: Option<Span>,
-    /// It starts inside a tool loop, past the loop's reasoning.
-    past_reasoning: bool,
+    /// Where a list may start: at a legal cut, or where no such list fits, also past a loop's
+    /// reasoning, which then leaves.
+    allowed: Cut,
 }
 
 /// A way to spend the budget.
@@ -112,7 +113,9 @@ impl Choice<'_> {
         let (tokens, through, fitted) =
             self.summary.map_or((0, 0, false), |s| (s.tokens, s.through, s.fitted));
         let gap = if self.exhaustive() { 0 } else { self.gap };
-        (!self.exhaustive(), gap, Reverse(tokens), Reverse(through), fitted)
+        // Half a summary tells less than a whole one of its size: it must be clearly larger.
+        let detail = if fitted { tokens - tokens / 4 } else { tokens };
+        (!self.exhaustive(), gap, Reverse(detail), Reverse(through), fitted)
     }
 }
 
@@ -142,7 +145,7 @@ impl<'a> Desk<'a> {
         // What calls without a result will cost once they are given one. Exact at every place
         // where no call is open; the very last batch may stay open for nothing.
         let mut unanswered =
-            if open_at_the_very_end(scene.recent) { -to_signed(scene.open_calls) } else { 0 };
+            if open_at_the_very_end(scene.recent) { -i64::from(scene.open_calls) } else { 0 };
         let (mut words, mut cost): (Tokens, Tokens) = (0, 0);
         for (at, outline) in outlines.iter().enumerate().rev() {
             while pinned.next_if(|p| p.seq > outline.seq).is_some() {}
@@ -196,8 +199,9 @@ impl<'a> Desk<'a> {
     }
 
     fn empty(&self, why: Empty) -> Layout {
-        let mut missing = self.unknown(0, None);
-        self.left_out(0..self.end(), |_| false, &mut missing);
+        let before = Span::new(1, self.scene.from.saturating_sub(1));
+        let mut missing = Missing { count: before.map_or(0, |span| span.len()), span: before };
+        self.left_out(0..self.end(), |_| false).for_each(|seq| missing.add(seq));
         Layout {
             entries: Vec::new(),
             summary: None,
@@ -208,6 +212,8 @@ impl<'a> Desk<'a> {
                 exhaustive: missing.count == 0,
                 gap: missing.span,
                 skipped: self.scene.skipped,
+                strays: self.scene.recent.outlines().iter().filter(|outline| outline.stray).count() as u64,
+                cut: missing.count > 0,
                 empty: Some(why),
                 ..Report::default()
             },
@@ -218,7 +224,7 @@ impl<'a> Desk<'a> {
     fn attempt(&self, reserve: Tokens, words: &mut dyn Words) -> Result<Layout, Empty> {
         let room = self.budget.saturating_sub(self.prepaid().saturating_add(reserve));
         let Some(last) = self.last_shown else {
-            let nothing = Newest { place: self.end(), cost: 0, excerpt: None, past_reasoning: false };
+            let nothing = Newest { place: self.end(), cost: 0, excerpt: None, allowed: Cut::Legal };
             let choice = Choice {
                 summary: None,
                 start: self.end(),
@@ -264,8 +270,7 @@ impl<'a> Desk<'a> {
             if let Some(place) = cuts.last_in(self.low..last + 1, allowed)
                 && cost(place) <= room
             {
-                let past_reasoning = cuts.at(place) == Cut::InLoop;
-                return Some(Newest { place, cost: cost(place), excerpt: None, past_reasoning });
+                return Some(Newest { place, cost: cost(place), excerpt: None, allowed });
             }
         }
         if self.request.oversize != Oversize::Clip {
@@ -276,11 +281,12 @@ impl<'a> Desk<'a> {
         // What else should be seen beside an excerpt gets its room first.
         let opener = self.opener(place).map_or(0, |opener| opener.tokens);
         let mut room = if opener <= room / 2 { room - opener } else { room };
-        if self.request.summary && !self.scene.summaries.is_empty() {
-            room = room.saturating_sub(self.request.share.of(room));
+        if self.request.summary {
+            let largest = self.scene.summaries.iter().map(|summary| summary.tokens).max().unwrap_or(0);
+            room = room.saturating_sub(self.request.share.of(room).min(largest));
         }
         let cost = words.clip(span, room).filter(|cost| *cost <= room)?;
-        Some(Newest { place, cost, excerpt: Some(span), past_reasoning: false })
+        Some(Newest { place, cost, excerpt: Some(span), allowed: Cut::Legal })
     }
 
     /// The message that opened the turn under way at a place, unless it stands there or stays
@@ -307,22 +313,19 @@ impl<'a> Desk<'a> {
         missing
     }
 
-    /// Adds the messages in these places that should be shown and are not.
-    fn left_out(&self, places: Range<usize>, shown: impl Fn(Seq) -> bool, missing: &mut Missing) {
+    /// The messages in these places that should be shown and are not.
+    fn left_out(&self, places: Range<usize>, shown: impl Fn(Seq) -> bool) -> impl Iterator<Item = Seq> {
         let cuts = self.scene.recent;
         let mut at = places.start;
-        while at < places.end {
-            let batch = cuts.batch(at);
+        let batches = std::iter::from_fn(move || {
+            let batch = (at < places.end).then(|| cuts.batch(at))?;
             let whole = cuts.outlines().get(batch.clone()).unwrap_or_default();
-            // `skip` holds for a whole batch.
-            if !whole.iter().any(|outline| outline.skip) {
-                let asked = cuts.outlines().get(at..batch.end.min(places.end)).unwrap_or_default();
-                for outline in asked.iter().filter(|outline| !outline.stray && !shown(outline.seq)) {
-                    missing.add(outline.seq);
-                }
-            }
+            let asked = cuts.outlines().get(at..batch.end.min(places.end)).unwrap_or_default();
             at = batch.end.max(at + 1);
-        }
+            // `skip` holds for a whole batch.
+            Some(if whole.iter().any(|outline| outline.skip) { Default::default() } else { asked })
+        });
+        batches.flatten().filter(move |o| !o.stray && !shown(o.seq)).map(|outline| outline.seq)
     }
 
     /// Puts everything in order and sums it up.
@@ -341,7 +344,8 @@ impl<'a> Desk<'a> {
         let mut open = 0;
         for outline in &apart {
             // A batch that was cut out of its place must not take the next one's results.
-            if open > 0 && outline.cut != Cut::InCall {
+            let cut = if self.scene.recent.is_own() { outline.own_cut } else { outline.cut };
+            if open > 0 && cut != Cut::InCall {
                 entries.push(Entry::Seam);
                 open = 0;
             }
@@ -353,18 +357,17 @@ impl<'a> Desk<'a> {
         }
         let starts_apart = apart.iter().find(|outline| !outline.role.is_system());
         entries.extend(choice.summary.map(|_| Entry::Summary));
-        entries.extend(edge.map(|(span, _)| Entry::Excerpt(span)));
+        entries.extend(edge.map(|(span, tokens)| Entry::Excerpt { span, tokens }));
         let from = choice.start.max(self.low);
         let shown = outlines.get(from..).unwrap_or_default();
         match newest.excerpt {
-            Some(span) => entries.push(Entry::Excerpt(span)),
+            Some(span) => entries.push(Entry::Excerpt { span, tokens: newest.cost }),
             None => {
                 let mut turn = None;
                 for outline in shown.iter().filter(|outline| !outline.stray) {
                     // Who ended the turn before is not in sight among one author's messages.
-                    if self.scene.recent.is_own()
-                        && turn.replace(outline.turn).is_some_and(|t| t != outline.turn)
-                    {
+                    let other_turn = turn.replace(outline.turn).is_some_and(|turn| turn != outline.turn);
+                    if self.scene.recent.is_own() && other_turn && outline.own_cut != Cut::InCall {
                         entries.push(Entry::Seam);
                     }
                     entries.push(Entry::Message(outline.seq));
@@ -409,14 +412,16 @@ impl<'a> Desk<'a> {
             exhaustive: choice.missing.count == 0,
             gap: choice.missing.span,
             skipped: self.scene.skipped,
-            strays: shown.iter().filter(|outline| outline.stray).count() as u64,
+            strays: outlines.iter().filter(|outline| outline.stray).count() as u64,
             cut: choice.cut,
+            fitted: choice.summary.is_some_and(|summary| summary.fitted),
+            digested: choice.summary.and_then(|summary| summary.digested),
             empty: None,
         };
         Layout {
             entries,
             summary: choice.summary,
-            strip_reasoning: newest.past_reasoning || after_reply,
+            strip_reasoning: self.scene.recent.at(from) == Cut::InLoop || after_reply,
             assistant: self.request.assistant.clone(),
             report,
         }
@@ -464,12 +469,15 @@ impl<'a> Ground<'a> {
     }
 
     fn with_summary(&self, at: usize, words: &mut dyn Words) -> Option<Choice<'a>> {
-        let candidate = self.desk.scene.summaries.get(at)?;
+        let last = self.desk.scene.recent.outlines().last()?.seq;
+        // One that reaches further than the messages at hand belongs to a later moment.
+        let candidate =
+            self.desk.scene.summaries.get(at).filter(|summary| (1..=last).contains(&summary.through))?;
         let room = self.summary_room();
         let (tokens, fitted) = if candidate.tokens <= room {
             (candidate.tokens, false)
         } else if self.desk.request.fit {
-            (words.fit(Some(at), None, room).filter(|tokens| *tokens <= room)?, true)
+            (words.fit(Some(at), &[], room).filter(|tokens| *tokens <= room)?, true)
         } else {
             return None;
         };
@@ -483,7 +491,7 @@ impl<'a> Ground<'a> {
         let newest = self.newest.place;
         let through = summary.map_or(0, |summary| summary.through);
         let after = cuts.outlines().partition_point(|outline| outline.seq <= through).max(self.desk.low);
-        let wanted = cuts.first_in(after..newest, Cut::Legal).unwrap_or(newest);
+        let wanted = cuts.first_in(after..newest, self.newest.allowed).unwrap_or(newest);
         let room = self.room.saturating_sub(summary.map_or(0, |summary| summary.tokens));
         // Uncut, the list must only grow at its end: its head may depend on the start alone.
         let opener = self.under_way(wanted);
@@ -519,8 +527,14 @@ impl<'a> Ground<'a> {
                 fits = middle;
             }
         }
-        let cuts = self.desk.scene.recent;
-        (fits..newest).find(|at| cuts.at(*at) == Cut::Legal && self.cost(*at) <= room).unwrap_or(newest)
+        self.first_start(fits, room)
+    }
+
+    /// The first place from `from` on at which a list may start that fits the room.
+    fn first_start(&self, from: usize, room: Tokens) -> usize {
+        let (cuts, newest) = (self.desk.scene.recent, self.newest.place);
+        let may_start = |at: &usize| cuts.at(*at) >= self.newest.allowed && self.cost(*at) <= room;
+        (from..newest).find(may_start).unwrap_or(newest)
     }
 
     /// Moves a start on to the next step of a quarter of the budget, measured along the log: it
@@ -529,24 +543,38 @@ impl<'a> Ground<'a> {
         let step = (self.desk.budget / 4).max(1);
         let before = |place| self.desk.outline(place).map_or(Tokens::MAX, |outline| outline.before);
         let target = before(start).div_ceil(step).saturating_mul(step);
-        let newest = self.newest.place;
         let outlines = self.desk.scene.recent.outlines();
         let stepped = outlines.partition_point(|outline| outline.before < target).max(start);
-        let room = self.cost(start);
-        let cuts = self.desk.scene.recent;
-        (stepped..newest).find(|at| cuts.at(*at) == Cut::Legal && self.cost(*at) <= room).unwrap_or(newest)
+        self.first_start(stepped, self.cost(start))
     }
 
     /// What lies between a summary's coverage and the first message shown.
     fn missing(&self, through: Seq, start: usize, carried: Option<&Outline>) -> Missing {
         let carried = carried.map(|opener| opener.seq);
         let mut missing = self.desk.unknown(through, carried);
+        self.left_out(through, start, carried).for_each(|seq| missing.add(seq));
+        missing
+    }
+
+    fn left_out(&self, through: Seq, start: usize, carried: Option<Seq>) -> impl Iterator<Item = Seq> {
         let outlines = self.desk.scene.recent.outlines();
         let after = outlines.partition_point(|outline| outline.seq <= through).max(self.desk.low);
         let end = if self.newest.excerpt.is_some() { self.desk.end() } else { start };
-        let shown = |seq| carried == Some(seq) || self.desk.is_pinned(seq);
-        self.desk.left_out(after..end, shown, &mut missing);
-        missing
+        let desk = self.desk;
+        desk.left_out(after..end, move |seq| carried == Some(seq) || desk.is_pinned(seq))
+    }
+
+    /// The same as runs of messages.
+    fn gaps(&self, choice: &Choice<'_>) -> Vec<Span> {
+        let through = choice.summary.map_or(0, |summary| summary.through);
+        let mut gaps: Vec<Span> = Vec::new();
+        for seq in self.left_out(through, choice.start, choice.carried.map(|opener| opener.seq)) {
+            match gaps.last_mut() {
+                Some(gap) if seq.checked_sub(1) == Some(gap.through) => gap.through = seq,
+                _ => gaps.extend(Span::new(seq, seq)),
+            }
+        }
+        gaps
     }
 
     /// Spends what is left: a gap is digested, older messages come back word for word, and the
@@ -584,7 +612,8 @@ impl<'a> Ground<'a> {
         let reserved = ChosenSummary { candidate, through: base, tokens: room, fitted: true, digested: None };
         let mut choice = self.choice(Some(reserved));
         let gap = choice.missing.span.filter(|gap| gap.from >= self.desk.scene.from)?;
-        let tokens = words.fit(candidate, Some(gap), room).filter(|tokens| *tokens <= room)?;
+        let gaps = self.gaps(&choice);
+        let tokens = words.fit(candidate, &gaps, room).filter(|tokens| *tokens <= room)?;
         let through = gap.through.max(base);
         choice.summary = Some(ChosenSummary { through, tokens, digested: Some(gap), ..reserved });
         choice.missing = self.missing(through, choice.start, choice.carried);
@@ -624,8 +653,4 @@ fn open_at_the_very_end(recent: Cuts<'_>) -> bool {
     let one_reply = calling.next().is_some_and(|outline| batch.first().is_some_and(|f| f.seq == outline.seq))
         && calling.next().is_none();
     one_reply && batch.iter().skip(1).all(|outline| outline.role == Role::Tool || outline.stray)
-}
-
-fn to_signed(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -63,23 +63,27 @@ fn a_missing_argument_takes_its_default_where_there_is_one() {
     );
     assert_eq!(refusal("tokens"), "tokens: nothing given; it needs a whole number from 1");
     assert_eq!(refusal("chars()"), "chars: nothing given; it needs a whole number from 1");
-    assert_eq!(refusal("idle"), "idle: nothing given; it needs a whole number from 1");
+    assert_eq!(refusal("idle"), "idle: nothing given; it needs a whole number of seconds from 1");
     assert!(refusal("window()").starts_with("window: nothing given; it needs a number more than 0"));
 }
 
 #[test]
 fn a_bad_value_is_refused_by_name_with_what_is_allowed() {
     for name in ["messages", "turns", "tokens", "chars", "every", "idle"] {
-        let allowed = "given; allowed is a whole number from 1";
-        for bad in ["0", "-1", "1.5", "NaN", "99999999999999999999"] {
-            assert_eq!(refusal(&format!("any({name}({bad}))")), format!("{name}: {bad} {allowed}"));
+        let unit = if matches!(name, "every" | "idle") { " of seconds" } else { "" };
+        for bad in ["0", "-1", "1.5", "NaN"] {
+            let refused = format!("{name}: {bad} given; allowed is a whole number{unit} from 1");
+            assert_eq!(refusal(&format!("any({name}({bad}))")), refused);
         }
+        let large = "99999999999999999999";
+        let refused = format!("{name}: {large} given; allowed is a number of at most 19 digits");
+        assert_eq!(refusal(&format!("{name}({large})")), refused);
     }
     for bad in ["0", "1.5", "1.0000001", "-0.5", "0.0000001", "NaN", "inf", "1e999", "messages(3)"] {
         let error = refusal(&format!("window({bad})"));
-        assert!(
-            error.ends_with("given; allowed is a number more than 0 and at most 1, kept to the millionth")
-        );
+        assert!(error.ends_with(
+            "given; allowed is a number more than 0 and at most 1 (0.75 for 75 %), kept to the millionth"
+        ));
         assert!(error.starts_with("window: "), "{error}");
     }
     assert_eq!(refusal("important(-1)"), "important: -1 given; allowed is a whole number");
@@ -112,7 +116,7 @@ fn what_would_print_too_long_to_be_read_back_is_refused() {
 
 #[test]
 fn a_trigger_made_by_hand_is_checked_like_a_read_one() {
-    let place = Place::Inline { room: Some(1) };
+    let place = Use::Inline { room: Some(1) };
     let zero = Trigger::any([Trigger::Messages(0)]);
     assert_eq!(
         zero.check(place).unwrap_err().to_string(),
@@ -292,21 +296,21 @@ fn the_soft_threshold_is_four_fifths_of_the_hard_one_whatever_the_trigger() {
 #[test]
 fn economic_is_refused_in_a_slot() {
     let trigger = read("any(messages(20), all(economic))");
-    let slot = Place::Slot { room: Some(1_000) };
+    let slot = Use::Slot { room: Some(1_000) };
     let error = trigger.check(slot).unwrap_err().to_string();
     assert!(
         error.starts_with("economic: only an inline condensation has a request to price; use messages, ")
     );
-    assert!(trigger.check(Place::Inline { room: None }).is_ok());
+    assert!(trigger.check(Use::Inline { room: None }).is_ok());
 }
 
 #[test]
 fn a_share_of_an_unknown_window_is_refused_wherever_it_stands() {
     let trigger = read("any(all(), any(), all(window(0.75)))");
-    for place in [Place::Slot { room: None }, Place::Inline { room: None }] {
+    for place in [Use::Slot { room: None }, Use::Inline { room: None }] {
         assert!(matches!(trigger.check(place), Err(TriggerError::WindowUnknown { .. })));
     }
-    assert_eq!(trigger.check(Place::Slot { room: Some(1) }), Ok(()));
+    assert_eq!(trigger.check(Use::Slot { room: Some(1) }), Ok(()));
 }
 
 #[test]

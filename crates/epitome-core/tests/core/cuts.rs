@@ -140,3 +140,35 @@ fn two_agents_may_use_the_same_id_at_once() {
     let mended = epitome_core::view::mend(log);
     assert_eq!(epitome_core::drawing::draw(&mended), "u a(x)@ann r(x)@ann:3 a(x_2)@bob r(x_2)@bob:2 u");
 }
+
+#[test]
+fn a_call_its_author_went_on_without_is_given_up_in_time() {
+    // Seven rounds: its result may still come. Eight: nobody waits any longer.
+    let rounds = |n: usize| format!("u | a(x) {}", vec!["a(y) r(y)"; n].join(" "));
+    check(&rounds(8));
+    check(&format!("{} | a", rounds(8)));
+    check(&format!("{} r(x) | a", rounds(7)));
+    // Pieces of one reply are one round, however many.
+    let pieces: Vec<String> = (0..20).map(|n| format!("a(c{n})")).collect();
+    check(&format!("u | {}", pieces.join(" ")));
+}
+
+#[test]
+fn blank_text_says_nothing() {
+    check("u | a(x) u:0 r(x) | a");
+    let mended =
+        epitome_core::view::mend(epitome_core::drawing::messages("u a:0(x) r(x) a:0 u:0 s:0 a").unwrap());
+    assert_eq!(epitome_core::drawing::draw(&mended), "u a-(x) r(x) a");
+}
+
+#[test]
+fn a_log_in_which_everybody_starts_a_loop_does_not_grow_the_state() {
+    let drawing: Vec<String> = (0..3_000).map(|n| format!("a*(c{n})@w{n}")).collect();
+    let mut tracker = epitome_core::track::Tracker::default();
+    for message in epitome_core::drawing::messages(&drawing.join(" ")).unwrap() {
+        tracker.push_sized(&message, 1);
+    }
+    let stored = serde_json::to_string(&tracker).unwrap();
+    assert!(stored.len() < 200_000, "{}", stored.len());
+    assert_eq!(serde_json::from_str::<epitome_core::track::Tracker>(&stored).unwrap(), tracker);
+}

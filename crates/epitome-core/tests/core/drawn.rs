@@ -81,19 +81,18 @@ impl Log {
         summaries: &[(Seq, String)],
     ) -> Given {
         let mut shelf = Shelf::new(&self.counter, &self.messages[..at]);
-        for (through, text) in summaries.iter().filter(|(through, _)| *through <= at as Seq) {
+        for (through, text) in summaries {
             shelf = shelf.with_summary(*through, text.clone());
         }
         let candidates: Vec<Candidate> = shelf.candidates();
-        let open = self.trackers[at].open_calls();
-        let mut scene = Scene::whole(Cuts::new(&self.outlines[..at], self.end(at)), open, &candidates);
+        let mut scene = Scene::whole(Cuts::new(&self.outlines[..at], self.end(at)), &candidates);
         if from > 0 {
             scene.recent = Cuts::new(&self.outlines[from..at], self.end(at));
             scene.from = from as Seq + 1;
             scene.opener = self.outlines[..from].iter().rfind(|outline| outline.opens_turn);
         }
         let layout = lay_out(request, &scene, &Costs::of(&self.counter), &mut shelf).expect("a good request");
-        let messages = render(&layout, &shelf);
+        let messages = render(&layout, &shelf).expect("all words are at hand");
         Given { layout, messages }
     }
 
@@ -116,9 +115,9 @@ impl Log {
         let tracker = &self.trackers[self.len()];
         let author = author.into();
         let cuts = Cuts::own(&outlines, tracker.own_cut_at_end(&author));
-        let scene = Scene::whole(cuts, tracker.own_open_calls(&author), &candidates);
+        let scene = Scene::whole(cuts, &candidates);
         let layout = lay_out(request, &scene, &Costs::of(&self.counter), &mut shelf).expect("a good request");
-        let messages = render(&layout, &shelf);
+        let messages = render(&layout, &shelf).expect("all words are at hand");
         Given { layout, messages }
     }
 
@@ -143,7 +142,11 @@ fn call() -> impl Strategy<Value = String> {
 }
 
 fn marks(flags: bool) -> BoxedStrategy<String> {
-    let size = prop_oneof![4 => Just(String::new()), 3 => (2..30u32).prop_map(|n| format!(":{n}"))];
+    let size = prop_oneof![
+        8 => Just(String::new()),
+        6 => (2..30u32).prop_map(|n| format!(":{n}")),
+        1 => Just(":0".to_owned()),
+    ];
     let author = prop_oneof![5 => Just(""), 1 => Just("@ann"), 1 => Just("@bob")];
     let flag = if flags {
         prop_oneof![12 => Just(""), 1 => Just("!"), 1 => Just("~")].boxed()

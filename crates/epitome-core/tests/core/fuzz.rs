@@ -23,7 +23,7 @@ use epitome_core::plan::{Ahead, AuthorSummary, Next, next};
 use epitome_core::slot::{CatchUp, Scope, Slot, SlotState};
 use epitome_core::tokens::{Encoding, Overhead};
 use epitome_core::track::Tracker;
-use epitome_core::trigger::{Facts, Place, Trigger};
+use epitome_core::trigger::{Facts, Trigger, Use};
 use epitome_core::view::{mend, render};
 
 use crate::validator::complaints;
@@ -173,7 +173,7 @@ fn no_text_brings_a_parser_down() {
                 ..Totals::default()
             };
             drop(trigger.when(&Facts::new(&totals, Timestamp(i64::MIN))));
-            drop(trigger.check(Place::Slot { room: None }));
+            drop(trigger.check(Use::Slot { room: None }));
         }
         if let Ok(keep) = text.parse::<Keep>() {
             assert_eq!(keep.to_string().parse::<Keep>().as_ref(), Ok(&keep));
@@ -305,10 +305,9 @@ fn no_shape_brings_the_assembler_or_the_planner_down() {
         let outlines: Vec<Outline> = messages.iter().map(|message| tracker.push(message, &counter)).collect();
         let mut shelf = Shelf::new(&counter, &messages).with_summary(bytes.number() % 90, bytes.text());
         let candidates = shelf.candidates();
-        let scene =
-            Scene::whole(Cuts::new(&outlines, tracker.cut_at_end()), tracker.open_calls(), &candidates);
+        let scene = Scene::whole(Cuts::new(&outlines, tracker.cut_at_end()), &candidates);
         let layout = lay_out(&request, &scene, &costs, &mut shelf).expect("a good request");
-        let given = render(&layout, &shelf);
+        let given = render(&layout, &shelf).expect("all words are at hand");
         let used: u64 = given.iter().map(|message| counter.message(message)).sum();
         assert!(used <= request.budget().expect("good"), "{used} tokens");
         assert_eq!(complaints(&given), Vec::<String>::new());
@@ -317,15 +316,17 @@ fn no_shape_brings_the_assembler_or_the_planner_down() {
         // Shapes that agree with nothing.
         let outlines = any_outlines(&mut bytes);
         let broken = [Candidate { through: bytes.number(), tokens: bytes.number() }];
-        let mut scene = Scene::whole(Cuts::own(&outlines, Cut::InLoop), bytes.below(9), &broken);
+        let mut scene = Scene::whole(Cuts::own(&outlines, Cut::InLoop), &broken);
         scene.from = bytes.number();
+        scene.open_calls = bytes.number() as u32;
         let _ = lay_out(&request, &scene, &costs, &mut shelf);
         let slot = &slots[bytes.below(slots.len())];
         let mut state = SlotState { covered: bytes.number(), ..SlotState::default() };
         for outline in &outlines {
             state.advance(slot, outline, None);
         }
-        let authors = [AuthorSummary { author: "ann".into(), through: bytes.number() }];
+        let authors =
+            [AuthorSummary { author: "ann".into(), through: bytes.number(), tokens: bytes.number() }];
         let ahead = Ahead {
             outlines: &outlines,
             end: bytes.flag().then_some(Cut::Legal),

@@ -11,7 +11,7 @@ use epitome_core::cut::{Cuts, NoCut, Press, choose};
 use epitome_core::drawing::{draw, messages, outlines, word_counter};
 use epitome_core::message::{Media, MediaSource, Message, Part, Role, Seq, Span};
 use epitome_core::outline::{Cut, Outline};
-use epitome_core::plan::{Ahead, Idle, Next, Source, next};
+use epitome_core::plan::{Ahead, Next, NoPlan, Source, next};
 use epitome_core::slot::{Slot, SlotState};
 use epitome_core::tokens::{Counter, Encoding, Factor};
 use epitome_core::track::Tracker;
@@ -192,7 +192,7 @@ fn one_tool_loop_over_the_whole_view_is_no_reason_for_an_empty_summary() {
     let log = log("a*(x) r(x) a(y) r(y)");
     let slot = Slot { trigger: "messages(4)".parse().unwrap(), ..Slot::short() };
     let planned = next(&slot, &advanced(&slot, &log), &ahead(&log.outlines, log.end(4), 999));
-    assert_eq!(planned, Next::Nothing(Idle::NoLegalCut));
+    assert_eq!(planned, Next::Nothing(NoPlan::NoLegalCut));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use epitome_core::drawing::outlines;
 use epitome_core::message::{Seq, Span, Timestamp, Tokens};
 use epitome_core::outline::{Cut, Outline};
-use epitome_core::plan::{Ahead, AuthorSummary, Idle, Next, Plan, Source, next};
+use epitome_core::plan::{Ahead, AuthorSummary, Next, NoPlan, Plan, Source, next};
 use epitome_core::slot::{CatchUp, Limit, Scope, Slot, SlotError, SlotState};
 
 /// A session with one slot, worked on by hand.
@@ -52,22 +52,16 @@ impl Desk {
     fn work(&mut self) -> Vec<(Seq, Seq)> {
         let mut spans = Vec::new();
         loop {
-            match self.next() {
+            let step = self.next();
+            match &step {
                 Next::Summarize(plan) => {
                     assert_eq!(plan.prior, self.state.covered, "each is built on the one before");
                     spans.push((plan.span.from, plan.span.through));
-                    if plan.completes {
-                        self.state.settle(&self.slot, plan.span.through, plan.firing, &self.log, None);
-                    } else {
-                        self.state.cover(plan.span.through);
-                    }
                 }
-                Next::Pass { firing, .. } => {
-                    let covered = self.state.covered;
-                    self.state.settle(&self.slot, covered, firing, &self.log, None);
-                }
+                Next::Pass { .. } => {}
                 Next::Nothing(_) => return spans,
             }
+            step.settle(&self.slot, &mut self.state, &self.log, None);
         }
     }
 
@@ -112,7 +106,7 @@ fn thirty_messages_give_one_window_and_the_fortieth_makes_the_next() {
     desk.append(all[..30].to_vec());
     assert_eq!(desk.work(), [(1, 20)]);
     desk.append(all[30..39].to_vec());
-    assert_eq!(desk.next(), Next::Nothing(Idle::NotDue));
+    assert_eq!(desk.next(), Next::Nothing(NoPlan::NotDue));
     desk.append(all[39..].to_vec());
     assert_eq!(desk.work(), [(21, 40)]);
 }
@@ -144,7 +138,7 @@ fn keep_holds_the_newest_back() {
 #[test]
 fn all_kept_is_nothing_to_do_and_the_next_firing_goes_on() {
     let mut desk = Desk::new(slot("messages(8)", "turns(4)"), &dialogue(8));
-    assert_eq!(desk.next(), Next::Pass { firing: 8, why: Idle::AllKept });
+    assert_eq!(desk.next(), Next::Pass { firing: 8, why: NoPlan::AllKept });
     assert_eq!(desk.work(), []);
     desk.append(outlines(&dialogue(16)).unwrap()[8..].to_vec());
     assert_eq!(desk.work(), [(1, 8)]);
@@ -160,7 +154,7 @@ fn a_window_never_splits_a_call_batch() {
 fn with_no_cut_before_the_firing_the_first_one_after_it_ends_the_window() {
     let mut desk = Desk::new(slot("messages(2)", "messages(0)"), "a(x) s");
     desk.end = Cut::InCall;
-    assert_eq!(desk.next(), Next::Nothing(Idle::NoLegalCut));
+    assert_eq!(desk.next(), Next::Nothing(NoPlan::NoLegalCut));
     desk.append(outlines("a(x) s r(x)").unwrap()[2..].to_vec());
     desk.end = Cut::Legal;
     assert_eq!(desk.plan().span, Span { from: 1, through: 3 });
@@ -187,7 +181,7 @@ fn standing_orders_at_the_head_are_covered_and_never_read() {
     let plan = Desk::new(slot("messages(4)", "messages(0)"), "s d u a s u").plan();
     assert_eq!(plan.sources, [Source::Messages(Span { from: 3, through: 4 })]);
     let only = Desk::new(slot("messages(2)", "messages(0)"), "s d");
-    assert_eq!(only.next(), Next::Pass { firing: 2, why: Idle::NothingToSay });
+    assert_eq!(only.next(), Next::Pass { firing: 2, why: NoPlan::NothingToSay });
 }
 
 #[test]
@@ -230,19 +224,82 @@ fn an_authors_slot_covers_that_author_and_the_results_of_its_calls() {
 #[test]
 fn a_session_reads_an_authors_own_summary_in_place_of_what_it_covers() {
     let mut desk = Desk::new(slot("messages(6)", "messages(0)"), "u a@ann a@ann u a@ann a");
-    desk.authors = vec![AuthorSummary { author: "ann".into(), through: 3 }];
+    desk.authors = vec![AuthorSummary { author: "ann".into(), through: 3, tokens: 4 }];
     let span = |from, through| Source::Messages(Span { from, through });
-    let own = Source::Author(AuthorSummary { author: "ann".into(), through: 3 });
+    let own = Source::Author(AuthorSummary { author: "ann".into(), through: 3, tokens: 4 });
     assert_eq!(desk.plan().sources, [span(1, 1), own, span(4, 6)]);
 }
 
 #[test]
 fn a_forced_summary_is_a_firing() {
     let mut desk = Desk::new(Slot { auto: false, ..slot("messages(2)", "messages(4)") }, &dialogue(38));
-    assert_eq!(desk.next(), Next::Nothing(Idle::NotDue));
+    assert_eq!(desk.next(), Next::Nothing(NoPlan::NotDue));
     assert!(desk.state.force(Timestamp(9)));
     assert_eq!(desk.work(), [(1, 34)]);
-    assert!(!desk.state.force(Timestamp(10)), "nothing new since");
+    // Asked again, it keeps the same four and so has nothing to do.
+    assert!(desk.state.force(Timestamp(10)));
+    assert_eq!(desk.next(), Next::Pass { firing: 38, why: NoPlan::AllKept });
+    let mut all = Desk::new(slot("messages(20)", "messages(0)"), &dialogue(20));
+    all.work();
+    assert!(!all.state.force(Timestamp(10)), "nothing new since");
+}
+
+#[test]
+fn a_forced_firing_among_others_is_worked_off_in_its_turn() {
+    let all = outlines(&dialogue(46)).unwrap();
+    let mut desk = Desk::new(Slot::short(), "");
+    desk.append(all[..25].to_vec());
+    assert!(desk.state.force(Timestamp(0)) && desk.state.force(Timestamp(0)));
+    desk.append(all[25..].to_vec());
+    assert_eq!(desk.work(), [(1, 20), (21, 25), (26, 45)]);
+}
+
+#[test]
+fn undo_then_summarize_now_does_it_again() {
+    let mut desk = Desk::new(Slot::short(), &dialogue(90));
+    desk.work();
+    desk.state.undo(60, 90, Timestamp(0));
+    assert!(desk.state.force(Timestamp(1)));
+    assert_eq!(desk.work(), [(61, 90)]);
+}
+
+#[test]
+fn firings_inside_a_loop_wait_for_its_end_and_are_not_lost() {
+    for catch_up in [CatchUp::Join, CatchUp::Step] {
+        let turn = format!("u a*(x) r(x) {}", "a(x) r(x) ".repeat(130));
+        let slot = Slot { catch_up, ..Slot::short() };
+        let mut desk = Desk::new(slot, &turn);
+        desk.end = Cut::InLoop;
+        assert_eq!(desk.work(), [(1, 1)], "{catch_up:?}");
+        assert_eq!(desk.next(), Next::Nothing(NoPlan::NoLegalCut), "{catch_up:?}");
+        desk.append(outlines(&format!("{turn} a u")).unwrap()[263..].to_vec());
+        desk.end = Cut::Legal;
+        assert_eq!(desk.work(), [(2, 264)], "{catch_up:?}");
+    }
+}
+
+#[test]
+fn a_loop_right_after_the_head_is_no_reason_to_pass_its_firings_over() {
+    let turn = format!("s a*(x) r(x) {}", "a(x) r(x) ".repeat(30));
+    let mut desk = Desk::new(Slot::short(), &turn);
+    desk.end = Cut::InLoop;
+    assert_eq!(desk.next(), Next::Nothing(NoPlan::NoLegalCut));
+    desk.append(outlines(&format!("{turn} a u")).unwrap()[63..].to_vec());
+    desk.end = Cut::Legal;
+    assert_eq!(desk.work(), [(1, 64)]);
+}
+
+#[test]
+fn an_authors_summary_is_counted_and_never_tells_what_comes_later() {
+    let mut desk = Desk::new(slot("messages(6)", "messages(0)"), "u a@ann a@ann u a@ann a u a@ann");
+    desk.authors = vec![AuthorSummary { author: "ann".into(), through: 3, tokens: 70 }];
+    assert_eq!(desk.plan().tokens, 70 + 5);
+    desk.input = 20;
+    assert_eq!(desk.plan().span.through, 2, "halved where it would not fit");
+    desk.authors = vec![AuthorSummary { author: "ann".into(), through: 8, tokens: 1 }];
+    desk.input = 1_000;
+    let whole = Source::Messages(Span { from: 1, through: 6 });
+    assert_eq!(desk.plan().sources, [whole], "it reaches beyond the window");
 }
 
 #[test]
@@ -250,7 +307,7 @@ fn undo_takes_coverage_back_and_counts_from_the_head() {
     let mut desk = Desk::new(Slot::short(), &dialogue(90));
     desk.work();
     desk.state.undo(60, 90, Timestamp(0));
-    assert_eq!(desk.next(), Next::Nothing(Idle::NotDue));
+    assert_eq!(desk.next(), Next::Nothing(NoPlan::NotDue));
     desk.append(outlines(&dialogue(110)).unwrap()[90..].to_vec());
     assert_eq!(desk.work(), [(61, 110)]);
 }

@@ -4,15 +4,15 @@ use std::collections::HashSet;
 
 use epitome_core::context::{Entry, Oversize, Request};
 use epitome_core::drawing::{draw, word_counter};
-use epitome_core::message::{Message, Part, Role, Seq};
+use epitome_core::message::{Message, Part, Role, Seq, Timestamp};
 use epitome_core::outline::{Cut, Outline};
-use epitome_core::plan::{Ahead, Idle, Next, Source, next};
+use epitome_core::plan::{Ahead, Next, NoPlan, Source, next};
 use epitome_core::slot::{CatchUp, Slot, SlotState};
 use epitome_core::tokens::{Counter, Encoding, Factor, Overhead};
 use proptest::prelude::*;
 
 use crate::drawn::{Drawn, Given, Log, plain_session, session, summaries};
-use crate::validator::{complaints, reasoning_complaints};
+use crate::validator::{complaints, reasoning_complaints, says_something};
 
 /// Words with some overhead: sums stay easy to follow, and nothing is free.
 fn counter() -> Counter {
@@ -27,8 +27,9 @@ fn config() -> ProptestConfig {
 
 fn request() -> impl Strategy<Value = Request> {
     let tokens = prop_oneof![6 => (1..400u64).prop_map(Some), 1 => Just(None)];
-    let flags = (prop::bool::weighted(0.8), any::<bool>(), 0..3u8, any::<bool>());
-    (tokens, flags).prop_map(|(tokens, (summary, fit, mode, clip))| Request {
+    let flags = (prop::bool::weighted(0.8), any::<bool>(), 0..3u8, any::<bool>(), any::<bool>());
+    (tokens, flags).prop_map(|(tokens, (summary, fit, mode, clip, assistant))| Request {
+        assistant: assistant.then(|| "ann".into()),
         tokens,
         summary,
         fit,
@@ -85,7 +86,7 @@ fn check_exhaustive(log: &Log, at: usize, given: &Given) -> Result<(), TestCaseE
     let through = given.layout.summary.map_or(0, |summary| summary.through);
     let skipped = skipped(&log.outlines[..at]);
     let excerpt = |entry: &Entry| match entry {
-        Entry::Excerpt(span) => Some(*span),
+        Entry::Excerpt { span, .. } => Some(*span),
         _ => None,
     };
     let excerpts: Vec<_> = given.layout.entries.iter().filter_map(excerpt).collect();
@@ -180,7 +181,7 @@ proptest! {
         if let Some(newest) = newest {
             let message = &log.messages[newest];
             let clipped = given.layout.entries.iter().any(
-                |entry| matches!(entry, Entry::Excerpt(span) if span.contains(message.seq)),
+                |entry| matches!(entry, Entry::Excerpt { span, .. } if span.contains(message.seq)),
             );
             prop_assert!(clipped || shows(&given.messages, message), "the newest is gone");
         }
@@ -211,7 +212,7 @@ proptest! {
     }
 
     #[test]
-    fn the_prefix_is_steady_while_the_budget_does_not_cut(drawn in plain_session(), pick in any::<(u16, u8)>()) {
+    fn the_prefix_is_steady_while_the_budget_does_not_cut(drawn in session(), pick in any::<(u16, u8)>()) {
         let log = drawn.log(&counter());
         let summaries = summaries(&log, &[pick]);
         let through = summaries.first().map_or(0, |(through, _)| usize::try_from(*through).unwrap());
@@ -222,12 +223,15 @@ proptest! {
         let begun = |at: usize| log.outlines[through..at].iter().any(|outline| !outline.stray);
         for at in (through + 1..=log.len()).filter(|at| log.end(*at) != Cut::InCall && begun(*at)) {
             let given = log.context(at, &request, &summaries);
+            if given.layout.report.empty.is_some() {
+                continue;
+            }
             prop_assert!(!given.layout.report.cut);
             if let Some(before) = before {
                 let steady = given.messages.starts_with(&before.messages);
                 prop_assert!(steady, "at {at}: [{}] does not start with [{}]", draw(&given.messages), draw(&before.messages));
             }
-            before = (given.layout.report.empty.is_none()).then_some(given);
+            before = Some(given);
         }
     }
 
@@ -311,7 +315,7 @@ proptest! {
             let before = state.clone();
             match next(&slot, &state, &ahead) {
                 Next::Nothing(why) => {
-                    prop_assert!(matches!(why, Idle::NotDue | Idle::NoLegalCut));
+                    prop_assert!(matches!(why, NoPlan::NotDue | NoPlan::NoLegalCut));
                     break;
                 }
                 Next::Pass { firing, .. } => state.settle(&slot, before.covered, firing, &mine, None),
@@ -351,27 +355,73 @@ proptest! {
     }
 
     #[test]
+    fn firings_found_again_are_the_firings_there_were(
+        drawn in session(),
+        waits in prop::collection::vec((0..90u64, prop::bool::weighted(0.1), prop::bool::weighted(0.2)), 80),
+        trigger in prop::sample::select(vec![
+            "messages(3)", "turns(2)", "idle(60)", "every(100)", "any(messages(4), idle(50))", "all(messages(2), every(70))",
+        ]),
+    ) {
+        let slot = Slot { trigger: trigger.parse().unwrap(), catch_up: CatchUp::Step, ..Slot::short() };
+        let (mut state, mut live, mut now) = (SlotState::default(), Vec::new(), Timestamp(0));
+        let mut log = drawn.log(&counter());
+        for (outline, (wait, forced, watched)) in log.outlines.iter_mut().zip(&waits) {
+            now = now.plus_seconds(*wait);
+            outline.at = now;
+            // A worker may look at the clock in between, or not.
+            if *watched {
+                state.tick(now);
+            }
+            state.advance(&slot, outline, None);
+            if *forced {
+                state.force(now);
+            }
+            live.extend(state.newest.map(|firing| firing.seq));
+        }
+        live.dedup();
+        // Worked off at last, all at once: each firing in its turn. Two in one step count as one here.
+        let mut found = Vec::new();
+        while let Some(due) = state.due {
+            found.push(due.seq);
+            state.settle(&slot, 0, due.seq, &log.outlines, None);
+        }
+        prop_assert!(live.iter().all(|seq| found.contains(seq)), "there were {live:?}, found {found:?}");
+        prop_assert!(found.is_sorted_by(|a, b| a < b));
+    }
+
+    #[test]
     fn cuts_found_message_by_message_agree_with_a_look_at_the_whole_log(drawn in session()) {
         // Written apart: a place is divided safely if no call made before it is answered after it
         // and nothing is still waiting there that the user has not given up on.
         let log = drawn.log(&counter());
-        let mut open: Vec<(Option<String>, String, Option<String>)> = Vec::new();
+        struct Open { who: Option<String>, id: String, item: Option<String>, results: u32, rounds: u32 }
+        let mut open: Vec<Open> = Vec::new();
+        let mut results = 0;
         let mut crossing = vec![false; log.len() + 1];
         for (at, message) in log.messages.iter().enumerate() {
-            let words = message.parts.iter().any(|p| matches!(p, Part::Text { .. } | Part::Media(_)));
+            let words = says_something(message);
             let user = matches!(message.role, Role::User | Role::Peer);
             let author = message.author.as_deref().map(str::to_owned);
+            // Eight rounds of other results and new replies, and nobody waits any longer.
+            if message.role == Role::Assistant {
+                for call in open.iter_mut().filter(|call| call.who == author && call.results < results) {
+                    (call.results, call.rounds) = (results, call.rounds + 1);
+                }
+                open.retain(|call| call.rounds < 8);
+            }
             let before = !open.is_empty();
             let mut answered = false;
-            if user || message.role == Role::Tool {
+            if matches!(message.role, Role::User | Role::Tool) {
                 for result in message.results() {
                     let id = result.call.to_string();
-                    let found = open.iter().position(|(who, call, _)| *call == id && *who == author)
-                        .or_else(|| open.iter().position(|(_, call, _)| *call == id))
-                        .or_else(|| open.iter().position(|(who, _, item)| *item == Some(id.clone()) && *who == author))
-                        .or_else(|| open.iter().position(|(_, _, item)| *item == Some(id.clone())));
+                    let item = Some(id.clone());
+                    let found = open.iter().position(|call| call.id == id && call.who == author)
+                        .or_else(|| open.iter().position(|call| call.id == id))
+                        .or_else(|| open.iter().position(|call| call.item == item && call.who == author))
+                        .or_else(|| open.iter().position(|call| call.item == item));
                     if let Some(found) = found {
                         open.remove(found);
+                        results += 1;
                         answered = true;
                     }
                 }
@@ -382,8 +432,14 @@ proptest! {
             }
             if message.role == Role::Assistant {
                 for call in message.calls() {
-                    if !open.iter().any(|(who, id, _)| **id == *call.id && *who == author) {
-                        open.push((author.clone(), call.id.to_string(), call.item_id.as_deref().map(str::to_owned)));
+                    if !open.iter().any(|open| *open.id == *call.id && open.who == author) {
+                        open.push(Open {
+                            who: author.clone(),
+                            id: call.id.to_string(),
+                            item: call.item_id.as_deref().map(str::to_owned),
+                            results,
+                            rounds: 0,
+                        });
                     }
                 }
             }

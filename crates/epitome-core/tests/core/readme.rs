@@ -1,6 +1,6 @@
 //! The README shows what really comes out.
 
-#[path = "../../examples/context.rs"]
+#[path = "../../../epitome/examples/context.rs"]
 mod context_example;
 
 #[test]

@@ -29,6 +29,9 @@ pub(crate) fn complaints(list: &[Message]) -> Vec<String> {
         if message.parts.is_empty() {
             out.push(format!("message {at} is empty"));
         }
+        if message.parts.iter().any(|part| matches!(part, Part::Text { text } if text.trim().is_empty())) {
+            out.push(format!("message {at}: blank text"));
+        }
         for part in &message.parts {
             let home = match part {
                 Part::ToolCall(_) | Part::Thinking { .. } => message.role == Role::Assistant,
@@ -122,7 +125,7 @@ fn loops(log: &[Message]) -> HashMap<Seq, Seq> {
     let mut current: Option<Seq> = None;
     let mut open: HashSet<&str> = HashSet::new();
     for message in log {
-        let words = message.parts.iter().any(|p| matches!(p, Part::Text { .. } | Part::Media(_)));
+        let words = says_something(message);
         let user = matches!(message.role, Role::User | Role::Peer);
         if user || message.role == Role::Tool {
             open.retain(|id| message.results().all(|result| *result.call != **id));
@@ -145,6 +148,14 @@ fn loops(log: &[Message]) -> HashMap<Seq, Seq> {
         }
     }
     out
+}
+
+/// Whether it holds words of its own that are not blank.
+pub(crate) fn says_something(message: &Message) -> bool {
+    message.parts.iter().any(|part| match part {
+        Part::Text { text } => !text.trim().is_empty(),
+        part => matches!(part, Part::Media(_)),
+    })
 }
 
 fn thinks(message: &Message) -> bool {
@@ -174,6 +185,8 @@ fn planted_faults_are_heard() {
     hears("s a", "no user message");
     hears("s d", "no user message");
     hears("u u-", "is empty");
+    hears("u a:0", "blank text");
+    hears("u a:0(x) r(x)", "blank text");
     hears("u u(x)", "never says");
     hears("u a*-", "nothing but reasoning");
     let mut broken = drawing::messages("u a(x) r(x)").unwrap();

@@ -48,7 +48,9 @@ pub(crate) fn show() -> Result<String, Box<dyn std::error::Error>> {
             let after = shapes.get(usize::try_from(state.covered)?..).unwrap_or_default();
             let end = Some(tracker.cut_at_end());
             let ahead = Ahead { outlines: after, end, room: None, input: 100_000, authors: &[] };
-            let Next::Summarize(plan) = next(slot, state, &ahead) else { continue };
+            let step = next(slot, state, &ahead);
+            step.settle(slot, state, &shapes, None);
+            let Next::Summarize(plan) = step else { continue };
             let Limit::Tokens(limit) = slot.limit else { continue };
             let span = usize::try_from(plan.prior)?..usize::try_from(plan.span.through)?;
             let said = log.get(span).unwrap_or_default();
@@ -64,7 +66,6 @@ pub(crate) fn show() -> Result<String, Box<dyn std::error::Error>> {
                 counter.text(text),
                 plan.span.through,
             )?;
-            state.settle(slot, plan.span.through, plan.firing, &shapes, None);
         }
     }
 
@@ -79,11 +80,11 @@ pub(crate) fn show() -> Result<String, Box<dyn std::error::Error>> {
         shelf = shelf.with_summary(*through, text.as_str());
     }
     let candidates = shelf.candidates();
-    let scene = Scene::whole(Cuts::new(&shapes, tracker.cut_at_end()), tracker.open_calls(), &candidates);
+    let scene = Scene::whole(Cuts::new(&shapes, tracker.cut_at_end()), &candidates);
     for tokens in [250, 500, 1_000, 2_000, 4_000, 8_000] {
         let request = Request { tokens: Some(tokens), ..Request::default() };
         let layout = lay_out(&request, &scene, &Costs::of(&counter), &mut shelf)?;
-        let given = render(&layout, &shelf);
+        let given = render(&layout, &shelf)?;
         let used: Tokens = given.iter().map(|message| counter.message(message)).sum();
         let verbatim =
             layout.entries.iter().filter(|entry| matches!(entry, Entry::Message(_) | Entry::Kept(_)));
@@ -102,7 +103,7 @@ pub(crate) fn show() -> Result<String, Box<dyn std::error::Error>> {
     let request = Request { tokens: Some(500), ..Request::default() };
     let layout = lay_out(&request, &scene, &Costs::of(&counter), &mut shelf)?;
     writeln!(out, "\nThe one of 500 tokens:\n")?;
-    for message in render(&layout, &shelf) {
+    for message in render(&layout, &shelf)? {
         writeln!(out, "{:<10}{}", message.role.to_string(), told(&message).replace('\n', "\n          "))?;
     }
     Ok(out)

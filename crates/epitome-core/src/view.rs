@@ -94,28 +94,18 @@ pub trait Texts {
 ///
 /// Fails when the texts lack something the layout holds: nothing is left out silently.
 pub fn render(layout: &Layout, texts: &dyn Texts) -> Result<Vec<Message>, RenderError> {
-    let mut mender = Mender::default();
-    let cast = |message: &mut Message| {
-        if message.role == Role::Peer && layout.assistant.is_some() && message.author == layout.assistant {
-            message.role = Role::Assistant;
-            // What a peer cannot call was never counted.
-            message.parts.retain(is_words);
-        }
-    };
+    let mut mender = Mender { assistant: layout.assistant.clone(), ..Mender::default() };
     let mut stripping = layout.strip_reasoning;
     for entry in &layout.entries {
         match entry {
             // Out of its place it belongs to no loop, so it brings no reasoning.
             Entry::Kept(seq) => {
                 let message = texts.message(*seq).ok_or(RenderError::Message(*seq))?;
-                let mut message = without_reasoning(message);
-                cast(&mut message);
-                mender.push(message);
+                mender.push(without_reasoning(message));
             }
             Entry::Message(seq) => {
                 let message = texts.message(*seq).ok_or(RenderError::Message(*seq))?;
-                let mut message = if stripping { without_reasoning(message) } else { message.into_owned() };
-                cast(&mut message);
+                let message = if stripping { without_reasoning(message) } else { message.into_owned() };
                 let opens_turn = message.role.is_user() && has_words(&message);
                 let last_reply = message.role == Role::Assistant && message.calls().next().is_none();
                 mender.push(message);
@@ -128,9 +118,7 @@ pub fn render(layout: &Layout, texts: &dyn Texts) -> Result<Vec<Message>, Render
             }
             Entry::Excerpt { span, tokens } => {
                 mender.seam();
-                let mut messages = texts.excerpt(*span, *tokens).ok_or(RenderError::Excerpt(*span))?;
-                messages.iter_mut().for_each(cast);
-                mender.extend(messages);
+                mender.extend(texts.excerpt(*span, *tokens).ok_or(RenderError::Excerpt(*span))?);
             }
             Entry::Note => mender.push(note()),
             Entry::Seam => mender.seam(),
@@ -206,6 +194,8 @@ struct Mender {
     knot: Vec<Strand>,
     /// Ids already in the list, and how often each was used: no provider takes one twice.
     used: HashMap<CallId, u32>,
+    /// The peer whose messages are the assistant's.
+    assistant: Option<Author>,
 }
 
 /// A message in a knot.
@@ -235,6 +225,7 @@ impl Mender {
         match message.role {
             Role::Assistant => self.reply(message),
             Role::System | Role::Developer => self.other(message),
+            Role::Peer if self.assistant.is_some() && message.author == self.assistant => self.peer(message),
             Role::User | Role::Peer | Role::Tool => self.answer(message),
         }
         if self.open.calls.is_empty() {
@@ -331,6 +322,15 @@ impl Mender {
         if spoken {
             self.seam();
             self.out.push(message);
+        }
+    }
+
+    /// The assistant among peers: it opened a turn like any of them, and calls nothing.
+    fn peer(&mut self, mut message: Message) {
+        message.parts.retain(is_words);
+        if !message.parts.is_empty() {
+            self.seam();
+            self.out.push(Message { role: Role::Assistant, ..message });
         }
     }
 

@@ -138,6 +138,35 @@ pub struct Candidate {
 }
 
 /// The shape of a session at some message: all that laying out a context needs to know.
+///
+/// [`Scene::whole`] makes it from a session that is at hand. A store that keeps a long one hands in
+/// its end and little more, so that the rest need not be read:
+///
+/// ```
+/// use epitome_core::context::{Candidate, Costs, NoWords, Request, Scene, lay_out};
+/// use epitome_core::cut::Cuts;
+/// use epitome_core::drawing::{outlines, word_counter};
+/// use epitome_core::outline::Cut;
+///
+/// let log = outlines(&format!("s u!:5 {}", "u:9 a:9 ".repeat(500))).unwrap();
+/// let end = &log[980..];
+/// let scene = Scene {
+///     leading: log[..1].iter().collect(),  // the system prompt
+///     pinned: log[1..2].iter().collect(),  // from an index
+///     recent: Cuts::new(end, Cut::Legal),  // what fits the budget, and a little more
+///     opener: None,                        // `end` starts with a user message
+///     from: 981,
+///     summaries: &[Candidate { through: 990, tokens: 20 }],
+///     skipped: 0,
+///     open_calls: 0,
+/// };
+/// let request = Request { tokens: Some(200), ..Request::default() };
+/// let layout = lay_out(&request, &scene, &Costs::of(&word_counter()), &mut NoWords).unwrap();
+/// assert!(layout.report.exhaustive);
+/// ```
+///
+/// For one author's context, everything in it is that author's: the outlines, cut by
+/// [`Cuts::own`], and the summaries of that scope.
 #[derive(Debug, Clone)]
 pub struct Scene<'a> {
     /// The system and developer messages at the head.

@@ -19,10 +19,12 @@ const FAR_BEHIND: usize = 10;
 /// What the planner is told beyond the slot itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Ahead<'a> {
-    /// The scope's messages after the coverage, oldest first. Those before it are passed over.
+    /// The scope's messages after the coverage, oldest first. Those before it are passed over. For an
+    /// author's slot, that author's only: those [`Scope::holds`].
     pub outlines: &'a [Outline],
-    /// What a cut after the last of them parts; `None` when more messages follow that were not
-    /// handed in.
+    /// What a cut after the last of them parts: [`crate::track::Tracker::cut_at_end`], or
+    /// `own_cut_at_end` for an author's slot; `None` when more messages follow that were not handed
+    /// in.
     pub end: Option<Cut>,
     /// The model's window less its output reserve, which `window` fractions are measured by.
     pub room: Option<Tokens>,

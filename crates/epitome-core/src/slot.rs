@@ -23,7 +23,8 @@ pub enum Scope {
     /// Everybody's.
     #[default]
     Session,
-    /// One author's, with the results of that author's calls.
+    /// One author's, with the results of that author's calls. A message that answers two authors
+    /// belongs to the first it answers.
     Author(Author),
 }
 

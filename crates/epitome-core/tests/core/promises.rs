@@ -257,10 +257,24 @@ proptest! {
     }
 
     #[test]
-    fn an_authors_context_is_valid_and_bounded_too(drawn in session(), tokens in 1..300u64, fit in any::<bool>()) {
+    fn an_authors_context_is_valid_bounded_and_true(
+        drawn in session(), tokens in 1..300u64, fit in any::<bool>(), pick in any::<Option<u16>>(),
+    ) {
         let log = drawn.log(&counter());
         let request = Request { tokens: Some(tokens), fit, ..Request::default() };
-        let given = log.scoped_context("ann", &request, &[]);
+        let own: Vec<&Outline> = log.outlines.iter().filter(|o| o.author.as_deref() == Some("ann")).collect();
+        let legal: Vec<Seq> = own.windows(2).filter(|w| w[1].own_cut == Cut::Legal).map(|w| w[0].seq).collect();
+        let through = pick.and_then(|pick| legal.get(usize::from(pick) % legal.len().max(1)));
+        let summaries: Vec<_> = through.map(|through| (*through, "Ann spoke of 3 things.".to_owned())).into_iter().collect();
+        let given = log.scoped_context("ann", &request, &summaries);
+        if given.layout.report.exhaustive {
+            let through = given.layout.summary.map_or(0, |summary| summary.through);
+            for outline in own.iter().filter(|o| o.seq > through && !o.stray && !o.skip) {
+                let batch = own.iter().any(|o| o.skip);
+                let said = &log.messages[usize::try_from(outline.seq - 1).unwrap()];
+                prop_assert!(batch || shows(&given.messages, said), "{} is missing", outline.seq);
+            }
+        }
         prop_assert!(log.tokens(&given.messages) <= tokens);
         prop_assert_eq!(complaints(&given.messages), Vec::<String>::new());
         let anns = |seq| log.outlines.iter().any(|o| o.seq == seq && o.author.as_deref() == Some("ann"));

@@ -23,6 +23,7 @@ use crate::tokens::Counter;
 use crate::trigger::Fraction;
 use crate::view;
 
+mod choose;
 mod lay_out;
 
 pub use lay_out::lay_out;

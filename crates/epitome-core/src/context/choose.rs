@@ -1,0 +1,288 @@
+//! Choosing a summary and the messages beside it, once the newest message is in.
+//!
+//! Each summary that fits is tried with the messages that then have room; the best of these ways to
+//! spend the budget wins. With `fill`, what it leaves is spent as well.
+
+use super::lay_out::Desk;
+use super::{ChosenSummary, Words};
+use crate::message::{Seq, Span, Tokens};
+use crate::outline::{Cut, Outline};
+
+/// A smaller excerpt says nothing.
+const SMALLEST_EXCERPT: Tokens = 64;
+
+/// What must be in before anything else is thought of.
+pub(super) struct Newest {
+    pub(super) place: usize,
+    pub(super) cost: Tokens,
+    /// It was too large and became an excerpt.
+    pub(super) excerpt: Option<Span>,
+    /// Where a list may start: at a legal cut, or where no such list fits, also past a loop's
+    /// reasoning, which then leaves.
+    pub(super) allowed: Cut,
+}
+
+/// A way to spend the budget.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Choice<'a> {
+    pub(super) summary: Option<ChosenSummary>,
+    pub(super) start: usize,
+    /// The message that opened the turn under way at the start, shown before the summary.
+    pub(super) carried: Option<&'a Outline>,
+    pub(super) cut: bool,
+    /// How far the first message is from the summary's coverage.
+    pub(super) gap: Seq,
+    pub(super) missing: Missing,
+}
+
+impl Choice<'_> {
+    pub(super) fn exhaustive(&self) -> bool {
+        self.missing.count == 0
+    }
+
+    /// Smaller is better: nothing missing, then the smaller gap, then more detail, then newer.
+    pub(super) fn rank(&self) -> impl Ord + use<> {
+        use std::cmp::Reverse;
+        let (tokens, through, fitted) =
+            self.summary.map_or((0, 0, false), |s| (s.tokens, s.through, s.fitted));
+        let gap = if self.exhaustive() { 0 } else { self.gap };
+        // Half a summary tells less than a whole one of its size: it must be clearly larger.
+        let detail = if fitted { tokens - tokens / 4 } else { tokens };
+        (!self.exhaustive(), gap, Reverse(detail), Reverse(through), fitted)
+    }
+}
+
+/// The messages neither covered nor shown.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Missing {
+    pub(super) count: u64,
+    pub(super) span: Option<Span>,
+}
+
+impl Missing {
+    pub(super) fn add(&mut self, seq: Seq) {
+        self.count = self.count.saturating_add(1);
+        let span = self.span.get_or_insert(Span { from: seq, through: seq });
+        span.from = span.from.min(seq);
+        span.through = span.through.max(seq);
+    }
+}
+
+/// What is left to decide once the newest message is in.
+pub(super) struct Ground<'a> {
+    pub(super) desk: &'a Desk<'a>,
+    pub(super) newest: &'a Newest,
+    /// Whether there is room for the message that opened the turn under way.
+    pub(super) carries: bool,
+    /// For that message, the summary and the messages.
+    pub(super) room: Tokens,
+}
+
+impl<'a> Ground<'a> {
+    /// The message that opened the turn under way at a place.
+    fn under_way(&self, place: usize) -> Option<&'a Outline> {
+        self.desk.opener(place).filter(|_| self.carries)
+    }
+
+    /// The same where no user message would be in sight without it. A start that is to hold still
+    /// takes it always: whether a user message is in sight changes as the log grows.
+    fn carried(&self, place: usize) -> Option<&'a Outline> {
+        let in_sight = self.desk.last_opener.is_some_and(|last| last >= place);
+        self.under_way(place).filter(|_| self.desk.request.steady || !in_sight)
+    }
+
+    fn messages(&self, place: usize) -> Tokens {
+        match self.newest.excerpt {
+            Some(_) => self.newest.cost,
+            None => self.desk.suffix.get(place).copied().unwrap_or(0),
+        }
+    }
+
+    /// What a list that starts at `place` takes of the room.
+    fn cost(&self, place: usize) -> Tokens {
+        self.messages(place).saturating_add(self.carried(place).map_or(0, |opener| opener.tokens))
+    }
+
+    fn summary_room(&self) -> Tokens {
+        let left = self.room.saturating_sub(self.cost(self.newest.place));
+        self.desk.request.share.of(self.desk.budget).min(left)
+    }
+
+    pub(super) fn with_summary(&self, at: usize, words: &mut dyn Words) -> Option<Choice<'a>> {
+        let last = self.desk.scene.recent.outlines().last()?.seq;
+        // One that reaches further than the messages at hand belongs to a later moment.
+        let candidate =
+            self.desk.scene.summaries.get(at).filter(|summary| (1..=last).contains(&summary.through))?;
+        let room = self.summary_room();
+        let (tokens, fitted) = if candidate.tokens <= room {
+            (candidate.tokens, false)
+        } else if self.desk.request.fit {
+            (words.fit(Some(at), &[], room).filter(|tokens| *tokens <= room)?, true)
+        } else {
+            return None;
+        };
+        let (candidate, through) = (Some(at), candidate.through);
+        Some(self.choice(Some(ChosenSummary { candidate, through, tokens, fitted, digested: None })))
+    }
+
+    /// Where the messages start beside this summary, and what is missing then.
+    pub(super) fn choice(&self, summary: Option<ChosenSummary>) -> Choice<'a> {
+        let cuts = self.desk.scene.recent;
+        let newest = self.newest.place;
+        let through = summary.map_or(0, |summary| summary.through);
+        let after = cuts.outlines().partition_point(|outline| outline.seq <= through).max(self.desk.low);
+        let wanted = cuts.first_in(after..newest, self.newest.allowed).unwrap_or(newest);
+        let room = self.room.saturating_sub(summary.map_or(0, |summary| summary.tokens));
+        // Uncut, the list must only grow at its end: its head may depend on the start alone.
+        let opener = self.under_way(wanted);
+        let whole = self.messages(wanted).saturating_add(opener.map_or(0, |opener| opener.tokens));
+        let all_known = self.desk.unknown(through, None).count == 0;
+        let uncut = all_known && whole <= room;
+        let (start, carried) = if self.newest.excerpt.is_some() {
+            (newest, self.carried(newest))
+        } else if uncut {
+            (wanted, opener)
+        } else {
+            let fits = self.first_that_fits(wanted, room);
+            let start = if self.desk.request.steady { self.step_up(fits) } else { fits };
+            (start, self.carried(start))
+        };
+        let gap = self.desk.outline(start).map_or(0, |outline| outline.seq.saturating_sub(through));
+        let missing = self.missing(through, start, carried);
+        let cut = start > wanted || !all_known || self.newest.excerpt.is_some();
+        Choice { summary, start, carried, cut, gap, missing }
+    }
+
+    /// The first legal cut from `low` on after which the messages fit.
+    fn first_that_fits(&self, low: usize, room: Tokens) -> usize {
+        let newest = self.newest.place;
+        // Messages alone only cost less towards the end, so that bound is found by halving.
+        let past = |place: usize| self.desk.suffix.get(place).is_some_and(|cost| *cost > room);
+        let (mut below, mut fits) = (low, newest);
+        while below < fits {
+            let middle = below + (fits - below) / 2;
+            if past(middle) {
+                below = middle + 1;
+            } else {
+                fits = middle;
+            }
+        }
+        self.first_start(fits, room)
+    }
+
+    /// The first place from `from` on at which a list may start that fits the room.
+    fn first_start(&self, from: usize, room: Tokens) -> usize {
+        let (cuts, newest) = (self.desk.scene.recent, self.newest.place);
+        let may_start = |at: &usize| cuts.at(*at) >= self.newest.allowed && self.cost(*at) <= room;
+        (from..newest).find(may_start).unwrap_or(newest)
+    }
+
+    /// Moves a start on to the next step of a quarter of the budget, measured along the log: it
+    /// stays there while the log grows by that much.
+    fn step_up(&self, start: usize) -> usize {
+        let step = (self.desk.budget / 4).max(1);
+        let before = |place| self.desk.outline(place).map_or(Tokens::MAX, |outline| outline.before);
+        let target = before(start).div_ceil(step).saturating_mul(step);
+        let outlines = self.desk.scene.recent.outlines();
+        let stepped = outlines.partition_point(|outline| outline.before < target).max(start);
+        self.first_start(stepped, self.cost(start))
+    }
+
+    /// What lies between a summary's coverage and the first message shown.
+    fn missing(&self, through: Seq, start: usize, carried: Option<&Outline>) -> Missing {
+        let carried = carried.map(|opener| opener.seq);
+        let mut missing = self.desk.unknown(through, carried);
+        self.left_out(through, start, carried).for_each(|seq| missing.add(seq));
+        missing
+    }
+
+    fn left_out(&self, through: Seq, start: usize, carried: Option<Seq>) -> impl Iterator<Item = Seq> {
+        let outlines = self.desk.scene.recent.outlines();
+        let after = outlines.partition_point(|outline| outline.seq <= through).max(self.desk.low);
+        let end = if self.newest.excerpt.is_some() { self.desk.end() } else { start };
+        let desk = self.desk;
+        desk.left_out(after..end, move |seq| carried == Some(seq) || desk.is_pinned(seq))
+    }
+
+    /// The same as runs of messages.
+    fn gaps(&self, choice: &Choice<'_>) -> Vec<Span> {
+        let through = choice.summary.map_or(0, |summary| summary.through);
+        let mut gaps: Vec<Span> = Vec::new();
+        for seq in self.left_out(through, choice.start, choice.carried.map(|opener| opener.seq)) {
+            match gaps.last_mut() {
+                Some(gap) if seq.checked_sub(1) == Some(gap.through) => gap.through = seq,
+                _ => gaps.extend(Span::new(seq, seq)),
+            }
+        }
+        gaps
+    }
+
+    /// Spends what is left: a gap is digested, older messages come back word for word, and the
+    /// batch at the edge may come as an excerpt.
+    pub(super) fn fill(
+        &self,
+        mut best: Choice<'a>,
+        words: &mut dyn Words,
+    ) -> (Choice<'a>, Option<(Span, Tokens)>) {
+        let all_known = self.desk.unknown(0, None).count == 0;
+        let low = self.desk.low;
+        if all_known && self.desk.scene.recent.at(low) == Cut::Legal && self.cost(low) <= self.room {
+            let (summary, carried, missing) = (None, None, Missing::default());
+            return (Choice { summary, start: low, carried, cut: false, gap: 0, missing }, None);
+        }
+        if self.desk.request.summary && best.missing.count > 0 {
+            best = self.digest(&best, words).unwrap_or(best);
+        }
+        let spent = best.summary.map_or(0, |summary| summary.tokens);
+        let room = self.room.saturating_sub(spent);
+        let earlier = self.first_that_fits(low, room);
+        if earlier < best.start {
+            best.start = earlier;
+            best.carried = self.carried(earlier);
+            let through = best.summary.map_or(0, |summary| summary.through);
+            best.missing = self.missing(through, earlier, best.carried);
+        }
+        let carried = best.carried.map_or(0, |opener| opener.tokens);
+        let left = room.saturating_sub(self.messages(best.start).saturating_add(carried));
+        (best, self.edge(&best, left, words))
+    }
+
+    /// Sets the summary's whole share aside, and shortens the summary and what lies between it and
+    /// the messages into it.
+    fn digest(&self, best: &Choice<'a>, words: &mut dyn Words) -> Option<Choice<'a>> {
+        let room = self.summary_room();
+        let base = best.summary.map_or(0, |summary| summary.through);
+        let candidate = best.summary.and_then(|summary| summary.candidate);
+        let reserved = ChosenSummary { candidate, through: base, tokens: room, fitted: true, digested: None };
+        let mut choice = self.choice(Some(reserved));
+        let gap = choice.missing.span.filter(|gap| gap.from >= self.desk.scene.from)?;
+        let gaps = self.gaps(&choice);
+        let tokens = words.fit(candidate, &gaps, room).filter(|tokens| *tokens <= room)?;
+        let through = gap.through.max(base);
+        choice.summary = Some(ChosenSummary { through, tokens, digested: Some(gap), ..reserved });
+        choice.missing = self.missing(through, choice.start, choice.carried);
+        Some(choice)
+    }
+
+    /// An excerpt of the batch just before the messages, if what is left is worth it.
+    fn edge(&self, best: &Choice<'a>, left: Tokens, words: &mut dyn Words) -> Option<(Span, Tokens)> {
+        let start = best.start;
+        let cuts = self.desk.scene.recent;
+        let from = cuts.last_in(self.desk.low..start, Cut::InLoop)?;
+        // An excerpt brings no reasoning, so it must not stand before the rest of its loop.
+        if cuts.at(from) != Cut::Legal || self.desk.outline(start)?.thinking {
+            return None;
+        }
+        let outlines = cuts.outlines().get(from..start)?;
+        let carried = best.carried.map(|opener| opener.seq);
+        let apart = |outline: &Outline| {
+            outline.stray || self.desk.is_pinned(outline.seq) || carried == Some(outline.seq)
+        };
+        if left < SMALLEST_EXCERPT || outlines.iter().any(apart) {
+            return None;
+        }
+        let span = Span::new(outlines.first()?.seq, outlines.last()?.seq)?;
+        let tokens = words.clip(span, left).filter(|tokens| *tokens <= left)?;
+        Some((span, tokens))
+    }
+}

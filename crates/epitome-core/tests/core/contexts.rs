@@ -218,6 +218,8 @@ fn an_excerpt_of_a_batch_is_as_valid_as_the_batch() {
     let request = Request { oversize: Oversize::Clip, ..tokens(60) };
     let given = check(&log("u:10 a(x,y):10 r(x):500 r(y):300"), &request, &[], "[1] ~2-4");
     assert_eq!(crate::validator::complaints(&given.messages), Vec::<String>::new());
+    let thinking = log("u:10 a*(x):10 r(x):500").context(3, &request, &[]);
+    assert_eq!(draw(&thinking.messages[1..2]), "a(x):10", "an excerpt brings no reasoning");
 }
 
 #[test]

@@ -58,6 +58,7 @@ fn a_thinking_loop_is_entered_only_at_reasoning_of_its_own() {
     check("u | a*(x) r(x) a(y) r(y) a | u");
     check("u | a*(x) r(x) | a*(y) r(y) a(z) r(z) a | u");
     check("u | a*(x) r(x) a(y) r(y) | u");
+    check("u | a*(x) r(x) | u | a(y) r(y) | a | u");
     check("u | a*(x) r(x) a | a | u");
 }
 

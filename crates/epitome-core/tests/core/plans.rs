@@ -222,6 +222,13 @@ fn an_authors_slot_covers_that_author_and_the_results_of_its_calls() {
 }
 
 #[test]
+fn in_a_scope_a_turn_counts_once_its_author_speaks_in_it() {
+    let scoped = Slot { scope: Scope::Author("ann".into()), ..slot("turns(2)", "messages(0)") };
+    let desk = Desk::new(scoped, "u a@ann a@ann u a@bob u a@ann a@ann");
+    assert_eq!(desk.plan().firing, 7);
+}
+
+#[test]
 fn a_session_reads_an_authors_own_summary_in_place_of_what_it_covers() {
     let mut desk = Desk::new(slot("messages(6)", "messages(0)"), "u a@ann a@ann u a@ann a");
     desk.authors = vec![AuthorSummary { author: "ann".into(), through: 3, tokens: 4 }];
@@ -306,7 +313,9 @@ fn an_authors_summary_is_counted_and_never_tells_what_comes_later() {
 fn undo_takes_coverage_back_and_counts_from_the_head() {
     let mut desk = Desk::new(Slot::short(), &dialogue(90));
     desk.work();
+    assert!(desk.state.force(Timestamp(0)));
     desk.state.undo(60, 90, Timestamp(0));
+    assert!(desk.state.due.is_none() && desk.state.forced.is_empty(), "what was pending is struck");
     assert_eq!(desk.next(), Next::Nothing(NoPlan::NotDue));
     desk.append(outlines(&dialogue(110)).unwrap()[90..].to_vec());
     assert_eq!(desk.work(), [(61, 110)]);

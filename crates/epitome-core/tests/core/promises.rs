@@ -236,15 +236,18 @@ proptest! {
     }
 
     #[test]
-    fn a_steady_start_moves_in_steps(sizes in prop::collection::vec(1..12u64, 20..120), budget in 100..200u64) {
+    fn a_steady_start_moves_in_steps(
+        sizes in prop::collection::vec(1..12u64, 20..120), budget in 100..200u64, turn in 2..9usize,
+    ) {
         let line: Vec<String> = sizes.iter().enumerate()
-            .map(|(at, size)| format!("{}:{size}", if at % 2 == 0 { "u" } else { "a" })).collect();
+            .map(|(at, size)| format!("{}:{size}", if at % turn == 0 { "u" } else { "a" })).collect();
         let log = Drawn(line.join(" ")).log(&word_counter());
         let request = Request { tokens: Some(budget), steady: true, ..Request::default() };
         let (mut starts, mut before) = (HashSet::new(), Vec::<Message>::new());
         for at in 1..=log.len() {
             let given = log.context(at, &request, &[]);
-            let start = given.messages.iter().find(|message| message.seq > 0).map(|message| message.seq);
+            let in_place = |entry: &&Entry| matches!(entry, Entry::Message(_));
+            let start = given.layout.entries.iter().find(in_place).map(|entry| format!("{entry:?}"));
             if starts.insert(start) {
                 before.clear();
             }

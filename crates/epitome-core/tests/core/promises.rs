@@ -237,7 +237,7 @@ proptest! {
 
     #[test]
     fn a_steady_start_moves_in_steps(
-        sizes in prop::collection::vec(1..12u64, 20..120), budget in 100..200u64, turn in 2..9usize,
+        sizes in prop::collection::vec(1..12u64, 20..120), budget in 60..200u64, turn in 2..50usize,
     ) {
         let line: Vec<String> = sizes.iter().enumerate()
             .map(|(at, size)| format!("{}:{size}", if at % turn == 0 { "u" } else { "a" })).collect();

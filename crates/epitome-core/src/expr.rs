@@ -307,25 +307,33 @@ fn starts_name(c: char) -> bool {
     c.is_ascii_alphabetic() || c == '_'
 }
 
-/// Reads a form from the text it is written as; `expected` says what that looks like.
-pub(crate) fn deserialize<'de, T, D>(deserializer: D, expected: &'static str) -> Result<T, D::Error>
+/// Reads a form from the text it is written as. Refusals say what it should have been, and show one.
+pub(crate) fn deserialize<'de, T, D>(
+    deserializer: D,
+    what: &'static str,
+    example: &'static str,
+) -> Result<T, D::Error>
 where
     T: FromStr<Err: fmt::Display>,
     D: Deserializer<'de>,
 {
-    struct Form<T>(&'static str, PhantomData<T>);
+    struct Form<T> {
+        what: &'static str,
+        example: &'static str,
+        form: PhantomData<T>,
+    }
     impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Form<T> {
         type Value = T;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(self.0)
+            write!(f, "a {} such as {:?}", self.what, self.example)
         }
 
         fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
-            text.parse().map_err(E::custom)
+            text.parse().map_err(|error| E::custom(format_args!("{}: {error}", self.what)))
         }
     }
-    deserializer.deserialize_str(Form(expected, PhantomData))
+    deserializer.deserialize_str(Form { what, example, form: PhantomData })
 }
 
 #[cfg(test)]

@@ -9,13 +9,10 @@
 //! in any language.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use crate::context::{Candidate, ChosenSummary, Words};
-use crate::excerpt;
-use crate::message::{Content, Message, Part, Role, Seq, Span, Tokens};
+use crate::message::{Content, Message, Part, Role, Tokens};
 use crate::tokens::Counter;
-use crate::view::{self, Texts};
 
 /// The line of a summary that lists names, the likeliest needed first.
 const REFERENCES: &str = "References:";
@@ -35,7 +32,7 @@ const TOOL: &str = "tool:";
 /// ```
 #[must_use]
 pub fn shorten(text: &str, room: Tokens, counter: &Counter) -> String {
-    compose(&units_of(text), room, counter)
+    Lines::new(text, []).within(room, counter)
 }
 
 /// A text of at most `room` tokens made of the best lines of a prior summary and of the messages
@@ -52,22 +49,33 @@ pub fn shorten(text: &str, room: Tokens, counter: &Counter) -> String {
 /// ```
 #[must_use]
 pub fn digest(prior: &str, messages: &[Message], room: Tokens, counter: &Counter) -> String {
-    compose(&units_with(prior, messages.iter().filter(|message| !message.skip)), room, counter)
+    Lines::new(prior, messages.iter().filter(|message| !message.skip)).within(room, counter)
 }
 
-fn units_with<'a>(prior: &'a str, messages: impl IntoIterator<Item = &'a Message>) -> Vec<Unit<'a>> {
-    let mut units = units_of(prior);
-    let mut line = units.last().map_or(0, |unit| unit.line);
-    for message in messages {
-        lines_of(message, &mut line, &mut units);
+/// What may go into a text, and is ranked anew for each size it is wanted in.
+pub(crate) struct Lines<'a>(Vec<Unit<'a>>);
+
+impl<'a> Lines<'a> {
+    /// The lines of a prior summary, and those of the messages after it.
+    pub(crate) fn new(prior: &'a str, messages: impl IntoIterator<Item = &'a Message>) -> Self {
+        let mut units = units_of(prior);
+        let mut line = units.last().map_or(0, |unit| unit.line);
+        for message in messages {
+            lines_of(message, &mut line, &mut units);
+        }
+        Self(units)
     }
-    units
+
+    /// The best of them in at most `room` tokens, in their order.
+    pub(crate) fn within(&self, room: Tokens, counter: &Counter) -> String {
+        compose(&self.0, room, counter)
+    }
 }
 
 /// A piece of text that is taken or left whole.
 #[derive(Debug, Clone)]
 struct Unit<'a> {
-    text: Cow<'a, str>,
+    text: &'a str,
     /// Units of one line are put together again.
     line: usize,
     /// Set before the unit where it starts its line.
@@ -90,7 +98,7 @@ fn units_of(text: &str) -> Vec<Unit<'_>> {
     for (line, words) in text.lines().enumerate().filter(|(_, words)| !words.trim().is_empty()) {
         if let Some(names) = words.strip_prefix(REFERENCES) {
             units.extend(names.split_whitespace().zip(1..).map(|(name, rank)| Unit {
-                text: Cow::Borrowed(name),
+                text: name,
                 line,
                 label: Cow::Borrowed(REFERENCES),
                 kind: Kind::Name(rank),
@@ -98,7 +106,7 @@ fn units_of(text: &str) -> Vec<Unit<'_>> {
             continue;
         }
         units.extend(sentences(words).map(|sentence| Unit {
-            text: Cow::Borrowed(sentence),
+            text: sentence,
             line,
             label: Cow::Borrowed(""),
             kind: if words.starts_with(TOOL) { Kind::Output } else { Kind::Speech },
@@ -146,7 +154,7 @@ const LONGEST: usize = 240;
 
 /// How telling a piece is, by its shape; nothing where it says nothing.
 fn worth(unit: &Unit<'_>) -> Option<f64> {
-    let text = &*unit.text;
+    let text = unit.text;
     if let Kind::Name(rank) = unit.kind {
         // Falls with the rank, so that names share the room with lines.
         return Some(4.0 / f64::from(rank).sqrt());
@@ -195,11 +203,11 @@ fn compose(units: &[Unit<'_>], room: Tokens, counter: &Counter) -> String {
     let mut ranked: Vec<(f64, Tokens, usize)> = Vec::with_capacity(units.len());
     // The newest of what is said twice is the one to keep.
     for (at, unit) in units.iter().enumerate().rev() {
-        let Some(worth) = worth(unit).filter(|_| said.insert(&unit.text)) else { continue };
+        let Some(worth) = worth(unit).filter(|_| said.insert(unit.text)) else { continue };
         let newer = 1.0 + 0.3 * at as f64 / total;
         // With its line break, and with the label that comes with a line. Names share one.
         let label = if matches!(unit.kind, Kind::Name(_)) { 0 } else { counter.text(&unit.label) };
-        let tokens = counter.text(&unit.text).saturating_add(label).saturating_add(1);
+        let tokens = counter.text(unit.text).saturating_add(label).saturating_add(1);
         ranked.push((worth * newer / weight(tokens), tokens, at));
     }
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
@@ -242,16 +250,30 @@ fn put_together(units: &[Unit<'_>], taken: &[(usize, Tokens)]) -> String {
             }
         }
         line = Some(unit.line);
-        out.push_str(&unit.text);
+        out.push_str(unit.text);
     }
     out
 }
+
+/// A long text is read by its ends only, so that a digest costs no more than what it could hold.
+fn ends(text: &str) -> (&str, &str) {
+    if text.len() <= 2 * MOST_READ {
+        return (text, "");
+    }
+    let (head, tail) = (text.floor_char_boundary(MOST_READ), text.ceil_char_boundary(text.len() - MOST_READ));
+    (text.get(..head).unwrap_or(""), text.get(tail..).unwrap_or(""))
+}
+
+/// The bytes read of either end of a long text.
+const MOST_READ: usize = 8 << 10;
 
 /// The telling lines of a message, each with its speaker. Long outputs give only their ends.
 fn lines_of<'a>(message: &'a Message, line: &mut usize, units: &mut Vec<Unit<'a>>) {
     let speaker = message.author.as_deref().map_or_else(|| message.role.to_string(), str::to_owned);
     let mut say = |text: &'a str, most: usize| {
-        let lines: Vec<&str> = text.lines().filter(|words| !words.trim().is_empty()).collect();
+        let (head, tail) = ends(text);
+        let lines: Vec<&str> =
+            head.lines().chain(tail.lines()).filter(|words| !words.trim().is_empty()).collect();
         let skip = lines.len().saturating_sub(most);
         for (at, words) in lines.iter().enumerate() {
             if skip > 0 && at >= most / 2 && at < most / 2 + skip {
@@ -259,7 +281,7 @@ fn lines_of<'a>(message: &'a Message, line: &mut usize, units: &mut Vec<Unit<'a>
             }
             *line += 1;
             units.extend(sentences(words).map(|sentence| Unit {
-                text: Cow::Borrowed(sentence),
+                text: sentence,
                 line: *line,
                 label: Cow::Owned(format!("{speaker}:")),
                 kind: if message.role == Role::Tool { Kind::Output } else { Kind::Speech },
@@ -279,128 +301,5 @@ fn lines_of<'a>(message: &'a Message, line: &mut usize, units: &mut Vec<Unit<'a>
             }
             Part::Thinking { .. } | Part::Media(_) => {}
         }
-    }
-}
-
-/// The words behind a scene: what [`crate::context::lay_out`] asks sizes of, and
-/// [`crate::view::render`] takes texts from.
-///
-/// ```
-/// use epitome_core::context::{lay_out, Costs, Request, Scene};
-/// use epitome_core::cut::Cuts;
-/// use epitome_core::drawing::{messages, outlines, word_counter};
-/// use epitome_core::fit::Shelf;
-/// use epitome_core::outline::Cut;
-/// use epitome_core::view::render;
-///
-/// let (log, shapes) = (messages("u:9 a:9 u:9 a:9").unwrap(), outlines("u:9 a:9 u:9 a:9").unwrap());
-/// let counter = word_counter();
-/// let mut shelf = Shelf::new(&counter, &log).with_summary(2, "They spoke.");
-/// let candidates = shelf.candidates();
-/// let scene = Scene::whole(Cuts::new(&shapes, Cut::Legal), &candidates);
-/// let request = Request { tokens: Some(100), ..Request::default() };
-/// let layout = lay_out(&request, &scene, &Costs::of(&counter), &mut shelf).unwrap();
-/// let context = render(&layout, &shelf).unwrap();
-/// assert_eq!(context.len(), 3); // the summary of 1 and 2, then 3 and 4
-/// ```
-#[derive(Debug, Clone)]
-pub struct Shelf<'a> {
-    counter: &'a Counter,
-    messages: &'a [Message],
-    summaries: Vec<(Seq, Cow<'a, str>)>,
-    /// By the summary, how far it reaches and its size: one shelf may serve several layouts.
-    fitted: HashMap<(Option<usize>, Seq, Tokens), String>,
-    /// By the span and its size.
-    excerpts: HashMap<(Span, Tokens), Vec<Message>>,
-}
-
-impl<'a> Shelf<'a> {
-    /// Holds these messages, in the order of their `seq`; where that was left at 0, they are
-    /// numbered from 1 as they come.
-    #[must_use]
-    pub fn new(counter: &'a Counter, messages: &'a [Message]) -> Self {
-        Self { counter, messages, summaries: Vec::new(), fitted: HashMap::new(), excerpts: HashMap::new() }
-    }
-
-    /// Holds one more summary, of the messages `1..=through`.
-    #[must_use]
-    pub fn with_summary(mut self, through: Seq, text: impl Into<Cow<'a, str>>) -> Self {
-        self.summaries.push((through, text.into()));
-        self
-    }
-
-    /// The summaries it holds, sized as they would be handed out.
-    #[must_use]
-    pub fn candidates(&self) -> Vec<Candidate> {
-        let sized = |(through, text): &(Seq, Cow<'_, str>)| Candidate {
-            through: *through,
-            tokens: view::summary_tokens(text, *through, self.counter),
-        };
-        self.summaries.iter().map(sized).collect()
-    }
-
-    /// How many messages come before this one.
-    fn before(&self, seq: Seq) -> usize {
-        if self.messages.first().is_some_and(|message| message.seq == 0) {
-            return usize::try_from(seq.saturating_sub(1)).unwrap_or(usize::MAX).min(self.messages.len());
-        }
-        self.messages.partition_point(|message| message.seq < seq)
-    }
-
-    fn run(&self, span: Span) -> &'a [Message] {
-        self.messages
-            .get(self.before(span.from)..self.before(span.through.saturating_add(1)))
-            .unwrap_or_default()
-    }
-}
-
-impl Words for Shelf<'_> {
-    fn fit(&mut self, summary: Option<usize>, gaps: &[Span], room: Tokens) -> Option<Tokens> {
-        let stored = summary.and_then(|at| self.summaries.get(at));
-        let through = gaps.last().map(|gap| gap.through).or(stored.map(|(through, _)| *through))?;
-        let prior = stored.map_or("", |(_, text)| text);
-        let units = units_with(prior, gaps.iter().flat_map(|gap| self.run(*gap)));
-        let frame = view::summary_tokens("", through, self.counter);
-        let mut for_text = room.checked_sub(frame).filter(|room| *room > 0)?;
-        loop {
-            let text = compose(&units, for_text, self.counter);
-            if text.is_empty() {
-                return None;
-            }
-            let tokens = view::summary_tokens(&text, through, self.counter);
-            if tokens <= room {
-                self.fitted.insert((summary, through, tokens), text);
-                return Some(tokens);
-            }
-            for_text = for_text.checked_sub(tokens - room)?;
-        }
-    }
-
-    fn clip(&mut self, span: Span, room: Tokens) -> Option<Tokens> {
-        let short = excerpt::excerpt(self.run(span), room, self.counter)?;
-        let shown = view::mend_closed(short.iter().cloned());
-        let tokens = shown.iter().fold(0, |sum: Tokens, m| sum.saturating_add(self.counter.message(m)));
-        self.excerpts.insert((span, tokens), short);
-        Some(tokens)
-    }
-}
-
-impl Texts for Shelf<'_> {
-    fn message(&self, seq: Seq) -> Option<Cow<'_, Message>> {
-        let message = self.messages.get(self.before(seq))?;
-        (message.seq == seq || message.seq == 0).then_some(Cow::Borrowed(message))
-    }
-
-    fn summary(&self, chosen: &ChosenSummary) -> Option<Cow<'_, str>> {
-        if chosen.fitted {
-            let key = (chosen.candidate, chosen.through, chosen.tokens);
-            return self.fitted.get(&key).map(|text| Cow::Borrowed(text.as_str()));
-        }
-        let (_, text) = self.summaries.get(chosen.candidate?)?;
-        Some(Cow::Borrowed(text))
-    }
-
-    fn excerpt(&self, span: Span, tokens: Tokens) -> Option<Vec<Message>> {
-        self.excerpts.get(&(span, tokens)).cloned()
     }
 }

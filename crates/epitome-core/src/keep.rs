@@ -188,7 +188,7 @@ impl Serialize for Keep {
 
 impl<'de> Deserialize<'de> for Keep {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        expr::deserialize(deserializer, "a keep such as \"messages(6)\"")
+        expr::deserialize(deserializer, "keep", "messages(6)")
     }
 }
 

@@ -10,9 +10,10 @@
 //! ```
 //! use epitome_core::context::{Costs, Request, Scene, lay_out};
 //! use epitome_core::cut::Cuts;
-//! use epitome_core::fit::{Shelf, digest};
+//! use epitome_core::fit::digest;
 //! use epitome_core::message::Message;
 //! use epitome_core::plan::{Ahead, Next, next};
+//! use epitome_core::shelf::Shelf;
 //! use epitome_core::slot::{Slot, SlotState};
 //! use epitome_core::tokens::{Counter, Encoding};
 //! use epitome_core::track::Tracker;
@@ -69,6 +70,7 @@
 //! | [`context`] | what does the agent get for its budget? |
 //! | [`view`] | how does that become a list every provider accepts? |
 //! | [`fit`], [`excerpt`] | how does a text get smaller without a model? |
+//! | [`shelf`] | who holds the words meanwhile? |
 //! | [`drawing`] | how is a session written in one line, for tests and examples? |
 //!
 //! # Words
@@ -106,6 +108,7 @@ pub mod media;
 pub mod message;
 pub mod outline;
 pub mod plan;
+pub mod shelf;
 pub mod slot;
 pub mod tokens;
 pub mod track;

@@ -237,7 +237,7 @@ impl From<Slot> for Written {
 #[non_exhaustive]
 pub enum SlotError {
     /// A name that cannot stand in an address.
-    #[error("slot name: `{given}`; 1 to 64 letters, digits, `_` or `-` are allowed")]
+    #[error("slot name: {given:?}; 1 to 64 letters, digits, `_` or `-` are allowed")]
     Name {
         /// What was given, its beginning.
         given: String,

@@ -691,7 +691,7 @@ impl Serialize for Trigger {
 
 impl<'de> Deserialize<'de> for Trigger {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        expr::deserialize(deserializer, "a trigger such as \"messages(20)\"")
+        expr::deserialize(deserializer, "trigger", "messages(20)")
     }
 }
 

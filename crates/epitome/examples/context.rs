@@ -9,10 +9,11 @@ use std::fmt::Write;
 
 use epitome_core::context::{Costs, Entry, Request, Scene, lay_out};
 use epitome_core::cut::Cuts;
-use epitome_core::fit::{Shelf, digest};
+use epitome_core::fit::digest;
 use epitome_core::message::{Message, Part, Role, Seq, Tokens};
 use epitome_core::outline::Outline;
 use epitome_core::plan::{Ahead, Next, next};
+use epitome_core::shelf::Shelf;
 use epitome_core::slot::{Limit, Slot, SlotState};
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;

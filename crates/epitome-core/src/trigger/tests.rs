@@ -133,7 +133,7 @@ fn serde_uses_the_readable_form() {
     let trigger: Trigger = serde_json::from_str(r#""any(messages, window(.75))""#).unwrap();
     assert_eq!(serde_json::to_string(&trigger).unwrap(), r#""any(messages(30), window(0.75))""#);
     let error = serde_json::from_str::<Trigger>(r#""messages(0)""#).unwrap_err().to_string();
-    assert!(error.starts_with("messages: 0 given; allowed is a whole number from 1"));
+    assert!(error.starts_with("trigger: messages: 0 given; allowed is a whole number from 1"));
     assert!(serde_json::from_str::<Trigger>("20").is_err());
 }
 

@@ -476,7 +476,7 @@ fn one_shelf_serves_several_layouts() {
     let log = log(&format!("{} u", "u:5 a:5 ".repeat(14)));
     let lines: Vec<String> = (0..50).map(|n| format!("In line {n} they spoke of F{n}.")).collect();
     let mut shelf =
-        epitome_core::fit::Shelf::new(&log.counter, &log.messages).with_summary(28, lines.join("\n"));
+        epitome_core::shelf::Shelf::new(&log.counter, &log.messages).with_summary(28, lines.join("\n"));
     let candidates = shelf.candidates();
     let scene = Scene::whole(epitome_core::cut::Cuts::new(&log.outlines, log.end(29)), &candidates);
     let costs = Costs::of(&log.counter);
@@ -499,9 +499,23 @@ fn words_that_are_not_at_hand_are_an_error_and_not_a_shorter_list() {
     let log = log("u a u");
     let scene = Scene::whole(epitome_core::cut::Cuts::new(&log.outlines, log.end(3)), &[]);
     let layout = lay_out(&tokens(100), &scene, &Costs::of(&log.counter), &mut NoWords).unwrap();
-    let shelf = epitome_core::fit::Shelf::new(&log.counter, &log.messages[..2]);
+    let shelf = epitome_core::shelf::Shelf::new(&log.counter, &log.messages[..2]);
     let error = epitome_core::view::render(&layout, &shelf).unwrap_err();
     assert_eq!(error.to_string(), "message 3 is in the layout, and its words are not at hand");
+}
+
+#[test]
+fn a_digest_reads_a_long_text_by_its_ends() {
+    let text = format!("First came Ann. {} Last came Bob.", "and so on ".repeat(200_000));
+    let counted = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let seen = counted.clone();
+    let counter = epitome_core::tokens::Counter::custom("spy", move |text| {
+        seen.fetch_add(text.len(), std::sync::atomic::Ordering::Relaxed);
+        text.split_whitespace().count() as u64
+    });
+    let digest = epitome_core::fit::digest("", &[Message::tool("x", text)], 200, &counter);
+    assert!(digest.contains("Ann") && digest.contains("Bob"), "{digest}");
+    assert!(counted.load(std::sync::atomic::Ordering::Relaxed) < 200_000);
 }
 
 #[test]

@@ -357,7 +357,7 @@ fn a_slot_that_cannot_work_is_refused_by_name() {
     good.check(None).unwrap();
     refused(
         &Slot { name: "a b".into(), ..good.clone() },
-        "slot name: `a b`; 1 to 64 letters, digits, `_` or `-` are allowed",
+        "slot name: \"a b\"; 1 to 64 letters, digits, `_` or `-` are allowed",
     );
     refused(
         &Slot { limit: Limit::Tokens(3), ..good.clone() },
@@ -372,6 +372,28 @@ fn a_slot_that_cannot_work_is_refused_by_name() {
         assert!(matches!(slot.check(None), Err(SlotError::Trigger { .. })), "{trigger}");
     }
     assert!(Slot { trigger: "window(0.5)".parse().unwrap(), ..good }.check(Some(1_000)).is_ok());
+}
+
+#[test]
+fn a_slot_in_a_file_is_refused_by_the_name_of_what_is_wrong() {
+    #[track_caller]
+    fn refused(written: &str, expected: &str) {
+        let error = serde_json::from_str::<Slot>(written).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    refused(
+        r#"{"name":"x","trigger":"mesages(3)"}"#,
+        "trigger: position 1: `mesages` is not known; allowed are messages,",
+    );
+    refused(r#"{"name":"x","trigger":20}"#, r#"expected a trigger such as "messages(20)""#);
+    refused(r#"{"name":"x","keep":"messages(-1)"}"#, "keep: messages: -1 given; allowed is a whole number");
+    refused(
+        r#"{"name":"x","trigger":"economic"}"#,
+        "slot `x`: trigger: economic: only an inline condensation",
+    );
+    refused(r#"{"name":"x","max_tokens":9,"max_chars":9}"#, "max_tokens and max_chars are both set");
+    refused(r#"{"name":"","max_tokens":100}"#, r#"slot name: ""; 1 to 64 letters"#);
+    refused(r#"{"name":"x","max_words":9}"#, "unknown field `max_words`");
 }
 
 #[test]

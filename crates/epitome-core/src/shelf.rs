@@ -1,0 +1,138 @@
+//! The words behind a scene.
+//!
+//! Choosing sees sizes and never text; a [`Shelf`] holds the text. It is asked what a summary comes to
+//! in so many tokens while a context is laid out, keeps what it made, and hands it over when the
+//! context is rendered.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use crate::context::{Candidate, ChosenSummary, Words};
+use crate::excerpt;
+use crate::fit::Lines;
+use crate::message::{Message, Seq, Span, Tokens};
+use crate::tokens::Counter;
+use crate::view::{self, Texts};
+
+/// The words behind a scene: what [`crate::context::lay_out`] asks sizes of, and
+/// [`crate::view::render`] takes texts from.
+///
+/// ```
+/// use epitome_core::context::{lay_out, Costs, Request, Scene};
+/// use epitome_core::cut::Cuts;
+/// use epitome_core::drawing::{messages, outlines, word_counter};
+/// use epitome_core::shelf::Shelf;
+/// use epitome_core::outline::Cut;
+/// use epitome_core::view::render;
+///
+/// let (log, shapes) = (messages("u:9 a:9 u:9 a:9").unwrap(), outlines("u:9 a:9 u:9 a:9").unwrap());
+/// let counter = word_counter();
+/// let mut shelf = Shelf::new(&counter, &log).with_summary(2, "They spoke.");
+/// let candidates = shelf.candidates();
+/// let scene = Scene::whole(Cuts::new(&shapes, Cut::Legal), &candidates);
+/// let request = Request { tokens: Some(100), ..Request::default() };
+/// let layout = lay_out(&request, &scene, &Costs::of(&counter), &mut shelf).unwrap();
+/// let context = render(&layout, &shelf).unwrap();
+/// assert_eq!(context.len(), 3); // the summary of 1 and 2, then 3 and 4
+/// ```
+#[derive(Debug, Clone)]
+pub struct Shelf<'a> {
+    counter: &'a Counter,
+    messages: &'a [Message],
+    summaries: Vec<(Seq, Cow<'a, str>)>,
+    /// By the summary, how far it reaches and its size: one shelf may serve several layouts.
+    fitted: HashMap<(Option<usize>, Seq, Tokens), String>,
+    /// By the span and its size.
+    excerpts: HashMap<(Span, Tokens), Vec<Message>>,
+}
+
+impl<'a> Shelf<'a> {
+    /// Holds these messages, in the order of their `seq`; where that was left at 0, they are
+    /// numbered from 1 as they come.
+    #[must_use]
+    pub fn new(counter: &'a Counter, messages: &'a [Message]) -> Self {
+        Self { counter, messages, summaries: Vec::new(), fitted: HashMap::new(), excerpts: HashMap::new() }
+    }
+
+    /// Holds one more summary, of the messages `1..=through`.
+    #[must_use]
+    pub fn with_summary(mut self, through: Seq, text: impl Into<Cow<'a, str>>) -> Self {
+        self.summaries.push((through, text.into()));
+        self
+    }
+
+    /// The summaries it holds, sized as they would be handed out.
+    #[must_use]
+    pub fn candidates(&self) -> Vec<Candidate> {
+        let sized = |(through, text): &(Seq, Cow<'_, str>)| Candidate {
+            through: *through,
+            tokens: view::summary_tokens(text, *through, self.counter),
+        };
+        self.summaries.iter().map(sized).collect()
+    }
+
+    /// How many messages come before this one.
+    fn before(&self, seq: Seq) -> usize {
+        if self.messages.first().is_some_and(|message| message.seq == 0) {
+            return usize::try_from(seq.saturating_sub(1)).unwrap_or(usize::MAX).min(self.messages.len());
+        }
+        self.messages.partition_point(|message| message.seq < seq)
+    }
+
+    fn run(&self, span: Span) -> &'a [Message] {
+        self.messages
+            .get(self.before(span.from)..self.before(span.through.saturating_add(1)))
+            .unwrap_or_default()
+    }
+}
+
+impl Words for Shelf<'_> {
+    fn fit(&mut self, summary: Option<usize>, gaps: &[Span], room: Tokens) -> Option<Tokens> {
+        let stored = summary.and_then(|at| self.summaries.get(at));
+        let through = gaps.last().map(|gap| gap.through).or(stored.map(|(through, _)| *through))?;
+        let prior = stored.map_or("", |(_, text)| text);
+        let lines = Lines::new(prior, gaps.iter().flat_map(|gap| self.run(*gap)));
+        let frame = view::summary_tokens("", through, self.counter);
+        let mut for_text = room.checked_sub(frame).filter(|room| *room > 0)?;
+        loop {
+            let text = lines.within(for_text, self.counter);
+            if text.is_empty() {
+                return None;
+            }
+            let tokens = view::summary_tokens(&text, through, self.counter);
+            if tokens <= room {
+                self.fitted.insert((summary, through, tokens), text);
+                return Some(tokens);
+            }
+            for_text = for_text.checked_sub(tokens - room)?;
+        }
+    }
+
+    fn clip(&mut self, span: Span, room: Tokens) -> Option<Tokens> {
+        let short = excerpt::excerpt(self.run(span), room, self.counter)?;
+        let shown = view::mend_closed(short.iter().cloned());
+        let tokens = shown.iter().fold(0, |sum: Tokens, m| sum.saturating_add(self.counter.message(m)));
+        self.excerpts.insert((span, tokens), short);
+        Some(tokens)
+    }
+}
+
+impl Texts for Shelf<'_> {
+    fn message(&self, seq: Seq) -> Option<Cow<'_, Message>> {
+        let message = self.messages.get(self.before(seq))?;
+        (message.seq == seq || message.seq == 0).then_some(Cow::Borrowed(message))
+    }
+
+    fn summary(&self, chosen: &ChosenSummary) -> Option<Cow<'_, str>> {
+        if chosen.fitted {
+            let key = (chosen.candidate, chosen.through, chosen.tokens);
+            return self.fitted.get(&key).map(|text| Cow::Borrowed(text.as_str()));
+        }
+        let (_, text) = self.summaries.get(chosen.candidate?)?;
+        Some(Cow::Borrowed(text))
+    }
+
+    fn excerpt(&self, span: Span, tokens: Tokens) -> Option<Vec<Message>> {
+        self.excerpts.get(&(span, tokens)).cloned()
+    }
+}

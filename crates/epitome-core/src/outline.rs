@@ -46,6 +46,8 @@ pub struct Outline {
     pub calls: u32,
     /// How many calls it answers. What a batch leaves unanswered gets a marked result when shown.
     pub answers: u32,
+    /// How many of those were its author's.
+    pub own_answers: u32,
     /// How many calls wait for their result after it, in the whole log.
     pub open: u32,
     /// The same among its author's messages only.

@@ -14,7 +14,8 @@
 //! - blank text says nothing;
 //! - a call that repeats an open id of the same author is a stray too;
 //! - a result may name its call by either of the call's ids; where two authors use the same one, it
-//!   answers its own author's call before another's.
+//!   answers its own author's call before another's, and a message that answered somebody goes on
+//!   answering them.
 //!
 //! One message costs O(1): a [`Tracker`] holds the open calls and the loops under way, nothing of
 //! the history. What it finds is written into the message's [`Outline`] and never changes later.
@@ -134,7 +135,7 @@ impl Tracker {
         let mut answers = 0u32;
         if answers_calls(message.role) {
             for result in message.results() {
-                if let Some(call) = self.open.answer(&result.call, &message.author) {
+                if let Some(call) = self.open.answer(&result.call, &message.author, askers.first()) {
                     answers += 1;
                     askers.push(call.author);
                 }
@@ -195,6 +196,7 @@ impl Tracker {
             longest: spoken.longest,
             calls,
             answers,
+            own_answers: count(askers.iter().filter(|asker| **asker == author).count()),
             open: count(self.open.calls.len()),
             own_open: count(self.open.open_for(&author)),
             leading,
@@ -282,10 +284,9 @@ impl Spoken {
 
 /// The calls that wait for a result, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub(crate) struct OpenCalls {
     pub(crate) calls: Vec<OpenCall>,
-    /// How many results answered something so far: what makes a new round.
-    answered: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -295,8 +296,8 @@ pub(crate) struct OpenCall {
     item_id: Option<CallId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) author: Option<Author>,
-    /// The results that had come when its author last replied.
-    seen: u64,
+    /// Whether its author got another result since it last replied.
+    passed_over: bool,
     /// The rounds its author went on without it.
     rounds: u32,
 }
@@ -314,7 +315,7 @@ impl OpenCalls {
             id: id.clone(),
             item_id: item_id.cloned(),
             author: author.clone(),
-            seen: self.answered,
+            passed_over: false,
             rounds: 0,
         });
         true
@@ -323,28 +324,35 @@ impl OpenCalls {
     /// Its author replies. Calls that were waited for too long are given up; pieces of one reply,
     /// with no result between them, are one round.
     pub(crate) fn reply(&mut self, author: &Option<Author>) {
-        let answered = self.answered;
         self.calls.retain_mut(|call| {
-            if call.author == *author && call.seen < answered {
-                call.seen = answered;
-                call.rounds += 1;
+            if call.author == *author {
+                call.rounds += u32::from(std::mem::take(&mut call.passed_over));
             }
             call.rounds < PATIENCE
         });
     }
 
-    /// Takes away the call this result answers: one by that id before one by that item id, and
-    /// among those the author's own before another's.
-    pub(crate) fn answer(&mut self, id: &CallId, author: &Option<Author>) -> Option<OpenCall> {
+    /// Takes away the call this result answers: one of whoever the message answered before, then one
+    /// by that id before one by that item id, then the author's own before another's.
+    pub(crate) fn answer(
+        &mut self,
+        id: &CallId,
+        author: &Option<Author>,
+        before: Option<&Option<Author>>,
+    ) -> Option<OpenCall> {
         let rank = |call: &OpenCall| {
             let by_id = call.id == *id;
             let named = by_id || call.item_id.as_ref() == Some(id);
-            named.then_some((!by_id, call.author != *author))
+            let other = before.is_some_and(|asker| call.author != *asker);
+            named.then_some((other, !by_id, call.author != *author))
         };
         let ranked = self.calls.iter().enumerate().filter_map(|(at, call)| Some((rank(call)?, at)));
         let (_, found) = ranked.min()?;
-        self.answered = self.answered.saturating_add(1);
-        Some(self.calls.remove(found))
+        let answered = self.calls.remove(found);
+        for call in self.calls.iter_mut().filter(|call| call.author == answered.author) {
+            call.passed_over = true;
+        }
+        Some(answered)
     }
 
     fn has(&self, id: &CallId, author: &Option<Author>) -> bool {

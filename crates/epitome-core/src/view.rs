@@ -296,10 +296,14 @@ impl Mender {
     fn answer(&mut self, mut message: Message) {
         let spoken = message.role != Role::Tool && has_words(&message);
         let parts = std::mem::take(&mut message.parts);
+        let mut asker = None;
         for part in parts {
             match part {
                 Part::ToolResult(mut result) if answers_calls(message.role) => {
-                    let Some(call) = self.open.answer(&result.call, &message.author) else { continue };
+                    let Some(call) = self.open.answer(&result.call, &message.author, asker.as_ref()) else {
+                        continue;
+                    };
+                    asker.get_or_insert(call.author.clone());
                     // The newest call of that name: an older one was given up for it.
                     let strand = self.knot.iter_mut().rev().find_map(|strand| match strand {
                         Strand::Reply { message, calls, answers } if message.author == call.author => {

@@ -91,7 +91,7 @@ impl<'a> Desk<'a> {
             let prepaid = pinned.peek().is_some_and(|p| p.seq == outline.seq);
             if !(prepaid || outline.leading || outline.stray) {
                 words = words.saturating_add(outline.tokens);
-                unanswered += i64::from(outline.calls) - i64::from(outline.answers);
+                unanswered += unanswered_by(outline, scene.recent.is_own());
             }
             let marks = u64::try_from(unanswered).unwrap_or(0).saturating_mul(costs.marked_result);
             // Never less than what comes after it, so that places can be found by halving.
@@ -102,7 +102,8 @@ impl<'a> Desk<'a> {
         }
         let sum =
             |outlines: &[&Outline]| outlines.iter().fold(0, |sum: Tokens, o| sum.saturating_add(o.tokens));
-        let marks: i64 = scene.pinned.iter().map(|o| i64::from(o.calls) - i64::from(o.answers)).sum();
+        let own = scene.recent.is_own();
+        let marks: i64 = scene.pinned.iter().map(|outline| unanswered_by(outline, own)).sum();
         let marks = u64::try_from(marks).unwrap_or(0).saturating_mul(costs.marked_result);
         Self {
             request,
@@ -280,12 +281,14 @@ impl<'a> Desk<'a> {
 
         let mut entries: Vec<Entry> = self.scene.leading.iter().map(|o| Entry::Kept(o.seq)).collect();
         entries.extend((!opened).then_some(Entry::Note));
-        self.keep(&apart, &mut entries);
+        let (kept, open) = self.list(apart.iter().copied(), Entry::Kept);
+        entries.extend(kept);
+        entries.extend((open > 0).then_some(Entry::Seam));
         entries.extend(choice.summary.map(|_| Entry::Summary));
         entries.extend(edge.map(|(span, tokens)| Entry::Excerpt { span, tokens }));
         match newest.excerpt {
             Some(span) => entries.push(Entry::Excerpt { span, tokens: newest.cost }),
-            None => self.show(shown, &mut entries),
+            None => entries.extend(self.list(shown.iter().filter(|o| !o.stray), Entry::Message).0),
         }
 
         // A pinned reply right before a tool loop would read as the loop's beginning.
@@ -358,32 +361,34 @@ impl<'a> Desk<'a> {
         first.is_some_and(|outline| self.is_user(outline))
     }
 
-    fn keep(&self, apart: &[&Outline], entries: &mut Vec<Entry>) {
+    /// Puts outlines into a list, with a seam wherever nothing is open any more that the list itself
+    /// does not see answered: what closed it stands elsewhere in the log. Tells how many calls are
+    /// open at the end.
+    fn list<'b>(
+        &self,
+        outlines: impl Iterator<Item = &'b Outline>,
+        entry: fn(Seq) -> Entry,
+    ) -> (Vec<Entry>, i64) {
+        let own = self.scene.recent.is_own();
+        let mut entries = Vec::new();
         let mut open = 0;
-        for outline in apart {
-            // A batch that was cut out of its place must not take the next one's results.
-            let cut = if self.scene.recent.is_own() { outline.own_cut } else { outline.cut };
+        for outline in outlines {
+            let cut = if own { outline.own_cut } else { outline.cut };
             if open > 0 && cut != Cut::InCall {
                 entries.push(Entry::Seam);
                 open = 0;
             }
-            entries.push(Entry::Kept(outline.seq));
-            open += i64::from(outline.calls) - i64::from(outline.answers);
+            entries.push(entry(outline.seq));
+            open += unanswered_by(outline, own);
         }
-        entries.extend((open > 0).then_some(Entry::Seam));
+        (entries, open)
     }
+}
 
-    fn show(&self, shown: &[Outline], entries: &mut Vec<Entry>) {
-        let mut turn = None;
-        for outline in shown.iter().filter(|outline| !outline.stray) {
-            // Who ended the turn before is not in sight among one author's messages.
-            let other_turn = turn.replace(outline.turn).is_some_and(|turn| turn != outline.turn);
-            if self.scene.recent.is_own() && other_turn && outline.own_cut != Cut::InCall {
-                entries.push(Entry::Seam);
-            }
-            entries.push(Entry::Message(outline.seq));
-        }
-    }
+/// How many calls this message leaves open more than it answers.
+fn unanswered_by(outline: &Outline, own: bool) -> i64 {
+    let answers = if own { outline.own_answers } else { outline.answers };
+    i64::from(outline.calls) - i64::from(answers)
 }
 
 /// Whether the calls that are open now belong to the last reply, with nothing but results after

@@ -155,6 +155,17 @@ fn a_call_its_author_went_on_without_is_given_up_in_time() {
 }
 
 #[test]
+fn a_message_that_answers_somebody_goes_on_answering_them() {
+    // Both use the id x. The first message is ann's by w, so its x is hers too; the second is left.
+    let log = outlines("u a(x) a(w,x)@ann r(w,x)@bob r(x)").unwrap();
+    let whose: Vec<Option<&str>> = log.iter().map(|outline| outline.author.as_deref()).collect();
+    assert_eq!(whose, [None, None, Some("ann"), Some("ann"), None]);
+    assert_eq!((log[3].answers, log[3].own_answers), (2, 2));
+    let mixed = outlines("u a(x)@ann a(y)@bob r(x,y)").unwrap();
+    assert_eq!((mixed[3].answers, mixed[3].own_answers), (2, 1));
+}
+
+#[test]
 fn blank_text_says_nothing() {
     check("u | a(x) u:0 r(x) | a");
     let mended =

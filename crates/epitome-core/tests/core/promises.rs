@@ -411,9 +411,8 @@ proptest! {
         // Written apart: a place is divided safely if no call made before it is answered after it
         // and nothing is still waiting there that the user has not given up on.
         let log = drawn.log(&counter());
-        struct Open { who: Option<String>, id: String, item: Option<String>, results: u32, rounds: u32 }
+        struct Open { who: Option<String>, id: String, item: Option<String>, passed: bool, rounds: u32 }
         let mut open: Vec<Open> = Vec::new();
-        let mut results = 0;
         let mut crossing = vec![false; log.len() + 1];
         for (at, message) in log.messages.iter().enumerate() {
             let words = says_something(message);
@@ -421,29 +420,36 @@ proptest! {
             let author = message.author.as_deref().map(str::to_owned);
             // Eight rounds of other results and new replies, and nobody waits any longer.
             if message.role == Role::Assistant {
-                for call in open.iter_mut().filter(|call| call.who == author && call.results < results) {
-                    (call.results, call.rounds) = (results, call.rounds + 1);
+                for call in open.iter_mut().filter(|call| call.who == author && call.passed) {
+                    (call.passed, call.rounds) = (false, call.rounds + 1);
                 }
                 open.retain(|call| call.rounds < 8);
             }
             let before = !open.is_empty();
-            let mut answered = false;
+            let mut asker = None;
             if matches!(message.role, Role::User | Role::Tool) {
                 for result in message.results() {
                     let id = result.call.to_string();
                     let item = Some(id.clone());
-                    let found = open.iter().position(|call| call.id == id && call.who == author)
-                        .or_else(|| open.iter().position(|call| call.id == id))
-                        .or_else(|| open.iter().position(|call| call.item == item && call.who == author))
-                        .or_else(|| open.iter().position(|call| call.item == item));
+                    let by_id = |call: &Open| call.id == id;
+                    let by_item = |call: &Open| call.item == item;
+                    let same = |call: &Open| asker.as_ref() == Some(&call.who);
+                    let own = |call: &Open| call.who == author;
+                    let wanted: [&dyn Fn(&Open) -> bool; 8] = [
+                        &|call| same(call) && by_id(call) && own(call), &|call| same(call) && by_id(call),
+                        &|call| same(call) && by_item(call) && own(call), &|call| same(call) && by_item(call),
+                        &|call| by_id(call) && own(call), &by_id,
+                        &|call| by_item(call) && own(call), &by_item,
+                    ];
+                    let found = wanted.iter().find_map(|wanted| open.iter().position(wanted));
                     if let Some(found) = found {
-                        open.remove(found);
-                        results += 1;
-                        answered = true;
+                        let answered = open.remove(found);
+                        open.iter_mut().filter(|call| call.who == answered.who).for_each(|call| call.passed = true);
+                        asker.get_or_insert(answered.who);
                     }
                 }
             }
-            crossing[at] = before && !(user && words && !answered);
+            crossing[at] = before && !(user && words && asker.is_none());
             if user && words {
                 open.clear();
             }
@@ -454,7 +460,7 @@ proptest! {
                             who: author.clone(),
                             id: call.id.to_string(),
                             item: call.item_id.as_deref().map(str::to_owned),
-                            results,
+                            passed: false,
                             rounds: 0,
                         });
                     }

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 use criterion::Criterion;
 use epitome_core::context::{Candidate, Costs, Layout, NoWords, Request, Scene, lay_out};
 use epitome_core::cut::{Cuts, Press, choose};
-use epitome_core::fit::shorten;
 use epitome_core::keep::Keep;
+use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Tokens};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::plan::{Ahead, Next, next};
@@ -300,7 +300,7 @@ fn with_words(bench: &mut Bench) {
         "words: shortening 4,000 tokens to 1,600",
         Claim::Nothing,
         || (),
-        |()| shorten(&detailed, 1_600, &counter),
+        |()| Extracts::shorten(&detailed, 1_600, &counter),
     );
     bench.measure(
         "words: laying that context out, one summary shortened",

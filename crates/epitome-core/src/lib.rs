@@ -10,7 +10,7 @@
 //! ```
 //! use epitome_core::context::{Costs, Request, Scene, lay_out};
 //! use epitome_core::cut::Cuts;
-//! use epitome_core::fit::digest;
+//! use epitome_core::local::Extracts;
 //! use epitome_core::message::Message;
 //! use epitome_core::plan::{Ahead, Next, next};
 //! use epitome_core::shelf::Shelf;
@@ -39,8 +39,10 @@
 //! let Next::Summarize(plan) = &step else { panic!("due at 20") };
 //! assert_eq!((plan.span.from, plan.span.through), (1, 20));
 //!
-//! // 3. Somebody writes it: a model, or the best lines themselves. Then the slot moves on.
-//! let text = digest("", &log[..20], 100, &counter);
+//! // 3. Somebody writes it: a model, or the summarizer that is built in. Then the slot moves on.
+//! let mut extracts = Extracts::default();
+//! log[..20].iter().for_each(|message| extracts.read(message));
+//! let text = extracts.summarize(slot.limit, &counter);
 //! step.settle(&slot, &mut state, &shapes, None);
 //!
 //! // 4. The conversation in 300 tokens: the summary, and the messages after it.
@@ -69,7 +71,8 @@
 //! | [`plan`] | what is summarized next? |
 //! | [`context`] | what does the agent get for its budget? |
 //! | [`view`] | how does that become a list every provider accepts? |
-//! | [`fit`], [`excerpt`] | how does a text get smaller without a model? |
+//! | [`local`], [`ledger`], [`names`] | how is a summary written without a model, and what must be in it? |
+//! | [`excerpt`] | how is one message made smaller? |
 //! | [`shelf`] | who holds the words meanwhile? |
 //! | [`drawing`] | how is a session written in one line, for tests and examples? |
 //!
@@ -102,18 +105,24 @@ pub mod drawing;
 pub mod economic;
 pub mod excerpt;
 mod expr;
-pub mod fit;
 pub mod keep;
+pub mod ledger;
+pub mod local;
 pub mod media;
 pub mod message;
+pub mod names;
+mod num;
 pub mod outline;
 pub mod plan;
+mod reading;
+pub mod redact;
 pub mod shelf;
 pub mod slot;
 pub mod tokens;
 pub mod track;
 pub mod trigger;
 pub mod view;
+mod words;
 
 /// Keeps the README's program true.
 #[cfg(doctest)]

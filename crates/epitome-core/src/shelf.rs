@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use crate::context::{Candidate, ChosenSummary, Words};
 use crate::excerpt;
-use crate::fit::Lines;
+use crate::local::Extracts;
 use crate::message::{Message, Seq, Span, Tokens};
 use crate::tokens::Counter;
 use crate::view::{self, Texts};
@@ -39,11 +39,29 @@ use crate::view::{self, Texts};
 pub struct Shelf<'a> {
     counter: &'a Counter,
     messages: &'a [Message],
-    summaries: Vec<(Seq, Cow<'a, str>)>,
+    summaries: Vec<Held<'a>>,
     /// By the summary, how far it reaches and its size: one shelf may serve several layouts.
     fitted: HashMap<(Option<usize>, Seq, Tokens), String>,
     /// By the span and its size.
     excerpts: HashMap<(Span, Tokens), Vec<Message>>,
+}
+
+/// A summary, and what `local` made it of where it did.
+#[derive(Debug, Clone)]
+struct Held<'a> {
+    through: Seq,
+    text: Cow<'a, str>,
+    extracts: Option<Cow<'a, Extracts>>,
+}
+
+impl Held<'_> {
+    /// What it can be rendered from in another size.
+    fn extracts(&self) -> Extracts {
+        match &self.extracts {
+            Some(extracts) => extracts.clone().into_owned(),
+            None => Extracts::of_text(&self.text, self.through),
+        }
+    }
 }
 
 impl<'a> Shelf<'a> {
@@ -54,19 +72,33 @@ impl<'a> Shelf<'a> {
         Self { counter, messages, summaries: Vec::new(), fitted: HashMap::new(), excerpts: HashMap::new() }
     }
 
-    /// Holds one more summary, of the messages `1..=through`.
+    /// Holds one more summary, of the messages `1..=through`. When it must be shortened its sentences
+    /// are ranked as `local` would.
     #[must_use]
     pub fn with_summary(mut self, through: Seq, text: impl Into<Cow<'a, str>>) -> Self {
-        self.summaries.push((through, text.into()));
+        self.summaries.push(Held { through, text: text.into(), extracts: None });
+        self
+    }
+
+    /// Holds one more summary that `local` wrote, with what it was made of: it is rendered from that
+    /// in any size.
+    #[must_use]
+    pub fn with_extracts(
+        mut self,
+        through: Seq,
+        text: impl Into<Cow<'a, str>>,
+        extracts: &'a Extracts,
+    ) -> Self {
+        self.summaries.push(Held { through, text: text.into(), extracts: Some(Cow::Borrowed(extracts)) });
         self
     }
 
     /// The summaries it holds, sized as they would be handed out.
     #[must_use]
     pub fn candidates(&self) -> Vec<Candidate> {
-        let sized = |(through, text): &(Seq, Cow<'_, str>)| Candidate {
-            through: *through,
-            tokens: view::summary_tokens(text, *through, self.counter),
+        let sized = |held: &Held<'_>| Candidate {
+            through: held.through,
+            tokens: view::summary_tokens(&held.text, held.through, self.counter),
         };
         self.summaries.iter().map(sized).collect()
     }
@@ -89,13 +121,13 @@ impl<'a> Shelf<'a> {
 impl Words for Shelf<'_> {
     fn fit(&mut self, summary: Option<usize>, gaps: &[Span], room: Tokens) -> Option<Tokens> {
         let stored = summary.and_then(|at| self.summaries.get(at));
-        let through = gaps.last().map(|gap| gap.through).or(stored.map(|(through, _)| *through))?;
-        let prior = stored.map_or("", |(_, text)| text);
-        let lines = Lines::new(prior, gaps.iter().flat_map(|gap| self.run(*gap)));
+        let through = gaps.last().map(|gap| gap.through).or(stored.map(|held| held.through))?;
+        let mut extracts = stored.map_or_else(Extracts::default, Held::extracts);
+        gaps.iter().flat_map(|gap| self.run(*gap)).for_each(|message| extracts.read(message));
         let frame = view::summary_tokens("", through, self.counter);
         let mut for_text = room.checked_sub(frame).filter(|room| *room > 0)?;
         loop {
-            let text = lines.within(for_text, self.counter);
+            let text = extracts.render(for_text, self.counter);
             if text.is_empty() {
                 return None;
             }
@@ -128,8 +160,8 @@ impl Texts for Shelf<'_> {
             let key = (chosen.candidate, chosen.through, chosen.tokens);
             return self.fitted.get(&key).map(|text| Cow::Borrowed(text.as_str()));
         }
-        let (_, text) = self.summaries.get(chosen.candidate?)?;
-        Some(Cow::Borrowed(text))
+        let held = self.summaries.get(chosen.candidate?)?;
+        Some(Cow::Borrowed(&held.text))
     }
 
     fn excerpt(&self, span: Span, tokens: Tokens) -> Option<Vec<Message>> {

@@ -9,12 +9,12 @@ use std::fmt::Write;
 
 use epitome_core::context::{Costs, Entry, Request, Scene, lay_out};
 use epitome_core::cut::Cuts;
-use epitome_core::fit::digest;
+use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Part, Role, Seq, Tokens};
 use epitome_core::outline::Outline;
 use epitome_core::plan::{Ahead, Next, next};
 use epitome_core::shelf::Shelf;
-use epitome_core::slot::{Limit, Slot, SlotState};
+use epitome_core::slot::{Slot, SlotState};
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;
 use epitome_core::view::render;
@@ -32,7 +32,7 @@ pub(crate) fn show() -> Result<String, Box<dyn std::error::Error>> {
     let (mut log, mut shapes): (Vec<Message>, Vec<Outline>) = Default::default();
     let slots = [Slot::short(), Slot::long()];
     let mut states = [SlotState::default(), SlotState::default()];
-    let mut texts: [(Seq, String); 2] = Default::default();
+    let mut texts: [(Seq, String, Extracts); 2] = Default::default();
 
     writeln!(out, "A coding agent works through a list of failing tests.\n")?;
     for (n, mut message) in session().into_iter().enumerate() {
@@ -45,17 +45,17 @@ pub(crate) fn show() -> Result<String, Box<dyn std::error::Error>> {
         shapes.push(shape);
 
         // A server does this in the background; here it is done at once.
-        for ((slot, state), (through, text)) in slots.iter().zip(&mut states).zip(&mut texts) {
+        for ((slot, state), (through, text, extracts)) in slots.iter().zip(&mut states).zip(&mut texts) {
             let after = shapes.get(usize::try_from(state.covered)?..).unwrap_or_default();
             let end = Some(tracker.cut_at_end());
             let ahead = Ahead { outlines: after, end, room: None, input: 100_000, authors: &[] };
             let step = next(slot, state, &ahead);
             step.settle(slot, state, &shapes, None);
             let Next::Summarize(plan) = step else { continue };
-            let Limit::Tokens(limit) = slot.limit else { continue };
             let span = usize::try_from(plan.prior)?..usize::try_from(plan.span.through)?;
             let said = log.get(span).unwrap_or_default();
-            *text = digest(text, said, limit, &counter);
+            said.iter().for_each(|message| extracts.read(message));
+            *text = extracts.summarize(slot.limit, &counter);
             *through = plan.span.through;
             writeln!(
                 out,
@@ -77,8 +77,8 @@ pub(crate) fn show() -> Result<String, Box<dyn std::error::Error>> {
         "budget", "used", "summary", "messages", "all told?"
     )?;
     let mut shelf = Shelf::new(&counter, &log);
-    for (through, text) in &texts {
-        shelf = shelf.with_summary(*through, text.as_str());
+    for (through, text, extracts) in &texts {
+        shelf = shelf.with_extracts(*through, text.as_str(), extracts);
     }
     let candidates = shelf.candidates();
     let scene = Scene::whole(Cuts::new(&shapes, tracker.cut_at_end()), &candidates);

@@ -2,6 +2,7 @@
 
 use epitome_core::context::{ContextError, Empty, Entry, Oversize, Request};
 use epitome_core::drawing::{draw, word_counter};
+use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Part, Seq, Span};
 use epitome_core::view::NO_RESULT;
 
@@ -513,7 +514,9 @@ fn a_digest_reads_a_long_text_by_its_ends() {
         seen.fetch_add(text.len(), std::sync::atomic::Ordering::Relaxed);
         text.split_whitespace().count() as u64
     });
-    let digest = epitome_core::fit::digest("", &[Message::tool("x", text)], 200, &counter);
+    let mut extracts = Extracts::default();
+    extracts.read(&Message::tool("x", text));
+    let digest = extracts.render(200, &counter);
     assert!(digest.contains("Ann") && digest.contains("Bob"), "{digest}");
     assert!(counted.load(std::sync::atomic::Ordering::Relaxed) < 200_000);
 }

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use epitome_core::context::{Candidate, Costs, Oversize, Request, Scene, lay_out};
 use epitome_core::cut::{Cuts, Press, choose};
 use epitome_core::drawing::{self, word_counter};
-use epitome_core::fit::shorten;
 use epitome_core::keep::Keep;
+use epitome_core::local::Extracts;
 use epitome_core::message::{Limits, Message, Part, Role, Timestamp, ToolCall};
 use epitome_core::outline::{Cut, Outline, Totals};
 use epitome_core::plan::{Ahead, AuthorSummary, Next, next};
@@ -312,7 +312,7 @@ fn no_shape_brings_the_assembler_or_the_planner_down() {
         let used: u64 = given.iter().map(|message| counter.message(message)).sum();
         assert!(used <= request.budget().expect("good"), "{used} tokens");
         assert_eq!(complaints(&given), Vec::<String>::new());
-        let _ = shorten(&bytes.text(), bytes.number(), &counter);
+        let _ = Extracts::shorten(&bytes.text(), bytes.number(), &counter);
 
         // Shapes that agree with nothing.
         let outlines = any_outlines(&mut bytes);

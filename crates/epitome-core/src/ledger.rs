@@ -1,0 +1,355 @@
+//! The names that must survive word for word, and which of them will be needed again.
+//!
+//! A [`Ledger`] reads each message once and remembers the [`crate::names`] in it: how often each was
+//! said, when last, by whom, and whether a tool was called with it, which is the best sign that it
+//! will be again. It is bounded: what is unlikely to be needed makes room. Ranking looks at these
+//! counts alone, so it is cheap and the same on every machine.
+//!
+//! What a summary does with the names is its writer's matter: [`crate::local`] ends with them,
+//! [`crate::inspect`] sees that a model's summary has them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::message::{Message, Seq};
+use crate::names::{self, Kind};
+use crate::num::ln;
+use crate::reading::{Voice, each_text};
+
+/// The most names a ledger holds between two messages.
+pub const MOST_NAMES: usize = 1_000;
+
+/// A longer command is a script: nobody types it again.
+const COMMAND: usize = 100;
+
+/// What is known of the names in a session.
+///
+/// ```
+/// use epitome_core::ledger::Ledger;
+/// use epitome_core::message::{Message, Part, Role};
+///
+/// let mut ledger = Ledger::default();
+/// ledger.read(&Message::user("The build fails in src/parse.rs since 2026-11-02."));
+/// ledger.read(&Message::new(Role::Assistant, [Part::call("c1", "read", r#"{"path":"src/parse.rs"}"#)]));
+/// let likeliest = ledger.ranked().next().unwrap();
+/// assert_eq!(likeliest.text, "src/parse.rs");
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    names: BTreeMap<String, Seen>,
+    /// The last message read.
+    now: Seq,
+}
+
+/// Where and how a name was seen. Written as a short list: a ledger is stored with every summary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Row", into = "Row")]
+struct Seen {
+    kind: Kind,
+    count: u32,
+    first: Seq,
+    last: Seq,
+    /// How often a tool was called with it, and when last.
+    calls: u32,
+    last_call: Seq,
+    user: bool,
+    assistant: bool,
+}
+
+type Row = (Kind, u32, Seq, Seq, u32, Seq, bool, bool);
+
+impl From<Row> for Seen {
+    fn from((kind, count, first, last, calls, last_call, user, assistant): Row) -> Self {
+        Self { kind, count, first, last, calls, last_call, user, assistant }
+    }
+}
+
+impl From<Seen> for Row {
+    fn from(seen: Seen) -> Self {
+        let Seen { kind, count, first, last, calls, last_call, user, assistant } = seen;
+        (kind, count, first, last, calls, last_call, user, assistant)
+    }
+}
+
+/// A name and what is known of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Word for word.
+    pub text: &'a str,
+    /// What sort of name.
+    pub kind: Kind,
+    /// How often it was said.
+    pub count: u32,
+    /// Where it was said last.
+    pub last: Seq,
+}
+
+impl Ledger {
+    /// Takes in one more message. One without a place of its own comes after the last.
+    pub fn read(&mut self, message: &Message) {
+        self.now = if message.seq == 0 { self.now.saturating_add(1) } else { message.seq.max(self.now) };
+        if message.skip {
+            return;
+        }
+        each_text(message, |voice, text| self.read_text(voice, text));
+    }
+
+    pub(crate) fn read_text(&mut self, voice: Voice<'_>, text: &str) {
+        let speech = matches!(voice, Voice::User | Voice::Assistant);
+        names::each_name(text, speech, |name| self.note(name.text, name.kind, name.sure, voice));
+        if let Voice::Call { key: "command", .. } = voice
+            && let Some(line) = text.lines().next()
+            && line.split_whitespace().nth(1).is_some()
+            && line.len() <= COMMAND
+            && !line.contains("<<")
+        {
+            self.note(line.trim(), Kind::Command, true, voice);
+        }
+        if self.names.len() > MOST_NAMES + MOST_NAMES / 4 {
+            self.prune(MOST_NAMES);
+        }
+    }
+
+    fn note(&mut self, text: &str, kind: Kind, sure: bool, voice: Voice<'_>) {
+        let called = matches!(voice, Voice::Call { .. });
+        if !self.names.contains_key(text) {
+            if !(sure || called) {
+                return;
+            }
+            let new = Seen {
+                kind,
+                count: 0,
+                first: self.now,
+                last: self.now,
+                calls: 0,
+                last_call: 0,
+                user: false,
+                assistant: false,
+            };
+            self.names.insert(text.to_owned(), new);
+        }
+        let Some(seen) = self.names.get_mut(text) else { return };
+        seen.count = seen.count.saturating_add(1);
+        seen.last = self.now;
+        seen.user |= voice == Voice::User;
+        seen.assistant |= voice == Voice::Assistant;
+        if called {
+            seen.calls = seen.calls.saturating_add(1);
+            seen.last_call = self.now;
+        }
+    }
+
+    /// From here on, this is the message being read.
+    pub(crate) fn at(&mut self, seq: Seq) {
+        self.now = self.now.max(seq);
+    }
+
+    /// Takes in names that a summary listed, the likeliest needed first.
+    pub(crate) fn told(&mut self, names: &[(&str, Kind)]) {
+        let now = self.now;
+        for ((text, kind), rank) in names.iter().zip(0..) {
+            self.note(text, *kind, true, Voice::Assistant);
+            // Their order is all that is known of their worth.
+            if let Some(seen) = self.names.get_mut(*text) {
+                seen.last = seen.last.min(now.saturating_sub(rank));
+            }
+        }
+    }
+
+    /// Forgets the names in a text that is shown anyway.
+    pub(crate) fn hide(&mut self, voice: Voice<'_>, text: &str) {
+        let speech = matches!(voice, Voice::User | Voice::Assistant);
+        names::each_name(text, speech, |name| {
+            self.names.remove(name.text);
+        });
+    }
+
+    /// Takes in a ledger of later messages: what both know, the newer knows better.
+    pub fn join(&mut self, newer: &Self) {
+        for (text, seen) in &newer.names {
+            let known = self.names.entry(text.clone()).or_insert(*seen);
+            if known.last < seen.last {
+                *known =
+                    Seen { first: known.first.min(seen.first), count: known.count.max(seen.count), ..*seen };
+            }
+        }
+        self.now = self.now.max(newer.now);
+        self.prune(MOST_NAMES);
+    }
+
+    /// All names, the likeliest needed first.
+    pub fn ranked(&self) -> impl Iterator<Item = Entry<'_>> {
+        let mut ranked: Vec<(f64, &str, &Seen)> =
+            self.names.iter().map(|(text, seen)| (self.worth(text, seen), text.as_str(), seen)).collect();
+        ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+        ranked.into_iter().map(|(_, text, seen)| Entry {
+            text,
+            kind: seen.kind,
+            count: seen.count,
+            last: seen.last,
+        })
+    }
+
+    /// How many names it holds.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether it holds none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Forgets the names least likely needed. What was only printed goes before what somebody used.
+    fn prune(&mut self, most: usize) {
+        if self.names.len() <= most {
+            return;
+        }
+        let used = |seen: &Seen| match seen {
+            Seen { calls: 1.., .. } => 2.0,
+            Seen { user: true, .. } | Seen { assistant: true, .. } => 1.0,
+            _ => 0.0,
+        };
+        let mut worth: Vec<f64> =
+            self.names.iter().map(|(text, seen)| self.worth(text, seen) + used(seen)).collect();
+        worth.sort_by(|a, b| b.total_cmp(a));
+        let Some(least) = worth.get(most).copied() else { return };
+        let mut names = std::mem::take(&mut self.names);
+        names.retain(|text, seen| self.worth(text, seen) + used(seen) > least);
+        self.names = names;
+    }
+
+    /// How likely a name is to be needed again, for what it costs to keep.
+    fn worth(&self, text: &str, seen: &Seen) -> f64 {
+        let since = |then: Seq| ln(1.0 + self.now.saturating_sub(then) as f64);
+        let mut worth = 0.8 * ln(f64::from(seen.count)) - 0.5 * since(seen.last);
+        if seen.calls > 0 {
+            worth += 1.5 + 0.8 * ln(1.0 + f64::from(seen.calls)) - 0.2 * since(seen.last_call);
+        }
+        if seen.user {
+            worth += 0.8;
+        }
+        if seen.assistant {
+            worth += 0.5;
+        }
+        worth += match seen.kind {
+            // Mostly counters and line numbers, unless somebody spoke of them.
+            Kind::Number if !(seen.user || seen.assistant || seen.calls > 0) => -1.0,
+            Kind::Command => -0.5,
+            _ => 0.0,
+        };
+        // Near enough to its tokens, and the same whoever counts.
+        worth - ln(2.0 + text.len() as f64 / 4.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Part, Role};
+
+    fn ranked(ledger: &Ledger) -> Vec<&str> {
+        ledger.ranked().map(|entry| entry.text).collect()
+    }
+
+    fn place(ledger: &Ledger, name: &str) -> usize {
+        ranked(ledger).iter().position(|text| *text == name).unwrap_or(usize::MAX)
+    }
+
+    fn call(path: &str) -> Message {
+        Message::new(Role::Assistant, [Part::call("c", "read", format!(r#"{{"path":"{path}"}}"#))])
+    }
+
+    #[test]
+    fn what_a_tool_was_called_with_comes_before_what_a_tool_printed() {
+        let mut ledger = Ledger::default();
+        ledger.read(&Message::tool("c", "src/aa.rs src/bb.rs src/cc.rs"));
+        ledger.read(&call("src/cc.rs"));
+        assert_eq!(ranked(&ledger)[0], "src/cc.rs");
+    }
+
+    #[test]
+    fn what_was_said_often_and_lately_comes_before_what_was_said_once_and_long_ago() {
+        let mut ledger = Ledger::default();
+        ledger.read(&Message::tool("c", "old_name"));
+        for _ in 0..30 {
+            ledger.read(&Message::user("so it goes"));
+        }
+        ledger.read(&Message::tool("c", "new_name"));
+        assert!(place(&ledger, "new_name") < place(&ledger, "old_name"));
+        ledger.read(&Message::tool("c", "other_nm often_nm often_nm often_nm"));
+        assert!(place(&ledger, "often_nm") < place(&ledger, "other_nm"));
+    }
+
+    #[test]
+    fn what_the_user_said_comes_before_what_a_tool_printed() {
+        let mut ledger = Ledger::default();
+        ledger.read(&Message::tool("c", "item_a"));
+        ledger.read(&Message::user("item_b"));
+        ledger.read(&Message::tool("c", "item_c"));
+        assert!(place(&ledger, "item_b") < place(&ledger, "item_c"));
+    }
+
+    #[test]
+    fn commands_are_remembered_whole_and_scripts_are_not() {
+        let run = |command: &str| {
+            let arguments = serde_json::json!({ "command": command }).to_string();
+            Message::new(Role::Assistant, [Part::call("c", "bash", arguments)])
+        };
+        let mut ledger = Ledger::default();
+        ledger.read(&run("cargo test --workspace"));
+        ledger.read(&run("cat > a.txt << 'EOF'\nhello\nEOF"));
+        let commands: Vec<_> =
+            ledger.ranked().filter(|entry| entry.kind == Kind::Command).map(|entry| entry.text).collect();
+        assert_eq!(commands, ["cargo test --workspace"]);
+    }
+
+    #[test]
+    fn it_is_bounded_and_what_is_needed_stays() {
+        let mut ledger = Ledger::default();
+        ledger.read(&call("src/needed.rs"));
+        for n in 0..400 {
+            let names: Vec<String> = (0..20).map(|k| format!("junk_{n}_{k}")).collect();
+            ledger.read(&Message::tool("c", names.join(" ")));
+        }
+        assert!(ledger.len() <= MOST_NAMES + MOST_NAMES / 4);
+        assert!(ranked(&ledger).contains(&"src/needed.rs"));
+    }
+
+    #[test]
+    fn reading_on_is_the_same_as_reading_all() {
+        let messages: Vec<Message> = (0..50).map(|n| call(&format!("src/file_{}.rs", n % 7))).collect();
+        let mut whole = Ledger::default();
+        messages.iter().for_each(|message| whole.read(message));
+        let mut parts = Ledger::default();
+        for message in &messages {
+            let stored = serde_json::to_string(&parts).unwrap();
+            parts = serde_json::from_str(&stored).unwrap();
+            parts.read(message);
+        }
+        assert_eq!(whole, parts);
+    }
+
+    #[test]
+    fn a_newer_ledger_knows_better() {
+        let mut old = Ledger::default();
+        old.read(&call("src/aa.rs"));
+        let mut new = old.clone();
+        new.read(&call("src/bb.rs"));
+        new.read(&call("src/bb.rs"));
+        old.join(&new);
+        assert_eq!(old, new);
+    }
+
+    #[test]
+    fn a_word_that_only_begins_a_sentence_counts_once_it_is_known() {
+        let mut ledger = Ledger::default();
+        ledger.read(&Message::user("Maria came."));
+        assert!(ledger.is_empty());
+        ledger.read(&Message::user("I met Maria. Maria left."));
+        assert_eq!(ledger.ranked().next().map(|entry| (entry.text, entry.count)), Some(("Maria", 2)));
+    }
+}

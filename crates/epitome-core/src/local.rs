@@ -1,0 +1,376 @@
+//! The summarizer that is built in: no model, no network, no key, and the same text every time.
+//!
+//! It does not write; it picks. From each message it takes the pieces that tell most, lets them
+//! compete with those picked before, and keeps what fits: so a summary is built on the one before it,
+//! whatever its length, and old matters stay as long as they are worth more than new ones. The names
+//! likeliest needed again close the text, word for word ([`crate::ledger`]).
+//!
+//! What is kept between two summaries is not the text but [`Extracts`]: the pieces and the ledger.
+//! Any size can be rendered from them at any time, so a context of any budget gets a summary made
+//! for it. Secrets are taken out before anything is read.
+//!
+//! ```
+//! use epitome_core::local::Extracts;
+//! use epitome_core::message::Message;
+//! use epitome_core::tokens::{Counter, Encoding};
+//!
+//! let counter = Counter::new(Encoding::O200k);
+//! let mut extracts = Extracts::default();
+//! extracts.read(&Message::user("Please move the release to 14 March, and tell Ann."));
+//! extracts.read(&Message::assistant("Okay! The release is on 14 March now; Ann knows."));
+//! let text = extracts.render(60, &counter);
+//! assert_eq!(text, "[#1-2] user: Please move the release to 14 March, and tell Ann. | \
+//!     assistant: The release is on 14 March now; Ann knows.");
+//! ```
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ledger::Ledger;
+use crate::message::{Message, Role, Seq, Timestamp, Tokens};
+use crate::reading::{Voice, each_text};
+use crate::slot::Limit;
+use crate::tokens::Counter;
+
+mod pieces;
+mod render;
+mod select;
+
+/// More pieces than this are never held: the least telling leave before more are read.
+const MOST_PIECES: usize = 4_096;
+
+/// The tokens of the task that are always told.
+const TASK: Tokens = 120;
+
+/// What a local summary is made of: the pieces that tell most, and the names.
+///
+/// Serialized, it is what a store keeps beside the text. It is bounded by the size it was kept to,
+/// never by the length of the session.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extracts {
+    /// In order of time.
+    extracts: Vec<Extract>,
+    ledger: Ledger,
+    /// The last message read.
+    through: Seq,
+    /// Messages read, and how many of them were calls or results.
+    messages: u64,
+    tools: u64,
+    /// The day the conversation is at, where it was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    date: Option<Arc<str>>,
+    /// The last calls, so that results can be told by their tool's name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    calls: Vec<(Arc<str>, Arc<str>)>,
+    /// Whether the last thing said was a question.
+    asked: bool,
+    /// Whether the task was read: the first thing a user said.
+    tasked: bool,
+}
+
+/// A piece of text that is taken or left whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Extract {
+    seq: Seq,
+    #[serde(rename = "by")]
+    speaker: Arc<str>,
+    kind: Kind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    date: Option<Arc<str>>,
+    text: String,
+    /// In a text that was written elsewhere: the line it stood in.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    line: u32,
+    /// It answers a question.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    answers: bool,
+    /// It is one of many pieces of its message.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    of_many: bool,
+    /// It tells what all of this is about.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    task: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in a reference")]
+fn is_zero(line: &u32) -> bool {
+    *line == 0
+}
+
+/// Where a piece comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    /// Somebody said it.
+    Said,
+    /// A tool was called with it.
+    Call,
+    /// A tool printed it.
+    Output,
+    /// It stood in a summary that somebody else wrote.
+    Told,
+}
+
+impl Extract {
+    /// Near enough to its tokens to rank it by, and the same whoever counts.
+    fn size(&self) -> Tokens {
+        let ascii = self.text.bytes().filter(u8::is_ascii).count() as u64;
+        let rest = self.text.chars().count() as u64 - ascii;
+        ascii.div_ceil(4) + rest.saturating_mul(3).div_ceil(5)
+    }
+}
+
+impl Extracts {
+    /// What a summary that somebody else wrote can be built on, or shortened from: its sentences, and
+    /// the names in it.
+    ///
+    /// ```
+    /// use epitome_core::local::Extracts;
+    /// use epitome_core::tokens::{Counter, Encoding};
+    ///
+    /// let counter = Counter::new(Encoding::O200k);
+    /// let written = "They talked for a while.\nAnn moved the release to 14 March.\nIt went on and on.";
+    /// let text = Extracts::of_text(written, 40).render(10, &counter);
+    /// assert_eq!(text, "Ann moved the release to 14 March.");
+    /// ```
+    #[must_use]
+    pub fn of_text(text: &str, through: Seq) -> Self {
+        let mut extracts = Self { through, tasked: true, ..Self::default() };
+        extracts.ledger.at(through);
+        extracts.tell("", text);
+        extracts
+    }
+
+    /// Takes in a text that stands for messages, as an author's own summary does.
+    pub fn tell(&mut self, author: &str, text: &str) {
+        let speaker: Arc<str> = author.into();
+        let text = crate::redact::redact(text);
+        let first = self.extracts.iter().map(|extract| extract.line).max().unwrap_or(0);
+        for (line, nth) in text.lines().zip(first.saturating_add(1)..) {
+            if let Some(names) = render::told_names(line) {
+                self.ledger.told(&names);
+                continue;
+            }
+            self.ledger.read_text(Voice::Assistant, line);
+            for piece in pieces::of_told(line) {
+                let text = piece.to_owned();
+                self.add(Kind::Told, &speaker, text, nth, false);
+            }
+        }
+    }
+
+    /// Takes in one more message. Skipped and pinned ones are passed over, reasoning and media too: the
+    /// pinned are always shown word for word.
+    pub fn read(&mut self, message: &Message) {
+        self.through = if message.seq == 0 { self.through.saturating_add(1) } else { message.seq };
+        self.messages = self.messages.saturating_add(1);
+        let tool = message.role == Role::Tool || message.calls().next().is_some();
+        self.tools = self.tools.saturating_add(u64::from(tool));
+        self.ledger.at(self.through);
+        if message.skip || message.pinned {
+            // A pinned message stands beside every summary; the task, if it is one, too.
+            self.tasked |= message.pinned && message.role.is_user();
+            return;
+        }
+        if message.at != Timestamp::default() {
+            self.date = Some(day(message.at).into());
+        }
+        let speaker: Arc<str> = message.author.clone().unwrap_or_else(|| message.role.to_string().into());
+        for call in message.calls() {
+            if self.calls.len() >= 64 {
+                self.calls.remove(0);
+            }
+            self.calls.push((call.id.clone(), call.name.as_str().into()));
+        }
+        let task = message.role.is_user() && !self.tasked;
+        let mut told_of_task: Tokens = 0;
+        let answers = std::mem::take(&mut self.asked);
+        let mut asks = false;
+        each_text(message, |voice, text| {
+            let text = if matches!(voice, Voice::User | Voice::Assistant) { self.dated(text) } else { text };
+            self.ledger.read_text(voice, text);
+            match voice {
+                Voice::User | Voice::Assistant => {
+                    let found = pieces::of_speech(text);
+                    asks |= found.last().is_some_and(|piece| piece.ends_with(['?', '？', '؟']));
+                    let of_many = found.len() >= 3;
+                    for piece in found {
+                        let piece = pieces::without_fillers(piece);
+                        let at = self.extracts.len();
+                        self.add(Kind::Said, &speaker, piece.into_owned(), 0, of_many);
+                        let Some(extract) = self.extracts.get_mut(at) else { continue };
+                        extract.answers = answers && !asks;
+                        told_of_task = told_of_task.saturating_add(extract.size());
+                        extract.task = task && told_of_task <= TASK;
+                        self.tasked |= task;
+                    }
+                }
+                Voice::Tool { call } => {
+                    let named =
+                        self.calls.iter().rfind(|(id, _)| **id == *call).map(|(_, tool)| tool.clone());
+                    let tool = named.unwrap_or_else(|| "tool".into());
+                    for piece in pieces::of_output(text) {
+                        self.add(Kind::Output, &tool, piece.to_owned(), 0, true);
+                    }
+                }
+                Voice::Call { tool, .. } => {
+                    let caller: Arc<str> = format!("{speaker} calls {tool}").into();
+                    for piece in pieces::of_call(text) {
+                        self.add(Kind::Call, &caller, piece.to_owned(), 0, false);
+                    }
+                }
+            }
+        });
+        // A tool's output between a question and its answer does not part them.
+        self.asked = asks || (answers && tool);
+        if self.extracts.len() > MOST_PIECES {
+            self.keep_to(Tokens::try_from(MOST_PIECES * 8).unwrap_or(Tokens::MAX));
+        }
+    }
+
+    fn add(&mut self, kind: Kind, speaker: &Arc<str>, text: String, line: u32, of_many: bool) {
+        let date = if kind == Kind::Told { None } else { self.date.clone() };
+        let (seq, speaker) = (self.through, speaker.clone());
+        self.extracts.push(Extract {
+            seq,
+            speaker,
+            kind,
+            date,
+            text,
+            line,
+            answers: false,
+            of_many,
+            task: false,
+        });
+    }
+
+    /// Takes a date at the head of a text for the day it was said.
+    fn dated<'t>(&mut self, text: &'t str) -> &'t str {
+        match pieces::head_date(text) {
+            Some((date, rest)) => {
+                self.date = Some(date.into());
+                rest
+            }
+            None => text,
+        }
+    }
+
+    /// Lets all pieces compete, and keeps those a summary of `limit` tokens could hold.
+    pub fn keep_to(&mut self, limit: Tokens) {
+        self.drop_repeated();
+        let mut order = select::order(&self.extracts, limit);
+        order.sort_unstable();
+        let mut kept = order.into_iter().peekable();
+        let mut at = 0;
+        self.extracts.retain(|_| {
+            at += 1;
+            kept.next_if(|next| next + 1 == at).is_some()
+        });
+    }
+
+    /// Of what was said twice, the newest is kept; the task where it was first said.
+    fn drop_repeated(&mut self) {
+        let mut said = std::collections::HashSet::new();
+        let mut keep: Vec<bool> =
+            self.extracts.iter().rev().map(|e| e.task || said.insert(e.text.as_str())).collect();
+        self.extracts.retain(|_| keep.pop().unwrap_or(true));
+    }
+
+    /// Keeps what a summary inside this limit can hold, and writes it.
+    ///
+    /// ```
+    /// use epitome_core::local::Extracts;
+    /// use epitome_core::message::Message;
+    /// use epitome_core::slot::Limit;
+    /// use epitome_core::tokens::{Counter, Encoding};
+    ///
+    /// let mut extracts = Extracts::default();
+    /// extracts.read(&Message::user("Deploy build 4711 to staging, please. Tell me when it is done."));
+    /// let text = extracts.summarize(Limit::Chars(50), &Counter::new(Encoding::O200k));
+    /// assert_eq!(text, "[#1] user: Deploy build 4711 to staging, please.");
+    /// ```
+    pub fn summarize(&mut self, limit: Limit, counter: &Counter) -> String {
+        match limit {
+            Limit::Tokens(tokens) => {
+                self.keep_to(tokens);
+                self.render(tokens, counter)
+            }
+            Limit::Chars(chars) => {
+                // About four to a token, three where they are many.
+                self.keep_to(chars / 3);
+                let characters = Counter::custom("characters", |text| text.chars().count() as u64);
+                self.render(chars, &characters)
+            }
+        }
+    }
+
+    /// A text of at most `room` tokens: lines in order of time, then the names.
+    #[must_use]
+    pub fn render(&self, room: Tokens, counter: &Counter) -> String {
+        render::render(self, room, counter)
+    }
+
+    /// Goes on with what a newer one knows of later messages: a long summary, and what a short one has
+    /// after it.
+    #[must_use]
+    pub fn joined(&self, newer: &Self) -> Self {
+        let mut joined = self.clone();
+        let later = newer.extracts.iter().filter(|extract| extract.seq > self.through);
+        joined.extracts.extend(later.cloned());
+        joined.ledger.join(&newer.ledger);
+        joined.through = self.through.max(newer.through);
+        joined.messages = self.messages.max(newer.messages);
+        joined.tools = self.tools.max(newer.tools);
+        joined
+    }
+
+    /// Leaves out what a message says that is shown beside the summary word for word.
+    pub fn hide(&mut self, message: &Message) {
+        self.extracts.retain(|extract| extract.seq != message.seq || extract.kind == Kind::Told);
+        each_text(message, |voice, text| self.ledger.hide(voice, text));
+    }
+
+    /// The best lines of a text in at most `room` tokens; empty when none fits.
+    #[must_use]
+    pub fn shorten(text: &str, room: Tokens, counter: &Counter) -> String {
+        Self::of_text(text, 0).render(room, counter)
+    }
+
+    /// The names it found.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The last message it knows.
+    #[must_use]
+    pub fn through(&self) -> Seq {
+        self.through
+    }
+
+    /// Whether there is nothing to tell.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.extracts.is_empty() && self.ledger.is_empty()
+    }
+}
+
+/// The day of a moment, as `2026-11-15`.
+fn day(at: Timestamp) -> String {
+    let days = at.0.div_euclid(86_400_000);
+    // Counted from 1 March of year 0, where leap days come last.
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+mod tests;

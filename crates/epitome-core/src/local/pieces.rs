@@ -1,0 +1,216 @@
+//! From a message to the pieces a summary may be made of.
+//!
+//! A piece is a sentence or a line: taken or left whole. Speech gives all its sentences; a tool's
+//! output gives its first and last lines, those that tell of errors and those thick with names,
+//! twelve in all, for most of what tools print is never needed again.
+
+use crate::words::count_words;
+
+/// The pieces that one text of a message may give.
+pub(super) const OF_SPEECH: usize = 40;
+pub(super) const OF_OUTPUT: usize = 12;
+pub(super) const OF_CALL: usize = 4;
+
+/// The characters from which on a piece is cut, and where it is cut then.
+const LONGEST: usize = 400;
+const CUT: usize = 240;
+
+/// The sentences of what somebody said.
+pub(super) fn of_speech(text: &str) -> Vec<&str> {
+    let mut out = Vec::new();
+    for line in text.lines() {
+        let line = bare(line);
+        if line.starts_with("```") {
+            continue;
+        }
+        sentences(line, &mut out);
+        if out.len() >= OF_SPEECH {
+            break;
+        }
+    }
+    out.retain(|piece| says_something(piece));
+    out.truncate(OF_SPEECH);
+    out
+}
+
+/// The telling lines of a tool's output, in their order.
+pub(super) fn of_output(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = Vec::new();
+    for line in text.lines() {
+        let line = line.trim();
+        if says_something(line) {
+            chunks(line, &mut lines);
+        }
+    }
+    if lines.len() <= OF_OUTPUT {
+        return lines;
+    }
+    let last = lines.len() - OF_OUTPUT / 3;
+    let mut taken: Vec<usize> = (0..OF_OUTPUT / 3).chain(last..lines.len()).collect();
+    let middle = || lines.iter().enumerate().take(last).skip(OF_OUTPUT / 3);
+    taken.extend(middle().filter(|(_, line)| tells_of_errors(line)).map(|(at, _)| at).take(OF_OUTPUT / 3));
+    let mut thick: Vec<(usize, usize)> =
+        middle().filter(|(at, _)| !taken.contains(at)).map(|(at, line)| (name_bytes(line), at)).collect();
+    thick.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+    taken.extend(thick.iter().map(|(_, at)| *at).take(OF_OUTPUT - taken.len()));
+    taken.sort_unstable();
+    taken.into_iter().filter_map(|at| lines.get(at).copied()).collect()
+}
+
+/// What a tool was called with.
+pub(super) fn of_call(text: &str) -> Vec<&str> {
+    let mut out = Vec::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        chunks(line, &mut out);
+        if out.len() >= OF_CALL {
+            break;
+        }
+    }
+    out.truncate(OF_CALL);
+    out
+}
+
+/// A line without the marks of a list or a heading.
+fn bare(line: &str) -> &str {
+    let line = line.trim();
+    let rest = line.trim_start_matches(['#', '>', '*', '-', '•', '+']).trim_start();
+    // `**bold**` and `-x` are no list items.
+    if line.len() > rest.len()
+        && (line.starts_with("**") || !line.get(..line.len() - rest.len()).is_some_and(|m| m.ends_with(' ')))
+    {
+        return line;
+    }
+    rest
+}
+
+/// Splits after `.`, `!`, `?` and their like in other scripts, and cuts what is still too long.
+fn sentences<'a>(line: &'a str, out: &mut Vec<&'a str>) {
+    let mut from = 0;
+    let mut chars = line.char_indices().peekable();
+    while let Some((at, c)) = chars.next() {
+        let next = chars.peek().map(|(_, c)| *c);
+        let wide = matches!(c, '。' | '！' | '？' | '।' | '؟' | '۔');
+        let stop = matches!(c, '.' | '!' | '?' | '…') && next.is_none_or(char::is_whitespace);
+        if !(wide || stop)
+            || next.is_some_and(|next| matches!(next, '」' | '』' | '”' | '）' | '。' | '！' | '？'))
+        {
+            continue;
+        }
+        let end = at + c.len_utf8();
+        let piece = line.get(from..end).unwrap_or_default();
+        // `1.`, `e.g.` and `Dr.` end nothing.
+        if stop && c == '.' && ends_in_abbreviation(piece) && next.is_some() {
+            continue;
+        }
+        chunks(piece.trim(), out);
+        from = end;
+    }
+    chunks(line.get(from..).unwrap_or_default().trim(), out);
+}
+
+fn ends_in_abbreviation(piece: &str) -> bool {
+    let word = piece.trim_end_matches('.').rsplit(char::is_whitespace).next().unwrap_or_default();
+    word.len() <= 1
+        || word.bytes().all(|b| b.is_ascii_digit()) && word.len() <= 2 && !piece.contains(' ')
+        || word.contains('.') && word.len() <= 4
+        || matches!(word, "Dr" | "Mr" | "Mrs" | "Ms" | "St" | "vs" | "No" | "etc" | "approx" | "fig" | "Prof")
+}
+
+/// Cuts a long piece at commas and spaces.
+fn chunks<'a>(piece: &'a str, out: &mut Vec<&'a str>) {
+    let mut rest = piece;
+    while rest.len() > LONGEST && rest.chars().count() > LONGEST {
+        let limit = rest.char_indices().nth(CUT).map_or(rest.len(), |(at, _)| at);
+        let head = rest.get(..limit).unwrap_or_default();
+        let half = head.len() / 2;
+        let cut = head
+            .rfind([',', ';', '，', '、'])
+            .filter(|at| *at > half)
+            .or_else(|| head.rfind(char::is_whitespace).filter(|at| *at > half))
+            .and_then(|at| head.get(at..).and_then(|tail| tail.chars().next()).map(|c| at + c.len_utf8()))
+            .unwrap_or(limit);
+        let Some((chunk, left)) = rest.split_at_checked(cut) else { break };
+        out.push(chunk.trim());
+        rest = left.trim_start();
+    }
+    if !rest.is_empty() {
+        out.push(rest);
+    }
+}
+
+/// Whether there is anything in it that could be told: a few letters, or a figure.
+fn says_something(piece: &str) -> bool {
+    let (mut letters, mut digits) = (0, 0);
+    for c in piece.chars() {
+        letters += u32::from(c.is_alphabetic());
+        digits += u32::from(c.is_numeric());
+        if letters >= 4 || letters + digits >= 3 && digits > 0 {
+            return true;
+        }
+    }
+    count_words(piece) >= 2 && letters > 1
+}
+
+/// Whether a line of output tells that something went wrong.
+pub(super) fn tells_of_errors(line: &str) -> bool {
+    const SIGNS: [&str; 12] = [
+        "error",
+        "Error",
+        "ERROR",
+        "FAIL",
+        "failed",
+        "Failed",
+        "Exception",
+        "panic",
+        "Traceback",
+        "fatal",
+        "denied",
+        "not found",
+    ];
+    SIGNS.iter().any(|sign| line.contains(sign))
+}
+
+/// How thick a line is with what names are made of.
+fn name_bytes(line: &str) -> usize {
+    line.bytes().filter(|b| matches!(b, b'/' | b'_' | b'.' | b'0'..=b'9' | b'A'..=b'Z')).count()
+}
+
+/// The sentences of a summary somebody wrote: its lines, and prose cut into sentences.
+pub(super) fn of_told(line: &str) -> Vec<&str> {
+    let mut out = Vec::new();
+    let line = line.trim();
+    if line.chars().count() <= 120 {
+        out.extend((!line.is_empty()).then_some(line));
+    } else {
+        sentences(line, &mut out);
+    }
+    out.retain(|piece| says_something(piece));
+    out
+}
+
+/// A date in brackets at the head of a text, and the rest: `[8 May, 2023] …`.
+pub(super) fn head_date(text: &str) -> Option<(&str, &str)> {
+    let (inside, rest) = text.strip_prefix('[')?.split_once(']')?;
+    if inside.len() > 40 || inside.contains('\n') {
+        return None;
+    }
+    // `1:56 pm on 8 May, 2023`: the day is enough.
+    let date = inside.rsplit_once(" on ").map_or(inside, |(_, date)| date).trim();
+    let year = date.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() == 4);
+    (year && date.chars().filter(char::is_ascii_digit).count() >= 5).then(|| (date, rest.trim_start()))
+}
+
+/// Without the sounds people make while they think.
+pub(super) fn without_fillers(piece: &str) -> std::borrow::Cow<'_, str> {
+    let filler = |word: &str| {
+        matches!(
+            word.trim_matches([',', '.', ' ']),
+            "uh" | "um" | "mm" | "hmm" | "Uh" | "Um" | "Mm" | "Hmm" | "Mm-hmm" | "uhm" | "er"
+        )
+    };
+    if !piece.split(' ').any(filler) {
+        return piece.into();
+    }
+    let kept: Vec<&str> = piece.split(' ').filter(|word| !filler(word) || word.is_empty()).collect();
+    kept.join(" ").into()
+}

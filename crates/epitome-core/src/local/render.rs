@@ -1,0 +1,420 @@
+//! From extracts and names to a text of an exact size.
+//!
+//! Lines come in order of time, neighbours share one: `[#12-19 8 May] Ann: … | Bob: …`. The names
+//! likeliest needed again, and not in the lines already, close the text. Sizes of pieces are summed
+//! up first and the text itself is counted last, so that a new size costs little and is never
+//! exceeded.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write;
+
+use super::{Extract, Extracts, Kind, select};
+use crate::ledger::Entry;
+use crate::message::Tokens;
+use crate::names::{self, each_name};
+use crate::tokens::Counter;
+use crate::words::{count_words, hash};
+
+/// The line of names, the likeliest needed first, one space between them.
+pub(crate) const REFERENCES: &str = "References:";
+
+/// The line of names that have spaces in them, and of messages and commands.
+pub(crate) const NOTED: &str = "Noted:";
+
+/// Messages so far apart do not share a line.
+const NEAR: u64 = 40;
+
+/// Fewer characters of a piece say nothing.
+const SHORTEST: usize = 12;
+
+/// The words after which a line ends.
+const LINE: u32 = 100;
+
+pub(super) fn render(all: &Extracts, room: Tokens, counter: &Counter) -> String {
+    if room == 0 {
+        return String::new();
+    }
+    let names: Vec<Entry<'_>> = all.ledger.ranked().collect();
+    let for_names = all.share_of_names(room).min(names_cost(&names, room, counter));
+    // A counter may make less of a text than is thought.
+    let order = select::order(&all.extracts, room.saturating_mul(2));
+    let desk = Desk::new(all, &order, counter);
+    let mut taken = desk.fill(&order, room.saturating_sub(for_names));
+    loop {
+        let lines = desk.lines(&taken);
+        let spent = counter.text(&lines);
+        if spent <= room {
+            let lines = if lines.is_empty() { desk.beginning(&order, room - for_names) } else { lines };
+            return desk.with_names(&lines, &names, room);
+        }
+        // Pieces counted apart are not always the sum of their parts; the least worth leaves.
+        let mut over = spent - room;
+        while let Some(last) = taken.pop_if(|_| over > 0) {
+            over = over.saturating_sub(desk.size(last));
+        }
+    }
+}
+
+/// What the names would take if all were told; counted no further than the room goes.
+fn names_cost(names: &[Entry<'_>], room: Tokens, counter: &Counter) -> Tokens {
+    let mut sum: Tokens = 4;
+    for name in names {
+        if sum >= room {
+            break;
+        }
+        sum = sum.saturating_add(rough(name.text, counter));
+    }
+    sum
+}
+
+/// The size of a name in a list of them.
+fn rough(name: &str, counter: &Counter) -> Tokens {
+    counter.text(name).saturating_add(u64::from(is_wordy(name)))
+}
+
+/// A name with spaces in it cannot stand in a list that is divided by spaces.
+fn is_wordy(name: &str) -> bool {
+    name.contains(char::is_whitespace)
+}
+
+/// The pieces that may be taken, and what each costs.
+struct Desk<'a> {
+    all: &'a Extracts,
+    counter: &'a Counter,
+    sizes: HashMap<usize, Tokens>,
+    /// What it costs to say who speaks.
+    speakers: HashMap<&'a str, Tokens>,
+    /// What it costs to say which messages a line is of.
+    label: Tokens,
+}
+
+impl<'a> Desk<'a> {
+    fn new(all: &'a Extracts, order: &[usize], counter: &'a Counter) -> Self {
+        let label = counter.text("[#1200-1299] ");
+        let (sizes, speakers) = Default::default();
+        let mut desk = Self { all, counter, sizes, speakers, label };
+        for at in order {
+            let Some(extract) = all.extracts.get(*at) else { continue };
+            desk.sizes.insert(*at, counter.text(&extract.text));
+            let speaker = extract.speaker.as_ref();
+            desk.speakers.entry(speaker).or_insert_with(|| match speaker {
+                "" => 0,
+                speaker => counter.text(&format!(" | {speaker}:")),
+            });
+        }
+        desk
+    }
+
+    fn size(&self, at: usize) -> Tokens {
+        self.sizes.get(&at).copied().unwrap_or(0)
+    }
+
+    fn get(&self, at: usize) -> Option<&'a Extract> {
+        self.all.extracts.get(at)
+    }
+
+    /// The longest beginning of the order that fits, and what still fits after it.
+    fn fill(&self, order: &[usize], room: Tokens) -> Vec<usize> {
+        let fits = |taken: &[usize]| self.cost(taken) <= room;
+        let (mut low, mut high) = (0, order.len());
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            if order.get(..middle).is_some_and(fits) {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        let mut taken = order.get(..low).unwrap_or_default().to_vec();
+        for at in order.iter().skip(low).take(8) {
+            taken.push(*at);
+            if !fits(&taken) {
+                taken.pop();
+            }
+        }
+        taken
+    }
+
+    /// What these come to, by the sizes of their pieces.
+    fn cost(&self, taken: &[usize]) -> Tokens {
+        let mut sum: Tokens = 0;
+        self.walk(taken, |step, at| {
+            let Some(extract) = self.get(at) else { return };
+            let speaker = self.speakers.get(extract.speaker.as_ref()).copied().unwrap_or(0);
+            let date = extract.date.as_deref().map_or(0, |date| date.len() as Tokens / 3);
+            let joint = match step {
+                Step::Line if extract.kind == Kind::Told => speaker + 1,
+                Step::Line => self.label + date + speaker,
+                Step::Speaker => speaker,
+                Step::Same => 1,
+            };
+            sum = sum.saturating_add(self.size(at)).saturating_add(joint);
+        });
+        sum
+    }
+
+    /// Goes over the extracts in order of time, and says how each is joined to the one before.
+    fn walk(&self, taken: &[usize], mut visit: impl FnMut(Step, usize)) {
+        let mut sorted = taken.to_vec();
+        sorted.sort_unstable();
+        let mut before: Option<&Extract> = None;
+        let mut words = 0;
+        for at in sorted {
+            let Some(extract) = self.get(at) else { continue };
+            let own = count_words(&extract.text);
+            let step = match before {
+                Some(last) if joins(last, extract) && words < LINE => {
+                    if last.speaker == extract.speaker && last.kind == extract.kind {
+                        Step::Same
+                    } else {
+                        Step::Speaker
+                    }
+                }
+                _ => Step::Line,
+            };
+            words = if step == Step::Line { own } else { words + own };
+            visit(step, at);
+            before = Some(extract);
+        }
+    }
+
+    fn lines(&self, taken: &[usize]) -> String {
+        // A line's label tells its last message, so lines are gathered before they are written.
+        let mut lines: Vec<Vec<(Step, &Extract)>> = Vec::new();
+        self.walk(taken, |step, at| {
+            let Some(extract) = self.get(at) else { return };
+            match lines.last_mut() {
+                Some(line) if step != Step::Line => line.push((step, extract)),
+                _ => lines.push(vec![(step, extract)]),
+            }
+        });
+        let mut out = String::new();
+        for line in lines {
+            let (Some((_, first)), Some((_, last))) = (line.first(), line.last()) else { continue };
+            if !out.is_empty() {
+                out.push('\n');
+            }
+            label(&mut out, first, last);
+            for (step, extract) in &line {
+                match step {
+                    Step::Same if extract.kind == Kind::Output || extract.kind == Kind::Call => {
+                        out.push_str("; ");
+                    }
+                    Step::Same => out.push(' '),
+                    Step::Line | Step::Speaker => {
+                        if *step == Step::Speaker {
+                            out.push_str(" | ");
+                        }
+                        if !extract.speaker.is_empty() {
+                            out.push_str(&extract.speaker);
+                            out.push_str(": ");
+                        }
+                    }
+                }
+                out.push_str(&extract.text);
+            }
+        }
+        out
+    }
+
+    /// Where no piece fits whole: the beginning of the one most worth it.
+    fn beginning(&self, order: &[usize], room: Tokens) -> String {
+        let Some(first) = order.first().and_then(|at| self.get(*at)) else { return String::new() };
+        let told = first.kind == Kind::Told;
+        let before =
+            if told || first.speaker.is_empty() { String::new() } else { format!("{}: ", first.speaker) };
+        let cut = |chars: usize| {
+            let end = first.text.char_indices().nth(chars).map_or(first.text.len(), |(at, _)| at);
+            format!("{before}{}…", first.text.get(..end).unwrap_or_default().trim_end())
+        };
+        let (mut low, mut high) = (0, first.text.chars().count());
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            if self.counter.text(&cut(middle)) <= room {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        if low < SHORTEST { String::new() } else { cut(low) }
+    }
+
+    /// Adds the names that are not in the lines, as many as there is room for.
+    fn with_names(&self, lines: &str, names: &[Entry<'_>], room: Tokens) -> String {
+        let mut told: HashSet<u64> = HashSet::new();
+        each_name(lines, true, |name| {
+            parts(name.text, |part| {
+                told.insert(hash(part.as_bytes()));
+            });
+        });
+        let mut left = room.saturating_sub(self.counter.text(lines));
+        let most_noted = left / 5;
+        let mut list = Names::default();
+        for name in names {
+            if told.contains(&hash(name.text.as_bytes()))
+                || (is_wordy(name.text) && lines.contains(name.text))
+            {
+                continue;
+            }
+            let cost = rough(name.text, self.counter).saturating_add(list.opening(name.text));
+            if is_wordy(name.text) && list.noted.saturating_add(cost) > most_noted {
+                continue;
+            }
+            if cost > left {
+                if left < 4 {
+                    break;
+                }
+                continue;
+            }
+            left -= cost;
+            list.noted += if is_wordy(name.text) { cost } else { 0 };
+            list.push(name.text);
+            parts(name.text, |part| {
+                told.insert(hash(part.as_bytes()));
+            });
+        }
+        loop {
+            let text = list.close(lines);
+            if self.counter.text(&text) <= room || !list.pop() {
+                return text;
+            }
+        }
+    }
+}
+
+/// Names taken, in two lists.
+#[derive(Default)]
+struct Names<'a> {
+    plain: Vec<&'a str>,
+    wordy: Vec<&'a str>,
+    /// What the second list takes so far.
+    noted: Tokens,
+}
+
+impl<'a> Names<'a> {
+    /// What the list's own line costs, if this name is the first in it.
+    fn opening(&self, name: &str) -> Tokens {
+        let list = if is_wordy(name) { &self.wordy } else { &self.plain };
+        if list.is_empty() { 4 } else { 0 }
+    }
+
+    fn push(&mut self, name: &'a str) {
+        // A longer name stands for the shorter ones in it.
+        let list = if is_wordy(name) { &mut self.wordy } else { &mut self.plain };
+        list.retain(|shorter| {
+            let mut held = false;
+            if shorter.len() < name.len() {
+                parts(name, |part| held |= part == *shorter);
+            }
+            !held
+        });
+        list.push(name);
+    }
+
+    fn pop(&mut self) -> bool {
+        self.wordy.pop().or_else(|| self.plain.pop()).is_some()
+    }
+
+    fn close(&self, lines: &str) -> String {
+        let mut out = lines.to_owned();
+        let mut line = |title: &str, names: String| {
+            if !names.is_empty() {
+                let gap = if out.is_empty() { "" } else { "\n" };
+                let _ = write!(out, "{gap}{title} {names}");
+            }
+        };
+        line(NOTED, self.wordy.join("; "));
+        line(REFERENCES, self.plain.join(" "));
+        out
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Begins a line.
+    Line,
+    /// Goes on in the line, somebody else speaking.
+    Speaker,
+    /// Goes on where the one before stopped.
+    Same,
+}
+
+fn joins(last: &Extract, next: &Extract) -> bool {
+    if last.kind == Kind::Told || next.kind == Kind::Told {
+        return last.kind == next.kind && last.line == next.line && last.speaker == next.speaker;
+    }
+    next.seq.saturating_sub(last.seq) <= NEAR && last.date == next.date
+}
+
+/// `[#12-19 8 May 2023] `; nothing where it is not known which message it was.
+fn label(out: &mut String, first: &Extract, last: &Extract) {
+    if first.kind == Kind::Told {
+        return;
+    }
+    let _ = write!(out, "[#{}", first.seq);
+    if last.seq != first.seq {
+        let _ = write!(out, "-{}", last.seq);
+    }
+    if let Some(date) = &first.date {
+        let _ = write!(out, " {date}");
+    }
+    out.push_str("] ");
+}
+
+/// Calls `found` with a name and every part of it that stands between boundaries: `b/c.rs` and
+/// `c.rs` in `a/b/c.rs`.
+fn parts<'a>(name: &'a str, mut found: impl FnMut(&'a str)) {
+    let inside = |c: char| c.is_alphanumeric() || c == '_';
+    let mut starts: Vec<usize> = Vec::new();
+    let mut ends: Vec<usize> = Vec::new();
+    let mut before = false;
+    for (at, c) in name.char_indices() {
+        let now = inside(c);
+        if now && !before {
+            starts.push(at);
+        }
+        if !now && before {
+            ends.push(at);
+        }
+        before = now;
+    }
+    if before {
+        ends.push(name.len());
+    }
+    found(name);
+    for start in starts.iter().rev().take(8) {
+        for end in ends.iter().rev().take(8).filter(|end| *end > start) {
+            if let Some(part) = name.get(*start..*end) {
+                found(part);
+            }
+        }
+    }
+}
+
+impl Extracts {
+    /// How much of the room the names get at most. Where tools are used, what was named is called
+    /// for again; where people talk, what they said is. With more room the lines gain faster: the
+    /// likeliest names are in by then.
+    fn share_of_names(&self, room: Tokens) -> Tokens {
+        // In thousandths.
+        let tools = self.tools.saturating_mul(1_000).checked_div(self.messages).unwrap_or(0);
+        let share = 30 + 620 * tools.min(600) / 600;
+        let most = 300u64.saturating_add(room / 10 * 4);
+        (room / 1_000 * share + room % 1_000 * share / 1_000).min(most)
+    }
+}
+
+/// The names a text tells in its closing lines, the likeliest needed first.
+pub(super) fn told_names(line: &str) -> Option<Vec<(&str, names::Kind)>> {
+    if let Some(rest) = line.strip_prefix(REFERENCES) {
+        return Some(rest.split_whitespace().map(|name| (name, names::Kind::Code)).collect());
+    }
+    let rest = line.strip_prefix(NOTED)?;
+    Some(
+        rest.split(';')
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+            .map(|name| (name, names::Kind::Command))
+            .collect(),
+    )
+}

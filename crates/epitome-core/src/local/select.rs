@@ -1,0 +1,259 @@
+//! Which pieces tell most for their size.
+//!
+//! Each piece has a worth of its own (is it a statement, an answer, long enough to say something?)
+//! and holds words and names. Pieces are taken one by one: the next is the one that adds most that
+//! is not told yet, for the tokens it takes. The order of taking is an order of worth, so any
+//! beginning of it is a good summary of its size.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, HashMap};
+
+use super::{Extract, Kind};
+use crate::message::Tokens;
+use crate::names;
+use crate::num::{exp, ln};
+use crate::words::{count_words, each_word, hash};
+
+/// What is left of a word's value when it was told once, twice, ...
+const TOLD: f64 = 0.3;
+
+/// A piece's words and names, by their places in the table of values.
+struct Features {
+    worth: f64,
+    cost: f64,
+    holds: Vec<u32>,
+}
+
+/// The pieces in the order of their worth, until those taken come to `until` tokens.
+pub(super) fn order(extracts: &[Extract], until: Tokens) -> Vec<usize> {
+    let (features, values) = table(extracts);
+    let mut told = vec![1.0f64; values.len()];
+    let gain = |at: usize, told: &[f64]| {
+        let Some(piece) = features.get(at) else { return 0.0 };
+        let new: f64 = piece
+            .holds
+            .iter()
+            .filter_map(|f| {
+                let f = usize::try_from(*f).ok()?;
+                Some(values.get(f)? * told.get(f)?)
+            })
+            .sum();
+        piece.worth * new / piece.cost
+    };
+    let mut taken = Vec::new();
+    let mut spent: Tokens = 0;
+    let mut take = |at: usize, told: &mut [f64], spent: &mut Tokens| {
+        for f in features.get(at).map(|piece| piece.holds.as_slice()).unwrap_or_default() {
+            if let Some(left) = usize::try_from(*f).ok().and_then(|f| told.get_mut(f)) {
+                *left *= TOLD;
+            }
+        }
+        *spent = spent.saturating_add(extracts.get(at).map_or(0, Extract::size));
+        taken.push(at);
+    };
+    // The task comes first, whatever it holds.
+    let mut heap = BinaryHeap::with_capacity(extracts.len());
+    for (at, extract) in extracts.iter().enumerate() {
+        if extract.task {
+            take(at, &mut told, &mut spent);
+        }
+    }
+    for (at, _) in extracts.iter().enumerate().filter(|(_, extract)| !extract.task) {
+        heap.push(Gain { gain: gain(at, &told), at });
+    }
+    while let Some(top) = heap.pop() {
+        if spent >= until {
+            break;
+        }
+        // What was told since may have made it worth less; never more.
+        let now = gain(top.at, &told);
+        if heap.peek().is_some_and(|next| Gain { gain: now, at: top.at } < *next) {
+            heap.push(Gain { gain: now, at: top.at });
+            continue;
+        }
+        if now <= 0.0 {
+            break;
+        }
+        take(top.at, &mut told, &mut spent);
+    }
+    taken
+}
+
+/// What a piece would add. Of two alike the earlier one comes first.
+struct Gain {
+    gain: f64,
+    at: usize,
+}
+
+impl PartialEq for Gain {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Gain {}
+
+impl PartialOrd for Gain {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Gain {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.gain.total_cmp(&other.gain).then_with(|| other.at.cmp(&self.at))
+    }
+}
+
+/// What sort of thing a feature is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    Word,
+    Name,
+    Capital,
+}
+
+fn table(extracts: &[Extract]) -> (Vec<Features>, Vec<f64>) {
+    let mut places: HashMap<u64, u32> = HashMap::new();
+    let mut counts: Vec<(Sort, u32)> = Vec::new();
+    let mut features = Vec::with_capacity(extracts.len());
+    let mut own: Vec<u32> = Vec::new();
+    for extract in extracts {
+        own.clear();
+        let mut hold = |hash: u64, sort: Sort| {
+            let next = u32::try_from(counts.len()).unwrap_or(u32::MAX);
+            let place = *places.entry(hash).or_insert(next);
+            if place == next {
+                counts.push((sort, 0));
+            }
+            own.push(place);
+        };
+        let (mut found, mut capitals) = (0u32, 0u32);
+        names::each_name(&extract.text, extract.kind != Kind::Output, |name| {
+            let proper = name.kind == names::Kind::Proper;
+            if proper {
+                capitals += 1;
+            } else {
+                found += 1;
+            }
+            // Apart from the word of the same letters.
+            hold(
+                hash(name.text.as_bytes()) ^ 0x9e37_79b9_7f4a_7c15,
+                if proper { Sort::Capital } else { Sort::Name },
+            );
+        });
+        each_word(&extract.text, |word| hold(word, Sort::Word));
+        own.sort_unstable();
+        own.dedup();
+        for place in &own {
+            if let Some((_, count)) = usize::try_from(*place).ok().and_then(|place| counts.get_mut(place)) {
+                *count += 1;
+            }
+        }
+        features.push(Features {
+            worth: worth(extract, found, capitals),
+            cost: cost(extract),
+            holds: own.clone(),
+        });
+    }
+    let pool = extracts.len() as f64;
+    let values = counts
+        .iter()
+        .map(|(sort, count)| {
+            let count = f64::from(*count);
+            match sort {
+                // Words that come up now and then tell what it is about; rare ones and common ones less.
+                Sort::Word => 0.5 / 3.0 * ln((pool + 1.0) / (count + 0.5)) * (1.0 + ln(count)).min(2.5),
+                Sort::Name => 2.0 * (1.0 + ln(count)).min(3.0),
+                Sort::Capital => 1.2,
+            }
+        })
+        .collect();
+    (features, values)
+}
+
+/// What a piece takes of the room, growing a little slower than its tokens.
+fn cost(extract: &Extract) -> f64 {
+    exp(0.85 * ln(extract.size() as f64 + 4.0))
+}
+
+/// How telling a piece is by its shape, and in English by a few words. Other languages go by shape.
+fn worth(extract: &Extract, names: u32, capitals: u32) -> f64 {
+    let text = extract.text.as_str();
+    let words = count_words(text);
+    let mut score = 1.63 * f64::from(words.min(6)) / 6.0 + 0.028 * f64::from(words.min(40));
+    score += 0.22 * f64::from(capitals.min(3)) - 0.27 * f64::from(names.min(4));
+    if text.ends_with(['?', '？', '؟']) {
+        score -= 0.64;
+    }
+    if extract.answers {
+        score += 0.84;
+    }
+    if extract.of_many {
+        score -= 0.28;
+    }
+    match extract.kind {
+        Kind::Output => score -= 0.3,
+        Kind::Call => score += 0.2,
+        Kind::Said | Kind::Told => {
+            let signs = Signs::of(text);
+            score += if signs.first_person { 0.38 } else { 0.0 } + if signs.time { 0.87 } else { 0.0 }
+                - if signs.greeting { 1.17 } else { 0.0 };
+        }
+    }
+    if extract.kind == Kind::Output && super::pieces::tells_of_errors(text) {
+        score += 0.2;
+    }
+    exp(score)
+}
+
+/// What a few English words show.
+#[derive(Default)]
+struct Signs {
+    first_person: bool,
+    time: bool,
+    greeting: bool,
+}
+
+impl Signs {
+    fn of(text: &str) -> Self {
+        let mut signs = Self::default();
+        for (nth, word) in
+            text.split(|c: char| !(c.is_alphanumeric() || c == '\'')).filter(|w| !w.is_empty()).enumerate()
+        {
+            signs.first_person |=
+                matches!(word, "I" | "I'm" | "I've" | "I'll" | "my" | "My" | "we" | "We" | "our");
+            if word.len() > 12 || !word.is_ascii() {
+                continue;
+            }
+            let lowered = word.to_ascii_lowercase();
+            signs.time |= TIMES.binary_search(&lowered.as_str()).is_ok();
+            signs.greeting |= nth == 0 && GREETINGS.binary_search(&lowered.as_str()).is_ok();
+        }
+        signs
+    }
+}
+
+#[rustfmt::skip]
+const TIMES: [&str; 34] = [
+    "ago", "april", "august", "deadline", "december", "evening", "february", "friday", "january", "july",
+    "june", "last", "march", "monday", "month", "months", "morning", "november", "october", "saturday",
+    "september", "summer", "sunday", "thursday", "today", "tomorrow", "tonight", "tuesday", "wednesday",
+    "week", "weekend", "weeks", "year", "yesterday",
+];
+
+#[rustfmt::skip]
+const GREETINGS: [&str; 22] = [
+    "absolutely", "awesome", "bye", "congrats", "cool", "glad", "good", "great", "hello", "hey", "hi",
+    "nice", "okay", "sounds", "sure", "thank", "thanks", "that's", "welcome", "wow", "yeah", "yes",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_sorted() {
+        assert!(TIMES.is_sorted() && GREETINGS.is_sorted());
+    }
+}

@@ -1,0 +1,275 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::message::Part;
+use crate::tokens::Encoding;
+
+fn counter() -> Counter {
+    Counter::new(Encoding::O200k)
+}
+
+fn read(messages: &[Message]) -> Extracts {
+    let mut extracts = Extracts::default();
+    messages.iter().for_each(|message| extracts.read(message));
+    extracts
+}
+
+fn call(tool: &str, arguments: &str) -> Message {
+    Message::new(Role::Assistant, [Part::call("c", tool, arguments)])
+}
+
+/// What a summary of an agent's work reads like.
+#[test]
+fn a_summary_tells_who_said_what_in_order_and_closes_with_the_names() {
+    let extracts = read(&[
+        Message::user("The login test fails since Tuesday. Please mend it, but leave src/billing.rs alone."),
+        call("run", r#"{"command":"cargo test login"}"#),
+        Message::tool(
+            "c",
+            "running 1 test\ntest login::expires ... FAILED\nassertion failed: left == right\n",
+        ),
+        Message::assistant("The clock is read twice in src/auth/session.rs, so a session may end at once."),
+    ]);
+    let text = extracts.render(200, &counter());
+    assert_eq!(
+        text,
+        "[#1-4] user: The login test fails since Tuesday. Please mend it, but leave src/billing.rs alone. | \
+         assistant calls run: cargo test login | run: running 1 test; test login::expires ... FAILED; \
+         assertion failed: left == right | assistant: The clock is read twice in src/auth/session.rs, so a \
+         session may end at once."
+    );
+}
+
+#[test]
+fn names_that_no_line_tells_are_told_at_the_end() {
+    let listing: String = (0..40).map(|n| format!("src/part_{n}/mod.rs\n")).collect();
+    let extracts = read(&[
+        Message::user("What is in src?"),
+        call("ls", r#"{"path":"src"}"#),
+        Message::tool("c", listing),
+    ]);
+    let text = extracts.render(120, &counter());
+    let (_, names) = text.split_once("References: ").unwrap();
+    assert!(names.split(' ').all(|name| name.starts_with("src/part_")), "{text}");
+    assert!(names.split(' ').count() > 5, "{text}");
+}
+
+#[test]
+fn the_task_is_told_however_long_the_work_on_it() {
+    let mut extracts = read(&[Message::user("Port the ferry timetable to the new API by Friday.")]);
+    for n in 0..400 {
+        extracts.read(&Message::assistant(format!(
+            "Step {n} moved file_{n}.rs and mended Module{n} in the harbour."
+        )));
+        if n % 20 == 0 {
+            extracts.keep_to(200);
+        }
+    }
+    let text = extracts.render(100, &counter());
+    assert!(text.contains("user: Port the ferry timetable to the new API by Friday."), "{text}");
+}
+
+#[test]
+fn what_was_told_before_competes_with_what_is_new() {
+    let mut extracts = read(&[
+        Message::user("hi"),
+        Message::user("Ann Lee moved the release of Harbour 2.1 to 14 March because the audit slipped."),
+    ]);
+    extracts.keep_to(60);
+    for _ in 0..30 {
+        extracts.read(&Message::assistant("Okay, sounds good to me."));
+        extracts.keep_to(60);
+    }
+    assert!(extracts.render(60, &counter()).contains("14 March because the audit slipped"));
+}
+
+#[test]
+fn a_text_by_somebody_else_is_shortened_by_its_lines_and_built_upon() {
+    let written =
+        "The user wants a ferry timetable.\nIt was a long talk.\nReferences: src/tides.rs harbour_9";
+    let mut extracts = Extracts::of_text(written, 40);
+    let mut later = Message::user("Use the tide table of Oslo for 2027.");
+    later.seq = 41;
+    extracts.read(&later);
+    assert_eq!(
+        extracts.render(100, &counter()),
+        "The user wants a ferry timetable.\nIt was a long talk.\n[#41] user: Use the tide table of Oslo for 2027.\n\
+         References: src/tides.rs harbour_9"
+    );
+}
+
+#[test]
+fn a_long_summary_goes_on_with_what_a_short_one_knows_after_it() {
+    let numbered = |seq: Seq, text: &str| Message { seq, ..Message::user(text) };
+    let long = read(&[numbered(1, "Ann plans a trip to Oslo.")]);
+    let short = read(&[numbered(1, "Ann plans a trip to Oslo."), numbered(2, "Bob comes along in May.")]);
+    let both = long.joined(&short);
+    assert_eq!(both.render(60, &counter()), "[#1-2] user: Ann plans a trip to Oslo. Bob comes along in May.");
+    assert_eq!(both.through(), 2);
+}
+
+#[test]
+fn what_is_shown_beside_it_is_left_out() {
+    let numbered = |seq: Seq, text: &str| Message { seq, ..Message::user(text) };
+    let messages =
+        [numbered(1, "The key file is conf/harbour.toml."), numbered(2, "The log is in /var/log/ferry.log.")];
+    let mut extracts = read(&messages);
+    extracts.hide(&messages[1]);
+    let text = extracts.render(60, &counter());
+    assert!(text.contains("conf/harbour.toml") && !text.contains("ferry.log"), "{text}");
+}
+
+#[test]
+fn reasoning_pinned_and_skipped_messages_are_not_told() {
+    let mut pinned = Message::user("Never touch src/billing.rs.");
+    pinned.pinned = true;
+    let mut skipped = Message::user("Debug: heap at 0xffee.");
+    skipped.skip = true;
+    let thought = Message::new(Role::Assistant, [Part::thinking("They hide secret_plan.txt from me.")]);
+    assert!(read(&[pinned, skipped, thought]).is_empty());
+}
+
+#[test]
+fn secrets_are_not_told() {
+    let key = format!("sk-{}", "abcd1234".repeat(5));
+    let extracts = read(&[
+        Message::user(format!("Use the key {key} for the ferry service.")),
+        call("login", &format!(r#"{{"user":"ann","password":"{key}"}}"#)),
+    ]);
+    let stored = serde_json::to_string(&extracts).unwrap();
+    assert!(!stored.contains(&key) && stored.contains("[redacted:"), "{stored}");
+}
+
+#[test]
+fn dates_at_the_head_of_a_message_and_times_of_messages_are_told_with_the_line() {
+    let mut extracts = read(&[Message::user("[1:56 pm on 8 May, 2023] I went to the harbour yesterday.")]);
+    let mut timed = Message::user("The tide was low that morning.");
+    timed.at = Timestamp(1_700_000_000_000);
+    extracts.read(&timed);
+    assert_eq!(
+        extracts.render(80, &counter()),
+        "[#1 8 May, 2023] user: I went to the harbour yesterday.\n[#2 2023-11-14] user: The tide was low that morning."
+    );
+    assert_eq!(day(Timestamp(0)), "1970-01-01");
+    assert_eq!(day(Timestamp(-1)), "1969-12-31");
+    assert_eq!(day(Timestamp(1_709_164_800_000)), "2024-02-29");
+}
+
+#[test]
+fn any_script_is_read() {
+    for said in [
+        "会議は三月十四日の午後三時に東京本社で行います。議題は予算です。",
+        "Встреча назначена на 14 марта в Санкт-Петербурге, бюджет 250000 рублей.",
+        "الاجتماع يوم 14 مارس في القاهرة والميزانية 250000 جنيه.",
+        "회의는 3월 14일 서울 본사에서 열립니다.",
+    ] {
+        let text = read(&[Message::user("?"), Message::user(said)]).render(80, &counter());
+        assert!(text.contains(said.split(['。', '.']).next().unwrap()), "{text}");
+    }
+}
+
+#[test]
+fn memory_is_bounded_by_what_is_kept_and_not_by_what_was_read() {
+    let mut extracts = Extracts::default();
+    for n in 0..3_000 {
+        let lines: String =
+            (0..20).map(|k| format!("Line {k} of report {n} names Widget{n}x{k} twice.\n")).collect();
+        extracts.read(&Message::assistant(lines));
+        assert!(extracts.extracts.len() <= MOST_PIECES + pieces::OF_SPEECH);
+        assert!(extracts.ledger.len() <= 2 * crate::ledger::MOST_NAMES);
+    }
+    extracts.keep_to(1_000);
+    assert!(extracts.extracts.len() < 300);
+    assert!(serde_json::to_string(&extracts).unwrap().len() < 150_000);
+}
+
+#[test]
+fn a_room_for_one_piece_or_less_is_kept_to() {
+    let extracts = read(&[Message::user(
+        "The harbour office opens at nine and closes at five on every working day of the year.",
+    )]);
+    for room in 0..30 {
+        let text = extracts.render(room, &counter());
+        assert!(counter().text(&text) <= room, "{room}: {text}");
+    }
+    assert_eq!(extracts.render(9, &counter()), "user: The harbour office opens at nine…");
+}
+
+fn said() -> impl Strategy<Value = Message> {
+    let words = prop::collection::vec(
+        prop_oneof![
+            8 => "[a-z]{1,9}",
+            1 => "[A-Z][a-z]{2,8}",
+            1 => "src/[a-z]{2,6}/[a-z]{2,6}\\.rs",
+            1 => "[A-Z]{3}[0-9]{3}",
+            1 => "[0-9]{1,5}(ms| GB|%)?",
+            1 => "\\PC{1,6}",
+            1 => Just("東京の会議。".to_owned()),
+            2 => "[.!?\\n]",
+        ],
+        0..60,
+    );
+    (0..5u8, words).prop_map(|(who, words)| {
+        let text = words.join(" ");
+        match who {
+            0 => Message::assistant(text),
+            1 => Message::tool("c", text),
+            2 => call("run", &serde_json::json!({ "command": text }).to_string()),
+            3 => call("odd", &text),
+            _ => Message::user(text),
+        }
+    })
+}
+
+fn cases() -> ProptestConfig {
+    let asked = ProptestConfig::default();
+    ProptestConfig { cases: asked.cases.max(2_000), failure_persistence: None, ..asked }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn a_summary_is_never_over_its_room(messages in prop::collection::vec(said(), 0..12), room in 0..300u64) {
+        let counter = counter();
+        let text = read(&messages).render(room, &counter);
+        prop_assert!(counter.text(&text) <= room, "{} for {room}: {text}", counter.text(&text));
+    }
+
+    #[test]
+    fn a_limit_in_characters_holds(messages in prop::collection::vec(said(), 0..8), chars in 0..400u64) {
+        let text = read(&messages).summarize(Limit::Chars(chars), &counter());
+        prop_assert!(text.chars().count() as u64 <= chars);
+    }
+
+    #[test]
+    fn the_same_messages_give_the_same_text_whatever_way_they_are_stored(
+        messages in prop::collection::vec(said(), 0..10), room in 1..300u64, at in 0..10usize,
+    ) {
+        let counter = counter();
+        let mut whole = Extracts::default();
+        let mut stored = Extracts::default();
+        for (n, message) in messages.iter().enumerate() {
+            whole.read(message);
+            stored.read(message);
+            if n == at {
+                whole.keep_to(150);
+                stored.keep_to(150);
+                let json = serde_json::to_string(&stored).unwrap();
+                stored = serde_json::from_str(&json).unwrap();
+                prop_assert_eq!(serde_json::to_string(&stored).unwrap(), json);
+            }
+        }
+        prop_assert_eq!(whole.render(room, &counter), stored.render(room, &counter));
+    }
+
+    #[test]
+    fn lines_are_in_order_of_time(messages in prop::collection::vec(said(), 0..20), room in 20..400u64) {
+        let mut extracts = read(&messages);
+        extracts.keep_to(300);
+        let text = extracts.render(room, &counter());
+        let first = |line: &str| line.strip_prefix("[#")?.split([']', '-', ' ']).next()?.parse::<u64>().ok();
+        let labels: Vec<u64> = text.lines().filter_map(first).collect();
+        prop_assert!(labels.is_sorted(), "{text}");
+    }
+}

@@ -1,0 +1,43 @@
+//! The few words the scanner knows. Without them, or in a language they are not of, shape decides.
+
+/// Words that stand before a number and say what it is.
+#[rustfmt::skip]
+pub(super) const LABELS: [&str; 43] = [
+    "account", "apartment", "apt", "build", "case", "code", "column", "error", "exit", "ext", "flight",
+    "gate", "http", "invoice", "issue", "item", "level", "no", "number", "order", "page", "phase", "pid",
+    "pin", "platform", "port", "pr", "reference", "release", "revision", "room", "row", "seat", "section",
+    "sku", "status", "step", "suite", "table", "ticket", "track", "version", "zip",
+];
+
+/// Words that stand behind a number and say of what.
+#[rustfmt::skip]
+pub(super) const UNITS: [&str; 62] = [
+    "%", "EUR", "GB", "GBP", "GHz", "GiB", "Hz", "JPY", "KB", "Kbps", "KiB", "MB", "MHz", "Mbps", "MiB",
+    "TB", "TiB", "USD", "am", "bytes", "cents", "characters", "chars", "cm", "days", "dollars", "euros",
+    "files", "ft", "g", "h", "hours", "kB", "kWh", "kg", "km", "lb", "lines", "m", "mg", "miles", "min",
+    "minutes", "ml", "mm", "months", "ms", "people", "percent", "pm", "points", "px", "requests", "rows",
+    "s", "seconds", "tests", "times", "tokens", "users", "weeks", "years",
+];
+
+/// Endings that make a dotted name a file.
+#[rustfmt::skip]
+pub(super) const ENDINGS: [&str; 48] = [
+    "bin", "c", "cc", "cfg", "conf", "cpp", "cs", "css", "csv", "db", "env", "go", "gz", "h", "hpp",
+    "html", "ini", "ipynb", "java", "jpg", "js", "json", "jsonl", "jsx", "kt", "lock", "log", "md",
+    "pcap", "pdf", "php", "png", "py", "rb", "rs", "rst", "sh", "sql", "svg", "swift", "toml", "ts",
+    "tsx", "txt", "xml", "yaml", "yml", "zip",
+];
+
+/// Words that begin sentences and name nobody, lowered.
+#[rustfmt::skip]
+pub(super) const OPENERS: [&str; 104] = [
+    "a", "absolutely", "actually", "after", "all", "also", "an", "and", "any", "are", "as", "at",
+    "awesome", "because", "before", "both", "but", "by", "can", "congrats", "cool", "could", "dear",
+    "did", "do", "does", "each", "every", "first", "for", "from", "good", "great", "has", "have", "he",
+    "hello", "here", "hey", "hi", "how", "i", "if", "in", "is", "it", "its", "just", "let", "let's",
+    "maybe", "my", "next", "nice", "no", "not", "now", "of", "oh", "ok", "okay", "on", "once", "one",
+    "or", "our", "please", "right", "she", "should", "since", "so", "some", "sorry", "sounds", "sure",
+    "thank", "thanks", "that", "the", "their", "then", "there", "these", "they", "this", "those", "to",
+    "was", "we", "well", "what", "when", "where", "which", "while", "who", "why", "will", "with", "would",
+    "wow", "yeah", "yes",
+];

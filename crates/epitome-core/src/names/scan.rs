@@ -1,0 +1,617 @@
+//! One pass over a text, run by run.
+//!
+//! A run is what letters, digits and the joints between them (`.`, `/`, `-`, `@`) make. Most are plain
+//! words and are passed over at a glance; the others are judged by what they are made of and by what
+//! stands before and behind them.
+
+use super::lists::{ENDINGS, LABELS, OPENERS, UNITS};
+use super::{Kind, Name};
+use crate::words::is_unspaced;
+
+/// What a byte is to a name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// Ends it.
+    Apart,
+    /// A letter, a digit, an underscore.
+    Letter,
+    /// Holds parts of it together.
+    Joint,
+    /// Part of a character beyond ASCII.
+    High,
+}
+
+const fn class(byte: u8) -> Class {
+    match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' => Class::Letter,
+        b'.' | b'/' | b'@' | b'+' | b'-' | b'~' => Class::Joint,
+        0x80.. => Class::High,
+        _ => Class::Apart,
+    }
+}
+
+const CLASSES: [Class; 256] = {
+    let mut table = [Class::Apart; 256];
+    let mut byte = 0usize;
+    while byte < 256 {
+        #[expect(clippy::cast_possible_truncation, clippy::indexing_slicing, reason = "below 256")]
+        {
+            table[byte] = class(byte as u8);
+        }
+        byte += 1;
+    }
+    table
+};
+
+/// What a run of letters and joints is made of.
+#[derive(Clone, Copy, Default)]
+struct Made {
+    digits: u32,
+    lower: u32,
+    upper: u32,
+    /// Letters beyond ASCII.
+    high: u32,
+    under: u32,
+    dots: u32,
+    slashes: u32,
+    hyphens: u32,
+    /// A capital right after a small letter.
+    humps: u32,
+    at: Option<usize>,
+}
+
+pub(super) struct Scanner<'a, F> {
+    text: &'a str,
+    bytes: &'a [u8],
+    speech: bool,
+    /// Where the last run was.
+    previous: (usize, usize),
+    /// Where what was told last ends: a unit is no name of its own.
+    told: usize,
+    found: F,
+}
+
+impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
+    pub(super) fn new(text: &'a str, speech: bool, found: F) -> Self {
+        Self { text, bytes: text.as_bytes(), speech, previous: (0, 0), told: 0, found }
+    }
+
+    fn byte(&self, at: usize) -> u8 {
+        self.bytes.get(at).copied().unwrap_or(b' ')
+    }
+
+    fn class(&self, at: usize) -> Class {
+        CLASSES.get(usize::from(self.byte(at))).copied().unwrap_or(Class::Apart)
+    }
+
+    fn char_at(&self, at: usize) -> Option<char> {
+        self.text.get(at..)?.chars().next()
+    }
+
+    fn slice(&self, from: usize, to: usize) -> &'a str {
+        self.text.get(from..to).unwrap_or_default()
+    }
+
+    fn give(&mut self, from: usize, to: usize, kind: Kind, sure: bool) {
+        let text = self.slice(from, to);
+        self.told = self.told.max(if kind == Kind::Number { to } else { 0 });
+        if (2..=200).contains(&text.len()) {
+            (self.found)(Name { text, kind, sure });
+        }
+    }
+
+    pub(super) fn scan(mut self) {
+        let mut at = 0;
+        while at < self.bytes.len() {
+            at = match self.class(at) {
+                Class::Apart => at + 1,
+                Class::Letter => self.run(at),
+                Class::Joint => match self.byte(at) {
+                    b'/' | b'.' | b'~'
+                        if self.class(at + 1) == Class::Letter
+                            || matches!(self.byte(at + 1), b'/' | b'.') =>
+                    {
+                        self.run(at)
+                    }
+                    _ => at + 1,
+                },
+                Class::High => match self.char_at(at) {
+                    Some(c) if is_unspaced(c) => self.unspaced(at),
+                    Some(c) if c.is_alphanumeric() => self.run(at),
+                    Some(c @ ('「' | '『' | '《' | '«' | '„')) => self.quoted(at, c),
+                    Some(c) => at + c.len_utf8(),
+                    None => at + 1,
+                },
+            };
+        }
+    }
+
+    /// A run of letters and joints, from `from` on; gives back where to go on.
+    fn run(&mut self, from: usize) -> usize {
+        let mut made = Made::default();
+        let before = from.checked_sub(1).map_or(b' ', |before| self.byte(before));
+        // The `n` of a line break spelled `\\n` belongs to no word; `</output>` is a tag.
+        let from =
+            if before == b'\\' && matches!(self.byte(from), b'n' | b't' | b'r') { from + 1 } else { from };
+        let tag = before == b'<' && self.byte(from) == b'/';
+        let mut at = from;
+        let mut small = false;
+        loop {
+            let byte = self.byte(at);
+            match self.class(at) {
+                Class::Letter => {
+                    match byte {
+                        b'0'..=b'9' => made.digits += 1,
+                        b'_' => made.under += 1,
+                        b'A'..=b'Z' => {
+                            made.upper += 1;
+                            made.humps += u32::from(small);
+                        }
+                        _ => made.lower += 1,
+                    }
+                    small = byte.is_ascii_lowercase();
+                }
+                Class::Joint => {
+                    match byte {
+                        b'.' => made.dots += 1,
+                        b'/' => made.slashes += 1,
+                        b'-' => made.hyphens += 1,
+                        b'@' => made.at = made.at.or(Some(at)),
+                        _ => {}
+                    }
+                    small = false;
+                }
+                Class::High => match self.char_at(at) {
+                    Some(c) if c.is_alphanumeric() && !is_unspaced(c) => {
+                        made.high += 1;
+                        at += c.len_utf8();
+                        continue;
+                    }
+                    _ => break,
+                },
+                // 1,299 and 10:30 are one figure.
+                Class::Apart
+                    if matches!(byte, b',' | b':')
+                        && at > from
+                        && self.byte(at - 1).is_ascii_digit()
+                        && self.byte(at + 1).is_ascii_digit()
+                        && made.lower + made.upper + made.high + made.slashes + made.under == 0 => {}
+                Class::Apart if byte == b':' && self.is_scheme(from, at) => return self.address(from, at),
+                Class::Apart => break,
+            }
+            at += 1;
+            if at >= self.bytes.len() {
+                break;
+            }
+        }
+        let (start, end) = self.trim(from, at);
+        if start < end && !tag {
+            self.judge(start, end, &made);
+            self.previous = (start, end);
+        }
+        at.max(from + 1).max(self.told)
+    }
+
+    fn is_scheme(&self, from: usize, at: usize) -> bool {
+        self.byte(at + 1) == b'/'
+            && self.byte(at + 2) == b'/'
+            && (2..=12).contains(&(at - from))
+            && self.slice(from, at).bytes().all(|b| b.is_ascii_alphabetic() || b == b'+')
+    }
+
+    fn address(&mut self, from: usize, colon: usize) -> usize {
+        let ends = |c: char| {
+            c.is_whitespace()
+                || matches!(c, '\'' | '"' | '<' | '>' | ')' | ']' | '}' | '`' | '\\' | '|')
+                || is_unspaced(c)
+        };
+        let rest = self.text.get(colon + 3..).unwrap_or_default();
+        let length = rest.find(ends).unwrap_or(rest.len());
+        let stop = colon + 3 + length;
+        let end = from + self.slice(from, stop).trim_end_matches(['.', ',', ';', ':', '/', '!', '?']).len();
+        if end > colon + 3 {
+            self.give(from, end, Kind::Url, true);
+        }
+        self.previous = (from, end);
+        stop.max(colon + 3)
+    }
+
+    /// Without the joints that only end a sentence or begin an option.
+    fn trim(&self, from: usize, to: usize) -> (usize, usize) {
+        let (mut start, mut end) = (from, to);
+        while start < end && matches!(self.byte(start), b'-' | b'+' | b'@') {
+            start += 1;
+        }
+        while end > start && self.class(end - 1) == Class::Joint {
+            end -= 1;
+        }
+        // `./x`, `../x` and `.env` keep their dots; the tail of `...and` does not.
+        while self.byte(start) == b'.'
+            && self.byte(start + 1) == b'.'
+            && !matches!(self.byte(start + 2), b'/')
+            && start < end
+        {
+            start += 1;
+        }
+        (start, end)
+    }
+
+    fn judge(&mut self, start: usize, end: usize, made: &Made) {
+        let Made { digits, lower, upper, high, under, dots, slashes, hyphens, humps, at } = *made;
+        // Most words of most texts.
+        if digits + upper + high + under + dots + slashes == 0 && at.is_none() {
+            if end - start == 5 && self.slice(start, end) == "error" {
+                self.error(start, end);
+            }
+            return;
+        }
+        let letters = lower + upper + high;
+        let run = self.slice(start, end);
+        if slashes > 0 {
+            return self.path(start, end, run, made);
+        }
+        if let Some(at) = at {
+            let mail = at > start && run.get(at - start..).is_some_and(|host| host.contains('.'));
+            if mail {
+                self.give(start, end, Kind::Url, true);
+            }
+            return;
+        }
+        if letters + under == 0 {
+            return self.figure(start, end, run, made);
+        }
+        if under > 0 && letters > 0 && run.len() >= 3 {
+            return self.give(start, end, Kind::Code, true);
+        }
+        if run.ends_with("Error") || run.ends_with("Exception") {
+            return self.error(start, end);
+        }
+        let inner_dots = run.trim_start_matches('.').contains('.');
+        if inner_dots && high == 0 {
+            return self.dotted(start, end, run, made);
+        }
+        if run.starts_with('.') {
+            // `.env`, `.gitignore`; a method call such as `.map` and an ending such as `.py` are no names.
+            let before = start.checked_sub(1).map_or(b' ', |before| self.byte(before));
+            let apart = matches!(before, b' ' | b'\n' | b'`' | b'"' | b'\'' | b'=');
+            let ending = run.get(1..).is_some_and(|end| end != "env" && ENDINGS.contains(&end));
+            if apart && !ending && lower >= 3 && digits + upper == 0 {
+                self.give(start, end, Kind::Path, true);
+            }
+            return;
+        }
+        if digits > 0 && letters > 0 {
+            // `4th` and `x2` are no ids; `3.5GB` is a figure.
+            if digits + letters >= 4 && high == 0 && !run.contains(',') {
+                self.give(start, end, Kind::Id, true);
+            } else if run.starts_with(|c: char| c.is_ascii_digit())
+                && UNITS.contains(&run.trim_start_matches(|c: char| c.is_ascii_digit()))
+            {
+                self.give(start, end, Kind::Number, true);
+            }
+            return;
+        }
+        if humps > 0 && lower >= 2 && hyphens == 0 {
+            return self.give(start, end, Kind::Code, true);
+        }
+        if self.speech {
+            self.proper(start, end);
+        }
+    }
+
+    fn path(&mut self, start: usize, end: usize, run: &str, made: &Made) {
+        let parts = || run.split('/').filter(|part| !part.is_empty());
+        let lasting = parts().filter(|part| *part != "." && *part != ".." && *part != "~").count();
+        if lasting == 0 {
+            return;
+        }
+        // 7/11 and 2026/11/15 are figures.
+        if made.lower + made.upper + made.high + made.under == 0 {
+            let dated = parts().count() == 3;
+            if dated {
+                self.give(start, end, Kind::Id, true);
+            }
+            return;
+        }
+        let rooted = run.starts_with(['/', '~', '.']);
+        let plain = made.dots + made.under + made.digits + made.hyphens + made.upper == 0;
+        // `and/or` is prose, `src/auth` might be either, `src/auth/session` is a path.
+        let sure = rooted || !plain || made.slashes > 1;
+        if rooted && lasting == 1 && run.len() < 4 {
+            return;
+        }
+        self.give(start, end, Kind::Path, sure);
+    }
+
+    fn dotted(&mut self, start: usize, end: usize, run: &str, made: &Made) {
+        let last = run.rsplit('.').next().unwrap_or_default();
+        if ENDINGS.contains(&last.to_ascii_lowercase().as_str()) {
+            return self.give(start, end, Kind::Path, true);
+        }
+        let words = run.split('.').all(|part| {
+            part.len() >= 2
+                && part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                && !part.contains('-')
+        });
+        if words {
+            // A sentence without its space: `done.Next`.
+            let run_on = self.speech && last.starts_with(|c: char| c.is_ascii_uppercase()) && made.dots == 1;
+            return self.give(start, end, Kind::Code, !run_on);
+        }
+        let versioned = made.digits > 0 && made.lower + made.upper > 0;
+        if versioned && run.len() >= 4 {
+            self.give(start, end, Kind::Id, true);
+        }
+    }
+
+    /// A figure: with its unit behind it, its label or its currency before it.
+    fn figure(&mut self, start: usize, end: usize, run: &str, made: &Made) {
+        if made.digits == 0 {
+            return;
+        }
+        if made.hyphens == 2 && run.len() == 10 && made.digits == 8 {
+            return self.give(start, end, Kind::Id, true);
+        }
+        if made.hyphens > 0 {
+            if made.digits >= 6 {
+                self.give(start, end, Kind::Id, true);
+            }
+            return;
+        }
+        let (mut from, mut to) = (start, end);
+        let mut told = false;
+        if let Some(unit) = self.unit(end) {
+            to = unit;
+            told = true;
+        }
+        let before = self.text.get(..start).unwrap_or_default();
+        if let Some(sign) =
+            before.chars().next_back().filter(|c| matches!(c, '$' | '€' | '£' | '¥' | '₽' | '₹' | '#' | '№'))
+        {
+            from = start - sign.len_utf8();
+            told = true;
+        } else if let Some(label) = self.label(start) {
+            from = label;
+            told = true;
+        }
+        let fractional = made.dots > 0 || run.contains(':');
+        if told || made.digits >= 3 || fractional {
+            self.give(from, to, Kind::Number, true);
+        }
+    }
+
+    /// Where the unit behind a number ends.
+    fn unit(&self, end: usize) -> Option<usize> {
+        let rest = self.text.get(end..)?;
+        if rest.starts_with('%') {
+            return Some(end + 1);
+        }
+        let first = rest.chars().next()?;
+        if matches!(
+            first,
+            '€' | '£'
+                | '°'
+                | '円'
+                | '元'
+                | '年'
+                | '月'
+                | '日'
+                | '人'
+                | '個'
+                | '个'
+                | '時'
+                | '时'
+                | '分'
+                | '秒'
+                | '号'
+                | '號'
+                | '階'
+                | '层'
+                | '台'
+                | '万'
+                | '件'
+                | '回'
+                | '次'
+                | '名'
+                | '枚'
+        ) {
+            return Some(end + first.len_utf8());
+        }
+        let word = rest.strip_prefix([' ', '\u{a0}']).unwrap_or(rest);
+        let length = word.find(|c: char| !c.is_alphabetic()).unwrap_or(word.len());
+        let unit = word.get(..length)?;
+        let known = UNITS.contains(&unit)
+            || matches!(
+                unit,
+                "руб"
+                    | "рублей"
+                    | "рубля"
+                    | "км"
+                    | "кг"
+                    | "мин"
+                    | "часов"
+                    | "дней"
+                    | "человек"
+                    | "лет"
+                    | "год"
+                    | "года"
+                    | "ريال"
+                    | "درهم"
+                    | "دقيقة"
+                    | "يوم"
+                    | "ساعة"
+            );
+        (known && !word.get(length..)?.starts_with(['/', '_']))
+            .then(|| end + (rest.len() - word.len()) + length)
+    }
+
+    /// Where the label before a number begins.
+    fn label(&self, start: usize) -> Option<usize> {
+        let (from, to) = self.previous;
+        let between = self.text.get(to..start)?;
+        if to == 0 || !matches!(between, " " | ": " | "=" | " #" | "#" | ":") {
+            return None;
+        }
+        let word = self.slice(from, to);
+        LABELS.binary_search(&word.to_ascii_lowercase().as_str()).ok().map(|_| from)
+    }
+
+    /// An error by its name, and the line that goes with it.
+    fn error(&mut self, start: usize, end: usize) {
+        let named = end - start > 5;
+        if named {
+            self.give(start, end, Kind::Code, true);
+        }
+        let rest = self.text.get(end..).unwrap_or_default();
+        let coded = if rest.starts_with('[') {
+            rest.find(']').filter(|at| *at < 16).map_or(0, |at| at + 1)
+        } else {
+            0
+        };
+        let Some(message) = rest.get(coded..).and_then(|rest| rest.strip_prefix(": ")) else { return };
+        let line = message.lines().next().unwrap_or_default();
+        let mut length = line.floor_char_boundary(ERROR.min(line.len()));
+        if length < line.len() {
+            length = line.get(..length).and_then(|cut| cut.rfind(' ')).unwrap_or(length);
+        }
+        let said =
+            line.get(..length).unwrap_or_default().trim_end_matches([' ', '.', ',', '"', '\'', '}', ')']);
+        if said.chars().filter(|c| c.is_alphabetic()).count() >= 4 {
+            self.give(start, end + coded + 2 + said.len(), Kind::Error, true);
+        }
+    }
+
+    /// A person or a place: capitalised words, with more of them behind.
+    fn proper(&mut self, start: usize, end: usize) {
+        let run = self.slice(start, end);
+        if !is_capitalised(run) {
+            return;
+        }
+        let opens = self.opens(start);
+        let (mut stop, mut words) = (end, 1);
+        while words < 4 {
+            let Some(rest) = self.text.get(stop..).and_then(|rest| rest.strip_prefix(' ')) else { break };
+            let length = rest.find(|c: char| !(c.is_alphanumeric() || c == '-')).unwrap_or(rest.len());
+            let Some(next) = rest.get(..length).filter(|next| is_capitalised(next)) else { break };
+            stop += 1 + next.len();
+            words += 1;
+        }
+        self.told = stop;
+        if opens {
+            if OPENERS.binary_search(&run.to_lowercase().as_str()).is_err() {
+                self.give(start, stop, Kind::Proper, words > 1);
+            } else if words > 1 {
+                // `Thanks Ann`: the sentence opens with one word, the name with the next.
+                self.give(end + 1, stop, Kind::Proper, true);
+            }
+            return;
+        }
+        if !matches!(run, "I" | "I'm") && run.len() > 1 {
+            self.give(start, stop, Kind::Proper, true);
+        }
+    }
+
+    /// Whether a sentence begins here, where any word has its capital.
+    fn opens(&self, start: usize) -> bool {
+        let before = self.text.get(..start).unwrap_or_default();
+        if before.ends_with("\\n") {
+            return true;
+        }
+        let close = before.trim_end_matches([' ', '"', '“', '(', '*', '_', '\'', '«']);
+        match close.chars().next_back() {
+            None => true,
+            Some(c) => matches!(
+                c,
+                '.' | '!'
+                    | '?'
+                    | ':'
+                    | '\n'
+                    | '-'
+                    | '•'
+                    | '>'
+                    | '#'
+                    | '|'
+                    | '—'
+                    | '–'
+                    | '…'
+                    | ']'
+                    | ';'
+                    | '\t'
+            ),
+        }
+    }
+
+    /// What stands in quotes that name things.
+    fn quoted(&mut self, at: usize, open: char) -> usize {
+        let close = match open {
+            '「' => '」',
+            '『' => '』',
+            '《' => '》',
+            '«' => '»',
+            _ => '“',
+        };
+        let inside = at + open.len_utf8();
+        let rest = self.text.get(inside..).unwrap_or_default();
+        if let Some(length) = rest.find(close).filter(|length| *length <= 60)
+            && rest.get(..length).is_some_and(|name| name.chars().count() >= 2)
+        {
+            self.give(inside, inside + length, Kind::Proper, true);
+        }
+        inside
+    }
+
+    /// A run of a script without spaces: katakana words, and what a title follows.
+    fn unspaced(&mut self, from: usize) -> usize {
+        let rest = self.text.get(from..).unwrap_or_default();
+        let length = rest.find(|c: char| !is_unspaced(c)).unwrap_or(rest.len());
+        let run = rest.get(..length).unwrap_or_default();
+        let mut kana: Option<usize> = None;
+        let mut count = 0;
+        for (at, c) in run.char_indices().chain([(length, ' ')]) {
+            if matches!(c, '\u{30A1}'..='\u{30FA}' | 'ー' | '・') {
+                kana.get_or_insert(at);
+                count += 1;
+            } else if let Some(start) = kana.take() {
+                if count >= 3 {
+                    self.give(from + start, from + at, Kind::Proper, true);
+                }
+                count = 0;
+            }
+        }
+        if self.speech {
+            for title in ["さん", "様", "氏", "先生", "女士", "小姐", "经理", "老师"] {
+                for (at, _) in run.match_indices(title) {
+                    let before = run.get(..at).unwrap_or_default();
+                    let name: usize = before
+                        .chars()
+                        .rev()
+                        .take(3)
+                        .take_while(|c| ('\u{4E00}'..='\u{9FFF}').contains(c))
+                        .map(char::len_utf8)
+                        .sum();
+                    if name > 0 {
+                        self.give(from + at - name, from + at + title.len(), Kind::Proper, true);
+                    }
+                }
+            }
+        }
+        self.previous = (0, 0);
+        from + length.max(1)
+    }
+}
+
+/// The characters of what an error says that are kept with it.
+const ERROR: usize = 70;
+
+/// A capital, then small letters or, in short words, capitals all through.
+fn is_capitalised(word: &str) -> bool {
+    let mut chars = word.chars();
+    let Some(first) = chars.next().filter(|c| c.is_uppercase()) else { return false };
+    let rest = chars.as_str();
+    if rest.chars().any(|c| !(c.is_alphabetic() || matches!(c, '-' | '\'' | '.'))) {
+        return false;
+    }
+    let small = rest.chars().filter(|c| c.is_lowercase()).count();
+    let all = rest.chars().count();
+    small > 0 || ((1..=5).contains(&all) && first.is_alphabetic())
+}

@@ -1,0 +1,182 @@
+//! Words, in any script.
+//!
+//! Where words are written apart, a word is a run of letters and digits, lowered and bluntly
+//! stemmed. Where they are not (Chinese, Japanese, Thai and their like) two neighbouring characters
+//! stand for one: it takes no dictionary, and two texts that share words share such pairs.
+
+/// Calls `found` with the hash of each word that says something. Hashes are the same on every
+/// machine.
+pub(crate) fn each_word(text: &str, mut found: impl FnMut(u64)) {
+    let mut chars = text.char_indices().peekable();
+    let mut previous: Option<char> = None;
+    while let Some((at, c)) = chars.next() {
+        if is_unspaced(c) {
+            if let Some(before) = previous {
+                found(hash_chars([before, c]));
+            }
+            previous = Some(c);
+            continue;
+        }
+        previous = None;
+        if !c.is_alphanumeric() {
+            continue;
+        }
+        let mut end = at + c.len_utf8();
+        while let Some((next, c)) =
+            chars.next_if(|(_, c)| (c.is_alphanumeric() && !is_unspaced(*c)) || *c == '\'')
+        {
+            end = next + c.len_utf8();
+        }
+        let word = text.get(at..end).unwrap_or_default();
+        if let Some(hash) = content_word(word) {
+            found(hash);
+        }
+    }
+}
+
+/// Whether words run together in this character's script.
+pub(crate) fn is_unspaced(c: char) -> bool {
+    matches!(c,
+        '\u{0E00}'..='\u{0EFF}'       // Thai, Lao
+        | '\u{1000}'..='\u{109F}'     // Burmese
+        | '\u{1780}'..='\u{17FF}'     // Khmer
+        | '\u{3040}'..='\u{30FF}'     // Kana
+        | '\u{31F0}'..='\u{31FF}'
+        | '\u{3400}'..='\u{4DBF}'     // Han
+        | '\u{4E00}'..='\u{9FFF}'
+        | '\u{F900}'..='\u{FAFF}'
+        | '\u{20000}'..='\u{3FFFF}')
+}
+
+/// How many words a text has, near enough, in any script.
+pub(crate) fn count_words(text: &str) -> u32 {
+    let (mut words, mut unspaced, mut inside) = (0u32, 0u32, false);
+    for c in text.chars() {
+        if is_unspaced(c) {
+            unspaced += 1;
+            inside = false;
+        } else if c.is_alphanumeric() {
+            words += u32::from(!inside);
+            inside = true;
+        } else if c != '\'' {
+            inside = false;
+        }
+    }
+    // About two characters make a word there.
+    words + unspaced / 2
+}
+
+fn content_word(word: &str) -> Option<u64> {
+    if word.is_ascii() {
+        let mut lowered = [0u8; 32];
+        let bytes = word.as_bytes();
+        let buffer = lowered.get_mut(..bytes.len().min(32))?;
+        for (to, from) in buffer.iter_mut().zip(bytes) {
+            *to = from.to_ascii_lowercase();
+        }
+        let lowered = std::str::from_utf8(buffer).ok()?;
+        if STOP.binary_search(&lowered).is_ok()
+            || (lowered.len() < 2 && !lowered.starts_with(|c: char| c.is_ascii_digit()))
+        {
+            return None;
+        }
+        return Some(hash(stem(lowered).as_bytes()));
+    }
+    // Other scripts have their endings too; the first six letters are stem enough.
+    let mut letters = word.chars().flat_map(char::to_lowercase);
+    let first: Vec<char> = letters.by_ref().take(6).collect();
+    (first.len() > 2).then(|| hash_chars(first))
+}
+
+fn stem(word: &str) -> &str {
+    if word.starts_with(|c: char| c.is_ascii_digit()) {
+        return word;
+    }
+    let word = word.strip_suffix("'s").unwrap_or(word);
+    for end in ["ing", "edly", "ed", "ies", "ly"] {
+        if let Some(stem) = word.strip_suffix(end)
+            && stem.len() >= 3
+        {
+            return stem;
+        }
+    }
+    // `boxes` and `wishes`, but `lakes`.
+    let hissing = word.strip_suffix("es").filter(|stem| stem.ends_with(['s', 'x', 'z', 'h']));
+    hissing
+        .or(word.strip_suffix('s').filter(|stem| !stem.ends_with('s')))
+        .filter(|s| s.len() >= 3)
+        .unwrap_or(word)
+}
+
+/// FNV-1a: short inputs, and the same everywhere.
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+fn hash_chars(chars: impl IntoIterator<Item = char>) -> u64 {
+    let mut buffer = [0; 4];
+    chars.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, c| {
+        c.encode_utf8(&mut buffer)
+            .bytes()
+            .fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    })
+}
+
+/// English words that say nothing by themselves, sorted. Other languages do without: a word that is
+/// in every line is worth little anyway.
+#[rustfmt::skip]
+const STOP: [&str; 115] = [
+    "a", "about", "all", "also", "am", "an", "and", "any", "are", "as", "at", "be", "been", "being",
+    "both", "but", "by", "can", "could", "d", "did", "do", "does", "don't", "down", "each", "for", "from",
+    "get", "go", "had", "has", "have", "he", "her", "here", "him", "his", "how", "i", "i'm", "if", "in",
+    "into", "is", "it", "it's", "its", "just", "like", "ll", "m", "me", "more", "most", "my", "no", "not",
+    "o", "of", "oh", "ok", "okay", "on", "only", "or", "other", "our", "out", "over", "own", "re", "s",
+    "same", "she", "should", "so", "some", "such", "t", "than", "that", "that's", "the", "their", "them",
+    "then", "there", "these", "they", "this", "those", "to", "too", "up", "us", "ve", "very", "was", "we",
+    "were", "what", "when", "where", "which", "who", "whom", "why", "will", "with", "would", "y", "yes",
+    "you", "your",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared(a: &str, b: &str) -> usize {
+        let of = |text: &str| {
+            let mut out = std::collections::BTreeSet::new();
+            each_word(text, |word| {
+                out.insert(word);
+            });
+            out
+        };
+        of(a).intersection(&of(b)).count()
+    }
+
+    #[test]
+    fn the_stop_list_is_sorted() {
+        assert!(STOP.is_sorted());
+    }
+
+    #[test]
+    fn forms_of_a_word_are_one_word() {
+        assert_eq!(shared("She paints the lakes.", "He painted a lake"), 2);
+        assert_eq!(shared("the of and", "the of and"), 0);
+        assert_eq!(shared("Москва красивая", "в Москве красиво"), 1);
+    }
+
+    #[test]
+    fn scripts_without_spaces_share_pairs() {
+        assert_eq!(shared("東京に行きました", "明日東京へ"), 1);
+        assert_eq!(count_words("東京に行きました"), 4);
+        assert_eq!(count_words("It's a long way, isn't it"), 6);
+    }
+
+    #[test]
+    fn long_words_and_odd_ones_are_taken_as_they_come() {
+        let long = "x".repeat(1_000);
+        assert_eq!(shared(&long, &long), 1);
+        assert_eq!(shared("''''", "''''"), 0);
+    }
+}

@@ -36,6 +36,12 @@ pub(crate) fn complaints_of_all(list: &[Message]) -> Vec<String> {
     out
 }
 
+/// What Anthropic would say besides where thinking is switched on by hand: see
+/// [`anthropic::late_thinking`]. It is no rule for every list, since a log may break it by itself.
+pub(crate) fn late_thinking(list: &[Message]) -> Vec<String> {
+    anthropic::late_thinking(&anthropic::spell(&signed(list)).body)
+}
+
 /// The list with a signature on all reasoning that lacks one.
 fn signed(list: &[Message]) -> Vec<Message> {
     let mut list = list.to_vec();

@@ -152,7 +152,6 @@ pub(super) fn complaints(body: &Value) -> Vec<String> {
         check_thinking(&mut out, &place, &contents[at]);
         check_pairs(&mut out, at, &contents);
     }
-    check_loop(&mut out, &messages, &contents);
     if let (Some(last), Some(block)) = (messages.last(), contents.last().and_then(|blocks| blocks.last()))
         && str_of(last, "role") == "assistant"
         && is(block, "text")
@@ -279,9 +278,13 @@ fn check_pairs(out: &mut Complaints, at: usize, contents: &[Vec<Map<String, Valu
     }
 }
 
-/// From the last words of the user on it is all one turn of the assistant, whatever tools it called.
-/// Such a turn has no thinking at all, or it begins with it.
-fn check_loop(out: &mut Complaints, messages: &[Map<String, Value>], contents: &[Vec<Map<String, Value>>]) {
+/// The rule of thinking that is switched on by hand: from the last words of the user on it is all one
+/// turn of the assistant, whatever tools it called, and such a turn has no thinking at all or begins
+/// with it. Thinking that the model switches on for itself (`adaptive`) may begin later.
+pub(super) fn late_thinking(body: &Value) -> Vec<String> {
+    let mut out = Complaints::new(RULES);
+    let messages = objects(&body["messages"]);
+    let contents: Vec<Vec<Map<String, Value>>> = messages.iter().map(blocks).collect();
     let from_user = |at: &usize| {
         str_of(&messages[*at], "role") == "user" && !contents[*at].iter().all(|b| is(b, "tool_result"))
     };
@@ -291,4 +294,5 @@ fn check_loop(out: &mut Complaints, messages: &[Map<String, Value>], contents: &
     if thinks.first() == Some(&false) && thinks.contains(&true) {
         out.add(format!("messages[{start}]"), "a loop is entered past its thinking", thinks.len());
     }
+    out.out
 }

@@ -13,6 +13,7 @@ mod chat;
 mod contexts;
 mod faults;
 mod responses;
+mod spelling;
 
 use std::fmt::Display;
 
@@ -127,9 +128,9 @@ fn safe_id(id: &str, longest: usize) -> String {
     if is_plain(id, longest) {
         return id.to_owned();
     }
-    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    });
+    let hash = id
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let start: String = id.chars().map(plain).take(longest - 17).collect();
     format!("{start}_{hash:016x}")

@@ -81,6 +81,9 @@ pub(super) fn spell(list: &[Message]) -> Spelled {
                 _ => left.push(unspelled(message, part)),
             }
         }
+        if message.parts.is_empty() {
+            left.push(format!("message {}: cannot be spelled: no parts", message.seq));
+        }
         if message.role.is_system() && messages.is_empty() {
             system.append(&mut rest);
             continue;

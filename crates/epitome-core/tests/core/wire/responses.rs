@@ -85,13 +85,13 @@ pub(super) fn spell(list: &[Message]) -> Spelled {
             }
             if let Some(item) = item {
                 if !content.is_empty() {
-                    input.push(said(role, std::mem::take(&mut content)));
+                    input.push(said(role, &std::mem::take(&mut content)));
                 }
                 input.push(item);
             }
         }
         if !content.is_empty() {
-            input.push(said(role, content));
+            input.push(said(role, &content));
         }
         if message.parts.is_empty() {
             left.push(format!("message {}: cannot be spelled: no parts", message.seq));
@@ -100,7 +100,7 @@ pub(super) fn spell(list: &[Message]) -> Spelled {
     Spelled { body: json!({ "input": input }), unspelled: left }
 }
 
-fn said(role: Role, content: Vec<Value>) -> Value {
+fn said(role: Role, content: &[Value]) -> Value {
     json!({ "type": "message", "role": role.to_string(), "content": content })
 }
 

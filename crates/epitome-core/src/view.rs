@@ -10,7 +10,7 @@
 //! one role must be merged.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::context::{ChosenSummary, Entry, Layout};
 use crate::message::{Author, CallId, Message, Part, Role, Seq, Span, Tokens, ToolCall};
@@ -194,6 +194,8 @@ struct Mender {
     knot: Vec<Strand>,
     /// Ids already in the list, and how often each was used: no provider takes one twice.
     used: HashMap<CallId, u32>,
+    /// Item ids already in the list. They may be left out, so a second use is.
+    items: HashSet<CallId>,
     /// The peer whose messages are the assistant's.
     assistant: Option<Author>,
 }
@@ -246,6 +248,8 @@ impl Mender {
             Part::Thinking { .. } => true,
             words => is_words(words),
         });
+        // Reasoning that leads to nothing, as where a reply was cut off, is refused.
+        while message.parts.pop_if(|part| matches!(part, Part::Thinking { .. })).is_some() {}
         if calls.is_empty() && !has_words(&message) {
             return;
         }
@@ -270,6 +274,7 @@ impl Mender {
         let shown = self.unique(&call.id);
         calls.push(Call { id: call.id.clone(), shown: shown.clone(), answered: false });
         call.id = shown;
+        call.item_id.take_if(|item| !self.items.insert(item.clone()));
         if let Cow::Owned(mended) = call.arguments_as_object() {
             call.arguments = mended;
         } else if call.arguments.trim().is_empty() {

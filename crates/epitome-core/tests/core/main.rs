@@ -18,3 +18,4 @@ mod promises;
 mod readme;
 mod tokens_agree;
 mod validator;
+mod wire;

@@ -15,17 +15,17 @@ use crate::drawn::{Drawn, Given, Log, plain_session, session, summaries};
 use crate::validator::{complaints, reasoning_complaints, says_something};
 
 /// Words with some overhead: sums stay easy to follow, and nothing is free.
-fn counter() -> Counter {
+pub(crate) fn counter() -> Counter {
     word_counter().with_overhead(Overhead { message: 3, author: 1, call: 2, tool: 5 })
 }
 
 /// At least 4,000 cases each; `PROPTEST_CASES` asks for more.
-fn config() -> ProptestConfig {
+pub(crate) fn config() -> ProptestConfig {
     let asked = ProptestConfig::default();
     ProptestConfig { cases: asked.cases.max(4_000), failure_persistence: None, ..asked }
 }
 
-fn request() -> impl Strategy<Value = Request> {
+pub(crate) fn request() -> impl Strategy<Value = Request> {
     let tokens = prop_oneof![6 => (1..400u64).prop_map(Some), 1 => Just(None)];
     let flags = (prop::bool::weighted(0.8), any::<bool>(), 0..3u8, any::<bool>(), any::<bool>());
     (tokens, flags).prop_map(|(tokens, (summary, fit, mode, clip, assistant))| Request {
@@ -40,7 +40,7 @@ fn request() -> impl Strategy<Value = Request> {
     })
 }
 
-fn picks() -> impl Strategy<Value = Vec<(u16, u8)>> {
+pub(crate) fn picks() -> impl Strategy<Value = Vec<(u16, u8)>> {
     prop::collection::vec(any::<(u16, u8)>(), 0..3)
 }
 

@@ -9,6 +9,7 @@
 )]
 
 mod contexts;
+mod conversations;
 mod cuts;
 mod drawn;
 mod fuzz;

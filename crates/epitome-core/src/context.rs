@@ -134,8 +134,12 @@ pub enum ContextError {
 pub struct Candidate {
     /// It stands for its scope's messages `1..=through`.
     pub through: Seq,
-    /// Its size as handed out, frame and overhead included: [`view::summary_tokens`].
+    /// Its size as handed out, frame and overhead included: [`view::summary_tokens`]. What must be
+    /// rendered to be had at all is larger than any room.
     pub tokens: Tokens,
+    /// Whether it can be rendered in any size from what it was made of, as `local`'s can. Cut to size it
+    /// tells as much as any other of that size.
+    pub elastic: bool,
 }
 
 /// The shape of a session at some message: all that laying out a context needs to know.
@@ -157,7 +161,7 @@ pub struct Candidate {
 ///     recent: Cuts::new(end, Cut::Legal),  // what fits the budget, and a little more
 ///     opener: None,                        // `end` starts with a user message
 ///     from: 981,
-///     summaries: &[Candidate { through: 990, tokens: 20 }],
+///     summaries: &[Candidate { through: 990, tokens: 20, elastic: false }],
 ///     skipped: 0,
 ///     open_calls: 0,
 /// };
@@ -221,12 +225,23 @@ impl<'a> Scene<'a> {
     }
 }
 
+/// A summary wanted in another size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fit<'a> {
+    /// By its place among the candidates; `None` for one of the gaps alone.
+    pub summary: Option<usize>,
+    /// Messages it does not cover, to be digested with it, in order.
+    pub gaps: &'a [Span],
+    /// From this message on all are shown beside it, so it need not tell them.
+    pub shown: Option<Seq>,
+    /// What it may come to.
+    pub room: Tokens,
+}
+
 /// What the planner asks of whoever holds the words. Sizes come back, never text.
 pub trait Words {
-    /// Shortens a summary (by its place among the candidates) to `room`, and with it a digest of
-    /// the messages in these gaps, in order. The size it came to, frame included; `None` when that
-    /// cannot be done.
-    fn fit(&mut self, summary: Option<usize>, gaps: &[Span], room: Tokens) -> Option<Tokens>;
+    /// Makes a summary of another size: what it came to, frame included; `None` when that cannot be done.
+    fn fit(&mut self, wish: &Fit<'_>) -> Option<Tokens>;
 
     /// Makes a marked excerpt of these messages in `room` tokens: the size it came to.
     fn clip(&mut self, span: Span, room: Tokens) -> Option<Tokens>;
@@ -237,7 +252,7 @@ pub trait Words {
 pub struct NoWords;
 
 impl Words for NoWords {
-    fn fit(&mut self, _: Option<usize>, _: &[Span], _: Tokens) -> Option<Tokens> {
+    fn fit(&mut self, _: &Fit<'_>) -> Option<Tokens> {
         None
     }
 
@@ -302,6 +317,8 @@ pub struct ChosenSummary {
     pub fitted: bool,
     /// The messages after its coverage that were digested on the spot.
     pub digested: Option<Span>,
+    /// The message from which on it was told nothing, since they are shown.
+    pub shown: Option<Seq>,
 }
 
 /// A context decided on, without its words.

@@ -21,7 +21,7 @@ use crate::reading::{Voice, each_text};
 pub const MOST_NAMES: usize = 1_000;
 
 /// A longer command is a script: nobody types it again.
-const COMMAND: usize = 100;
+const COMMAND: usize = 80;
 
 /// What is known of the names in a session.
 ///
@@ -100,11 +100,13 @@ impl Ledger {
         names::each_name(text, speech, |name| self.note(name.text, name.kind, name.sure, voice));
         if let Voice::Call { key: "command", .. } = voice
             && let Some(line) = text.lines().next()
-            && line.split_whitespace().nth(1).is_some()
-            && line.len() <= COMMAND
-            && !line.contains("<<")
         {
-            self.note(line.trim(), Kind::Command, true, voice);
+            // Where it was run is in the ledger by itself.
+            let folder = line.strip_prefix("cd ").and_then(|line| line.split_once("&& "));
+            let command = folder.map_or(line, |(_, command)| command).trim();
+            if command.contains(' ') && command.len() <= COMMAND && !command.contains("<<") {
+                self.note(command, Kind::Command, true, voice);
+            }
         }
         if self.names.len() > MOST_NAMES + MOST_NAMES / 4 {
             self.prune(MOST_NAMES);

@@ -102,7 +102,9 @@ fn is_zero(line: &u32) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
-    /// Somebody said it.
+    /// The user asked for it.
+    Asked,
+    /// Somebody else said it.
     Said,
     /// A tool was called with it.
     Call,
@@ -198,7 +200,8 @@ impl Extracts {
                     for piece in found {
                         let piece = pieces::without_fillers(piece);
                         let at = self.extracts.len();
-                        self.add(Kind::Said, &speaker, piece.into_owned(), 0, of_many);
+                        let kind = if voice == Voice::User { Kind::Asked } else { Kind::Said };
+                        self.add(kind, &speaker, piece.into_owned(), 0, of_many);
                         let Some(extract) = self.extracts.get_mut(at) else { continue };
                         extract.answers = answers && !asks;
                         told_of_task = told_of_task.saturating_add(extract.size());
@@ -259,7 +262,7 @@ impl Extracts {
     /// Lets all pieces compete, and keeps those a summary of `limit` tokens could hold.
     pub fn keep_to(&mut self, limit: Tokens) {
         self.drop_repeated();
-        let mut order = select::order(&self.extracts, limit);
+        let mut order = select::order(self, limit);
         order.sort_unstable();
         let mut kept = order.into_iter().peekable();
         let mut at = 0;
@@ -267,6 +270,12 @@ impl Extracts {
             at += 1;
             kept.next_if(|next| next + 1 == at).is_some()
         });
+    }
+
+    /// Whether there is a task: somebody works for a user. People among themselves have none, and the
+    /// first thing they say is a greeting.
+    fn has_task(&self) -> bool {
+        self.tools > 0 || self.extracts.iter().any(|extract| extract.task && *extract.speaker == *"user")
     }
 
     /// Of what was said twice, the newest is kept; the task where it was first said.

@@ -10,6 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
+mod figures;
 mod lists;
 mod scan;
 

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::context::{Candidate, ChosenSummary, Words};
+use crate::context::{Candidate, ChosenSummary, Fit, Words};
 use crate::excerpt;
 use crate::local::Extracts;
 use crate::message::{Message, Seq, Span, Tokens};
@@ -40,8 +40,9 @@ pub struct Shelf<'a> {
     counter: &'a Counter,
     messages: &'a [Message],
     summaries: Vec<Held<'a>>,
-    /// By the summary, how far it reaches and its size: one shelf may serve several layouts.
-    fitted: HashMap<(Option<usize>, Seq, Tokens), String>,
+    /// By the summary, how far it reaches, what is shown beside it and its size: one shelf may serve
+    /// several layouts.
+    fitted: HashMap<(Option<usize>, Seq, Option<Seq>, Tokens), String>,
     /// By the span and its size.
     excerpts: HashMap<(Span, Tokens), Vec<Message>>,
 }
@@ -93,12 +94,37 @@ impl<'a> Shelf<'a> {
         self
     }
 
+    /// Holds one more summary, joined of two that `local` wrote: the one that tells most, and what the one
+    /// that reaches furthest has after it. Without two such there is none.
+    #[must_use]
+    pub fn with_joined(mut self) -> Self {
+        let elastic = || self.summaries.iter().filter(|held| held.extracts.is_some());
+        let newest = elastic().max_by_key(|held| held.through);
+        let long = elastic().max_by_key(|held| held.text.len());
+        if let (Some(long), Some(newest)) = (long, newest)
+            && long.through < newest.through
+        {
+            let joined = long.extracts().joined(&newest.extracts());
+            let through = newest.through;
+            self.summaries.push(Held {
+                through,
+                text: Cow::Borrowed(""),
+                extracts: Some(Cow::Owned(joined)),
+            });
+        }
+        self
+    }
+
     /// The summaries it holds, sized as they would be handed out.
     #[must_use]
     pub fn candidates(&self) -> Vec<Candidate> {
         let sized = |held: &Held<'_>| Candidate {
             through: held.through,
-            tokens: view::summary_tokens(&held.text, held.through, self.counter),
+            tokens: match held.text.as_ref() {
+                "" => Tokens::MAX,
+                text => view::summary_tokens(text, held.through, self.counter),
+            },
+            elastic: held.extracts.is_some(),
         };
         self.summaries.iter().map(sized).collect()
     }
@@ -119,11 +145,15 @@ impl<'a> Shelf<'a> {
 }
 
 impl Words for Shelf<'_> {
-    fn fit(&mut self, summary: Option<usize>, gaps: &[Span], room: Tokens) -> Option<Tokens> {
+    fn fit(&mut self, wish: &Fit<'_>) -> Option<Tokens> {
+        let Fit { summary, gaps, shown, room } = *wish;
         let stored = summary.and_then(|at| self.summaries.get(at));
         let through = gaps.last().map(|gap| gap.through).or(stored.map(|held| held.through))?;
         let mut extracts = stored.map_or_else(Extracts::default, Held::extracts);
         gaps.iter().flat_map(|gap| self.run(*gap)).for_each(|message| extracts.read(message));
+        if let Some(from) = shown {
+            self.messages.iter().skip(self.before(from)).for_each(|message| extracts.hide(message));
+        }
         let frame = view::summary_tokens("", through, self.counter);
         let mut for_text = room.checked_sub(frame).filter(|room| *room > 0)?;
         loop {
@@ -133,7 +163,7 @@ impl Words for Shelf<'_> {
             }
             let tokens = view::summary_tokens(&text, through, self.counter);
             if tokens <= room {
-                self.fitted.insert((summary, through, tokens), text);
+                self.fitted.insert((summary, through, shown, tokens), text);
                 return Some(tokens);
             }
             for_text = for_text.checked_sub(tokens - room)?;
@@ -157,7 +187,7 @@ impl Texts for Shelf<'_> {
 
     fn summary(&self, chosen: &ChosenSummary) -> Option<Cow<'_, str>> {
         if chosen.fitted {
-            let key = (chosen.candidate, chosen.through, chosen.tokens);
+            let key = (chosen.candidate, chosen.through, chosen.shown, chosen.tokens);
             return self.fitted.get(&key).map(|text| Cow::Borrowed(text.as_str()));
         }
         let held = self.summaries.get(chosen.candidate?)?;

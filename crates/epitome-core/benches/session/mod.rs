@@ -250,8 +250,8 @@ impl Planned {
     /// The two summaries as they stand, at their full size.
     pub(crate) fn summaries(&self) -> [Candidate; 2] {
         [
-            Candidate { through: self.short.state.covered, tokens: 1_000 },
-            Candidate { through: self.long.state.covered, tokens: 4_000 },
+            Candidate { through: self.short.state.covered, tokens: 1_000, elastic: false },
+            Candidate { through: self.long.state.covered, tokens: 4_000, elastic: false },
         ]
     }
 

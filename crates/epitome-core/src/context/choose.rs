@@ -4,7 +4,7 @@
 //! spend the budget wins. With `fill`, what it leaves is spent as well.
 
 use super::lay_out::Desk;
-use super::{ChosenSummary, Words};
+use super::{ChosenSummary, Fit, Words};
 use crate::message::{Seq, Span, Tokens};
 use crate::outline::{Cut, Outline};
 
@@ -32,6 +32,8 @@ pub(super) struct Choice<'a> {
     pub(super) cut: bool,
     /// How far the first message is from the summary's coverage.
     pub(super) gap: Seq,
+    /// How much its summary tells, in tokens of a whole one.
+    pub(super) detail: Tokens,
     pub(super) missing: Missing,
 }
 
@@ -43,12 +45,9 @@ impl Choice<'_> {
     /// Smaller is better: nothing missing, then the smaller gap, then more detail, then newer.
     pub(super) fn rank(&self) -> impl Ord + use<> {
         use std::cmp::Reverse;
-        let (tokens, through, fitted) =
-            self.summary.map_or((0, 0, false), |s| (s.tokens, s.through, s.fitted));
+        let (through, fitted) = self.summary.map_or((0, false), |s| (s.through, s.fitted));
         let gap = if self.exhaustive() { 0 } else { self.gap };
-        // Half a summary tells less than a whole one of its size: it must be clearly larger.
-        let detail = if fitted { tokens - tokens / 4 } else { tokens };
-        (!self.exhaustive(), gap, Reverse(detail), Reverse(through), fitted)
+        (!self.exhaustive(), gap, Reverse(self.detail), Reverse(through), fitted)
     }
 }
 
@@ -117,12 +116,17 @@ impl<'a> Ground<'a> {
         let (tokens, fitted) = if candidate.tokens <= room {
             (candidate.tokens, false)
         } else if self.desk.request.fit {
-            (words.fit(Some(at), &[], room).filter(|tokens| *tokens <= room)?, true)
+            let wish = Fit { summary: Some(at), gaps: &[], shown: None, room };
+            (words.fit(&wish).filter(|tokens| *tokens <= room)?, true)
         } else {
             return None;
         };
-        let (candidate, through) = (Some(at), candidate.through);
-        Some(self.choice(Some(ChosenSummary { candidate, through, tokens, fitted, digested: None })))
+        let through = candidate.through;
+        let chosen =
+            ChosenSummary { candidate: Some(at), through, tokens, fitted, digested: None, shown: None };
+        // Half a summary tells less than a whole one of its size: it must be clearly larger.
+        let half = fitted && !candidate.elastic;
+        Some(Choice { detail: if half { tokens - tokens / 4 } else { tokens }, ..self.choice(Some(chosen)) })
     }
 
     /// Where the messages start beside this summary, and what is missing then.
@@ -150,7 +154,7 @@ impl<'a> Ground<'a> {
         let gap = self.desk.outline(start).map_or(0, |outline| outline.seq.saturating_sub(through));
         let missing = self.missing(through, start, carried);
         let cut = start > wanted || !all_known || self.newest.excerpt.is_some();
-        Choice { summary, start, carried, cut, gap, missing }
+        Choice { summary, start, carried, cut, gap, detail: 0, missing }
     }
 
     /// The first legal cut from `low` on after which the messages fit.
@@ -228,9 +232,11 @@ impl<'a> Ground<'a> {
         let low = self.desk.low;
         if all_known && self.desk.scene.recent.at(low) == Cut::Legal && self.cost(low) <= self.room {
             let (summary, carried, missing) = (None, None, Missing::default());
-            return (Choice { summary, start: low, carried, cut: false, gap: 0, missing }, None);
+            return (Choice { summary, start: low, carried, cut: false, gap: 0, detail: 0, missing }, None);
         }
-        if self.desk.request.summary && best.missing.count > 0 {
+        let elastic = best.summary.and_then(|summary| self.desk.scene.summaries.get(summary.candidate?));
+        let elastic = elastic.is_some_and(|candidate| candidate.elastic) && self.desk.request.fit;
+        if self.desk.request.summary && (best.missing.count > 0 || elastic) {
             best = self.digest(&best, words).unwrap_or(best);
         }
         let spent = best.summary.map_or(0, |summary| summary.tokens);
@@ -247,19 +253,35 @@ impl<'a> Ground<'a> {
         (best, self.edge(&best, left, words))
     }
 
-    /// Sets the summary's whole share aside, and shortens the summary and what lies between it and
-    /// the messages into it.
+    /// Sets the summary's whole share aside, fills the rest with messages, and renders the summary anew:
+    /// with what lies between it and the messages, without what they show.
     fn digest(&self, best: &Choice<'a>, words: &mut dyn Words) -> Option<Choice<'a>> {
         let room = self.summary_room();
         let base = best.summary.map_or(0, |summary| summary.through);
         let candidate = best.summary.and_then(|summary| summary.candidate);
-        let reserved = ChosenSummary { candidate, through: base, tokens: room, fitted: true, digested: None };
+        let reserved = ChosenSummary {
+            candidate,
+            through: base,
+            tokens: room,
+            fitted: true,
+            digested: None,
+            shown: None,
+        };
         let mut choice = self.choice(Some(reserved));
-        let gap = choice.missing.span.filter(|gap| gap.from >= self.desk.scene.from)?;
+        let start = self.first_that_fits(self.desk.low, self.room.saturating_sub(room)).min(choice.start);
+        choice.start = start;
+        choice.carried = self.carried(start);
+        choice.missing = self.missing(base, start, choice.carried);
+        let gap = choice.missing.span;
+        if gap.is_some_and(|gap| gap.from < self.desk.scene.from) {
+            return None;
+        }
         let gaps = self.gaps(&choice);
-        let tokens = words.fit(candidate, &gaps, room).filter(|tokens| *tokens <= room)?;
-        let through = gap.through.max(base);
-        choice.summary = Some(ChosenSummary { through, tokens, digested: Some(gap), ..reserved });
+        let shown = self.desk.outline(start).map(|outline| outline.seq);
+        let wish = Fit { summary: candidate, gaps: &gaps, shown, room };
+        let tokens = words.fit(&wish).filter(|tokens| *tokens <= room)?;
+        let through = gap.map_or(base, |gap| gap.through.max(base));
+        choice.summary = Some(ChosenSummary { through, tokens, digested: gap, shown, ..reserved });
         choice.missing = self.missing(through, choice.start, choice.carried);
         Some(choice)
     }

@@ -20,7 +20,7 @@ use crate::outline::{Cut, Outline};
 /// use epitome_core::outline::Cut;
 ///
 /// let log = outlines("s u:10 a:10 u:10 a:10 u:10").unwrap();
-/// let summaries = [Candidate { through: 3, tokens: 8 }];
+/// let summaries = [Candidate { through: 3, tokens: 8, elastic: false }];
 /// let scene = Scene::whole(Cuts::new(&log, Cut::Legal), &summaries);
 /// let request = Request { tokens: Some(50), ..Request::default() };
 /// let costs = Costs::of(&word_counter());
@@ -171,6 +171,7 @@ impl<'a> Desk<'a> {
                 carried: None,
                 cut: false,
                 gap: 0,
+                detail: 0,
                 missing: self.unknown(0, None),
             };
             return Ok(self.compose(&nothing, &choice, None));

@@ -188,16 +188,21 @@ pub(super) fn of_told(line: &str) -> Vec<&str> {
     out
 }
 
-/// A date in brackets at the head of a text, and the rest: `[8 May, 2023] …`.
+/// A date in brackets at the head of a text, and the rest: `[8 May, 2023] …`, `[Mon 3 March, 08:52] …`.
+/// The day is enough.
 pub(super) fn head_date(text: &str) -> Option<(&str, &str)> {
     let (inside, rest) = text.strip_prefix('[')?.split_once(']')?;
-    if inside.len() > 40 || inside.contains('\n') {
+    let short = inside.len() <= 40 && inside.contains(|c: char| c.is_numeric()) && !rest.starts_with('(');
+    // A word or a full date: `[12]` is a note, `[12:30]` says nothing of the day.
+    let dated = inside.chars().filter(|c| c.is_alphabetic()).count() >= 2
+        || inside.matches(['-', '/', '.']).count() == 2;
+    if !short || !dated || inside.contains('\n') {
         return None;
     }
-    // `1:56 pm on 8 May, 2023`: the day is enough.
-    let date = inside.rsplit_once(" on ").map_or(inside, |(_, date)| date).trim();
-    let year = date.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() == 4);
-    (year && date.chars().filter(char::is_ascii_digit).count() >= 5).then(|| (date, rest.trim_start()))
+    let day = inside.rsplit_once(" on ").map_or(inside, |(_, day)| day);
+    let timed = |tail: &str| tail.contains(':') && !tail.contains(|c: char| c.is_alphabetic());
+    let day = day.rsplit_once([',', ' ']).filter(|(_, tail)| timed(tail)).map_or(day, |(day, _)| day);
+    Some((day.trim_matches([' ', ',']), rest.trim_start()))
 }
 
 /// Without the sounds people make while they think.

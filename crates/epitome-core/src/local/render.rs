@@ -37,7 +37,7 @@ pub(super) fn render(all: &Extracts, room: Tokens, counter: &Counter) -> String 
     let names: Vec<Entry<'_>> = all.ledger.ranked().collect();
     let for_names = all.share_of_names(room).min(names_cost(&names, room, counter));
     // A counter may make less of a text than is thought.
-    let order = select::order(&all.extracts, room.saturating_mul(2));
+    let order = select::order(all, room.saturating_mul(2));
     let desk = Desk::new(all, &order, counter);
     let mut taken = desk.fill(&order, room.saturating_sub(for_names));
     loop {
@@ -164,7 +164,7 @@ impl<'a> Desk<'a> {
             let own = count_words(&extract.text);
             let step = match before {
                 Some(last) if joins(last, extract) && words < LINE => {
-                    if last.speaker == extract.speaker && last.kind == extract.kind {
+                    if last.speaker == extract.speaker {
                         Step::Same
                     } else {
                         Step::Speaker
@@ -396,11 +396,21 @@ impl Extracts {
     /// for again; where people talk, what they said is. With more room the lines gain faster: the
     /// likeliest names are in by then.
     fn share_of_names(&self, room: Tokens) -> Tokens {
-        // In thousandths.
-        let tools = self.tools.saturating_mul(1_000).checked_div(self.messages).unwrap_or(0);
-        let share = 30 + 620 * tools.min(600) / 600;
+        let share = 30 + 470 * self.tool_share() / 1_000;
         let most = 300u64.saturating_add(room / 10 * 4);
         (room / 1_000 * share + room % 1_000 * share / 1_000).min(most)
+    }
+}
+
+impl Extracts {
+    /// How much of the session is work with tools, in thousandths: all of it from three messages of five
+    /// on.
+    pub(super) fn tool_share(&self) -> u64 {
+        self.tools
+            .saturating_mul(1_000)
+            .checked_div(self.messages.saturating_mul(600) / 1_000)
+            .unwrap_or(0)
+            .min(1_000)
     }
 }
 

@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
-use super::{Extract, Kind};
+use super::{Extract, Extracts, Kind};
 use crate::message::Tokens;
 use crate::names;
 use crate::num::{exp, ln};
@@ -24,9 +24,12 @@ struct Features {
     holds: Vec<u32>,
 }
 
-/// The pieces in the order of their worth, until those taken come to `until` tokens.
-pub(super) fn order(extracts: &[Extract], until: Tokens) -> Vec<usize> {
-    let (features, values) = table(extracts);
+/// The pieces in the order of their worth, until those taken come to `until` tokens. Where there is a
+/// task, it is the first of them.
+pub(super) fn order(all: &Extracts, until: Tokens) -> Vec<usize> {
+    let extracts = all.extracts.as_slice();
+    let task = all.has_task();
+    let (features, values) = table(extracts, all.tool_share() as f64 / 1_000.0);
     let mut told = vec![1.0f64; values.len()];
     let gain = |at: usize, told: &[f64]| {
         let Some(piece) = features.get(at) else { return 0.0 };
@@ -51,15 +54,14 @@ pub(super) fn order(extracts: &[Extract], until: Tokens) -> Vec<usize> {
         *spent = spent.saturating_add(extracts.get(at).map_or(0, Extract::size));
         taken.push(at);
     };
-    // The task comes first, whatever it holds.
+    // The task comes first, as much of it as leaves room for the rest.
     let mut heap = BinaryHeap::with_capacity(extracts.len());
     for (at, extract) in extracts.iter().enumerate() {
-        if extract.task {
+        if task && extract.task && (spent == 0 || spent.saturating_add(extract.size()) <= until / 6) {
             take(at, &mut told, &mut spent);
+        } else {
+            heap.push(Gain { gain: f64::MAX, at });
         }
-    }
-    for (at, _) in extracts.iter().enumerate().filter(|(_, extract)| !extract.task) {
-        heap.push(Gain { gain: gain(at, &told), at });
     }
     while let Some(top) = heap.pop() {
         if spent >= until {
@@ -113,7 +115,7 @@ enum Sort {
     Capital,
 }
 
-fn table(extracts: &[Extract]) -> (Vec<Features>, Vec<f64>) {
+fn table(extracts: &[Extract], tools: f64) -> (Vec<Features>, Vec<f64>) {
     let mut places: HashMap<u64, u32> = HashMap::new();
     let mut counts: Vec<(Sort, u32)> = Vec::new();
     let mut features = Vec::with_capacity(extracts.len());
@@ -128,14 +130,10 @@ fn table(extracts: &[Extract]) -> (Vec<Features>, Vec<f64>) {
             }
             own.push(place);
         };
-        let (mut found, mut capitals) = (0u32, 0u32);
+        let mut capitals = 0u32;
         names::each_name(&extract.text, extract.kind != Kind::Output, |name| {
             let proper = name.kind == names::Kind::Proper;
-            if proper {
-                capitals += 1;
-            } else {
-                found += 1;
-            }
+            capitals += u32::from(proper);
             // Apart from the word of the same letters.
             hold(
                 hash(name.text.as_bytes()) ^ 0x9e37_79b9_7f4a_7c15,
@@ -151,7 +149,7 @@ fn table(extracts: &[Extract]) -> (Vec<Features>, Vec<f64>) {
             }
         }
         features.push(Features {
-            worth: worth(extract, found, capitals),
+            worth: worth(extract, capitals, tools),
             cost: cost(extract),
             holds: own.clone(),
         });
@@ -178,11 +176,11 @@ fn cost(extract: &Extract) -> f64 {
 }
 
 /// How telling a piece is by its shape, and in English by a few words. Other languages go by shape.
-fn worth(extract: &Extract, names: u32, capitals: u32) -> f64 {
+fn worth(extract: &Extract, capitals: u32, tools: f64) -> f64 {
     let text = extract.text.as_str();
     let words = count_words(text);
     let mut score = 1.63 * f64::from(words.min(6)) / 6.0 + 0.028 * f64::from(words.min(40));
-    score += 0.22 * f64::from(capitals.min(3)) - 0.27 * f64::from(names.min(4));
+    score += 0.22 * f64::from(capitals.min(3));
     if text.ends_with(['?', '？', '؟']) {
         score -= 0.64;
     }
@@ -193,9 +191,11 @@ fn worth(extract: &Extract, names: u32, capitals: u32) -> f64 {
         score -= 0.28;
     }
     match extract.kind {
-        Kind::Output => score -= 0.3,
-        Kind::Call => score += 0.2,
-        Kind::Said | Kind::Told => {
+        Kind::Output => score -= 0.9,
+        Kind::Call => score -= 0.2,
+        Kind::Asked | Kind::Said | Kind::Told => {
+            // Among tools, words are few, and the user's are what all of it is for.
+            score += tools * if extract.kind == Kind::Asked { 0.9 } else { 0.3 };
             let signs = Signs::of(text);
             score += if signs.first_person { 0.38 } else { 0.0 } + if signs.time { 0.87 } else { 0.0 }
                 - if signs.greeting { 1.17 } else { 0.0 };

@@ -41,3 +41,23 @@ pub(super) const OPENERS: [&str; 104] = [
     "was", "we", "well", "what", "when", "where", "which", "while", "who", "why", "will", "with", "would",
     "wow", "yeah", "yes",
 ];
+
+/// How the names of hidden files begin.
+pub(super) const HIDDEN: [&str; 8] =
+    [".bash", ".cargo", ".config", ".docker", ".env", ".git", ".npm", ".ssh"];
+
+/// Months and days of the week, lowered: with a number beside them they are a date, alone they name
+/// nobody.
+#[rustfmt::skip]
+pub(super) const MONTHS: [&str; 35] = [
+    "april", "august", "december", "february", "january", "july", "june", "march", "may", "november",
+    "october", "september", "jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+    "января", "февраля", "марта", "апреля", "мая", "июня", "июля", "августа", "сентября", "октября", "ноября",
+    "декабря",
+];
+
+#[rustfmt::skip]
+pub(super) const DAYS: [&str; 14] = [
+    "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", "mon", "tue", "wed",
+    "thu", "fri", "sat", "sun",
+];

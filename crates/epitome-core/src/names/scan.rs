@@ -4,7 +4,7 @@
 //! words and are passed over at a glance; the others are judged by what they are made of and by what
 //! stands before and behind them.
 
-use super::lists::{ENDINGS, LABELS, OPENERS, UNITS};
+use super::lists::{DAYS, ENDINGS, HIDDEN, MONTHS, OPENERS, UNITS};
 use super::{Kind, Name};
 use crate::words::is_unspaced;
 
@@ -45,29 +45,29 @@ const CLASSES: [Class; 256] = {
 
 /// What a run of letters and joints is made of.
 #[derive(Clone, Copy, Default)]
-struct Made {
-    digits: u32,
+pub(super) struct Made {
+    pub(super) digits: u32,
     lower: u32,
     upper: u32,
     /// Letters beyond ASCII.
     high: u32,
     under: u32,
-    dots: u32,
+    pub(super) dots: u32,
     slashes: u32,
-    hyphens: u32,
+    pub(super) hyphens: u32,
     /// A capital right after a small letter.
     humps: u32,
     at: Option<usize>,
 }
 
 pub(super) struct Scanner<'a, F> {
-    text: &'a str,
+    pub(super) text: &'a str,
     bytes: &'a [u8],
     speech: bool,
     /// Where the last run was.
-    previous: (usize, usize),
+    pub(super) previous: (usize, usize),
     /// Where what was told last ends: a unit is no name of its own.
-    told: usize,
+    pub(super) told: usize,
     found: F,
 }
 
@@ -88,11 +88,11 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         self.text.get(at..)?.chars().next()
     }
 
-    fn slice(&self, from: usize, to: usize) -> &'a str {
+    pub(super) fn slice(&self, from: usize, to: usize) -> &'a str {
         self.text.get(from..to).unwrap_or_default()
     }
 
-    fn give(&mut self, from: usize, to: usize, kind: Kind, sure: bool) {
+    pub(super) fn give(&mut self, from: usize, to: usize, kind: Kind, sure: bool) {
         let text = self.slice(from, to);
         self.told = self.told.max(if kind == Kind::Number { to } else { 0 });
         if (2..=200).contains(&text.len()) {
@@ -247,6 +247,13 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
         let letters = lower + upper + high;
         let run = self.slice(start, end);
+        if digits > 0 && lower + upper > 0 && high + under + slashes + hyphens == 0 && at.is_none() {
+            // `4.118s`, `0x7f3a`: measured, not named.
+            let unit = run.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | ','));
+            if run.starts_with("0x") || (unit.len() < run.len() && UNITS.contains(&unit)) {
+                return self.give(start, end, Kind::Number, true);
+            }
+        }
         if slashes > 0 {
             return self.path(start, end, run, made);
         }
@@ -272,22 +279,18 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
         if run.starts_with('.') {
             // `.env`, `.gitignore`; a method call such as `.map` and an ending such as `.py` are no names.
-            let before = start.checked_sub(1).map_or(b' ', |before| self.byte(before));
-            let apart = matches!(before, b' ' | b'\n' | b'`' | b'"' | b'\'' | b'=');
-            let ending = run.get(1..).is_some_and(|end| end != "env" && ENDINGS.contains(&end));
-            if apart && !ending && lower >= 3 && digits + upper == 0 {
+            if HIDDEN.iter().any(|hidden| run.starts_with(hidden)) {
                 self.give(start, end, Kind::Path, true);
             }
             return;
         }
         if digits > 0 && letters > 0 {
-            // `4th` and `x2` are no ids; `3.5GB` is a figure.
+            if self.date(start, end) {
+                return;
+            }
+            // `4th` and `x2` are no ids.
             if digits + letters >= 4 && high == 0 && !run.contains(',') {
                 self.give(start, end, Kind::Id, true);
-            } else if run.starts_with(|c: char| c.is_ascii_digit())
-                && UNITS.contains(&run.trim_start_matches(|c: char| c.is_ascii_digit()))
-            {
-                self.give(start, end, Kind::Number, true);
             }
             return;
         }
@@ -317,7 +320,11 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         let plain = made.dots + made.under + made.digits + made.hyphens + made.upper == 0;
         // `and/or` is prose, `src/auth` might be either, `src/auth/session` is a path.
         let sure = rooted || !plain || made.slashes > 1;
-        if rooted && lasting == 1 && run.len() < 4 {
+        // `/import` and `41s/old/new` are patterns more often than paths.
+        let ends = run.rsplit('.').next().is_some_and(|end| ENDINGS.contains(&end));
+        let first =
+            run.split('/').next().unwrap_or_default().trim_start_matches(|c: char| c.is_ascii_digit());
+        if (rooted && lasting == 1 && !ends) || first == "s" {
             return;
         }
         self.give(start, end, Kind::Path, sure);
@@ -342,118 +349,6 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         if versioned && run.len() >= 4 {
             self.give(start, end, Kind::Id, true);
         }
-    }
-
-    /// A figure: with its unit behind it, its label or its currency before it.
-    fn figure(&mut self, start: usize, end: usize, run: &str, made: &Made) {
-        if made.digits == 0 {
-            return;
-        }
-        if made.hyphens == 2 && run.len() == 10 && made.digits == 8 {
-            return self.give(start, end, Kind::Id, true);
-        }
-        if made.hyphens > 0 {
-            if made.digits >= 6 {
-                self.give(start, end, Kind::Id, true);
-            }
-            return;
-        }
-        let (mut from, mut to) = (start, end);
-        let mut told = false;
-        if let Some(unit) = self.unit(end) {
-            to = unit;
-            told = true;
-        }
-        let before = self.text.get(..start).unwrap_or_default();
-        if let Some(sign) =
-            before.chars().next_back().filter(|c| matches!(c, '$' | '€' | '£' | '¥' | '₽' | '₹' | '#' | '№'))
-        {
-            from = start - sign.len_utf8();
-            told = true;
-        } else if let Some(label) = self.label(start) {
-            from = label;
-            told = true;
-        }
-        let fractional = made.dots > 0 || run.contains(':');
-        if told || made.digits >= 3 || fractional {
-            self.give(from, to, Kind::Number, true);
-        }
-    }
-
-    /// Where the unit behind a number ends.
-    fn unit(&self, end: usize) -> Option<usize> {
-        let rest = self.text.get(end..)?;
-        if rest.starts_with('%') {
-            return Some(end + 1);
-        }
-        let first = rest.chars().next()?;
-        if matches!(
-            first,
-            '€' | '£'
-                | '°'
-                | '円'
-                | '元'
-                | '年'
-                | '月'
-                | '日'
-                | '人'
-                | '個'
-                | '个'
-                | '時'
-                | '时'
-                | '分'
-                | '秒'
-                | '号'
-                | '號'
-                | '階'
-                | '层'
-                | '台'
-                | '万'
-                | '件'
-                | '回'
-                | '次'
-                | '名'
-                | '枚'
-        ) {
-            return Some(end + first.len_utf8());
-        }
-        let word = rest.strip_prefix([' ', '\u{a0}']).unwrap_or(rest);
-        let length = word.find(|c: char| !c.is_alphabetic()).unwrap_or(word.len());
-        let unit = word.get(..length)?;
-        let known = UNITS.contains(&unit)
-            || matches!(
-                unit,
-                "руб"
-                    | "рублей"
-                    | "рубля"
-                    | "км"
-                    | "кг"
-                    | "мин"
-                    | "часов"
-                    | "дней"
-                    | "человек"
-                    | "лет"
-                    | "год"
-                    | "года"
-                    | "ريال"
-                    | "درهم"
-                    | "دقيقة"
-                    | "يوم"
-                    | "ساعة"
-            );
-        (known && !word.get(length..)?.starts_with(['/', '_']))
-            .then(|| end + (rest.len() - word.len()) + length)
-    }
-
-    /// Where the label before a number begins.
-    fn label(&self, start: usize) -> Option<usize> {
-        let (from, to) = self.previous;
-        let between = self.text.get(to..start)?;
-        if to == 0 || !matches!(between, " " | ": " | "=" | " #" | "#" | ":") {
-            return None;
-        }
-        let word = self.slice(from, to);
-        LABELS.binary_search(&word.to_ascii_lowercase().as_str()).ok().map(|_| from)
     }
 
     /// An error by its name, and the line that goes with it.
@@ -487,6 +382,10 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         if !is_capitalised(run) {
             return;
         }
+        let lowered = run.to_lowercase();
+        if DAYS.contains(&lowered.as_str()) || (MONTHS.contains(&lowered.as_str()) && lowered != "may") {
+            return;
+        }
         let opens = self.opens(start);
         let (mut stop, mut words) = (end, 1);
         while words < 4 {
@@ -498,7 +397,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
         self.told = stop;
         if opens {
-            if OPENERS.binary_search(&run.to_lowercase().as_str()).is_err() {
+            if OPENERS.binary_search(&lowered.as_str()).is_err() {
                 self.give(start, stop, Kind::Proper, words > 1);
             } else if words > 1 {
                 // `Thanks Ann`: the sentence opens with one word, the name with the next.

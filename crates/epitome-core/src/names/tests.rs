@@ -61,7 +61,7 @@ fn ids_versions_and_dates() {
 fn figures_come_with_their_unit_or_label() {
     check(
         "port 8080, 3.5 GB, 20 %, $1,299.00, 45ms",
-        &["number port 8080", "number 3.5 GB", "number $1,299.00", "id 45ms"],
+        &["number port 8080", "number 3.5 GB", "number $1,299.00", "number 45ms"],
     );
     check(
         "20% of 7 people at 10:30 pm in room 12",
@@ -72,6 +72,17 @@ fn figures_come_with_their_unit_or_label() {
     check("3月14日に250円", &["number 3月", "number 14日", "number 250円"]);
     check("стоит 900 рублей", &["number 900 рублей"]);
     check("issue #42", &["number #42"]);
+}
+
+#[test]
+fn dates_in_words() {
+    check(
+        "we meet on Saturday 12 April, or March 14th, 2027.",
+        &["id Saturday 12 April", "id March 14th, 2027"],
+    );
+    check("by the 31st of March 2026; every Friday in May", &["id 31st of March 2026", "proper May"]);
+    check("до 3 марта", &["id 3 марта"]);
+    check("12 apples, 4th floor", &[]);
 }
 
 #[test]

@@ -316,7 +316,7 @@ fn no_shape_brings_the_assembler_or_the_planner_down() {
 
         // Shapes that agree with nothing.
         let outlines = any_outlines(&mut bytes);
-        let broken = [Candidate { through: bytes.number(), tokens: bytes.number() }];
+        let broken = [Candidate { through: bytes.number(), tokens: bytes.number(), elastic: false }];
         let mut scene = Scene::whole(Cuts::own(&outlines, Cut::InLoop), &broken);
         scene.from = bytes.number();
         scene.open_calls = bytes.number() as u32;

@@ -12,6 +12,7 @@ mod contexts;
 mod conversations;
 mod cuts;
 mod drawn;
+mod fidelity;
 mod fuzz;
 mod hard_cases;
 mod plans;

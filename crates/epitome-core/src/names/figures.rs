@@ -1,0 +1,178 @@
+//! Figures and dates: a number, and the words beside it that say of what.
+
+use super::lists::{DAYS, LABELS, MONTHS, UNITS};
+use super::scan::{Made, Scanner};
+use super::{Kind, Name};
+
+impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
+    /// A date in words, around the number of a day: `Saturday 12 April`, `March 14th, 2027`.
+    pub(super) fn date(&mut self, start: usize, end: usize) -> bool {
+        let day = self.slice(start, end).trim_end_matches(|c: char| c.is_ascii_lowercase());
+        if !(1..=2).contains(&day.len()) || !day.bytes().all(|byte| byte.is_ascii_digit()) {
+            return false;
+        }
+        let (mut from, mut to) = (start, end);
+        let behind = match self.word_behind(end) {
+            (_, "of") => self.word_behind(end + 3),
+            word => word,
+        };
+        let before = self.word_before(start);
+        if MONTHS.contains(&behind.1.to_lowercase().as_str()) {
+            to = behind.0;
+        } else if MONTHS.contains(&before.1.to_lowercase().as_str()) {
+            from = before.0;
+        } else {
+            return false;
+        }
+        let weekday = self.word_before(from);
+        if DAYS.contains(&weekday.1.to_lowercase().as_str()) {
+            from = weekday.0;
+        }
+        let rest = self.text.get(to..).unwrap_or_default();
+        let year = rest.trim_start_matches([',', ' ']);
+        let digits = year.bytes().take_while(u8::is_ascii_digit).count();
+        if digits == 4 && rest.len() - year.len() <= 2 {
+            to += rest.len() - year.len() + 4;
+        }
+        self.give(from, to, Kind::Id, true);
+        self.told = self.told.max(to);
+        true
+    }
+
+    /// The word one space behind a place, and where it ends.
+    fn word_behind(&self, end: usize) -> (usize, &'a str) {
+        let Some(rest) = self.text.get(end..).and_then(|rest| rest.strip_prefix(' ')) else {
+            return (end, "");
+        };
+        let length = rest.find(|c: char| !c.is_alphabetic()).unwrap_or(rest.len());
+        (end + 1 + length, rest.get(..length).unwrap_or_default())
+    }
+
+    /// The word before a place, and where it begins.
+    fn word_before(&self, start: usize) -> (usize, &'a str) {
+        let Some(rest) = self.text.get(..start).and_then(|rest| rest.strip_suffix(' ')) else {
+            return (start, "");
+        };
+        let rest = rest.trim_end_matches(',');
+        let from = rest.rfind(|c: char| !c.is_alphabetic()).map_or(0, |at| {
+            at + rest.get(at..).and_then(|tail| tail.chars().next()).map_or(1, char::len_utf8)
+        });
+        (from, rest.get(from..).unwrap_or_default())
+    }
+
+    /// A figure: with its unit behind it, its label or its currency before it.
+    pub(super) fn figure(&mut self, start: usize, end: usize, run: &str, made: &Made) {
+        if made.digits == 0 {
+            return;
+        }
+        if made.hyphens == 2 && run.len() == 10 && made.digits == 8 {
+            return self.give(start, end, Kind::Id, true);
+        }
+        if self.date(start, end) {
+            return;
+        }
+        if made.hyphens > 0 {
+            if made.digits >= 6 {
+                self.give(start, end, Kind::Id, true);
+            }
+            return;
+        }
+        let (mut from, mut to) = (start, end);
+        let mut told = false;
+        if let Some(unit) = self.unit(end) {
+            to = unit;
+            told = true;
+        }
+        let before = self.text.get(..start).unwrap_or_default();
+        if let Some(sign) =
+            before.chars().next_back().filter(|c| matches!(c, '$' | '€' | '£' | '¥' | '₽' | '₹' | '#' | '№'))
+        {
+            from = start - sign.len_utf8();
+            // `$1` is a place in a pattern.
+            told = run.len() > 1;
+        } else if let Some(label) = self.label(start) {
+            from = label;
+            told = true;
+        }
+        let fractional = made.dots > 0 || run.contains(':');
+        if told || made.digits >= 3 || fractional {
+            self.give(from, to, Kind::Number, true);
+        }
+    }
+
+    /// Where the unit behind a number ends.
+    fn unit(&self, end: usize) -> Option<usize> {
+        let rest = self.text.get(end..)?;
+        if rest.starts_with('%') {
+            return Some(end + 1);
+        }
+        let first = rest.chars().next()?;
+        if matches!(
+            first,
+            '€' | '£'
+                | '°'
+                | '円'
+                | '元'
+                | '年'
+                | '月'
+                | '日'
+                | '人'
+                | '個'
+                | '个'
+                | '時'
+                | '时'
+                | '分'
+                | '秒'
+                | '号'
+                | '號'
+                | '階'
+                | '层'
+                | '台'
+                | '万'
+                | '件'
+                | '回'
+                | '次'
+                | '名'
+                | '枚'
+        ) {
+            return Some(end + first.len_utf8());
+        }
+        let word = rest.strip_prefix([' ', '\u{a0}']).unwrap_or(rest);
+        let length = word.find(|c: char| !c.is_alphabetic()).unwrap_or(word.len());
+        let unit = word.get(..length)?;
+        let known = UNITS.contains(&unit)
+            || matches!(
+                unit,
+                "руб"
+                    | "рублей"
+                    | "рубля"
+                    | "км"
+                    | "кг"
+                    | "мин"
+                    | "часов"
+                    | "дней"
+                    | "человек"
+                    | "лет"
+                    | "год"
+                    | "года"
+                    | "ريال"
+                    | "درهم"
+                    | "دقيقة"
+                    | "يوم"
+                    | "ساعة"
+            );
+        (known && !word.get(length..)?.starts_with(['/', '_']))
+            .then(|| end + (rest.len() - word.len()) + length)
+    }
+
+    /// Where the label before a number begins.
+    fn label(&self, start: usize) -> Option<usize> {
+        let (from, to) = self.previous;
+        let between = self.text.get(to..start)?;
+        if to == 0 || !matches!(between, " " | ": " | "=" | " #" | "#" | ":") {
+            return None;
+        }
+        let word = self.slice(from, to);
+        LABELS.binary_search(&word.to_ascii_lowercase().as_str()).ok().map(|_| from)
+    }
+}

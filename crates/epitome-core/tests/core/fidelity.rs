@@ -1,0 +1,194 @@
+//! What survives condensing without a model, on conversations written for the project.
+//!
+//! Facts were planted in them when they were written. A context holds a fact when its words are in it.
+//! The built-in summarizer works through its slots message by message, as a server would have it.
+
+use std::fmt::Write;
+
+use epitome_core::context::{Costs, Request, Scene, lay_out};
+use epitome_core::cut::Cuts;
+use epitome_core::local::Extracts;
+use epitome_core::message::{Content, Message, Part, Seq, Tokens};
+use epitome_core::outline::Cut;
+use epitome_core::plan::{Ahead, Next, next};
+use epitome_core::shelf::Shelf;
+use epitome_core::slot::{Slot, SlotState};
+use epitome_core::tokens::{Counter, Encoding};
+use epitome_core::view::render;
+
+use crate::conversations::{self, Conversation};
+use crate::drawn::Log;
+
+/// A slot's summary as it stands at the end of a conversation.
+struct Standing {
+    through: Seq,
+    text: String,
+    extracts: Extracts,
+}
+
+/// Plays a conversation's first messages through a slot, as a worker would.
+fn play(log: &Log, slot: &Slot, until: usize) -> Standing {
+    let mut state = SlotState::default();
+    let mut standing = Standing { through: 0, text: String::new(), extracts: Extracts::default() };
+    for at in 1..=until {
+        state.advance(slot, &log.outlines[at - 1], None);
+        loop {
+            let outlines = &log.outlines[usize::try_from(state.covered).unwrap()..at];
+            let ahead = Ahead { outlines, end: Some(log.end(at)), room: None, input: 100_000, authors: &[] };
+            let step = next(slot, &state, &ahead);
+            step.settle(slot, &mut state, &log.outlines[..at], None);
+            let Next::Summarize(plan) = step else { break };
+            let span = usize::try_from(plan.prior).unwrap()..usize::try_from(plan.span.through).unwrap();
+            log.messages[span].iter().filter(|m| !m.role.is_system()).for_each(|m| standing.extracts.read(m));
+            standing.text = standing.extracts.summarize(slot.limit, &log.counter);
+            standing.through = plan.span.through;
+        }
+    }
+    standing
+}
+
+fn context(log: &Log, at: usize, standing: &[Standing], request: &Request) -> Vec<Message> {
+    let mut shelf = Shelf::new(&log.counter, &log.messages[..at]);
+    for Standing { through, text, extracts } in standing {
+        shelf = shelf.with_extracts(*through, text.as_str(), extracts);
+    }
+    shelf = shelf.with_joined();
+    let candidates = shelf.candidates();
+    let scene = Scene::whole(Cuts::new(&log.outlines[..at], log.end(at)), &candidates);
+    let layout = lay_out(request, &scene, &Costs::of(&log.counter), &mut shelf).unwrap();
+    let given = render(&layout, &shelf).unwrap();
+    assert!(log.tokens(&given) <= request.budget().unwrap());
+    given
+}
+
+/// Everything a list says, but for the standing orders.
+fn words(list: &[Message]) -> String {
+    let mut out = String::new();
+    for part in list.iter().filter(|m| !m.role.is_system()).flat_map(|message| &message.parts) {
+        match part {
+            Part::Text { text } => out.push_str(text),
+            Part::ToolCall(call) => out.push_str(&call.arguments),
+            Part::ToolResult(result) => result.content.iter().for_each(|content| {
+                if let Content::Text { text } = content {
+                    out.push_str(text);
+                }
+            }),
+            Part::Thinking { .. } | Part::Media(_) => {}
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// The share of the facts said before a place that a text holds.
+fn kept(conversation: &Conversation, at: usize, text: &str) -> f64 {
+    let said = || conversation.facts.iter().filter(|fact| fact.said_in < at);
+    said().filter(|fact| text.contains(&fact.text)).count() as f64 / said().count() as f64
+}
+
+const BUDGETS: [Tokens; 4] = [500, 1_000, 2_000, 4_000];
+
+fn standing(log: &Log, at: usize) -> Vec<Standing> {
+    [Slot::short(), Slot::long()].iter().map(|slot| play(log, slot, at)).filter(|s| s.through > 0).collect()
+}
+
+/// In percent, over places all along the conversation: what recent messages alone keep, and what they
+/// keep with a local summary beside them.
+fn survey(conversation: &Conversation, budget: Tokens, counter: &Counter) -> Option<[f64; 3]> {
+    let log = Log::new(conversation.messages.clone(), counter.clone());
+    let leading: Tokens = log.outlines.iter().filter(|o| o.leading).map(|o| o.tokens).sum();
+    // The standing orders are there in any case.
+    let request = Request { tokens: Some(budget + leading), ..Request::default() };
+    let alone = Request { summary: false, ..request.clone() };
+    let filled = Request { fill: true, ..request.clone() };
+    let (mut sums, mut places) = ([0.0; 3], 0.0);
+    let far = |at: &usize| log.outlines[*at - 1].before > 2 * budget && log.end(*at) == Cut::Legal;
+    for at in (1..=log.len()).step_by(7).chain([log.len()]).filter(far) {
+        let standing = standing(&log, at);
+        for (sum, request) in sums.iter_mut().zip([&alone, &request, &filled]) {
+            *sum += 100.0 * kept(conversation, at, &words(&context(&log, at, &standing, request)));
+        }
+        places += 1.0;
+    }
+    (places > 0.0).then(|| sums.map(|sum| sum / places))
+}
+
+#[test]
+fn a_local_summary_keeps_clearly_more_facts_than_recent_messages_alone() {
+    let counter = Counter::new(Encoding::O200k);
+    let mut table = String::new();
+    let mut clearly = true;
+    for conversation in conversations::all() {
+        for budget in BUDGETS {
+            let Some([alone, steady, filled]) = survey(&conversation, budget, &counter) else { continue };
+            clearly &= filled >= alone + 15.0;
+            let name = &conversation.name;
+            let _ = writeln!(
+                table,
+                "{name:<12} {budget:>5}: alone {alone:3.0} %, steady {steady:3.0} %, filled {filled:3.0} %"
+            );
+        }
+    }
+    eprintln!("{table}");
+    assert!(clearly, "\n{table}");
+}
+
+#[test]
+fn no_summary_repeats_a_secret() {
+    let counter = Counter::new(Encoding::O200k);
+    let mut secrets = 0;
+    for conversation in conversations::all() {
+        let log = Log::new(conversation.messages.clone(), counter.clone());
+        for Standing { extracts, .. } in standing(&log, log.len()) {
+            let stored = serde_json::to_string(&extracts).unwrap();
+            for secret in &conversation.secrets {
+                secrets += 1;
+                assert!(!stored.contains(secret), "{}", conversation.name);
+                assert!(!extracts.render(50_000, &counter).contains(secret));
+            }
+        }
+    }
+    assert!(secrets > 0, "there are some to be found");
+}
+
+#[test]
+fn dump_me() {
+    let counter = Counter::new(Encoding::O200k);
+    let name = std::env::var("CONV").unwrap_or("coding.en".into());
+    let budget: u64 = std::env::var("BUDGET").unwrap_or("2000".into()).parse().unwrap();
+    let conversation = conversations::read(&name);
+    let at: usize = std::env::var("AT").map_or(conversation.messages.len(), |a| a.parse().unwrap());
+    let log = Log::new(conversation.messages.clone(), counter.clone());
+    let standing = standing(&log, at);
+    let leading: Tokens = log.outlines.iter().filter(|o| o.leading).map(|o| o.tokens).sum();
+    let request = Request { tokens: Some(budget + leading), fill: true, ..Request::default() };
+    let given = context(&log, at, &standing, &request);
+    let text = words(&given);
+    for m in &given {
+        eprintln!(
+            "--- {} {} ({} tokens)\n{}",
+            m.seq,
+            m.role,
+            counter.message(m),
+            words(std::slice::from_ref(m)).chars().take(6000).collect::<String>()
+        );
+    }
+    for f in conversation.facts.iter().filter(|f| f.said_in < at) {
+        eprintln!(
+            "{} {} {:?} in ledger: {}",
+            if text.contains(&f.text) { "ok  " } else { "MISS" },
+            f.kind,
+            f.text,
+            standing
+                .iter()
+                .map(|s| s
+                    .extracts
+                    .ledger()
+                    .ranked()
+                    .position(|e| e.text.contains(&f.text))
+                    .map_or("-".to_string(), |p| p.to_string()))
+                .collect::<Vec<_>>()
+                .join("/")
+        );
+    }
+}

@@ -108,6 +108,7 @@ pub mod media;
 pub mod message;
 pub mod outline;
 pub mod plan;
+pub mod redact;
 pub mod shelf;
 pub mod slot;
 pub mod tokens;

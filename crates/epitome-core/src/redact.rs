@@ -16,6 +16,7 @@
 
 use std::borrow::Cow;
 
+mod judge;
 mod named;
 mod shapes;
 

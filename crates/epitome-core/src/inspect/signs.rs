@@ -46,20 +46,34 @@ pub(super) fn is_cut_off(text: &str) -> bool {
 }
 
 /// Whether it is mostly repetition, in any script, in time linear in its length.
+///
+/// A list in which every line is nearly the same is none: in each of them something differs.
 pub(super) fn loops(text: &str) -> bool {
     let words: Vec<u64> = words(text).collect();
-    if words.len() >= 8 {
-        let distinct: HashSet<u64> = words.iter().copied().collect();
-        // In a short text this alone tells; in a long one every text has its frequent words.
-        if words.len() <= 64 && distinct.len() * 4 <= words.len() || distinct.len() <= 3 {
-            return true;
-        }
-    }
-    runs_on(&words) || long_words_loop(text)
+    let distinct = words.iter().collect::<HashSet<_>>().len();
+    // In a short text this alone tells; in a long one every text has its frequent words.
+    let few = words.len() >= 8 && (distinct <= 3 || (words.len() <= 64 && distinct * 4 <= words.len()));
+    few || says_again(text) || runs_on(&words) || long_words_loop(text)
 }
 
-/// How many words in a row are looked for again.
-const ROW: usize = 8;
+/// Whether nearly three quarters of it are sentences or lines that were there before.
+fn says_again(text: &str) -> bool {
+    let mut seen = HashSet::new();
+    let (mut times, mut repeated, mut all) = (0, 0, 0);
+    let lines = text.lines().flat_map(|line| line.split(". ")).flat_map(|line| line.split("! "));
+    for sentence in lines.flat_map(|line| line.split(['。', '！', '？', '।'])) {
+        let sentence = sentence.trim().trim_end_matches('.');
+        all += sentence.len();
+        if !sentence.is_empty() && !seen.insert(hash(&sentence.to_lowercase())) {
+            times += 1;
+            repeated += sentence.len();
+        }
+    }
+    times >= 3 && repeated * 10 > all * 7
+}
+
+/// How many words in a row are looked for again: more than stand between two differences in a list.
+const ROW: usize = 32;
 
 /// So many repeated rows behind each other are no coincidence.
 const LONGEST_ECHO: usize = 60;
@@ -145,7 +159,7 @@ pub(super) fn is_error_page(text: &str) -> bool {
     let fails = FAILURES.split('|').any(|failure| said.starts_with(failure) || start.starts_with(failure));
     let served = ["nginx/", "cloudflare", "try again", "retry after", "request id", "request_id"];
     let of_server = served.iter().any(|word| start.contains(word));
-    (fails && (words <= 8 || (words <= 40 && of_server))) || (start.starts_with("error:") && words <= 30)
+    (fails && (words <= 8 || (words <= 40 && of_server))) || (start.starts_with("error:") && words <= 12)
 }
 
 /// Whether it is a JSON object that tells of a failure.
@@ -171,16 +185,20 @@ fn is_stack_trace(text: &str) -> bool {
 
 /// Whether it opens with a refusal and says little else.
 pub(super) fn declines(text: &str) -> bool {
-    const OPENINGS: &str = "i'm sorry|i am sorry|sorry, but|sorry, i|i cannot|i can't|i can not|i'm unable|i am unable|\
-        i'm not able|i am not able|i won't|i will not|i must decline|i apologize|as an ai|\
-        as a language model|unfortunately, i|es tut mir leid|tut mir leid|ich kann das nicht|\
-        ich kann nicht|ich kann dabei nicht|je suis désolé|désolé|je ne peux pas|lo siento|\
-        no puedo|desculpe|抱歉|对不起|申し訳|извините";
+    const SORRY: &str = "i'm sorry|i am sorry|sorry, but|sorry, i|i must decline|i apologize|as an ai|\
+        as a language model|es tut mir leid|tut mir leid, |je suis désolé|désolé, |lo siento, |desculpe, |\
+        抱歉|很抱歉|对不起|申し訳|извините";
+    // An agent may well write of itself "I cannot reproduce the bug"; it declines only our own request.
+    const CANNOT: &str = "i cannot|i can't|i can not|i'm unable|i am unable|i'm not able|i am not able|i won't|\
+        i will not|unfortunately, i|ich kann|je ne peux pas|no puedo|não posso";
+    const OURS: &str = "assist|help|comply|summar|provide|fulfil|generate|continue with|engage|do that|do this|helfen|\
+        zusammenfass|aider|résumer|ayudar|resumir|ajudar";
     let start: String = text.chars().take(80).flat_map(char::to_lowercase).collect();
     let start = start.replace('’', "'");
-    let words = words(text).count();
+    let opens = |openings: &str| openings.split('|').any(|opening| start.starts_with(opening));
+    let ours = || OURS.split('|').any(|request| start.contains(request));
     // In scripts without spaces, these are characters.
-    words <= 120 && OPENINGS.split('|').any(|opening| start.starts_with(opening))
+    words(text).count() <= 120 && (opens(SORRY) || (opens(CANNOT) && ours()))
 }
 
 /// Whether it takes part in the conversation: a transcript's next turn, or a word to the user.

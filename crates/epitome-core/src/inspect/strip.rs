@@ -17,17 +17,17 @@ const THOUGHT: &str =
 /// The reply without all that.
 pub(super) fn strip(reply: &str) -> Stripped {
     let (text, only_reasoning) = without_thoughts(reply);
-    let mut text = without_tags(&text);
+    let text = without_tags(&text);
+    let mut rest = text.as_str();
     loop {
-        let inner = unfenced(&text).unwrap_or(&text);
+        let inner = unfenced(rest).unwrap_or(rest);
         let inner = after_preamble(inner).unwrap_or(inner);
         let inner = before_farewell(inner).unwrap_or(inner).trim();
-        if inner.len() == text.len() {
-            break;
+        if inner.len() == rest.len() {
+            return Stripped { only_reasoning: only_reasoning && rest.is_empty(), text: rest.to_owned() };
         }
-        text = inner.to_owned();
+        rest = inner;
     }
-    Stripped { only_reasoning: only_reasoning && text.is_empty(), text }
 }
 
 /// A tag of ours or of a thinking model.

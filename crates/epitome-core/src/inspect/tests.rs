@@ -153,6 +153,11 @@ fn a_looping_summary_is_refused() {
     refused(&"- fixed the bug\n".repeat(40), Refusal::Loops);
     refused(&format!("{GOOD} {}", "and then again ".repeat(60)), Refusal::Loops);
     refused(&"用户要求发布新版本。".repeat(20), Refusal::Loops);
+    refused(&"the user asked for help with the new parser and then ".repeat(8), Refusal::Loops);
+    refused(
+        &format!("{GOOD} {}", "the user asked whether the parser could be made faster and ".repeat(12)),
+        Refusal::Loops,
+    );
     refused(&"ha".repeat(400), Refusal::Loops);
     refused("done done done done done done done done", Refusal::Loops);
 }
@@ -239,8 +244,21 @@ fn good_summaries_pass_unchanged() {
             )
         })
         .collect();
+    let long: Vec<String> = (1001..1030)
+        .map(|n| format!("- Order {n} went to Oslo by the usual carrier and was signed for by the customer at the desk."))
+        .collect();
+    let dense: Vec<String> =
+        (1001..1030).map(|n| format!("订单{n}已于三月三日由常用承运人发往奥斯陆，客户已签收。")).collect();
     for good in [
         GOOD,
+        &long.join("\n"),
+        &dense.join("\n"),
+        &(1..12)
+            .map(|n| format!("- Order {n} was shipped. The customer was told by mail.\n"))
+            .collect::<String>()
+            .trim(),
+        "I cannot reproduce the crash on Linux; on macOS it happens with 2.4 and not with 2.3.",
+        "Error: E0432 in src/api.rs was still open; the user wanted it solved by Friday, before the release of 2.4.",
         "The deploy failed with 502 Bad Gateway; Bob rolled back to v1.2.3 and the service recovered at 14:05.",
         "502 Bad Gateway was what users saw after the deploy on 3 March, until Ann raised the limit of nginx to 40 s.",
         "Task: fix E0432 in src/api.rs. State: solved.\nCommands: `cargo test -p api` passes.\nNext: release 2.4.",

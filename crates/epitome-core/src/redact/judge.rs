@@ -54,16 +54,18 @@ impl Looks {
 
 /// Whether a value is one that its name promises.
 pub(super) fn is_secret(class: Class, form: Form, quoted: bool, value: &[u8]) -> bool {
-    let looks = Looks::of(value);
-    if is_stand_in(value, class) || (!quoted && form != Form::Tight && is_code(value)) {
-        return false;
-    }
+    looks_secret(class, form, quoted, &Looks::of(value))
+        && !(is_stand_in(value, class) || (!quoted && form != Form::Tight && is_code(value)))
+}
+
+/// The same by its letters alone.
+fn looks_secret(class: Class, form: Form, quoted: bool, looks: &Looks) -> bool {
     if class == Class::SomeKey {
         return form == Form::Tight && looks.length >= 20 && looks.digits > 1 && looks.letters() > 1;
     }
     if looks.letters() == 0 && looks.odd == 0 {
         // Counts, dates and sizes come after `token` and `key`; a number is only ever a password.
-        let least = if form == Form::Prose { 6 } else { 4 };
+        let least = if form == Form::Tight || quoted { 4 } else { 6 };
         return class == Class::Password && looks.digits == looks.length && looks.digits >= least;
     }
     let least = if class == Class::Password { 4 } else { 8 };
@@ -123,18 +125,30 @@ const WORDS: &str = "none null nil undefined true false required optional string
     sha256 sha512 base64 oauth2 argon2 argon2id uint32 uint64 float64 forgotten confirm \
     confirmation redacted sensitive removed username email please update create delete change";
 
-/// Whether it is a piece of a program rather than a value: a call, an index, a chain of names.
+/// Whether it is a piece of a program rather than a value: a call, an index, a chain of names, a
+/// constant, a number in hexadecimal.
 fn is_code(value: &[u8]) -> bool {
     let first = value.iter().take_while(|byte| is_word(**byte)).count();
     let head = value.get(..first).unwrap_or(value);
     let named = head.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
     let plain = !head.iter().any(u8::is_ascii_digit);
     match value.get(first..) {
-        Some([b'(' | b'[', ..]) => named,
+        Some([b'(' | b'[', ..] | [b'!', b'(' | b'[' | b'{', ..]) => named,
         Some([b'.', next, ..] | [b':', b':', next, ..] | [b'-', b'>', next, ..] | [b'?', b'.', next, ..]) => {
-            named && plain && next.is_ascii_alphabetic()
+            named && plain && (next.is_ascii_alphabetic() || *next == b'_')
         }
         Some([b'&', ..]) => first == 0,
+        Some([]) => is_identifier(value) || (value.starts_with(b"0x") && value.len() <= 10),
         _ => false,
     }
+}
+
+/// Whether it is put together as only names in programs are: `MAX_RETRIES_3`, `_unused`, `type_5`.
+fn is_identifier(value: &[u8]) -> bool {
+    let alike = |part: &[u8]| {
+        let digits = part.iter().filter(|byte| byte.is_ascii_digit()).count();
+        digits == 0 || (digits == part.len() && digits < 3)
+    };
+    let shouted = !value.iter().any(u8::is_ascii_lowercase);
+    value.contains(&b'_') && (shouted || value.split(|byte| *byte == b'_').all(alike))
 }

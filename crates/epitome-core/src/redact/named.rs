@@ -73,13 +73,19 @@ pub(super) fn paired(text: &str, floor: usize, at: usize) -> Option<Found> {
     if byte(bytes, at) == 0xef && !bytes.get(at..)?.starts_with("：".as_bytes()) {
         return None;
     }
-    let name = head.trim_ascii_end();
-    let name = name.strip_suffix(b"\"").or_else(|| name.strip_suffix(b"'")).unwrap_or(name);
+    let written = head.trim_ascii_end();
+    let name = written.strip_suffix(b"\"").or_else(|| written.strip_suffix(b"'")).unwrap_or(written);
     if name.len() < 4 {
         return None;
     }
-    let short = name.get(name.len() - 4..).is_some_and(|end| end.eq_ignore_ascii_case(b"pass"))
-        && !name.len().checked_sub(5).is_some_and(|at| byte(name, at).is_ascii_alphanumeric());
+    // `DB_PASS=…` and `"pass": …`; but `PASS: …` is how tests report.
+    let first = name.len() - 4;
+    let short = name.get(first..).is_some_and(|end| end.eq_ignore_ascii_case(b"pass"))
+        && match first.checked_sub(1).map(|at| byte(name, at)) {
+            Some(b'_') => byte(bytes, at) == b'=' || name.len() < written.len(),
+            Some(b'"' | b'\'') => name.len() < written.len(),
+            _ => false,
+        };
     let foreign = || {
         let words = [
             "mot de passe",

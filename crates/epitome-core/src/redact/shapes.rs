@@ -175,7 +175,7 @@ fn private_key(bytes: &[u8], floor: usize, at: usize) -> Option<Found> {
                 let after = head + end + 9;
                 after + bytes.get(after..).and_then(frame).unwrap_or(0)
             }
-            _ => head + key_lines(body),
+            cut => head + key_lines(body.get(..cut.unwrap_or(body.len())).unwrap_or(body)),
         };
         return Some(Found { from: at, to, kind: Kind::Key });
     }

@@ -83,6 +83,7 @@ fn assignments_in_every_form() {
     check("PASSWORD=hunter", "PASSWORD=[redacted:password]");
     check("export DB_PASSWORD='p@ss w0rd!'; run", "export DB_PASSWORD='[redacted:password]'; run");
     check("DB_PASS=geheim77 go", "DB_PASS=[redacted:password] go");
+    check(r#"{"pass": "geheim77"}"#, r#"{"pass": "[redacted:password]"}"#);
     check("PGPASSWORD=letmein psql", "PGPASSWORD=[redacted:password] psql");
     check(
         r#"{"password": "hunter2", "user": "ann"}"#,
@@ -187,6 +188,9 @@ fn plain_words_about_secrets_stay() {
         "Authorization: required, Authorization header, Bearer authentication, bearer token",
         "password: SecretString, token: Vec<u8>, password: &'a str, secret: [u8; 32]",
         "[redacted:token]=hunter22 and [redacted:password] is hunter22",
+        "token: bracketed!(content in input); frag_token: crate::__u32; token: _type_5; TOKEN: MAX_128BITS;",
+        "ERROR_TOKEN = 0x8004400a; CREATE_PASS = 1010; clearTextPassword = 8107",
+        "PASS: test_21_orders; pass: 12 of 12; --- PASS: TestOrders12 (0.01s); first_pass: run_1b2c3d4",
         "https://example.com/a:b@c?x=1, http://localhost:3000/x",
     ] {
         for line in text.split(", ").chain([text]) {

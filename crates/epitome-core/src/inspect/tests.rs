@@ -249,14 +249,13 @@ fn good_summaries_pass_unchanged() {
         .collect();
     let dense: Vec<String> =
         (1001..1030).map(|n| format!("订单{n}已于三月三日由常用承运人发往奥斯陆，客户已签收。")).collect();
+    let told: Vec<String> =
+        (1..12).map(|n| format!("- Order {n} was shipped. The customer was told by mail.")).collect();
     for good in [
         GOOD,
         &long.join("\n"),
         &dense.join("\n"),
-        &(1..12)
-            .map(|n| format!("- Order {n} was shipped. The customer was told by mail.\n"))
-            .collect::<String>()
-            .trim(),
+        &told.join("\n"),
         "I cannot reproduce the crash on Linux; on macOS it happens with 2.4 and not with 2.3.",
         "Error: E0432 in src/api.rs was still open; the user wanted it solved by Friday, before the release of 2.4.",
         "The deploy failed with 502 Bad Gateway; Bob rolled back to v1.2.3 and the service recovered at 14:05.",

@@ -63,6 +63,9 @@ fn looks_secret(class: Class, form: Form, quoted: bool, looks: &Looks) -> bool {
     if class == Class::SomeKey {
         return form == Form::Tight && looks.length >= 20 && looks.digits > 1 && looks.letters() > 1;
     }
+    if looks.letters() == 0 && looks.odd == 0 && form == Form::Beside {
+        return false;
+    }
     if looks.letters() == 0 && looks.odd == 0 {
         // Counts, dates and sizes come after `token` and `key`; a number is only ever a password.
         let least = if form == Form::Tight || quoted { 4 } else { 6 };
@@ -77,6 +80,10 @@ fn looks_secret(class: Class, form: Form, quoted: bool, looks: &Looks) -> bool {
         return class == Class::Password && looks.spaces < 3 && looks.odd > 0 && looks.digits > 0;
     }
     match form {
+        Form::Beside => {
+            let least = if class == Class::Password { 6 } else { 16 };
+            looks.is_drawn() && looks.digits > 0 && looks.length >= least
+        }
         Form::Tight => looks.is_drawn() || class == Class::Password || looks.length >= 16,
         _ if quoted && class == Class::Password => looks.is_drawn() || looks.length >= 6,
         Form::Loose | Form::Prose => looks.is_drawn() && looks.length >= least.max(6 - looks.odd.min(2)),
@@ -89,11 +96,21 @@ pub(super) fn is_stand_in(value: &[u8], class: Class) -> bool {
     match value {
         [] | [b'<' | b'{' | b'[' | b'(', ..] | [b'$', b'{' | b'(' | b'<', ..] => return true,
         [b'$', rest @ ..] if name_only(rest) && !rest.first().is_some_and(u8::is_ascii_digit) => return true,
+        [b'!', rest @ ..] if name_only(rest) && !rest.iter().any(u8::is_ascii_digit) => return true,
         [b'%', rest @ .., b'%'] if name_only(rest) => return true,
         [b'%', b's' | b'd' | b'v' | b'q' | b'(' | b'{'] | [b'%', b'(', ..] => return true,
         _ => {}
     }
-    if value.windows(2).any(|two| two == b"${" || two == b"{{") {
+    if let [b'$', rest @ ..] = value {
+        // A variable, and what is done with it: `$this->{password}`, `$token:expr`, `$env[KEY]`.
+        let name = rest.iter().take_while(|byte| byte.is_ascii_alphabetic() || **byte == b'_').count();
+        if name > 0 && matches!(rest.get(name..), Some([b'-'] | [b'[' | b'{' | b'(' | b':', ..])) {
+            return true;
+        }
+    }
+    // An address is no secret; a password inside it is found for itself.
+    let address = class != Class::Password && contains(value, b"://");
+    if address || value.windows(2).any(|two| two == b"${" || two == b"{{") {
         return true;
     }
     // One letter again and again, a row of stars, an ellipsis.

@@ -19,6 +19,8 @@ pub(super) enum Form {
     Loose,
     /// `the name is value`.
     Prose,
+    /// `with name value`: nothing between them.
+    Beside,
 }
 
 /// What sort of secret a name says it is.
@@ -234,15 +236,16 @@ fn value_after(text: &str, floor: usize, name: &Name) -> Option<Found> {
     let rest = bytes.get(at..)?;
     let (form, skip) = match rest {
         [b'=', b'=' | b'~', ..] | [b':', b':', ..] => return None,
-        [b'=', b'>', ..] | [b':', b'=', ..] => (Form::Loose, 2),
+        [b'=' | b'-', b'>', ..] | [b':', b'=', ..] => (Form::Loose, 2),
         [b'=', ..] if in_query || (!spaced && (shouted || name.flag)) => (Form::Tight, 1),
         [b'=' | b':', ..] => (Form::Loose, 1),
         [b'?', b':', ..] => (Form::Loose, 2),
         [b'>', ..] if before(bytes, floor, name.from) == b'<' => (Form::Loose, 1),
         [0xef, 0xbc, 0x9a, ..] => (Form::Loose, 3),
+        [b',' | b'\n' | b'\r', ..] => (Form::Loose, value_field(rest)?),
         [b'\'' | b'"', ..] if spaced => (Form::Prose, 0),
         _ if name.flag && spaced && !quoted_name => (Form::Loose, 0),
-        _ if spaced => (Form::Prose, copula(rest)?),
+        _ if spaced => copula(rest).map_or((Form::Beside, 0), |skip| (Form::Prose, skip)),
         _ => return None,
     };
     at += skip;
@@ -277,10 +280,46 @@ fn value_after(text: &str, floor: usize, name: &Name) -> Option<Found> {
     Some(Found { from: whole.from, to: whole.to, kind })
 }
 
-/// The length of `is `, `was `, `to `, where a sentence gives a name its value.
+/// The length of `is `, `was `, `to `, `for the server is `, where a sentence gives a name its value.
 fn copula(rest: &[u8]) -> Option<usize> {
-    let words: [&[u8]; 7] = [b"is ", b"was ", b"to ", b"is: ", b"ist ", b"est ", b"es "];
-    words.iter().find(|word| rest.len() >= word.len() && rest.starts_with(word)).map(|word| word.len())
+    const WORDS: &str = "is: |is |was |to |ist |est |es ";
+    let starts = |rest: &[u8], words: &str| {
+        words.split('|').find(|word| rest.starts_with(word.as_bytes())).map(str::len)
+    };
+    if let Some(direct) = starts(rest, WORDS) {
+        return Some(direct);
+    }
+    starts(rest, "for |of |on ")?;
+    let near = rest.get(..rest.len().min(48)).unwrap_or(rest);
+    let clause =
+        near.iter().position(|byte| matches!(byte, b'.' | b',' | b';' | b'\n')).unwrap_or(near.len());
+    let near = near.get(..clause)?;
+    let at = near.windows(4).position(|four| four == b" is ").map(|at| at + 4);
+    at.or_else(|| near.windows(2).position(|two| two == b": ").map(|at| at + 2))
+}
+
+/// The length of `, "value": `, where lists give names and values in fields of their own.
+fn value_field(rest: &[u8]) -> Option<usize> {
+    let between = |byte: &&u8| byte.is_ascii_whitespace() || matches!(byte, b',' | b'"' | b'\'' | b'\\');
+    let start = rest.iter().take(32).take_while(between).count();
+    let field = rest.get(start..)?.get(..5)?;
+    let colon = start + 5 + rest.get(start + 5..)?.iter().take(4).take_while(between).count();
+    (field.eq_ignore_ascii_case(b"value") && byte(rest, colon) == b':').then_some(colon + 1)
+}
+
+/// The password in `-u ann:password`, as commands are told who asks. `at` is the dash.
+pub(super) fn login(bytes: &[u8], floor: usize, at: usize) -> Option<Found> {
+    if is_word(before(bytes, floor, at)) {
+        return None;
+    }
+    let given = value(bytes, at + 3, false, MOST_JUDGED)?;
+    let shown = bytes.get(given.from..given.to)?;
+    let colon = shown.iter().take(64).position(|byte| *byte == b':')?;
+    let password = shown.get(colon + 1..)?;
+    let secret =
+        colon > 0 && is_secret(Class::Password, Form::Beside, false, password) && !contains(shown, MARK);
+    let marked = bytes.get(given.to..)?.starts_with(MARK);
+    (secret && !marked).then_some(Found { from: given.from + colon + 1, to: given.to, kind: Kind::Password })
 }
 
 /// The length of `Bearer `, `Basic `, `Token `.

@@ -1,6 +1,6 @@
 //! Secrets known by their own shape: prefixes, frames, addresses, check digits.
 
-use super::named::is_one_of;
+use super::named::{is_one_of, login};
 use super::{Found, Kind, MARK, before, byte, is_word};
 
 /// How a provider's secret starts, and what must follow.
@@ -60,6 +60,9 @@ static PREFIXES: &[Prefix] = &[
 pub(super) fn prefixed(bytes: &[u8], floor: usize, at: usize) -> Option<Found> {
     if byte(bytes, at) == b'-' && byte(bytes, at + 1) == b'-' {
         return private_key(bytes, floor, at);
+    }
+    if byte(bytes, at + 1) == b'u' && byte(bytes, at + 2) == b' ' {
+        return login(bytes, floor, at);
     }
     let head = bytes.get(floor..=at)?;
     // Nearly every other dash, dot or underscore is told by the two bytes before it.

@@ -38,8 +38,9 @@ pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Stand
         // Counted as a whole only where it is close.
         let exact =
             if next.saturating_add(SLACK) <= most { next } else { standard.counter.text(&put(&longer)) };
-        // A name that is itself a secret, or a tag, stays out.
-        if chars_fit && exact <= most && clean(name.to_owned(), standard) == name {
+        // A name that is a secret or a tag stays out, and one that reads as a secret beside the others.
+        let line = format!("{REFERENCES}{longer}");
+        if chars_fit && exact <= most && clean(line.clone(), standard) == line {
             sum = exact;
             listed = longer;
             added.push(name.to_owned());
@@ -50,7 +51,7 @@ pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Stand
     }
     let whole = put(&listed);
     let counted = standard.counter.text(&whole);
-    // Beside each other names may say what none of them says alone; then they all give way.
+    // Names must not make a bad summary of a good one; then they all give way.
     if counted > most || super::judge(&whole, None).is_err() || clean(whole.clone(), standard) != whole {
         return Inspected { text, tokens, added: Vec::new(), cut };
     }

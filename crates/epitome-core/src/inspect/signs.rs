@@ -191,7 +191,7 @@ pub(super) fn declines(text: &str) -> bool {
     // An agent may well write of itself "I cannot reproduce the bug"; it declines only our own request.
     const CANNOT: &str = "i cannot|i can't|i can not|i'm unable|i am unable|i'm not able|i am not able|i won't|\
         i will not|unfortunately, i|ich kann|je ne peux pas|no puedo|não posso";
-    const OURS: &str = "assist|help|comply|summar|provide|fulfil|generate|continue with|engage|do that|do this|helfen|\
+    const OURS: &str = "assist|help|comply|summarize|summary|provide|fulfil|generate|continue with|engage|do that|do this|helfen|\
         zusammenfass|aider|résumer|ayudar|resumir|ajudar";
     let start: String = text.chars().take(80).flat_map(char::to_lowercase).collect();
     let start = start.replace('’', "'");

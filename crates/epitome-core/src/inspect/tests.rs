@@ -234,6 +234,14 @@ fn secrets_enter_neither_summary_nor_references() {
 }
 
 #[test]
+fn one_name_that_reads_as_a_secret_does_not_cost_the_others() {
+    let counter = Counter::new(Encoding::O200k);
+    let standard = Standard { names: &["E0432", "--password", "src/v2/api.rs", "v2.4"], ..roomy(&counter) };
+    let kept = inspect(GOOD, Finish::Complete, &standard).unwrap();
+    assert_eq!(kept.text, format!("{GOOD}\nReferences: E0432 --password v2.4"));
+}
+
+#[test]
 fn good_summaries_pass_unchanged() {
     let orders: Vec<String> =
         (1001..1030).map(|n| format!("- Order {n} was shipped to Oslo on 3 March.")).collect();

@@ -237,7 +237,7 @@ fn twice_is_once_where_marks_are_near() {
     }
 }
 
-/// Words in which secrets and their look-alikes are frequent.
+/// Words in which secrets, and what is taken for them, are frequent.
 fn pieces() -> impl Strategy<Value = String> {
     let fixed = prop::sample::select(vec![
         "password",

@@ -16,6 +16,7 @@
 
 use std::borrow::Cow;
 
+mod judge;
 mod named;
 mod shapes;
 
@@ -72,7 +73,7 @@ struct Found {
 pub fn redact(text: &str) -> Cow<'_, str> {
     let mut out = String::new();
     let mut done = 0;
-    let mut scanner = Scanner { text, bytes: text.as_bytes(), floor: 0, at: 0 };
+    let mut scanner = Scanner { text, bytes: text.as_bytes(), floor: 0, at: 0, ahead: None };
     while let Some(found) = scanner.next() {
         out.push_str(text.get(done..found.from).unwrap_or(""));
         out.push_str(found.kind.mark());
@@ -93,24 +94,45 @@ struct Scanner<'a> {
     /// is read the same way before and after its secrets have become marks.
     floor: usize,
     at: usize,
+    /// A secret that begins further on. What stands before it may hold another.
+    ahead: Option<Found>,
 }
 
 impl Scanner<'_> {
     fn next(&mut self) -> Option<Found> {
         loop {
-            let ahead = self.bytes.get(self.at..)?.iter().position(|byte| is_trigger(*byte))?;
-            let at = self.at + ahead;
+            let end = self.ahead.map_or(self.bytes.len(), |ahead| ahead.from);
+            let near = self.bytes.get(self.at..end).unwrap_or(&[]);
+            let Some(next) = near.iter().position(|byte| is_trigger(*byte)) else {
+                return self.ahead.take().map(|ahead| self.pass(ahead));
+            };
+            let at = self.at + next;
             self.at = at + 1;
-            if let Some(found) = self.look(at) {
-                // Whatever the rules say: never nothing, never backwards, never half a character.
-                let whole = self.text.is_char_boundary(found.from) && self.text.is_char_boundary(found.to);
-                if whole && self.floor <= found.from && found.from < found.to {
-                    self.floor = found.to;
-                    self.at = found.to.max(self.at);
-                    return Some(found);
+            let Some(found) = self.look(at).filter(|found| self.is_sound(found)) else { continue };
+            match self.ahead {
+                None if found.from > self.at => self.ahead = Some(found),
+                None => return Some(self.pass(found)),
+                Some(ahead) if found.from >= ahead.from => {}
+                Some(ahead) if found.to <= ahead.from => return Some(self.pass(found)),
+                Some(ahead) => {
+                    self.ahead = None;
+                    return Some(self.pass(Found { to: found.to.max(ahead.to), ..found }));
                 }
             }
         }
+    }
+
+    /// Whatever the rules say: never nothing, never backwards, never half a character.
+    fn is_sound(&self, found: &Found) -> bool {
+        let whole = self.text.is_char_boundary(found.from) && self.text.is_char_boundary(found.to);
+        whole && self.floor <= found.from && found.from < found.to
+    }
+
+    /// Goes on behind a secret.
+    fn pass(&mut self, found: Found) -> Found {
+        self.floor = found.to;
+        self.at = found.to.max(self.at);
+        found
     }
 
     /// What stands around a byte that could belong to a secret. Most are told by their neighbours.

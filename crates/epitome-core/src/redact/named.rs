@@ -4,6 +4,7 @@
 //! follows is judged too, the more strictly the looser the form. In `PASSWORD=…` nearly anything is
 //! one; in a sentence only what no plain word looks like.
 
+use super::judge::{Looks, contains, is_secret, is_stand_in};
 use super::{Found, Kind, MARK, before, byte, is_word};
 
 /// More of a value is not read before it is known to be a secret.
@@ -11,18 +12,20 @@ const MOST_JUDGED: usize = 256;
 
 /// How name and value are put together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+pub(super) enum Form {
     /// `NAME=value`, `?name=value`, `--name=value`: made to carry a value.
     Tight,
     /// `name: value`, `name = value`, `--name value`, `<name>value`: also how code and manuals look.
     Loose,
     /// `the name is value`.
     Prose,
+    /// `with name value`: nothing between them.
+    Beside,
 }
 
 /// What sort of secret a name says it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Class {
+pub(super) enum Class {
     Password,
     Token,
     Key,
@@ -62,7 +65,7 @@ pub(super) fn named(text: &str, floor: usize, at: usize) -> Option<Found> {
     let name = bytes.get(from..to)?;
     let class = classify(name, bytes.get(floor..from)?)?;
     let flag = dashes > 0 && byte(bytes, from - 1) == b'-';
-    value_after(text, floor, Name { from, to, class, flag })
+    value_after(text, floor, &Name { from, to, class, flag })
 }
 
 /// Names that none of the bytes we stop at gives away, before a colon or an equals sign.
@@ -72,13 +75,19 @@ pub(super) fn paired(text: &str, floor: usize, at: usize) -> Option<Found> {
     if byte(bytes, at) == 0xef && !bytes.get(at..)?.starts_with("：".as_bytes()) {
         return None;
     }
-    let name = head.trim_ascii_end();
-    let name = name.strip_suffix(b"\"").or_else(|| name.strip_suffix(b"'")).unwrap_or(name);
+    let written = head.trim_ascii_end();
+    let name = written.strip_suffix(b"\"").or_else(|| written.strip_suffix(b"'")).unwrap_or(written);
     if name.len() < 4 {
         return None;
     }
-    let short = name.get(name.len() - 4..).is_some_and(|end| end.eq_ignore_ascii_case(b"pass"))
-        && !name.len().checked_sub(5).is_some_and(|at| byte(name, at).is_ascii_alphanumeric());
+    // `DB_PASS=…` and `"pass": …`; but `PASS: …` is how tests report.
+    let first = name.len() - 4;
+    let short = name.get(first..).is_some_and(|end| end.eq_ignore_ascii_case(b"pass"))
+        && match first.checked_sub(1).map(|at| byte(name, at)) {
+            Some(b'_') => byte(bytes, at) == b'=' || name.len() < written.len(),
+            Some(b'"' | b'\'') => name.len() < written.len(),
+            _ => false,
+        };
     let foreign = || {
         let words = [
             "mot de passe",
@@ -99,7 +108,8 @@ pub(super) fn paired(text: &str, floor: usize, at: usize) -> Option<Found> {
         }) || name.ends_with("Пароль".as_bytes())
     };
     let last = byte(name, name.len() - 1);
-    if !short && !(matches!(last, b'e' | b'a' | b'o' | b'E' | b'A' | b'O' | 0x80..) && foreign()) {
+    let could_be = matches!(last | 0x20, b'e' | b'a' | b'o' | 0x80..);
+    if !short && (!could_be || !foreign()) {
         return None;
     }
     let to = floor.max(at.saturating_sub(24)) + name.len();
@@ -107,7 +117,7 @@ pub(super) fn paired(text: &str, floor: usize, at: usize) -> Option<Found> {
     while to - from < 64 && is_word(before(bytes, floor, from)) {
         from -= 1;
     }
-    value_after(text, floor, Name { from, to, class: Class::Password, flag: false })
+    value_after(text, floor, &Name { from, to, class: Class::Password, flag: false })
 }
 
 /// `Bearer x`, wherever it stands.
@@ -128,99 +138,44 @@ pub(super) fn bearer(text: &str, floor: usize, at: usize) -> Option<Found> {
 fn classify(name: &[u8], head: &[u8]) -> Option<Class> {
     let mut words = words_backwards(name);
     let mut last = words.next()?;
-    const AFTER: [&[u8]; 14] = [
-        b"prod",
-        b"production",
-        b"dev",
-        b"test",
-        b"staging",
-        b"local",
-        b"value",
-        b"plain",
-        b"new",
-        b"old",
-        b"base",
-        b"raw",
-        b"string",
-        b"env",
-    ];
-    if is_one_of(last, &AFTER) {
+    const AFTER: &str = "prod production dev test staging local value plain new old base raw string env";
+    if is_one_of(last, AFTER) {
         last = words.next()?;
     }
     let ends = |end: &[u8]| {
         last.len() >= end.len()
             && last.get(last.len() - end.len()..).is_some_and(|l| l.eq_ignore_ascii_case(end))
     };
-    if ends(b"password")
-        || ends(b"passwd")
-        || is_one_of(last, &[b"pwd", b"passphrase", b"passcode", b"passwort"])
-    {
+    if ends(b"password") || ends(b"passwd") || is_one_of(last, "pwd passphrase passcode passwort") {
         return Some(Class::Password);
     }
     let mut earlier = || words.next().or_else(|| said_before(head));
-    if is_one_of(last, &[b"authtoken", b"accesstoken", b"apitoken", b"refreshtoken"]) {
+    if is_one_of(last, "authtoken accesstoken apitoken refreshtoken") {
         return Some(Class::Token);
     }
-    if is_one_of(last, &[b"token"]) {
-        const COUNTED: [&[u8]; 22] = [
-            b"max",
-            b"min",
-            b"per",
-            b"next",
-            b"page",
-            b"stop",
-            b"eos",
-            b"bos",
-            b"pad",
-            b"unk",
-            b"sep",
-            b"cls",
-            b"mask",
-            b"num",
-            b"continuation",
-            b"cancellation",
-            b"special",
-            b"last",
-            b"first",
-            b"each",
-            b"every",
-            b"unexpected",
-        ];
-        return (!earlier().is_some_and(|word| is_one_of(word, &COUNTED))).then_some(Class::Token);
+    if is_one_of(last, "token") {
+        const COUNTED: &str = "max min per next page stop eos bos pad unk sep cls mask num continuation cancellation \
+            special last first each every unexpected";
+        return (!earlier().is_some_and(|word| is_one_of(word, COUNTED))).then_some(Class::Token);
     }
-    if is_one_of(last, &[b"secret", b"apikey", b"secretkey", b"accesskey", b"privatekey", b"clientsecret"]) {
+    if is_one_of(last, "secret apikey secretkey accesskey privatekey clientsecret") {
         return Some(Class::Key);
     }
-    if is_one_of(last, &[b"key"]) {
-        const SECRET: [&[u8]; 16] = [
-            b"api",
-            b"access",
-            b"private",
-            b"secret",
-            b"auth",
-            b"encryption",
-            b"signing",
-            b"master",
-            b"account",
-            b"deploy",
-            b"license",
-            b"ssh",
-            b"service",
-            b"app",
-            b"subscription",
-            b"admin",
-        ];
-        if earlier().is_some_and(|word| is_one_of(word, &SECRET)) {
+    if is_one_of(last, "key") {
+        const SECRET: &str = "api access private secret auth encryption signing master account deploy license ssh \
+            service app subscription admin";
+        if earlier().is_some_and(|word| is_one_of(word, SECRET)) {
             return Some(Class::Key);
         }
         let shouted = name.len() > 4 && !name.iter().any(u8::is_ascii_lowercase);
         return shouted.then_some(Class::SomeKey);
     }
-    is_one_of(last, &[b"authorization"]).then_some(Class::Authorization)
+    is_one_of(last, "authorization").then_some(Class::Authorization)
 }
 
-fn is_one_of(word: &[u8], names: &[&[u8]]) -> bool {
-    names.iter().any(|name| word.eq_ignore_ascii_case(name))
+/// Whether it is one of these words, however it is capitalized.
+pub(super) fn is_one_of(word: &[u8], names: &str) -> bool {
+    names.split(' ').any(|name| word.eq_ignore_ascii_case(name.as_bytes()))
 }
 
 /// The words of a name, last first: `accessToken`, `access_token` and `access-token` alike.
@@ -263,7 +218,7 @@ struct Name {
 }
 
 /// Reads on from a name: what binds it to a value, and the value.
-fn value_after(text: &str, floor: usize, name: Name) -> Option<Found> {
+fn value_after(text: &str, floor: usize, name: &Name) -> Option<Found> {
     let bytes = text.as_bytes();
     let mut at = name.to;
     let closed = at;
@@ -281,15 +236,16 @@ fn value_after(text: &str, floor: usize, name: Name) -> Option<Found> {
     let rest = bytes.get(at..)?;
     let (form, skip) = match rest {
         [b'=', b'=' | b'~', ..] | [b':', b':', ..] => return None,
-        [b'=', b'>', ..] | [b':', b'=', ..] => (Form::Loose, 2),
+        [b'=' | b'-', b'>', ..] | [b':', b'=', ..] => (Form::Loose, 2),
         [b'=', ..] if in_query || (!spaced && (shouted || name.flag)) => (Form::Tight, 1),
         [b'=' | b':', ..] => (Form::Loose, 1),
         [b'?', b':', ..] => (Form::Loose, 2),
         [b'>', ..] if before(bytes, floor, name.from) == b'<' => (Form::Loose, 1),
         [0xef, 0xbc, 0x9a, ..] => (Form::Loose, 3),
+        [b',' | b'\n' | b'\r', ..] => (Form::Loose, value_field(rest)?),
         [b'\'' | b'"', ..] if spaced => (Form::Prose, 0),
         _ if name.flag && spaced && !quoted_name => (Form::Loose, 0),
-        _ if spaced => (Form::Prose, copula(rest)?),
+        _ if spaced => copula(rest).map_or((Form::Beside, 0), |skip| (Form::Prose, skip)),
         _ => return None,
     };
     at += skip;
@@ -315,7 +271,7 @@ fn value_after(text: &str, floor: usize, name: Name) -> Option<Found> {
     let short = value(bytes, at, in_query, MOST_JUDGED)?;
     let shown = bytes.get(short.from..short.to)?;
     let marked = contains(shown, MARK) || bytes.get(short.to..)?.starts_with(MARK);
-    let working_folder = is_one_of(bytes.get(name.from..name.to)?, &[b"pwd", b"oldpwd"])
+    let working_folder = is_one_of(bytes.get(name.from..name.to)?, "pwd oldpwd")
         && matches!(byte(shown, 0), b'/' | b'~' | b'.');
     if marked || working_folder || !is_secret(class, form, short.quoted, shown) {
         return None;
@@ -324,10 +280,46 @@ fn value_after(text: &str, floor: usize, name: Name) -> Option<Found> {
     Some(Found { from: whole.from, to: whole.to, kind })
 }
 
-/// The length of `is `, `was `, `to `, where a sentence gives a name its value.
+/// The length of `is `, `was `, `to `, `for the server is `, where a sentence gives a name its value.
 fn copula(rest: &[u8]) -> Option<usize> {
-    let words: [&[u8]; 7] = [b"is ", b"was ", b"to ", b"is: ", b"ist ", b"est ", b"es "];
-    words.iter().find(|word| rest.len() >= word.len() && rest.starts_with(word)).map(|word| word.len())
+    const WORDS: &str = "is: |is |was |to |ist |est |es ";
+    let starts = |rest: &[u8], words: &str| {
+        words.split('|').find(|word| rest.starts_with(word.as_bytes())).map(str::len)
+    };
+    if let Some(direct) = starts(rest, WORDS) {
+        return Some(direct);
+    }
+    starts(rest, "for |of |on ")?;
+    let near = rest.get(..rest.len().min(48)).unwrap_or(rest);
+    let clause =
+        near.iter().position(|byte| matches!(byte, b'.' | b',' | b';' | b'\n')).unwrap_or(near.len());
+    let near = near.get(..clause)?;
+    let at = near.windows(4).position(|four| four == b" is ").map(|at| at + 4);
+    at.or_else(|| near.windows(2).position(|two| two == b": ").map(|at| at + 2))
+}
+
+/// The length of `, "value": `, where lists give names and values in fields of their own.
+fn value_field(rest: &[u8]) -> Option<usize> {
+    let between = |byte: &&u8| byte.is_ascii_whitespace() || matches!(byte, b',' | b'"' | b'\'' | b'\\');
+    let start = rest.iter().take(32).take_while(between).count();
+    let field = rest.get(start..)?.get(..5)?;
+    let colon = start + 5 + rest.get(start + 5..)?.iter().take(4).take_while(between).count();
+    (field.eq_ignore_ascii_case(b"value") && byte(rest, colon) == b':').then_some(colon + 1)
+}
+
+/// The password in `-u ann:password`, as commands are told who asks. `at` is the dash.
+pub(super) fn login(bytes: &[u8], floor: usize, at: usize) -> Option<Found> {
+    if is_word(before(bytes, floor, at)) {
+        return None;
+    }
+    let given = value(bytes, at + 3, false, MOST_JUDGED)?;
+    let shown = bytes.get(given.from..given.to)?;
+    let colon = shown.iter().take(64).position(|byte| *byte == b':')?;
+    let password = shown.get(colon + 1..)?;
+    let secret =
+        colon > 0 && is_secret(Class::Password, Form::Beside, false, password) && !contains(shown, MARK);
+    let marked = bytes.get(given.to..)?.starts_with(MARK);
+    (secret && !marked).then_some(Found { from: given.from + colon + 1, to: given.to, kind: Kind::Password })
 }
 
 /// The length of `Bearer `, `Basic `, `Token `.
@@ -381,198 +373,4 @@ fn value(bytes: &[u8], at: usize, in_query: bool, most: usize) -> Option<Value> 
         to -= 1;
     }
     (to > from).then_some(Value { from, to, quoted: false })
-}
-
-fn contains(bytes: &[u8], what: &[u8]) -> bool {
-    bytes.windows(what.len()).any(|window| window == what)
-}
-
-/// A value by its letters.
-#[derive(Default)]
-struct Looks {
-    length: usize,
-    small: usize,
-    capital: usize,
-    digits: usize,
-    /// What names and paths have too: `-_./:,`.
-    joints: usize,
-    spaces: usize,
-    /// What hardly a word has: `!@#$` and the like.
-    odd: usize,
-}
-
-impl Looks {
-    fn of(value: &[u8]) -> Self {
-        let mut looks = Self { length: value.len(), ..Self::default() };
-        for byte in value {
-            let count = match byte {
-                b'a'..=b'z' | 0x80.. => &mut looks.small,
-                b'A'..=b'Z' => &mut looks.capital,
-                b'0'..=b'9' => &mut looks.digits,
-                b' ' | b'\t' => &mut looks.spaces,
-                b'!' | b'@' | b'#' | b'$' | b'%' | b'^' | b'&' | b'*' | b'+' | b'=' | b'~' | b'?' | b'|' => {
-                    &mut looks.odd
-                }
-                _ => &mut looks.joints,
-            };
-            *count += 1;
-        }
-        looks
-    }
-
-    fn letters(&self) -> usize {
-        self.small + self.capital
-    }
-
-    /// Whether no plain word looks so.
-    fn is_drawn(&self) -> bool {
-        (self.letters() > 0 && self.digits > 0)
-            || (self.odd > 0 && self.letters() + self.digits >= 4)
-            || (self.length >= 20 && self.small > 2 && self.capital > 2 && self.joints == 0)
-    }
-}
-
-/// Whether a value is one that its name promises.
-fn is_secret(class: Class, form: Form, quoted: bool, value: &[u8]) -> bool {
-    let looks = Looks::of(value);
-    if is_stand_in(value, class) || (!quoted && form != Form::Tight && is_code(value)) {
-        return false;
-    }
-    if class == Class::SomeKey {
-        return form == Form::Tight && looks.length >= 20 && looks.digits > 1 && looks.letters() > 1;
-    }
-    if looks.letters() == 0 && looks.odd == 0 {
-        // Counts, dates and sizes come after `token` and `key`; a number is only ever a password.
-        let least = if form == Form::Prose { 6 } else { 4 };
-        return class == Class::Password && looks.digits == looks.length && looks.digits >= least;
-    }
-    let least = if class == Class::Password { 4 } else { 8 };
-    if looks.length < least {
-        return false;
-    }
-    if looks.spaces > 0 {
-        // A phrase: few words, and one that is none.
-        return class == Class::Password && looks.spaces < 3 && looks.odd > 0 && looks.digits > 0;
-    }
-    match form {
-        Form::Tight => looks.is_drawn() || class == Class::Password || looks.length >= 16,
-        _ if quoted && class == Class::Password => looks.is_drawn() || looks.length >= 6,
-        Form::Loose | Form::Prose => looks.is_drawn() && looks.length >= least.max(6 - looks.odd.min(2)),
-    }
-}
-
-/// Whether it only stands for a secret: `${PASSWORD}`, `<your-key>`, `****`, `required`, `None`.
-fn is_stand_in(value: &[u8], class: Class) -> bool {
-    let name_only = |rest: &[u8]| !rest.is_empty() && rest.iter().all(|byte| is_word(*byte));
-    match value {
-        [] | [b'<' | b'{' | b'[' | b'(', ..] | [b'$', b'{' | b'(' | b'<', ..] => return true,
-        [b'$', rest @ ..] if name_only(rest) && !rest.first().is_some_and(u8::is_ascii_digit) => return true,
-        [b'%', rest @ .., b'%'] if name_only(rest) => return true,
-        [b'%', b's' | b'd' | b'v' | b'q' | b'(' | b'{'] | [b'%', b'(', ..] => return true,
-        _ => {}
-    }
-    if value.windows(2).any(|two| two == b"${" || two == b"{{") {
-        return true;
-    }
-    // One letter again and again, a row of stars, an ellipsis.
-    let same = value.iter().all(|byte| Some(byte) == value.first());
-    if same || contains(value, b"***") || contains(value, b"...") || contains(value, "…".as_bytes()) {
-        return true;
-    }
-    if contains(value, "•".as_bytes()) || is_one_of(value, WORDS) {
-        return true;
-    }
-    let holds = |word: &&[u8]| value.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word));
-    let said: [&[u8]; 8] =
-        [b"redacted", b"your-", b"your_", b"changeme", b"placeholder", b"example", b"xxxx", b"_here"];
-    if said.iter().any(|word| holds(&word)) {
-        return true;
-    }
-    // `password = new_password`, `"token": "token"`: its own name again. People do choose `password1`.
-    let digits = value.iter().any(u8::is_ascii_digit);
-    let own: [&[u8]; 7] = [b"password", b"passwd", b"passwort", b"secret", b"token", b"api_key", b"apikey"];
-    let names_itself = own.iter().any(|word| holds(&word));
-    names_itself && value.len() < 24 && (!digits || class != Class::Password)
-}
-
-/// What is written where a secret would be, and is none. With a digit, or they would not be taken for
-/// one where that matters.
-const WORDS: &[&[u8]] = &[
-    b"none",
-    b"null",
-    b"nil",
-    b"undefined",
-    b"true",
-    b"false",
-    b"required",
-    b"optional",
-    b"string",
-    b"text",
-    b"bytes",
-    b"varchar",
-    b"integer",
-    b"number",
-    b"boolean",
-    b"object",
-    b"unknown",
-    b"empty",
-    b"missing",
-    b"invalid",
-    b"incorrect",
-    b"wrong",
-    b"expired",
-    b"valid",
-    b"unset",
-    b"hidden",
-    b"masked",
-    b"default",
-    b"disabled",
-    b"enabled",
-    b"prompt",
-    b"stdin",
-    b"random",
-    b"generated",
-    b"changed",
-    b"encrypted",
-    b"hashed",
-    b"bearer",
-    b"basic",
-    b"sha256",
-    b"sha512",
-    b"base64",
-    b"oauth2",
-    b"argon2",
-    b"argon2id",
-    b"uint32",
-    b"uint64",
-    b"float64",
-    b"forgotten",
-    b"confirm",
-    b"confirmation",
-    b"redacted",
-    b"sensitive",
-    b"removed",
-    b"username",
-    b"email",
-    b"please",
-    b"update",
-    b"create",
-    b"delete",
-    b"change",
-];
-
-/// Whether it is a piece of a program rather than a value: a call, an index, a chain of names.
-fn is_code(value: &[u8]) -> bool {
-    let first = value.iter().take_while(|byte| is_word(**byte)).count();
-    let head = value.get(..first).unwrap_or(value);
-    let named = head.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
-    let plain = !head.iter().any(u8::is_ascii_digit);
-    match value.get(first..) {
-        Some([b'(' | b'[', ..]) => named,
-        Some([b'.', next, ..] | [b':', b':', next, ..] | [b'-', b'>', next, ..] | [b'?', b'.', next, ..]) => {
-            named && plain && next.is_ascii_alphabetic()
-        }
-        Some([b'&', ..]) => first == 0,
-        _ => false,
-    }
 }

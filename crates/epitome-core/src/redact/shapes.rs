@@ -1,5 +1,6 @@
 //! Secrets known by their own shape: prefixes, frames, addresses, check digits.
 
+use super::named::{is_one_of, login};
 use super::{Found, Kind, MARK, before, byte, is_word};
 
 /// How a provider's secret starts, and what must follow.
@@ -59,6 +60,9 @@ static PREFIXES: &[Prefix] = &[
 pub(super) fn prefixed(bytes: &[u8], floor: usize, at: usize) -> Option<Found> {
     if byte(bytes, at) == b'-' && byte(bytes, at + 1) == b'-' {
         return private_key(bytes, floor, at);
+    }
+    if byte(bytes, at + 1) == b'u' && byte(bytes, at + 2) == b' ' {
+        return login(bytes, floor, at);
     }
     let head = bytes.get(floor..=at)?;
     // Nearly every other dash, dot or underscore is told by the two bytes before it.
@@ -174,7 +178,7 @@ fn private_key(bytes: &[u8], floor: usize, at: usize) -> Option<Found> {
                 let after = head + end + 9;
                 after + bytes.get(after..).and_then(frame).unwrap_or(0)
             }
-            _ => head + key_lines(body),
+            cut => head + key_lines(body.get(..cut.unwrap_or(body.len())).unwrap_or(body)),
         };
         return Some(Found { from: at, to, kind: Kind::Key });
     }
@@ -273,24 +277,8 @@ pub(super) fn address(bytes: &[u8], floor: usize, at: usize) -> Option<Found> {
 }
 
 /// What a number is called that is no card's.
-const NUMBERS: [&[u8]; 16] = [
-    b"order",
-    b"orders",
-    b"id",
-    b"ids",
-    b"invoice",
-    b"tracking",
-    b"ticket",
-    b"ref",
-    b"reference",
-    b"case",
-    b"timestamp",
-    b"ts",
-    b"seq",
-    b"isbn",
-    b"imei",
-    b"sku",
-];
+const NUMBERS: &str =
+    "order orders id ids invoice tracking ticket ref reference case timestamp ts seq isbn imei sku";
 
 /// A card's number: 13 to 19 digits in one piece or in the groups cards have, of a known issuer, with
 /// the right check digit, and no part of something longer.
@@ -353,10 +341,10 @@ fn is_numbered(bytes: &[u8], floor: usize, at: usize) -> bool {
             return false;
         }
         left -= word.len();
-        if NUMBERS.iter().any(|name| word.eq_ignore_ascii_case(name)) {
+        if is_one_of(word, NUMBERS) {
             return true;
         }
-        if !word.eq_ignore_ascii_case(b"number") && !word.eq_ignore_ascii_case(b"no") {
+        if !is_one_of(word, "number no") {
             return false;
         }
     }

@@ -83,6 +83,14 @@ fn assignments_in_every_form() {
     check("PASSWORD=hunter", "PASSWORD=[redacted:password]");
     check("export DB_PASSWORD='p@ss w0rd!'; run", "export DB_PASSWORD='[redacted:password]'; run");
     check("DB_PASS=geheim77 go", "DB_PASS=[redacted:password] go");
+    check(r#"{"pass": "geheim77"}"#, r#"{"pass": "[redacted:password]"}"#);
+    check("password -> hunter2", "password -> [redacted:password]");
+    check("- name: DB_PASSWORD\n  value: hunter22", "- name: DB_PASSWORD\n  value: [redacted:password]");
+    check(
+        r#"{"name": "password", "value": "hunter22"}"#,
+        r#"{"name": "password", "value": "[redacted:password]"}"#,
+    );
+    check("curl -u ann:hunter22 https://x.example", "curl -u ann:[redacted:password] https://x.example");
     check("PGPASSWORD=letmein psql", "PGPASSWORD=[redacted:password] psql");
     check(
         r#"{"password": "hunter2", "user": "ann"}"#,
@@ -112,6 +120,14 @@ fn said_in_a_sentence() {
     check("I changed the password to Tr0ub4dor&3, ok?", "I changed the password to [redacted:password], ok?");
     check("The password is \"swordfish\".", "The password is \"[redacted:password]\".");
     check("API key: 9f8e7d6c5b4a", "API key: [redacted:key]");
+    check(
+        "The password for the office wifi is hunter22.",
+        "The password for the office wifi is [redacted:password].",
+    );
+    check(
+        "log in as ann with password hunter22, then",
+        "log in as ann with password [redacted:password], then",
+    );
     check("contraseña: hunter22", "contraseña: [redacted:password]");
     check("密码：hunter22，谢谢", "密码：[redacted:password]，谢谢");
     check("mot de passe : hunter22", "mot de passe : [redacted:password]");
@@ -124,6 +140,10 @@ fn addresses_keep_user_and_host() {
     check("redis://:hunter2@cache/0", "redis://:[redacted:password]@cache/0");
     check("mongodb://ann:a/b@c1@host/x", "mongodb://ann:[redacted:password]@host/x");
     check(&format!("https://{BODY}@git.example/x"), "https://[redacted:token]@git.example/x");
+    check(
+        &format!("https://ghp_{BODY}:x-oauth-basic@git.example/x"),
+        "https://[redacted:token]:[redacted:password]@git.example/x",
+    );
     let hook = concat!("https://hooks.slack.com/", "services/");
     check(&format!("{hook}T0000/B0000/{BODY}"), &format!("{hook}[redacted:key]"));
     unchanged("postgres://ann:${PASSWORD}@db/x");
@@ -187,6 +207,14 @@ fn plain_words_about_secrets_stay() {
         "Authorization: required, Authorization header, Bearer authentication, bearer token",
         "password: SecretString, token: Vec<u8>, password: &'a str, secret: [u8; 32]",
         "[redacted:token]=hunter22 and [redacted:password] is hunter22",
+        "token: bracketed!(content in input); frag_token: crate::__u32; token: _type_5; TOKEN: MAX_128BITS;",
+        "ERROR_TOKEN = 0x8004400a; CREATE_PASS = 1010; clearTextPassword = 8107",
+        "password reset for user 12, the token for page 2 is missing, password SHA256, secret v2, token abc123",
+        "docker run -u 1000:1000 x; sudo -u ann ls; id -u root:wheel; password: !vault |; use -u name:value",
+        "$token = $this->get_token1; password => $ds->{pw1}; ($text:expr, [$($token:expr2]) and $env[TOKEN1]",
+        "Authorization: https://tools.example/rfc6749; webhook_secret: see https://docs.example/a1",
+        "the key for order_1 is item_2, password for 2 of 3 users",
+        "PASS: test_21_orders; pass: 12 of 12; --- PASS: TestOrders12 (0.01s); first_pass: run_1b2c3d4",
         "https://example.com/a:b@c?x=1, http://localhost:3000/x",
     ] {
         for line in text.split(", ").chain([text]) {
@@ -209,7 +237,7 @@ fn twice_is_once_where_marks_are_near() {
     }
 }
 
-/// Words in which secrets and their look-alikes are frequent.
+/// Words in which secrets, and what is taken for them, are frequent.
 fn pieces() -> impl Strategy<Value = String> {
     let fixed = prop::sample::select(vec![
         "password",
@@ -230,6 +258,10 @@ fn pieces() -> impl Strategy<Value = String> {
         "\n",
         " ",
         "--",
+        "-u ",
+        "value",
+        ", ",
+        " for x is ",
         "-",
         "_",
         ".",

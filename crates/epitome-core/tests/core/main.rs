@@ -17,6 +17,7 @@ mod fuzz;
 mod hard_cases;
 mod plans;
 mod promises;
+mod prompts;
 mod readme;
 mod tokens_agree;
 mod validator;

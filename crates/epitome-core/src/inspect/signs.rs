@@ -1,0 +1,267 @@
+//! Signs that a text is no summary. Each is looked for where a summary would not have it: at the
+//! start of a short text, in most of its lines, in nearly all of its words.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde_json::Value;
+
+/// Whether nothing is said: no words, or only those that stand where a summary should be.
+pub(super) fn is_empty(text: &str) -> bool {
+    if !text.contains(char::is_alphanumeric) {
+        return true;
+    }
+    let lower = text.trim().to_lowercase();
+    let bare = lower.trim_matches(|c: char| !c.is_alphanumeric());
+    const ALONE: &str = "n/a|na|none|null|nil|undefined|empty|summary|the summary|your summary here|\
+        insert summary here|no summary|no summary available|no summary needed|no content|no events|\
+        no messages|no conversation|no changes|nothing|tbd|todo|ok|okay|done|error";
+    const OPENINGS: &str = "i see no events|i see no messages|i don't see any|i do not see any|there are no events|\
+        there are no messages|there is no conversation|there is nothing to summarize|\
+        nothing to summarize|no events to|no messages to|no conversation to|\
+        none yet: the conversation starts below|please provide the conversation";
+    let short = text.chars().count() <= 240;
+    ALONE.split('|').any(|one| one == bare)
+        || (short && OPENINGS.split('|').any(|opening| bare.starts_with(opening)))
+}
+
+/// Whether a text of which nobody knows how it ended was cut off: a fence that is not closed, or a
+/// last word that no sentence ends with.
+pub(super) fn is_cut_off(text: &str) -> bool {
+    let fences = text.lines().filter(|line| line.trim_start().starts_with("```")).count();
+    if fences % 2 == 1 {
+        return true;
+    }
+    let last = text.trim_end().lines().next_back().unwrap_or("");
+    if last.starts_with("References:") {
+        return false;
+    }
+    if last.trim_end().ends_with([',', '(', '[', '{', '，', '、', '（']) {
+        return true;
+    }
+    const GOES_ON: &str = "the|a|an|and|or|but|of|to|with|for|that|which|because|und|oder|der|die|das|mit|dass|et|ou|\
+        les|du|y|el|con|que";
+    let word = last.split_whitespace().next_back().unwrap_or("");
+    last.split_whitespace().count() >= 4 && GOES_ON.split('|').any(|one| one == word)
+}
+
+/// Whether it is mostly repetition, in any script, in time linear in its length.
+///
+/// A list in which every line is nearly the same is none: in each of them something differs.
+pub(super) fn loops(text: &str) -> bool {
+    let words: Vec<u64> = words(text).collect();
+    let distinct = words.iter().collect::<HashSet<_>>().len();
+    // In a short text this alone tells; in a long one every text has its frequent words.
+    let few = words.len() >= 8 && (distinct <= 3 || (words.len() <= 64 && distinct * 4 <= words.len()));
+    few || says_again(text) || runs_on(&words) || long_words_loop(text)
+}
+
+/// Whether nearly three quarters of it are sentences or lines that were there before.
+fn says_again(text: &str) -> bool {
+    let mut seen = HashSet::new();
+    let (mut times, mut repeated, mut all) = (0, 0, 0);
+    let lines = text.lines().flat_map(|line| line.split(". ")).flat_map(|line| line.split("! "));
+    for sentence in lines.flat_map(|line| line.split(['。', '！', '？', '।'])) {
+        let sentence = sentence.trim().trim_end_matches('.');
+        all += sentence.len();
+        if !sentence.is_empty() && !seen.insert(hash(&sentence.to_lowercase())) {
+            times += 1;
+            repeated += sentence.len();
+        }
+    }
+    times >= 3 && repeated * 10 > all * 7
+}
+
+/// How many words in a row are looked for again: more than stand between two differences in a list.
+const ROW: usize = 32;
+
+/// So many repeated rows behind each other are no coincidence.
+const LONGEST_ECHO: usize = 60;
+
+/// Whether rows of words come again: more than half of them, or very many in one go.
+fn runs_on(words: &[u64]) -> bool {
+    let mut seen = HashSet::new();
+    let (mut rows, mut again, mut echo, mut longest) = (0usize, 0usize, 0usize, 0usize);
+    for row in words.windows(ROW) {
+        rows += 1;
+        if seen.insert(hash(row)) {
+            echo = 0;
+        } else {
+            again += 1;
+            echo += 1;
+            longest = longest.max(echo);
+        }
+    }
+    longest >= LONGEST_ECHO || (rows >= 16 && again * 2 > rows)
+}
+
+/// Whether most of the text is in words that go round and round: `hahaha…`.
+fn long_words_loop(text: &str) -> bool {
+    let mut looping = 0;
+    for word in text.split_whitespace().filter(|word| word.len() > 64) {
+        let chars: Vec<char> = word.chars().collect();
+        let pieces = chars.windows(6);
+        let all = pieces.len();
+        let distinct: HashSet<&[char]> = pieces.collect();
+        if distinct.len() * 4 <= all {
+            looping += word.len();
+        }
+    }
+    looping * 2 > text.len()
+}
+
+/// The words of a text as numbers. In a script without spaces each character is one.
+fn words(text: &str) -> impl Iterator<Item = u64> {
+    text.split_whitespace().flat_map(|word| {
+        let dense = word.chars().any(
+            |c| matches!(c, '\u{0e00}'..='\u{0eff}' | '\u{3040}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}'),
+        );
+        if !dense {
+            return vec![hash(&word.to_lowercase())];
+        }
+        word.chars().map(|c| hash(&c)).collect()
+    })
+}
+
+fn hash(value: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Whether a server or a library said it, and nobody else.
+pub(super) fn is_error_page(text: &str) -> bool {
+    let start: String = text.chars().take(2_000).flat_map(char::to_lowercase).collect();
+    let start = start.trim_start();
+    if start.starts_with("<!doctype") || start.starts_with("<html") || start.starts_with("<?xml") {
+        return true;
+    }
+    if start.starts_with('{') && text.len() <= 8_192 && is_error_body(text) {
+        return true;
+    }
+    if is_stack_trace(text) {
+        return true;
+    }
+    const FAILURES: &str = "bad gateway|gateway timeout|gateway time-out|service unavailable|internal server error|\
+        too many requests|rate limit exceeded|rate limit reached|upstream connect error|\
+        upstream request|request timed out|connection refused|connection error|connection reset|\
+        model overloaded|overloaded_error|an error occurred|error generating|failed to generate|\
+        context length exceeded";
+    let said = start
+        .trim_start_matches(['#', '*', '[', '(', ' '])
+        .trim_start_matches("http/1.1 ")
+        .trim_start_matches("http ")
+        .trim_start_matches("error")
+        .trim_start_matches([':', ' '])
+        .trim_start_matches("code ")
+        .trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, ':' | '-' | '–' | ' ' | '.'));
+    let words = start.split_whitespace().count();
+    let fails = FAILURES.split('|').any(|failure| said.starts_with(failure) || start.starts_with(failure));
+    let served = ["nginx/", "cloudflare", "try again", "retry after", "request id", "request_id"];
+    let of_server = served.iter().any(|word| start.contains(word));
+    (fails && (words <= 8 || (words <= 40 && of_server))) || (start.starts_with("error:") && words <= 12)
+}
+
+/// Whether it is a JSON object that tells of a failure.
+fn is_error_body(text: &str) -> bool {
+    let Ok(Value::Object(fields)) = serde_json::from_str::<Value>(text.trim()) else { return false };
+    let failed = fields.get("type").and_then(Value::as_str) == Some("error")
+        || fields.get("status").and_then(Value::as_u64).is_some_and(|status| status >= 400);
+    let told = ["error", "errors"].iter().any(|name| fields.get(*name).is_some_and(|error| !error.is_null()));
+    failed || (told && fields.len() <= 4)
+}
+
+fn is_stack_trace(text: &str) -> bool {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let frame = |line: &&&str| {
+        (line.starts_with("at ") && line.contains(['(', ':']))
+            || (line.starts_with("File \"") && line.contains(", line "))
+            || line.starts_with("Traceback (most recent call last)")
+    };
+    let frames = lines.iter().filter(frame).count();
+    let begins = lines.first().is_some_and(|line| line.starts_with("Traceback (most recent call last)"));
+    frames >= 2 && (begins || frames * 2 > lines.len())
+}
+
+/// Whether it opens with a refusal and says little else.
+pub(super) fn declines(text: &str) -> bool {
+    const SORRY: &str = "i'm sorry|i am sorry|sorry, but|sorry, i|i must decline|i apologize|as an ai|\
+        as a language model|es tut mir leid|tut mir leid, |je suis désolé|désolé, |lo siento, |desculpe, |\
+        抱歉|很抱歉|对不起|申し訳|извините";
+    // An agent may well write of itself "I cannot reproduce the bug"; it declines only our own request.
+    const CANNOT: &str = "i cannot|i can't|i can not|i'm unable|i am unable|i'm not able|i am not able|i won't|\
+        i will not|unfortunately, i|ich kann|je ne peux pas|no puedo|não posso";
+    const OURS: &str = "assist|help|comply|summarize|summary|provide|fulfil|generate|continue with|engage|do that|do this|helfen|\
+        zusammenfass|aider|résumer|ayudar|resumir|ajudar";
+    let start: String = text.chars().take(80).flat_map(char::to_lowercase).collect();
+    let start = start.replace('’', "'");
+    let opens = |openings: &str| openings.split('|').any(|opening| start.starts_with(opening));
+    let ours = || OURS.split('|').any(|request| start.contains(request));
+    // In scripts without spaces, these are characters.
+    words(text).count() <= 120 && (opens(SORRY) || (opens(CANNOT) && ours()))
+}
+
+/// Whether it takes part in the conversation: a transcript's next turn, or a word to the user.
+pub(super) fn goes_on(text: &str) -> bool {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if lines.first().is_some_and(|line| is_our_line(line)) {
+        return true;
+    }
+    let speaker = |line: &str| {
+        let (name, _) = line.trim_start_matches(['*', '#', ' ']).split_once(':')?;
+        let name = name.trim_end_matches('*').trim().to_lowercase();
+        ["user", "human"]
+            .contains(&&*name)
+            .then_some(0)
+            .or(["assistant", "ai", "model"].contains(&&*name).then_some(1))
+    };
+    let speakers: Vec<i32> = lines.iter().filter_map(|line| speaker(line)).collect();
+    let changes = speakers.windows(2).filter(|two| two.first() != two.last()).count();
+    if lines.first().is_some_and(|line| speaker(line).is_some())
+        && changes >= 2
+        && speakers.len() * 2 > lines.len()
+    {
+        return true;
+    }
+    const OPENINGS: &str = "sure, i|sure! |sure, let|certainly! |of course! |you're welcome|let me |i'll |\
+        great question|good question|how can i help|how can i assist|what would you like|\
+        would you like me to|hi there|hello! |hi! |thanks for reaching|thank you for reaching|\
+        absolutely! ";
+    const OFFERS: &str = "would you like me to|do you want me to|shall i |should i |how can i help|how can i assist|\
+        is there anything else i can|what would you like me to";
+    let start: String = text.chars().take(80).flat_map(char::to_lowercase).collect();
+    let start = start.replace('’', "'");
+    if OPENINGS.split('|').any(|opening| start.starts_with(opening)) {
+        return true;
+    }
+    let last = lines.last().map(|line| line.to_lowercase()).unwrap_or_default();
+    let question = last.trim_end_matches(['?', ' ']);
+    let sentence =
+        question.rfind(['.', '!', '?', ':']).and_then(|at| question.get(at + 1..)).unwrap_or(question);
+    last.ends_with('?') && OFFERS.split('|').any(|offer| sentence.trim_start().starts_with(offer))
+}
+
+/// Whether a line is one of a transcript we showed: `[12] user: …`.
+fn is_our_line(line: &str) -> bool {
+    let Some((number, rest)) = line.strip_prefix('[').and_then(|line| line.split_once("] ")) else {
+        return false;
+    };
+    let role = ["user", "assistant", "note", "result of", "error from", "peer"]
+        .iter()
+        .find_map(|role| rest.strip_prefix(role));
+    let numbered = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    numbered
+        && role.is_some_and(|rest| {
+            rest.starts_with([':', '(']) || rest.starts_with(" (") || rest.starts_with(" calls ")
+        })
+}
+
+/// Whether both say the same, but for spaces, signs and the list of names at the end.
+pub(super) fn is_same(prior: &str, text: &str) -> bool {
+    let plain = |text: &str| -> String {
+        let lines = text.lines().filter(|line| !line.starts_with("References:"));
+        lines.flat_map(str::chars).filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    };
+    let prior = plain(prior);
+    !prior.is_empty() && prior == plain(text)
+}

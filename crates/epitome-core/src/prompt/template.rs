@@ -1,0 +1,318 @@
+//! Prompts with named places, and the profiles that ship.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::outline::Outline;
+
+/// A place in a template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Conversation,
+    Previous,
+    MaxWords,
+    Instructions,
+}
+
+impl Place {
+    const ALL: [Self; 4] = [Self::Conversation, Self::Previous, Self::MaxWords, Self::Instructions];
+
+    fn written(self) -> &'static str {
+        match self {
+            Self::Conversation => "{conversation_text}",
+            Self::Previous => "{previous_summary}",
+            Self::MaxWords => "{max_words}",
+            Self::Instructions => "{instructions}",
+        }
+    }
+}
+
+/// What a model is asked, with places for what is not known yet.
+///
+/// The places are `{conversation_text}`, which must be there, `{previous_summary}`, `{max_words}` and
+/// `{instructions}`. Only these are filled in; any other brace is text. What has no place is sent all
+/// the same: a previous summary before the conversation, instructions at the end.
+///
+/// ```
+/// use epitome_core::prompt::Template;
+///
+/// let own = "Return JSON like {\"facts\": []}.\n{conversation_text}";
+/// assert_eq!(Template::parse(own)?.to_string(), own);
+/// assert_eq!(
+///     Template::parse("Summarize, please.").unwrap_err().to_string(),
+///     "prompt: {conversation_text} is missing; the conversation would never be seen",
+/// );
+/// # Ok::<(), epitome_core::prompt::TemplateError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Template {
+    text: Cow<'static, str>,
+}
+
+impl Template {
+    /// The template that is written so.
+    pub fn parse(text: impl Into<String>) -> Result<Self, TemplateError> {
+        let text = text.into();
+        let count = |place: Place| text.matches(place.written()).count();
+        if count(Place::Conversation) == 0 {
+            return Err(TemplateError::NoConversation);
+        }
+        for place in [Place::Conversation, Place::Previous] {
+            if count(place) > 1 {
+                return Err(TemplateError::Twice { place: place.written() });
+            }
+        }
+        Ok(Self { text: Cow::Owned(text) })
+    }
+
+    /// One of our own, which the tests have parsed.
+    pub(super) fn shipped(text: &'static str) -> Self {
+        Self { text: Cow::Borrowed(text) }
+    }
+
+    pub(super) fn has(&self, place: Place) -> bool {
+        self.text.contains(place.written())
+    }
+
+    /// The text with its places filled, in one pass: what is filled in is never looked at again.
+    /// A line that held only a place with nothing to say is left out.
+    pub(super) fn fill<'a>(&self, with: impl Fn(Place) -> Cow<'a, str>) -> String {
+        let mut out = String::with_capacity(self.text.len());
+        let mut rest: &str = &self.text;
+        while let Some(at) = rest.find('{') {
+            let (head, tail) = rest.split_at_checked(at).unwrap_or((rest, ""));
+            out.push_str(head);
+            let Some(place) = Place::ALL.into_iter().find(|place| tail.starts_with(place.written())) else {
+                out.push('{');
+                rest = tail.get(1..).unwrap_or("");
+                continue;
+            };
+            rest = tail.get(place.written().len()..).unwrap_or("");
+            let words = with(place);
+            if words.is_empty() && (out.is_empty() || out.ends_with('\n')) {
+                rest = rest.trim_start_matches('\n');
+            }
+            out.push_str(&words);
+        }
+        out.push_str(rest);
+        out
+    }
+}
+
+impl Default for Template {
+    fn default() -> Self {
+        Profile::General.template()
+    }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for Template {
+    type Err = TemplateError;
+
+    fn from_str(text: &str) -> Result<Self, TemplateError> {
+        Self::parse(text)
+    }
+}
+
+impl TryFrom<String> for Template {
+    type Error = TemplateError;
+
+    fn try_from(text: String) -> Result<Self, TemplateError> {
+        Self::parse(text)
+    }
+}
+
+impl From<Template> for String {
+    fn from(template: Template) -> Self {
+        template.text.into_owned()
+    }
+}
+
+/// Why a template was refused. All of these mean: mend the setting.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TemplateError {
+    /// It has no place for what is to be summarized.
+    #[error("prompt: {{conversation_text}} is missing; the conversation would never be seen")]
+    NoConversation,
+    /// It would send the same thing twice.
+    #[error("prompt: {place} is there twice; once is enough")]
+    Twice {
+        /// What it would send.
+        place: &'static str,
+    },
+}
+
+/// What sort of conversation a prompt is made for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Profile {
+    /// Anything: decisions, information shared, actions taken or planned, what to remember.
+    #[default]
+    General,
+    /// Work on code: the task and how far it is, decisions, files, commands, errors, what failed, what
+    /// comes next.
+    Coding,
+    /// Finding out: the question, sources, findings with their figures, open points.
+    Research,
+    /// A case: who, what they want, facts, what was done and promised, what is open.
+    Support,
+}
+
+impl Profile {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::General, Self::Coding, Self::Research, Self::Support];
+
+    /// Its prompt.
+    #[must_use]
+    pub fn template(self) -> Template {
+        Template::shipped(match self {
+            Self::General => include_str!("../../prompts/general.md"),
+            Self::Coding => include_str!("../../prompts/coding.md"),
+            Self::Research => include_str!("../../prompts/research.md"),
+            Self::Support => include_str!("../../prompts/support.md"),
+        })
+    }
+
+    /// The likeliest profile for messages of this shape. A guess, made without their words: set the
+    /// profile where it is known.
+    ///
+    /// Where at least half of the messages call tools or answer for them, somebody is at work: long
+    /// answers to few calls are reading, everything else is taken for coding. Many short turns with a
+    /// tool here and there are support. The rest is general.
+    ///
+    /// ```
+    /// use epitome_core::drawing::outlines;
+    /// use epitome_core::prompt::Profile;
+    ///
+    /// let auto = |drawing: &str| Profile::auto(&outlines(drawing).unwrap());
+    /// assert_eq!(auto(&format!("u {}", "a(x) r(x):40 ".repeat(9))), Profile::Coding);
+    /// assert_eq!(auto(&"u a(x) r(x):3000 a ".repeat(3)), Profile::Research);
+    /// assert_eq!(auto(&"u:9 a:20 u:12 a(x) r(x):30 a:20 ".repeat(3)), Profile::Support);
+    /// assert_eq!(auto(&"u:200 a:300 ".repeat(5)), Profile::General);
+    /// ```
+    #[must_use]
+    pub fn auto(outlines: &[Outline]) -> Self {
+        let (mut messages, mut tools, mut results, mut turns) = (0u64, 0u64, 0u64, 0u64);
+        let (mut read, mut asked) = (0u64, 0u64);
+        for outline in outlines.iter().filter(|outline| !outline.skip && !outline.leading) {
+            messages += 1;
+            tools += u64::from(outline.calls > 0 || outline.answers > 0);
+            if outline.answers > 0 {
+                results += 1;
+                read = read.saturating_add(outline.tokens);
+            }
+            if outline.opens_turn {
+                turns += 1;
+                asked = asked.saturating_add(outline.tokens);
+            }
+        }
+        if messages > 0 && tools * 2 >= messages {
+            let long = results > 0 && read / results >= 1_500;
+            let few = results <= turns.saturating_mul(4);
+            return if long && few { Self::Research } else { Self::Coding };
+        }
+        let short = turns >= 4 && asked / turns.max(1) <= 60;
+        if short && tools * 8 >= messages { Self::Support } else { Self::General }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::General => "general",
+            Self::Coding => "coding",
+            Self::Research => "research",
+            Self::Support => "support",
+        }
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A profile as it is set: one of them, or `auto`, which looks at the messages.
+///
+/// ```
+/// use epitome_core::prompt::{Profile, ProfileSetting};
+///
+/// assert_eq!("auto".parse(), Ok(ProfileSetting::Auto));
+/// assert_eq!("coding".parse(), Ok(ProfileSetting::Always(Profile::Coding)));
+/// assert_eq!(ProfileSetting::Auto.choose(&[]), Profile::General);
+/// assert_eq!(
+///     "poetry".parse::<ProfileSetting>().unwrap_err().to_string(),
+///     "profile: `poetry` is unknown; auto, general, coding, research and support are allowed",
+/// );
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum ProfileSetting {
+    /// [`Profile::auto`] decides, each time.
+    #[default]
+    Auto,
+    /// This one.
+    Always(Profile),
+}
+
+impl ProfileSetting {
+    /// The profile for messages of this shape.
+    #[must_use]
+    pub fn choose(self, outlines: &[Outline]) -> Profile {
+        match self {
+            Self::Auto => Profile::auto(outlines),
+            Self::Always(profile) => profile,
+        }
+    }
+}
+
+impl fmt::Display for ProfileSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.pad("auto"),
+            Self::Always(profile) => profile.fmt(f),
+        }
+    }
+}
+
+impl FromStr for ProfileSetting {
+    type Err = UnknownProfile;
+
+    fn from_str(name: &str) -> Result<Self, UnknownProfile> {
+        let known = Profile::ALL.into_iter().find(|profile| profile.name() == name).map(Self::Always);
+        known
+            .or_else(|| (name == "auto").then_some(Self::Auto))
+            .ok_or_else(|| UnknownProfile { given: name.chars().take(80).collect() })
+    }
+}
+
+impl TryFrom<String> for ProfileSetting {
+    type Error = UnknownProfile;
+
+    fn try_from(name: String) -> Result<Self, UnknownProfile> {
+        name.parse()
+    }
+}
+
+impl From<ProfileSetting> for String {
+    fn from(setting: ProfileSetting) -> Self {
+        setting.to_string()
+    }
+}
+
+/// No profile has this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("profile: `{given}` is unknown; auto, general, coding, research and support are allowed")]
+pub struct UnknownProfile {
+    /// What was given, its beginning.
+    pub given: String,
+}

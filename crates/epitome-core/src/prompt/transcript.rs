@@ -1,0 +1,222 @@
+//! A conversation as attributed lines, at any size.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::Said;
+use crate::excerpt::clip;
+use crate::message::{Content, Media, Message, Part, Tokens};
+use crate::redact::redact;
+use crate::tokens::Counter;
+
+/// More of one tool's output or arguments is never shown to a summarizer.
+const MOST_OUTPUT: Tokens = 1_500;
+
+/// Tool outputs are cut down to this before anybody's words are cut.
+const LEAST_OUTPUT: Tokens = 90;
+
+/// The tags that say where something starts and ends: ours, and the frame of a summary handed out.
+const TAGS: [&str; 3] = ["conversation", "previous_summary", "summary"];
+
+/// One line of a transcript: who, and what they said.
+struct Line<'a> {
+    label: String,
+    text: Cow<'a, str>,
+    /// Whether a program wrote it; then it may be shortened first.
+    output: bool,
+}
+
+/// What was said, line by line, not yet shortened.
+pub(super) struct Transcript<'a>(Vec<Line<'a>>);
+
+impl<'a> Transcript<'a> {
+    pub(super) fn new(said: impl IntoIterator<Item = Said<'a>>, hide: bool) -> Self {
+        let mut lines = Vec::new();
+        let mut names: HashMap<&str, &str> = HashMap::new();
+        for said in said {
+            match said {
+                Said::Summary { author, text } => {
+                    let label = format!("what {} said and did, in short: ", one_line(author));
+                    lines.push(Line { label, text: clean(text, hide), output: false });
+                }
+                Said::Message(message) if message.skip => {}
+                Said::Message(message) => push(message, hide, &mut names, &mut lines),
+            }
+        }
+        lines.retain(|line| !line.text.trim().is_empty());
+        Self(lines)
+    }
+
+    /// All of it.
+    pub(super) fn whole(&self) -> String {
+        self.render(|line| Cow::Borrowed(&line.text))
+    }
+
+    /// All of it in at most `room` tokens, or in as few as it can be said: outputs shrink first, then
+    /// whatever is longest.
+    pub(super) fn within(&self, room: Tokens, counter: &Counter) -> String {
+        let labels: Tokens = self.0.iter().map(|line| counter.text(&line.label).saturating_add(1)).sum();
+        let sizes: Vec<(Tokens, bool)> =
+            self.0.iter().map(|line| (size(line, room, counter), line.output)).collect();
+        let left = room.saturating_sub(labels);
+        let sum = |outputs: Tokens, most: Tokens| {
+            sizes.iter().fold(0, |sum: Tokens, (size, output)| {
+                sum.saturating_add((*size).min(most).min(if *output { outputs } else { most }))
+            })
+        };
+        let mut outputs = MOST_OUTPUT;
+        while outputs > LEAST_OUTPUT && sum(outputs, Tokens::MAX) > left {
+            outputs = (outputs / 2).max(LEAST_OUTPUT);
+        }
+        // How high the longest may stand, so that all together fit.
+        let mut most = Tokens::MAX;
+        if sum(outputs, most) > left {
+            let (mut low, mut high) = (0, left.saturating_add(1));
+            while high - low > 1 {
+                let middle = low + (high - low) / 2;
+                if sum(outputs, middle) <= left { low = middle } else { high = middle }
+            }
+            most = low;
+        }
+        // Pieces counted apart are not always the sum of their parts; the text itself decides.
+        loop {
+            let text = self
+                .render(|line| clip(&line.text, most.min(if line.output { outputs } else { most }), counter));
+            if (outputs == 0 && most == 0) || counter.text(&text) <= room {
+                return text;
+            }
+            most = most.min(left) / 8 * 7;
+            outputs = outputs.min(most);
+        }
+    }
+
+    fn render<'b>(&'b self, show: impl Fn(&'b Line<'a>) -> Cow<'b, str>) -> String {
+        let mut out = String::new();
+        for line in &self.0 {
+            if !out.is_empty() {
+                out.push('\n');
+            }
+            out.push_str(&line.label);
+            out.push_str(&show(line));
+        }
+        out
+    }
+}
+
+/// A line's tokens; guessed where it cannot be shown whole anyway.
+fn size(line: &Line<'_>, room: Tokens, counter: &Counter) -> Tokens {
+    let bytes = line.text.len() as u64;
+    let most = if line.output { room.min(MOST_OUTPUT) } else { room };
+    if bytes > most.saturating_mul(16) { (bytes / 4).max(most) } else { counter.text(&line.text) }
+}
+
+fn push<'a>(
+    message: &'a Message,
+    hide: bool,
+    names: &mut HashMap<&'a str, &'a str>,
+    lines: &mut Vec<Line<'a>>,
+) {
+    let number = if message.seq > 0 { format!("[{}] ", message.seq) } else { String::new() };
+    let by = message.author.as_deref().map(|author| format!(" ({})", one_line(author))).unwrap_or_default();
+    let speaker = if message.role.is_system() {
+        format!("note ({})", message.role)
+    } else {
+        format!("{}{by}", message.role)
+    };
+    for part in &message.parts {
+        let (label, text, output) = match part {
+            Part::Thinking { .. } => continue,
+            Part::Text { text } => (format!("{speaker}: "), clean(text.trim(), hide), false),
+            Part::Media(media) => (format!("{speaker}: "), shown(media), false),
+            Part::ToolCall(call) => {
+                for id in [Some(&call.id), call.item_id.as_ref()].into_iter().flatten() {
+                    names.insert(id, &call.name);
+                }
+                let arguments = if call.arguments.trim().is_empty() { "{}" } else { call.arguments.trim() };
+                (format!("{speaker} calls {}: ", one_line(&call.name)), clean(arguments, hide), true)
+            }
+            Part::ToolResult(result) => {
+                let name = names.get(&*result.call).map_or(Cow::Borrowed("a tool"), |name| one_line(name));
+                let label = if result.error { "error from" } else { "result of" };
+                (format!("{label} {name}: "), answer(&result.content, hide), true)
+            }
+        };
+        lines.push(Line { label: format!("{number}{label}"), text, output });
+    }
+}
+
+fn answer(content: &[Content], hide: bool) -> Cow<'_, str> {
+    match content {
+        [] => Cow::Borrowed("(nothing)"),
+        [Content::Text { text }] if text.trim().is_empty() => Cow::Borrowed("(nothing)"),
+        [Content::Text { text }] => clean(text.trim(), hide),
+        many => {
+            let pieces = many.iter().map(|content| match content {
+                Content::Text { text } => clean(text.trim(), hide),
+                Content::Media(media) => shown(media),
+            });
+            Cow::Owned(pieces.collect::<Vec<_>>().join("\n"))
+        }
+    }
+}
+
+fn shown(media: &Media) -> Cow<'static, str> {
+    Cow::Owned(format!("[{}]", one_line(&media.mime)))
+}
+
+/// A name that cannot break out of its line.
+fn one_line(name: &str) -> Cow<'_, str> {
+    let plain = |c: char| !c.is_control() && !matches!(c, '<' | '>' | '\u{2028}' | '\u{2029}');
+    if name.len() <= 80 && name.chars().all(plain) {
+        return Cow::Borrowed(name);
+    }
+    Cow::Owned(name.chars().take(80).map(|c| if plain(c) { c } else { ' ' }).collect())
+}
+
+/// Text that is safe to show: without secrets where they are to be hidden, unable to open or close a
+/// block, and unable to pass a line of its own for somebody else's.
+pub(super) fn clean(text: &str, hide: bool) -> Cow<'_, str> {
+    let text = if hide { redact(text) } else { Cow::Borrowed(text) };
+    match text {
+        Cow::Borrowed(text) => escaped(text),
+        Cow::Owned(text) => match escaped(&text) {
+            Cow::Owned(escaped) => Cow::Owned(escaped),
+            Cow::Borrowed(_) => Cow::Owned(text),
+        },
+    }
+}
+
+fn escaped(text: &str) -> Cow<'_, str> {
+    let bytes = text.as_bytes();
+    let mut out = String::new();
+    let mut done = 0;
+    for (at, byte) in bytes.iter().enumerate() {
+        let insert = match byte {
+            b'<' if is_tag(text.get(at + 1..).unwrap_or("")) => "\\",
+            b'\n' | b'\r' if is_label(bytes.get(at + 1..).unwrap_or(&[])) => " ",
+            _ => continue,
+        };
+        out.push_str(text.get(done..=at).unwrap_or(""));
+        out.push_str(insert);
+        done = at + 1;
+    }
+    if done == 0 {
+        return Cow::Borrowed(text);
+    }
+    out.push_str(text.get(done..).unwrap_or(""));
+    Cow::Owned(out)
+}
+
+/// Whether one of our tags follows a `<`, however it is spelled.
+pub(crate) fn is_tag(rest: &str) -> bool {
+    // A tag with a page of spaces in it is none; looking for it would cost as much each time.
+    let blank = |c: char| c.is_whitespace() || c == '/';
+    let skipped: usize = rest.chars().take(16).take_while(|c| blank(*c)).map(char::len_utf8).sum();
+    let name = rest.get(skipped..).unwrap_or("");
+    TAGS.iter().any(|tag| name.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag)))
+}
+
+/// Whether a line starts as ours do: `[12] `.
+fn is_label(rest: &[u8]) -> bool {
+    matches!(rest, [b'[', digit, ..] if digit.is_ascii_digit())
+}

@@ -8,6 +8,7 @@
 //! What a summary does with the names is its writer's matter: [`crate::local`] ends with them,
 //! [`crate::inspect`] sees that a model's summary has them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,28 @@ use crate::message::{Message, Seq};
 use crate::names::{self, Kind};
 use crate::num::ln;
 use crate::reading::{Voice, each_text};
+
+/// The line of a summary that lists names: the likeliest needed first, a space between them, those with
+/// spaces of their own in quotes.
+pub const REFERENCES: &str = "References:";
+
+/// A name as that line has it.
+pub(crate) fn listed_as(name: &str) -> Cow<'_, str> {
+    if name.contains(char::is_whitespace) { Cow::Owned(format!("\"{name}\"")) } else { Cow::Borrowed(name) }
+}
+
+/// The names such a line lists; none where it is another line.
+pub(crate) fn listed(line: &str) -> Option<Vec<&str>> {
+    let mut rest = line.strip_prefix(REFERENCES)?.trim_start();
+    let mut names = Vec::new();
+    while !rest.is_empty() {
+        let quoted = rest.strip_prefix('"').and_then(|inside| inside.split_once('"'));
+        let (name, left) = quoted.or_else(|| rest.split_once(' ')).unwrap_or((rest, ""));
+        names.extend((!name.is_empty()).then_some(name));
+        rest = left.trim_start();
+    }
+    Some(names)
+}
 
 /// The most names a ledger holds between two messages.
 pub const MOST_NAMES: usize = 1_000;
@@ -148,10 +171,12 @@ impl Ledger {
     }
 
     /// Takes in names that a summary listed, the likeliest needed first.
-    pub(crate) fn told(&mut self, names: &[(&str, Kind)]) {
+    pub(crate) fn told(&mut self, names: &[&str]) {
         let now = self.now;
-        for ((text, kind), rank) in names.iter().zip(0..) {
-            self.note(text, *kind, true, Voice::Assistant);
+        for (text, rank) in names.iter().zip(0..) {
+            let mut kind = Kind::Code;
+            names::each_name(text, true, |name| kind = if name.text == *text { name.kind } else { kind });
+            self.note(text, kind, true, Voice::Assistant);
             // Their order is all that is known of their worth.
             if let Some(seen) = self.names.get_mut(*text) {
                 seen.last = seen.last.min(now.saturating_sub(rank));
@@ -333,6 +358,15 @@ mod tests {
             parts.read(message);
         }
         assert_eq!(whole, parts);
+    }
+
+    #[test]
+    fn a_list_of_names_is_read_as_it_was_written() {
+        assert_eq!(listed("References: a.rs \"cargo test x\" E7"), Some(vec!["a.rs", "cargo test x", "E7"]));
+        assert_eq!(listed("References:"), Some(vec![]));
+        assert_eq!(listed("References: \"open"), Some(vec!["\"open"]));
+        assert_eq!(listed("See References: a"), None);
+        assert_eq!((listed_as("a b"), listed_as("ab")), ("\"a b\"".into(), "ab".into()));
     }
 
     #[test]

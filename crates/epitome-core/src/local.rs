@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::Ledger;
+use crate::ledger::{self, Ledger};
 use crate::message::{Message, Role, Seq, Timestamp, Tokens};
 use crate::reading::{Voice, each_text};
 use crate::slot::Limit;
@@ -150,7 +150,7 @@ impl Extracts {
         let text = crate::redact::redact(text);
         let first = self.extracts.iter().map(|extract| extract.line).max().unwrap_or(0);
         for (line, nth) in text.lines().zip(first.saturating_add(1)..) {
-            if let Some(names) = render::told_names(line) {
+            if let Some(names) = ledger::listed(line) {
                 self.ledger.told(&names);
                 continue;
             }

@@ -1,11 +1,9 @@
 //! The names a summary should hold, added where they are missing.
 
 use super::{Inspected, Standard, clean};
+use crate::ledger::{REFERENCES, listed_as};
 use crate::message::Tokens;
 use crate::slot::Limit;
-
-/// The line that lists them.
-const REFERENCES: &str = "References:";
 
 /// Pieces counted apart come to no more than this beside the count of the whole.
 const SLACK: Tokens = 8;
@@ -25,10 +23,10 @@ pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Stand
             break;
         }
         let here = holds(&text, name) || added.iter().any(|one| one == name);
-        if name.is_empty() || here || name.contains(char::is_control) {
+        if name.is_empty() || here || name.contains(|c: char| c.is_control() || c == '"') {
             continue;
         }
-        let longer = format!("{listed} {name}");
+        let longer = format!("{listed} {}", listed_as(name));
         let next =
             sum.saturating_add(standard.counter.text(&longer).saturating_sub(standard.counter.text(&listed)));
         let chars_fit = match standard.limit {

@@ -9,17 +9,11 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 use super::{Extract, Extracts, Kind, select};
-use crate::ledger::Entry;
+use crate::ledger::{Entry, REFERENCES, listed_as};
 use crate::message::Tokens;
-use crate::names::{self, each_name};
+use crate::names::each_name;
 use crate::tokens::Counter;
 use crate::words::{count_words, hash};
-
-/// The line of names, the likeliest needed first, one space between them.
-pub(crate) const REFERENCES: &str = "References:";
-
-/// The line of names that have spaces in them, and of messages and commands.
-pub(crate) const NOTED: &str = "Noted:";
 
 /// Messages so far apart do not share a line.
 const NEAR: u64 = 40;
@@ -69,12 +63,7 @@ fn names_cost(names: &[Entry<'_>], room: Tokens, counter: &Counter) -> Tokens {
 
 /// The size of a name in a list of them.
 fn rough(name: &str, counter: &Counter) -> Tokens {
-    counter.text(name).saturating_add(u64::from(is_wordy(name)))
-}
-
-/// A name with spaces in it cannot stand in a list that is divided by spaces.
-fn is_wordy(name: &str) -> bool {
-    name.contains(char::is_whitespace)
+    counter.text(&listed_as(name))
 }
 
 /// The pieces that may be taken, and what each costs.
@@ -248,84 +237,49 @@ impl<'a> Desk<'a> {
             });
         });
         let mut left = room.saturating_sub(self.counter.text(lines));
-        let most_noted = left / 5;
-        let mut list = Names::default();
+        left = left.saturating_sub(self.counter.text(REFERENCES).saturating_add(1));
+        // Messages and commands are long; a few of them are enough.
+        let mut for_long = left / 5;
+        let mut taken: Vec<&str> = Vec::new();
+        let mut places: HashMap<u64, usize> = HashMap::new();
         for name in names {
-            if told.contains(&hash(name.text.as_bytes()))
-                || (is_wordy(name.text) && lines.contains(name.text))
-            {
+            let long = name.text.contains(char::is_whitespace);
+            if told.contains(&hash(name.text.as_bytes())) || (long && lines.contains(name.text)) {
                 continue;
             }
-            let cost = rough(name.text, self.counter).saturating_add(list.opening(name.text));
-            if is_wordy(name.text) && list.noted.saturating_add(cost) > most_noted {
-                continue;
-            }
-            if cost > left {
-                if left < 4 {
+            let cost = rough(name.text, self.counter);
+            if cost > left || (long && cost > for_long) {
+                if left < 2 {
                     break;
                 }
                 continue;
             }
             left -= cost;
-            list.noted += if is_wordy(name.text) { cost } else { 0 };
-            list.push(name.text);
+            for_long -= if long { cost } else { 0 };
             parts(name.text, |part| {
-                told.insert(hash(part.as_bytes()));
+                let part_hash = hash(part.as_bytes());
+                told.insert(part_hash);
+                // A longer name stands for the shorter ones in it.
+                if let Some(shorter) = places.remove(&part_hash).and_then(|place| taken.get_mut(place)) {
+                    left = left.saturating_add(rough(shorter, self.counter));
+                    *shorter = "";
+                }
             });
+            places.insert(hash(name.text.as_bytes()), taken.len());
+            taken.push(name.text);
         }
+        taken.retain(|name| !name.is_empty());
         loop {
-            let text = list.close(lines);
-            if self.counter.text(&text) <= room || !list.pop() {
+            let listed: Vec<_> = taken.iter().map(|name| listed_as(name)).collect();
+            let text = match (lines, listed.is_empty()) {
+                (lines, true) => lines.to_owned(),
+                ("", false) => format!("{REFERENCES} {}", listed.join(" ")),
+                (lines, false) => format!("{lines}\n{REFERENCES} {}", listed.join(" ")),
+            };
+            if self.counter.text(&text) <= room || taken.pop().is_none() {
                 return text;
             }
         }
-    }
-}
-
-/// Names taken, in two lists.
-#[derive(Default)]
-struct Names<'a> {
-    plain: Vec<&'a str>,
-    wordy: Vec<&'a str>,
-    /// What the second list takes so far.
-    noted: Tokens,
-}
-
-impl<'a> Names<'a> {
-    /// What the list's own line costs, if this name is the first in it.
-    fn opening(&self, name: &str) -> Tokens {
-        let list = if is_wordy(name) { &self.wordy } else { &self.plain };
-        if list.is_empty() { 4 } else { 0 }
-    }
-
-    fn push(&mut self, name: &'a str) {
-        // A longer name stands for the shorter ones in it.
-        let list = if is_wordy(name) { &mut self.wordy } else { &mut self.plain };
-        list.retain(|shorter| {
-            let mut held = false;
-            if shorter.len() < name.len() {
-                parts(name, |part| held |= part == *shorter);
-            }
-            !held
-        });
-        list.push(name);
-    }
-
-    fn pop(&mut self) -> bool {
-        self.wordy.pop().or_else(|| self.plain.pop()).is_some()
-    }
-
-    fn close(&self, lines: &str) -> String {
-        let mut out = lines.to_owned();
-        let mut line = |title: &str, names: String| {
-            if !names.is_empty() {
-                let gap = if out.is_empty() { "" } else { "\n" };
-                let _ = write!(out, "{gap}{title} {names}");
-            }
-        };
-        line(NOTED, self.wordy.join("; "));
-        line(REFERENCES, self.plain.join(" "));
-        out
     }
 }
 
@@ -412,19 +366,4 @@ impl Extracts {
             .unwrap_or(0)
             .min(1_000)
     }
-}
-
-/// The names a text tells in its closing lines, the likeliest needed first.
-pub(super) fn told_names(line: &str) -> Option<Vec<(&str, names::Kind)>> {
-    if let Some(rest) = line.strip_prefix(REFERENCES) {
-        return Some(rest.split_whitespace().map(|name| (name, names::Kind::Code)).collect());
-    }
-    let rest = line.strip_prefix(NOTED)?;
-    Some(
-        rest.split(';')
-            .map(str::trim)
-            .filter(|name| !name.is_empty())
-            .map(|name| (name, names::Kind::Command))
-            .collect(),
-    )
 }

@@ -8,6 +8,7 @@
     reason = "a test that cannot go on should stop, loudly"
 )]
 
+mod condensing;
 mod contexts;
 mod cuts;
 mod drawn;

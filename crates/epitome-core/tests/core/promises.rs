@@ -15,12 +15,12 @@ use crate::drawn::{Drawn, Given, Log, plain_session, session, summaries};
 use crate::validator::{complaints, reasoning_complaints, says_something};
 
 /// Words with some overhead: sums stay easy to follow, and nothing is free.
-fn counter() -> Counter {
+pub(crate) fn counter() -> Counter {
     word_counter().with_overhead(Overhead { message: 3, author: 1, call: 2, tool: 5 })
 }
 
 /// At least 4,000 cases each; `PROPTEST_CASES` asks for more.
-fn config() -> ProptestConfig {
+pub(crate) fn config() -> ProptestConfig {
     let asked = ProptestConfig::default();
     ProptestConfig { cases: asked.cases.max(4_000), failure_persistence: None, ..asked }
 }
@@ -46,7 +46,7 @@ fn picks() -> impl Strategy<Value = Vec<(u16, u8)>> {
 
 /// Whether a message of the log can be found in the list: by its place, or by what it said where it
 /// was merged with the reply before it.
-fn shows(list: &[Message], message: &Message) -> bool {
+pub(crate) fn shows(list: &[Message], message: &Message) -> bool {
     let calls: HashSet<_> = message.calls().map(|call| call.arguments.clone()).collect();
     list.iter().any(|shown| {
         let called = shown.calls().any(|call| calls.contains(&call.arguments));
@@ -60,7 +60,7 @@ fn shows(list: &[Message], message: &Message) -> bool {
 }
 
 /// Skipped messages, with the batches they stand in.
-fn skipped(outlines: &[Outline]) -> HashSet<Seq> {
+pub(crate) fn skipped(outlines: &[Outline]) -> HashSet<Seq> {
     let mut out = HashSet::new();
     let mut batch: Vec<&Outline> = Vec::new();
     for outline in outlines {

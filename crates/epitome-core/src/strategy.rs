@@ -229,7 +229,7 @@ impl<'de> Deserialize<'de> for Strategy {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use proptest::{prop_assert_eq, proptest};
 
     use super::*;
 

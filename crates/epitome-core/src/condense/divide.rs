@@ -37,6 +37,18 @@ impl Scene<'_> {
         self.head(policy).saturating_sub(self.front.len())
     }
 
+    /// The first place in the tail before which something would leave: a cut further up would be none.
+    fn first_to_leave(&self, list: &List, policy: &Policy) -> usize {
+        let floor = self.floor(policy);
+        let stays = self.staying(list, policy, self.tail.len());
+        let leaves = |outline: &Outline| !stays.contains(&outline.seq);
+        if self.front.iter().any(leaves) {
+            return floor;
+        }
+        let found = self.tail.iter().skip(floor).position(leaves);
+        found.map_or(self.tail.len(), |after| floor.saturating_add(after))
+    }
+
     /// The same, counted over everything that is shown.
     fn head(&self, policy: &Policy) -> usize {
         let keep_first = if self.standing.summary.is_some() { 0 } else { policy.keep_first };
@@ -66,7 +78,7 @@ impl Scene<'_> {
         press: Press,
     ) -> Result<Divided, Unchanged> {
         let cuts = list.cuts(self.tail);
-        let floor = self.floor(policy);
+        let floor = self.first_to_leave(list, policy);
         let wanted = self.wanted(policy, stage, facts);
         let place = match press {
             Press::Gently => near(&cuts, floor, wanted, press)?,
@@ -121,15 +133,24 @@ impl Scene<'_> {
     fn wanted(&self, policy: &Policy, stage: &Strategy, facts: &Facts) -> usize {
         let wanted = stage.keep(policy.keep).place(self.tail, facts.room);
         if matches!(stage, Strategy::Amortized(_)) {
-            let half = Keep::Tokens(sum(self.tail.iter()) / 2).place(self.tail, None);
-            return wanted.min(half);
+            return wanted.min(self.half(policy));
         }
         wanted
     }
 
-    /// Where the kept part must begin so that the request fits the room, summary included.
+    /// Where the newest half of what may leave begins.
+    fn half(&self, policy: &Policy) -> usize {
+        let may_leave = self.tail.iter().skip(self.floor(policy));
+        Keep::Tokens(sum(may_leave) / 2).place(self.tail, None)
+    }
+
+    /// Where the kept part must begin so that the request fits the room, summary included. Where the
+    /// provider found it too long and nobody knows how much would fit, half of it goes.
     fn fitting(&self, list: &List, policy: &Policy, facts: &Facts) -> usize {
-        let Some(room) = facts.room else { return 0 };
+        let request = list.request(facts);
+        let Some(room) = facts.room.filter(|room| request > *room) else {
+            return self.half(policy);
+        };
         let stays = self.staying(list, policy, self.tail.len());
         let front = self.front.iter().chain(self.tail).filter(|outline| stays.contains(&outline.seq));
         let taken = sum(front).saturating_add(facts.fixed).saturating_add(policy.limit.min(room / 4));
@@ -179,7 +200,8 @@ fn hard(cuts: &Cuts<'_>, floor: usize, wanted: usize, least: usize) -> Result<us
     if wanted.max(least) <= floor {
         return Err(Unchanged::AllKept);
     }
-    let fits = |allowed| (least > wanted).then(|| cuts.first_in(least.max(floor + 1)..end, allowed)).flatten();
+    let fits =
+        |allowed| (least > wanted).then(|| cuts.first_in(least.max(floor + 1)..end, allowed)).flatten();
     let near = |allowed| {
         let before = cuts.last_in(floor + 1..wanted + 1, allowed);
         before.or_else(|| cuts.first_in(wanted.max(floor) + 1..end, allowed))

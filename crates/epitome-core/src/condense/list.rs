@@ -230,6 +230,12 @@ impl List {
             self.found(message, found, rest.as_ref(), counter);
             return;
         }
+        if self.standing.rounds == 0 && self.opens_with(message) {
+            // A note of ours says nothing; whether one is needed is decided anew.
+            self.tracker.push_sized(message, tokens);
+            self.shift = self.shift.saturating_sub(1);
+            return;
+        }
         let outline = self.tracker.push_sized(message, tokens);
         self.totals.add(&outline);
         self.tail.push(outline);
@@ -238,14 +244,14 @@ impl List {
         }
     }
 
+    /// Whether this is the note that opens a list we handed out.
+    fn opens_with(&self, message: &Message) -> bool {
+        let begun = !self.front.is_empty() || self.tail.iter().any(|outline| !outline.leading);
+        !begun && message.role == Role::User && message.parts == view::note().parts
+    }
+
     /// The caller's list was condensed before: what is before its summary has been dealt with.
-    fn found(
-        &mut self,
-        message: &Message,
-        found: view::Found,
-        rest: Option<&Message>,
-        counter: &Counter,
-    ) {
+    fn found(&mut self, message: &Message, found: view::Found, rest: Option<&Message>, counter: &Counter) {
         self.front.append(&mut self.tail);
         self.totals.restart(message.at);
         // Nothing before it is answered after it. Shown to nobody, it opens no turn that counts.

@@ -89,9 +89,7 @@ fn stand_in(result: &ToolResult, name: &str) -> String {
 
 fn is_masked(result: &ToolResult) -> bool {
     match result.content.as_slice() {
-        [Content::Text { text }] => {
-            text.starts_with(OPENS) && text.contains(LEFT_OUT) && text.ends_with(']')
-        }
+        [Content::Text { text }] => text.starts_with(OPENS) && text.contains(LEFT_OUT) && text.ends_with(']'),
         _ => false,
     }
 }
@@ -143,14 +141,7 @@ mod tests {
     fn media_leave() {
         let mut shot = result("a screen", false);
         let source = MediaSource::Base64("AAAA".repeat(1_000));
-        shot.content.push(Content::Media(Media {
-            mime: "image/png".into(),
-            source,
-            size: Some((800, 600)),
-        }));
-        assert_eq!(
-            mask(shot).unwrap(),
-            "[output of read_file left out: 8 characters, 1 attachment]"
-        );
+        shot.content.push(Content::Media(Media { mime: "image/png".into(), source, size: Some((800, 600)) }));
+        assert_eq!(mask(shot).unwrap(), "[output of read_file left out: 8 characters, 1 attachment]");
     }
 }

@@ -86,13 +86,18 @@ impl Plan {
         let fixed = self.facts.fixed;
         let before = list.tokens().saturating_add(fixed);
         let empty = self.draft(list, messages, "", counter).sheet.tokens().saturating_add(fixed);
-        let least = empty.saturating_add(LEAST_LIMIT);
-        self.policy.worth(before, least)?;
         let needed = self.policy.worth.of_rounded_up(before).max(1);
         let spare = before.saturating_sub(needed).saturating_sub(empty);
+        if spare < LEAST_LIMIT {
+            let saves = before.saturating_sub(empty.saturating_add(LEAST_LIMIT));
+            return Err(Unchanged::NotWorth { saves, needed });
+        }
+        // Where it can fit the room, it shall.
+        let room = self.facts.room.and_then(|room| room.checked_sub(empty));
+        let room = room.filter(|room| *room >= LEAST_LIMIT).unwrap_or(Tokens::MAX);
         let prior = self.prior.as_ref().map_or(0, |text| counter.text(text));
         let half = (self.tokens.saturating_add(prior) / 2).max(LEAST_LIMIT);
-        self.limit = self.policy.limit.min(spare).min(half);
+        self.limit = self.policy.limit.min(spare).min(half).min(room);
         Ok(self)
     }
 

@@ -109,7 +109,13 @@ impl Draft {
         if let Some(summary) = &standing.summary {
             mender.push(summary.message());
         }
-        if standing.stripped {
+        // Where nothing of the user's parts it from what was left out before it, the tail would seem
+        // to go on with a loop whose reasoning is not there.
+        let parted = standing.summary.as_ref().is_some_and(|summary| !summary.system);
+        let gap = front.len() as Seq != standing.from;
+        let last = mender.done().iter().rfind(|message| !message.role.is_system());
+        let goes_on = !parted && gap && last.is_some_and(|message| !message.role.is_user());
+        if standing.stripped || goes_on {
             mender.strip();
         }
 

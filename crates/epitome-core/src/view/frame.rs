@@ -116,9 +116,7 @@ pub fn split(message: &Message) -> Option<(Found, Option<Message>)> {
 pub(crate) fn joined(before: Option<Found>, after: Found) -> Found {
     match before {
         None => after,
-        Some(before) => {
-            Found { through: after.through, text: format!("{}\n\n{}", before.text, after.text) }
-        }
+        Some(before) => Found { through: after.through, text: format!("{}\n\n{}", before.text, after.text) },
     }
 }
 

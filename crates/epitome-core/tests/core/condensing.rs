@@ -1,6 +1,7 @@
 //! Lists made shorter: drawings for each strategy and each reason, promises over drawn sessions,
 //! and conversations that grow through many condensations.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use epitome_core::condense::{Decision, Facts, List, Plan, Policy, Press, Report, SummaryRole, Unchanged};
@@ -58,7 +59,7 @@ impl Caller {
             Decision::Done(done) => done.apply(&mut self.list),
             Decision::Ask(plan) => {
                 self.asked += 1;
-                let read: Vec<Message> = plan.read(&self.history).map(|m| m.into_owned()).collect();
+                let read: Vec<Message> = plan.read(&self.history).map(Cow::into_owned).collect();
                 let text = answer(&plan, &read);
                 let done = plan.finish(&mut self.list, &self.history, &text, &self.counter);
                 if done.is_ok() {
@@ -71,7 +72,7 @@ impl Caller {
 
     /// The same with a summary as long as is allowed, though never very long.
     pub(crate) fn step(&mut self, policy: &Policy, facts: &Facts) -> Result<Report, Unchanged> {
-        self.step_with(policy, facts, &|plan, _| vec!["so"; plan.limit.min(40) as usize].join(" "))
+        self.step_with(policy, facts, &|plan, _| so(plan.limit.min(40)))
     }
 }
 
@@ -81,6 +82,11 @@ pub(crate) fn output(drawn: &Drawn, policy: &Policy, force: Press) -> Vec<Messag
     let mut caller = Caller::new(drawn.messages(), &counter());
     let _ = caller.step(policy, &forced(force));
     caller.shown()
+}
+
+/// A summary of so many words.
+fn so(words: u64) -> String {
+    vec!["so"; usize::try_from(words).unwrap()].join(" ")
 }
 
 fn facts() -> Facts {
@@ -173,8 +179,8 @@ fn summarize_keeps_what_it_is_told_to_keep() {
 
 #[test]
 fn amortized_keeps_the_newest_half() {
-    check("amortized(messages(1))", "u:50 a:50 u:50 a:50 u:50 a:50", "S a:50 u:50 a:50".replace("S a", "S a").as_str());
-    check("amortized(messages(5))", "u:80 a:50 u:5 a:5 u:5 a:5", "S a:50 u:5 a:5 u:5 a:5".replace("S a", "u:80 S a").as_str());
+    check("amortized(messages(1))", "u:50 a:50 u:50 a:50 u:50 a:50", "S a:50 u:50 a:50");
+    check("amortized(messages(5))", "u:80 a:50 u:5 a:5 u:5 a:5", "S a:50 u:5 a:5 u:5 a:5");
 }
 
 #[test]
@@ -200,7 +206,10 @@ fn mask_can_be_repeated_and_sticks() {
 
 #[test]
 fn a_pipeline_stops_when_the_cheap_stage_is_enough() {
-    let due = Policy { trigger: "tokens(150)".parse().unwrap(), ..policy("pipeline(mask(messages(2)), summarize(messages(2)))") };
+    let due = Policy {
+        trigger: "tokens(150)".parse().unwrap(),
+        ..policy("pipeline(mask(messages(2)), summarize(messages(2)))")
+    };
     let mut caller = Caller::drawn("s u:20 a(x) r(x):90 a u:20 a:20");
     let report = caller.step(&due, &facts()).unwrap();
     assert_eq!((report.strategy.as_str(), caller.asked), ("mask", 0));
@@ -213,7 +222,10 @@ fn a_pipeline_stops_when_the_cheap_stage_is_enough() {
 
 #[test]
 fn what_a_pipeline_did_before_the_model_failed_is_kept_where_it_is_worth_it() {
-    let due = Policy { trigger: "tokens(100)".parse().unwrap(), ..policy("pipeline(mask(messages(2)), summarize(messages(2)))") };
+    let due = Policy {
+        trigger: "tokens(100)".parse().unwrap(),
+        ..policy("pipeline(mask(messages(2)), summarize(messages(2)))")
+    };
     let mut caller = Caller::drawn("s u:90 a(x) r(x):90 a:90 u:20 a:20");
     let report = caller.step_with(&due, &facts(), &|_, _| String::new()).unwrap();
     assert_eq!(report.strategy, "mask");
@@ -230,7 +242,7 @@ fn every_reason_is_named() {
     refused("summarize", "u:90 a:90 u a u", "all_kept");
     refused("recent", "u:90 a:90 u a u", "all_kept");
     refused("mask", "u:90 a(x) r(x):90", "all_kept");
-    refused("summarize(messages(2))", "u a(x) r(x):90 a(y) r(y):90".replace("a(x)", "a*(x)").as_str(), "no_legal_cut");
+    refused("summarize(messages(2))", "u a*(x) r(x):90 a(y) r(y):90", "no_legal_cut");
     refused("summarize(messages(1))", "s u!:90 a~:90 r(z):90 u", "nothing_to_say");
     refused("recent(messages(1))", "s u!:90 a!:90 u", "all_kept");
     refused("mask(messages(1))", "u:90 a(x) r(x) a", "nothing_to_mask");
@@ -245,7 +257,10 @@ fn an_answer_that_helps_nothing_is_refused() {
     let long = |_: &Plan, _: &[Message]| "so ".repeat(900);
     let before = caller.clone();
     assert_eq!(caller.step_with(&policy, &facts, &|_, _| " \n".to_owned()), Err(Unchanged::EmptyAnswer));
-    assert!(matches!(caller.step_with(&policy, &facts, &long), Err(Unchanged::NotSmaller { before: 187, .. })));
+    assert!(matches!(
+        caller.step_with(&policy, &facts, &long),
+        Err(Unchanged::NotSmaller { before: 187, .. })
+    ));
     assert!(matches!(
         caller.step_with(&policy, &facts, &|_, _| "so ".repeat(155)),
         Err(Unchanged::NotWorth { needed: 19, .. })
@@ -287,10 +302,10 @@ fn overflow_that_is_not_the_lists_fault_is_told() {
 
 #[test]
 fn the_providers_own_count_decides() {
-    let policy = Policy { trigger: "tokens(200)".parse().unwrap(), ..policy("summarize(messages(2))") };
+    let policy = Policy { trigger: "tokens(199)".parse().unwrap(), ..policy("summarize(messages(2))") };
     let drawing = "s u:90 a:90 u:9 a:9";
     refused_with(&policy, &Facts { request: Some(100), ..facts() }, drawing, "not_due");
-    check_with(&policy, &facts(), drawing, "s u:9 a:9".replace("s ", "s S ").as_str());
+    check_with(&policy, &facts(), drawing, "s S u:9 a:9");
     check_with(&policy, &Facts { request: Some(300), ..facts() }, "s u:50 a:50 u:9 a:9", "s S u:9 a:9");
 }
 
@@ -329,7 +344,7 @@ fn case_5_a_thinking_loop_is_whole_or_its_reasoning_leaves() {
 
 #[test]
 fn case_6_parallel_calls_stay_together() {
-    check("summarize(messages(2))", "u:50 a:50 u a(x,y,z) r(x) r(y) r(z)", "S u a(x,y,z) r(x) r(y) r(z)".replace("S u", "u S").as_str());
+    check("summarize(messages(2))", "u:50 a:50 u a(x,y,z) r(x) r(y) r(z)", "u S a(x,y,z) r(x) r(y) r(z)");
 }
 
 #[test]
@@ -369,7 +384,10 @@ fn case_11_the_system_prompt_stays_first_and_untouched() {
 #[test]
 fn case_14_15_nothing_to_cut_means_no_model_is_asked() {
     let mut caller = Caller::drawn("u:9 a*(x):50 r(x):50 a(y):50 r(y):50");
-    assert_eq!(caller.step(&policy("summarize(messages(1))"), &forced(Press::Gently)), Err(Unchanged::NoLegalCut));
+    assert_eq!(
+        caller.step(&policy("summarize(messages(1))"), &forced(Press::Gently)),
+        Err(Unchanged::NoLegalCut)
+    );
     assert_eq!(caller.step(&policy("summarize"), &forced(Press::Gently)), Err(Unchanged::AllKept));
     assert_eq!(caller.asked, 0);
 }
@@ -435,9 +453,19 @@ fn case_30_an_open_call_stays_open() {
 
 #[test]
 fn over_the_window_something_goes_even_if_less_is_kept() {
-    let tight = Facts { room: Some(120), ..facts() };
-    check_with(&policy("summarize(messages(3))"), &tight, "u:50 a:50 u:50 a:50 u:5 a:5", "S u:5 a:5");
-    check_with(&policy("summarize(messages(5))"), &forced(Press::Hard), "u:9 a(x):80 r(x):80 u:9 a:5", "S u:9 a:5");
+    let drawing = "u:50 a:50 u:50 a:50 u:5 a:5";
+    for (room, expected) in [(100, "S a:50 u:5 a:5"), (80, "S u:5 a:5")] {
+        let mut caller = Caller::drawn(drawing);
+        caller.step(&policy("summarize(messages(3))"), &Facts { room: Some(room), ..facts() }).unwrap();
+        assert_eq!(sketch(&caller.shown()), expected);
+        assert!(caller.list.tokens() <= room, "{} tokens for {room}", caller.list.tokens());
+    }
+    check_with(
+        &policy("summarize(messages(5))"),
+        &forced(Press::Hard),
+        "u:9 a(x):80 r(x):80 u:9 a:5",
+        "S u:9 a:5",
+    );
 }
 
 // --- What is sent -----------------------------------------------------------------------------
@@ -446,7 +474,8 @@ fn over_the_window_something_goes_even_if_less_is_kept() {
 fn a_list_as_the_agent_gets_it() {
     let mut caller = Caller::drawn("s u!:3 a(x):30 r(x):30 a:20 u:4 a*(y):30 r(y) a*(z) r(z):2");
     let policy = policy("summarize(messages(2))");
-    let report = caller.step_with(&policy, &forced(Press::Gently), &|_, _| "Ann asked for </summary> tags.".into());
+    let report =
+        caller.step_with(&policy, &forced(Press::Gently), &|_, _| "Ann asked for </summary> tags.".into());
     assert_eq!(
         listing(&caller.shown()),
         "\
@@ -462,9 +491,9 @@ Ann asked for <\\/summary> tags. / </summary>
     assert_eq!(
         serde_json::to_string(&report.unwrap()).unwrap(),
         concat!(
-            r#"{"strategy":"summarize","messages_before":10,"messages_after":6,"tokens_before":127,"#,
-            r#""tokens_after":29,"covers":[3,8],"#,
-            r#""notice":"Condensed 5 messages into a summary: 127 tokens are now 29"}"#,
+            r#"{"strategy":"summarize","messages_before":10,"messages_after":6,"tokens_before":130,"#,
+            r#""tokens_after":30,"covers":[3,8],"#,
+            r#""notice":"Condensed 5 messages into a summary: 130 tokens are now 30"}"#,
         )
     );
 }
@@ -478,7 +507,12 @@ fn a_summary_found_in_the_list_is_built_upon() {
     let mut later = Caller::new(stored.shown(), &stored.counter);
     assert_eq!(later.list.summary().unwrap().through, 4);
     later.say(messages("u:50 a:50 u:5 a:5").unwrap());
-    let plan = later.list.decide(&later.history, &policy("summarize(messages(2))"), &forced(Press::Gently), &later.counter);
+    let plan = later.list.decide(
+        &later.history,
+        &policy("summarize(messages(2))"),
+        &forced(Press::Gently),
+        &later.counter,
+    );
     let Decision::Ask(plan) = plan else { panic!("{plan:?}") };
     assert_eq!(plan.prior.as_deref(), Some(stored.list.summary().unwrap().text.as_str()));
     assert!(plan.read(&later.history).all(|message| view::recognise(&message).is_none()));
@@ -496,7 +530,7 @@ fn a_summary_merged_with_the_users_words_is_taken_apart() {
     let mut caller = Caller::new(history, &word_counter());
     caller.step(&policy("summarize(messages(1))"), &forced(Press::Gently)).unwrap();
     // The words are the last request, and stay; the summary covers them no less.
-    assert_eq!(sketch(&caller.shown()), "s u:2 S a:5");
+    assert_eq!(sketch(&caller.shown()), "s:2 u:2 S a:5");
     assert_eq!(caller.list.summary().unwrap().through, 43);
 }
 
@@ -510,6 +544,20 @@ fn several_summaries_become_one() {
     caller.step(&policy("summarize(messages(2))"), &forced(Press::Gently)).unwrap();
     assert_eq!(sketch(&caller.shown()), "s S u:5 a:5");
     assert_eq!(caller.list.summary().unwrap().through, 21);
+}
+
+#[test]
+fn recent_goes_on_alike_from_the_history_and_from_the_stored_list() {
+    let recent = policy("recent(messages(2))");
+    let mut full = Caller::drawn("s u:50 a:50 u!:2 u:9 a(x) r(x) a:9 a:9");
+    full.step(&recent, &forced(Press::Gently)).unwrap();
+    let mut stored = Caller::new(full.shown(), &full.counter);
+    for caller in [&mut full, &mut stored] {
+        caller.say(messages("a:30 a:5 a:5").unwrap());
+        caller.step(&recent, &forced(Press::Gently)).unwrap();
+        assert_eq!(sketch(&caller.shown()), "s u!:2 u:9 a:5 a:5");
+    }
+    assert_eq!(full.shown(), stored.shown());
 }
 
 #[test]
@@ -549,11 +597,23 @@ fn a_list_is_not_copied_and_not_read_again() {
 // --- Promises ---------------------------------------------------------------------------------
 
 fn strategies() -> impl Strategy<Value = String> {
-    let keep = || prop::sample::select(vec![
-        "messages(0)", "messages(1)", "messages(2)", "messages(4)", "turns(1)", "turns(2)", "tokens(20)", "tokens(60)", "window(0.25)",
-    ]);
-    let one = || (prop::sample::select(vec!["recent", "mask", "summarize", "amortized"]), keep())
-        .prop_map(|(name, keep)| format!("{name}({keep})"));
+    let keep = || {
+        prop::sample::select(vec![
+            "messages(0)",
+            "messages(1)",
+            "messages(2)",
+            "messages(4)",
+            "turns(1)",
+            "turns(2)",
+            "tokens(20)",
+            "tokens(60)",
+            "window(0.25)",
+        ])
+    };
+    let one = || {
+        (prop::sample::select(vec!["recent", "mask", "summarize", "amortized"]), keep())
+            .prop_map(|(name, keep)| format!("{name}({keep})"))
+    };
     prop_oneof![
         8 => one(),
         2 => (one(), one()).prop_map(|(a, b)| format!("pipeline({a}, {b})")),
@@ -562,7 +622,12 @@ fn strategies() -> impl Strategy<Value = String> {
 }
 
 fn policies() -> impl Strategy<Value = Policy> {
-    let trigger = prop::sample::select(vec!["messages(1)", "tokens(40)", "tokens(100000)", "any(turns(3), window(0.5))"]);
+    let trigger = prop::sample::select(vec![
+        "messages(1)",
+        "tokens(40)",
+        "tokens(100000)",
+        "any(turns(3), window(0.5))",
+    ]);
     let worth = prop::sample::select(vec![0.1, 0.01, 0.3]);
     (strategies(), trigger, 0..4usize, worth, prop::bool::weighted(0.2)).prop_map(
         |(strategy, trigger, keep_first, worth, system)| Policy {
@@ -577,8 +642,12 @@ fn policies() -> impl Strategy<Value = Policy> {
 
 fn situations() -> impl Strategy<Value = Facts> {
     let force = prop_oneof![1 => Just(None), 3 => Just(Some(Press::Gently)), 2 => Just(Some(Press::Hard))];
-    (force, prop::option::of(20..400u64), 0..60u64)
-        .prop_map(|(force, room, fixed)| Facts { force, room, fixed, ..facts() })
+    (force, prop::option::of(20..400u64), 0..60u64).prop_map(|(force, room, fixed)| Facts {
+        force,
+        room,
+        fixed,
+        ..facts()
+    })
 }
 
 /// Turns as a good agent leaves them: every call answered, every turn ended.
@@ -612,6 +681,15 @@ fn numbered(mut history: Vec<Message>) -> Vec<Message> {
     history
 }
 
+/// How many frames are opened anywhere in the list.
+fn frames(list: &[Message]) -> usize {
+    let text = |part: &Part| match part {
+        Part::Text { text } => text.matches("<summary").count(),
+        _ => 0,
+    };
+    list.iter().flat_map(|message| &message.parts).map(text).sum()
+}
+
 fn check_list(caller: &Caller) -> Result<(), TestCaseError> {
     let shown = caller.shown();
     let size: u64 = shown.iter().map(|message| caller.counter.message(message)).sum();
@@ -625,13 +703,16 @@ fn check_list(caller: &Caller) -> Result<(), TestCaseError> {
     prop_assert_eq!(complaints(&shown), Vec::<String>::new(), "{}", drawn);
     prop_assert_eq!(reasoning_complaints(&shown, &caller.history), Vec::<String>::new(), "{}", drawn);
     let summaries: Vec<_> = shown.iter().filter_map(view::recognise).collect();
-    prop_assert!(summaries.len() <= 1, "{} summaries", summaries.len());
-    prop_assert!(summaries.iter().all(|found| !found.text.contains("<summary")));
+    prop_assert!(summaries.len() <= 1 && frames(&shown) == summaries.len(), "{drawn}");
     // What always stays is there, in its order.
     let log = Log::new(caller.history.clone(), caller.counter.clone());
     let leading = log.outlines.iter().take_while(|outline| outline.leading).count();
-    let says: Vec<&Message> = log.messages[..leading].iter().zip(&log.outlines)
-        .filter(|(_, outline)| !outline.stray).map(|(message, _)| message).collect();
+    let says: Vec<&Message> = log.messages[..leading]
+        .iter()
+        .zip(&log.outlines)
+        .filter(|(_, outline)| !outline.stray)
+        .map(|(message, _)| message)
+        .collect();
     prop_assert!(shown.iter().zip(&says).all(|(shown, said)| shown == *said), "the head moved: {}", drawn);
     for (message, outline) in log.messages.iter().zip(&log.outlines) {
         if message.pinned && !outline.stray {
@@ -646,7 +727,12 @@ fn check_list(caller: &Caller) -> Result<(), TestCaseError> {
         // The calls that wait came after the last place where none did.
         let from = log.outlines.iter().rposition(|outline| outline.cut != epitome_core::outline::Cut::InCall);
         for (message, outline) in log.messages.iter().zip(&log.outlines).skip(from.unwrap_or(0)) {
-            prop_assert!(outline.stray || shows(&shown, message), "{} of an open batch is gone: {}", message.seq, drawn);
+            prop_assert!(
+                outline.stray || shows(&shown, message),
+                "{} of an open batch is gone: {}",
+                message.seq,
+                drawn
+            );
         }
     }
     Ok(())
@@ -677,6 +763,12 @@ proptest! {
                 Err(_) => prop_assert_eq!(&before, &caller.shown()),
             }
         }
+    }
+
+    #[test]
+    fn what_goes_out_is_valid_or_untouched(drawn in session(), policy in policies(), hard in any::<bool>()) {
+        let list = output(&drawn, &policy, if hard { Press::Hard } else { Press::Gently });
+        prop_assert!(list == drawn.messages() || complaints(&list).is_empty());
     }
 
     #[test]
@@ -759,6 +851,10 @@ proptest! {
     fn the_full_history_and_the_stored_list_give_the_same(
         first in good_session(), second in good_session(), policy in policies(), hard in any::<bool>(),
     ) {
+        // What `recent` dropped leaves no trace in the stored list, so it cannot be counted there.
+        let strategy = policy.strategy.to_string().replace("recent", "summarize").parse().unwrap();
+        // Nor does it tell what came since, so only sizes trigger alike.
+        let policy = Policy { strategy, trigger: "tokens(40)".parse().unwrap(), ..policy };
         let press = forced(if hard { Press::Hard } else { Press::Gently });
         let counter = counter();
         let head = messages(&first.0).unwrap();
@@ -797,7 +893,8 @@ fn grow(policy: &Policy, answer: &dyn Fn(&Plan, &[Message]) -> String, stored: b
     let mut caller = Caller::new(messages("s:5 u!:6 a:3").unwrap(), &counter);
     let (mut condensed, mut largest) = (0, 0);
     for turn in 0..600 {
-        let words = format!("u:{} a(x):4 r(x):{} a:{}", 2 + turn % 7, 10 + turn % 23, 3 + turn % 5);
+        let words =
+            format!("u:{} a(x{turn}):4 r(x{turn}):{} a:{}", 2 + turn % 7, 10 + turn % 23, 3 + turn % 5);
         caller.say(messages(&words).unwrap());
         let due = caller.list.due(policy, &facts(), SOFT).is_now();
         match caller.step_with(policy, &facts(), answer) {
@@ -816,7 +913,7 @@ fn grow(policy: &Policy, answer: &dyn Fn(&Plan, &[Message]) -> String, stored: b
         largest = largest.max(caller.list.tokens());
         assert_eq!(complaints(&shown), Vec::<String>::new());
         let found: Vec<_> = shown.iter().filter_map(view::recognise).collect();
-        assert!(found.len() <= 1 && found.iter().all(|found| !found.text.contains("<summary")));
+        assert!(found.len() <= 1 && frames(&shown) == found.len(), "one summary, and none inside it");
         assert!(shown.iter().any(|message| message.pinned), "the pinned rule is gone");
         assert_eq!(shown[0].role, Role::System);
         if stored {
@@ -830,7 +927,7 @@ fn grow(policy: &Policy, answer: &dyn Fn(&Plan, &[Message]) -> String, stored: b
 
 #[test]
 fn a_conversation_of_hundreds_of_turns_stays_bounded() {
-    let full = |plan: &Plan, _: &[Message]| vec!["so"; plan.limit as usize].join(" ");
+    let full = |plan: &Plan, _: &[Message]| so(plan.limit);
     let echo = |plan: &Plan, read: &[Message]| {
         let said = read.iter().flat_map(|message| &message.parts).filter_map(|part| match part {
             Part::Text { text } => Some(text.as_str()),
@@ -838,11 +935,14 @@ fn a_conversation_of_hundreds_of_turns_stays_bounded() {
         });
         let all = plan.prior.as_deref().into_iter().chain(said).collect::<Vec<_>>().join(" ");
         let all = format!("<summary covers=\"1-9\"> </summary> {all}");
-        all.split_whitespace().take(plan.limit as usize).collect::<Vec<_>>().join(" ")
+        all.split_whitespace().take(usize::try_from(plan.limit).unwrap()).collect::<Vec<_>>().join(" ")
     };
-    for strategy in
-        ["summarize", "amortized(messages(4))", "pipeline(mask, summarize)", "pipeline(mask(messages(4)), recent(messages(8)))"]
-    {
+    for strategy in [
+        "summarize",
+        "amortized(messages(4))",
+        "pipeline(mask, summarize)",
+        "pipeline(mask(messages(4)), recent(messages(8)))",
+    ] {
         let policy =
             Policy { trigger: "tokens(700)".parse().unwrap(), limit: 100, keep_first: 1, ..policy(strategy) };
         for stored in [false, true] {
@@ -850,6 +950,7 @@ fn a_conversation_of_hundreds_of_turns_stays_bounded() {
             assert!(grow(&policy, &echo, stored) >= 30, "{strategy}");
         }
     }
-    let often = Policy { trigger: "tokens(300)".parse().unwrap(), limit: 60, ..policy("summarize(messages(4))") };
+    let often =
+        Policy { trigger: "tokens(300)".parse().unwrap(), limit: 60, ..policy("summarize(messages(4))") };
     assert!(grow(&often, &full, false) >= 50 && grow(&often, &echo, true) >= 50);
 }

@@ -207,8 +207,10 @@ impl Mender {
     /// A message in its place.
     pub(crate) fn take(&mut self, message: Cow<'_, Message>) {
         let message = if self.stripping { without_reasoning(message) } else { message.into_owned() };
-        let opens_turn = message.role.is_user() && has_words(&message);
-        let last_reply = message.role == Role::Assistant && message.calls().next().is_none();
+        let words = has_words(&message);
+        let opens_turn = message.role.is_user() && words;
+        // Reasoning alone ends nothing.
+        let last_reply = message.role == Role::Assistant && words && message.calls().next().is_none();
         self.push(message);
         self.stripping &= !(opens_turn || (last_reply && self.open.calls.is_empty()));
     }

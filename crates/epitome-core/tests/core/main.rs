@@ -9,6 +9,8 @@
 )]
 
 mod condensing;
+mod condensing_cases;
+mod condensing_promises;
 mod contexts;
 mod cuts;
 mod drawn;

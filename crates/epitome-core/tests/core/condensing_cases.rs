@@ -34,6 +34,10 @@ fn case_5_a_thinking_loop_is_whole_or_its_reasoning_leaves() {
     let drawing = "u:9 a*(x):50 r(x):50 a(y) r(y) a(z) r(z)";
     refused("summarize(messages(2))", drawing, "no_legal_cut");
     check_with(&policy("summarize(messages(2))"), &forced(Press::Hard), drawing, "u:9 S a(z) r(z)");
+    // Nor does a pinned batch of the loop make up for its beginning.
+    let pinned = "u u:50 a*(x) r(x):90 a(y)! r(y)! a*(z) r(z)";
+    check("recent(messages(2))", pinned, "u:50 a(y)! r(y)! a(z) r(z)");
+    check("summarize(messages(2))", pinned, "u:50 a(y)! r(y)! S a*(z) r(z)");
     // One that brings its own reasoning may be entered there.
     check("summarize(messages(2))", "u:9 a*(x):50 r(x):50 a*(y) r(y)", "u:9 S a*(y) r(y)");
 }
@@ -107,6 +111,13 @@ fn case_21_the_protected_head_does_not_fossilize() {
     caller.step(&policy, &forced(Press::Gently)).unwrap();
     assert_eq!(sketch(&caller.shown()), "s S u:4 a:4");
     assert_eq!(caller.read.len(), 8, "the head was read when it left");
+    // What is skipped in it leaves unread.
+    let mut caller = Caller::drawn("s u~:9 a:9 u:50 a:50 u:5 a:5");
+    caller.step(&policy, &forced(Press::Gently)).unwrap();
+    caller.say(messages("u:50 a:50 u:4 a:4").unwrap());
+    caller.step(&policy, &forced(Press::Gently)).unwrap();
+    assert_eq!(sketch(&caller.shown()), "s S u:4 a:4");
+    assert_eq!(caller.read, [4, 5, 3, 6, 7, 1, 2], "numbered anew from the second line on");
     // Without a summary there is nothing else that knows of the head, so it stays.
     let recent = Policy { strategy: "recent(messages(2))".parse().unwrap(), ..policy };
     check_with(&recent, &forced(Press::Gently), "s u:9 a:9 u:50 a:50 u:5 a:5", "s u:9 a:9 u:5 a:5");
@@ -145,6 +156,12 @@ fn case_30_an_open_call_stays_open() {
         let policy = policy("summarize(messages(0))");
         check_with(&policy, &forced(press), "u:50 a:50 u:9 a(x,y) r(x)", "u:9 S a(x,y) r(x)");
     }
+}
+
+#[test]
+fn case_39_the_newest_message_stays_however_hard_it_gets() {
+    let drawing = "u:9 a*(x):50 r(x):50 a:9";
+    check_with(&policy("summarize(messages(2))"), &forced(Press::Hard), drawing, "u:9 S a:9");
 }
 
 #[test]

@@ -52,11 +52,15 @@ impl Scene<'_> {
     /// The same, counted over everything that is shown.
     fn head(&self, policy: &Policy) -> usize {
         let keep_first = if self.standing.summary.is_some() { 0 } else { policy.keep_first };
-        let shown = [self.front, self.tail].concat();
-        // With a summary, the messages before it may all leave.
-        let cuts = Cuts::new(&shown, Cut::Legal);
-        let leading = shown.iter().take_while(|outline| outline.leading).count();
-        if keep_first == 0 { leading } else { cuts.after_head(keep_first) }
+        let shown = || self.front.iter().chain(self.tail);
+        let leading = shown().take_while(|outline| outline.leading).count();
+        if keep_first == 0 {
+            return leading;
+        }
+        // As `Cuts::after_head`, over both parts.
+        let wanted = leading.saturating_add(keep_first);
+        let legal = shown().skip(wanted).position(|outline| outline.cut == Cut::Legal);
+        legal.map_or(shown().count(), |after| wanted.saturating_add(after))
     }
 
     /// Takes the protected head out of the tail, so that what is then done to the tail spares it.

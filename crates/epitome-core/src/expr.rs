@@ -1,4 +1,4 @@
-//! The readable form `name(argument, ...)` in which triggers and keeps are written.
+//! The readable form `name(argument, ...)` in which triggers, keeps and strategies are written.
 //!
 //! Settings are typed by people and arrive from strangers, so reading is total: any text gives an
 //! expression or an error that says where and what was expected. Depth and length are bounded, so

@@ -1,9 +1,9 @@
-//! The readable form `name(argument, ...)` in which triggers and keeps are written.
+//! The readable form `name(argument, ...)` in which triggers, keeps and strategies are written.
 //!
 //! Settings are typed by people and arrive from strangers, so reading is total: any text gives an
 //! expression or an error that says where and what was expected. Depth and length are bounded, so
 //! no text can exhaust the stack either. What the names mean is known only to
-//! [`crate::trigger`] and [`crate::keep`].
+//! [`crate::trigger`], [`crate::keep`] and [`crate::strategy`].
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -178,7 +178,8 @@ impl<'a> Expr<'a> {
         .ok_or_else(|| FormError::Value { field, given: arg.to_string(), allowed })
     }
 
-    fn only(&self, field: &'static str) -> Result<Option<&Arg<'a>>, FormError> {
+    /// The only argument, if there is one.
+    pub(crate) fn only(&self, field: &'static str) -> Result<Option<&Arg<'a>>, FormError> {
         match self.args.as_slice() {
             [] => Ok(None),
             [arg] => Ok(Some(arg)),

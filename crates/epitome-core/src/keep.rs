@@ -114,6 +114,17 @@ impl Keep {
             _ => Ok(()),
         }
     }
+
+    /// Where one is an argument, as in a strategy.
+    pub(crate) fn read(expr: &Expr<'_>) -> Result<Self, FormError> {
+        Ok(match expr.name {
+            "messages" => Self::Messages(expr.whole("messages", None, WHOLE)?),
+            "turns" => Self::Turns(expr.whole("turns", None, WHOLE)?),
+            "tokens" => Self::Tokens(expr.whole("tokens", None, WHOLE)?),
+            "window" => Self::Window(Fraction::read(expr, "window")?),
+            _ => return Err(expr.unknown(NAMES)),
+        })
+    }
 }
 
 fn messages(outlines: &[Outline], n: u64) -> usize {
@@ -158,14 +169,7 @@ impl FromStr for Keep {
     type Err = KeepError;
 
     fn from_str(text: &str) -> Result<Self, KeepError> {
-        let expr = Expr::parse(text)?;
-        Ok(match expr.name {
-            "messages" => Self::Messages(expr.whole("messages", None, WHOLE)?),
-            "turns" => Self::Turns(expr.whole("turns", None, WHOLE)?),
-            "tokens" => Self::Tokens(expr.whole("tokens", None, WHOLE)?),
-            "window" => Self::Window(Fraction::read(&expr, "window")?),
-            _ => return Err(expr.unknown(NAMES).into()),
-        })
+        Ok(Self::read(&Expr::parse(text)?)?)
     }
 }
 

@@ -99,6 +99,7 @@
 //! No provider, store, protocol or clock. How a provider spells a message is a dialect's matter. [`plan`], [`cut`], [`trigger`] and [`context`] see
 //! outlines and sizes, never text. Nothing here panics, whatever comes in.
 
+pub mod condense;
 pub mod context;
 pub mod cut;
 pub mod drawing;
@@ -120,6 +121,7 @@ mod reading;
 pub mod redact;
 pub mod shelf;
 pub mod slot;
+pub mod strategy;
 pub mod tokens;
 pub mod track;
 pub mod trigger;

@@ -331,7 +331,7 @@ impl fmt::Display for Gauge {
 }
 
 /// A number for people: 8,000.
-struct Grouped(u64);
+pub(crate) struct Grouped(pub(crate) u64);
 
 impl fmt::Display for Grouped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,6 +8,9 @@
     reason = "a test that cannot go on should stop, loudly"
 )]
 
+mod condensing;
+mod condensing_cases;
+mod condensing_promises;
 mod contexts;
 mod conversations;
 mod cuts;

@@ -46,7 +46,7 @@ pub(crate) fn picks() -> impl Strategy<Value = Vec<(u16, u8)>> {
 
 /// Whether a message of the log can be found in the list: by its place, or by what it said where it
 /// was merged with the reply before it.
-fn shows(list: &[Message], message: &Message) -> bool {
+pub(crate) fn shows(list: &[Message], message: &Message) -> bool {
     let calls: HashSet<_> = message.calls().map(|call| call.arguments.clone()).collect();
     list.iter().any(|shown| {
         let called = shown.calls().any(|call| calls.contains(&call.arguments));
@@ -60,7 +60,7 @@ fn shows(list: &[Message], message: &Message) -> bool {
 }
 
 /// Skipped messages, with the batches they stand in.
-fn skipped(outlines: &[Outline]) -> HashSet<Seq> {
+pub(crate) fn skipped(outlines: &[Outline]) -> HashSet<Seq> {
     let mut out = HashSet::new();
     let mut batch: Vec<&Outline> = Vec::new();
     for outline in outlines {

@@ -1,0 +1,231 @@
+//! Which messages stay and which leave, from their shapes alone.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::list::{List, Standing};
+use super::{Facts, Policy, Unchanged};
+use crate::cut::{Cuts, Press, near};
+use crate::keep::Keep;
+use crate::message::{Seq, Tokens};
+use crate::outline::{Cut, Outline};
+use crate::strategy::Strategy;
+
+/// A list as a stage finds it: as it stands, or as the stage before left it.
+#[derive(Clone, Copy)]
+pub(super) struct Scene<'a> {
+    pub(super) front: &'a [Outline],
+    pub(super) tail: &'a [Outline],
+    pub(super) standing: &'a Standing,
+}
+
+/// A list divided: what stands then, and what is gone.
+#[derive(Debug, Clone)]
+pub(super) struct Divided {
+    pub(super) standing: Standing,
+    /// The places of the messages that leave, in order.
+    pub(super) leave: Vec<Seq>,
+    /// Those of them a summarizer must read.
+    pub(super) read: Vec<Seq>,
+    /// The tokens of what leaves.
+    pub(super) tokens: Tokens,
+}
+
+impl Scene<'_> {
+    /// How many of the tail's first messages always stay: standing orders and the protected head.
+    pub(super) fn floor(&self, policy: &Policy) -> usize {
+        self.head(policy).saturating_sub(self.front.len())
+    }
+
+    /// The first place in the tail before which something would leave: a cut further up would be none.
+    fn first_to_leave(&self, list: &List, policy: &Policy) -> usize {
+        let floor = self.floor(policy);
+        let stays = self.staying(list, policy, self.tail.len());
+        let leaves = |outline: &Outline| !stays.contains(&outline.seq);
+        if self.front.iter().any(leaves) {
+            return floor;
+        }
+        let found = self.tail.iter().skip(floor).position(leaves);
+        found.map_or(self.tail.len(), |after| floor.saturating_add(after))
+    }
+
+    /// The same, counted over everything that is shown.
+    fn head(&self, policy: &Policy) -> usize {
+        let keep_first = if self.standing.summary.is_some() { 0 } else { policy.keep_first };
+        let shown = || self.front.iter().chain(self.tail);
+        let leading = shown().take_while(|outline| outline.leading).count();
+        if keep_first == 0 {
+            return leading;
+        }
+        // As `Cuts::after_head`, over both parts.
+        let wanted = leading.saturating_add(keep_first);
+        let legal = shown().skip(wanted).position(|outline| outline.cut == Cut::Legal);
+        legal.map_or(shown().count(), |after| wanted.saturating_add(after))
+    }
+
+    /// Takes the protected head out of the tail, so that what is then done to the tail spares it.
+    pub(super) fn with_head(&self, policy: &Policy) -> Standing {
+        let mut standing = self.standing.clone();
+        let head = self.tail.get(..self.floor(policy)).unwrap_or_default();
+        standing.kept.extend(head.iter().map(|outline| outline.seq));
+        standing.from = head.last().map_or(standing.from, |outline| outline.seq);
+        standing
+    }
+
+    /// Chooses where the kept part begins, and sorts what lies before it.
+    pub(super) fn divide(
+        &self,
+        list: &List,
+        policy: &Policy,
+        stage: &Strategy,
+        facts: &Facts,
+        press: Press,
+    ) -> Result<Divided, Unchanged> {
+        let cuts = list.cuts(self.tail);
+        let floor = self.first_to_leave(list, policy);
+        let wanted = self.wanted(policy, stage, facts);
+        let place = match press {
+            Press::Gently => near(&cuts, floor, wanted, press)?,
+            Press::Hard => {
+                let least = self.fitting(list, policy, facts);
+                hard(&cuts, floor, wanted, least)?
+            }
+        };
+
+        let stays = self.staying(list, policy, place);
+        let skipped = flagged(list, self.tail, |outline| outline.skip);
+        let skipped_before = flagged(list, self.front, |outline| outline.skip);
+        let mut divided = Divided {
+            standing: Standing { kept: Vec::new(), ..self.standing.clone() },
+            leave: Vec::new(),
+            read: Vec::new(),
+            tokens: 0,
+        };
+        let mut says = false;
+        let gone = self.tail.get(..place).unwrap_or_default();
+        for outline in self.front.iter().chain(gone) {
+            if stays.contains(&outline.seq) {
+                divided.standing.kept.push(outline.seq);
+                continue;
+            }
+            divided.leave.push(outline.seq);
+            divided.tokens = divided.tokens.saturating_add(outline.tokens);
+            if !(skipped.contains(&outline.seq) || skipped_before.contains(&outline.seq)) {
+                divided.read.push(outline.seq);
+                says |= !outline.stray;
+            }
+        }
+        if !says {
+            divided.read.clear();
+        }
+        divided.standing.from = gone.last().map_or(self.standing.from, |outline| outline.seq);
+        divided.standing.stripped = cuts.at(place) == Cut::InLoop;
+        Ok(divided)
+    }
+
+    /// The size of the smallest list that could be made: what always stays, and the newest batch.
+    pub(super) fn least(&self, list: &List, policy: &Policy) -> Tokens {
+        let newest = newest(&list.cuts(self.tail)).start;
+        let stays = self.staying(list, policy, newest);
+        let kept = self.tail.get(newest..).unwrap_or_default().iter();
+        let older = self.front.iter().chain(self.tail.get(..newest).unwrap_or_default());
+        let older = older.filter(|outline| stays.contains(&outline.seq));
+        sum(kept.chain(older))
+    }
+
+    /// Where the strategy would like the kept part to begin.
+    fn wanted(&self, policy: &Policy, stage: &Strategy, facts: &Facts) -> usize {
+        let wanted = stage.keep(policy.keep).place(self.tail, facts.room);
+        if matches!(stage, Strategy::Amortized(_)) {
+            return wanted.min(self.half(policy));
+        }
+        wanted
+    }
+
+    /// Where the newest half of what may leave begins.
+    fn half(&self, policy: &Policy) -> usize {
+        let may_leave = self.tail.iter().skip(self.floor(policy));
+        Keep::Tokens(sum(may_leave) / 2).place(self.tail, None)
+    }
+
+    /// Where the kept part must begin so that the request fits the room, summary included. Where the
+    /// provider found it too long and nobody knows how much would fit, half of it goes.
+    fn fitting(&self, list: &List, policy: &Policy, facts: &Facts) -> usize {
+        let request = list.request(facts);
+        let Some(room) = facts.room.filter(|room| request > *room) else {
+            return self.half(policy);
+        };
+        let stays = self.staying(list, policy, self.tail.len());
+        let front = self.front.iter().chain(self.tail).filter(|outline| stays.contains(&outline.seq));
+        let taken = sum(front).saturating_add(facts.fixed).saturating_add(policy.limit.min(room / 4));
+        Keep::Tokens(room.saturating_sub(taken)).place(self.tail, None)
+    }
+
+    /// What stays of the messages before the place in the tail: standing orders and the head, pinned
+    /// batches, and the last user message.
+    fn staying(&self, list: &List, policy: &Policy, place: usize) -> BTreeSet<Seq> {
+        let mut stays = flagged(list, self.front, |outline| outline.pinned);
+        stays.extend(flagged(list, self.tail, |outline| outline.pinned));
+        let shown = || self.front.iter().chain(self.tail);
+        stays.extend(shown().take(self.head(policy)).map(|outline| outline.seq));
+        stays.extend(shown().filter(|outline| outline.leading).map(|outline| outline.seq));
+        let asked = self.tail.iter().rposition(|outline| outline.opens_turn);
+        let last_user = match asked {
+            Some(at) if at >= place => None,
+            Some(at) => self.tail.get(at),
+            None => self.front.iter().rfind(|outline| outline.opens_turn),
+        };
+        stays.extend(last_user.map(|outline| outline.seq));
+        stays
+    }
+}
+
+/// The places of all batches in which some message is flagged.
+fn flagged(list: &List, outlines: &[Outline], flag: impl Fn(&Outline) -> bool) -> BTreeSet<Seq> {
+    if !outlines.iter().any(&flag) {
+        return BTreeSet::new();
+    }
+    let batches = list.cuts(outlines).batches();
+    let batches = batches.map(|batch| outlines.get(batch).unwrap_or_default());
+    batches.filter(|batch| batch.iter().any(&flag)).flatten().map(|outline| outline.seq).collect()
+}
+
+/// The batch of the newest message.
+fn newest(cuts: &Cuts<'_>) -> Range<usize> {
+    cuts.outlines().len().checked_sub(1).map_or(0..0, |last| cuts.batch(last))
+}
+
+/// The place to cut when something must go: a legal one if there is any, else one inside a thinking
+/// loop, whose reasoning then leaves. Where even the wanted place keeps too much, the first one from
+/// `least` on. The newest batch always stays, unless nothing was to be kept at all.
+fn hard(cuts: &Cuts<'_>, floor: usize, wanted: usize, least: usize) -> Result<usize, Unchanged> {
+    let end = newest(cuts).start.max(wanted).saturating_add(1);
+    let least = least.min(end.saturating_sub(1));
+    if wanted.max(least) <= floor {
+        return Err(Unchanged::AllKept);
+    }
+    let fits =
+        |allowed| (least > wanted).then(|| cuts.first_in(least.max(floor + 1)..end, allowed)).flatten();
+    let near = |allowed| {
+        let before = cuts.last_in(floor + 1..wanted + 1, allowed);
+        before.or_else(|| cuts.first_in(wanted.max(floor) + 1..end, allowed))
+    };
+    fits(Cut::Legal)
+        .or_else(|| fits(Cut::InLoop))
+        .or_else(|| near(Cut::Legal))
+        .or_else(|| near(Cut::InLoop))
+        .ok_or(Unchanged::NoLegalCut)
+}
+
+fn sum<'a>(outlines: impl Iterator<Item = &'a Outline>) -> Tokens {
+    outlines.fold(0, |sum, outline| sum.saturating_add(outline.tokens))
+}
+
+impl From<crate::cut::NoCut> for Unchanged {
+    fn from(none: crate::cut::NoCut) -> Self {
+        match none {
+            crate::cut::NoCut::AllKept => Self::AllKept,
+            crate::cut::NoCut::NoLegalCut => Self::NoLegalCut,
+        }
+    }
+}

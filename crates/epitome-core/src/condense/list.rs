@@ -1,0 +1,279 @@
+//! What is known of a list that grows at its end.
+//!
+//! A [`List`] takes in each message once. Until something is condensed it holds shapes and sums
+//! only; from then on it also holds the view, which later messages are added to one by one. So a
+//! turn on which nothing happens costs what is new in it, and the caller's history is never copied.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use super::sheet::{Draft, Sheet};
+use crate::cut::Cuts;
+use crate::message::{Message, Role, Seq, Timestamp, Tokens};
+use crate::outline::{Outline, Totals};
+use crate::tokens::Counter;
+use crate::track::Tracker;
+use crate::view;
+
+/// A summary that stands in a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prior {
+    /// What it says, without its frame.
+    pub text: String,
+    /// It stands for the messages `1..=through` of the conversation.
+    pub through: Seq,
+    /// Whether it is a system message rather than the user's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub system: bool,
+}
+
+impl Prior {
+    pub(super) fn message(&self) -> Message {
+        let mut message = view::summary(&self.text, self.through);
+        if self.system {
+            message.role = Role::System;
+        }
+        message
+    }
+}
+
+/// What was done to a list: all that must survive a restart, without a word of the history.
+///
+/// Places count the caller's messages from 1.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// The summary, where one stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<Prior>,
+    /// The messages shown before the summary, in order.
+    pub kept: Vec<Seq>,
+    /// Everything after this place is shown, and of what is before it only what is `kept`.
+    pub from: Seq,
+    /// Tool outputs up to this place are masked.
+    pub masked: Seq,
+    /// Whether the loop after `from` was entered past its reasoning.
+    pub stripped: bool,
+    /// Whether a note of ours opens the list; not decided before the first condensation.
+    pub note: Option<bool>,
+    /// How often the list was condensed.
+    pub rounds: u64,
+    /// How long the list was when it was last condensed.
+    pub seen: Seq,
+    /// Up to where summaries of ours were looked for: the list's length at the first condensation.
+    pub looked: Seq,
+    /// When it was last condensed.
+    pub at: Timestamp,
+}
+
+/// What is known of a list of messages that grows at its end.
+///
+/// ```
+/// use epitome_core::condense::{Decision, Facts, List, Policy};
+/// use epitome_core::drawing::{draw, messages, word_counter};
+/// use epitome_core::message::Timestamp;
+///
+/// let counter = word_counter();
+/// let policy = Policy {
+///     trigger: "tokens(100)".parse().unwrap(),
+///     strategy: "recent(messages(2))".parse().unwrap(),
+///     ..Policy::default()
+/// };
+/// let mut history = messages("s u:30 a:30 u:30 a:30").unwrap();
+/// let mut list = List::default();
+/// list.advance(&history, &counter);
+/// let facts = Facts::at(Timestamp(0));
+/// let Decision::Done(done) = list.decide(&history, &policy, &facts, &counter) else { panic!("due") };
+/// done.apply(&mut list).unwrap();
+/// assert_eq!(draw(&list.shown(&history)), "s u:30 a:30");
+///
+/// // From here on the list only grows at its end.
+/// history.extend(messages("u:5").unwrap());
+/// list.advance(&history, &counter);
+/// assert_eq!((draw(&list.shown(&history)), list.tokens()), ("s u:30 a:30 u:5".to_owned(), 66));
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct List {
+    tracker: Tracker,
+    /// The tokens of all messages taken in, as they came.
+    untouched: Tokens,
+    /// What is shown before the summary; before anything was condensed, what came before one that
+    /// was found.
+    pub(super) front: Vec<Outline>,
+    /// Everything after that.
+    pub(super) tail: Vec<Outline>,
+    /// Places of messages in which a summary was found.
+    pub(super) frames: Vec<Seq>,
+    /// What a place in the list lacks to be a place in the conversation.
+    shift: i64,
+    totals: Totals,
+    pub(super) standing: Standing,
+    /// The view, once something was condensed.
+    sheet: Option<Sheet>,
+}
+
+impl List {
+    /// Takes in the messages it has not seen. `messages` is the whole list, as it was before and
+    /// with more at its end.
+    pub fn advance(&mut self, messages: &[Message], counter: &Counter) {
+        for message in messages.get(self.len()..).unwrap_or_default() {
+            self.take(message, counter);
+        }
+        if let Some(sheet) = &mut self.sheet {
+            sheet.count(counter);
+        }
+    }
+
+    /// A list that was condensed before, from what stood then. It shows what it would have shown
+    /// had it never been put away.
+    #[must_use]
+    pub fn resume(messages: &[Message], standing: &Standing, counter: &Counter) -> Self {
+        let mut list = Self::default();
+        let first = |n: Seq| messages.get(..usize::try_from(n).unwrap_or(usize::MAX)).unwrap_or(messages);
+        list.advance(first(standing.looked), counter);
+        if standing.rounds > 0 {
+            // Marks what follows as added to a condensed list; the view itself is built once, below.
+            list.standing.rounds = standing.rounds;
+            list.advance(first(standing.seen), counter);
+            let draft = Draft::new(&list, messages, standing.clone(), counter);
+            list.adopt(draft);
+        }
+        list.advance(messages, counter);
+        list
+    }
+
+    /// How many messages it has taken in.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        usize::try_from(self.tracker.head()).unwrap_or(usize::MAX)
+    }
+
+    /// Whether it has taken in none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tracker.head() == 0
+    }
+
+    /// The size of what would be sent now, without tools.
+    #[must_use]
+    pub fn tokens(&self) -> Tokens {
+        self.sheet.as_ref().map_or(self.untouched, Sheet::tokens)
+    }
+
+    /// What would be sent now. As long as nothing was condensed these are the caller's own messages,
+    /// untouched; from then on a list that every provider accepts.
+    #[must_use]
+    pub fn shown<'a>(&'a self, messages: &'a [Message]) -> Cow<'a, [Message]> {
+        self.sheet.as_ref().map_or(Cow::Borrowed(messages), Sheet::shown)
+    }
+
+    /// How many messages would be sent now.
+    #[must_use]
+    pub fn shown_len(&self) -> usize {
+        self.sheet.as_ref().map_or(self.len(), Sheet::len)
+    }
+
+    /// What was done to it so far: enough for [`List::resume`].
+    #[must_use]
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// The summary in it, whether it was made here or found.
+    #[must_use]
+    pub fn summary(&self) -> Option<&Prior> {
+        self.standing.summary.as_ref()
+    }
+
+    /// Sums over the messages since it was last condensed.
+    #[must_use]
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// The cuts of the part after the summary.
+    pub(super) fn cuts<'a>(&self, tail: &'a [Outline]) -> Cuts<'a> {
+        Cuts::new(tail, self.tracker.cut_at_end())
+    }
+
+    /// A place in the conversation. The two differ once the caller's list begins with a summary.
+    pub(super) fn original(&self, place: Seq) -> Seq {
+        place.saturating_add_signed(self.shift)
+    }
+
+    /// The message at this place, without the summary found in it.
+    pub(super) fn piece<'a>(&self, messages: &'a [Message], place: Seq) -> Option<Cow<'a, Message>> {
+        let at = usize::try_from(place).ok()?.checked_sub(1)?;
+        let message = messages.get(at)?;
+        if self.frames.binary_search(&place).is_ok() {
+            return view::split(message).and_then(|(_, rest)| rest).map(Cow::Owned);
+        }
+        Some(Cow::Borrowed(message))
+    }
+
+    /// Makes a draft the truth. Counting starts anew.
+    pub(super) fn adopt(&mut self, draft: Draft) {
+        let Draft { standing, front, tail, sheet, .. } = draft;
+        (self.front, self.tail) = (front, tail);
+        self.totals.restart(standing.at);
+        self.standing = standing;
+        self.sheet = Some(sheet);
+    }
+
+    fn take(&mut self, message: &Message, counter: &Counter) {
+        let tokens = counter.message(message);
+        self.untouched = self.untouched.saturating_add(tokens);
+        // Once something was condensed here, a frame is somebody's quotation.
+        if self.standing.rounds == 0
+            && let Some((found, rest)) = view::split(message)
+        {
+            self.found(message, found, rest.as_ref(), counter);
+            return;
+        }
+        if self.standing.rounds == 0 && self.opens_with(message) {
+            // A note of ours says nothing; whether one is needed is decided anew.
+            self.tracker.push_sized(message, tokens);
+            self.shift = self.shift.saturating_sub(1);
+            return;
+        }
+        let outline = self.tracker.push_sized(message, tokens);
+        self.totals.add(&outline);
+        self.tail.push(outline);
+        if let Some(sheet) = &mut self.sheet {
+            sheet.push(Cow::Borrowed(message));
+        }
+    }
+
+    /// Whether this is the note that opens a list we handed out.
+    fn opens_with(&self, message: &Message) -> bool {
+        let begun = !self.front.is_empty() || self.tail.iter().any(|outline| !outline.leading);
+        !begun && message.role == Role::User && message.parts == view::note().parts
+    }
+
+    /// The caller's list was condensed before: what is before its summary has been dealt with.
+    fn found(&mut self, message: &Message, found: view::Found, rest: Option<&Message>, counter: &Counter) {
+        self.front.append(&mut self.tail);
+        self.totals.restart(message.at);
+        // Nothing before it is answered after it. Shown to nobody, it opens no turn that counts.
+        let outline = self.tracker.push(rest.unwrap_or(&view::note()), counter);
+        let place = outline.seq;
+        self.frames.push(place);
+        self.standing.from = place;
+        if rest.is_some() {
+            self.standing.from = place.saturating_sub(1);
+            self.totals.add(&outline);
+            self.tail.push(outline);
+        }
+        self.shift = difference(found.through, self.standing.from);
+        let before = self.standing.summary.take();
+        let before = before.map(|prior| view::Found { through: prior.through, text: prior.text });
+        let view::Found { through, text } = view::joined(before, found);
+        self.standing.summary = Some(Prior { text, through, system: message.role.is_system() });
+        self.standing.kept = self.front.iter().map(|outline| outline.seq).collect();
+    }
+}
+
+fn difference(a: Seq, b: Seq) -> i64 {
+    let signed = |n: Seq| i64::try_from(n).unwrap_or(i64::MAX);
+    signed(a).saturating_sub(signed(b))
+}

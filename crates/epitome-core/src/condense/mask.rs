@@ -1,0 +1,147 @@
+//! One line in the place of an old tool output.
+//!
+//! What a tool gave back long ago is the largest part of most lists and the least asked for. The
+//! line says which tool it was and how much is left out; of an error it keeps the first line, which
+//! is what an agent must not forget. Calls and results stay in their places, so the list stays
+//! valid wherever this is done.
+
+use std::collections::HashMap;
+
+use crate::message::{CallId, Content, Message, Part, Role, ToolResult};
+use crate::tokens::Counter;
+use crate::track::is_blank;
+use crate::trigger::Grouped;
+
+const OPENS: &str = "[output of ";
+const LEFT_OUT: &str = " left out: ";
+
+/// Of an error, so many characters stay.
+const FIRST_LINE: usize = 160;
+
+/// The names of the tools called, found by the ids their results go by.
+#[derive(Debug, Default)]
+pub(super) struct Names(HashMap<CallId, String>);
+
+impl Names {
+    /// Remembers whom this message calls.
+    pub(super) fn learn(&mut self, message: &Message) {
+        if message.role != Role::Assistant {
+            return;
+        }
+        for call in message.calls() {
+            let ids = [Some(&call.id), call.item_id.as_ref()];
+            self.0.extend(ids.into_iter().flatten().map(|id| (id.clone(), call.name.clone())));
+        }
+    }
+
+    /// The message with a line in the place of each output for which that is smaller, and how many
+    /// there are. `None` when there are none.
+    pub(super) fn masked(&self, message: &Message, counter: &Counter) -> Option<(Message, u64)> {
+        let mut masked = message.clone();
+        let mut outputs = 0;
+        for part in &mut masked.parts {
+            let Part::ToolResult(result) = part else { continue };
+            if is_masked(result) {
+                continue;
+            }
+            let name = self.0.get(&result.call).map_or("a tool", String::as_str);
+            let short = ToolResult {
+                call: result.call.clone(),
+                content: vec![Content::Text { text: stand_in(result, name) }],
+                error: result.error,
+            };
+            let size = |result: &ToolResult| {
+                counter.message(&Message::new(Role::Tool, [Part::ToolResult(result.clone())]))
+            };
+            if size(&short) < size(result) {
+                *result = short;
+                outputs += 1;
+            }
+        }
+        (outputs > 0).then_some((masked, outputs))
+    }
+}
+
+fn stand_in(result: &ToolResult, name: &str) -> String {
+    let (mut chars, mut media, mut first) = (0u64, 0u64, None);
+    for content in &result.content {
+        match content {
+            Content::Text { text } => {
+                chars = chars.saturating_add(text.chars().count() as u64);
+                first = first.or_else(|| text.lines().find(|line| !is_blank(line)));
+            }
+            Content::Media(_) => media += 1,
+        }
+    }
+    let attached = match media {
+        0 => String::new(),
+        1 => ", 1 attachment".to_owned(),
+        more => format!(", {more} attachments"),
+    };
+    let error = match first {
+        Some(line) if result.error => {
+            format!("; error: {}", line.trim().chars().take(FIRST_LINE).collect::<String>())
+        }
+        _ => String::new(),
+    };
+    format!("{OPENS}{name}{LEFT_OUT}{} characters{attached}{error}]", Grouped(chars))
+}
+
+fn is_masked(result: &ToolResult) -> bool {
+    match result.content.as_slice() {
+        [Content::Text { text }] => text.starts_with(OPENS) && text.contains(LEFT_OUT) && text.ends_with(']'),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Media, MediaSource};
+    use crate::tokens::Encoding;
+
+    fn mask(result: ToolResult) -> Option<String> {
+        let mut names = Names::default();
+        names.learn(&Message::new(Role::Assistant, [Part::call("x", "read_file", "{}")]));
+        let message = Message::new(Role::Tool, [Part::ToolResult(result)]);
+        let (masked, outputs) = names.masked(&message, &Counter::new(Encoding::O200k))?;
+        assert_eq!(outputs, 1);
+        // Once is enough.
+        assert_eq!(names.masked(&masked, &Counter::new(Encoding::O200k)), None);
+        let Part::ToolResult(ToolResult { content, .. }) = &masked.parts[0] else { panic!() };
+        let [Content::Text { text }] = content.as_slice() else { panic!("media leave") };
+        Some(text.clone())
+    }
+
+    fn result(text: &str, error: bool) -> ToolResult {
+        ToolResult { call: "x".into(), content: vec![Content::Text { text: text.to_owned() }], error }
+    }
+
+    #[test]
+    fn the_line_names_the_tool_and_the_size() {
+        let text = "fn main() {}\n".repeat(700);
+        assert_eq!(mask(result(&text, false)).unwrap(), "[output of read_file left out: 9,100 characters]");
+    }
+
+    #[test]
+    fn an_error_keeps_its_first_line() {
+        let text = format!("\nerror[E0432]: unresolved import\n{}", "  at x\n".repeat(100));
+        assert_eq!(
+            mask(result(&text, true)).unwrap(),
+            "[output of read_file left out: 733 characters; error: error[E0432]: unresolved import]"
+        );
+    }
+
+    #[test]
+    fn what_is_shorter_than_the_line_stays() {
+        assert_eq!(mask(result("ok", false)), None);
+    }
+
+    #[test]
+    fn media_leave() {
+        let mut shot = result("a screen", false);
+        let source = MediaSource::Base64("AAAA".repeat(1_000));
+        shot.content.push(Content::Media(Media { mime: "image/png".into(), source, size: Some((800, 600)) }));
+        assert_eq!(mask(shot).unwrap(), "[output of read_file left out: 8 characters, 1 attachment]");
+    }
+}

@@ -1,0 +1,197 @@
+//! A summary to be asked for, and what becomes of the answer.
+
+use std::borrow::Cow;
+
+use super::divide::Divided;
+use super::list::{List, Prior, Standing};
+use super::sheet::Draft;
+use super::step::{Stages, accepted};
+use super::{Count, Facts, LEAST_LIMIT, Policy, Report, SummaryRole, Unchanged};
+use crate::message::{Message, Seq, Span, Tokens};
+use crate::strategy::Strategy;
+use crate::tokens::Counter;
+use crate::view;
+
+/// What a model is to be asked for: a summary of these messages, no longer than so many tokens.
+///
+/// The list may grow while the model works; what came meanwhile is in the result. If it is condensed
+/// meanwhile, the plan is overtaken and refused.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The messages that leave, from the first to the last, by their places in the list. Those that
+    /// always stay may lie between them.
+    pub span: Span,
+    /// What the summary that stands says: the new one stands for that as well.
+    pub prior: Option<String>,
+    /// The most tokens the answer may have so that it is worth it.
+    pub limit: Tokens,
+    read: Vec<Seq>,
+    left: u64,
+    /// The tokens of what the answer stands for, the summary before it included.
+    tokens: Tokens,
+    standing: Standing,
+    /// How often the list had been condensed when this was planned.
+    rounds: u64,
+    /// Places in which a summary of ours was found, so that its frame is not read again.
+    frames: Vec<Seq>,
+    strategy: &'static str,
+    policy: Policy,
+    facts: Facts,
+    /// What the stages before this one did; it stands alone where no summary comes.
+    earlier: Option<Stages>,
+}
+
+impl Plan {
+    pub(super) fn new(
+        list: &List,
+        policy: &Policy,
+        facts: &Facts,
+        stage: &Strategy,
+        divided: Divided,
+        earlier: Option<&Stages>,
+    ) -> Self {
+        let Divided { mut standing, leave, read, tokens } = divided;
+        let prior = standing.summary.take().map(|prior| prior.text);
+        let ends = (leave.first().copied().unwrap_or(1), leave.last().copied().unwrap_or(1));
+        standing.summary = Some(Prior {
+            text: String::new(),
+            through: list.original(standing.from),
+            system: policy.summary_role == SummaryRole::System,
+        });
+        Self {
+            span: Span { from: ends.0, through: ends.1 },
+            prior,
+            limit: policy.limit,
+            read,
+            left: leave.len() as u64,
+            tokens,
+            standing,
+            rounds: list.standing.rounds,
+            frames: list.frames.clone(),
+            strategy: stage.name(),
+            policy: policy.clone(),
+            facts: *facts,
+            earlier: earlier.cloned(),
+        }
+    }
+
+    /// The plan with its limit, if a summary that says anything at all would be worth it. So no
+    /// model is asked for nothing.
+    pub(super) fn sized(
+        mut self,
+        list: &List,
+        messages: &[Message],
+        counter: &Counter,
+    ) -> Result<Self, Unchanged> {
+        let fixed = self.facts.fixed;
+        let before = list.tokens().saturating_add(fixed);
+        let empty = self.draft(list, messages, "", counter).sheet.tokens().saturating_add(fixed);
+        let needed = self.policy.worth.of_rounded_up(before).max(1);
+        let spare = before.saturating_sub(needed).saturating_sub(empty);
+        if spare < LEAST_LIMIT {
+            let saves = before.saturating_sub(empty.saturating_add(LEAST_LIMIT));
+            return Err(Unchanged::NotWorth { saves, needed });
+        }
+        // Where it can fit the room, it shall.
+        let room = self.facts.room.and_then(|room| room.checked_sub(empty));
+        let room = room.filter(|room| *room >= LEAST_LIMIT).unwrap_or(Tokens::MAX);
+        let prior = self.prior.as_ref().map_or(0, |text| counter.text(text));
+        let half = (self.tokens.saturating_add(prior) / 2).max(LEAST_LIMIT);
+        self.limit = self.policy.limit.min(spare).min(half).min(room);
+        Ok(self)
+    }
+
+    /// What the summarizer reads, oldest first: all that leaves and is not skipped, as it was
+    /// written. A summary found among it is not; its text is the [`Plan::prior`].
+    pub fn read<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = Cow<'a, Message>> {
+        self.read.iter().filter_map(|place| {
+            let at = usize::try_from(*place).ok()?.checked_sub(1)?;
+            let message = messages.get(at)?;
+            if self.frames.binary_search(place).is_ok() {
+                return view::split(message)?.1.map(Cow::Owned);
+            }
+            Some(Cow::Borrowed(message))
+        })
+    }
+
+    /// How many messages leave.
+    #[must_use]
+    pub fn leaves(&self) -> u64 {
+        self.left
+    }
+
+    /// Puts the answer in the place of what it summarizes, if that makes the list smaller by enough.
+    /// Otherwise the list is as it was, or as the stages before this one leave it.
+    pub fn finish(
+        self,
+        list: &mut List,
+        messages: &[Message],
+        answer: &str,
+        counter: &Counter,
+    ) -> Result<Report, Unchanged> {
+        self.check(list)?;
+        let stages = self.answered(list, messages, answer, counter);
+        match stages.and_then(|stages| self.accept(list, stages)) {
+            Err(reason) if self.earlier.is_some() => {
+                self.without_answer(list, messages, counter).map_err(|_| reason)
+            }
+            other => other,
+        }
+    }
+
+    /// No summary came. What the stages before this one did is accepted where it is worth it by
+    /// itself; else the list is as it was.
+    pub fn without_answer(
+        self,
+        list: &mut List,
+        messages: &[Message],
+        counter: &Counter,
+    ) -> Result<Report, Unchanged> {
+        self.check(list)?;
+        let earlier = self.earlier.as_ref().ok_or(Unchanged::EmptyAnswer)?;
+        let standing = accepted(list, earlier.draft.standing.clone(), &self.facts);
+        let draft = Draft::new(list, messages, standing, counter);
+        let stages = Stages::new(earlier.names.clone(), earlier.told().to_vec(), draft);
+        self.accept(list, stages)
+    }
+
+    fn check(&self, list: &List) -> Result<(), Unchanged> {
+        if self.rounds == list.standing.rounds { Ok(()) } else { Err(Unchanged::Overtaken) }
+    }
+
+    fn answered(
+        &self,
+        list: &List,
+        messages: &[Message],
+        answer: &str,
+        counter: &Counter,
+    ) -> Result<Stages, Unchanged> {
+        // A model that was shown a frame may write one.
+        let inside = view::recognise(&Message::user(answer)).map(|found| found.text);
+        let answer = inside.as_deref().unwrap_or(answer).trim();
+        if answer.is_empty() {
+            return Err(Unchanged::EmptyAnswer);
+        }
+        let draft = self.draft(list, messages, answer, counter);
+        let told = format!("Condensed {} into a summary", Count(self.left, "message"));
+        let before = self.earlier.iter();
+        let names = before.clone().flat_map(|stages| stages.names.clone()).chain([self.strategy]).collect();
+        let told = before.flat_map(|stages| stages.told().to_vec()).chain([told]).collect();
+        Ok(Stages::new(names, told, draft))
+    }
+
+    fn draft(&self, list: &List, messages: &[Message], text: &str, counter: &Counter) -> Draft {
+        let mut standing = self.standing.clone();
+        if let Some(summary) = &mut standing.summary {
+            text.clone_into(&mut summary.text);
+        }
+        Draft::new(list, messages, accepted(list, standing, &self.facts), counter)
+    }
+
+    fn accept(&self, list: &mut List, stages: Stages) -> Result<Report, Unchanged> {
+        let report = stages.report(list, self.facts.fixed);
+        self.policy.worth(report.tokens_before, report.tokens_after)?;
+        list.adopt(stages.draft);
+        Ok(report)
+    }
+}

@@ -1,0 +1,182 @@
+//! The view of a condensed list, and a draft of the next one.
+//!
+//! A [`Sheet`] is built once for each condensation and then only added to. What it is built from is
+//! a [`Standing`] and the caller's messages, so it can be built again after a restart, byte for byte.
+
+use std::borrow::Cow;
+
+use super::list::{List, Standing};
+use super::mask::Names;
+use crate::message::{Message, Seq, Tokens};
+use crate::outline::{Cut, Outline};
+use crate::tokens::Counter;
+use crate::view::{self, Mender};
+
+/// A view under construction: messages go in one by one, a valid list is there at any time.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sheet {
+    mender: Mender,
+    /// The tokens of what is done, and how many messages of it were counted.
+    done: Tokens,
+    counted: usize,
+    /// The same of what waits for a result.
+    waiting: Tokens,
+    waits: usize,
+}
+
+impl Sheet {
+    pub(super) fn push(&mut self, message: Cow<'_, Message>) {
+        self.mender.take(message);
+    }
+
+    /// Brings the count up to date. What waits is counted anew, for its form may still change; it
+    /// is the calls open at the end, not the list.
+    pub(super) fn count(&mut self, counter: &Counter) {
+        let size = |messages: &[Message]| {
+            messages.iter().fold(0, |sum: Tokens, message| sum.saturating_add(counter.message(message)))
+        };
+        let done = self.mender.done();
+        self.done = self.done.saturating_add(size(done.get(self.counted..).unwrap_or_default()));
+        self.counted = done.len();
+        let waiting = self.mender.waiting();
+        (self.waiting, self.waits) = (size(&waiting), waiting.len());
+    }
+
+    pub(super) fn tokens(&self) -> Tokens {
+        self.done.saturating_add(self.waiting)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.counted.saturating_add(self.waits)
+    }
+
+    pub(super) fn shown(&self) -> Cow<'_, [Message]> {
+        if self.waits == 0 {
+            return Cow::Borrowed(self.mender.done());
+        }
+        Cow::Owned([self.mender.done(), &self.mender.waiting()].concat())
+    }
+}
+
+/// A list as it would be, not yet accepted.
+#[derive(Debug, Clone)]
+pub(super) struct Draft {
+    pub(super) standing: Standing,
+    pub(super) front: Vec<Outline>,
+    pub(super) tail: Vec<Outline>,
+    pub(super) sheet: Sheet,
+    /// The outputs masked in it: how many, and the first and last message with one.
+    pub(super) masked: Masked,
+}
+
+/// Tool outputs that were masked.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Masked {
+    pub(super) outputs: u64,
+    /// Those beyond where masking had reached before.
+    pub(super) fresh: u64,
+    pub(super) run: Option<(Seq, Seq)>,
+}
+
+impl Draft {
+    /// The list with this done to it.
+    pub(super) fn new(list: &List, messages: &[Message], mut standing: Standing, counter: &Counter) -> Self {
+        let all = || list.front.iter().chain(&list.tail);
+        let mut front: Vec<Outline> =
+            all().filter(|o| standing.kept.binary_search(&o.seq).is_ok()).cloned().collect();
+        let mut tail: Vec<Outline> = all().filter(|o| o.seq > standing.from).cloned().collect();
+        let mut mender = Mender::default();
+
+        let leading = front.iter().take_while(|outline| outline.leading).count();
+        for outline in front.iter().take(leading) {
+            list.piece(messages, outline.seq).into_iter().for_each(|message| mender.take(message));
+        }
+        let opens = mender.done().len();
+        let mut before = 0;
+        for (at, outline) in front.iter_mut().enumerate() {
+            // What stands where it stood from the beginning on is in its place.
+            let in_place = outline.seq == at as Seq + 1;
+            if outline.seq != before + 1 {
+                mender.seam();
+                // Taken out of its batch, it is one of its own.
+                outline.cut = Cut::Legal;
+            }
+            before = outline.seq;
+            let Some(message) = list.piece(messages, outline.seq).filter(|_| at >= leading) else { continue };
+            if in_place { mender.take(message) } else { mender.keep(message) }
+        }
+        mender.seam();
+        if let Some(summary) = &standing.summary {
+            mender.push(summary.message());
+        }
+        // Where nothing of the user's parts it from what was left out before it, the tail would seem
+        // to go on with a loop whose reasoning is not there.
+        let parted = standing.summary.as_ref().is_some_and(|summary| !summary.system);
+        let gap = front.len() as Seq != standing.from;
+        let last = mender.done().iter().rfind(|message| !message.role.is_system());
+        let goes_on = !parted && gap && last.is_some_and(|message| !message.role.is_user());
+        if standing.stripped || goes_on {
+            mender.strip();
+        }
+
+        let masked = lay_tail(list, messages, &standing, &mut tail, &mut mender, counter);
+        let first = mender.done().get(opens..).unwrap_or_default().iter().find(|m| !m.role.is_system());
+        let opened = first.is_some_and(|message| message.role.is_user());
+        if *standing.note.get_or_insert(!opened) {
+            mender.put(opens, view::note());
+        }
+        let mut sheet = Sheet { mender, ..Sheet::default() };
+        sheet.count(counter);
+        Self { standing, front, tail, sheet, masked }
+    }
+}
+
+/// Puts in everything after the summary, old tool outputs masked.
+fn lay_tail(
+    list: &List,
+    messages: &[Message],
+    standing: &Standing,
+    tail: &mut [Outline],
+    mender: &mut Mender,
+    counter: &Counter,
+) -> Masked {
+    let mut names = Names::default();
+    let mut masked = Masked::default();
+    let pinned = pinned(list, tail, standing.masked);
+    for (at, outline) in tail.iter_mut().enumerate() {
+        let Some(message) = list.piece(messages, outline.seq) else { continue };
+        if outline.seq > standing.masked {
+            mender.take(message);
+            continue;
+        }
+        names.learn(&message);
+        let stays = pinned.get(at).copied().unwrap_or(false);
+        match names.masked(&message, counter).filter(|_| !stays) {
+            Some((short, outputs)) => {
+                outline.tokens = counter.message(&short);
+                masked.outputs += outputs;
+                if outline.seq > list.standing.masked {
+                    masked.fresh += outputs;
+                    masked.run = Some((masked.run.map_or(outline.seq, |(first, _)| first), outline.seq));
+                }
+                mender.take(Cow::Owned(short));
+            }
+            None => mender.take(message),
+        }
+    }
+    masked
+}
+
+/// Which of the outlines up to a place stand in a pinned batch.
+fn pinned(list: &List, tail: &[Outline], through: Seq) -> Vec<bool> {
+    let mut out = vec![false; tail.len()];
+    if tail.first().is_none_or(|outline| outline.seq > through) {
+        return out;
+    }
+    for batch in list.cuts(tail).batches() {
+        if tail.get(batch.clone()).unwrap_or_default().iter().any(|outline| outline.pinned) {
+            out.get_mut(batch).unwrap_or_default().fill(true);
+        }
+    }
+    out
+}

@@ -1,0 +1,275 @@
+//! One step on a list: what to do with it now.
+
+use super::divide::Scene;
+use super::list::{List, Standing};
+use super::plan::Plan;
+use super::sheet::Draft;
+use super::{Count, Decision, Facts, Policy, Report, Unchanged};
+use crate::cut::Press;
+use crate::message::{Message, Seq, Tokens};
+use crate::strategy::Strategy;
+use crate::tokens::Counter;
+use crate::trigger::{Fraction, Grouped};
+
+/// A shorter list that needs no model, not yet accepted.
+#[derive(Debug, Clone)]
+pub struct Done {
+    draft: Draft,
+    report: Report,
+}
+
+impl Done {
+    /// What accepting it would do.
+    #[must_use]
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Accepts it. Refused, and the list as it was, when that has changed since it was decided.
+    pub fn apply(self, list: &mut List) -> Result<Report, Unchanged> {
+        if self.draft.standing.seen != list.len() as Seq || self.draft.standing.rounds != next_round(list) {
+            return Err(Unchanged::Overtaken);
+        }
+        list.adopt(self.draft);
+        Ok(self.report)
+    }
+}
+
+impl List {
+    /// Decides what to do with the list. `messages` are those it has taken in; nothing changes until
+    /// a result is accepted.
+    ///
+    /// Where nothing is due this costs the size of the trigger, and otherwise the size of what would
+    /// be sent.
+    #[must_use]
+    pub fn decide(
+        &self,
+        messages: &[Message],
+        policy: &Policy,
+        facts: &Facts,
+        counter: &Counter,
+    ) -> Decision {
+        let over = facts.room.is_some_and(|room| self.request(facts) > room);
+        let due = facts.force.is_some() || over || self.due(policy, facts, Fraction::ONE).is_now();
+        if !due || self.is_empty() {
+            return Decision::Unchanged(Unchanged::NotDue);
+        }
+        let step = Step { list: self, messages, policy, facts, counter, over };
+        step.run().unwrap_or_else(Decision::Unchanged)
+    }
+
+    fn scene(&self) -> Scene<'_> {
+        Scene { front: &self.front, tail: &self.tail, standing: &self.standing }
+    }
+}
+
+/// What accepting something makes of the list's rounds.
+fn next_round(list: &List) -> u64 {
+    list.standing.rounds.saturating_add(1)
+}
+
+struct Step<'a> {
+    list: &'a List,
+    messages: &'a [Message],
+    policy: &'a Policy,
+    facts: &'a Facts,
+    counter: &'a Counter,
+    /// Whether the request is larger than the room.
+    over: bool,
+}
+
+impl Step<'_> {
+    fn run(&self) -> Result<Decision, Unchanged> {
+        if let (true, Some(room)) = (self.over, self.facts.room) {
+            let needs = self.list.scene().least(self.list, self.policy).saturating_add(self.facts.fixed);
+            if needs > room {
+                return Err(Unchanged::OverBudgetElsewhere { needs, room });
+            }
+        }
+        let before = self.list.tokens().saturating_add(self.facts.fixed);
+        let mut so_far: Option<Stages> = None;
+        let mut reason = Unchanged::Noop;
+        for stage in self.policy.strategy.stages() {
+            let tokens = so_far.as_ref().map_or(before, |done| self.size(&done.draft));
+            let enough = self.policy.worth(before, tokens).is_ok() && !self.still_due(before, tokens);
+            if so_far.is_some() && enough {
+                break;
+            }
+            let scene = so_far.as_ref().map_or(self.list.scene(), Stages::scene);
+            let staged = match stage {
+                Strategy::Noop | Strategy::Pipeline(_) => Err(Unchanged::Noop),
+                Strategy::Mask(_) => self.mask(stage, &scene),
+                Strategy::Recent(_) => self.recent(stage, &scene),
+                Strategy::Summarize(_) | Strategy::Amortized(_) => {
+                    match self.summarize(stage, &scene, so_far.as_ref()) {
+                        Ok(plan) => return Ok(Decision::Ask(Box::new(plan))),
+                        Err(reason) => Err(reason),
+                    }
+                }
+            };
+            match staged {
+                Ok((draft, note)) if self.size(&draft) < tokens => {
+                    so_far = Some(Stages::after(so_far, stage, draft, note));
+                }
+                Ok((draft, _)) => {
+                    reason = Unchanged::NotSmaller { before: tokens, after: self.size(&draft) };
+                }
+                // What a stage that does nothing says is no news.
+                Err(Unchanged::Noop) => {}
+                Err(told) => reason = told,
+            }
+        }
+        let stages = so_far.ok_or(reason)?;
+        let tokens = self.size(&stages.draft);
+        self.policy.worth(before, tokens)?;
+        let report = stages.report(self.list, self.facts.fixed);
+        Ok(Decision::Done(Box::new(Done { draft: stages.draft, report })))
+    }
+
+    fn press(&self) -> Press {
+        if self.over { Press::Hard } else { self.facts.force.unwrap_or(Press::Gently) }
+    }
+
+    /// Whether the list, made this much smaller, would be due again.
+    fn still_due(&self, before: Tokens, after: Tokens) -> bool {
+        let saved = before.saturating_sub(after);
+        let request = self.list.request(self.facts).saturating_sub(saved);
+        let over = self.facts.room.is_some_and(|room| request > room);
+        // The provider found it too long, and nobody knows how much would fit.
+        let blind = self.facts.force == Some(Press::Hard) && self.facts.room.is_none();
+        over || blind || self.list.due_at(self.policy, self.facts, Fraction::ONE, request).is_now()
+    }
+
+    fn size(&self, draft: &Draft) -> Tokens {
+        draft.sheet.tokens().saturating_add(self.facts.fixed)
+    }
+
+    fn draft(&self, standing: Standing) -> Draft {
+        Draft::new(self.list, self.messages, self.accepted(standing), self.counter)
+    }
+
+    fn accepted(&self, standing: Standing) -> Standing {
+        accepted(self.list, standing, self.facts)
+    }
+
+    fn mask(&self, stage: &Strategy, scene: &Scene<'_>) -> Result<(Draft, String), Unchanged> {
+        let place = stage.keep(self.policy.keep).place(scene.tail, self.facts.room);
+        if place <= scene.floor(self.policy) {
+            return Err(Unchanged::AllKept);
+        }
+        let last = place.checked_sub(1).and_then(|last| scene.tail.get(last));
+        let masked = last.map_or(0, |outline| outline.seq).max(scene.standing.masked);
+        let draft = self.draft(Standing { masked, ..scene.with_head(self.policy) });
+        if draft.masked.fresh == 0 {
+            return Err(Unchanged::NothingToMask);
+        }
+        let told = format!("Left out {}", Count(draft.masked.fresh, "old tool output"));
+        Ok((draft, told))
+    }
+
+    fn recent(&self, stage: &Strategy, scene: &Scene<'_>) -> Result<(Draft, String), Unchanged> {
+        let divided = scene.divide(self.list, self.policy, stage, self.facts, self.press())?;
+        if divided.leave.is_empty() {
+            return Err(Unchanged::AllKept);
+        }
+        let told = format!("Dropped {}", Count(divided.leave.len() as u64, "older message"));
+        Ok((self.draft(divided.standing), told))
+    }
+
+    fn summarize(
+        &self,
+        stage: &Strategy,
+        scene: &Scene<'_>,
+        earlier: Option<&Stages>,
+    ) -> Result<Plan, Unchanged> {
+        let divided = scene.divide(self.list, self.policy, stage, self.facts, self.press())?;
+        if divided.read.is_empty() {
+            return Err(Unchanged::NothingToSay);
+        }
+        let plan = Plan::new(self.list, self.policy, self.facts, stage, divided, earlier);
+        plan.sized(self.list, self.messages, self.counter)
+    }
+}
+
+/// What stands once a step is accepted.
+pub(super) fn accepted(list: &List, standing: Standing, facts: &Facts) -> Standing {
+    let seen = list.len() as Seq;
+    let looked = if list.standing.rounds == 0 { seen } else { list.standing.looked };
+    Standing {
+        rounds: next_round(list),
+        seen,
+        looked,
+        at: facts.now,
+        // A new list has a new beginning.
+        note: None,
+        ..standing
+    }
+}
+
+impl Policy {
+    /// Whether a list of `after` tokens is worth putting in the place of one of `before`.
+    pub(super) fn worth(&self, before: Tokens, after: Tokens) -> Result<(), Unchanged> {
+        if after >= before {
+            return Err(Unchanged::NotSmaller { before, after });
+        }
+        let (saves, needed) = (before - after, self.worth.of_rounded_up(before));
+        if saves < needed { Err(Unchanged::NotWorth { saves, needed }) } else { Ok(()) }
+    }
+}
+
+/// What the stages so far have made of a list.
+#[derive(Debug, Clone)]
+pub(super) struct Stages {
+    pub(super) names: Vec<&'static str>,
+    /// What was done, for people.
+    told: Vec<String>,
+    pub(super) draft: Draft,
+}
+
+impl Stages {
+    fn after(before: Option<Self>, stage: &Strategy, draft: Draft, note: String) -> Self {
+        let (mut names, mut told) = before.map_or_else(Default::default, |done| (done.names, done.told));
+        names.push(stage.name());
+        told.push(note);
+        Self { names, told, draft }
+    }
+
+    pub(super) fn new(names: Vec<&'static str>, told: Vec<String>, draft: Draft) -> Self {
+        Self { names, told, draft }
+    }
+
+    pub(super) fn told(&self) -> &[String] {
+        &self.told
+    }
+
+    fn scene(&self) -> Scene<'_> {
+        Scene { front: &self.draft.front, tail: &self.draft.tail, standing: &self.draft.standing }
+    }
+
+    /// What accepting the draft does to the list.
+    pub(super) fn report(&self, list: &List, fixed: Tokens) -> Report {
+        let tokens_before = list.tokens().saturating_add(fixed);
+        let tokens_after = self.draft.sheet.tokens().saturating_add(fixed);
+        let told = self.told.join("; ");
+        Report {
+            strategy: self.names.join(" + "),
+            messages_before: list.shown_len() as u64,
+            messages_after: self.draft.sheet.len() as u64,
+            tokens_before,
+            tokens_after,
+            covers: self.covers(list),
+            notice: format!("{told}: {} tokens are now {}", Grouped(tokens_before), Grouped(tokens_after)),
+        }
+    }
+
+    fn covers(&self, list: &List) -> Option<[Seq; 2]> {
+        let standing = &self.draft.standing;
+        let whole = standing.kept.iter().zip(1..).take_while(|(seq, at)| **seq == *at).count() as Seq;
+        let cut = (standing.from > whole).then(|| [whole + 1, list.original(standing.from)]);
+        let masked = self.draft.masked.run.map(|(first, last)| [list.original(first), list.original(last)]);
+        match (cut, masked) {
+            (Some([from, through]), Some([_, last])) => Some([from, through.max(last)]),
+            (cut, masked) => cut.or(masked),
+        }
+    }
+}

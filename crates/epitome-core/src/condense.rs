@@ -320,7 +320,7 @@ pub struct Report {
     pub tokens_before: Tokens,
     /// The tokens that are.
     pub tokens_after: Tokens,
-    /// The first and the last message of the conversation, from 1, that are no longer there word for
+    /// The first and the last message of the caller's list, from 1, that are no longer there word for
     /// word: summarized, dropped or masked. Those that always stay may lie between them.
     pub covers: Option<[Seq; 2]>,
     /// The same for people.

@@ -33,6 +33,7 @@ use crate::reading::{Voice, each_text};
 use crate::slot::Limit;
 use crate::tokens::Counter;
 
+mod lines;
 mod pieces;
 mod render;
 mod select;
@@ -155,6 +156,10 @@ impl Extracts {
                 continue;
             }
             self.ledger.read_text(Voice::Assistant, line);
+            if let Some(own) = lines::read(line) {
+                self.own_line(&own);
+                continue;
+            }
             for piece in pieces::of_told(line) {
                 let text = piece.to_owned();
                 self.add(Kind::Told, &speaker, text, nth, false);
@@ -162,10 +167,39 @@ impl Extracts {
         }
     }
 
+    /// Takes in a line that was written here once: whoever stored only the text goes on from it.
+    fn own_line(&mut self, line: &lines::Line<'_>) {
+        let (through, date) = (self.through, self.date.take());
+        self.date = line.date.map(Into::into);
+        let mut task = !self.extracts.iter().any(|extract| extract.task);
+        for turn in &line.turns {
+            self.through = if task { line.from } else { line.through };
+            let kind = match turn.speaker {
+                "user" => Kind::Asked,
+                speaker if speaker.contains(" calls ") => Kind::Call,
+                _ => Kind::Said,
+            };
+            task &= kind == Kind::Asked;
+            for piece in pieces::of_told(turn.text) {
+                let at = self.extracts.len();
+                self.add(kind, &turn.speaker.into(), piece.to_owned(), 0, false);
+                if let Some(extract) = self.extracts.get_mut(at) {
+                    extract.task = task;
+                }
+            }
+        }
+        (self.through, self.date) = (through, date);
+    }
+
     /// Takes in one more message. Skipped and pinned ones are passed over, reasoning and media too: the
     /// pinned are always shown word for word.
     pub fn read(&mut self, message: &Message) {
-        self.through = if message.seq == 0 { self.through.saturating_add(1) } else { message.seq };
+        self.read_at(message.seq, message);
+    }
+
+    /// The same for a message that has its place from elsewhere; with 0 it comes after the last.
+    pub fn read_at(&mut self, seq: Seq, message: &Message) {
+        self.through = if seq == 0 { self.through.saturating_add(1) } else { seq };
         self.messages = self.messages.saturating_add(1);
         let tool = message.role == Role::Tool || message.calls().next().is_some();
         self.tools = self.tools.saturating_add(u64::from(tool));

@@ -105,7 +105,7 @@ pub struct List {
     /// Places of messages in which a summary was found.
     pub(super) frames: Vec<Seq>,
     /// What a place in the list lacks to be a place in the conversation.
-    shift: i64,
+    pub(super) shift: i64,
     totals: Totals,
     pub(super) standing: Standing,
     /// The view, once something was condensed.

@@ -7,6 +7,7 @@ use super::list::{List, Prior, Standing};
 use super::sheet::Draft;
 use super::step::{Stages, accepted};
 use super::{Count, Facts, LEAST_LIMIT, Policy, Report, SummaryRole, Unchanged};
+use crate::local::Extracts;
 use crate::message::{Message, Seq, Span, Tokens};
 use crate::strategy::Strategy;
 use crate::tokens::Counter;
@@ -34,6 +35,8 @@ pub struct Plan {
     rounds: u64,
     /// Places in which a summary of ours was found, so that its frame is not read again.
     frames: Vec<Seq>,
+    /// What a place in the list lacks to be a place in the conversation.
+    shift: i64,
     strategy: &'static str,
     policy: Policy,
     facts: Facts,
@@ -68,6 +71,7 @@ impl Plan {
             standing,
             rounds: list.standing.rounds,
             frames: list.frames.clone(),
+            shift: list.shift,
             strategy: stage.name(),
             policy: policy.clone(),
             facts: *facts,
@@ -96,7 +100,8 @@ impl Plan {
         let room = self.facts.room.and_then(|room| room.checked_sub(empty));
         let room = room.filter(|room| *room >= LEAST_LIMIT).unwrap_or(Tokens::MAX);
         let prior = self.prior.as_ref().map_or(0, |text| counter.text(text));
-        let half = (self.tokens.saturating_add(prior) / 2).max(LEAST_LIMIT);
+        self.tokens = self.tokens.saturating_add(prior);
+        let half = (self.tokens / 2).max(LEAST_LIMIT);
         self.limit = self.policy.limit.min(spare).min(half).min(room);
         Ok(self)
     }
@@ -112,6 +117,53 @@ impl Plan {
             }
             Some(Cow::Borrowed(message))
         })
+    }
+
+    /// The same for `local`: what it picks a summary from, built on what it kept of the one before, or on
+    /// that one's text where it kept nothing.
+    ///
+    /// ```
+    /// use epitome_core::condense::{Decision, Facts, List, Policy};
+    /// use epitome_core::message::{Message, Timestamp};
+    /// use epitome_core::slot::Limit;
+    /// use epitome_core::tokens::{Counter, Encoding};
+    ///
+    /// let counter = Counter::new(Encoding::O200k);
+    /// let policy = Policy { trigger: "messages(12)".parse().unwrap(), ..Policy::default() };
+    /// let history: Vec<Message> =
+    ///     (1..=12).map(|n| Message::user(format!("Order {n} goes to Oslo on ship S{n}042, berth {n}."))).collect();
+    /// let mut list = List::default();
+    /// list.advance(&history, &counter);
+    /// let decision = list.decide(&history, &policy, &Facts::at(Timestamp(0)), &counter);
+    /// let Decision::Ask(plan) = decision else { panic!("due at 12") };
+    ///
+    /// let mut extracts = plan.extracts(&history, None);
+    /// let text = extracts.summarize(Limit::Tokens(plan.limit), &counter);
+    /// plan.finish(&mut list, &history, &text, &counter).unwrap();
+    /// assert_eq!(list.shown(&history).len(), 1 + 6);
+    /// ```
+    #[must_use]
+    pub fn extracts(&self, messages: &[Message], prior: Option<&Extracts>) -> Extracts {
+        let mut extracts = match (prior, &self.prior) {
+            (Some(extracts), _) => extracts.clone(),
+            (None, Some(text)) => Extracts::of_text(text, self.original(self.span.from).saturating_sub(1)),
+            (None, None) => Extracts::default(),
+        };
+        for (message, place) in self.read(messages).zip(&self.read) {
+            extracts.read_at(self.original(*place), &message);
+        }
+        extracts
+    }
+
+    fn original(&self, place: Seq) -> Seq {
+        place.saturating_add_signed(self.shift)
+    }
+
+    /// The tokens of what the answer stands for, the summary before it included: what it must be smaller
+    /// than.
+    #[must_use]
+    pub fn replaces(&self) -> Tokens {
+        self.tokens
     }
 
     /// How many messages leave.

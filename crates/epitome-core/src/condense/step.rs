@@ -257,16 +257,16 @@ impl Stages {
             messages_after: self.draft.sheet.len() as u64,
             tokens_before,
             tokens_after,
-            covers: self.covers(list),
+            covers: self.covers(),
             notice: format!("{told}: {} tokens are now {}", Grouped(tokens_before), Grouped(tokens_after)),
         }
     }
 
-    fn covers(&self, list: &List) -> Option<[Seq; 2]> {
+    fn covers(&self) -> Option<[Seq; 2]> {
         let standing = &self.draft.standing;
         let whole = standing.kept.iter().zip(1..).take_while(|(seq, at)| **seq == *at).count() as Seq;
-        let cut = (standing.from > whole).then(|| [whole + 1, list.original(standing.from)]);
-        let masked = self.draft.masked.run.map(|(first, last)| [list.original(first), list.original(last)]);
+        let cut = (standing.from > whole).then_some([whole + 1, standing.from]);
+        let masked = self.draft.masked.run.map(|(first, last)| [first, last]);
         match (cut, masked) {
             (Some([from, through]), Some([_, last])) => Some([from, through.max(last)]),
             (cut, masked) => cut.or(masked),

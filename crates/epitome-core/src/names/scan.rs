@@ -268,7 +268,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             return self.figure(start, end, run, made);
         }
         if under > 0 && letters > 0 && run.len() >= 3 {
-            return self.give(start, end, Kind::Code, true);
+            let method = usize::from(run.starts_with('.'));
+            return self.give(start + method, end, Kind::Code, true);
         }
         if run.ends_with("Error") || run.ends_with("Exception") {
             return self.error(start, end);

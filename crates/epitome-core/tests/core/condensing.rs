@@ -355,7 +355,8 @@ fn a_summary_found_in_the_list_is_built_upon() {
     assert_eq!(plan.prior.as_deref(), Some(stored.list.summary().unwrap().text.as_str()));
     assert!(plan.read(&later.history).all(|message| view::recognise(&message).is_none()));
     let report = plan.finish(&mut later.list, &later.history, "both", &later.counter).unwrap();
-    assert_eq!(report.covers, Some([3, 10]), "eight were said before, two of the four since have left");
+    assert_eq!(report.covers, Some([3, 9]), "places in the list that was handed in");
+    assert_eq!(later.list.summary().unwrap().through, 10, "places in the conversation");
     assert_eq!(sketch(&later.shown()), "s u!:3 S u:5 a:5");
 }
 

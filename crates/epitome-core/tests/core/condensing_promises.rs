@@ -3,10 +3,12 @@
 
 use std::collections::HashSet;
 
-use epitome_core::condense::{Facts, List, Plan, Policy, Press, Standing, SummaryRole, Unchanged};
+use epitome_core::condense::{Decision, Facts, List, Plan, Policy, Press, Standing, SummaryRole, Unchanged};
 use epitome_core::drawing::{draw, messages};
+use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Part, Role};
 use epitome_core::outline::{Cut, Outline};
+use epitome_core::slot::Limit;
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::trigger::{Fraction, SOFT};
 use epitome_core::view;
@@ -16,6 +18,7 @@ use crate::condensing::{Caller, facts, forced, output, policy, so};
 use crate::drawn::{Drawn, Log, session};
 use crate::promises::{config, counter, shows, skipped};
 use crate::validator::{complaints, reasoning_complaints};
+use crate::wire::complaints_of_all;
 
 fn strategies() -> impl Strategy<Value = String> {
     let keep = || {
@@ -122,6 +125,7 @@ fn check_valid(caller: &Caller) -> Result<(), TestCaseError> {
     }
     let drawn = draw(&shown);
     prop_assert_eq!(complaints(&shown), Vec::<String>::new(), "{}", drawn);
+    prop_assert_eq!(complaints_of_all(&shown), Vec::<String>::new(), "{}", drawn);
     prop_assert_eq!(reasoning_complaints(&shown, &caller.history), Vec::<String>::new(), "{}", drawn);
     let summaries: Vec<_> = shown.iter().filter_map(view::recognise).collect();
     prop_assert!(summaries.len() <= 1 && frames(&shown) == summaries.len(), "{drawn}");
@@ -200,7 +204,7 @@ proptest! {
     #[test]
     fn what_goes_out_is_valid_or_untouched(drawn in session(), policy in policies(), hard in any::<bool>()) {
         let list = output(&drawn, &policy, if hard { Press::Hard } else { Press::Gently });
-        prop_assert!(list == drawn.messages() || complaints(&list).is_empty());
+        prop_assert!(list == drawn.messages() || complaints_of_all(&list).is_empty());
     }
 
     #[test]
@@ -391,7 +395,7 @@ fn grow(policy: &Policy, answer: &dyn Fn(&Plan, &[Message]) -> String, stored: b
         }
         let shown = caller.shown();
         largest = largest.max(caller.list.tokens());
-        assert_eq!(complaints(&shown), Vec::<String>::new());
+        assert_eq!(complaints_of_all(&shown), Vec::<String>::new());
         let found: Vec<_> = shown.iter().filter_map(view::recognise).collect();
         assert!(found.len() <= 1 && frames(&shown) == found.len(), "one summary, and none inside it");
         assert!(shown.iter().any(|message| message.pinned), "the pinned rule is gone");
@@ -403,6 +407,81 @@ fn grow(policy: &Policy, answer: &dyn Fn(&Plan, &[Message]) -> String, stored: b
     }
     assert!(largest < 1_000, "{largest} tokens");
     condensed
+}
+
+/// An agent at work for a long time: a rule that is pinned, a task, and then step after step.
+fn long_work(steps: usize) -> Vec<Message> {
+    let mut rule = Message::user("Never edit src/billing.rs, whatever happens.");
+    rule.pinned = true;
+    let mut log = vec![Message::system("You are a careful engineer."), rule];
+    log.push(Message::user(
+        "Port the harbour timetable of ticket HARB-77 to the new tide service by Friday.",
+    ));
+    for n in 0..steps {
+        let place = ["tides", "berths", "fares", "crew", "weather"][n % 5];
+        let arguments = format!(r#"{{"command":"cargo test {place}_{n}"}}"#);
+        let call = Part::call(format!("c{n}"), "run", arguments);
+        log.push(Message::new(
+            Role::Assistant,
+            [Part::text(format!("I try {place} number {n} next.")), call],
+        ));
+        let output = format!(
+            "running {n} tests\nerror: expected {n} rows in src/{place}_{n}.rs, found 0\n{}",
+            "note\n".repeat(9)
+        );
+        log.push(Message::tool(format!("c{n}"), output));
+        if n % 9 == 8 {
+            log.push(Message::assistant(format!(
+                "The {place} table of part {n} is done; only its index is left."
+            )));
+            log.push(Message::user(format!("Good. Now part {}, and mind the leap second.", n + 1)));
+        }
+    }
+    log
+}
+
+/// The built-in summarizer, through at least fifty condensations; with what it keeps between them, and
+/// with nothing but the list it handed out.
+#[test]
+fn with_the_local_summarizer_the_task_and_the_rules_survive_fifty_condensations() {
+    let counter = Counter::new(Encoding::O200k);
+    let work = long_work(1_500);
+    for (stored, strategy) in [(false, "summarize"), (true, "summarize"), (true, "pipeline(mask, amortized)")]
+    {
+        let policy = Policy { trigger: "tokens(3000)".parse().unwrap(), limit: 500, ..policy(strategy) };
+        let mut caller = Caller::new(work[..3].to_vec(), &counter);
+        let mut kept: Option<Extracts> = None;
+        let mut condensed = 0;
+        for more in work[3..].chunks(2) {
+            caller.say(more.iter().cloned());
+            match caller.list.decide(&caller.history, &policy, &facts(), &counter) {
+                Decision::Unchanged(reason) => assert_eq!(reason, Unchanged::NotDue),
+                Decision::Done(done) => {
+                    done.apply(&mut caller.list).unwrap();
+                    condensed += 1;
+                }
+                Decision::Ask(plan) => {
+                    let mut extracts = plan.extracts(&caller.history, kept.as_ref().filter(|_| !stored));
+                    let text = extracts.summarize(Limit::Tokens(plan.limit), &counter);
+                    plan.finish(&mut caller.list, &caller.history, &text, &counter).unwrap();
+                    kept = Some(extracts);
+                    condensed += 1;
+                }
+            }
+            let shown = caller.shown();
+            assert!(caller.list.tokens() < 3_600, "{} tokens", caller.list.tokens());
+            assert_eq!(complaints_of_all(&shown), Vec::<String>::new());
+            assert!(frames(&shown) <= 1, "one summary, and none inside it");
+            let says =
+                |words: &str| shown.iter().any(|message| format!("{:?}", message.parts).contains(words));
+            assert!(says("Port the harbour timetable of ticket HARB-77"), "{shown:#?}");
+            assert!(says("Never edit src/billing.rs"), "the rule is gone");
+            if stored {
+                caller = Caller::new(shown, &counter);
+            }
+        }
+        assert!(condensed >= 50, "{strategy}: {condensed}");
+    }
 }
 
 #[test]

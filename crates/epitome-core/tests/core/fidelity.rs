@@ -117,11 +117,11 @@ fn survey(conversation: &Conversation, budget: Tokens, counter: &Counter) -> Opt
 fn a_local_summary_keeps_clearly_more_facts_than_recent_messages_alone() {
     let counter = Counter::new(Encoding::O200k);
     let mut table = String::new();
-    let mut clearly = true;
+    let mut gains = Vec::new();
     for conversation in conversations::all() {
         for budget in BUDGETS {
             let Some([alone, steady, filled]) = survey(&conversation, budget, &counter) else { continue };
-            clearly &= filled >= alone + 15.0;
+            gains.push(filled - alone);
             let name = &conversation.name;
             let _ = writeln!(
                 table,
@@ -129,8 +129,9 @@ fn a_local_summary_keeps_clearly_more_facts_than_recent_messages_alone() {
             );
         }
     }
-    eprintln!("{table}");
-    assert!(clearly, "\n{table}");
+    let mean = gains.iter().sum::<f64>() / gains.len() as f64;
+    let _ = writeln!(table, "{mean:.0} points more on average");
+    assert!(gains.iter().all(|gain| *gain >= 6.0) && mean >= 20.0, "\n{table}");
 }
 
 #[test]
@@ -149,46 +150,4 @@ fn no_summary_repeats_a_secret() {
         }
     }
     assert!(secrets > 0, "there are some to be found");
-}
-
-#[test]
-fn dump_me() {
-    let counter = Counter::new(Encoding::O200k);
-    let name = std::env::var("CONV").unwrap_or("coding.en".into());
-    let budget: u64 = std::env::var("BUDGET").unwrap_or("2000".into()).parse().unwrap();
-    let conversation = conversations::read(&name);
-    let at: usize = std::env::var("AT").map_or(conversation.messages.len(), |a| a.parse().unwrap());
-    let log = Log::new(conversation.messages.clone(), counter.clone());
-    let standing = standing(&log, at);
-    let leading: Tokens = log.outlines.iter().filter(|o| o.leading).map(|o| o.tokens).sum();
-    let request = Request { tokens: Some(budget + leading), fill: true, ..Request::default() };
-    let given = context(&log, at, &standing, &request);
-    let text = words(&given);
-    for m in &given {
-        eprintln!(
-            "--- {} {} ({} tokens)\n{}",
-            m.seq,
-            m.role,
-            counter.message(m),
-            words(std::slice::from_ref(m)).chars().take(6000).collect::<String>()
-        );
-    }
-    for f in conversation.facts.iter().filter(|f| f.said_in < at) {
-        eprintln!(
-            "{} {} {:?} in ledger: {}",
-            if text.contains(&f.text) { "ok  " } else { "MISS" },
-            f.kind,
-            f.text,
-            standing
-                .iter()
-                .map(|s| s
-                    .extracts
-                    .ledger()
-                    .ranked()
-                    .position(|e| e.text.contains(&f.text))
-                    .map_or("-".to_string(), |p| p.to_string()))
-                .collect::<Vec<_>>()
-                .join("/")
-        );
-    }
 }

@@ -162,18 +162,17 @@ impl Extracts {
             }
             for piece in pieces::of_told(line) {
                 let text = piece.to_owned();
-                self.add(Kind::Told, &speaker, text, nth, false);
+                self.add(self.through, Kind::Told, &speaker, text, nth, false);
             }
         }
     }
 
     /// Takes in a line that was written here once: whoever stored only the text goes on from it.
     fn own_line(&mut self, line: &lines::Line<'_>) {
-        let (through, date) = (self.through, self.date.take());
-        self.date = line.date.map(Into::into);
+        let date = std::mem::replace(&mut self.date, line.date.map(Into::into));
         let mut task = !self.extracts.iter().any(|extract| extract.task);
         for turn in &line.turns {
-            self.through = if task { line.from } else { line.through };
+            let seq = if task { line.from } else { line.through };
             let kind = match turn.speaker {
                 "user" => Kind::Asked,
                 speaker if speaker.contains(" calls ") => Kind::Call,
@@ -182,13 +181,13 @@ impl Extracts {
             task &= kind == Kind::Asked;
             for piece in pieces::of_told(turn.text) {
                 let at = self.extracts.len();
-                self.add(kind, &turn.speaker.into(), piece.to_owned(), 0, false);
+                self.add(seq, kind, &turn.speaker.into(), piece.to_owned(), 0, false);
                 if let Some(extract) = self.extracts.get_mut(at) {
                     extract.task = task;
                 }
             }
         }
-        (self.through, self.date) = (through, date);
+        self.date = date;
     }
 
     /// Takes in one more message. Skipped and pinned ones are passed over, reasoning and media too: the
@@ -199,7 +198,10 @@ impl Extracts {
 
     /// The same for a message that has its place from elsewhere; with 0 it comes after the last.
     pub fn read_at(&mut self, seq: Seq, message: &Message) {
-        self.through = if seq == 0 { self.through.saturating_add(1) } else { seq };
+        let seq = if seq == 0 { self.through.saturating_add(1) } else { seq };
+        // A message that stayed in sight for long is read late.
+        let late = seq < self.through;
+        self.through = self.through.max(seq);
         self.messages = self.messages.saturating_add(1);
         let tool = message.role == Role::Tool || message.calls().next().is_some();
         self.tools = self.tools.saturating_add(u64::from(tool));
@@ -223,6 +225,7 @@ impl Extracts {
         let mut told_of_task: Tokens = 0;
         let answers = std::mem::take(&mut self.asked);
         let mut asks = false;
+        let mut calls: Vec<(usize, String, String)> = Vec::new();
         each_text(message, |voice, text| {
             let text = if matches!(voice, Voice::User | Voice::Assistant) { self.dated(text) } else { text };
             self.ledger.read_text(voice, text);
@@ -235,7 +238,7 @@ impl Extracts {
                         let piece = pieces::without_fillers(piece);
                         let at = self.extracts.len();
                         let kind = if voice == Voice::User { Kind::Asked } else { Kind::Said };
-                        self.add(kind, &speaker, piece.into_owned(), 0, of_many);
+                        self.add(seq, kind, &speaker, piece.into_owned(), 0, of_many);
                         let Some(extract) = self.extracts.get_mut(at) else { continue };
                         extract.answers = answers && !asks;
                         told_of_task = told_of_task.saturating_add(extract.size());
@@ -248,27 +251,35 @@ impl Extracts {
                         self.calls.iter().rfind(|(id, _)| **id == *call).map(|(_, tool)| tool.clone());
                     let tool = named.unwrap_or_else(|| "tool".into());
                     for piece in pieces::of_output(text) {
-                        self.add(Kind::Output, &tool, piece.to_owned(), 0, true);
+                        self.add(seq, Kind::Output, &tool, piece.to_owned(), 0, true);
                     }
                 }
-                Voice::Call { tool, .. } => {
-                    let caller: Arc<str> = format!("{speaker} calls {tool}").into();
-                    for piece in pieces::of_call(text) {
-                        self.add(Kind::Call, &caller, piece.to_owned(), 0, false);
+                Voice::Call { tool, nth, .. } => match calls.last_mut() {
+                    Some((of, _, told)) if *of == nth => pieces::tell_of_call(told, text),
+                    _ => {
+                        let mut told = String::new();
+                        pieces::tell_of_call(&mut told, text);
+                        calls.push((nth, format!("{speaker} calls {tool}"), told));
                     }
-                }
+                },
             }
         });
+        for (_, caller, told) in calls.into_iter().filter(|(_, _, told)| !told.is_empty()) {
+            self.add(seq, Kind::Call, &caller.into(), told, 0, false);
+        }
         // A tool's output between a question and its answer does not part them.
         self.asked = asks || (answers && tool);
+        if late {
+            self.extracts.sort_by_key(|extract| extract.seq);
+        }
         if self.extracts.len() > MOST_PIECES {
             self.keep_to(Tokens::try_from(MOST_PIECES * 8).unwrap_or(Tokens::MAX));
         }
     }
 
-    fn add(&mut self, kind: Kind, speaker: &Arc<str>, text: String, line: u32, of_many: bool) {
+    fn add(&mut self, seq: Seq, kind: Kind, speaker: &Arc<str>, text: String, line: u32, of_many: bool) {
         let date = if kind == Kind::Told { None } else { self.date.clone() };
-        let (seq, speaker) = (self.through, speaker.clone());
+        let speaker = speaker.clone();
         self.extracts.push(Extract {
             seq,
             speaker,

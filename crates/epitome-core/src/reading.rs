@@ -20,16 +20,19 @@ pub(crate) enum Voice<'a> {
     Tool {
         call: &'a str,
     },
-    /// The assistant calls this tool; the text is one value of its arguments.
+    /// The assistant calls this tool, in the message's call of this number; the text is one value of its
+    /// arguments.
     Call {
         tool: &'a str,
         key: &'a str,
+        nth: usize,
     },
 }
 
 /// Calls `found` with each text of a message, secrets taken out.
 pub(crate) fn each_text<'a>(message: &'a Message, mut found: impl FnMut(Voice<'a>, &str)) {
     let voice = if message.role == Role::Assistant { Voice::Assistant } else { Voice::User };
+    let mut nth = 0;
     for part in &message.parts {
         match part {
             Part::Text { text } => found(voice, &safe(text)),
@@ -41,11 +44,12 @@ pub(crate) fn each_text<'a>(message: &'a Message, mut found: impl FnMut(Voice<'a
                 }
             }
             Part::ToolCall(call) => {
+                nth += 1;
                 let say = |key: &str, text: &str| {
                     // The key lives only as long as the parsed arguments; what matters of it is told.
                     let key = if RUNS.contains(&key) { "command" } else { "" };
                     // A secret is told by its key as well.
-                    found(Voice::Call { tool: &call.name, key }, &safe(text));
+                    found(Voice::Call { tool: &call.name, key, nth }, &safe(text));
                 };
                 arguments(&call.arguments, say);
             }

@@ -9,11 +9,13 @@ use crate::words::count_words;
 /// The pieces that one text of a message may give.
 pub(super) const OF_SPEECH: usize = 40;
 pub(super) const OF_OUTPUT: usize = 12;
-pub(super) const OF_CALL: usize = 4;
 
 /// The characters from which on a piece is cut, and where it is cut then.
 const LONGEST: usize = 400;
 const CUT: usize = 240;
+
+/// The characters told of a value a tool is called with: a long command is known by its beginning.
+const CALL: usize = 120;
 
 /// The sentences of what somebody said.
 pub(super) fn of_speech(text: &str) -> Vec<&str> {
@@ -57,17 +59,23 @@ pub(super) fn of_output(text: &str) -> Vec<&str> {
     taken.into_iter().filter_map(|at| lines.get(at).copied()).collect()
 }
 
-/// What a tool was called with.
-pub(super) fn of_call(text: &str) -> Vec<&str> {
-    let mut out = Vec::new();
-    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        chunks(line, &mut out);
-        if out.len() >= OF_CALL {
-            break;
-        }
+/// Adds a value to what is told of a call: its first line, cut where it is long.
+pub(super) fn tell_of_call(told: &mut String, value: &str) {
+    let Some(line) = value.lines().map(str::trim).find(|line| !line.is_empty()) else { return };
+    if told.len() >= CALL {
+        return;
     }
-    out.truncate(OF_CALL);
-    out
+    if !told.is_empty() {
+        told.push(' ');
+    }
+    match line.char_indices().nth(CALL) {
+        Some((at, _)) => {
+            let head = line.get(..at).unwrap_or_default();
+            told.push_str(head.rsplit_once(' ').map_or(head, |(whole, _)| whole));
+            told.push('…');
+        }
+        None => told.push_str(line),
+    }
 }
 
 /// A line without the marks of a list or a heading.

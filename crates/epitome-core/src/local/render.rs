@@ -351,7 +351,7 @@ impl Extracts {
     /// likeliest names are in by then.
     fn share_of_names(&self, room: Tokens) -> Tokens {
         let share = 30 + 470 * self.tool_share() / 1_000;
-        let most = 300u64.saturating_add(room / 10 * 4);
+        let most = 150u64.saturating_add(room / 10 * 3);
         (room / 1_000 * share + room % 1_000 * share / 1_000).min(most)
     }
 }

@@ -1,4 +1,5 @@
-//! The rules of Epitome: when a summary is due, where a log may be cut, what a context holds.
+//! The rules of Epitome: when a summary is due, where a log may be cut, what a context holds, how a
+//! list becomes shorter, what a good summary is.
 //!
 //! Epitome keeps long agent conversations inside a model's window without losing the thread. This
 //! crate decides and does nothing else: values in, values out, with no IO, clock, async or
@@ -57,6 +58,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # From a long list to a shorter one
+//!
+//! An agent that holds its own history needs no log: [`condense`] makes its list shorter before a call,
+//! and its module page shows how. [`local`] writes summaries without a model.
+//!
 //! # Reading order
 //!
 //! | module | answers |
@@ -71,7 +77,12 @@
 //! | [`plan`] | what is summarized next? |
 //! | [`context`] | what does the agent get for its budget? |
 //! | [`view`] | how does that become a list every provider accepts? |
-//! | [`local`], [`ledger`], [`names`] | how is a summary written without a model, and what must be in it? |
+//! | [`strategy`], [`condense`] | how does a list become shorter, inline? |
+//! | [`prompt`] | what is a model asked? |
+//! | [`inspect`] | is its answer a summary? |
+//! | [`redact`] | what must not be in it? |
+//! | [`names`], [`ledger`] | what must be in it, word for word? |
+//! | [`local`] | how is one written without a model? |
 //! | [`excerpt`] | how is one message made smaller? |
 //! | [`shelf`] | who holds the words meanwhile? |
 //! | [`drawing`] | how is a session written in one line, for tests and examples? |
@@ -93,11 +104,16 @@
 //! | span | a run of messages, `from..=through` |
 //! | summary | text standing for its scope's messages `1..=through` |
 //! | context | what the agent is given: pinned, summary, recent messages, under a budget |
+//! | condense | the inline form: a list of messages in, a shorter valid list out |
+//! | strategy | by which means a list is condensed |
+//! | ledger | the names that must survive word for word, and which will be needed again |
+//! | extract | a piece of what was said that `local` makes its summaries of |
 //!
 //! # What is not known here
 //!
-//! No provider, store, protocol or clock. How a provider spells a message is a dialect's matter. [`plan`], [`cut`], [`trigger`] and [`context`] see
-//! outlines and sizes, never text. Nothing here panics, whatever comes in.
+//! No provider, store, protocol or clock. How a provider spells a message is a dialect's matter.
+//! [`plan`], [`cut`], [`trigger`] and [`context`] see outlines and sizes, never text. Nothing here
+//! panics, whatever comes in.
 
 pub mod condense;
 pub mod context;

@@ -14,7 +14,7 @@
 
 use std::fmt::Write;
 
-use epitome_core::condense::{Decision, Facts, List, Policy};
+use epitome_core::condense::{Decision, Facts, List, Policy, Unchanged};
 use epitome_core::local::Extracts;
 use epitome_core::message::{Content, Message, Part, Role, Timestamp};
 use epitome_core::slot::Limit;
@@ -22,7 +22,7 @@ use epitome_core::tokens::{Counter, Encoding};
 use serde_json::Value;
 
 /// Written for this project: a bug hunt in a marina's billing service.
-const TRANSCRIPT: &str = include_str!("../../epitome-core/tests/conversations/coding.en.jsonl");
+pub(crate) const TRANSCRIPT: &str = include_str!("../../epitome-core/tests/conversations/coding.en.jsonl");
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let own = std::env::args().nth(1).map(std::fs::read_to_string).transpose()?;
@@ -39,35 +39,23 @@ pub(crate) fn show(transcript: &str) -> Result<String, Box<dyn std::error::Error
         limit: 1_200,
         ..Policy::default()
     };
-    let (mut history, mut list): (Vec<Message>, List) = Default::default();
-    let mut kept: Option<Extracts> = None;
-    let (mut sent, mut would) = (0, 0);
-
+    let (history, list) = Default::default();
+    let mut agent = Agent { counter, policy, history, list, kept: None, sent: 0, would: 0 };
     let mut out = String::from("A coding agent's list is condensed whenever it reaches 6,000 tokens.\n\n");
     for message in read(transcript)? {
-        // Before each call of the model: take in what is new, and decide.
         if message.role == Role::Assistant {
-            list.advance(&history, &counter);
-            let decision = list.decide(&history, &policy, &Facts::at(Timestamp(0)), &counter);
-            if let Decision::Ask(plan) = decision {
-                let mut extracts = plan.extracts(&history, kept.as_ref());
-                let text = extracts.summarize(Limit::Tokens(plan.limit), &counter);
-                let report = plan.finish(&mut list, &history, &text, &counter)?;
-                writeln!(out, "message {:>3}: {}", history.len(), report.notice)?;
-                kept = Some(extracts);
-            }
-            sent += list.tokens();
-            would += history.iter().map(|message| counter.message(message)).sum::<u64>();
+            out += &agent.before_model()?;
         }
-        history.push(message);
+        agent.history.push(message);
     }
-    list.advance(&history, &counter);
+    out += &agent.before_model()?;
 
+    let Agent { counter, history, list, sent, would, .. } = agent;
     let whole: u64 = history.iter().map(|message| counter.message(message)).sum();
     writeln!(
         out,
-        "\n{} messages, {whole} tokens, are now {} messages, {} tokens. Over all calls {sent} tokens were \
-         sent instead of {would}.\nWhat the agent goes on with:\n",
+        "\n{} messages, {whole} tokens, are now {} messages, {} tokens.\n\
+         Over all calls {sent} tokens were sent instead of {would}.\n\nWhat the agent goes on with:\n",
         history.len(),
         list.shown_len(),
         list.tokens(),
@@ -77,6 +65,38 @@ pub(crate) fn show(transcript: &str) -> Result<String, Box<dyn std::error::Error
         writeln!(out, "{}", told(message))?;
     }
     Ok(out)
+}
+
+/// What an agent holds that condenses its own history.
+struct Agent {
+    counter: Counter,
+    policy: Policy,
+    history: Vec<Message>,
+    list: List,
+    /// What the summarizer kept of what it read.
+    kept: Option<Extracts>,
+    /// The tokens of all calls so far, and what they would have been.
+    sent: u64,
+    would: u64,
+}
+
+impl Agent {
+    /// Before each call of the model: take in what is new, and decide. Says what was done, if anything.
+    fn before_model(&mut self) -> Result<String, Unchanged> {
+        let Self { counter, policy, history, list, kept, .. } = self;
+        list.advance(history, counter);
+        let mut told = String::new();
+        if let Decision::Ask(plan) = list.decide(history, policy, &Facts::at(Timestamp(0)), counter) {
+            let mut extracts = plan.extracts(history, kept.as_ref());
+            let text = extracts.summarize(Limit::Tokens(plan.limit), counter);
+            let report = plan.finish(list, history, &text, counter)?;
+            told = format!("message {:>3}: {}\n", history.len(), report.notice);
+            *kept = Some(extracts);
+        }
+        self.sent += list.tokens();
+        self.would += history.iter().map(|message| counter.message(message)).sum::<u64>();
+        Ok(told)
+    }
 }
 
 /// What was said, in one text.

@@ -1,11 +1,13 @@
-//! The README shows what really comes out.
+//! The README shows what really comes out, and its examples run.
 
+#[path = "../../../epitome/examples/condense_offline.rs"]
+mod condense_offline;
 #[path = "../../../epitome/examples/context.rs"]
 mod context_example;
 
 #[test]
 fn the_readme_shows_what_the_example_prints() {
-    let printed = context_example::show().unwrap();
+    let printed = condense_offline::show(condense_offline::TRANSCRIPT).unwrap();
     let readme = include_str!("../../../../README.md");
     let block = readme.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let lines: Vec<&str> = block.lines().filter(|line| !line.is_empty() && line.trim() != "...").collect();
@@ -13,4 +15,22 @@ fn the_readme_shows_what_the_example_prints() {
     for line in lines {
         assert!(printed.lines().any(|said| said == line), "not printed any more: {line}\n{printed}");
     }
+}
+
+#[test]
+fn the_example_of_contexts_runs_and_stays_inside_its_budgets() {
+    let printed = context_example::show().unwrap();
+    let rows = printed.lines().filter_map(|line| {
+        let mut columns = line.split_whitespace().map(str::parse::<u64>);
+        Some((columns.next()?.ok()?, columns.next()?.ok()?))
+    });
+    let rows: Vec<(u64, u64)> = rows.collect();
+    assert!(rows.len() >= 6, "{printed}");
+    assert!(rows.iter().all(|(budget, used)| used <= budget), "{printed}");
+}
+
+#[test]
+fn a_transcript_that_cannot_be_read_is_told_by_its_line() {
+    let error = condense_offline::show("{\"role\":\"user\",\"content\":\"hi\"}\nnot json").unwrap_err();
+    assert!(error.to_string().starts_with("line 2: "), "{error}");
 }

@@ -116,11 +116,10 @@ enum Kind {
 }
 
 impl Extract {
-    /// Near enough to its tokens to rank it by, and the same whoever counts.
+    /// Near enough to its tokens to rank it by, and the same whoever counts: in every script four to five
+    /// bytes make one.
     fn size(&self) -> Tokens {
-        let ascii = self.text.bytes().filter(u8::is_ascii).count() as u64;
-        let rest = self.text.chars().count() as u64 - ascii;
-        ascii.div_ceil(4) + rest.saturating_mul(3).div_ceil(5)
+        (self.text.len() as u64).div_ceil(4)
     }
 }
 
@@ -304,10 +303,11 @@ impl Extracts {
         }
     }
 
-    /// Lets all pieces compete, and keeps those a summary of `limit` tokens could hold.
+    /// Lets all pieces compete, and keeps those a summary of `limit` tokens could hold, and a few more:
+    /// their sizes are only estimated.
     pub fn keep_to(&mut self, limit: Tokens) {
         self.drop_repeated();
-        let mut order = select::order(self, limit);
+        let mut order = select::order(self, limit.saturating_add(limit / 4));
         order.sort_unstable();
         let mut kept = order.into_iter().peekable();
         let mut at = 0;

@@ -33,20 +33,33 @@ pub(super) fn render(all: &Extracts, room: Tokens, counter: &Counter) -> String 
     // A counter may make less of a text than is thought.
     let order = select::order(all, room.saturating_mul(2));
     let desk = Desk::new(all, &order, counter);
-    let mut taken = desk.fill(&order, room.saturating_sub(for_names));
-    loop {
-        let lines = desk.lines(&taken);
-        let spent = counter.text(&lines);
-        if spent <= room {
-            let lines = if lines.is_empty() { desk.beginning(&order, room - for_names) } else { lines };
-            return desk.with_names(&lines, &names, room);
+    let for_lines = room.saturating_sub(for_names);
+    let mut taken = desk.fill(&order, for_lines);
+    let mut lines = desk.lines(&taken);
+    let mut spent = counter.text(&lines);
+    // Pieces counted apart are not the sum of their parts. Where they came to less, more go in.
+    let left = for_lines.saturating_sub(spent);
+    if left > for_lines / 16 {
+        let more = desk.fill(&order, for_lines.saturating_add(left));
+        let longer = desk.lines(&more);
+        let size = counter.text(&longer);
+        if size <= for_lines {
+            (taken, lines, spent) = (more, longer, size);
         }
-        // Pieces counted apart are not always the sum of their parts; the least worth leaves.
+    }
+    // Where they came to more, the least worth leaves.
+    while spent > room {
         let mut over = spent - room;
         while let Some(last) = taken.pop_if(|_| over > 0) {
             over = over.saturating_sub(desk.size(last));
         }
+        lines = desk.lines(&taken);
+        spent = counter.text(&lines);
     }
+    if lines.is_empty() {
+        lines = desk.beginning(&order, for_lines);
+    }
+    desk.with_names(&lines, &names, room)
 }
 
 /// What the names would take if all were told; counted no further than the room goes.

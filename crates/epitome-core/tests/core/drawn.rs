@@ -6,9 +6,11 @@ use std::fmt;
 use epitome_core::context::{Candidate, Costs, Layout, Request, Scene, lay_out};
 use epitome_core::cut::Cuts;
 use epitome_core::drawing;
+use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Seq, Tokens};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::shelf::Shelf;
+use epitome_core::slot::Limit;
 use epitome_core::tokens::Counter;
 use epitome_core::track::Tracker;
 use epitome_core::view::render;
@@ -91,6 +93,29 @@ impl Log {
             scene.from = from as Seq + 1;
             scene.opener = self.outlines[..from].iter().rfind(|outline| outline.opens_turn);
         }
+        let layout = lay_out(request, &scene, &Costs::of(&self.counter), &mut shelf).expect("a good request");
+        let messages = render(&layout, &shelf).expect("all words are at hand");
+        Given { layout, messages }
+    }
+
+    /// The context after the first `at` messages, with summaries that `local` wrote of the messages up to
+    /// these places, and with the two of them joined.
+    pub(crate) fn local_context(&self, at: usize, request: &Request, throughs: &[Seq]) -> Given {
+        let written = throughs.iter().zip([40, 12]).map(|(through, limit)| {
+            let mut extracts = Extracts::default();
+            let read = self.messages.iter().filter(|m| m.seq <= *through && !m.role.is_system());
+            read.for_each(|message| extracts.read(message));
+            let text = extracts.summarize(Limit::Tokens(limit), &self.counter);
+            (*through, text, extracts)
+        });
+        let written: Vec<_> = written.filter(|(_, text, _)| !text.is_empty()).collect();
+        let mut shelf = Shelf::new(&self.counter, &self.messages[..at]);
+        for (through, text, extracts) in &written {
+            shelf = shelf.with_extracts(*through, text.as_str(), extracts);
+        }
+        shelf = shelf.with_joined();
+        let candidates: Vec<Candidate> = shelf.candidates();
+        let scene = Scene::whole(Cuts::new(&self.outlines[..at], self.end(at)), &candidates);
         let layout = lay_out(request, &scene, &Costs::of(&self.counter), &mut shelf).expect("a good request");
         let messages = render(&layout, &shelf).expect("all words are at hand");
         Given { layout, messages }

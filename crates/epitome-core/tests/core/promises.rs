@@ -147,6 +147,46 @@ proptest! {
     }
 
     #[test]
+    fn a_context_with_local_summaries_keeps_every_promise(
+        drawn in session(), request in request(), picks in picks(),
+    ) {
+        let log = drawn.log(&counter());
+        let mut throughs: Vec<Seq> = summaries(&log, &picks).into_iter().map(|(through, _)| through).collect();
+        throughs.sort_unstable();
+        let given = log.local_context(log.len(), &request, &throughs);
+        let used = log.tokens(&given.messages);
+        let told = given.layout.report.tokens.total();
+        prop_assert!(used <= told && told <= request.budget().unwrap(), "{used} used, {told} told");
+        prop_assert_eq!(complaints(&given.messages), Vec::<String>::new());
+        prop_assert_eq!(reasoning_complaints(&given.messages, &log.messages), Vec::<String>::new());
+        check_exhaustive(&log, log.len(), &given)?;
+    }
+
+    #[test]
+    fn with_local_summaries_the_prefix_is_steady_while_the_budget_does_not_cut(
+        drawn in session(), picks in prop::collection::vec(any::<(u16, u8)>(), 1..3),
+    ) {
+        let log = drawn.log(&counter());
+        let mut throughs: Vec<Seq> = summaries(&log, &picks).into_iter().map(|(through, _)| through).collect();
+        throughs.sort_unstable();
+        let through = throughs.last().map_or(0, |through| usize::try_from(*through).unwrap());
+        let request = Request { tokens: Some(90_000), ..Request::default() };
+        let mut before: Option<Given> = None;
+        let begun = |at: usize| log.outlines[through..at].iter().any(|outline| !outline.stray);
+        for at in (through + 1..=log.len()).filter(|at| log.end(*at) != Cut::InCall && begun(*at)) {
+            let given = log.local_context(at, &request, &throughs);
+            if given.layout.report.empty.is_some() {
+                continue;
+            }
+            if let Some(before) = before {
+                let (now, then) = (draw(&given.messages), draw(&before.messages));
+                prop_assert!(given.messages.starts_with(&before.messages), "at {at}: [{now}] after [{then}]");
+            }
+            before = Some(given);
+        }
+    }
+
+    #[test]
     fn no_message_is_shown_twice_and_order_is_kept(drawn in session(), request in request(), picks in picks()) {
         let log = drawn.log(&counter());
         let given = log.context(log.len(), &request, &summaries(&log, &picks));

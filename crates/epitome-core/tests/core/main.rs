@@ -21,7 +21,6 @@ mod hard_cases;
 mod plans;
 mod promises;
 mod prompts;
-mod readme;
 mod tokens_agree;
 mod validator;
 mod wire;

@@ -1,14 +1,16 @@
-//! The README shows what really comes out, and its examples run.
+//! The README shows what really comes out, and the examples run.
 
-#[path = "../../../epitome/examples/condense_offline.rs"]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop, loudly")]
+
+#[path = "../examples/condense_offline.rs"]
 mod condense_offline;
-#[path = "../../../epitome/examples/context.rs"]
+#[path = "../examples/context.rs"]
 mod context_example;
 
 #[test]
 fn the_readme_shows_what_the_example_prints() {
     let printed = condense_offline::show(condense_offline::TRANSCRIPT).unwrap();
-    let readme = include_str!("../../../../README.md");
+    let readme = include_str!("../../../README.md");
     let block = readme.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let lines: Vec<&str> = block.lines().filter(|line| !line.is_empty() && line.trim() != "...").collect();
     assert!(lines.len() > 4);

@@ -272,8 +272,14 @@ impl Extracts {
         if late {
             self.extracts.sort_by_key(|extract| extract.seq);
         }
+        self.bound();
+    }
+
+    /// Makes room where more is held than should be: a quarter of it, so that it is not needed again at
+    /// once.
+    fn bound(&mut self) {
         if self.extracts.len() > MOST_PIECES {
-            self.keep_to(Tokens::try_from(MOST_PIECES * 8).unwrap_or(Tokens::MAX));
+            self.keep(Tokens::try_from(MOST_PIECES * 8).unwrap_or(Tokens::MAX), MOST_PIECES / 4 * 3);
         }
     }
 
@@ -306,8 +312,12 @@ impl Extracts {
 
     /// Lets all pieces compete, and keeps those a summary of `limit` tokens could hold.
     pub fn keep_to(&mut self, limit: Tokens) {
+        self.keep(limit, MOST_PIECES);
+    }
+
+    fn keep(&mut self, limit: Tokens, most: usize) {
         self.drop_repeated();
-        let mut order = select::order(self, limit);
+        let mut order = select::order(self, limit, most);
         order.sort_unstable();
         let mut kept = order.into_iter().peekable();
         let mut at = 0;

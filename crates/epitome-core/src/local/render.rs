@@ -31,7 +31,7 @@ pub(super) fn render(all: &Extracts, room: Tokens, counter: &Counter) -> String 
     let names: Vec<Entry<'_>> = all.ledger.ranked().collect();
     let for_names = all.share_of_names(room).min(names_cost(&names, room, counter));
     // A counter may make less of a text than is thought.
-    let order = select::order(all, room.saturating_mul(2));
+    let order = select::order(all, room.saturating_mul(2), usize::MAX);
     let desk = Desk::new(all, &order, counter);
     let mut taken = desk.fill(&order, room.saturating_sub(for_names));
     loop {

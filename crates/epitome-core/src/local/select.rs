@@ -17,6 +17,9 @@ use crate::words::{count_words, each_word, hash};
 /// What is left of a word's value when it was told once, twice, ...
 const TOLD: f64 = 0.3;
 
+/// What a piece is worth of whose words none counts: "Do it for us" is told where there is room.
+const ANY: f64 = 0.01;
+
 /// A piece's words and names, by their places in the table of values.
 struct Features {
     worth: f64,
@@ -24,9 +27,9 @@ struct Features {
     holds: Vec<u32>,
 }
 
-/// The pieces in the order of their worth, until those taken come to `until` tokens. Where there is a
-/// task, it is the first of them.
-pub(super) fn order(all: &Extracts, until: Tokens) -> Vec<usize> {
+/// The pieces in the order of their worth, until those taken come to `until` tokens or are `most`. Where
+/// there is a task, it is the first of them.
+pub(super) fn order(all: &Extracts, until: Tokens, most: usize) -> Vec<usize> {
     let extracts = all.extracts.as_slice();
     let task = all.has_task();
     let (features, values) = table(extracts, all.tool_share() as f64 / 1_000.0);
@@ -41,7 +44,7 @@ pub(super) fn order(all: &Extracts, until: Tokens) -> Vec<usize> {
                 Some(values.get(f)? * told.get(f)?)
             })
             .sum();
-        piece.worth * new / piece.cost
+        piece.worth * (new + ANY) / piece.cost
     };
     let mut taken = Vec::new();
     let mut spent: Tokens = 0;
@@ -63,8 +66,9 @@ pub(super) fn order(all: &Extracts, until: Tokens) -> Vec<usize> {
             heap.push(Gain { gain: f64::MAX, at });
         }
     }
+    let mut left = most.saturating_sub(extracts.len().saturating_sub(heap.len()));
     while let Some(top) = heap.pop() {
-        if spent >= until {
+        if spent >= until || left == 0 {
             break;
         }
         // What was told since may have made it worth less; never more.
@@ -73,10 +77,8 @@ pub(super) fn order(all: &Extracts, until: Tokens) -> Vec<usize> {
             heap.push(Gain { gain: now, at: top.at });
             continue;
         }
-        if now <= 0.0 {
-            break;
-        }
         take(top.at, &mut told, &mut spent);
+        left -= 1;
     }
     taken
 }

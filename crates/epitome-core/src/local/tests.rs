@@ -273,3 +273,25 @@ proptest! {
         prop_assert!(labels.is_sorted(), "{text}");
     }
 }
+
+#[test]
+fn short_pieces_are_bounded_by_their_number() {
+    let mut extracts = Extracts::default();
+    for n in 0..3_000 {
+        extracts.read(&Message::user(format!("Ab{n} cd. Ef{n} gh. Ij{n} kl. Mn{n} op.")));
+        assert!(extracts.extracts.len() <= MOST_PIECES);
+    }
+    assert!(extracts.extracts.len() > MOST_PIECES / 2);
+}
+
+#[test]
+fn what_has_no_telling_word_is_told_where_there_is_room() {
+    let extracts = read(&[
+        Message::user("Shall we deploy build 4711 to staging?"),
+        Message::assistant("It is ready."),
+        Message::user("Do it for us"),
+        Message::assistant("x y z x y z"),
+    ]);
+    let text = extracts.render(200, &counter());
+    assert!(text.contains("Do it for us") && text.contains("x y z"), "{text}");
+}

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
-use super::{Extract, Extracts, Kind, select};
+use super::{Extract, Extracts, Kind, lines, select};
 use crate::ledger::{Entry, REFERENCES, listed_as};
 use crate::message::Tokens;
 use crate::names::each_name;
@@ -184,13 +184,16 @@ impl<'a> Desk<'a> {
                 out.push('\n');
             }
             label(&mut out, first, last);
+            let mut said = String::new();
             for (step, extract) in &line {
                 match step {
                     Step::Same if extract.kind == Kind::Output || extract.kind == Kind::Call => {
-                        out.push_str("; ");
+                        said.push_str("; ");
                     }
-                    Step::Same => out.push(' '),
+                    Step::Same => said.push(' '),
                     Step::Line | Step::Speaker => {
+                        out.push_str(&lines::fenced(&said));
+                        said.clear();
                         if *step == Step::Speaker {
                             out.push_str(" | ");
                         }
@@ -200,8 +203,13 @@ impl<'a> Desk<'a> {
                         }
                     }
                 }
-                out.push_str(&extract.text);
+                said.push_str(&extract.text);
             }
+            if first.kind == Kind::Told && first.speaker.is_empty() && lines::reads_as_ours(&said) {
+                // Part of somebody's text, and no line of ours.
+                out.push_str("- ");
+            }
+            out.push_str(&lines::fenced(&said));
         }
         out
     }

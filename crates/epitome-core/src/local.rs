@@ -34,6 +34,7 @@ use crate::message::{Message, Role, Seq, Timestamp, Tokens};
 use crate::reading::{Voice, each_text};
 use crate::slot::Limit;
 use crate::tokens::Counter;
+use crate::words::is_unspaced;
 
 mod lines;
 mod pieces;
@@ -124,9 +125,16 @@ enum Kind {
 impl Extract {
     /// Near enough to its tokens to rank it by, and the same whoever counts.
     fn size(&self) -> Tokens {
-        let ascii = self.text.bytes().filter(u8::is_ascii).count() as u64;
-        let rest = self.text.chars().count() as u64 - ascii;
-        ascii.div_ceil(4) + rest.saturating_mul(3).div_ceil(5)
+        let (mut ascii, mut dense, mut other) = (0u64, 0u64, 0u64);
+        for c in self.text.chars() {
+            let sort = match c {
+                c if c.is_ascii() => &mut ascii,
+                c if is_unspaced(c) => &mut dense,
+                _ => &mut other,
+            };
+            *sort += 1;
+        }
+        ascii.div_ceil(4) + (dense * 3).div_ceil(4) + (other * 2).div_ceil(5)
     }
 }
 
@@ -348,7 +356,8 @@ impl Extracts {
 
     /// Lets all pieces compete, and keeps those a summary of `limit` tokens could hold.
     pub fn keep_to(&mut self, limit: Tokens) {
-        self.keep(limit, MOST_PIECES);
+        // Sizes are near enough, so a little more than that.
+        self.keep(limit.saturating_add(limit / 4), MOST_PIECES);
     }
 
     fn keep(&mut self, limit: Tokens, most: usize) {

@@ -190,7 +190,10 @@ impl<'a> Desk<'a> {
                     Step::Same if extract.kind == Kind::Output || extract.kind == Kind::Call => {
                         said.push_str("; ");
                     }
-                    Step::Same => said.push(' '),
+                    // What has no end of its own would run on into the next.
+                    Step::Same => {
+                        said.push_str(if said.ends_with(char::is_alphanumeric) { "; " } else { " " })
+                    }
                     Step::Line | Step::Speaker => {
                         out.push_str(&lines::fenced(&said));
                         said.clear();

@@ -398,3 +398,30 @@ fn a_hostile_text_is_read_in_the_time_of_any_other() {
         assert!(extracts.extracts.len() <= MOST_PIECES && extracts.ledger.len() <= ledger::MOST_NAMES);
     }
 }
+
+#[test]
+fn a_summary_in_any_script_makes_use_of_its_room() {
+    for (language, sentence) in [
+        ("ru", "Завод номер {n} готов дать шестьдесят тысяч, если поставим их стенд {n} в фойе."),
+        ("ar", "المطبعة {n} تطلب الملف قبل نهاية الشهر، والعنوان {n} معروف عند الجميع."),
+        ("ja", "お届けは{n}番の倉庫から行い、お届け先は浜松市の{n}号室に変更いたしました。"),
+        ("en", "The ferry {n} leaves the harbour at noon and comes back with {n} crates of fish."),
+    ] {
+        let mut extracts = Extracts::default();
+        for n in 100..300 {
+            extracts.read(&Message::user(sentence.replace("{n}", &n.to_string())));
+        }
+        let text = extracts.summarize(Limit::Tokens(600), &counter());
+        let tokens = counter().text(&text);
+        assert!((560..=600).contains(&tokens), "{language}: {tokens}");
+    }
+}
+
+#[test]
+fn sentences_without_an_end_do_not_run_into_each_other() {
+    let extracts = read(&[Message::user("sorry in advance for all of this\nCustomer number is FH-558204.")]);
+    assert_eq!(
+        extracts.render(100, &counter()),
+        "[#1] user: sorry in advance for all of this; Customer number is FH-558204."
+    );
+}

@@ -222,7 +222,7 @@ fn is_dated(inside: &str) -> bool {
     let year = words.clone().filter_map(number).filter(|n| (1_900..2_200).contains(n)).count() == 1;
     let day = words.clone().filter_map(number).any(|n| (1..=31).contains(&n));
     let plain = words.all(|word| {
-        word.chars().all(|c| c.is_numeric())
+        word.chars().all(char::is_numeric)
             || (!word.is_ascii() || word.bytes().any(|b| b.is_ascii_lowercase()))
                 && !word.contains(char::is_numeric)
             || word.starts_with(|c: char| c.is_numeric())

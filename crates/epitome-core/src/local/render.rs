@@ -192,7 +192,7 @@ impl<'a> Desk<'a> {
                     }
                     // What has no end of its own would run on into the next.
                     Step::Same => {
-                        said.push_str(if said.ends_with(char::is_alphanumeric) { "; " } else { " " })
+                        said.push_str(if said.ends_with(char::is_alphanumeric) { "; " } else { " " });
                     }
                     Step::Line | Step::Speaker => {
                         out.push_str(&lines::fenced(&said));

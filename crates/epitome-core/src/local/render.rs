@@ -114,6 +114,12 @@ impl<'a> Desk<'a> {
                 high = middle - 1;
             }
         }
+        // In a small room what is guessed of labels matters: the one most worth it is counted as it is.
+        if let (0, Some(first)) = (low, order.get(..1))
+            && self.counter.text(&self.lines(first)) <= room
+        {
+            low = 1;
+        }
         let mut taken = order.get(..low).unwrap_or_default().to_vec();
         for at in order.iter().skip(low).take(8) {
             taken.push(*at);

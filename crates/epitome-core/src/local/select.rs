@@ -17,12 +17,14 @@ use crate::words::{count_words, each_word, hash};
 /// What is left of a word's value when it was told once, twice, ...
 const TOLD: f64 = 0.3;
 
-/// What a piece is worth of whose words none counts: "Do it for us" is told where there is room.
+/// What a piece of several words is worth of which none counts: "Do it for us" is told where there is
+/// room, "Okay!" is not.
 const ANY: f64 = 0.01;
 
 /// A piece's words and names, by their places in the table of values.
 struct Features {
     worth: f64,
+    any: f64,
     cost: f64,
     holds: Vec<u32>,
 }
@@ -44,7 +46,7 @@ pub(super) fn order(all: &Extracts, until: Tokens, most: usize) -> Vec<usize> {
                 Some(values.get(f)? * told.get(f)?)
             })
             .sum();
-        piece.worth * (new + ANY) / piece.cost
+        piece.worth * (new + piece.any) / piece.cost
     };
     let mut taken = Vec::new();
     let mut spent: Tokens = 0;
@@ -76,6 +78,9 @@ pub(super) fn order(all: &Extracts, until: Tokens, most: usize) -> Vec<usize> {
         if heap.peek().is_some_and(|next| Gain { gain: now, at: top.at } < *next) {
             heap.push(Gain { gain: now, at: top.at });
             continue;
+        }
+        if now <= 0.0 {
+            break;
         }
         take(top.at, &mut told, &mut spent);
         left -= 1;
@@ -152,6 +157,7 @@ fn table(extracts: &[Extract], tools: f64) -> (Vec<Features>, Vec<f64>) {
         }
         features.push(Features {
             worth: worth(extract, capitals, tools),
+            any: if count_words(&extract.text) > 1 { ANY } else { 0.0 },
             cost: cost(extract),
             holds: own.clone(),
         });

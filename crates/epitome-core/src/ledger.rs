@@ -22,9 +22,13 @@ use crate::reading::{Voice, each_text};
 /// spaces of their own in quotes.
 pub const REFERENCES: &str = "References:";
 
-/// A name as that line has it.
+/// A name as that line has it. One with quotes of its own stands between backticks.
 pub(crate) fn listed_as(name: &str) -> Cow<'_, str> {
-    if name.contains(char::is_whitespace) { Cow::Owned(format!("\"{name}\"")) } else { Cow::Borrowed(name) }
+    match name.contains(char::is_whitespace) {
+        true if !name.contains('"') => Cow::Owned(format!("\"{name}\"")),
+        true => Cow::Owned(format!("`{}`", name.replace('`', "'"))),
+        false => Cow::Borrowed(name),
+    }
 }
 
 /// The names such a line lists; none where it is another line.
@@ -32,7 +36,7 @@ pub(crate) fn listed(line: &str) -> Option<Vec<&str>> {
     let mut rest = line.strip_prefix(REFERENCES)?.trim_start();
     let mut names = Vec::new();
     while !rest.is_empty() {
-        let quoted = rest.strip_prefix('"').and_then(|inside| inside.split_once('"'));
+        let quoted = ['"', '`'].iter().find_map(|quote| rest.strip_prefix(*quote)?.split_once(*quote));
         let (name, left) = quoted.or_else(|| rest.split_once(' ')).unwrap_or((rest, ""));
         names.extend((!name.is_empty()).then_some(name));
         rest = left.trim_start();
@@ -173,7 +177,7 @@ impl Ledger {
     /// Takes in names that a summary listed, the likeliest needed first.
     pub(crate) fn told(&mut self, names: &[&str]) {
         let now = self.now;
-        for (text, rank) in names.iter().zip(0..) {
+        for (text, rank) in names.iter().filter(|text| text.len() <= names::LONGEST).zip(0..) {
             let mut kind = Kind::Code;
             names::each_name(text, true, |name| kind = if name.text == *text { name.kind } else { kind });
             self.note(text, kind, true, Voice::Assistant);
@@ -182,6 +186,7 @@ impl Ledger {
                 seen.last = seen.last.min(now.saturating_sub(rank));
             }
         }
+        self.prune(MOST_NAMES);
     }
 
     /// Forgets the names in a text that is shown anyway.
@@ -243,9 +248,19 @@ impl Ledger {
         let mut worth: Vec<f64> =
             self.names.iter().map(|(text, seen)| self.worth(text, seen) + used(seen)).collect();
         worth.sort_by(|a, b| b.total_cmp(a));
-        let Some(least) = worth.get(most).copied() else { return };
+        let Some(least) = most.checked_sub(1).and_then(|last| worth.get(last)).copied() else { return };
+        // Of those that are worth the same, as many as there is still room for.
+        let mut alike = worth.iter().take(most).filter(|worth| **worth <= least).count();
         let mut names = std::mem::take(&mut self.names);
-        names.retain(|text, seen| self.worth(text, seen) + used(seen) > least);
+        names.retain(|text, seen| {
+            let worth = self.worth(text, seen) + used(seen);
+            if worth > least {
+                return true;
+            }
+            let stays = worth >= least && alike > 0;
+            alike -= usize::from(stays);
+            stays
+        });
         self.names = names;
     }
 
@@ -367,6 +382,28 @@ mod tests {
         assert_eq!(listed("References: \"open"), Some(vec!["\"open"]));
         assert_eq!(listed("See References: a"), None);
         assert_eq!((listed_as("a b"), listed_as("ab")), ("\"a b\"".into(), "ab".into()));
+        let name = "error: \"rate_on\" has no type";
+        assert_eq!(listed(&format!("References: a {} b", listed_as(name))), Some(vec!["a", name, "b"]));
+    }
+
+    #[test]
+    fn of_many_names_alike_some_stay() {
+        let names: Vec<String> = (0..1_300).map(|n| format!("it_{n:05}")).collect();
+        let mut ledger = Ledger::default();
+        ledger.read(&Message::tool("c", names.join(" ")));
+        assert_eq!(ledger.len(), MOST_NAMES);
+    }
+
+    #[test]
+    fn a_list_from_elsewhere_is_bounded_too() {
+        let long = "x".repeat(100_000);
+        let many: Vec<String> = (0..3_000).map(|n| format!("it_{n}")).collect();
+        let mut told: Vec<&str> = many.iter().map(String::as_str).collect();
+        told.push(&long);
+        let mut ledger = Ledger::default();
+        ledger.told(&told);
+        assert_eq!(ledger.len(), MOST_NAMES);
+        assert!(!ranked(&ledger).contains(&long.as_str()));
     }
 
     #[test]

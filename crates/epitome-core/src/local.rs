@@ -23,6 +23,8 @@
 //!     assistant: The release is on 14 March now; Ann knows.");
 //! ```
 
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -43,6 +45,10 @@ const MOST_PIECES: usize = 4_096;
 
 /// The tokens of the task that are always told.
 const TASK: Tokens = 120;
+
+/// The calls whose tools are remembered, and how long their ids may be.
+const CALLS: usize = 64;
+const LONGEST_ID: usize = 256;
 
 /// What a local summary is made of: the pieces that tell most, and the names.
 ///
@@ -146,41 +152,55 @@ impl Extracts {
 
     /// Takes in a text that stands for messages, as an author's own summary does.
     pub fn tell(&mut self, author: &str, text: &str) {
-        let speaker: Arc<str> = author.into();
-        let text = crate::redact::redact(text);
+        let speaker: Arc<str> = lines::name(author).into();
+        let text = crate::reading::cleaned(text);
         let first = self.extracts.iter().map(|extract| extract.line).max().unwrap_or(0);
+        let mut tools: HashSet<String> = HashSet::from(["tool".to_owned()]);
         for (line, nth) in text.lines().zip(first.saturating_add(1)..) {
             if let Some(names) = ledger::listed(line) {
                 self.ledger.told(&names);
                 continue;
             }
-            self.ledger.read_text(Voice::Assistant, line);
             if let Some(own) = lines::read(line) {
-                self.own_line(&own);
+                self.own_line(&own, &mut tools);
                 continue;
             }
+            self.ledger.read_text(Voice::Assistant, line);
             for piece in pieces::of_told(line) {
-                let text = piece.to_owned();
-                self.add(self.through, Kind::Told, &speaker, text, nth, false);
+                self.add(self.through, Kind::Told, &speaker, piece.into(), nth, false);
             }
         }
+        self.bound();
     }
 
     /// Takes in a line that was written here once: whoever stored only the text goes on from it.
-    fn own_line(&mut self, line: &lines::Line<'_>) {
+    /// `tools` are those known by the calls of them.
+    fn own_line(&mut self, line: &lines::Line<'_>, tools: &mut HashSet<String>) {
+        // Whatever it says, it is of messages that are past.
+        let last = if self.through == 0 { Seq::MAX } else { self.through };
+        let through = line.through.min(last);
         let date = std::mem::replace(&mut self.date, line.date.map(Into::into));
         let mut task = !self.extracts.iter().any(|extract| extract.task);
         for turn in &line.turns {
-            let seq = if task { line.from } else { line.through };
-            let kind = match turn.speaker {
-                "user" => Kind::Asked,
-                speaker if speaker.contains(" calls ") => Kind::Call,
-                _ => Kind::Said,
+            let seq = if task { line.from.min(through) } else { through };
+            let (kind, voice) = match turn.speaker {
+                "user" => (Kind::Asked, Voice::User),
+                speaker => match speaker.rsplit_once(" calls ") {
+                    Some((_, tool)) => {
+                        tools.insert(tool.to_owned());
+                        (Kind::Call, Voice::Assistant)
+                    }
+                    None if tools.contains(speaker) || speaker.starts_with("tool ") => {
+                        (Kind::Output, Voice::Tool { call: "" })
+                    }
+                    None => (Kind::Said, Voice::Assistant),
+                },
             };
             task &= kind == Kind::Asked;
-            for piece in pieces::of_told(turn.text) {
+            self.ledger.read_text(voice, &turn.text);
+            for piece in pieces::of_told(&turn.text) {
                 let at = self.extracts.len();
-                self.add(seq, kind, &turn.speaker.into(), piece.to_owned(), 0, false);
+                self.add(seq, kind, &turn.speaker.into(), piece.into(), 0, false);
                 if let Some(extract) = self.extracts.get_mut(at) {
                     extract.task = task;
                 }
@@ -213,12 +233,17 @@ impl Extracts {
         if message.at != Timestamp::default() {
             self.date = Some(day(message.at).into());
         }
-        let speaker: Arc<str> = message.author.clone().unwrap_or_else(|| message.role.to_string().into());
+        let role = message.role.to_string();
+        let speaker: Arc<str> =
+            lines::name_in_role(message.author.as_deref().unwrap_or_default(), &role).into();
         for call in message.calls() {
-            if self.calls.len() >= 64 {
+            if self.calls.len() >= CALLS {
                 self.calls.remove(0);
             }
-            self.calls.push((call.id.clone(), call.name.as_str().into()));
+            // Nobody's ids are so long; a result by such a one is told as a tool's.
+            if call.id.len() <= LONGEST_ID {
+                self.calls.push((call.id.clone(), lines::name_in_role(&call.name, "tool").into()));
+            }
         }
         let task = message.role.is_user() && !self.tasked;
         let mut told_of_task: Tokens = 0;
@@ -237,11 +262,13 @@ impl Extracts {
                         let piece = pieces::without_fillers(piece);
                         let at = self.extracts.len();
                         let kind = if voice == Voice::User { Kind::Asked } else { Kind::Said };
-                        self.add(seq, kind, &speaker, piece.into_owned(), 0, of_many);
+                        self.add(seq, kind, &speaker, piece, 0, of_many);
                         let Some(extract) = self.extracts.get_mut(at) else { continue };
                         extract.answers = answers && !asks;
+                        // However long its first sentence is.
+                        let first = told_of_task == 0;
                         told_of_task = told_of_task.saturating_add(extract.size());
-                        extract.task = task && told_of_task <= TASK;
+                        extract.task = task && (first || told_of_task <= TASK);
                         self.tasked |= task;
                     }
                 }
@@ -250,7 +277,7 @@ impl Extracts {
                         self.calls.iter().rfind(|(id, _)| **id == *call).map(|(_, tool)| tool.clone());
                     let tool = named.unwrap_or_else(|| "tool".into());
                     for piece in pieces::of_output(text) {
-                        self.add(seq, Kind::Output, &tool, piece.to_owned(), 0, true);
+                        self.add(seq, Kind::Output, &tool, piece.into(), 0, true);
                     }
                 }
                 Voice::Call { tool, nth, .. } => match calls.last_mut() {
@@ -258,26 +285,41 @@ impl Extracts {
                     _ => {
                         let mut told = String::new();
                         pieces::tell_of_call(&mut told, text);
-                        calls.push((nth, format!("{speaker} calls {tool}"), told));
+                        calls.push((nth, format!("{speaker} calls {}", lines::name(tool)), told));
                     }
                 },
             }
         });
         for (_, caller, told) in calls.into_iter().filter(|(_, _, told)| !told.is_empty()) {
-            self.add(seq, Kind::Call, &caller.into(), told, 0, false);
+            self.add(seq, Kind::Call, &caller.into(), told.into(), 0, false);
         }
         // A tool's output between a question and its answer does not part them.
         self.asked = asks || (answers && tool);
         if late {
             self.extracts.sort_by_key(|extract| extract.seq);
         }
+        self.bound();
+    }
+
+    /// Makes room where more is held than should be: a quarter of it, so that it is not needed again at
+    /// once.
+    fn bound(&mut self) {
         if self.extracts.len() > MOST_PIECES {
-            self.keep_to(Tokens::try_from(MOST_PIECES * 8).unwrap_or(Tokens::MAX));
+            self.keep(Tokens::try_from(MOST_PIECES * 8).unwrap_or(Tokens::MAX), MOST_PIECES / 4 * 3);
         }
     }
 
-    fn add(&mut self, seq: Seq, kind: Kind, speaker: &Arc<str>, text: String, line: u32, of_many: bool) {
+    fn add(
+        &mut self,
+        seq: Seq,
+        kind: Kind,
+        speaker: &Arc<str>,
+        text: Cow<'_, str>,
+        line: u32,
+        of_many: bool,
+    ) {
         let date = if kind == Kind::Told { None } else { self.date.clone() };
+        let text = lines::on_one_line(text);
         let speaker = speaker.clone();
         self.extracts.push(Extract {
             seq,
@@ -306,8 +348,12 @@ impl Extracts {
     /// Lets all pieces compete, and keeps those a summary of `limit` tokens could hold, and a few more:
     /// their sizes are only estimated.
     pub fn keep_to(&mut self, limit: Tokens) {
+        self.keep(limit.saturating_add(limit / 4), MOST_PIECES);
+    }
+
+    fn keep(&mut self, limit: Tokens, most: usize) {
         self.drop_repeated();
-        let mut order = select::order(self, limit.saturating_add(limit / 4));
+        let mut order = select::order(self, limit, most);
         order.sort_unstable();
         let mut kept = order.into_iter().peekable();
         let mut at = 0;
@@ -325,7 +371,7 @@ impl Extracts {
 
     /// Of what was said twice, the newest is kept; the task where it was first said.
     fn drop_repeated(&mut self) {
-        let mut said = std::collections::HashSet::new();
+        let mut said = HashSet::new();
         let mut keep: Vec<bool> =
             self.extracts.iter().rev().map(|e| e.task || said.insert(e.text.as_str())).collect();
         self.extracts.retain(|_| keep.pop().unwrap_or(true));
@@ -376,12 +422,20 @@ impl Extracts {
         joined.through = self.through.max(newer.through);
         joined.messages = self.messages.max(newer.messages);
         joined.tools = self.tools.max(newer.tools);
+        // What comes next comes after the newer.
+        (joined.date, joined.calls) = (newer.date.clone(), newer.calls.clone());
+        (joined.asked, joined.tasked) = (newer.asked, self.tasked || newer.tasked);
         joined
     }
 
     /// Leaves out what a message says that is shown beside the summary word for word.
     pub fn hide(&mut self, message: &Message) {
-        self.extracts.retain(|extract| extract.seq != message.seq || extract.kind == Kind::Told);
+        self.hide_at(message.seq, message);
+    }
+
+    /// The same for a message that has its place from elsewhere.
+    pub fn hide_at(&mut self, seq: Seq, message: &Message) {
+        self.extracts.retain(|extract| extract.seq != seq || extract.kind == Kind::Told);
         each_text(message, |voice, text| self.ledger.hide(voice, text));
     }
 

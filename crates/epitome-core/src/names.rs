@@ -14,6 +14,9 @@ mod figures;
 mod lists;
 mod scan;
 
+/// What is longer, in bytes, is no name.
+pub(crate) const LONGEST: usize = 200;
+
 /// What sort of name it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -68,6 +71,12 @@ pub fn names(text: &str) -> Vec<Name<'_>> {
 /// prints is full of capitals.
 pub(crate) fn each_name<'a>(text: &'a str, speech: bool, found: impl FnMut(Name<'a>)) {
     scan::Scanner::new(text, speech, found).scan();
+}
+
+/// Whether it is the name of a month or of a day of the week.
+pub(crate) fn is_of_calendar(word: &str) -> bool {
+    let lowered = word.to_lowercase();
+    lists::MONTHS.contains(&lowered.as_str()) || lists::DAYS.contains(&lowered.as_str())
 }
 
 #[cfg(test)]

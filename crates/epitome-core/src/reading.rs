@@ -31,7 +31,12 @@ pub(crate) enum Voice<'a> {
 
 /// Calls `found` with each text of a message, secrets taken out.
 pub(crate) fn each_text<'a>(message: &'a Message, mut found: impl FnMut(Voice<'a>, &str)) {
-    let voice = if message.role == Role::Assistant { Voice::Assistant } else { Voice::User };
+    let voice = match message.role {
+        Role::Assistant => Voice::Assistant,
+        // Words beside a result are the tool's as well.
+        Role::Tool => Voice::Tool { call: "" },
+        Role::System | Role::Developer | Role::User | Role::Peer => Voice::User,
+    };
     let mut nth = 0;
     for part in &message.parts {
         match part {
@@ -64,7 +69,7 @@ const RUNS: [&str; 6] = ["command", "cmd", "script", "bash", "shell", "commands"
 /// The values in a call's arguments, in order; all of it as one where it is not JSON.
 fn arguments(text: &str, mut say: impl FnMut(&str, &str)) {
     // A password is one by its name, which a bare value does not show.
-    let text = redact(text);
+    let text = cleaned(text);
     let text = text.as_ref();
     if text.len() > 2 * END {
         return say("", text);
@@ -88,15 +93,109 @@ fn leaves(key: &str, value: &Value, say: &mut impl FnMut(&str, &str)) {
 /// The bytes read of either end of a long text: what a summary could hold of it, and more.
 const END: usize = 8 << 10;
 
+/// The bytes beyond that are looked at and not read: a secret is known by what stands beside it.
+const AROUND: usize = 1 << 10;
+
 /// A text as it may be read: its ends where it is long, without secrets.
 fn safe(text: &str) -> Cow<'_, str> {
     if text.len() <= 2 * END {
-        return redact(text);
+        return cleaned(text);
     }
-    // Not in the middle of a word: half a key would not be known for one.
-    let head = text.get(..text.floor_char_boundary(END)).unwrap_or_default();
-    let head = head.rsplit_once(char::is_whitespace).map_or(head, |(whole, _)| whole);
-    let tail = text.get(text.ceil_char_boundary(text.len() - END)..).unwrap_or_default();
-    let tail = tail.split_once(char::is_whitespace).map_or(tail, |(_, whole)| whole);
-    Cow::Owned(format!("{}\n{}", redact(head), redact(tail)))
+    let head = cleaned(text.get(..text.floor_char_boundary(END + AROUND)).unwrap_or_default());
+    let tail = cleaned(text.get(text.ceil_char_boundary(text.len() - END - AROUND)..).unwrap_or_default());
+    // Where words are written apart, not in the middle of one.
+    let edge = head.floor_char_boundary(head.len().saturating_sub(AROUND));
+    let near = head.floor_char_boundary(edge.saturating_sub(AROUND));
+    let gap = head.get(near..edge).and_then(|near| near.rfind(char::is_whitespace));
+    let head = head.get(..gap.map_or(edge, |gap| near + gap)).unwrap_or_default();
+    let edge = tail.ceil_char_boundary(AROUND.min(tail.len()));
+    let near = tail.ceil_char_boundary((edge + AROUND).min(tail.len()));
+    let gap = tail.get(edge..near).and_then(|near| near.find(char::is_whitespace));
+    let tail = tail.get(gap.map_or(edge, |gap| edge + gap)..).unwrap_or_default();
+    Cow::Owned(format!("{head}\n{}", tail.trim_start()))
+}
+
+/// The text without secrets, and without what only a terminal reads.
+pub(crate) fn cleaned(text: &str) -> Cow<'_, str> {
+    match printed(text) {
+        Cow::Borrowed(text) => redact(text),
+        Cow::Owned(text) => Cow::Owned(redact(&text).into_owned()),
+    }
+}
+
+/// The text without colours, movements of the cursor and bells. A return alone begins a line, as it
+/// does there.
+fn printed(text: &str) -> Cow<'_, str> {
+    if !text.bytes().any(|byte| (byte < b' ' && !matches!(byte, b'\n' | b'\t')) || byte == 0x7f) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\r' if chars.peek() == Some(&'\n') => {}
+            '\r' => out.push('\n'),
+            '\u{1b}' => match chars.peek() {
+                // `ESC [ 31 m`: figures, and a letter.
+                Some('[') => {
+                    chars.next();
+                    while chars.next_if(|c| matches!(c, ' '..='?')).is_some() {}
+                    chars.next_if(|c| matches!(c, '@'..='~'));
+                }
+                // `ESC ] title BEL`, on one line.
+                Some(']') => {
+                    chars.next();
+                    while chars.next_if(|c| !c.is_control()).is_some() {}
+                    chars.next_if(|c| *c == '\u{7}');
+                }
+                _ => {}
+            },
+            '\n' | '\t' => out.push(c),
+            c if c.is_ascii_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_at_the_edge_of_what_is_read_is_known_for_one() {
+        for pad in 0..60 {
+            let words = format!(
+                "{} my password: hunter22x9 {}{}",
+                "filler word ".repeat(1_500),
+                "z ".repeat((END - 30) / 2),
+                "y".repeat(pad)
+            );
+            let dense = format!(
+                "{}{},\"key\":\"sk-abcdefgh1234567890ABCDEFGH\",{}",
+                "{\"a\":1,".repeat(1_160),
+                "y".repeat(pad),
+                "\"b\":2,".repeat(3_000)
+            );
+            let (words, dense) = (safe(&words), safe(&dense));
+            assert!(!words.contains("hunter22x9") && !dense.contains("sk-abc"), "{pad}");
+            assert!(words.len() > END && dense.len() > END, "{pad}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_without_spaces_is_read_from_both_its_ends() {
+        let text = format!("{{ \"first\":1,{}\"last\":2}}\n", "\"b\":2,".repeat(5_000));
+        let read = safe(&text);
+        assert!(read.contains("first") && read.contains("last") && read.len() > END, "{}", read.len());
+    }
+
+    #[test]
+    fn what_a_terminal_reads_is_not_told() {
+        let text = "\u{1b}[1;31merror\u{1b}[0m: no\u{7}\u{1b}]0;title\u{7} file\r10%\r90%\r\nend\u{1b}";
+        assert_eq!(printed(text), "error: no  file\n10%\n90%\nend");
+        assert!(matches!(printed("a\n\tb"), Cow::Borrowed(_)));
+        let hidden = cleaned("\u{1b}[32mpassword\u{1b}[0m: hunter22x9");
+        assert_eq!(hidden, "password: [redacted:password]");
+    }
 }

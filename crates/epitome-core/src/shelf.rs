@@ -137,6 +137,11 @@ impl<'a> Shelf<'a> {
         self.messages.partition_point(|message| message.seq < seq)
     }
 
+    /// Messages with their places, where they may not have them themselves.
+    fn placed(&self, run: &'a [Message], from: Seq) -> impl Iterator<Item = (Seq, &'a Message)> + use<'a> {
+        (from..).zip(run).map(|(at, message)| (if message.seq == 0 { at } else { message.seq }, message))
+    }
+
     fn run(&self, span: Span) -> &'a [Message] {
         self.messages
             .get(self.before(span.from)..self.before(span.through.saturating_add(1)))
@@ -150,9 +155,12 @@ impl Words for Shelf<'_> {
         let stored = summary.and_then(|at| self.summaries.get(at));
         let through = gaps.last().map(|gap| gap.through).or(stored.map(|held| held.through))?;
         let mut extracts = stored.map_or_else(Extracts::default, Held::extracts);
-        gaps.iter().flat_map(|gap| self.run(*gap)).for_each(|message| extracts.read(message));
+        for gap in gaps {
+            self.placed(self.run(*gap), gap.from).for_each(|(seq, message)| extracts.read_at(seq, message));
+        }
         if let Some(from) = shown {
-            self.messages.iter().skip(self.before(from)).for_each(|message| extracts.hide(message));
+            let seen = self.messages.get(self.before(from)..).unwrap_or_default();
+            self.placed(seen, from).for_each(|(seq, message)| extracts.hide_at(seq, message));
         }
         let frame = view::summary_tokens("", through, self.counter);
         let mut for_text = room.checked_sub(frame).filter(|room| *room > 0)?;
@@ -196,5 +204,27 @@ impl Texts for Shelf<'_> {
 
     fn excerpt(&self, span: Span, tokens: Tokens) -> Option<Vec<Message>> {
         self.excerpts.get(&(span, tokens)).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokens::Encoding;
+
+    #[test]
+    fn messages_without_a_place_are_read_and_hidden_by_where_they_stand() {
+        let counter = Counter::new(Encoding::O200k);
+        let log: Vec<Message> =
+            (1..=9).map(|n| Message::user(format!("Order {n}70 goes to the harbour of Oslo."))).collect();
+        let mut shelf = Shelf::new(&counter, &log).with_summary(2, "Two orders went out.");
+        let gaps = [Span { from: 3, through: 4 }, Span { from: 6, through: 7 }];
+        let wish = Fit { summary: Some(0), gaps: &gaps, shown: Some(7), room: 400 };
+        let tokens = shelf.fit(&wish).unwrap();
+        let text = &shelf.fitted[&(Some(0), 7, Some(7), tokens)];
+        assert!(
+            text.contains("Order 370") && text.contains("#3-6] ") && !text.contains("Order 770"),
+            "{text}"
+        );
     }
 }

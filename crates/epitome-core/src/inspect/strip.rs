@@ -167,7 +167,10 @@ fn after_preamble(text: &str) -> Option<&str> {
 /// What comes before a last line that says goodbye.
 fn before_farewell(text: &str) -> Option<&str> {
     let (head, last) = text.trim_end().rsplit_once('\n')?;
+    if last.len() > 200 {
+        return None;
+    }
     let lower = last.trim().to_lowercase();
     let said = ["let me know if", "i hope this", "feel free to", "please let me know"];
-    (last.len() <= 200 && said.iter().any(|start| lower.starts_with(start))).then_some(head)
+    (said.iter().any(|start| lower.starts_with(start))).then_some(head)
 }

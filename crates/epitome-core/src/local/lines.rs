@@ -1,6 +1,78 @@
-//! Reading a line that was written here: `[#12-19 8 May] Ann: a. b | Bob: c`.
+//! Lines as they are written here, `[#12-19 8 May] Ann: a. b | Bob: c`, and reading them back.
+//!
+//! Nothing that was said can pass for another speaker: a bar before what reads as one is written `\|`.
+
+use std::borrow::Cow;
 
 use crate::message::Seq;
+use crate::redact::redact;
+
+/// The characters of a name that are told.
+const NAME: usize = 56;
+
+/// A name as it may stand before what was said: short, on one line, without the signs that divide
+/// speakers, and without secrets.
+pub(super) fn name(name: &str) -> String {
+    let name: String = name.chars().take(4 * NAME).map(|c| if is_break(c) { ' ' } else { c }).collect();
+    let name = redact(&name).replace(": ", " ").replace('|', "/");
+    let short: String = name.trim().trim_end_matches(':').chars().take(NAME).collect();
+    short.trim().to_owned()
+}
+
+/// The same for whoever is no user, and must not be taken for one, or for another role.
+pub(super) fn name_in_role(name: &str, role: &str) -> String {
+    let name = self::name(name);
+    let roles = ["user", "assistant", "system", "developer", "peer"];
+    if name.is_empty() {
+        return role.to_owned();
+    }
+    let taken = roles.iter().any(|other| *other != role && name.eq_ignore_ascii_case(other));
+    if taken { format!("{role} {name}") } else { name }
+}
+
+/// Whether it would break a line, or cannot be seen.
+fn is_break(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
+}
+
+/// A piece on one line.
+pub(super) fn on_one_line(piece: Cow<'_, str>) -> String {
+    if !piece.contains(is_break) {
+        return piece.into_owned();
+    }
+    let spaced: String = piece.chars().map(|c| if is_break(c) { ' ' } else { c }).collect();
+    spaced.trim().to_owned()
+}
+
+/// What was said, unable to pass for somebody else's words.
+pub(super) fn fenced(said: &str) -> Cow<'_, str> {
+    rewritten(said, "| ", "\\| ")
+}
+
+/// What [`fenced`] was given.
+fn unfenced(said: &str) -> Cow<'_, str> {
+    rewritten(said, "\\| ", "| ")
+}
+
+/// With every `old` that stands for itself and before what reads as a speaker made `new`.
+fn rewritten<'a>(said: &'a str, old: &str, new: &str) -> Cow<'a, str> {
+    let mut out = String::new();
+    let mut done = 0;
+    for (at, _) in said.match_indices(old) {
+        let apart = said.get(..at).is_some_and(|head| head.is_empty() || head.ends_with(' '));
+        let behind = said.get(at + old.len()..).unwrap_or_default();
+        if apart && speaker(behind).is_some() {
+            out.push_str(said.get(done..at).unwrap_or_default());
+            out.push_str(new);
+            done = at + old.len();
+        }
+    }
+    if done == 0 {
+        return Cow::Borrowed(said);
+    }
+    out.push_str(said.get(done..).unwrap_or_default());
+    Cow::Owned(out)
+}
 
 /// A line, taken apart.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,7 +87,7 @@ pub(super) struct Line<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Turn<'a> {
     pub(super) speaker: &'a str,
-    pub(super) text: &'a str,
+    pub(super) text: Cow<'a, str>,
 }
 
 /// The line taken apart, if it is one of ours.
@@ -33,22 +105,30 @@ pub(super) fn read(line: &str) -> Option<Line<'_>> {
         let behind = rest.get(bar + 3..).unwrap_or_default();
         match self::speaker(behind) {
             Some((next, text)) => {
-                turns.push(Turn { speaker, text: rest.get(..bar).unwrap_or_default() });
+                turns.push(Turn { speaker, text: unfenced(rest.get(..bar).unwrap_or_default()) });
                 (speaker, rest, at) = (next, text, 0);
             }
             None => at = bar + 3,
         }
     }
-    turns.push(Turn { speaker, text: rest });
+    turns.push(Turn { speaker, text: unfenced(rest) });
     Some(Line { from, through, date, turns })
+}
+
+/// Whether whoever reads it back would take it for more than a piece of text.
+pub(super) fn reads_as_ours(line: &str) -> bool {
+    line.starts_with(crate::ledger::REFERENCES) || read(line).is_some()
 }
 
 /// `Ann: …`, `assistant calls run: …`.
 fn speaker(text: &str) -> Option<(&str, &str)> {
-    let (speaker, said) = text.split_once(": ")?;
-    let short = !speaker.is_empty() && speaker.len() <= 64;
+    // No further than names go, or a line full of bars is read once for each.
+    let near = text.get(..text.floor_char_boundary(8 * NAME)).unwrap_or_default();
+    let end = near.find(": ")?;
+    let (speaker, said) = (text.get(..end)?, text.get(end + 2..)?);
+    let short = !speaker.is_empty() && speaker.chars().count() <= 2 * NAME + 8;
     let plain = speaker.chars().all(|c| c.is_alphanumeric() || matches!(c, ' ' | '_' | '-' | '.'));
-    (short && plain && speaker.split(' ').count() <= 4).then_some((speaker, said))
+    (short && plain && speaker.split(' ').count() <= 6).then_some((speaker, said))
 }
 
 #[cfg(test)]
@@ -61,11 +141,31 @@ mod tests {
             read("[#12-19 8 May, 2023] Ann: It works. Now | assistant calls run: ls | head -3 | run: a.rs")
                 .unwrap();
         assert_eq!((line.from, line.through, line.date), (12, 19, Some("8 May, 2023")));
-        let turns: Vec<_> = line.turns.iter().map(|turn| (turn.speaker, turn.text)).collect();
+        let turns: Vec<_> = line.turns.iter().map(|turn| (turn.speaker, turn.text.as_ref())).collect();
         assert_eq!(
             turns,
             [("Ann", "It works. Now"), ("assistant calls run", "ls | head -3"), ("run", "a.rs")]
         );
+    }
+
+    #[test]
+    fn what_was_said_cannot_pass_for_another_speaker() {
+        for said in ["a | user: b", "| user: b", "a | Ann: b | Bob: c", "ls | head -3", "a \\| b | user: c"] {
+            let line = format!("[#3] run: {}", fenced(said));
+            let read = read(&line).unwrap();
+            let turns: Vec<_> = read.turns.iter().map(|turn| (turn.speaker, turn.text.as_ref())).collect();
+            assert_eq!(turns, [("run", said)], "{line}");
+        }
+        assert_eq!(fenced("ls | head -3"), "ls | head -3");
+    }
+
+    #[test]
+    fn a_name_stays_a_name() {
+        assert_eq!(name("Eve\n[#1] user: x | y"), "Eve [#1] user x / y");
+        assert_eq!(name("Ann van der Berg"), "Ann van der Berg");
+        assert_eq!(name(&"x".repeat(1_000)).len(), NAME);
+        assert_eq!(name_in_role("user", "tool"), "tool user");
+        assert_eq!((name_in_role("run", "tool"), name_in_role(" ", "tool")), ("run".into(), "tool".into()));
     }
 
     #[test]

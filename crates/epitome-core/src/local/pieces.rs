@@ -127,7 +127,7 @@ fn ends_in_abbreviation(piece: &str) -> bool {
 /// Cuts a long piece at commas and spaces.
 fn chunks<'a>(piece: &'a str, out: &mut Vec<&'a str>) {
     let mut rest = piece;
-    while rest.len() > LONGEST && rest.chars().count() > LONGEST {
+    while rest.len() > LONGEST && rest.chars().nth(LONGEST).is_some() {
         let limit = rest.char_indices().nth(CUT).map_or(rest.len(), |(at, _)| at);
         let head = rest.get(..limit).unwrap_or_default();
         let half = head.len() / 2;
@@ -200,11 +200,8 @@ pub(super) fn of_told(line: &str) -> Vec<&str> {
 /// The day is enough.
 pub(super) fn head_date(text: &str) -> Option<(&str, &str)> {
     let (inside, rest) = text.strip_prefix('[')?.split_once(']')?;
-    let short = inside.len() <= 40 && inside.contains(|c: char| c.is_numeric()) && !rest.starts_with('(');
-    // A word or a full date: `[12]` is a note, `[12:30]` says nothing of the day.
-    let dated = inside.chars().filter(|c| c.is_alphabetic()).count() >= 2
-        || inside.matches(['-', '/', '.']).count() == 2;
-    if !short || !dated || inside.contains('\n') {
+    let short = inside.len() <= 48 && inside.contains(|c: char| c.is_numeric()) && !rest.starts_with('(');
+    if !short || !is_dated(inside) || inside.contains('\n') {
         return None;
     }
     let day = inside.rsplit_once(" on ").map_or(inside, |(_, day)| day);
@@ -213,13 +210,37 @@ pub(super) fn head_date(text: &str) -> Option<(&str, &str)> {
     Some((day.trim_matches([' ', ',']), rest.trim_start()))
 }
 
+/// Whether a day is told: a month or a weekday by its name, or a year with a month or a day. `[JIRA-123]`
+/// is no date, `[12]` is a note, and `[12:30]` says nothing of the day.
+fn is_dated(inside: &str) -> bool {
+    let mut words = inside.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    if words.clone().any(crate::names::is_of_calendar) || inside.contains('月') {
+        return true;
+    }
+    // `2023-05-08`, `08.05.2023`, `8 mai 2023`; a word as long as an id beside a year is no month.
+    let number = |word: &str| word.parse::<u32>().ok();
+    let year = words.clone().filter_map(number).filter(|n| (1_900..2_200).contains(n)).count() == 1;
+    let day = words.clone().filter_map(number).any(|n| (1..=31).contains(&n));
+    let plain = words.all(|word| {
+        word.chars().all(char::is_numeric)
+            || (!word.is_ascii() || word.bytes().any(|b| b.is_ascii_lowercase()))
+                && !word.contains(char::is_numeric)
+            || word.starts_with(|c: char| c.is_numeric())
+    });
+    year && day && plain
+}
+
 /// Without the sounds people make while they think.
 pub(super) fn without_fillers(piece: &str) -> std::borrow::Cow<'_, str> {
-    let filler = |word: &str| {
-        matches!(
-            word.trim_matches([',', '.', ' ']),
-            "uh" | "um" | "mm" | "hmm" | "Uh" | "Um" | "Mm" | "Hmm" | "Mm-hmm" | "uhm" | "er"
-        )
+    // In German, Danish or Portuguese `um` and `er` are words that matter.
+    let english = || {
+        let known = ["the", "The", "I", "I'm", "you", "it", "It", "it's", "we", "We", "that", "they", "this"];
+        piece.split([' ', ',', '.']).any(|word| known.contains(&word))
+    };
+    let filler = |word: &str| match word.trim_matches([',', '.', ' ']) {
+        "uh" | "mm" | "hmm" | "Uh" | "Mm" | "Hmm" | "Mm-hmm" | "uhm" => true,
+        "um" | "Um" | "er" => english(),
+        _ => false,
     };
     if !piece.split(' ').any(filler) {
         return piece.into();

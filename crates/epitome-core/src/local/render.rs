@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
-use super::{Extract, Extracts, Kind, select};
+use super::{Extract, Extracts, Kind, lines, select};
 use crate::ledger::{Entry, REFERENCES, listed_as};
 use crate::message::Tokens;
 use crate::names::each_name;
@@ -31,7 +31,7 @@ pub(super) fn render(all: &Extracts, room: Tokens, counter: &Counter) -> String 
     let names: Vec<Entry<'_>> = all.ledger.ranked().collect();
     let for_names = all.share_of_names(room).min(names_cost(&names, room, counter));
     // A counter may make less of a text than is thought.
-    let order = select::order(all, room.saturating_mul(2));
+    let order = select::order(all, room.saturating_mul(2), usize::MAX);
     let desk = Desk::new(all, &order, counter);
     let for_lines = room.saturating_sub(for_names);
     let mut taken = desk.fill(&order, for_lines);
@@ -127,6 +127,12 @@ impl<'a> Desk<'a> {
                 high = middle - 1;
             }
         }
+        // In a small room what is guessed of labels matters: the one most worth it is counted as it is.
+        if let (0, Some(first)) = (low, order.get(..1))
+            && self.counter.text(&self.lines(first)) <= room
+        {
+            low = 1;
+        }
         let mut taken = order.get(..low).unwrap_or_default().to_vec();
         for at in order.iter().skip(low).take(8) {
             taken.push(*at);
@@ -197,13 +203,19 @@ impl<'a> Desk<'a> {
                 out.push('\n');
             }
             label(&mut out, first, last);
+            let mut said = String::new();
             for (step, extract) in &line {
                 match step {
                     Step::Same if extract.kind == Kind::Output || extract.kind == Kind::Call => {
-                        out.push_str("; ");
+                        said.push_str("; ");
                     }
-                    Step::Same => out.push(' '),
+                    // What has no end of its own would run on into the next.
+                    Step::Same => {
+                        said.push_str(if said.ends_with(char::is_alphanumeric) { "; " } else { " " });
+                    }
                     Step::Line | Step::Speaker => {
+                        out.push_str(&lines::fenced(&said));
+                        said.clear();
                         if *step == Step::Speaker {
                             out.push_str(" | ");
                         }
@@ -213,8 +225,13 @@ impl<'a> Desk<'a> {
                         }
                     }
                 }
-                out.push_str(&extract.text);
+                said.push_str(&extract.text);
             }
+            if first.kind == Kind::Told && first.speaker.is_empty() && lines::reads_as_ours(&said) {
+                // Part of somebody's text, and no line of ours.
+                out.push_str("- ");
+            }
+            out.push_str(&lines::fenced(&said));
         }
         out
     }

@@ -17,16 +17,21 @@ use crate::words::{count_words, each_word, hash};
 /// What is left of a word's value when it was told once, twice, ...
 const TOLD: f64 = 0.3;
 
+/// What a piece of several words is worth of which none counts: "Do it for us" is told where there is
+/// room, "Okay!" is not.
+const ANY: f64 = 0.01;
+
 /// A piece's words and names, by their places in the table of values.
 struct Features {
     worth: f64,
+    any: f64,
     cost: f64,
     holds: Vec<u32>,
 }
 
-/// The pieces in the order of their worth, until those taken come to `until` tokens. Where there is a
-/// task, it is the first of them.
-pub(super) fn order(all: &Extracts, until: Tokens) -> Vec<usize> {
+/// The pieces in the order of their worth, until those taken come to `until` tokens or are `most`. Where
+/// there is a task, it is the first of them.
+pub(super) fn order(all: &Extracts, until: Tokens, most: usize) -> Vec<usize> {
     let extracts = all.extracts.as_slice();
     let task = all.has_task();
     let (features, values) = table(extracts, all.tool_share() as f64 / 1_000.0);
@@ -41,7 +46,7 @@ pub(super) fn order(all: &Extracts, until: Tokens) -> Vec<usize> {
                 Some(values.get(f)? * told.get(f)?)
             })
             .sum();
-        piece.worth * new / piece.cost
+        piece.worth * (new + piece.any) / piece.cost
     };
     let mut taken = Vec::new();
     let mut spent: Tokens = 0;
@@ -63,8 +68,9 @@ pub(super) fn order(all: &Extracts, until: Tokens) -> Vec<usize> {
             heap.push(Gain { gain: f64::MAX, at });
         }
     }
+    let mut left = most.saturating_sub(extracts.len().saturating_sub(heap.len()));
     while let Some(top) = heap.pop() {
-        if spent >= until {
+        if spent >= until || left == 0 {
             break;
         }
         // What was told since may have made it worth less; never more.
@@ -77,6 +83,7 @@ pub(super) fn order(all: &Extracts, until: Tokens) -> Vec<usize> {
             break;
         }
         take(top.at, &mut told, &mut spent);
+        left -= 1;
     }
     taken
 }
@@ -150,6 +157,7 @@ fn table(extracts: &[Extract], tools: f64) -> (Vec<Features>, Vec<f64>) {
         }
         features.push(Features {
             worth: worth(extract, capitals, tools),
+            any: if count_words(&extract.text) > 1 { ANY } else { 0.0 },
             cost: cost(extract),
             holds: own.clone(),
         });

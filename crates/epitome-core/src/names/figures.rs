@@ -80,7 +80,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         let (mut from, mut to) = (start, end);
         let mut told = false;
         if let Some(unit) = self.unit(end) {
-            to = unit;
+            to = self.date_goes_on(unit);
             told = true;
         }
         let before = self.text.get(..start).unwrap_or_default();
@@ -97,6 +97,25 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         let fractional = made.dots > 0 || run.contains(':');
         if told || made.digits >= 3 || fractional {
             self.give(from, to, Kind::Number, true);
+        }
+    }
+
+    /// Where a date or a time ends that is written with its units: `2026年11月15日`, `18時30分`.
+    fn date_goes_on(&self, end: usize) -> usize {
+        let mut end = end;
+        loop {
+            let head = self.text.get(..end).unwrap_or_default();
+            let rest = self.text.get(end..).unwrap_or_default();
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            let unit = rest.get(digits..).and_then(|rest| rest.chars().next());
+            match unit {
+                Some(c @ ('月' | '日' | '号' | '分' | '秒'))
+                    if (1..=2).contains(&digits) && head.ends_with(['年', '月', '時', '时', '分']) =>
+                {
+                    end += digits + c.len_utf8();
+                }
+                _ => return end,
+            }
         }
     }
 

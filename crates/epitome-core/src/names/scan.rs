@@ -5,7 +5,7 @@
 //! stands before and behind them.
 
 use super::lists::{DAYS, ENDINGS, HIDDEN, MONTHS, OPENERS, UNITS};
-use super::{Kind, Name};
+use super::{Kind, LONGEST, Name};
 use crate::words::is_unspaced;
 
 /// What a byte is to a name.
@@ -95,7 +95,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
     pub(super) fn give(&mut self, from: usize, to: usize, kind: Kind, sure: bool) {
         let text = self.slice(from, to);
         self.told = self.told.max(if kind == Kind::Number { to } else { 0 });
-        if (2..=200).contains(&text.len()) {
+        if (2..=LONGEST).contains(&text.len()) {
             (self.found)(Name { text, kind, sure });
         }
     }
@@ -365,7 +365,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             0
         };
         let Some(message) = rest.get(coded..).and_then(|rest| rest.strip_prefix(": ")) else { return };
-        let line = message.lines().next().unwrap_or_default();
+        let near = message.get(..message.floor_char_boundary(2 * ERROR)).unwrap_or_default();
+        let line = near.lines().next().unwrap_or_default();
         let mut length = line.floor_char_boundary(ERROR.min(line.len()));
         if length < line.len() {
             length = line.get(..length).and_then(|cut| cut.rfind(' ')).unwrap_or(length);
@@ -452,7 +453,9 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         };
         let inside = at + open.len_utf8();
         let rest = self.text.get(inside..).unwrap_or_default();
-        if let Some(length) = rest.find(close).filter(|length| *length <= 60)
+        // No further than a name goes, or a page of opening quotes is read once for each.
+        let near = rest.get(..rest.floor_char_boundary(64)).unwrap_or_default();
+        if let Some(length) = near.find(close).filter(|length| *length <= 60)
             && rest.get(..length).is_some_and(|name| name.chars().count() >= 2)
         {
             self.give(inside, inside + length, Kind::Proper, true);

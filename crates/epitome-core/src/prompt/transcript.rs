@@ -216,7 +216,21 @@ pub(crate) fn is_tag(rest: &str) -> bool {
     TAGS.iter().any(|tag| name.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag)))
 }
 
-/// Whether a line starts as ours do: `[12] `.
+/// Whether a line starts as ours do: `[12] `, or where messages have no numbers `user: `.
 fn is_label(rest: &[u8]) -> bool {
-    matches!(rest, [b'[', digit, ..] if digit.is_ascii_digit())
+    if matches!(rest, [b'[', digit, ..] if digit.is_ascii_digit()) {
+        return true;
+    }
+    let said = |speaker: &str| {
+        let name = rest.get(..speaker.len())?;
+        let behind = rest.get(speaker.len())?;
+        (name.eq_ignore_ascii_case(speaker.as_bytes()) && matches!(behind, b':' | b' ')).then_some(())
+    };
+    // A label is short: what has its colon far behind is a sentence.
+    let labelled = || rest.iter().take(200).take_while(|byte| **byte != b'\n').any(|byte| *byte == b':');
+    SPEAKERS.iter().any(|speaker| said(speaker).is_some()) && labelled()
 }
+
+/// How a label begins that has no number.
+const SPEAKERS: [&str; 9] =
+    ["user", "assistant", "peer", "tool", "note", "system", "result of", "error from", "what"];

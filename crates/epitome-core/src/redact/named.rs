@@ -242,6 +242,7 @@ fn value_after(text: &str, floor: usize, name: &Name) -> Option<Found> {
         [b'?', b':', ..] => (Form::Loose, 2),
         [b'>', ..] if before(bytes, floor, name.from) == b'<' => (Form::Loose, 1),
         [0xef, 0xbc, 0x9a, ..] => (Form::Loose, 3),
+        [b',', ..] if name.flag && quoted_name => (Form::Loose, next_item(rest)?),
         [b',' | b'\n' | b'\r', ..] => (Form::Loose, value_field(rest)?),
         [b'\'' | b'"', ..] if spaced => (Form::Prose, 0),
         _ if name.flag && spaced && !quoted_name => (Form::Loose, 0),
@@ -305,6 +306,15 @@ fn value_field(rest: &[u8]) -> Option<usize> {
     let field = rest.get(start..)?.get(..5)?;
     let colon = start + 5 + rest.get(start + 5..)?.iter().take(4).take_while(between).count();
     (field.eq_ignore_ascii_case(b"value") && byte(rest, colon) == b':').then_some(colon + 1)
+}
+
+/// The length of `, ` between an option and its value in a list of arguments:
+/// `["--token", "x"]`. Another option is no value.
+fn next_item(rest: &[u8]) -> Option<usize> {
+    let gap = rest.iter().skip(1).take(32).take_while(|byte| byte.is_ascii_whitespace()).count();
+    let item = rest.get(1 + gap..)?;
+    let item = item.strip_prefix(b"\\").unwrap_or(item);
+    matches!(item, [b'"' | b'\'', first, ..] if *first != b'-').then_some(1 + gap)
 }
 
 /// The password in `-u ann:password`, as commands are told who asks. `at` is the dash.

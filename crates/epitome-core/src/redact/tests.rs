@@ -334,3 +334,23 @@ proptest! {
         prop_assert!(matches!(redact(&text), Cow::Borrowed(_)));
     }
 }
+
+#[test]
+fn an_option_in_a_list_of_arguments_has_its_value_behind_it() {
+    for (text, hidden) in [
+        (r#"["mysql", "--password", "hunter22x9"]"#, r#"["mysql", "--password", "[redacted:password]"]"#),
+        (r#"["x","--token","a1b2c3d4e5f6"]"#, r#"["x","--token","[redacted:token]"]"#),
+        (
+            r#"{\"args\":[\"--password\",\"hunter22x9\"]}"#,
+            r#"{\"args\":[\"--password\",\"[redacted:password]\"]}"#,
+        ),
+    ] {
+        assert_eq!(redact(text), hidden);
+        assert_eq!(redact(hidden), hidden);
+    }
+    for plain in
+        [r#"["--password", "--verbose"]"#, r#"["--no-password", "x"]"#, r#"["--token-file", "/run/t1"]"#]
+    {
+        assert_eq!(redact(plain), plain);
+    }
+}

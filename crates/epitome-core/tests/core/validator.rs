@@ -123,12 +123,19 @@ pub(crate) fn reasoning_complaints(list: &[Message], log: &[Message]) -> Vec<Str
 fn loops(log: &[Message]) -> HashMap<Seq, Seq> {
     let mut out = HashMap::new();
     let mut current: Option<Seq> = None;
-    let mut open: HashSet<&str> = HashSet::new();
+    // By whom, and under which id: two agents may use the same one.
+    let mut open: Vec<(Option<&str>, &str)> = Vec::new();
     for message in log {
         let words = says_something(message);
         let user = matches!(message.role, Role::User | Role::Peer);
         if user || message.role == Role::Tool {
-            open.retain(|id| message.results().all(|result| *result.call != **id));
+            for result in message.results() {
+                let named = |(_, id): &(Option<&str>, &str)| *id == &*result.call;
+                let own = open.iter().position(|call| named(call) && call.0 == message.author.as_deref());
+                if let Some(answered) = own.or_else(|| open.iter().position(named)) {
+                    open.remove(answered);
+                }
+            }
         }
         if user && words {
             current = None;
@@ -136,7 +143,14 @@ fn loops(log: &[Message]) -> HashMap<Seq, Seq> {
         }
         let reply = message.role == Role::Assistant;
         // A call that repeats an open one is none.
-        let calls = reply && message.calls().filter(|call| open.insert(&call.id)).count() > 0;
+        let mut calls = false;
+        for call in message.calls().filter(|_| reply) {
+            let call = (message.author.as_deref(), &*call.id);
+            if !open.contains(&call) {
+                open.push(call);
+                calls = true;
+            }
+        }
         if calls && current.is_none() && thinks(message) {
             current = Some(message.seq);
         }
@@ -203,6 +217,16 @@ fn a_loop_entered_past_its_reasoning_is_heard() {
     assert!(reasoning_complaints(&log, &log).is_empty());
     assert!(reasoning_complaints(&from(6), &log).is_empty());
     assert_eq!(reasoning_complaints(&from(4), &log).len(), 1);
+}
+
+/// The result is Ann's, so the call of the same name before hers is open still: what repeats it is no call,
+/// and its reasoning opens no loop.
+#[test]
+fn two_agents_may_use_the_same_id() {
+    let drawn = "u a(x) a(x)@ann r(x)@ann a*(x) r(x) a(y)@ann r(y)@ann a*(z) r(z)";
+    let log = (1..).zip(drawing::messages(drawn).unwrap()).map(|(seq, m)| Message { seq, ..m });
+    let log: Vec<Message> = log.collect();
+    assert_eq!(reasoning_complaints(&log[6..], &log), Vec::<String>::new());
 }
 
 #[test]

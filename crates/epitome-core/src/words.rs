@@ -75,7 +75,7 @@ fn content_word(word: &str) -> Option<u64> {
             *to = from.to_ascii_lowercase();
         }
         let lowered = std::str::from_utf8(buffer).ok()?;
-        if STOP.binary_search(&lowered).is_ok()
+        if pack(lowered).is_some_and(|packed| PACKED_STOP.binary_search(&packed).is_ok())
             || (lowered.len() < 2 && !lowered.starts_with(|c: char| c.is_ascii_digit()))
         {
             return None;
@@ -83,9 +83,8 @@ fn content_word(word: &str) -> Option<u64> {
         return Some(hash(stem(lowered).as_bytes()));
     }
     // Other scripts have their endings too; the first six letters are stem enough.
-    let mut letters = word.chars().flat_map(char::to_lowercase);
-    let first: Vec<char> = letters.by_ref().take(6).collect();
-    (first.len() > 2).then(|| hash_chars(first))
+    let first = || word.chars().flat_map(char::to_lowercase).take(6);
+    (first().count() > 2).then(|| hash_chars(first()))
 }
 
 fn stem(word: &str) -> &str {
@@ -123,6 +122,43 @@ fn hash_chars(chars: impl IntoIterator<Item = char>) -> u64 {
             .fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
     })
 }
+
+/// An ASCII word in lower case as one number, in the order of words; `None` where it is longer than
+/// any word of a list. Numbers are found in a list much faster than words.
+pub(crate) fn pack(word: &str) -> Option<u128> {
+    (word.len() <= LONGEST_LISTED && word.is_ascii()).then(|| pack_bytes(word.as_bytes()))
+}
+
+const LONGEST_LISTED: usize = 12;
+
+const fn pack_bytes(word: &[u8]) -> u128 {
+    let (mut packed, mut at) = (0, 0);
+    while at < LONGEST_LISTED {
+        packed <<= 8;
+        #[expect(clippy::indexing_slicing, reason = "looked at before")]
+        if at < word.len() {
+            packed |= word[at].to_ascii_lowercase() as u128;
+        }
+        at += 1;
+    }
+    packed
+}
+
+/// A sorted list of such words, packed.
+pub(crate) const fn pack_all<const N: usize>(words: [&str; N]) -> [u128; N] {
+    let mut packed = [0; N];
+    let mut at = 0;
+    while at < N {
+        #[expect(clippy::indexing_slicing, reason = "worked out when compiled")]
+        {
+            packed[at] = pack_bytes(words[at].as_bytes());
+        }
+        at += 1;
+    }
+    packed
+}
+
+static PACKED_STOP: [u128; 115] = pack_all(STOP);
 
 /// English words that say nothing by themselves, sorted. Other languages do without: a word that is
 /// in every line is worth little anyway.

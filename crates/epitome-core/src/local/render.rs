@@ -13,7 +13,7 @@ use crate::ledger::{Entry, REFERENCES, listed_as};
 use crate::message::Tokens;
 use crate::names::each_name;
 use crate::tokens::Counter;
-use crate::words::{count_words, hash};
+use crate::words::hash;
 
 /// Messages so far apart do not share a line.
 const NEAR: u64 = 40;
@@ -38,8 +38,11 @@ pub(super) fn render(all: &Extracts, room: Tokens, counter: &Counter) -> String 
         let lines = desk.lines(&taken);
         let spent = counter.text(&lines);
         if spent <= room {
-            let lines = if lines.is_empty() { desk.beginning(&order, room - for_names) } else { lines };
-            return desk.with_names(&lines, &names, room);
+            if lines.is_empty() {
+                let lines = desk.beginning(&order, room - for_names);
+                return desk.with_names(&lines, counter.text(&lines), &names, room);
+            }
+            return desk.with_names(&lines, spent, &names, room);
         }
         // Pieces counted apart are not always the sum of their parts; the least worth leaves.
         let mut over = spent - room;
@@ -150,7 +153,7 @@ impl<'a> Desk<'a> {
         let mut words = 0;
         for at in sorted {
             let Some(extract) = self.get(at) else { continue };
-            let own = count_words(&extract.text);
+            let own = extract.holds().words;
             let step = match before {
                 Some(last) if joins(last, extract) && words < LINE => {
                     if last.speaker == extract.speaker {
@@ -228,15 +231,15 @@ impl<'a> Desk<'a> {
         if low < SHORTEST { String::new() } else { cut(low) }
     }
 
-    /// Adds the names that are not in the lines, as many as there is room for.
-    fn with_names(&self, lines: &str, names: &[Entry<'_>], room: Tokens) -> String {
+    /// Adds the names that are not in the lines, which have so many tokens; as many as there is room for.
+    fn with_names(&self, lines: &str, spent: Tokens, names: &[Entry<'_>], room: Tokens) -> String {
         let mut told: HashSet<u64> = HashSet::new();
         each_name(lines, true, |name| {
             parts(name.text, |part| {
                 told.insert(hash(part.as_bytes()));
             });
         });
-        let mut left = room.saturating_sub(self.counter.text(lines));
+        let mut left = room.saturating_sub(spent);
         left = left.saturating_sub(self.counter.text(REFERENCES).saturating_add(1));
         // Messages and commands are long; a few of them are enough.
         let mut for_long = left / 5;

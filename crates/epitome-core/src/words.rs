@@ -18,12 +18,12 @@ pub(crate) fn each_word(text: &str, mut found: impl FnMut(u64)) {
             continue;
         }
         previous = None;
-        if !c.is_alphanumeric() {
+        if !is_alphanumeric(c) {
             continue;
         }
         let mut end = at + c.len_utf8();
         while let Some((next, c)) =
-            chars.next_if(|(_, c)| (c.is_alphanumeric() && !is_unspaced(*c)) || *c == '\'')
+            chars.next_if(|(_, c)| (is_alphanumeric(*c) && !is_unspaced(*c)) || *c == '\'')
         {
             end = next + c.len_utf8();
         }
@@ -31,6 +31,22 @@ pub(crate) fn each_word(text: &str, mut found: impl FnMut(u64)) {
         if let Some(hash) = content_word(word) {
             found(hash);
         }
+    }
+}
+
+/// As [`char::is_alphanumeric`], without a search where most of the world's text is.
+pub(crate) fn is_alphanumeric(c: char) -> bool {
+    match c {
+        '\0'..='\u{7F}' => c.is_ascii_alphanumeric(),
+        '\u{C0}'..='\u{D6}'
+        | '\u{D8}'..='\u{F6}'
+        | '\u{F8}'..='\u{2C1}'        // Latin
+        | '\u{400}'..='\u{481}'       // Cyrillic
+        | '\u{3041}'..='\u{3096}'     // Kana
+        | '\u{30A1}'..='\u{30FA}'
+        | '\u{4E00}'..='\u{9FFF}'     // Han
+        | '\u{AC00}'..='\u{D7A3}' => true, // Hangul
+        c => c.is_alphanumeric(),
     }
 }
 
@@ -55,7 +71,7 @@ pub(crate) fn count_words(text: &str) -> u32 {
         if is_unspaced(c) {
             unspaced += 1;
             inside = false;
-        } else if c.is_alphanumeric() {
+        } else if is_alphanumeric(c) {
             words += u32::from(!inside);
             inside = true;
         } else if c != '\'' {
@@ -178,6 +194,13 @@ const STOP: [&str; 115] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn letters_and_digits_are_what_unicode_says() {
+        for c in '\0'..=char::MAX {
+            assert_eq!(is_alphanumeric(c), c.is_alphanumeric(), "{c:?}");
+        }
+    }
 
     fn shared(a: &str, b: &str) -> usize {
         let of = |text: &str| {

@@ -13,7 +13,7 @@ use crate::ledger::{Entry, REFERENCES, listed_as};
 use crate::message::Tokens;
 use crate::names::each_name;
 use crate::tokens::Counter;
-use crate::words::hash;
+use crate::words::{hash, is_alphanumeric};
 
 /// Messages so far apart do not share a line.
 const NEAR: u64 = 40;
@@ -29,7 +29,8 @@ pub(super) fn render(all: &Extracts, room: Tokens, counter: &Counter) -> String 
         return String::new();
     }
     let names: Vec<Entry<'_>> = all.ledger.ranked().collect();
-    let for_names = all.share_of_names(room).min(names_cost(&names, room, counter));
+    let mut costs = Costs { names: &names, counter, known: vec![None; names.len()] };
+    let for_names = all.share_of_names(room).min(costs.sum(room));
     // A counter may make less of a text than is thought.
     let order = select::order(all, room.saturating_mul(2));
     let desk = Desk::new(all, &order, counter);
@@ -40,9 +41,9 @@ pub(super) fn render(all: &Extracts, room: Tokens, counter: &Counter) -> String 
         if spent <= room {
             if lines.is_empty() {
                 let lines = desk.beginning(&order, room - for_names);
-                return desk.with_names(&lines, counter.text(&lines), &names, room);
+                return desk.with_names(&lines, counter.text(&lines), costs, room);
             }
-            return desk.with_names(&lines, spent, &names, room);
+            return desk.with_names(&lines, spent, costs, room);
         }
         // Pieces counted apart are not always the sum of their parts; the least worth leaves.
         let mut over = spent - room;
@@ -52,21 +53,30 @@ pub(super) fn render(all: &Extracts, room: Tokens, counter: &Counter) -> String 
     }
 }
 
-/// What the names would take if all were told; counted no further than the room goes.
-fn names_cost(names: &[Entry<'_>], room: Tokens, counter: &Counter) -> Tokens {
-    let mut sum: Tokens = 4;
-    for name in names {
-        if sum >= room {
-            break;
-        }
-        sum = sum.saturating_add(rough(name.text, counter));
-    }
-    sum
+/// What each name takes in a list of them. Counting is dear, so each is counted once.
+struct Costs<'a> {
+    names: &'a [Entry<'a>],
+    counter: &'a Counter,
+    known: Vec<Option<Tokens>>,
 }
 
-/// The size of a name in a list of them.
-fn rough(name: &str, counter: &Counter) -> Tokens {
-    counter.text(&listed_as(name))
+impl Costs<'_> {
+    /// What all would take; counted no further than the room goes.
+    fn sum(&mut self, room: Tokens) -> Tokens {
+        let mut sum: Tokens = 4;
+        for at in 0..self.names.len() {
+            if sum >= room {
+                break;
+            }
+            sum = sum.saturating_add(self.of(at));
+        }
+        sum
+    }
+
+    fn of(&mut self, at: usize) -> Tokens {
+        let (Some(name), Some(known)) = (self.names.get(at), self.known.get_mut(at)) else { return 0 };
+        *known.get_or_insert_with(|| self.counter.text(&listed_as(name.text)))
+    }
 }
 
 /// The pieces that may be taken, and what each costs.
@@ -232,7 +242,7 @@ impl<'a> Desk<'a> {
     }
 
     /// Adds the names that are not in the lines, which have so many tokens; as many as there is room for.
-    fn with_names(&self, lines: &str, spent: Tokens, names: &[Entry<'_>], room: Tokens) -> String {
+    fn with_names(&self, lines: &str, spent: Tokens, mut costs: Costs<'_>, room: Tokens) -> String {
         let mut told: HashSet<u64> = HashSet::new();
         each_name(lines, true, |name| {
             parts(name.text, |part| {
@@ -243,14 +253,14 @@ impl<'a> Desk<'a> {
         left = left.saturating_sub(self.counter.text(REFERENCES).saturating_add(1));
         // Messages and commands are long; a few of them are enough.
         let mut for_long = left / 5;
-        let mut taken: Vec<&str> = Vec::new();
+        let mut taken: Vec<(&str, Tokens)> = Vec::new();
         let mut places: HashMap<u64, usize> = HashMap::new();
-        for name in names {
+        for (at, name) in costs.names.iter().enumerate() {
             let long = name.text.contains(char::is_whitespace);
             if told.contains(&hash(name.text.as_bytes())) || (long && lines.contains(name.text)) {
                 continue;
             }
-            let cost = rough(name.text, self.counter);
+            let cost = costs.of(at);
             if cost > left || (long && cost > for_long) {
                 if left < 2 {
                     break;
@@ -263,17 +273,19 @@ impl<'a> Desk<'a> {
                 let part_hash = hash(part.as_bytes());
                 told.insert(part_hash);
                 // A longer name stands for the shorter ones in it.
-                if let Some(shorter) = places.remove(&part_hash).and_then(|place| taken.get_mut(place)) {
-                    left = left.saturating_add(rough(shorter, self.counter));
+                if let Some((shorter, cost)) =
+                    places.remove(&part_hash).and_then(|place| taken.get_mut(place))
+                {
+                    left = left.saturating_add(*cost);
                     *shorter = "";
                 }
             });
             places.insert(hash(name.text.as_bytes()), taken.len());
-            taken.push(name.text);
+            taken.push((name.text, cost));
         }
-        taken.retain(|name| !name.is_empty());
+        taken.retain(|(name, _)| !name.is_empty());
         loop {
-            let listed: Vec<_> = taken.iter().map(|name| listed_as(name)).collect();
+            let listed: Vec<_> = taken.iter().map(|(name, _)| listed_as(name)).collect();
             let text = match (lines, listed.is_empty()) {
                 (lines, true) => lines.to_owned(),
                 ("", false) => format!("{REFERENCES} {}", listed.join(" ")),
@@ -321,7 +333,7 @@ fn label(out: &mut String, first: &Extract, last: &Extract) {
 /// Calls `found` with a name and every part of it that stands between boundaries: `b/c.rs` and
 /// `c.rs` in `a/b/c.rs`.
 fn parts<'a>(name: &'a str, mut found: impl FnMut(&'a str)) {
-    let inside = |c: char| c.is_alphanumeric() || c == '_';
+    let inside = |c: char| is_alphanumeric(c) || c == '_';
     let mut starts: Vec<usize> = Vec::new();
     let mut ends: Vec<usize> = Vec::new();
     let mut before = false;

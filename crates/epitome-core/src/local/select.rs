@@ -13,7 +13,7 @@ use super::{Extract, Extracts, Kind};
 use crate::message::Tokens;
 use crate::names;
 use crate::num::{exp, ln};
-use crate::words::{count_words, each_word, hash, pack, pack_all};
+use crate::words::{count_words, each_word, hash, is_alphanumeric, pack, pack_all};
 
 /// What is left of a word's value when it was told once, twice, ...
 const TOLD: f64 = 0.3;
@@ -65,13 +65,7 @@ impl Holds {
             Kind::Output | Kind::Call => Signs::default(),
             Kind::Asked | Kind::Said | Kind::Told => Signs::of(text),
         };
-        Self {
-            features: features.into(),
-            capitals,
-            words: count_words(text),
-            size: extract.size(),
-            signs,
-        }
+        Self { features: features.into(), capitals, words: count_words(text), size: extract.size(), signs }
     }
 }
 
@@ -268,7 +262,7 @@ impl Signs {
     fn of(text: &str) -> Self {
         let mut signs = Self::default();
         for (nth, word) in
-            text.split(|c: char| !(c.is_alphanumeric() || c == '\'')).filter(|w| !w.is_empty()).enumerate()
+            text.split(|c: char| !(is_alphanumeric(c) || c == '\'')).filter(|w| !w.is_empty()).enumerate()
         {
             signs.first_person |=
                 matches!(word, "I" | "I'm" | "I've" | "I'll" | "my" | "My" | "we" | "We" | "our");

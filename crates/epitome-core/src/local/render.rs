@@ -83,9 +83,8 @@ impl Costs<'_> {
 struct Desk<'a> {
     all: &'a Extracts,
     counter: &'a Counter,
-    sizes: HashMap<usize, Tokens>,
-    /// What it costs to say who speaks.
-    speakers: HashMap<&'a str, Tokens>,
+    /// By the places of the pieces: what each costs, and what it costs to say who speaks.
+    sizes: Vec<(Tokens, Tokens)>,
     /// What it costs to say which messages a line is of.
     label: Tokens,
 }
@@ -93,22 +92,21 @@ struct Desk<'a> {
 impl<'a> Desk<'a> {
     fn new(all: &'a Extracts, order: &[usize], counter: &'a Counter) -> Self {
         let label = counter.text("[#1200-1299] ");
-        let (sizes, speakers) = Default::default();
-        let mut desk = Self { all, counter, sizes, speakers, label };
+        let mut sizes = vec![(0, 0); all.extracts.len()];
+        let mut speakers: HashMap<&str, Tokens> = HashMap::new();
         for at in order {
-            let Some(extract) = all.extracts.get(*at) else { continue };
-            desk.sizes.insert(*at, counter.text(&extract.text));
-            let speaker = extract.speaker.as_ref();
-            desk.speakers.entry(speaker).or_insert_with(|| match speaker {
+            let (Some(extract), Some(size)) = (all.extracts.get(*at), sizes.get_mut(*at)) else { continue };
+            let speaker = speakers.entry(&extract.speaker).or_insert_with_key(|speaker| match *speaker {
                 "" => 0,
                 speaker => counter.text(&format!(" | {speaker}:")),
             });
+            *size = (extract.tokens(counter), *speaker);
         }
-        desk
+        Self { all, counter, sizes, label }
     }
 
     fn size(&self, at: usize) -> Tokens {
-        self.sizes.get(&at).copied().unwrap_or(0)
+        self.sizes.get(at).map_or(0, |(size, _)| *size)
     }
 
     fn get(&self, at: usize) -> Option<&'a Extract> {
@@ -142,7 +140,7 @@ impl<'a> Desk<'a> {
         let mut sum: Tokens = 0;
         self.walk(taken, |step, at| {
             let Some(extract) = self.get(at) else { return };
-            let speaker = self.speakers.get(extract.speaker.as_ref()).copied().unwrap_or(0);
+            let speaker = self.sizes.get(at).map_or(0, |(_, speaker)| *speaker);
             let date = extract.date.as_deref().map_or(0, |date| date.len() as Tokens / 3);
             let joint = match step {
                 Step::Line if extract.kind == Kind::Told => speaker + 1,

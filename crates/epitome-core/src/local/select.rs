@@ -7,12 +7,13 @@
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::{Extract, Extracts, Kind};
 use crate::message::Tokens;
 use crate::names;
 use crate::num::{exp, ln};
+use crate::tokens::Counter;
 use crate::words::{count_words, each_word, hash, is_alphanumeric, pack, pack_all};
 
 /// What is left of a word's value when it was told once, twice, ...
@@ -21,7 +22,11 @@ const TOLD: f64 = 0.3;
 /// What the text of a piece holds. It is read once and then remembered, for a piece is weighed against
 /// others at every summary it survives. Two pieces are the same whether they were read or not.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Found(OnceLock<Box<Holds>>);
+pub(super) struct Found {
+    holds: OnceLock<Box<Holds>>,
+    /// Its tokens, and who counted them.
+    tokens: OnceLock<(Arc<str>, Tokens)>,
+}
 
 impl PartialEq for Found {
     fn eq(&self, _: &Self) -> bool {
@@ -44,7 +49,11 @@ pub(super) struct Holds {
 
 impl Extract {
     pub(super) fn holds(&self) -> &Holds {
-        self.found.0.get_or_init(|| Box::new(Holds::of(self)))
+        self.found.holds.get_or_init(|| Box::new(Holds::of(self)))
+    }
+
+    pub(super) fn tokens(&self, counter: &Counter) -> Tokens {
+        counter.text_once(&self.text, &self.found.tokens)
     }
 }
 
@@ -168,7 +177,8 @@ enum Sort {
 }
 
 fn table(extracts: &[Extract], tools: f64) -> (Vec<Features>, Vec<f64>) {
-    let mut places: HashMap<u64, u32> = HashMap::new();
+    let most = extracts.iter().map(|extract| extract.holds().features.len()).sum();
+    let mut places: HashMap<u64, u32> = HashMap::with_capacity(most);
     let mut counts: Vec<(Sort, u32)> = Vec::new();
     let mut features = Vec::with_capacity(extracts.len());
     let mut own: Vec<u32> = Vec::new();

@@ -127,6 +127,33 @@ fn a_user_message_is_always_there_and_first() {
 }
 
 #[test]
+fn arguments_nested_too_deep_for_a_reader_are_carried_as_words() {
+    let nested = |depth: usize| {
+        let [open, close] = ["{\"a\":[", "]}"].map(|mark| mark.repeat(depth / 2));
+        format!("{open}{close}")
+    };
+    for depth in [2, 100, 102, 126, 128, 130, 20_000] {
+        let mut log = messages("u a(x) r(x) u").unwrap();
+        let Some(Part::ToolCall(call)) = log[1].parts.first_mut() else { panic!("a call") };
+        call.arguments = nested(depth);
+        let mended = mend(log);
+        assert_eq!(complaints(&mended), Vec::<String>::new(), "{depth} deep");
+        let arguments = &mended[1].calls().next().unwrap().arguments;
+        let told: serde_json::Value = serde_json::from_str(arguments).unwrap();
+        match depth {
+            ..=100 => assert_eq!(*arguments, nested(depth)),
+            _ => assert_eq!(told["arguments"], nested(depth).as_str()),
+        }
+    }
+    // Brackets that are only spoken of nest nothing.
+    let mut log = messages("u a(x) r(x) u").unwrap();
+    let Some(Part::ToolCall(call)) = log[1].parts.first_mut() else { panic!("a call") };
+    let spoken = format!("{{\"a\": \"\\\"{}\"}}", "[".repeat(500));
+    call.arguments = spoken.clone();
+    assert_eq!(mend(log)[1].calls().next().unwrap().arguments, spoken);
+}
+
+#[test]
 fn arguments_that_are_not_json_are_mended_and_shrunk_ones_still_parse() {
     let mut log = messages("u a(x) r(x)").unwrap();
     if let Part::ToolCall(call) = &mut log[1].parts[1] {

@@ -1,6 +1,8 @@
 //! The same for what makes and judges summaries: no text and no history brings it down, nothing is
 //! larger than its room, and no secret is left by a second look.
 
+use std::cell::Cell;
+
 use epitome_core::condense::{Decision, Facts, List, Policy, Press, Prior, Standing, SummaryRole};
 use epitome_core::drawing::word_counter;
 use epitome_core::inspect::{Finish, Refusal, Standard, inspect};
@@ -314,6 +316,7 @@ fn no_history_and_no_standing_bring_a_step_down_and_what_is_shown_is_valid() {
     })
     .collect();
     let counters = counters();
+    let condensed = Cell::new(0u64);
     fuzz_for(SECONDS, "condensing", &seeds, &words, |input| {
         let mut bytes = Bytes(input.iter());
         let policy = &policies[bytes.below(policies.len())];
@@ -338,7 +341,8 @@ fn no_history_and_no_standing_bring_a_step_down_and_what_is_shown_is_valid() {
         for upto in [history.len() / 2, history.len(), history.len()] {
             let part = &history[..upto];
             list.advance(part, counter);
-            step(&mut list, part, policy, &mut choices, counter);
+            let done = step(&mut list, part, policy, &mut choices, counter);
+            condensed.set(condensed.get() + u64::from(done));
             valid(&list, part);
             let again = List::resume(part, list.standing(), counter);
             assert_eq!(again.shown(part), list.shown(part), "after a restart");
@@ -351,4 +355,5 @@ fn no_history_and_no_standing_bring_a_step_down_and_what_is_shown_is_valid() {
             valid(&list, &history);
         }
     });
+    assert!(condensed.get() > 100, "only {} lists were condensed", condensed.get());
 }

@@ -282,17 +282,35 @@ impl<'a> Desk<'a> {
             taken.push((name.text, cost));
         }
         taken.retain(|(name, _)| !name.is_empty());
-        loop {
-            let listed: Vec<_> = taken.iter().map(|(name, _)| listed_as(name)).collect();
-            let text = match (lines, listed.is_empty()) {
-                (lines, true) => lines.to_owned(),
-                ("", false) => format!("{REFERENCES} {}", listed.join(" ")),
-                (lines, false) => format!("{lines}\n{REFERENCES} {}", listed.join(" ")),
-            };
-            if self.counter.text(&text) <= room || taken.pop().is_none() {
-                return text;
-            }
+        let listed: Vec<_> = taken.iter().map(|(name, _)| listed_as(name)).collect();
+        let with = |many: usize| match (lines, listed.get(..many).unwrap_or_default()) {
+            (lines, []) => lines.to_owned(),
+            ("", names) => format!("{REFERENCES} {}", names.join(" ")),
+            (lines, names) => format!("{lines}\n{REFERENCES} {}", names.join(" ")),
+        };
+        let all = with(listed.len());
+        let mut over = self.counter.text(&all).saturating_sub(room);
+        if over == 0 {
+            return all;
         }
+        // A name takes a little more in its place than alone. The whole is dear to count, so what must
+        // leave is found by the names themselves, and the whole counted to make sure.
+        let mut many = listed.len();
+        while let Some(last) = many.checked_sub(1).and_then(|last| listed.get(last)).filter(|_| over > 0) {
+            over = over.saturating_sub(self.counter.text(&format!(" {last}")));
+            many -= 1;
+        }
+        let fits = |many: usize| Some(with(many)).filter(|text| self.counter.text(text) <= room);
+        let mut text = fits(many);
+        while text.is_none() && many > 0 {
+            many -= 1;
+            text = fits(many);
+        }
+        while text.is_some() && many + 1 < listed.len() {
+            let Some(more) = fits(many + 1) else { break };
+            (text, many) = (Some(more), many + 1);
+        }
+        text.unwrap_or_else(|| lines.to_owned())
     }
 }
 

@@ -14,6 +14,7 @@
     clippy::indexing_slicing,
     reason = "a bench that cannot go on should stop, loudly"
 )]
+#![allow(clippy::print_stdout, reason = "what was measured is told")]
 
 mod session;
 mod table;

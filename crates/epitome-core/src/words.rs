@@ -148,16 +148,15 @@ pub(crate) fn pack(word: &str) -> Option<u128> {
 const LONGEST_LISTED: usize = 12;
 
 const fn pack_bytes(word: &[u8]) -> u128 {
-    let (mut packed, mut at) = (0, 0);
-    while at < LONGEST_LISTED {
-        packed <<= 8;
-        #[expect(clippy::indexing_slicing, reason = "looked at before")]
-        if at < word.len() {
-            packed |= word[at].to_ascii_lowercase() as u128;
-        }
+    let mut bytes = [0; 16];
+    let mut at = 0;
+    #[expect(clippy::indexing_slicing, reason = "looked at before")]
+    while at < LONGEST_LISTED && at < word.len() {
+        bytes[at] = word[at];
         at += 1;
     }
-    packed
+    bytes.make_ascii_lowercase();
+    u128::from_be_bytes(bytes)
 }
 
 /// A sorted list of such words, packed.

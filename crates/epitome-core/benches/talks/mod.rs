@@ -182,7 +182,7 @@ impl Talks {
                     "size": number,
                     "tags": [self.word(), self.word()],
                     "note": self.sentence(),
-                    "ok": number % 2 == 0,
+                    "ok": number.is_multiple_of(2),
                 })
             })
             .collect();
@@ -205,7 +205,7 @@ impl Iterator for Talks {
         Some(match said % 8 {
             1 => Message::user(self.text(4)),
             0 => Message::assistant(self.text(8)),
-            n if n % 2 == 0 => {
+            n if n.is_multiple_of(2) => {
                 let arguments = serde_json::json!({ "path": self.path(), "find": self.word() });
                 Message::new(Role::Assistant, [Part::call(id, "search", arguments.to_string())])
             }

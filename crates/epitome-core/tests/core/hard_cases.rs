@@ -132,11 +132,13 @@ fn arguments_nested_too_deep_for_a_reader_are_carried_as_words() {
         let [open, close] = ["{\"a\":[", "]}"].map(|mark| mark.repeat(depth / 2));
         format!("{open}{close}")
     };
+    let called_with = |arguments: &str| {
+        let mut log = messages("u a r(x) u").unwrap();
+        log[1] = Message::new(Role::Assistant, [Part::call("x", "f", arguments)]);
+        mend(log)
+    };
     for depth in [2, 100, 102, 126, 128, 130, 20_000] {
-        let mut log = messages("u a(x) r(x) u").unwrap();
-        let Some(Part::ToolCall(call)) = log[1].parts.first_mut() else { panic!("a call") };
-        call.arguments = nested(depth);
-        let mended = mend(log);
+        let mended = called_with(&nested(depth));
         assert_eq!(complaints(&mended), Vec::<String>::new(), "{depth} deep");
         let arguments = &mended[1].calls().next().unwrap().arguments;
         let told: serde_json::Value = serde_json::from_str(arguments).unwrap();
@@ -146,11 +148,8 @@ fn arguments_nested_too_deep_for_a_reader_are_carried_as_words() {
         }
     }
     // Brackets that are only spoken of nest nothing.
-    let mut log = messages("u a(x) r(x) u").unwrap();
-    let Some(Part::ToolCall(call)) = log[1].parts.first_mut() else { panic!("a call") };
     let spoken = format!("{{\"a\": \"\\\"{}\"}}", "[".repeat(500));
-    call.arguments = spoken.clone();
-    assert_eq!(mend(log)[1].calls().next().unwrap().arguments, spoken);
+    assert_eq!(called_with(&spoken)[1].calls().next().unwrap().arguments, spoken);
 }
 
 #[test]

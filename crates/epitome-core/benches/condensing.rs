@@ -328,7 +328,7 @@ fn long_list(kind: Kind, tokens: Tokens, counter: &Counter) -> (Vec<Message>, Li
 /// A whole condensation by the local summarizer.
 fn condensing(bench: &mut Bench) {
     let counter = Counter::new(Encoding::O200k);
-    let tokens = if times() { 100_000 } else { 5_000 };
+    let tokens = if times() { 100_000 } else { 20_000 };
     let policy = Policy { trigger: "tokens(4000)".parse().unwrap(), ..Policy::default() };
     for kind in [Kind::Prose, Kind::Coding] {
         let (history, list) = long_list(kind, tokens, &counter);
@@ -351,7 +351,7 @@ fn condensing(bench: &mut Bench) {
 /// What a model is asked, and what becomes of its answer.
 fn asking(bench: &mut Bench) {
     let counter = Counter::new(Encoding::O200k);
-    let tokens = if times() { 20_000 } else { 2_000 };
+    let tokens = 20_000;
     for kind in [Kind::Prose, Kind::Coding] {
         let (history, _) = long_list(kind, tokens, &counter);
         let mut extracts = Extracts::default();

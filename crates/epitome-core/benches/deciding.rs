@@ -14,14 +14,14 @@
     clippy::indexing_slicing,
     reason = "a bench that cannot go on should stop, loudly"
 )]
-#![allow(clippy::print_stdout, reason = "the table is what this is for")]
+#![allow(clippy::print_stdout, reason = "what was measured is told")]
 
 mod session;
+mod table;
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use criterion::Criterion;
 use epitome_core::context::{Candidate, Costs, Layout, NoWords, Request, Scene, lay_out};
 use epitome_core::cut::{Cuts, Press, choose};
 use epitome_core::keep::Keep;
@@ -35,44 +35,18 @@ use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;
 use epitome_core::view::render;
 use session::{Planned, Standing, Tail, Talk, size, sized, turns};
-
-const SAMPLES: usize = 20;
-
-/// So many inputs are made ahead, and their runs timed as one.
-const BATCH: u64 = 64;
+use table::{Bench, Claim, batches, timed};
 
 /// How many messages are added in one run of `adding`.
 const ADDED: usize = 60;
 
-/// What we say a figure is.
-#[derive(Clone, Copy)]
-enum Claim {
-    Nothing,
-    Under(Duration),
-}
-
-struct Bench {
-    criterion: Criterion,
-    rows: Vec<[String; 4]>,
-}
-
 fn main() {
-    let criterion = Criterion::default()
-        .sample_size(SAMPLES)
-        .warm_up_time(Duration::from_millis(200))
-        .measurement_time(Duration::from_millis(800))
-        .nresamples(10_000)
-        .configure_from_args();
-    let mut bench = Bench { criterion, rows: Vec::new() };
+    let mut bench = Bench::new();
     adding(&mut bench);
     from_scratch(&mut bench);
     one_more(&mut bench);
     with_words(&mut bench);
-    bench.criterion.final_summary();
-    // Without this flag criterion runs everything once, as a test, and times nothing.
-    if std::env::args().any(|arg| arg == "--bench") {
-        bench.print();
-    }
+    bench.finish();
 }
 
 /// Adding a message must cost the same however long the session is.
@@ -106,11 +80,7 @@ fn adding(bench: &mut Bench) {
     });
     bench.row("adding a message at 100", &nears, 1, Claim::Nothing);
     bench.row("adding a message at 100,000", &fars, 1, Claim::Nothing);
-    if let Some((median, _)) = summed_up(&ratios) {
-        let verdict = if median <= 1.5 { "met" } else { "NOT met" };
-        let row = ["  ratio", &format!("{median:.3}"), "", &format!("<= 1.5, {verdict}")];
-        bench.rows.push(row.map(str::to_owned));
-    }
+    bench.ratio("  ratio", &ratios, 1.5);
 }
 
 /// A session of 10,000 messages of which nothing was ever planned.
@@ -325,90 +295,4 @@ fn with_words(bench: &mut Bench) {
 fn laid_out(budget: Tokens, scene: &Scene<'_>, costs: &Costs) -> Layout {
     let request = Request { tokens: Some(budget), ..Request::default() };
     lay_out(&request, scene, costs, &mut NoWords).unwrap()
-}
-
-impl Bench {
-    fn measure<I, O>(
-        &mut self,
-        name: &str,
-        claim: Claim,
-        setup: impl Fn() -> I,
-        routine: impl Fn(&mut I) -> O,
-    ) {
-        let figures = self.run(name, setup, routine);
-        self.row(name, &figures, 1, claim);
-    }
-
-    /// As [`Bench::measure`], where one run is many times the thing.
-    fn measure_many<I, O>(
-        &mut self,
-        name: &str,
-        times: usize,
-        setup: impl Fn() -> I,
-        routine: impl Fn(&mut I) -> O,
-    ) {
-        let figures = self.run(name, setup, routine);
-        self.row(name, &figures, times, Claim::Nothing);
-    }
-
-    /// Seconds a run, for each sample.
-    fn run<I, O>(&mut self, name: &str, setup: impl Fn() -> I, routine: impl Fn(&mut I) -> O) -> Vec<f64> {
-        let mut figures = Vec::new();
-        self.criterion.bench_function(name, |b| {
-            b.iter_custom(|iters| {
-                let time = batches(iters).map(|batch| timed(batch, &setup, &routine)).sum::<Duration>();
-                figures.push(time.as_secs_f64() / iters as f64);
-                time
-            });
-        });
-        figures
-    }
-
-    fn row(&mut self, name: &str, figures: &[f64], times: usize, claim: Claim) {
-        let Some((median, best)) = summed_up(figures) else { return };
-        let [median, best] = [median, best].map(|seconds| seconds / times as f64);
-        let claim = match claim {
-            Claim::Nothing => String::new(),
-            Claim::Under(most) if median < most.as_secs_f64() => format!("< {most:?}, met"),
-            Claim::Under(most) => format!("< {most:?}, NOT met"),
-        };
-        self.rows.push([name.to_owned(), time(median), time(best), claim]);
-    }
-
-    fn print(&self) {
-        println!("{:<56} {:>10} {:>10}  claim", "", "median", "best");
-        for [name, median, best, claim] in &self.rows {
-            println!("{}", format!("{name:<56} {median:>10} {best:>10}  {claim}").trim_end());
-        }
-    }
-}
-
-fn batches(iters: u64) -> impl Iterator<Item = u64> {
-    (0..iters.div_ceil(BATCH)).map(move |batch| BATCH.min(iters - batch * BATCH))
-}
-
-/// What so many runs take, without making their inputs and dropping what they give.
-fn timed<I, O>(runs: u64, setup: impl Fn() -> I, routine: impl Fn(&mut I) -> O) -> Duration {
-    let mut inputs: Vec<I> = (0..runs).map(|_| setup()).collect();
-    let mut outputs: Vec<O> = Vec::with_capacity(inputs.len());
-    let start = Instant::now();
-    for input in &mut inputs {
-        outputs.push(black_box(routine(black_box(input))));
-    }
-    start.elapsed()
-}
-
-/// The median and the best. Criterion warms up first; only its samples count.
-fn summed_up(figures: &[f64]) -> Option<(f64, f64)> {
-    let mut samples = figures[figures.len().saturating_sub(SAMPLES)..].to_vec();
-    samples.sort_by(f64::total_cmp);
-    Some((*samples.get(samples.len() / 2)?, *samples.first()?))
-}
-
-fn time(seconds: f64) -> String {
-    match seconds * 1e9 {
-        nanos if nanos < 1e3 => format!("{nanos:.1} ns"),
-        nanos if nanos < 1e6 => format!("{:.2} µs", nanos / 1e3),
-        nanos => format!("{:.2} ms", nanos / 1e6),
-    }
 }

@@ -98,6 +98,9 @@ struct Extract {
     /// It tells what all of this is about.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     task: bool,
+    /// What its text was found to hold, once that was asked.
+    #[serde(skip)]
+    found: select::Found,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in a reference")]
@@ -331,6 +334,7 @@ impl Extracts {
             answers: false,
             of_many,
             task: false,
+            found: select::Found::default(),
         });
     }
 

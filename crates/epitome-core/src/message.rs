@@ -258,9 +258,16 @@ impl ToolCall {
     }
 }
 
+/// Nested deeper than this, it is data to no reader: `serde_json` and its like give up at 128, and the
+/// request around it is nested as well.
+const DEEPEST: usize = 100;
+
 /// Whether every reader takes it for JSON. A half of a surrogate pair and a number out of range pass
 /// a quick look, so where either may be, the whole is read.
 fn is_json(text: &str) -> bool {
+    if is_deep(text) {
+        return false;
+    }
     let mut before = ' ';
     let exponent = text.chars().any(|c| {
         let found = matches!(c, 'e' | 'E') && before.is_ascii_digit();
@@ -271,6 +278,22 @@ fn is_json(text: &str) -> bool {
         return serde_json::from_str::<Value>(text).is_ok();
     }
     serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+/// Whether brackets outside of strings nest deeper than [`DEEPEST`].
+fn is_deep(text: &str) -> bool {
+    let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
+    text.bytes().any(|byte| {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' | b'[' if !quoted => depth += 1,
+            b'}' | b']' if !quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth > DEEPEST
+    })
 }
 
 /// What answers a call.

@@ -13,7 +13,7 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use serde::{Deserialize, Serialize};
 use tiktoken::CoreBpe;
@@ -346,6 +346,15 @@ impl Counter {
 
     fn call_words(&self, call: &ToolCall) -> Tokens {
         self.words(&call.name).saturating_add(self.words(&call.arguments_as_object()))
+    }
+
+    /// As [`Counter::text`], for a text that is counted again and again: `known` remembers.
+    pub(crate) fn text_once(&self, text: &str, known: &OnceLock<(Arc<str>, Tokens)>) -> Tokens {
+        // Without the factor, which goes on learning.
+        match known.get_or_init(|| (self.plain.clone(), self.words(text))) {
+            (name, words) if *name == self.plain => self.calibrated(*words),
+            _ => self.text(text),
+        }
     }
 
     fn words(&self, text: &str) -> Tokens {

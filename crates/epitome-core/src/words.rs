@@ -18,12 +18,12 @@ pub(crate) fn each_word(text: &str, mut found: impl FnMut(u64)) {
             continue;
         }
         previous = None;
-        if !c.is_alphanumeric() {
+        if !is_alphanumeric(c) {
             continue;
         }
         let mut end = at + c.len_utf8();
         while let Some((next, c)) =
-            chars.next_if(|(_, c)| (c.is_alphanumeric() && !is_unspaced(*c)) || *c == '\'')
+            chars.next_if(|(_, c)| (is_alphanumeric(*c) && !is_unspaced(*c)) || *c == '\'')
         {
             end = next + c.len_utf8();
         }
@@ -31,6 +31,22 @@ pub(crate) fn each_word(text: &str, mut found: impl FnMut(u64)) {
         if let Some(hash) = content_word(word) {
             found(hash);
         }
+    }
+}
+
+/// As [`char::is_alphanumeric`], without a search where most of the world's text is.
+pub(crate) fn is_alphanumeric(c: char) -> bool {
+    match c {
+        '\0'..='\u{7F}' => c.is_ascii_alphanumeric(),
+        '\u{C0}'..='\u{D6}'
+        | '\u{D8}'..='\u{F6}'
+        | '\u{F8}'..='\u{2C1}'        // Latin
+        | '\u{400}'..='\u{481}'       // Cyrillic
+        | '\u{3041}'..='\u{3096}'     // Kana
+        | '\u{30A1}'..='\u{30FA}'
+        | '\u{4E00}'..='\u{9FFF}'     // Han
+        | '\u{AC00}'..='\u{D7A3}' => true, // Hangul
+        c => c.is_alphanumeric(),
     }
 }
 
@@ -55,7 +71,7 @@ pub(crate) fn count_words(text: &str) -> u32 {
         if is_unspaced(c) {
             unspaced += 1;
             inside = false;
-        } else if c.is_alphanumeric() {
+        } else if is_alphanumeric(c) {
             words += u32::from(!inside);
             inside = true;
         } else if c != '\'' {
@@ -75,7 +91,7 @@ fn content_word(word: &str) -> Option<u64> {
             *to = from.to_ascii_lowercase();
         }
         let lowered = std::str::from_utf8(buffer).ok()?;
-        if STOP.binary_search(&lowered).is_ok()
+        if pack(lowered).is_some_and(|packed| PACKED_STOP.binary_search(&packed).is_ok())
             || (lowered.len() < 2 && !lowered.starts_with(|c: char| c.is_ascii_digit()))
         {
             return None;
@@ -83,9 +99,8 @@ fn content_word(word: &str) -> Option<u64> {
         return Some(hash(stem(lowered).as_bytes()));
     }
     // Other scripts have their endings too; the first six letters are stem enough.
-    let mut letters = word.chars().flat_map(char::to_lowercase);
-    let first: Vec<char> = letters.by_ref().take(6).collect();
-    (first.len() > 2).then(|| hash_chars(first))
+    let first = || word.chars().flat_map(char::to_lowercase).take(6);
+    (first().count() > 2).then(|| hash_chars(first()))
 }
 
 fn stem(word: &str) -> &str {
@@ -124,6 +139,42 @@ fn hash_chars(chars: impl IntoIterator<Item = char>) -> u64 {
     })
 }
 
+/// An ASCII word in lower case as one number, in the order of words; `None` where it is longer than
+/// any word of a list. Numbers are found in a list much faster than words.
+pub(crate) fn pack(word: &str) -> Option<u128> {
+    (word.len() <= LONGEST_LISTED && word.is_ascii()).then(|| pack_bytes(word.as_bytes()))
+}
+
+const LONGEST_LISTED: usize = 12;
+
+const fn pack_bytes(word: &[u8]) -> u128 {
+    let mut bytes = [0; 16];
+    let mut at = 0;
+    #[expect(clippy::indexing_slicing, reason = "looked at before")]
+    while at < LONGEST_LISTED && at < word.len() {
+        bytes[at] = word[at];
+        at += 1;
+    }
+    bytes.make_ascii_lowercase();
+    u128::from_be_bytes(bytes)
+}
+
+/// A sorted list of such words, packed.
+pub(crate) const fn pack_all<const N: usize>(words: [&str; N]) -> [u128; N] {
+    let mut packed = [0; N];
+    let mut at = 0;
+    while at < N {
+        #[expect(clippy::indexing_slicing, reason = "worked out when compiled")]
+        {
+            packed[at] = pack_bytes(words[at].as_bytes());
+        }
+        at += 1;
+    }
+    packed
+}
+
+static PACKED_STOP: [u128; 115] = pack_all(STOP);
+
 /// English words that say nothing by themselves, sorted. Other languages do without: a word that is
 /// in every line is worth little anyway.
 #[rustfmt::skip]
@@ -142,6 +193,13 @@ const STOP: [&str; 115] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn letters_and_digits_are_what_unicode_says() {
+        for c in '\0'..=char::MAX {
+            assert_eq!(is_alphanumeric(c), c.is_alphanumeric(), "{c:?}");
+        }
+    }
 
     fn shared(a: &str, b: &str) -> usize {
         let of = |text: &str| {

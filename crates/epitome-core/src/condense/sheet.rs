@@ -122,7 +122,10 @@ impl Draft {
         let masked = lay_tail(list, messages, &standing, &mut tail, &mut mender, counter);
         let first = mender.done().get(opens..).unwrap_or_default().iter().find(|m| !m.role.is_system());
         let opened = first.is_some_and(|message| message.role.is_user());
-        if *standing.note.get_or_insert(!opened) {
+        // It was decided once, and a store may tell otherwise: without a user's word it is refused.
+        let note = standing.note.get_or_insert(!opened);
+        *note |= !opened;
+        if *note {
             mender.put(opens, view::note());
         }
         let mut sheet = Sheet { mender, ..Sheet::default() };

@@ -13,7 +13,7 @@ use crate::ledger::{Entry, REFERENCES, listed_as};
 use crate::message::Tokens;
 use crate::names::each_name;
 use crate::tokens::Counter;
-use crate::words::{count_words, hash};
+use crate::words::{hash, is_alphanumeric};
 
 /// Messages so far apart do not share a line.
 const NEAR: u64 = 40;
@@ -29,7 +29,8 @@ pub(super) fn render(all: &Extracts, room: Tokens, counter: &Counter) -> String 
         return String::new();
     }
     let names: Vec<Entry<'_>> = all.ledger.ranked().collect();
-    let for_names = all.share_of_names(room).min(names_cost(&names, room, counter));
+    let mut costs = Costs { names: &names, counter, known: vec![None; names.len()] };
+    let for_names = all.share_of_names(room).min(costs.sum(room));
     // A counter may make less of a text than is thought.
     let order = select::order(all, room.saturating_mul(2), usize::MAX);
     let desk = Desk::new(all, &order, counter);
@@ -58,34 +59,43 @@ pub(super) fn render(all: &Extracts, room: Tokens, counter: &Counter) -> String 
     }
     if lines.is_empty() {
         lines = desk.beginning(&order, for_lines);
+        spent = counter.text(&lines);
     }
-    desk.with_names(&lines, &names, room)
+    desk.with_names(&lines, spent, costs, room)
 }
 
-/// What the names would take if all were told; counted no further than the room goes.
-fn names_cost(names: &[Entry<'_>], room: Tokens, counter: &Counter) -> Tokens {
-    let mut sum: Tokens = 4;
-    for name in names {
-        if sum >= room {
-            break;
+/// What each name takes in a list of them. Counting is dear, so each is counted once.
+struct Costs<'a> {
+    names: &'a [Entry<'a>],
+    counter: &'a Counter,
+    known: Vec<Option<Tokens>>,
+}
+
+impl Costs<'_> {
+    /// What all would take; counted no further than the room goes.
+    fn sum(&mut self, room: Tokens) -> Tokens {
+        let mut sum: Tokens = 4;
+        for at in 0..self.names.len() {
+            if sum >= room {
+                break;
+            }
+            sum = sum.saturating_add(self.of(at));
         }
-        sum = sum.saturating_add(rough(name.text, counter));
+        sum
     }
-    sum
-}
 
-/// The size of a name in a list of them.
-fn rough(name: &str, counter: &Counter) -> Tokens {
-    counter.text(&listed_as(name))
+    fn of(&mut self, at: usize) -> Tokens {
+        let (Some(name), Some(known)) = (self.names.get(at), self.known.get_mut(at)) else { return 0 };
+        *known.get_or_insert_with(|| self.counter.text(&listed_as(name.text)))
+    }
 }
 
 /// The pieces that may be taken, and what each costs.
 struct Desk<'a> {
     all: &'a Extracts,
     counter: &'a Counter,
-    sizes: HashMap<usize, Tokens>,
-    /// What it costs to say who speaks.
-    speakers: HashMap<&'a str, Tokens>,
+    /// By the places of the pieces: what each costs, and what it costs to say who speaks.
+    sizes: Vec<(Tokens, Tokens)>,
     /// What it costs to say which messages a line is of.
     label: Tokens,
 }
@@ -93,22 +103,21 @@ struct Desk<'a> {
 impl<'a> Desk<'a> {
     fn new(all: &'a Extracts, order: &[usize], counter: &'a Counter) -> Self {
         let label = counter.text("[#1200-1299] ");
-        let (sizes, speakers) = Default::default();
-        let mut desk = Self { all, counter, sizes, speakers, label };
+        let mut sizes = vec![(0, 0); all.extracts.len()];
+        let mut speakers: HashMap<&str, Tokens> = HashMap::new();
         for at in order {
-            let Some(extract) = all.extracts.get(*at) else { continue };
-            desk.sizes.insert(*at, counter.text(&extract.text));
-            let speaker = extract.speaker.as_ref();
-            desk.speakers.entry(speaker).or_insert_with(|| match speaker {
+            let (Some(extract), Some(size)) = (all.extracts.get(*at), sizes.get_mut(*at)) else { continue };
+            let speaker = speakers.entry(&extract.speaker).or_insert_with_key(|speaker| match *speaker {
                 "" => 0,
                 speaker => counter.text(&format!(" | {speaker}:")),
             });
+            *size = (extract.tokens(counter), *speaker);
         }
-        desk
+        Self { all, counter, sizes, label }
     }
 
     fn size(&self, at: usize) -> Tokens {
-        self.sizes.get(&at).copied().unwrap_or(0)
+        self.sizes.get(at).map_or(0, |(size, _)| *size)
     }
 
     fn get(&self, at: usize) -> Option<&'a Extract> {
@@ -148,7 +157,7 @@ impl<'a> Desk<'a> {
         let mut sum: Tokens = 0;
         self.walk(taken, |step, at| {
             let Some(extract) = self.get(at) else { return };
-            let speaker = self.speakers.get(extract.speaker.as_ref()).copied().unwrap_or(0);
+            let speaker = self.sizes.get(at).map_or(0, |(_, speaker)| *speaker);
             let date = extract.date.as_deref().map_or(0, |date| date.len() as Tokens / 3);
             let joint = match step {
                 Step::Line if extract.kind == Kind::Told => speaker + 1,
@@ -169,7 +178,7 @@ impl<'a> Desk<'a> {
         let mut words = 0;
         for at in sorted {
             let Some(extract) = self.get(at) else { continue };
-            let own = count_words(&extract.text);
+            let own = extract.holds().words;
             let step = match before {
                 Some(last) if joins(last, extract) && words < LINE => {
                     if last.speaker == extract.speaker {
@@ -258,26 +267,26 @@ impl<'a> Desk<'a> {
         if low < SHORTEST { String::new() } else { cut(low) }
     }
 
-    /// Adds the names that are not in the lines, as many as there is room for.
-    fn with_names(&self, lines: &str, names: &[Entry<'_>], room: Tokens) -> String {
+    /// Adds the names that are not in the lines, which have so many tokens; as many as there is room for.
+    fn with_names(&self, lines: &str, spent: Tokens, mut costs: Costs<'_>, room: Tokens) -> String {
         let mut told: HashSet<u64> = HashSet::new();
         each_name(lines, true, |name| {
             parts(name.text, |part| {
                 told.insert(hash(part.as_bytes()));
             });
         });
-        let mut left = room.saturating_sub(self.counter.text(lines));
+        let mut left = room.saturating_sub(spent);
         left = left.saturating_sub(self.counter.text(REFERENCES).saturating_add(1));
         // Messages and commands are long; a few of them are enough.
         let mut for_long = left / 5;
-        let mut taken: Vec<&str> = Vec::new();
+        let mut taken: Vec<(&str, Tokens)> = Vec::new();
         let mut places: HashMap<u64, usize> = HashMap::new();
-        for name in names {
+        for (at, name) in costs.names.iter().enumerate() {
             let long = name.text.contains(char::is_whitespace);
             if told.contains(&hash(name.text.as_bytes())) || (long && lines.contains(name.text)) {
                 continue;
             }
-            let cost = rough(name.text, self.counter);
+            let cost = costs.of(at);
             if cost > left || (long && cost > for_long) {
                 if left < 2 {
                     break;
@@ -290,26 +299,46 @@ impl<'a> Desk<'a> {
                 let part_hash = hash(part.as_bytes());
                 told.insert(part_hash);
                 // A longer name stands for the shorter ones in it.
-                if let Some(shorter) = places.remove(&part_hash).and_then(|place| taken.get_mut(place)) {
-                    left = left.saturating_add(rough(shorter, self.counter));
+                if let Some((shorter, cost)) =
+                    places.remove(&part_hash).and_then(|place| taken.get_mut(place))
+                {
+                    left = left.saturating_add(*cost);
                     *shorter = "";
                 }
             });
             places.insert(hash(name.text.as_bytes()), taken.len());
-            taken.push(name.text);
+            taken.push((name.text, cost));
         }
-        taken.retain(|name| !name.is_empty());
-        loop {
-            let listed: Vec<_> = taken.iter().map(|name| listed_as(name)).collect();
-            let text = match (lines, listed.is_empty()) {
-                (lines, true) => lines.to_owned(),
-                ("", false) => format!("{REFERENCES} {}", listed.join(" ")),
-                (lines, false) => format!("{lines}\n{REFERENCES} {}", listed.join(" ")),
-            };
-            if self.counter.text(&text) <= room || taken.pop().is_none() {
-                return text;
-            }
+        taken.retain(|(name, _)| !name.is_empty());
+        let listed: Vec<_> = taken.iter().map(|(name, _)| listed_as(name)).collect();
+        let with = |many: usize| match (lines, listed.get(..many).unwrap_or_default()) {
+            (lines, []) => lines.to_owned(),
+            ("", names) => format!("{REFERENCES} {}", names.join(" ")),
+            (lines, names) => format!("{lines}\n{REFERENCES} {}", names.join(" ")),
+        };
+        let all = with(listed.len());
+        let mut over = self.counter.text(&all).saturating_sub(room);
+        if over == 0 {
+            return all;
         }
+        // A name takes a little more in its place than alone. The whole is dear to count, so what must
+        // leave is found by the names themselves, and the whole counted to make sure.
+        let mut many = listed.len();
+        while let Some(last) = many.checked_sub(1).and_then(|last| listed.get(last)).filter(|_| over > 0) {
+            over = over.saturating_sub(self.counter.text(&format!(" {last}")));
+            many -= 1;
+        }
+        let fits = |many: usize| Some(with(many)).filter(|text| self.counter.text(text) <= room);
+        let mut text = fits(many);
+        while text.is_none() && many > 0 {
+            many -= 1;
+            text = fits(many);
+        }
+        while text.is_some() && many + 1 < listed.len() {
+            let Some(more) = fits(many + 1) else { break };
+            (text, many) = (Some(more), many + 1);
+        }
+        text.unwrap_or_else(|| lines.to_owned())
     }
 }
 
@@ -348,7 +377,7 @@ fn label(out: &mut String, first: &Extract, last: &Extract) {
 /// Calls `found` with a name and every part of it that stands between boundaries: `b/c.rs` and
 /// `c.rs` in `a/b/c.rs`.
 fn parts<'a>(name: &'a str, mut found: impl FnMut(&'a str)) {
-    let inside = |c: char| c.is_alphanumeric() || c == '_';
+    let inside = |c: char| is_alphanumeric(c) || c == '_';
     let mut starts: Vec<usize> = Vec::new();
     let mut ends: Vec<usize> = Vec::new();
     let mut before = false;

@@ -7,12 +7,14 @@
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
+use std::sync::{Arc, OnceLock};
 
 use super::{Extract, Extracts, Kind};
 use crate::message::Tokens;
 use crate::names;
 use crate::num::{exp, ln};
-use crate::words::{count_words, each_word, hash};
+use crate::tokens::Counter;
+use crate::words::{count_words, each_word, hash, is_alphanumeric, pack, pack_all};
 
 /// What is left of a word's value when it was told once, twice, ...
 const TOLD: f64 = 0.3;
@@ -20,6 +22,65 @@ const TOLD: f64 = 0.3;
 /// What a piece of several words is worth of which none counts: "Do it for us" is told where there is
 /// room, "Okay!" is not.
 const ANY: f64 = 0.01;
+
+/// What the text of a piece holds. It is read once and then remembered, for a piece is weighed against
+/// others at every summary it survives. Two pieces are the same whether they were read or not.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Found {
+    holds: OnceLock<Box<Holds>>,
+    /// Its tokens, and who counted them.
+    tokens: OnceLock<(Arc<str>, Tokens)>,
+}
+
+impl PartialEq for Found {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Found {}
+
+/// What was found in a text, by its shape alone.
+#[derive(Debug, Clone)]
+pub(super) struct Holds {
+    /// Its words and names, as often as they come.
+    features: Box<[(u64, Sort)]>,
+    capitals: u32,
+    pub(super) words: u32,
+    size: Tokens,
+    signs: Signs,
+}
+
+impl Extract {
+    pub(super) fn holds(&self) -> &Holds {
+        self.found.holds.get_or_init(|| Box::new(Holds::of(self)))
+    }
+
+    pub(super) fn tokens(&self, counter: &Counter) -> Tokens {
+        counter.text_once(&self.text, &self.found.tokens)
+    }
+}
+
+impl Holds {
+    fn of(extract: &Extract) -> Self {
+        let text = extract.text.as_str();
+        let mut features = Vec::new();
+        let mut capitals = 0u32;
+        names::each_name(text, extract.kind != Kind::Output, |name| {
+            let proper = name.kind == names::Kind::Proper;
+            capitals += u32::from(proper);
+            // Apart from the word of the same letters.
+            let hash = hash(name.text.as_bytes()) ^ 0x9e37_79b9_7f4a_7c15;
+            features.push((hash, if proper { Sort::Capital } else { Sort::Name }));
+        });
+        each_word(text, |word| features.push((word, Sort::Word)));
+        let signs = match extract.kind {
+            Kind::Output | Kind::Call => Signs::default(),
+            Kind::Asked | Kind::Said | Kind::Told => Signs::of(text),
+        };
+        Self { features: features.into(), capitals, words: count_words(text), size: extract.size(), signs }
+    }
+}
 
 /// A piece's words and names, by their places in the table of values.
 struct Features {
@@ -56,13 +117,13 @@ pub(super) fn order(all: &Extracts, until: Tokens, most: usize) -> Vec<usize> {
                 *left *= TOLD;
             }
         }
-        *spent = spent.saturating_add(extracts.get(at).map_or(0, Extract::size));
+        *spent = spent.saturating_add(extracts.get(at).map_or(0, |extract| extract.holds().size));
         taken.push(at);
     };
     // The task comes first, as much of it as leaves room for the rest.
     let mut heap = BinaryHeap::with_capacity(extracts.len());
     for (at, extract) in extracts.iter().enumerate() {
-        if task && extract.task && (spent == 0 || spent.saturating_add(extract.size()) <= until / 6) {
+        if task && extract.task && (spent == 0 || spent.saturating_add(extract.holds().size) <= until / 6) {
             take(at, &mut told, &mut spent);
         } else {
             heap.push(Gain { gain: f64::MAX, at });
@@ -115,7 +176,7 @@ impl Ord for Gain {
 }
 
 /// What sort of thing a feature is.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sort {
     Word,
     Name,
@@ -123,7 +184,8 @@ enum Sort {
 }
 
 fn table(extracts: &[Extract], tools: f64) -> (Vec<Features>, Vec<f64>) {
-    let mut places: HashMap<u64, u32> = HashMap::new();
+    let most = extracts.iter().map(|extract| extract.holds().features.len()).sum();
+    let mut places: HashMap<u64, u32> = HashMap::with_capacity(most);
     let mut counts: Vec<(Sort, u32)> = Vec::new();
     let mut features = Vec::with_capacity(extracts.len());
     let mut own: Vec<u32> = Vec::new();
@@ -137,17 +199,8 @@ fn table(extracts: &[Extract], tools: f64) -> (Vec<Features>, Vec<f64>) {
             }
             own.push(place);
         };
-        let mut capitals = 0u32;
-        names::each_name(&extract.text, extract.kind != Kind::Output, |name| {
-            let proper = name.kind == names::Kind::Proper;
-            capitals += u32::from(proper);
-            // Apart from the word of the same letters.
-            hold(
-                hash(name.text.as_bytes()) ^ 0x9e37_79b9_7f4a_7c15,
-                if proper { Sort::Capital } else { Sort::Name },
-            );
-        });
-        each_word(&extract.text, |word| hold(word, Sort::Word));
+        let holds = extract.holds();
+        holds.features.iter().for_each(|(hash, sort)| hold(*hash, *sort));
         own.sort_unstable();
         own.dedup();
         for place in &own {
@@ -156,9 +209,9 @@ fn table(extracts: &[Extract], tools: f64) -> (Vec<Features>, Vec<f64>) {
             }
         }
         features.push(Features {
-            worth: worth(extract, capitals, tools),
-            any: if count_words(&extract.text) > 1 { ANY } else { 0.0 },
-            cost: cost(extract),
+            worth: worth(extract, holds, tools),
+            any: if holds.words > 1 { ANY } else { 0.0 },
+            cost: cost(holds),
             holds: own.clone(),
         });
     }
@@ -179,14 +232,15 @@ fn table(extracts: &[Extract], tools: f64) -> (Vec<Features>, Vec<f64>) {
 }
 
 /// What a piece takes of the room, growing a little slower than its tokens.
-fn cost(extract: &Extract) -> f64 {
-    exp(0.85 * ln(extract.size() as f64 + 4.0))
+fn cost(holds: &Holds) -> f64 {
+    exp(0.85 * ln(holds.size as f64 + 4.0))
 }
 
 /// How telling a piece is by its shape, and in English by a few words. Other languages go by shape.
-fn worth(extract: &Extract, capitals: u32, tools: f64) -> f64 {
+fn worth(extract: &Extract, holds: &Holds, tools: f64) -> f64 {
     let text = extract.text.as_str();
-    let words = count_words(text);
+    let Holds { words, capitals, signs, .. } = holds;
+    let (words, capitals) = (*words, *capitals);
     let mut score = 1.63 * f64::from(words.min(6)) / 6.0 + 0.028 * f64::from(words.min(40));
     score += 0.22 * f64::from(capitals.min(3));
     if text.ends_with(['?', '？', '؟']) {
@@ -204,7 +258,6 @@ fn worth(extract: &Extract, capitals: u32, tools: f64) -> f64 {
         Kind::Asked | Kind::Said | Kind::Told => {
             // Among tools, words are few, and the user's are what all of it is for.
             score += tools * if extract.kind == Kind::Asked { 0.9 } else { 0.3 };
-            let signs = Signs::of(text);
             score += if signs.first_person { 0.38 } else { 0.0 } + if signs.time { 0.87 } else { 0.0 }
                 - if signs.greeting { 1.17 } else { 0.0 };
         }
@@ -216,7 +269,7 @@ fn worth(extract: &Extract, capitals: u32, tools: f64) -> f64 {
 }
 
 /// What a few English words show.
-#[derive(Default)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Signs {
     first_person: bool,
     time: bool,
@@ -227,16 +280,13 @@ impl Signs {
     fn of(text: &str) -> Self {
         let mut signs = Self::default();
         for (nth, word) in
-            text.split(|c: char| !(c.is_alphanumeric() || c == '\'')).filter(|w| !w.is_empty()).enumerate()
+            text.split(|c: char| !(is_alphanumeric(c) || c == '\'')).filter(|w| !w.is_empty()).enumerate()
         {
             signs.first_person |=
                 matches!(word, "I" | "I'm" | "I've" | "I'll" | "my" | "My" | "we" | "We" | "our");
-            if word.len() > 12 || !word.is_ascii() {
-                continue;
-            }
-            let lowered = word.to_ascii_lowercase();
-            signs.time |= TIMES.binary_search(&lowered.as_str()).is_ok();
-            signs.greeting |= nth == 0 && GREETINGS.binary_search(&lowered.as_str()).is_ok();
+            let Some(lowered) = pack(word) else { continue };
+            signs.time |= PACKED_TIMES.binary_search(&lowered).is_ok();
+            signs.greeting |= nth == 0 && PACKED_GREETINGS.binary_search(&lowered).is_ok();
         }
         signs
     }
@@ -255,6 +305,9 @@ const GREETINGS: [&str; 22] = [
     "absolutely", "awesome", "bye", "congrats", "cool", "glad", "good", "great", "hello", "hey", "hi",
     "nice", "okay", "sounds", "sure", "thank", "thanks", "that's", "welcome", "wow", "yeah", "yes",
 ];
+
+static PACKED_TIMES: [u128; 34] = pack_all(TIMES);
+static PACKED_GREETINGS: [u128; 22] = pack_all(GREETINGS);
 
 #[cfg(test)]
 mod tests {

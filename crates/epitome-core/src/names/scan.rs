@@ -6,7 +6,7 @@
 
 use super::lists::{DAYS, ENDINGS, HIDDEN, MONTHS, OPENERS, UNITS};
 use super::{Kind, LONGEST, Name};
-use crate::words::is_unspaced;
+use crate::words::{is_alphanumeric, is_unspaced};
 
 /// What a byte is to a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
                 },
                 Class::High => match self.char_at(at) {
                     Some(c) if is_unspaced(c) => self.unspaced(at),
-                    Some(c) if c.is_alphanumeric() => self.run(at),
+                    Some(c) if is_alphanumeric(c) => self.run(at),
                     Some(c @ ('「' | '『' | '《' | '«' | '„')) => self.quoted(at, c),
                     Some(c) => at + c.len_utf8(),
                     None => at + 1,
@@ -162,7 +162,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
                     small = false;
                 }
                 Class::High => match self.char_at(at) {
-                    Some(c) if c.is_alphanumeric() && !is_unspaced(c) => {
+                    Some(c) if is_alphanumeric(c) && !is_unspaced(c) => {
                         made.high += 1;
                         at += c.len_utf8();
                         continue;
@@ -392,7 +392,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         let (mut stop, mut words) = (end, 1);
         while words < 4 {
             let Some(rest) = self.text.get(stop..).and_then(|rest| rest.strip_prefix(' ')) else { break };
-            let length = rest.find(|c: char| !(c.is_alphanumeric() || c == '-')).unwrap_or(rest.len());
+            let length = rest.find(|c: char| !(is_alphanumeric(c) || c == '-')).unwrap_or(rest.len());
             let Some(next) = rest.get(..length).filter(|next| is_capitalised(next)) else { break };
             stop += 1 + next.len();
             words += 1;

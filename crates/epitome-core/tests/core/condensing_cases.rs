@@ -1,6 +1,6 @@
 //! The hard cases of other systems, as they pass through strategies. Numbers are those of the list.
 
-use epitome_core::condense::{Facts, Policy, Press, SummaryRole, Unchanged};
+use epitome_core::condense::{Facts, List, Policy, Press, Standing, SummaryRole, Unchanged};
 use epitome_core::drawing::{messages, word_counter};
 use epitome_core::message::{Content, Part};
 
@@ -179,4 +179,14 @@ fn over_the_window_something_goes_even_if_less_is_kept() {
         "u:9 a(x):80 r(x):80 u:9 a:5",
         "S u:9 a:5",
     );
+}
+
+#[test]
+fn a_list_resumed_from_a_wrong_standing_still_opens_with_the_user() {
+    let history = messages("s u:9 a:9 a:9").unwrap();
+    let wrong =
+        Standing { kept: vec![1], from: 2, rounds: 1, seen: 4, note: Some(false), ..Standing::default() };
+    let list = List::resume(&history, &wrong, &word_counter());
+    assert_eq!(complaints(&list.shown(&history)), Vec::<String>::new());
+    assert_eq!(list.standing().note, Some(true));
 }

@@ -1,4 +1,4 @@
-//! No input brings the core down. Each target runs for `EPITOME_FUZZ_SECONDS` (10) on bytes that
+//! No input brings the core down. Each target runs for `EPITOME_FUZZ_SECONDS` (4 or 10) on bytes that
 //! are made up and mutated; what they come to is printed when one fails.
 //!
 //! Stable Rust and no instrumentation: the mutations know the grammars instead.
@@ -28,6 +28,8 @@ use epitome_core::trigger::{Facts, Trigger, Use};
 use epitome_core::view::{mend, render};
 
 use crate::validator::complaints;
+
+mod condensing;
 
 /// Bytes that are asked for one thing after another; when they are used up, noughts follow.
 struct Bytes<'a>(std::slice::Iter<'a, u8>);
@@ -82,8 +84,13 @@ impl Random {
 
 /// Runs `target` on mutated seeds until the time is up.
 fn fuzz(name: &str, seeds: &[&str], words: &[&str], target: impl Fn(&[u8])) {
-    let seconds =
-        std::env::var("EPITOME_FUZZ_SECONDS").ok().map_or(10, |s| s.parse().expect("a number of seconds"));
+    fuzz_for(10, name, seeds, words, target);
+}
+
+/// The same for so many seconds where nobody says how many.
+fn fuzz_for(seconds: u64, name: &str, seeds: &[&str], words: &[&str], target: impl Fn(&[u8])) {
+    let asked = std::env::var("EPITOME_FUZZ_SECONDS").ok();
+    let seconds = asked.map_or(seconds, |s| s.parse().expect("a number of seconds"));
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut corpus: Vec<Vec<u8>> = seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect();
     let until = Instant::now() + Duration::from_secs(seconds);

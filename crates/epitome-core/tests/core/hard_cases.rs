@@ -127,6 +127,32 @@ fn a_user_message_is_always_there_and_first() {
 }
 
 #[test]
+fn arguments_nested_too_deep_for_a_reader_are_carried_as_words() {
+    let nested = |depth: usize| {
+        let [open, close] = ["{\"a\":[", "]}"].map(|mark| mark.repeat(depth / 2));
+        format!("{open}{close}")
+    };
+    let called_with = |arguments: &str| {
+        let mut log = messages("u a r(x) u").unwrap();
+        log[1] = Message::new(Role::Assistant, [Part::call("x", "f", arguments)]);
+        mend(log)
+    };
+    for depth in [2, 100, 102, 126, 128, 130, 20_000] {
+        let mended = called_with(&nested(depth));
+        assert_eq!(complaints(&mended), Vec::<String>::new(), "{depth} deep");
+        let arguments = &mended[1].calls().next().unwrap().arguments;
+        let told: serde_json::Value = serde_json::from_str(arguments).unwrap();
+        match depth {
+            ..=100 => assert_eq!(*arguments, nested(depth)),
+            _ => assert_eq!(told["arguments"], nested(depth).as_str()),
+        }
+    }
+    // Brackets that are only spoken of nest nothing.
+    let spoken = format!("{{\"a\": \"\\\"{}\"}}", "[".repeat(500));
+    assert_eq!(called_with(&spoken)[1].calls().next().unwrap().arguments, spoken);
+}
+
+#[test]
 fn arguments_that_are_not_json_are_mended_and_shrunk_ones_still_parse() {
     let mut log = messages("u a(x) r(x)").unwrap();
     if let Part::ToolCall(call) = &mut log[1].parts[1] {

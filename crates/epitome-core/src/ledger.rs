@@ -99,6 +99,20 @@ impl From<Seen> for Row {
     }
 }
 
+impl Seen {
+    /// It was said once more.
+    fn again(&mut self, now: Seq, voice: Voice<'_>) {
+        self.count = self.count.saturating_add(1);
+        self.last = now;
+        self.user |= voice == Voice::User;
+        self.assistant |= voice == Voice::Assistant;
+        if let Voice::Call { .. } = voice {
+            self.calls = self.calls.saturating_add(1);
+            self.last_call = now;
+        }
+    }
+}
+
 /// A name and what is known of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
@@ -142,30 +156,15 @@ impl Ledger {
 
     fn note(&mut self, text: &str, kind: Kind, sure: bool, voice: Voice<'_>) {
         let called = matches!(voice, Voice::Call { .. });
-        if !self.names.contains_key(text) {
-            if !(sure || called) {
-                return;
-            }
-            let new = Seen {
-                kind,
-                count: 0,
-                first: self.now,
-                last: self.now,
-                calls: 0,
-                last_call: 0,
-                user: false,
-                assistant: false,
-            };
-            self.names.insert(text.to_owned(), new);
-        }
-        let Some(seen) = self.names.get_mut(text) else { return };
-        seen.count = seen.count.saturating_add(1);
-        seen.last = self.now;
-        seen.user |= voice == Voice::User;
-        seen.assistant |= voice == Voice::Assistant;
-        if called {
-            seen.calls = seen.calls.saturating_add(1);
-            seen.last_call = self.now;
+        let now = self.now;
+        if let Some(seen) = self.names.get_mut(text) {
+            seen.again(now, voice);
+        } else if sure || called {
+            let (count, calls, last_call) = (0, 0, 0);
+            let (user, assistant) = (false, false);
+            let mut seen = Seen { kind, count, first: now, last: now, calls, last_call, user, assistant };
+            seen.again(now, voice);
+            self.names.insert(text.to_owned(), seen);
         }
     }
 
@@ -214,7 +213,7 @@ impl Ledger {
     pub fn ranked(&self) -> impl Iterator<Item = Entry<'_>> {
         let mut ranked: Vec<(f64, &str, &Seen)> =
             self.names.iter().map(|(text, seen)| (self.worth(text, seen), text.as_str(), seen)).collect();
-        ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+        ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
         ranked.into_iter().map(|(_, text, seen)| Entry {
             text,
             kind: seen.kind,

@@ -352,19 +352,33 @@ impl Extracts {
     /// Lets all pieces compete, and keeps those a summary of `limit` tokens could hold, and a few more:
     /// their sizes are only estimated.
     pub fn keep_to(&mut self, limit: Tokens) {
-        self.keep(limit.saturating_add(limit / 4), MOST_PIECES);
+        self.keep(more(limit), MOST_PIECES);
     }
 
-    fn keep(&mut self, limit: Tokens, most: usize) {
+    /// The same; gives back what is kept in the order of its worth.
+    fn keep(&mut self, limit: Tokens, most: usize) -> Vec<usize> {
         self.drop_repeated();
         let mut order = select::order(self, limit, most);
-        order.sort_unstable();
-        let mut kept = order.into_iter().peekable();
-        let mut at = 0;
-        self.extracts.retain(|_| {
-            at += 1;
-            kept.next_if(|next| next + 1 == at).is_some()
+        let mut place: Vec<Option<usize>> = vec![None; self.extracts.len()];
+        for at in &order {
+            if let Some(kept) = place.get_mut(*at) {
+                *kept = Some(0);
+            }
+        }
+        let mut kept = place.iter_mut();
+        let mut next = 0;
+        self.extracts.retain(|_| match kept.next() {
+            Some(Some(place)) => {
+                *place = next;
+                next += 1;
+                true
+            }
+            _ => false,
         });
+        for at in &mut order {
+            *at = place.get(*at).copied().flatten().unwrap_or(*at);
+        }
+        order
     }
 
     /// Whether there is a task: somebody works for a user. People among themselves have none, and the
@@ -397,14 +411,14 @@ impl Extracts {
     pub fn summarize(&mut self, limit: Limit, counter: &Counter) -> String {
         match limit {
             Limit::Tokens(tokens) => {
-                self.keep_to(tokens);
-                self.render(tokens, counter)
+                let order = self.keep(more(tokens), MOST_PIECES);
+                render::write(self, &order, tokens, counter)
             }
             Limit::Chars(chars) => {
                 // About four to a token, three where they are many.
-                self.keep_to(chars / 3);
+                let order = self.keep(more(chars / 3), MOST_PIECES);
                 let characters = Counter::custom("characters", |text| text.chars().count() as u64);
-                self.render(chars, &characters)
+                render::write(self, &order, chars, &characters)
             }
         }
     }
@@ -466,6 +480,11 @@ impl Extracts {
     pub fn is_empty(&self) -> bool {
         self.extracts.is_empty() && self.ledger.is_empty()
     }
+}
+
+/// A little more than a limit: sizes are estimated when it is decided what is kept.
+fn more(limit: Tokens) -> Tokens {
+    limit.saturating_add(limit / 4)
 }
 
 /// The day of a moment, as `2026-11-15`.

@@ -16,8 +16,9 @@ pub(crate) fn ln(x: f64) -> f64 {
     // ln m = 2 artanh((m - 1) / (m + 1)), a series that settles fast for m in 1..2.
     let t = (mantissa - 1.0) / (mantissa + 1.0);
     let (square, mut term, mut sum) = (t * t, t, 0.0);
-    for odd in [1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0] {
-        sum += term / odd;
+    // Products, for they are quicker than quotients and as exact as is needed.
+    for part in [1.0, 1.0 / 3.0, 1.0 / 5.0, 1.0 / 7.0, 1.0 / 9.0, 1.0 / 11.0, 1.0 / 13.0] {
+        sum += term * part;
         term *= square;
     }
     exponent * std::f64::consts::LN_2 + 2.0 * sum

@@ -4,15 +4,18 @@
 //! stemmed. Where they are not (Chinese, Japanese, Thai and their like) two neighbouring characters
 //! stand for one: it takes no dictionary, and two texts that share words share such pairs.
 
-/// Calls `found` with the hash of each word that says something. Hashes are the same on every
-/// machine.
-pub(crate) fn each_word(text: &str, mut found: impl FnMut(u64)) {
+/// Calls `found` with each word and, where it says something, its hash; says how many words there are.
+/// Hashes are the same on every machine.
+pub(crate) fn each_word(text: &str, mut found: impl FnMut(&str, Option<u64>)) -> u32 {
     let mut chars = text.char_indices().peekable();
     let mut previous: Option<char> = None;
+    let (mut words, mut unspaced) = (0u32, 0u32);
     while let Some((at, c)) = chars.next() {
         if is_unspaced(c) {
-            if let Some(before) = previous {
-                found(hash_chars([before, c]));
+            unspaced += 1;
+            // Two of hiragana are mostly grammar, as our stop words are.
+            if let Some(before) = previous.filter(|before| !(is_hiragana(*before) && is_hiragana(c))) {
+                found("", Some(hash_chars([before, c])));
             }
             previous = Some(c);
             continue;
@@ -28,10 +31,16 @@ pub(crate) fn each_word(text: &str, mut found: impl FnMut(u64)) {
             end = next + c.len_utf8();
         }
         let word = text.get(at..end).unwrap_or_default();
-        if let Some(hash) = content_word(word) {
-            found(hash);
-        }
+        words += 1;
+        found(word, content_word(word));
     }
+    // About two characters make a word where they run together.
+    words + unspaced / 2
+}
+
+/// How many words a text has, near enough, in any script.
+pub(crate) fn count_words(text: &str) -> u32 {
+    each_word(text, |_, _| {})
 }
 
 /// As [`char::is_alphanumeric`], without a search where most of the world's text is.
@@ -50,6 +59,10 @@ pub(crate) fn is_alphanumeric(c: char) -> bool {
     }
 }
 
+fn is_hiragana(c: char) -> bool {
+    matches!(c, '\u{3041}'..='\u{309F}')
+}
+
 /// Whether words run together in this character's script.
 pub(crate) fn is_unspaced(c: char) -> bool {
     matches!(c,
@@ -62,24 +75,6 @@ pub(crate) fn is_unspaced(c: char) -> bool {
         | '\u{4E00}'..='\u{9FFF}'
         | '\u{F900}'..='\u{FAFF}'
         | '\u{20000}'..='\u{3FFFF}')
-}
-
-/// How many words a text has, near enough, in any script.
-pub(crate) fn count_words(text: &str) -> u32 {
-    let (mut words, mut unspaced, mut inside) = (0u32, 0u32, false);
-    for c in text.chars() {
-        if is_unspaced(c) {
-            unspaced += 1;
-            inside = false;
-        } else if is_alphanumeric(c) {
-            words += u32::from(!inside);
-            inside = true;
-        } else if c != '\'' {
-            inside = false;
-        }
-    }
-    // About two characters make a word there.
-    words + unspaced / 2
 }
 
 fn content_word(word: &str) -> Option<u64> {
@@ -204,9 +199,7 @@ mod tests {
     fn shared(a: &str, b: &str) -> usize {
         let of = |text: &str| {
             let mut out = std::collections::BTreeSet::new();
-            each_word(text, |word| {
-                out.insert(word);
-            });
+            each_word(text, |_, hash| out.extend(hash));
             out
         };
         of(a).intersection(&of(b)).count()

@@ -21,27 +21,36 @@ const NEAR: u64 = 40;
 /// Fewer characters of a piece say nothing.
 const SHORTEST: usize = 12;
 
+/// So many names are tried that do not fit any more.
+const MISSED: u32 = 24;
+
 /// The words after which a line ends.
 const LINE: u32 = 100;
 
 pub(super) fn render(all: &Extracts, room: Tokens, counter: &Counter) -> String {
+    // A counter may make less of a text than is thought.
+    let order = select::order(all, room.saturating_mul(2), usize::MAX);
+    write(all, &order, room, counter)
+}
+
+/// A text of the pieces in this order of their worth.
+pub(super) fn write(all: &Extracts, order: &[usize], room: Tokens, counter: &Counter) -> String {
     if room == 0 {
         return String::new();
     }
     let names: Vec<Entry<'_>> = all.ledger.ranked().collect();
     let mut costs = Costs { names: &names, counter, known: vec![None; names.len()] };
-    let for_names = all.share_of_names(room).min(costs.sum(room));
-    // A counter may make less of a text than is thought.
-    let order = select::order(all, room.saturating_mul(2), usize::MAX);
-    let desk = Desk::new(all, &order, counter);
+    let share = all.share_of_names(room);
+    let for_names = share.min(costs.sum(share));
+    let desk = Desk::new(all, order, counter);
     let for_lines = room.saturating_sub(for_names);
-    let mut taken = desk.fill(&order, for_lines);
+    let mut taken = desk.fill(order, for_lines);
     let mut lines = desk.lines(&taken);
     let mut spent = counter.text(&lines);
     // Pieces counted apart are not the sum of their parts. Where they came to less, more go in.
     let left = for_lines.saturating_sub(spent);
     if left > for_lines / 16 {
-        let more = desk.fill(&order, for_lines.saturating_add(left));
+        let more = desk.fill(order, for_lines.saturating_add(left));
         let longer = desk.lines(&more);
         let size = counter.text(&longer);
         if size <= for_lines {
@@ -58,7 +67,7 @@ pub(super) fn render(all: &Extracts, room: Tokens, counter: &Counter) -> String 
         spent = counter.text(&lines);
     }
     if lines.is_empty() {
-        lines = desk.beginning(&order, for_lines);
+        lines = desk.beginning(order, for_lines);
         spent = counter.text(&lines);
     }
     desk.with_names(&lines, spent, costs, room)
@@ -281,6 +290,7 @@ impl<'a> Desk<'a> {
         let mut for_long = left / 5;
         let mut taken: Vec<(&str, Tokens)> = Vec::new();
         let mut places: HashMap<u64, usize> = HashMap::new();
+        let mut missed = 0;
         for (at, name) in costs.names.iter().enumerate() {
             let long = name.text.contains(char::is_whitespace);
             if told.contains(&hash(name.text.as_bytes())) || (long && lines.contains(name.text)) {
@@ -288,7 +298,9 @@ impl<'a> Desk<'a> {
             }
             let cost = costs.of(at);
             if cost > left || (long && cost > for_long) {
-                if left < 2 {
+                missed += u32::from(cost > left);
+                // The next ones are hardly shorter, and needed less.
+                if left < 2 || missed > MISSED {
                     break;
                 }
                 continue;
@@ -378,8 +390,12 @@ fn label(out: &mut String, first: &Extract, last: &Extract) {
 /// `c.rs` in `a/b/c.rs`.
 fn parts<'a>(name: &'a str, mut found: impl FnMut(&'a str)) {
     let inside = |c: char| is_alphanumeric(c) || c == '_';
-    let mut starts: Vec<usize> = Vec::new();
-    let mut ends: Vec<usize> = Vec::new();
+    // Only the last few matter, and a plain word has no parts.
+    if name.chars().all(inside) {
+        return found(name);
+    }
+    let mut starts: Vec<usize> = Vec::with_capacity(8);
+    let mut ends: Vec<usize> = Vec::with_capacity(8);
     let mut before = false;
     for (at, c) in name.char_indices() {
         let now = inside(c);

@@ -6,7 +6,7 @@
 //! beginning of it is a good summary of its size.
 
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 use std::sync::{Arc, OnceLock};
 
 use super::{Extract, Extracts, Kind};
@@ -14,7 +14,7 @@ use crate::message::Tokens;
 use crate::names;
 use crate::num::{exp, ln};
 use crate::tokens::Counter;
-use crate::words::{count_words, each_word, hash, is_alphanumeric, pack, pack_all};
+use crate::words::{each_word, hash, pack, pack_all};
 
 /// What is left of a word's value when it was told once, twice, ...
 const TOLD: f64 = 0.3;
@@ -43,7 +43,7 @@ impl Eq for Found {}
 /// What was found in a text, by its shape alone.
 #[derive(Debug, Clone)]
 pub(super) struct Holds {
-    /// Its words and names, as often as they come.
+    /// Its words and names, each once, in the order of their hashes.
     features: Box<[(u64, Sort)]>,
     capitals: u32,
     pub(super) words: u32,
@@ -73,12 +73,18 @@ impl Holds {
             let hash = hash(name.text.as_bytes()) ^ 0x9e37_79b9_7f4a_7c15;
             features.push((hash, if proper { Sort::Capital } else { Sort::Name }));
         });
-        each_word(text, |word| features.push((word, Sort::Word)));
-        let signs = match extract.kind {
-            Kind::Output | Kind::Call => Signs::default(),
-            Kind::Asked | Kind::Said | Kind::Told => Signs::of(text),
-        };
-        Self { features: features.into(), capitals, words: count_words(text), size: extract.size(), signs }
+        let speech = !matches!(extract.kind, Kind::Output | Kind::Call);
+        let (mut signs, mut nth) = (Signs::default(), 0);
+        let words = each_word(text, |word, hash| {
+            features.extend(hash.map(|hash| (hash, Sort::Word)));
+            if speech {
+                signs.see(word, nth);
+                nth += 1;
+            }
+        });
+        features.sort_unstable_by_key(|(hash, _)| *hash);
+        features.dedup_by_key(|(hash, _)| *hash);
+        Self { features: features.into(), capitals, words, size: extract.size(), signs }
     }
 }
 
@@ -121,15 +127,17 @@ pub(super) fn order(all: &Extracts, until: Tokens, most: usize) -> Vec<usize> {
         taken.push(at);
     };
     // The task comes first, as much of it as leaves room for the rest.
-    let mut heap = BinaryHeap::with_capacity(extracts.len());
+    let mut others = Vec::with_capacity(extracts.len());
     for (at, extract) in extracts.iter().enumerate() {
         if task && extract.task && (spent == 0 || spent.saturating_add(extract.holds().size) <= until / 6) {
             take(at, &mut told, &mut spent);
         } else {
-            heap.push(Gain { gain: f64::MAX, at });
+            others.push(at);
         }
     }
-    let mut left = most.saturating_sub(extracts.len().saturating_sub(heap.len()));
+    let mut left = most.saturating_sub(extracts.len().saturating_sub(others.len()));
+    let mut heap: BinaryHeap<Gain> =
+        others.into_iter().map(|at| Gain { gain: gain(at, &told), at }).collect();
     while let Some(top) = heap.pop() {
         if spent >= until || left == 0 {
             break;
@@ -184,50 +192,45 @@ enum Sort {
 }
 
 fn table(extracts: &[Extract], tools: f64) -> (Vec<Features>, Vec<f64>) {
-    let most = extracts.iter().map(|extract| extract.holds().features.len()).sum();
-    let mut places: HashMap<u64, u32> = HashMap::with_capacity(most);
-    let mut counts: Vec<(Sort, u32)> = Vec::new();
-    let mut features = Vec::with_capacity(extracts.len());
-    let mut own: Vec<u32> = Vec::new();
-    for extract in extracts {
-        own.clear();
-        let mut hold = |hash: u64, sort: Sort| {
-            let next = u32::try_from(counts.len()).unwrap_or(u32::MAX);
-            let place = *places.entry(hash).or_insert(next);
-            if place == next {
-                counts.push((sort, 0));
-            }
-            own.push(place);
-        };
-        let holds = extract.holds();
-        holds.features.iter().for_each(|(hash, sort)| hold(*hash, *sort));
-        own.sort_unstable();
-        own.dedup();
-        for place in &own {
-            if let Some((_, count)) = usize::try_from(*place).ok().and_then(|place| counts.get_mut(place)) {
-                *count += 1;
-            }
-        }
-        features.push(Features {
-            worth: worth(extract, holds, tools),
-            any: if holds.words > 1 { ANY } else { 0.0 },
-            cost: cost(holds),
-            holds: own.clone(),
-        });
-    }
-    let pool = extracts.len() as f64;
-    let values = counts
+    let mut features: Vec<Features> = extracts
         .iter()
-        .map(|(sort, count)| {
-            let count = f64::from(*count);
-            match sort {
-                // Words that come up now and then tell what it is about; rare ones and common ones less.
-                Sort::Word => 0.5 / 3.0 * ln((pool + 1.0) / (count + 0.5)) * (1.0 + ln(count)).min(2.5),
-                Sort::Name => 2.0 * (1.0 + ln(count)).min(3.0),
-                Sort::Capital => 1.2,
+        .map(|extract| {
+            let holds = extract.holds();
+            Features {
+                worth: worth(extract, holds, tools),
+                any: if holds.words > 1 { ANY } else { 0.0 },
+                cost: cost(holds),
+                holds: Vec::with_capacity(holds.features.len()),
             }
         })
         .collect();
+    // Sorted, what is alike stands together: as fast as a table of hashes, and no text can be made that
+    // fills one of its places.
+    let mut all: Vec<(u64, u32, Sort)> =
+        Vec::with_capacity(features.iter().map(|f| f.holds.capacity()).sum());
+    for (extract, at) in extracts.iter().zip(0..) {
+        all.extend(extract.holds().features.iter().map(|(hash, sort)| (*hash, at, *sort)));
+    }
+    all.sort_unstable_by_key(|(hash, ..)| *hash);
+    let pool = extracts.len() as f64;
+    let mut values = Vec::new();
+    for alike in all.chunk_by(|a, b| a.0 == b.0) {
+        let place = u32::try_from(values.len()).unwrap_or(u32::MAX);
+        for (_, at, _) in alike {
+            if let Some(piece) = usize::try_from(*at).ok().and_then(|at| features.get_mut(at)) {
+                piece.holds.push(place);
+            }
+        }
+        let count = alike.len() as f64;
+        values.push(match alike.first() {
+            // Words that come up now and then tell what it is about; rare ones and common ones less.
+            None | Some((_, _, Sort::Word)) => {
+                0.5 / 3.0 * ln((pool + 1.0) / (count + 0.5)) * (1.0 + ln(count)).min(2.5)
+            }
+            Some((_, _, Sort::Name)) => 2.0 * (1.0 + ln(count)).min(3.0),
+            Some((_, _, Sort::Capital)) => 1.2,
+        });
+    }
     (features, values)
 }
 
@@ -277,18 +280,13 @@ struct Signs {
 }
 
 impl Signs {
-    fn of(text: &str) -> Self {
-        let mut signs = Self::default();
-        for (nth, word) in
-            text.split(|c: char| !(is_alphanumeric(c) || c == '\'')).filter(|w| !w.is_empty()).enumerate()
-        {
-            signs.first_person |=
-                matches!(word, "I" | "I'm" | "I've" | "I'll" | "my" | "My" | "we" | "We" | "our");
-            let Some(lowered) = pack(word) else { continue };
-            signs.time |= PACKED_TIMES.binary_search(&lowered).is_ok();
-            signs.greeting |= nth == 0 && PACKED_GREETINGS.binary_search(&lowered).is_ok();
-        }
-        signs
+    /// Takes in one more word, the `nth` from 0.
+    fn see(&mut self, word: &str, nth: usize) {
+        self.first_person |=
+            matches!(word, "I" | "I'm" | "I've" | "I'll" | "my" | "My" | "we" | "We" | "our");
+        let Some(lowered) = pack(word) else { return };
+        self.time |= PACKED_TIMES.binary_search(&lowered).is_ok();
+        self.greeting |= nth == 0 && PACKED_GREETINGS.binary_search(&lowered).is_ok();
     }
 }
 

@@ -78,17 +78,18 @@ pub(super) fn tell_of_call(told: &mut String, value: &str) {
     }
 }
 
-/// A line without the marks of a list or a heading.
+/// A line without the marks of a list or a heading: out of its list, `2.` counts nothing.
 fn bare(line: &str) -> &str {
     let line = line.trim();
-    let rest = line.trim_start_matches(['#', '>', '*', '-', '•', '+']).trim_start();
-    // `**bold**` and `-x` are no list items.
-    if line.len() > rest.len()
-        && (line.starts_with("**") || !line.get(..line.len() - rest.len()).is_some_and(|m| m.ends_with(' ')))
-    {
-        return line;
-    }
-    rest
+    let marks = line.trim_start_matches(['#', '>', '*', '-', '•', '+']);
+    let digits = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    let number = line.len() - digits.len();
+    let rest = match digits.strip_prefix(['.', ')']) {
+        Some(rest) if (1..=2).contains(&number) => rest,
+        _ => marks,
+    };
+    // `**bold**`, `-x` and `3.5` are no list items.
+    if rest.len() < line.len() && rest.starts_with(' ') { rest.trim_start() } else { line }
 }
 
 /// Splits after `.`, `!`, `?` and their like in other scripts, and cuts what is still too long.

@@ -156,6 +156,22 @@ fn dates_at_the_head_of_a_message_and_times_of_messages_are_told_with_the_line()
 }
 
 #[test]
+fn items_of_a_list_are_told_without_their_marks() {
+    let list = "The plan is this.\n1. Move the harbour office to Oslo.\n- Tell Ann about the tide table.\n\
+                ## Next steps for the crew\n3.5 tonnes of rope are missing.\n**Never** sell the old boat.";
+    let text = read(&[Message::assistant(list)]).render(200, &counter());
+    for told in [
+        "this. Move the",
+        "Oslo. Tell Ann",
+        "table. Next steps",
+        "crew; 3.5 tonnes",
+        "missing. **Never** sell",
+    ] {
+        assert!(text.contains(told), "{told}: {text}");
+    }
+}
+
+#[test]
 fn any_script_is_read() {
     for said in [
         "会議は三月十四日の午後三時に東京本社で行います。議題は予算です。",

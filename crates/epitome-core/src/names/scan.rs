@@ -289,7 +289,13 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             if self.date(start, end) {
                 return;
             }
-            // `4th` and `x2` are no ids.
+            // `27th` and `x2` are no ids.
+            let ordinal = ["st", "nd", "rd", "th"].iter().any(|end| {
+                run.strip_suffix(end).is_some_and(|number| number.bytes().all(|b| b.is_ascii_digit()))
+            });
+            if ordinal {
+                return;
+            }
             if digits + letters >= 4 && high == 0 && !run.contains(',') {
                 self.give(start, end, Kind::Id, true);
             }

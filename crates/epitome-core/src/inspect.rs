@@ -88,6 +88,14 @@ pub enum Refusal {
         /// How large it may be.
         limit: Tokens,
     },
+    /// More characters than were asked for, and no room to cut them.
+    #[error("it had {chars} characters, and at most {limit} are allowed; write less")]
+    TooManyChars {
+        /// How many it has.
+        chars: u64,
+        /// How many it may have.
+        limit: u64,
+    },
     /// No smaller than what it stands for, so nothing would be gained.
     #[error("it had {tokens} tokens and should replace {replaces}; write much less")]
     NotSmaller {
@@ -171,7 +179,7 @@ pub fn inspect(reply: &str, finish: Finish, standard: &Standard<'_>) -> Result<I
     match standard.limit {
         Limit::Tokens(limit) if tokens > limit => return Err(Refusal::TooLong { tokens, limit }),
         Limit::Chars(limit) if text.chars().count() as u64 > limit => {
-            return Err(Refusal::TooLong { tokens, limit });
+            return Err(Refusal::TooManyChars { chars: text.chars().count() as u64, limit });
         }
         Limit::Tokens(_) | Limit::Chars(_) => {}
     }

@@ -409,18 +409,23 @@ impl Extracts {
     /// assert_eq!(text, "[#1] user: Deploy build 4711 to staging, please.");
     /// ```
     pub fn summarize(&mut self, limit: Limit, counter: &Counter) -> String {
-        match limit {
-            Limit::Tokens(tokens) => {
-                let order = self.keep(more(tokens), MOST_PIECES);
-                render::write(self, &order, tokens, counter)
-            }
+        let characters;
+        let (room, tokens, counter) = match limit {
+            Limit::Tokens(tokens) => (tokens, tokens, counter),
+            // About four to a token, three where they are many.
             Limit::Chars(chars) => {
-                // About four to a token, three where they are many.
-                let order = self.keep(more(chars / 3), MOST_PIECES);
-                let characters = Counter::custom("characters", |text| text.chars().count() as u64);
-                render::write(self, &order, chars, &characters)
+                characters = Counter::custom("characters", |text| text.chars().count() as u64);
+                (chars, chars / 3, &characters)
             }
+        };
+        let order = self.keep(more(tokens), MOST_PIECES);
+        let text = render::write(self, &order, room, counter);
+        if text.is_empty() && self.messages > 0 {
+            // Emoji, punctuation: what cannot be told is counted, so that a list of it can be condensed.
+            let count = format!("{} messages without words, up to #{}", self.messages, self.through);
+            return if counter.text(&count) <= room { count } else { String::new() };
         }
+        text
     }
 
     /// A text of at most `room` tokens: lines in order of time, then the names.

@@ -172,6 +172,69 @@ fn items_of_a_list_are_told_without_their_marks() {
 }
 
 #[test]
+fn what_has_no_words_is_counted() {
+    let mut extracts = read(&[Message::user("🎉🎉"), Message::assistant("!!!"), Message::user("…")]);
+    assert_eq!(extracts.summarize(Limit::Tokens(40), &counter()), "3 messages without words, up to #3");
+    assert_eq!(Extracts::default().summarize(Limit::Tokens(40), &counter()), "");
+}
+
+#[test]
+fn a_task_that_is_said_again_stays_where_it_was_first_said() {
+    let task = "Port the ferry timetable to the new tide service by Friday.";
+    let mut extracts =
+        read(&[Message::user(task), Message::assistant("I begin with the tides."), Message::user(task)]);
+    extracts.keep_to(100);
+    let text = extracts.render(100, &counter());
+    assert!(text.starts_with("[#1-") && text.contains(task), "{text}");
+}
+
+#[test]
+fn a_message_that_is_read_late_stands_in_its_place() {
+    let mut extracts = Extracts::default();
+    extracts.read_at(7, &Message::assistant("The tides are done and tested."));
+    extracts.read_at(3, &Message::user("Please port the tides to Oslo."));
+    let text = extracts.render(100, &counter());
+    assert_eq!(
+        text,
+        "[#3-7] user: Please port the tides to Oslo. | assistant: The tides are done and tested."
+    );
+    assert_eq!(extracts.through(), 7);
+}
+
+#[test]
+fn what_was_told_once_makes_room_for_something_else() {
+    let same = |n: u32| format!("The harbour office moved the big red crane to the north pier {n} times.");
+    let mut said: Vec<Message> = (1..6).map(|n| Message::assistant(same(n))).collect();
+    said.push(Message::assistant("Tomorrow nobody works because of heavy snow and ice."));
+    let text = read(&said).render(60, &counter());
+    assert!(text.contains("red crane") && text.contains("heavy snow"), "{text}");
+}
+
+#[test]
+fn among_tools_what_the_user_asked_comes_before_what_was_printed() {
+    let mut said = vec![Message::user("Look at the harbour code.")];
+    for n in 0..12 {
+        said.push(call("run", &format!(r#"{{"command":"cargo test harbour_{n}"}}"#)));
+        said.push(Message::tool(
+            "c",
+            format!("harbour_{n} passed after {n} seconds with nothing more to say about it"),
+        ));
+    }
+    said.push(Message::user("Leave the old pier out of the report, the owner wants no trouble."));
+    let text = read(&said).render(70, &counter());
+    assert!(text.contains("Leave the old pier out"), "{text}");
+}
+
+#[test]
+fn a_joined_summary_knows_the_names_of_both() {
+    let numbered = |seq: Seq, text: &str| Message { seq, ..Message::tool("c", text) };
+    let long = read(&[numbered(1, "src/tides.rs")]);
+    let short = read(&[numbered(1, "src/tides.rs"), numbered(2, "src/berths.rs")]);
+    let names: Vec<String> = long.joined(&short).ledger().ranked().map(|name| name.text.to_owned()).collect();
+    assert!(names.contains(&"src/tides.rs".to_owned()) && names.contains(&"src/berths.rs".to_owned()));
+}
+
+#[test]
 fn any_script_is_read() {
     for said in [
         "会議は三月十四日の午後三時に東京本社で行います。議題は予算です。",

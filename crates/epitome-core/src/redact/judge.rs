@@ -123,12 +123,14 @@ pub(super) fn is_stand_in(value: &[u8], class: Class) -> bool {
     }
     let holds =
         |word: &str| value.windows(word.len().max(1)).any(|part| part.eq_ignore_ascii_case(word.as_bytes()));
-    const SAID: &str = "redacted your- your_ changeme placeholder example xxxx _here";
-    if SAID.split(' ').any(holds) {
+    // `Example2024!` and `abc_here_9f8e7d` only sound like one; with a figure in them they are values.
+    let digits = value.iter().any(u8::is_ascii_digit);
+    const SAID: &str = "redacted your- your_ changeme placeholder";
+    const SAID_PLAINLY: &str = "example xxxx _here";
+    if SAID.split(' ').any(holds) || (!digits && SAID_PLAINLY.split(' ').any(holds)) {
         return true;
     }
     // `password = new_password`, `"token": "token"`: its own name again. People do choose `password1`.
-    let digits = value.iter().any(u8::is_ascii_digit);
     const OWN: &str = "password passwd passwort secret token api_key apikey";
     let names_itself = OWN.split(' ').any(holds);
     names_itself && value.len() < 24 && (!digits || class != Class::Password)

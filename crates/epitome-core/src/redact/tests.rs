@@ -354,3 +354,18 @@ fn an_option_in_a_list_of_arguments_has_its_value_behind_it() {
         assert_eq!(redact(plain), plain);
     }
 }
+
+#[test]
+fn a_value_that_holds_a_placeholders_word_is_a_secret_all_the_same() {
+    for (text, secret) in [
+        ("DB_PASSWORD=Example2024!", "Example2024!"),
+        (r#"password: "Yellow_Here9""#, "Yellow_Here9"),
+        ("api_key=7f3aXXXX9b2c4d5e6f708192", "7f3aXXXX9b2c4d5e6f708192"),
+        ("token=abc_here_9f8e7d6c5b4a39281706", "9f8e7d6c5b4a39281706"),
+    ] {
+        assert!(!redact(text).contains(secret), "{}", redact(text));
+    }
+    for text in ["api_key=your-api-key-here", "PASSWORD=changeme", "token: xxxxxxxxxxxx"] {
+        assert_eq!(redact(text), text);
+    }
+}

@@ -354,6 +354,8 @@ fn a_summary_found_in_the_list_is_built_upon() {
     let Decision::Ask(plan) = plan else { panic!("{plan:?}") };
     assert_eq!(plan.prior.as_deref(), Some(stored.list.summary().unwrap().text.as_str()));
     assert!(plan.read(&later.history).all(|message| view::recognise(&message).is_none()));
+    let local = plan.extracts(&later.history, None).render(100, &later.counter);
+    assert!(local.contains("[#5-"), "labels go on in the conversation's places: {local}");
     let report = plan.finish(&mut later.list, &later.history, "both", &later.counter).unwrap();
     assert_eq!(report.covers, Some([3, 9]), "places in the list that was handed in");
     assert_eq!(later.list.summary().unwrap().through, 10, "places in the conversation");

@@ -535,3 +535,21 @@ fn a_whole_summary_is_preferred_to_a_larger_one_cut_to_its_size() {
     let given = log.context(50, &tokens(300), &[(20, lines.join("\n")), summary(40, 90)]);
     assert_eq!((given.layout.report.covers, given.layout.report.fitted), (Span::new(1, 40), false));
 }
+
+/// Two summaries that `local` wrote, of the first `throughs` messages, on a shelf with the two joined.
+fn filled(log: &Log, throughs: [Seq; 2], tokens: u64) -> Given {
+    let request = Request { tokens: Some(tokens), fill: true, ..Request::default() };
+    log.local_context(log.len(), &request, &throughs)
+}
+
+#[test]
+fn two_local_summaries_are_joined_and_what_is_shown_beside_them_is_not_told() {
+    let log = log(&"u:9 a:9 ".repeat(20));
+    let given = filled(&log, [10, 30], 150);
+    let summary = given.layout.summary.unwrap();
+    assert_eq!(summary.candidate, Some(2), "the one that was joined");
+    let first = given.messages.iter().map(|message| message.seq).find(|seq| *seq > 0).unwrap();
+    assert_eq!(summary.shown, Some(first));
+    let [Part::Text { text }] = given.messages[0].parts.as_slice() else { panic!() };
+    assert!(text.contains("m2 ") && !text.contains(&format!("m{first} ")), "{text}");
+}

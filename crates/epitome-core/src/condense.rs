@@ -44,6 +44,37 @@
 //! assert_eq!(report.notice, "Condensed 4 messages into a summary: 367 tokens are now 23");
 //! assert_eq!(draw(&list.shown(&history)), "s u:16 u a u a u a");
 //! ```
+//!
+//! # With a model
+//!
+//! What it is asked is [`crate::prompt`]'s matter, and its answer is inspected before it is taken:
+//!
+//! ```
+//! use epitome_core::condense::Plan;
+//! use epitome_core::inspect::{Finish, Inspected, Refusal, Standard, inspect};
+//! use epitome_core::ledger::Ledger;
+//! use epitome_core::message::Message;
+//! use epitome_core::prompt::{Input, Profile, Said, prompt};
+//! use epitome_core::slot::Limit;
+//! use epitome_core::tokens::Counter;
+//!
+//! fn asked(plan: &Plan, history: &[Message], counter: &Counter, model: &dyn Fn(&str, &str) -> String)
+//! -> Result<Inspected, Box<dyn std::error::Error>> {
+//!     let read: Vec<_> = plan.read(history).collect();
+//!     let said: Vec<Said<'_>> = read.iter().map(|message| Said::Message(message)).collect();
+//!     let (template, limit) = (Profile::Coding.template(), Limit::Tokens(plan.limit));
+//!     let input = Input { previous: plan.prior.as_deref(), ..Input::new(&template, &said, limit, 100_000, counter) };
+//!     let prompt = prompt(&input)?;
+//!     let answer = model(&prompt.system, &prompt.user);
+//!
+//!     let mut ledger = Ledger::default();
+//!     read.iter().for_each(|message| ledger.read(message));
+//!     let names: Vec<&str> = ledger.ranked().take(30).map(|name| name.text).collect();
+//!     let (replaces, prior) = (plan.replaces(), plan.prior.as_deref());
+//!     let standard = Standard { limit, replaces, prior, names: &names, counter, redact: true };
+//!     Ok(inspect(&answer, Finish::Complete, &standard)?)
+//! }
+//! ```
 
 use std::fmt;
 

@@ -13,6 +13,7 @@
 )]
 
 use std::fmt::Write;
+use std::process::ExitCode;
 
 use epitome_core::condense::{Decision, Facts, List, Policy, Unchanged};
 use epitome_core::local::Extracts;
@@ -24,10 +25,24 @@ use serde_json::Value;
 /// Written for this project: a bug hunt in a marina's billing service.
 pub(crate) const TRANSCRIPT: &str = include_str!("../../epitome-core/tests/conversations/coding.en.jsonl");
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let own = std::env::args().nth(1).map(std::fs::read_to_string).transpose()?;
-    print!("{}", show(own.as_deref().unwrap_or(TRANSCRIPT))?);
-    Ok(())
+fn main() -> ExitCode {
+    let shown = match std::env::args().nth(1) {
+        None => show(TRANSCRIPT),
+        Some(path) => match std::fs::read_to_string(&path) {
+            Ok(transcript) => show(&transcript),
+            Err(error) => Err(format!("{path}: {error}").into()),
+        },
+    };
+    match shown {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
 }
 
 /// All that is shown.
@@ -49,6 +64,7 @@ pub(crate) fn show(transcript: &str) -> Result<String, Box<dyn std::error::Error
         agent.history.push(message);
     }
     out += &agent.before_model()?;
+    out += &agent.why_not();
 
     let Agent { counter, history, list, sent, would, .. } = agent;
     let whole: u64 = history.iter().map(|message| counter.message(message)).sum();
@@ -82,20 +98,35 @@ struct Agent {
 
 impl Agent {
     /// Before each call of the model: take in what is new, and decide. Says what was done, if anything.
-    fn before_model(&mut self) -> Result<String, Unchanged> {
+    fn before_model(&mut self) -> Result<String, std::fmt::Error> {
         let Self { counter, policy, history, list, kept, .. } = self;
         list.advance(history, counter);
         let mut told = String::new();
         if let Decision::Ask(plan) = list.decide(history, policy, &Facts::at(Timestamp(0)), counter) {
             let mut extracts = plan.extracts(history, kept.as_ref());
             let text = extracts.summarize(Limit::Tokens(plan.limit), counter);
-            let report = plan.finish(list, history, &text, counter)?;
-            told = format!("message {:>3}: {}\n", history.len(), report.notice);
-            *kept = Some(extracts);
+            match plan.finish(list, history, &text, counter) {
+                Ok(report) => {
+                    *kept = Some(extracts);
+                    writeln!(told, "message {:>3}: {}", history.len(), report.notice)?;
+                }
+                Err(reason) => writeln!(told, "message {:>3}: as it was; {reason}", history.len())?,
+            }
         }
         self.sent += list.tokens();
         self.would += history.iter().map(|message| counter.message(message)).sum::<u64>();
         Ok(told)
+    }
+
+    /// Why a list that is over its threshold was left as it is.
+    fn why_not(&self) -> String {
+        let Self { counter, policy, history, list, .. } = self;
+        match list.decide(history, policy, &Facts::at(Timestamp(0)), counter) {
+            Decision::Unchanged(reason) if reason != Unchanged::NotDue => {
+                format!("At the end: as it was; {reason}\n")
+            }
+            _ => String::new(),
+        }
     }
 }
 
@@ -116,15 +147,20 @@ fn told(message: &Message) -> String {
     parts.collect::<Vec<_>>().join("\n")
 }
 
-/// One message a line, as OpenAI's chat has them. A line without a role is a header.
+/// One message a line, as OpenAI's chat has them. The first line may be a header without a role.
 fn read(transcript: &str) -> Result<Vec<Message>, Box<dyn std::error::Error>> {
     let mut messages = Vec::new();
-    for (line, n) in transcript.lines().zip(1..) {
-        let line: Value = serde_json::from_str(line).map_err(|error| format!("line {n}: {error}"))?;
-        let text = line["content"].as_str().unwrap_or_default();
-        let said = (!text.is_empty()).then(|| Part::text(text));
+    for (line, n) in transcript.trim_start_matches('\u{feff}').lines().zip(1..) {
+        if line.trim().is_empty() {
+            continue;
+        }
+        let wrong =
+            |what: &dyn std::fmt::Display| format!("line {n}: {what}; one JSON message a line is expected");
+        let line: Value = serde_json::from_str(line).map_err(|error| wrong(&error))?;
+        let text = text_of(&line["content"]);
+        let said = (!text.is_empty()).then(|| Part::text(text.as_str()));
         messages.push(match line["role"].as_str() {
-            None => continue,
+            None if n == 1 && line.is_object() => continue,
             Some("tool") => Message::tool(line["tool_call_id"].as_str().unwrap_or_default(), text),
             Some("assistant") => {
                 let calls = line["tool_calls"].as_array().into_iter().flatten().map(|call| {
@@ -135,8 +171,22 @@ fn read(transcript: &str) -> Result<Vec<Message>, Box<dyn std::error::Error>> {
                 Message::new(Role::Assistant, said.into_iter().chain(calls))
             }
             Some("system" | "developer") => Message::system(text),
-            Some(_) => Message::user(text),
+            Some("user") => Message::user(text),
+            Some(role) => return Err(wrong(&format!("role {role} is not known")).into()),
+            None => return Err(wrong(&"a message without a role").into()),
         });
     }
     Ok(messages)
+}
+
+/// Words come as one text or as parts.
+fn text_of(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => {
+            let texts = parts.iter().filter_map(|part| part["text"].as_str());
+            texts.collect::<Vec<_>>().join("\n")
+        }
+        _ => String::new(),
+    }
 }

@@ -33,6 +33,27 @@ fn the_example_of_contexts_runs_and_stays_inside_its_budgets() {
 
 #[test]
 fn a_transcript_that_cannot_be_read_is_told_by_its_line() {
-    let error = condense_offline::show("{\"role\":\"user\",\"content\":\"hi\"}\nnot json").unwrap_err();
-    assert!(error.to_string().starts_with("line 2: "), "{error}");
+    let user = r#"{"role":"user","content":[{"type":"text","text":"Hello there, Ann."}]}"#;
+    for (second, told) in [
+        ("not json", "line 2: expected"),
+        (r#"{"content":"hi"}"#, "line 2: a message without a role"),
+        (r#"{"role":"bard"}"#, "line 2: role bard is not known"),
+        ("[]", "line 2: a message without a role"),
+    ] {
+        let error = condense_offline::show(&format!("{user}\n{second}")).unwrap_err().to_string();
+        assert!(error.starts_with(told), "{error}");
+    }
+    // Parts are read, and blank lines are nothing.
+    let shown = condense_offline::show(&format!("\u{feff}{user}\n\n")).unwrap();
+    assert!(shown.contains("1 messages, ") && shown.contains("Hello there, Ann."), "{shown}");
+}
+
+#[test]
+fn a_list_that_cannot_be_helped_says_why() {
+    let huge = format!(r#"{{"role":"user","content":"{}"}}"#, "so it goes ".repeat(4_000));
+    let shown = condense_offline::show(&huge).unwrap();
+    assert!(shown.contains("At the end: as it was; everything is kept"), "{}", &shown[..300]);
+    let odd = r#"{"role":"user","content":"!!! 🎉 !!! 🎉 !!! 🎉 !!! 🎉 !!! 🎉 !!!"}"#;
+    let shown = condense_offline::show(&[odd; 800].join("\n")).unwrap();
+    assert!(shown.contains("messages without words"), "{}", &shown[..300]);
 }

@@ -172,7 +172,8 @@ impl Plan {
         self.left
     }
 
-    /// Puts the answer in the place of what it summarizes, if that makes the list smaller by enough.
+    /// Puts the answer in the place of what it summarizes, if that makes the list smaller by enough. A
+    /// model's answer should have passed [`crate::inspect`] before: here only its size is judged.
     /// Otherwise the list is as it was, or as the stages before this one leave it.
     pub fn finish(
         self,

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_near_the_librarys() {
+    fn they_are_near_those_of_the_library() {
         for n in 1..2_000u32 {
             let x = f64::from(n) * 1.37;
             assert!((ln(x) - x.ln().max(0.0)).abs() < 1e-6, "ln {x}");

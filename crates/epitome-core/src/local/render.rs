@@ -49,7 +49,7 @@ pub(super) fn write(all: &Extracts, order: &[usize], room: Tokens, counter: &Cou
     let mut spent = counter.text(&lines);
     // Pieces counted apart are not the sum of their parts. Where they came to less, more go in.
     let left = for_lines.saturating_sub(spent);
-    if left > for_lines / 16 {
+    if left > for_lines / 8 {
         let more = desk.fill(order, for_lines.saturating_add(left));
         let longer = desk.lines(&more);
         let size = counter.text(&longer);

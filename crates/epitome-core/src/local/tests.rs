@@ -201,28 +201,38 @@ fn a_message_that_is_read_late_stands_in_its_place() {
     assert_eq!(extracts.through(), 7);
 }
 
-#[test]
-fn what_was_told_once_makes_room_for_something_else() {
-    let same = |n: u32| format!("The harbour office moved the big red crane to the north pier {n} times.");
-    let mut said: Vec<Message> = (1..6).map(|n| Message::assistant(same(n))).collect();
-    said.push(Message::assistant("Tomorrow nobody works because of heavy snow and ice."));
-    let text = read(&said).render(60, &counter());
-    assert!(text.contains("red crane") && text.contains("heavy snow"), "{text}");
+/// Twenty statements of one shape, no two of which share a word that counts.
+fn statements() -> Vec<String> {
+    let word = |n: usize| {
+        ["ba", "ce", "di", "fo", "gu", "ha", "ji", "ko", "lu", "me"].map(|s| format!("{s}{s}"))[n].clone()
+    };
+    (0..20).map(|n| format!("{0}n {0}s {0}t {1}l {1}k {1}p", word(n % 10), word((n / 10 + n) % 10))).collect()
 }
 
 #[test]
-fn among_tools_what_the_user_asked_comes_before_what_was_printed() {
-    let mut said = vec![Message::user("Look at the harbour code.")];
-    for n in 0..12 {
-        said.push(call("run", &format!(r#"{{"command":"cargo test harbour_{n}"}}"#)));
-        said.push(Message::tool(
-            "c",
-            format!("harbour_{n} passed after {n} seconds with nothing more to say about it"),
-        ));
+fn what_was_told_once_makes_room_for_something_else() {
+    let mut said: Vec<Message> = statements().into_iter().map(Message::assistant).collect();
+    for place in [3, 9, 15] {
+        said.insert(
+            place,
+            Message::assistant(format!("harbour office moved big red crane north pier {place}")),
+        );
     }
-    said.push(Message::user("Leave the old pier out of the report, the owner wants no trouble."));
-    let text = read(&said).render(70, &counter());
-    assert!(text.contains("Leave the old pier out"), "{text}");
+    let text = read(&said).render(80, &counter());
+    assert_eq!(text.matches("red crane").count(), 1, "{text}");
+}
+
+#[test]
+fn among_tools_what_the_user_asked_comes_before_what_the_agent_said() {
+    let mut said = vec![Message::user("go on")];
+    for statement in statements() {
+        said.push(call("run", r#"{"n":1}"#));
+        said.push(Message::tool("c", "ok"));
+        said.push(Message::assistant(statement));
+    }
+    said.insert(40, Message::user("papan papas papat reres rerek rerep"));
+    let text = read(&said).render(50, &counter());
+    assert!(text.contains("papan"), "{text}");
 }
 
 #[test]

@@ -23,32 +23,25 @@
 //!     assistant: The release is on 14 March now; Ann knows.");
 //! ```
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::{self, Ledger};
-use crate::message::{Message, Role, Seq, Timestamp, Tokens};
-use crate::reading::{Voice, each_text};
+use crate::ledger::Ledger;
+use crate::message::{Message, Seq, Tokens};
+use crate::reading::each_text;
 use crate::slot::Limit;
 use crate::tokens::Counter;
 
 mod lines;
 mod pieces;
+mod read;
 mod render;
 mod select;
 
 /// More pieces than this are never held: the least telling leave before more are read.
 const MOST_PIECES: usize = 4_096;
-
-/// The tokens of the task that are always told.
-const TASK: Tokens = 120;
-
-/// The calls whose tools are remembered, and how long their ids may be.
-const CALLS: usize = 64;
-const LONGEST_ID: usize = 256;
 
 /// What a local summary is made of: the pieces that tell most, and the names.
 ///
@@ -151,202 +144,6 @@ impl Extracts {
         extracts.ledger.at(through);
         extracts.tell("", text);
         extracts
-    }
-
-    /// Takes in a text that stands for messages, as an author's own summary does.
-    pub fn tell(&mut self, author: &str, text: &str) {
-        let speaker: Arc<str> = lines::name(author).into();
-        let text = crate::reading::cleaned(text);
-        let first = self.extracts.iter().map(|extract| extract.line).max().unwrap_or(0);
-        let mut tools: HashSet<String> = HashSet::from(["tool".to_owned()]);
-        for (line, nth) in text.lines().zip(first.saturating_add(1)..) {
-            if let Some(names) = ledger::listed(line) {
-                self.ledger.told(&names);
-                continue;
-            }
-            if let Some(own) = lines::read(line) {
-                self.own_line(&own, &mut tools);
-                continue;
-            }
-            self.ledger.read_text(Voice::Assistant, line);
-            for piece in pieces::of_told(line) {
-                self.add(self.through, Kind::Told, &speaker, piece.into(), nth, false);
-            }
-        }
-        self.bound();
-    }
-
-    /// Takes in a line that was written here once: whoever stored only the text goes on from it.
-    /// `tools` are those known by the calls of them.
-    fn own_line(&mut self, line: &lines::Line<'_>, tools: &mut HashSet<String>) {
-        // Whatever it says, it is of messages that are past.
-        let last = if self.through == 0 { Seq::MAX } else { self.through };
-        let through = line.through.min(last);
-        let date = std::mem::replace(&mut self.date, line.date.map(Into::into));
-        let mut task = !self.extracts.iter().any(|extract| extract.task);
-        for turn in &line.turns {
-            let seq = if task { line.from.min(through) } else { through };
-            let (kind, voice) = match turn.speaker {
-                "user" => (Kind::Asked, Voice::User),
-                speaker => match speaker.rsplit_once(" calls ") {
-                    Some((_, tool)) => {
-                        tools.insert(tool.to_owned());
-                        (Kind::Call, Voice::Assistant)
-                    }
-                    None if tools.contains(speaker) || speaker.starts_with("tool ") => {
-                        (Kind::Output, Voice::Tool { call: "" })
-                    }
-                    None => (Kind::Said, Voice::Assistant),
-                },
-            };
-            task &= kind == Kind::Asked;
-            self.ledger.read_text(voice, &turn.text);
-            for piece in pieces::of_told(&turn.text) {
-                let at = self.extracts.len();
-                self.add(seq, kind, &turn.speaker.into(), piece.into(), 0, false);
-                if let Some(extract) = self.extracts.get_mut(at) {
-                    extract.task = task;
-                }
-            }
-        }
-        self.date = date;
-    }
-
-    /// Takes in one more message. Skipped and pinned ones are passed over, reasoning and media too: the
-    /// pinned are always shown word for word.
-    pub fn read(&mut self, message: &Message) {
-        self.read_at(message.seq, message);
-    }
-
-    /// The same for a message that has its place from elsewhere; with 0 it comes after the last.
-    pub fn read_at(&mut self, seq: Seq, message: &Message) {
-        let seq = if seq == 0 { self.through.saturating_add(1) } else { seq };
-        // A message that stayed in sight for long is read late.
-        let late = seq < self.through;
-        self.through = self.through.max(seq);
-        self.messages = self.messages.saturating_add(1);
-        let tool = message.role == Role::Tool || message.calls().next().is_some();
-        self.tools = self.tools.saturating_add(u64::from(tool));
-        self.ledger.at(self.through);
-        if message.skip || message.pinned {
-            // A pinned message stands beside every summary; the task, if it is one, too.
-            self.tasked |= message.pinned && message.role.is_user();
-            return;
-        }
-        if message.at != Timestamp::default() {
-            self.date = Some(day(message.at).into());
-        }
-        let role = message.role.to_string();
-        let speaker: Arc<str> =
-            lines::name_in_role(message.author.as_deref().unwrap_or_default(), &role).into();
-        for call in message.calls() {
-            if self.calls.len() >= CALLS {
-                self.calls.remove(0);
-            }
-            // Nobody's ids are so long; a result by such a one is told as a tool's.
-            if call.id.len() <= LONGEST_ID {
-                self.calls.push((call.id.clone(), lines::name_in_role(&call.name, "tool").into()));
-            }
-        }
-        let task = message.role.is_user() && !self.tasked;
-        let mut told_of_task: Tokens = 0;
-        let answers = std::mem::take(&mut self.asked);
-        let mut asks = false;
-        let mut calls: Vec<(usize, String, String)> = Vec::new();
-        each_text(message, |voice, text| {
-            let text = if matches!(voice, Voice::User | Voice::Assistant) { self.dated(text) } else { text };
-            self.ledger.read_text(voice, text);
-            match voice {
-                Voice::User | Voice::Assistant => {
-                    let found = pieces::of_speech(text);
-                    asks |= found.last().is_some_and(|piece| piece.ends_with(['?', '？', '؟']));
-                    let of_many = found.len() >= 3;
-                    for piece in found {
-                        let piece = pieces::without_fillers(piece);
-                        let at = self.extracts.len();
-                        let kind = if voice == Voice::User { Kind::Asked } else { Kind::Said };
-                        self.add(seq, kind, &speaker, piece, 0, of_many);
-                        let Some(extract) = self.extracts.get_mut(at) else { continue };
-                        extract.answers = answers && !asks;
-                        // However long its first sentence is.
-                        let first = told_of_task == 0;
-                        told_of_task = told_of_task.saturating_add(extract.size());
-                        extract.task = task && (first || told_of_task <= TASK);
-                        self.tasked |= task;
-                    }
-                }
-                Voice::Tool { call } => {
-                    let named =
-                        self.calls.iter().rfind(|(id, _)| **id == *call).map(|(_, tool)| tool.clone());
-                    let tool = named.unwrap_or_else(|| "tool".into());
-                    for piece in pieces::of_output(text) {
-                        self.add(seq, Kind::Output, &tool, piece.into(), 0, true);
-                    }
-                }
-                Voice::Call { tool, nth, .. } => match calls.last_mut() {
-                    Some((of, _, told)) if *of == nth => pieces::tell_of_call(told, text),
-                    _ => {
-                        let mut told = String::new();
-                        pieces::tell_of_call(&mut told, text);
-                        calls.push((nth, format!("{speaker} calls {}", lines::name(tool)), told));
-                    }
-                },
-            }
-        });
-        for (_, caller, told) in calls.into_iter().filter(|(_, _, told)| !told.is_empty()) {
-            self.add(seq, Kind::Call, &caller.into(), told.into(), 0, false);
-        }
-        // A tool's output between a question and its answer does not part them.
-        self.asked = asks || (answers && tool);
-        if late {
-            self.extracts.sort_by_key(|extract| extract.seq);
-        }
-        self.bound();
-    }
-
-    /// Makes room where more is held than should be: a quarter of it, so that it is not needed again at
-    /// once.
-    fn bound(&mut self) {
-        if self.extracts.len() > MOST_PIECES {
-            self.keep(Tokens::try_from(MOST_PIECES * 8).unwrap_or(Tokens::MAX), MOST_PIECES / 4 * 3);
-        }
-    }
-
-    fn add(
-        &mut self,
-        seq: Seq,
-        kind: Kind,
-        speaker: &Arc<str>,
-        text: Cow<'_, str>,
-        line: u32,
-        of_many: bool,
-    ) {
-        let date = if kind == Kind::Told { None } else { self.date.clone() };
-        let text = lines::on_one_line(text);
-        let speaker = speaker.clone();
-        self.extracts.push(Extract {
-            seq,
-            speaker,
-            kind,
-            date,
-            text,
-            line,
-            answers: false,
-            of_many,
-            task: false,
-            found: select::Found::default(),
-        });
-    }
-
-    /// Takes a date at the head of a text for the day it was said.
-    fn dated<'t>(&mut self, text: &'t str) -> &'t str {
-        match pieces::head_date(text) {
-            Some((date, rest)) => {
-                self.date = Some(date.into());
-                rest
-            }
-            None => text,
-        }
     }
 
     /// Lets all pieces compete, and keeps those a summary of `limit` tokens could hold, and a few more:
@@ -490,22 +287,6 @@ impl Extracts {
 /// A little more than a limit: sizes are estimated when it is decided what is kept.
 fn more(limit: Tokens) -> Tokens {
     limit.saturating_add(limit / 4)
-}
-
-/// The day of a moment, as `2026-11-15`.
-fn day(at: Timestamp) -> String {
-    let days = at.0.div_euclid(86_400_000);
-    // Counted from 1 March of year 0, where leap days come last.
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
 }
 
 #[cfg(test)]

@@ -429,9 +429,7 @@ impl Extracts {
         let most = 150u64.saturating_add(room / 10 * 3);
         (room / 1_000 * share + room % 1_000 * share / 1_000).min(most)
     }
-}
 
-impl Extracts {
     /// How much of the session is work with tools, in thousandths: all of it from three messages of five
     /// on.
     pub(super) fn tool_share(&self) -> u64 {

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::context::{Candidate, ChosenSummary, Fit, Words};
 use crate::excerpt;
@@ -48,20 +49,40 @@ pub struct Shelf<'a> {
 }
 
 /// A summary, and what `local` made it of where it did.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Held<'a> {
     through: Seq,
     text: Cow<'a, str>,
-    extracts: Option<Cow<'a, Extracts>>,
+    /// Its size as handed out, where that was counted before.
+    tokens: Option<Tokens>,
+    made: Made<'a>,
+}
+
+/// What a summary can be rendered from in another size.
+#[derive(Clone)]
+enum Made<'a> {
+    /// Its own sentences.
+    Text,
+    /// What `local` picked.
+    Extracts(&'a Extracts),
+    /// The same, asked for only when it is needed.
+    Later(&'a dyn Fn() -> Option<Arc<Extracts>>),
+    /// Two others that are held: the one that tells most, and the one that reaches furthest.
+    Joined(usize, usize),
+}
+
+impl std::fmt::Debug for Held<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Held")
+            .field("through", &self.through)
+            .field("text", &self.text)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Held<'_> {
-    /// What it can be rendered from in another size.
-    fn extracts(&self) -> Extracts {
-        match &self.extracts {
-            Some(extracts) => extracts.clone().into_owned(),
-            None => Extracts::of_text(&self.text, self.through),
-        }
+    fn elastic(&self) -> bool {
+        !matches!(self.made, Made::Text)
     }
 }
 
@@ -76,43 +97,75 @@ impl<'a> Shelf<'a> {
     /// Holds one more summary, of the messages `1..=through`. When it must be shortened its sentences
     /// are ranked as `local` would.
     #[must_use]
-    pub fn with_summary(mut self, through: Seq, text: impl Into<Cow<'a, str>>) -> Self {
-        self.summaries.push(Held { through, text: text.into(), extracts: None });
-        self
+    pub fn with_summary(self, through: Seq, text: impl Into<Cow<'a, str>>) -> Self {
+        self.with(through, text.into(), Made::Text)
     }
 
     /// Holds one more summary that `local` wrote, with what it was made of: it is rendered from that
     /// in any size.
     #[must_use]
-    pub fn with_extracts(
-        mut self,
+    pub fn with_extracts(self, through: Seq, text: impl Into<Cow<'a, str>>, extracts: &'a Extracts) -> Self {
+        self.with(through, text.into(), Made::Extracts(extracts))
+    }
+
+    /// The same for extracts that are fetched only when the summary is wanted in another size. Where there
+    /// are none after all, its sentences are ranked.
+    #[must_use]
+    pub fn with_extracts_later(
+        self,
         through: Seq,
         text: impl Into<Cow<'a, str>>,
-        extracts: &'a Extracts,
+        extracts: &'a dyn Fn() -> Option<Arc<Extracts>>,
     ) -> Self {
-        self.summaries.push(Held { through, text: text.into(), extracts: Some(Cow::Borrowed(extracts)) });
+        self.with(through, text.into(), Made::Later(extracts))
+    }
+
+    fn with(mut self, through: Seq, text: Cow<'a, str>, made: Made<'a>) -> Self {
+        self.summaries.push(Held { through, text, tokens: None, made });
+        self
+    }
+
+    /// The last summary's size as handed out, where it was counted before: [`view::summary_tokens`].
+    #[must_use]
+    pub fn sized(mut self, tokens: Tokens) -> Self {
+        if let Some(last) = self.summaries.last_mut() {
+            last.tokens = Some(tokens);
+        }
         self
     }
 
     /// Holds one more summary, joined of two that `local` wrote: the one that tells most, and what the one
     /// that reaches furthest has after it. Without two such there is none.
     #[must_use]
-    pub fn with_joined(mut self) -> Self {
-        let elastic = || self.summaries.iter().filter(|held| held.extracts.is_some());
-        let newest = elastic().max_by_key(|held| held.through);
-        let long = elastic().max_by_key(|held| held.text.len());
-        if let (Some(long), Some(newest)) = (long, newest)
-            && long.through < newest.through
+    pub fn with_joined(self) -> Self {
+        let elastic = || self.summaries.iter().enumerate().filter(|(_, held)| held.elastic());
+        let newest = elastic().max_by_key(|(_, held)| held.through);
+        let long = elastic().max_by_key(|(_, held)| held.text.len());
+        if let (Some((long, tells)), Some((newest, reaches))) = (long, newest)
+            && tells.through < reaches.through
         {
-            let joined = long.extracts().joined(&newest.extracts());
-            let through = newest.through;
-            self.summaries.push(Held {
-                through,
-                text: Cow::Borrowed(""),
-                extracts: Some(Cow::Owned(joined)),
-            });
+            let through = reaches.through;
+            return self.with(through, Cow::Borrowed(""), Made::Joined(long, newest)).sized(Tokens::MAX);
         }
         self
+    }
+
+    /// What a summary can be rendered from in another size.
+    fn extracts(&self, at: usize) -> Extracts {
+        let Some(held) = self.summaries.get(at) else {
+            return Extracts::default();
+        };
+        let of_text = || Extracts::of_text(&held.text, held.through);
+        match held.made {
+            Made::Text => of_text(),
+            Made::Extracts(extracts) => extracts.clone(),
+            Made::Later(fetch) => fetch().map_or_else(of_text, Arc::unwrap_or_clone),
+            // Two that are held themselves, so this does not go on.
+            Made::Joined(long, newest) if long != at && newest != at => {
+                self.extracts(long).joined(&self.extracts(newest))
+            }
+            Made::Joined(..) => of_text(),
+        }
     }
 
     /// The summaries it holds, sized as they would be handed out.
@@ -120,13 +173,32 @@ impl<'a> Shelf<'a> {
     pub fn candidates(&self) -> Vec<Candidate> {
         let sized = |held: &Held<'_>| Candidate {
             through: held.through,
-            tokens: match held.text.as_ref() {
-                "" => Tokens::MAX,
-                text => view::summary_tokens(text, held.through, self.counter),
-            },
-            elastic: held.extracts.is_some(),
+            tokens: held
+                .tokens
+                .unwrap_or_else(|| view::summary_tokens(&held.text, held.through, self.counter)),
+            elastic: held.elastic(),
         };
         self.summaries.iter().map(sized).collect()
+    }
+
+    /// Takes in a text that was made before for such a wish, of so many tokens, instead of making it.
+    pub fn put(&mut self, wish: &Fit<'_>, tokens: Tokens, text: String) {
+        if let Some(through) = self.reaches(wish) {
+            self.fitted.insert((wish.summary, through, wish.shown, tokens), text);
+        }
+    }
+
+    /// The text that was made for such a wish and came to so many tokens.
+    #[must_use]
+    pub fn made(&self, wish: &Fit<'_>, tokens: Tokens) -> Option<&str> {
+        let through = self.reaches(wish)?;
+        self.fitted.get(&(wish.summary, through, wish.shown, tokens)).map(String::as_str)
+    }
+
+    /// How far what is wished for reaches.
+    fn reaches(&self, wish: &Fit<'_>) -> Option<Seq> {
+        let stored = wish.summary.and_then(|at| self.summaries.get(at));
+        wish.gaps.last().map(|gap| gap.through).or(stored.map(|held| held.through))
     }
 
     /// How many messages come before this one.
@@ -152,9 +224,8 @@ impl<'a> Shelf<'a> {
 impl Words for Shelf<'_> {
     fn fit(&mut self, wish: &Fit<'_>) -> Option<Tokens> {
         let Fit { summary, gaps, shown, room } = *wish;
-        let stored = summary.and_then(|at| self.summaries.get(at));
-        let through = gaps.last().map(|gap| gap.through).or(stored.map(|held| held.through))?;
-        let mut extracts = stored.map_or_else(Extracts::default, Held::extracts);
+        let through = self.reaches(wish)?;
+        let mut extracts = summary.map_or_else(Extracts::default, |at| self.extracts(at));
         for gap in gaps {
             self.placed(self.run(*gap), gap.from).for_each(|(seq, message)| extracts.read_at(seq, message));
         }

@@ -198,13 +198,28 @@ pub struct SummaryRow {
     pub parent: Option<SummaryId>,
     /// Its text.
     pub text: String,
-    /// What it can be rendered from in another size, or built upon. The store may drop it once the one
-    /// that followed was superseded too.
-    pub sources: Sources,
+    /// What it can be rendered from in another size, or built upon, as [`Sources`] are written: read only
+    /// when it is needed. Empty when there is nothing, or the store dropped it, as it may once the one that
+    /// followed was superseded too.
+    pub sources: String,
     /// Everything else that is known of it.
     pub facts: Facts,
     /// When it was kept.
     pub created: Timestamp,
+}
+
+impl SummaryRow {
+    /// What it was made of; nothing where that was dropped.
+    #[must_use]
+    pub fn sources(&self) -> Sources {
+        serde_json::from_str(&self.sources).unwrap_or_default()
+    }
+
+    /// Whether it can be rendered in any size from what `local` picked.
+    #[must_use]
+    pub fn has_extracts(&self) -> bool {
+        self.facts.elastic && !self.sources.is_empty()
+    }
 }
 
 /// What a summary was made of.
@@ -235,6 +250,9 @@ pub struct Facts {
     /// Whether it only stands in for one that a failing model should have written.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stand_in: bool,
+    /// Whether `local` wrote it, so that it can be rendered in any size.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub elastic: bool,
     /// The tokens of its text.
     pub tokens: Tokens,
     /// Its tokens as handed out, frame and overhead included.

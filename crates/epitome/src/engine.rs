@@ -1,0 +1,478 @@
+//! The engine: sessions that summarize themselves.
+//!
+//! An [`Engine`] holds a store, models and a worker. Messages are appended to a [`Session`]; summaries of the
+//! older ones appear in the background; a context is there at once, in as many tokens as are asked for.
+//!
+//! ```
+//! # async fn try_it() -> Result<(), epitome::Error> {
+//! use epitome::Engine;
+//! use epitome::core::message::Message;
+//!
+//! let engine = Engine::memory().await?; // `Engine::open("agent.db")` keeps it
+//! let session = engine.session("ann");
+//! for n in 1..=30 {
+//!     session.append([
+//!         Message::user(format!("Please look at order {n}0071, it has not arrived.")),
+//!         Message::assistant(format!("Order {n}0071 was sent yesterday and arrives on Monday.")),
+//!     ]).await?;
+//! }
+//! engine.work().await?; // a worker does this in the background; here we wait for it
+//!
+//! let context = session.context(2_000).await?;
+//! assert!(context.report.exhaustive && context.report.tokens.total() <= 2_000);
+//! assert_eq!(context.report.covers.unwrap().through, 60);
+//! # Ok(())
+//! # }
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
+//! ```
+//!
+//! Nothing here waits for a model, [`Session::summarize`] with `wait` and [`Engine::work`] excepted. What is
+//! decided is decided in `epitome_core`; what is written goes through [`crate::store::Store::change`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use epitome_core::message::{Timestamp, Tokens};
+use epitome_core::tokens::Encoding;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use crate::error::Error;
+use crate::hook::{Hook, Hooks};
+use crate::model::{Local, Model};
+use crate::retry::Backoff;
+use crate::settings::{Patch, Settings, SlotSettings};
+use crate::store::{
+    Changes, Fault, Load, SessionKey, Sqlite, SqliteOptions, Standing, Store, UsageQuery, UsageSum,
+};
+use crate::worker;
+
+mod append;
+mod context;
+mod explain;
+mod fork;
+mod memo;
+mod session;
+mod workspace;
+
+pub use append::{Appended, Batch};
+pub use context::{Context, ContextRequest, ShownSummary};
+pub use explain::{Explanation, Queue, QueueEntry, SlotExplanation, SlotStatus};
+pub use fork::{Fork, ForkKind};
+pub use session::{Flags, Found, Page, Session, SessionInfo, Summarize, Summarized};
+pub use workspace::Workspace;
+
+/// The workspace of whoever names none.
+const DEFAULT_WORKSPACE: &str = "default";
+
+/// Keeps sessions, and summarizes them in the background.
+///
+/// Cheap to clone; all clones are one engine. When the last one is dropped its worker stops where it is,
+/// which costs nothing but the call under way. [`Engine::close`] lets it finish first.
+#[derive(Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+/// Ends the worker when the last engine goes.
+struct Inner {
+    shared: Arc<Shared>,
+    /// Closed, and so told to the worker, by being dropped.
+    stop: watch::Sender<bool>,
+    worker: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What engine and worker both need.
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) models: BTreeMap<String, Arc<dyn Model>>,
+    pub(crate) hooks: Hooks,
+    pub(crate) pace: Pace,
+    /// This engine among all that work on the store.
+    pub(crate) owner: String,
+    /// The settings under those of workspaces and sessions.
+    settings: Settings,
+    /// Settings put together before, by the two documents they were put together from.
+    merged: Mutex<HashMap<(String, String), Arc<Settings>>>,
+    /// How sessions were counted when last seen: a guess that is checked in the transaction.
+    encodings: Mutex<HashMap<SessionKey, Encoding>>,
+    pub(crate) memo: memo::Memo,
+    /// Something may be due.
+    pub(crate) wake: Notify,
+    /// Counts up whenever a slot moved: whoever waits for a summary looks again.
+    pub(crate) moved: watch::Sender<u64>,
+    /// What troubles the worker, where that is no single slot's matter.
+    trouble: Mutex<Option<String>>,
+    closed: AtomicBool,
+}
+
+/// How the worker goes about it. All have sound defaults.
+#[derive(Debug, Clone)]
+pub struct Pace {
+    /// How many summaries are written at once; 0 for an engine that leaves it to others.
+    pub workers: usize,
+    /// For how long a slot is held. Whoever stalls longer loses it.
+    pub lease: Duration,
+    /// How often the hold is renewed while a model works.
+    pub renew: Duration,
+    /// How often it looks for work when nobody tells of any.
+    pub poll: Duration,
+    /// How long one call of a model may take.
+    pub time_out: Duration,
+    /// How long closing waits for summaries that are being written.
+    pub grace: Duration,
+    /// How waiting grows after failures.
+    pub backoff: Backoff,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            workers: 4,
+            lease: Duration::from_secs(30),
+            renew: Duration::from_secs(10),
+            poll: Duration::from_secs(1),
+            time_out: Duration::from_secs(120),
+            grace: Duration::from_secs(10),
+            backoff: Backoff::default(),
+        }
+    }
+}
+
+/// Makes an engine.
+///
+/// ```
+/// # async fn try_it() -> Result<(), epitome::Error> {
+/// use epitome::Engine;
+/// use epitome::model::Scripted;
+///
+/// let engine = Engine::builder()
+///     .model("main", Scripted::new())
+///     .settings(r#"{
+///         "slot": [{"name": "notes", "trigger": "turns(10)", "keep": "turns(2)", "max_chars": 1500}],
+///         "summarize": {"models": ["main"], "stand_in_after": "5m"}
+///     }"#)
+///     .memory()
+///     .await?;
+/// assert_eq!(engine.settings().slots[0].slot.name, "notes");
+/// # engine.close().await; Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
+/// ```
+#[derive(Default)]
+#[must_use = "a builder does nothing until it opens a store"]
+pub struct Builder {
+    models: BTreeMap<String, Arc<dyn Model>>,
+    hooks: Hooks,
+    settings: Option<Result<Patch, Error>>,
+    pace: Pace,
+    sqlite: SqliteOptions,
+}
+
+impl Builder {
+    /// Names a model, so that settings can choose it. `local` is always there.
+    pub fn model(mut self, name: impl Into<String>, model: impl Model) -> Self {
+        self.models.insert(name.into(), Arc::new(model));
+        self
+    }
+
+    /// Has a hook told before and after every summary.
+    pub fn hook(mut self, hook: impl Hook) -> Self {
+        self.hooks = self.hooks.with(hook);
+        self
+    }
+
+    /// Changes the defaults, as a JSON document of those settings that differ. Workspaces and sessions may
+    /// change them further.
+    pub fn settings(mut self, document: &str) -> Self {
+        self.settings = Some(Patch::parse(document).map_err(Error::from));
+        self
+    }
+
+    /// The same, for settings that were read before.
+    pub fn patch(mut self, patch: Patch) -> Self {
+        self.settings = Some(Ok(patch));
+        self
+    }
+
+    /// How the worker goes about it.
+    pub fn pace(mut self, pace: Pace) -> Self {
+        self.pace = pace;
+        self
+    }
+
+    /// How many summaries are written at once; 0 for an engine that leaves it to others.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.pace.workers = workers;
+        self
+    }
+
+    /// How the SQLite file is used.
+    pub fn sqlite(mut self, options: SqliteOptions) -> Self {
+        self.sqlite = options;
+        self
+    }
+
+    /// Opens a SQLite file, which is created where it is missing.
+    pub async fn open(mut self, path: impl AsRef<Path>) -> Result<Engine, Error> {
+        let (path, options) = (path.as_ref().to_owned(), std::mem::take(&mut self.sqlite));
+        let store = tokio::task::spawn_blocking(move || Sqlite::open(&path, options))
+            .await
+            .map_err(|_| Error::Closed)??;
+        self.store(Arc::new(store))
+    }
+
+    /// Keeps everything in memory, for tests and trials.
+    pub async fn memory(mut self) -> Result<Engine, Error> {
+        let options = std::mem::take(&mut self.sqlite);
+        let store =
+            tokio::task::spawn_blocking(move || Sqlite::memory(options)).await.map_err(|_| Error::Closed)??;
+        self.store(Arc::new(store))
+    }
+
+    /// Works on a store of the caller's own.
+    pub fn store(self, store: Arc<dyn Store>) -> Result<Engine, Error> {
+        let mut models = self.models;
+        models.entry("local".to_owned()).or_insert_with(|| Arc::new(Local::new()));
+        let settings = match self.settings {
+            Some(patch) => Settings::default().with(&patch?)?,
+            None => Settings::default(),
+        };
+        let shared = Arc::new(Shared {
+            store,
+            models,
+            hooks: self.hooks,
+            pace: self.pace,
+            owner: owner(),
+            settings: Settings::default(),
+            merged: Mutex::default(),
+            encodings: Mutex::default(),
+            memo: memo::Memo::default(),
+            wake: Notify::new(),
+            moved: watch::Sender::new(0),
+            trouble: Mutex::default(),
+            closed: AtomicBool::new(false),
+        });
+        shared.check(&settings)?;
+        let mut shared = shared;
+        if let Some(alone) = Arc::get_mut(&mut shared) {
+            alone.settings = settings;
+        }
+        let stop = watch::Sender::new(false);
+        let worker = (shared.pace.workers > 0)
+            .then(|| tokio::spawn(worker::run(Arc::clone(&shared), stop.subscribe())));
+        Ok(Engine { inner: Arc::new(Inner { shared, stop, worker: Mutex::new(worker) }) })
+    }
+}
+
+/// A name no other engine has.
+fn owner() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    format!("{}-{:016x}", std::process::id(), RandomState::new().hash_one(std::process::id()))
+}
+
+impl Engine {
+    /// To set models, hooks and settings first.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Opens a SQLite file with the defaults: no key, no network, summaries by `local`.
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::builder().open(path).await
+    }
+
+    /// Keeps everything in memory, for tests and trials.
+    pub async fn memory() -> Result<Self, Error> {
+        Self::builder().memory().await
+    }
+
+    /// A session of the default workspace. Nothing is read or written yet.
+    #[must_use]
+    pub fn session(&self, name: impl Into<Arc<str>>) -> Session {
+        self.workspace(DEFAULT_WORKSPACE).session(name)
+    }
+
+    /// A workspace. Nothing is read or written yet.
+    #[must_use]
+    pub fn workspace(&self, name: impl Into<Arc<str>>) -> Workspace {
+        Workspace::new(self.clone(), name.into())
+    }
+
+    /// The settings under those of workspaces and sessions.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.shared().settings
+    }
+
+    /// Works off what is due now, here and in this task, and returns when nothing is. What failed and waits
+    /// to be tried again is left.
+    pub async fn work(&self) -> Result<(), Error> {
+        worker::until_idle(self.shared(), None).await
+    }
+
+    /// What troubles the worker, where that is no single session's matter: the store cannot be reached, say.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        lock(&self.shared().trouble).clone()
+    }
+
+    /// Looks the whole store through. Nothing wrong is an empty list.
+    pub async fn verify(&self) -> Result<Vec<Fault>, Error> {
+        Ok(self.shared().store.verify().await?)
+    }
+
+    /// Copies the whole store into a new file, while it goes on being used.
+    pub async fn backup(&self, to: impl AsRef<Path>) -> Result<(), Error> {
+        Ok(self.shared().store.backup(to.as_ref()).await?)
+    }
+
+    /// Takes no more work, waits for the summaries that are being written (for [`Pace::grace`] at most), gives
+    /// back what is not finished, and lets go of the store.
+    pub async fn close(&self) {
+        self.inner.stop.send_replace(true);
+        let worker = lock(&self.inner.worker).take();
+        if let Some(worker) = worker {
+            // A worker that panicked has nothing left to finish.
+            let _ = worker.await;
+        }
+        self.shared().closed.store(true, Ordering::Relaxed);
+        self.shared().store.close().await;
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
+
+    async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, Error> {
+        Ok(self.shared().store.usage(query).await?)
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("owner", &self.shared().owner).finish_non_exhaustive()
+    }
+}
+
+/// More settings than this are not remembered as put together.
+const MOST_MERGED: usize = 256;
+
+/// More sessions than this are not remembered by their encoding.
+const MOST_ENCODINGS: usize = 10_000;
+
+impl Shared {
+    /// The settings that hold in a session.
+    pub(crate) fn settings_of(&self, workspace: &str, session: &str) -> Result<Arc<Settings>, Error> {
+        let key = (workspace.to_owned(), session.to_owned());
+        if let Some(merged) = lock(&self.merged).get(&key) {
+            return Ok(Arc::clone(merged));
+        }
+        let mut settings = self.settings.clone();
+        for document in [workspace, session].into_iter().filter(|document| !document.is_empty()) {
+            settings = settings.with(&Patch::parse(document)?)?;
+        }
+        let settings = Arc::new(settings);
+        let mut merged = lock(&self.merged);
+        if merged.len() >= MOST_MERGED {
+            merged.clear();
+        }
+        merged.insert(key, Arc::clone(&settings));
+        Ok(settings)
+    }
+
+    /// The settings that hold where a session stands.
+    pub(crate) fn settings_at(&self, standing: &Standing) -> Result<Arc<Settings>, Error> {
+        let own = standing.session.as_ref().map_or("", |row| &row.settings);
+        self.settings_of(&standing.workspace_settings, own)
+    }
+
+    /// Refuses settings that name models nobody knows, or measure by a window nobody knows.
+    pub(crate) fn check(&self, settings: &Settings) -> Result<(), Error> {
+        let named = settings.slots.iter().flat_map(|slot| slot.models.iter().flatten());
+        for name in settings.summarize.models.iter().chain(named) {
+            if !self.models.contains_key(name) {
+                let known: Vec<&str> = self.models.keys().map(String::as_str).collect();
+                return Err(Error::Invalid(format!(
+                    "summarize.models: `{name}` is unknown; {} are known",
+                    known.join(", ")
+                )));
+            }
+        }
+        for slot in &settings.slots {
+            slot.slot.check(self.room(settings, slot)).map_err(Error::invalid)?;
+        }
+        Ok(())
+    }
+
+    /// The models that write a slot's summaries, first choice first.
+    pub(crate) fn chain(&self, settings: &Settings, slot: &SlotSettings) -> Vec<Arc<dyn Model>> {
+        let names = slot.models.as_ref().unwrap_or(&settings.summarize.models);
+        names.iter().filter_map(|name| self.models.get(name)).cloned().collect()
+    }
+
+    /// The window, less its output reserve, that a slot's fractions are measured by: its first model's.
+    pub(crate) fn room(&self, settings: &Settings, slot: &SlotSettings) -> Option<Tokens> {
+        self.chain(settings, slot).first()?.room()
+    }
+
+    /// Changes a session, as [`Store::change`] does, for a decision that may fail and has something to tell.
+    pub(crate) async fn change<T, F>(&self, key: &SessionKey, load: Load, decide: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Fn(&Standing) -> Result<(Option<Changes>, T), Error> + Send + Sync + 'static,
+    {
+        let told = Arc::new(Mutex::new(None));
+        let tell = Arc::clone(&told);
+        let decide = move |standing: &Standing| {
+            let (changes, answer) = match decide(standing) {
+                Ok((changes, answer)) => (changes, Ok(answer)),
+                Err(error) => (None, Err(error)),
+            };
+            *lock(&tell) = Some(answer);
+            changes
+        };
+        self.store.change(key, load, Box::new(decide)).await?;
+        let answer = lock(&told).take();
+        answer.unwrap_or(Err(Error::Closed))
+    }
+
+    /// How a session is counted, as far as is known.
+    fn encoding(&self, key: &SessionKey) -> Encoding {
+        lock(&self.encodings).get(key).copied().unwrap_or(self.settings.encoding)
+    }
+
+    fn learn_encoding(&self, key: &SessionKey, encoding: Encoding) {
+        if encoding == self.settings.encoding {
+            return;
+        }
+        let mut known = lock(&self.encodings);
+        if known.len() >= MOST_ENCODINGS {
+            known.clear();
+        }
+        known.insert(key.clone(), encoding);
+    }
+
+    /// Tells whoever waits that a slot moved.
+    pub(crate) fn tell_moved(&self) {
+        self.moved.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Notes what troubles the worker, or that nothing does any more.
+    pub(crate) fn set_trouble(&self, trouble: Option<String>) {
+        *lock(&self.trouble) = trouble;
+    }
+}
+
+/// A lock that a panic elsewhere does not break: what is inside is always whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Milliseconds from one moment to a later one; 0 where the clock went back.
+pub(crate) fn millis_between(from: Timestamp, to: Timestamp) -> u64 {
+    u64::try_from(to.0.saturating_sub(from.0)).unwrap_or(0)
+}

@@ -1,0 +1,293 @@
+//! Adding messages: counted first, then one transaction.
+
+use std::sync::Arc;
+
+use epitome_core::message::{Limits, Message, Span, Timestamp, Tokens};
+use epitome_core::outline::Cut;
+use epitome_core::slot::SlotState;
+use epitome_core::tokens::{Counter, Encoding};
+use epitome_core::track::Tracker;
+use serde::Serialize;
+
+use super::Shared;
+use crate::error::Error;
+use crate::settings::Settings;
+use crate::store::{self, Changes, Load, NewMessage, Repeat, SessionKey, SessionRow, SlotRow, Standing};
+
+/// Messages to be added together: all of them or none.
+///
+/// ```
+/// use epitome::Batch;
+/// use epitome::core::message::Message;
+///
+/// let one: Batch = Message::user("Hello.").into();
+/// let two = Batch::from([Message::user("Hello."), Message::assistant("Hello!")]).key("turn-1");
+/// assert_eq!((one.len(), two.len()), (1, 2));
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    messages: Vec<Message>,
+    key: Option<String>,
+}
+
+impl Batch {
+    /// Remembers the append by this key for a week: the same again under the same key adds nothing, and
+    /// anything else under it is a conflict. So an append whose answer got lost can be repeated.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// How many messages.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+}
+
+impl From<Message> for Batch {
+    fn from(message: Message) -> Self {
+        Self { messages: vec![message], key: None }
+    }
+}
+
+impl From<Vec<Message>> for Batch {
+    fn from(messages: Vec<Message>) -> Self {
+        Self { messages, key: None }
+    }
+}
+
+impl<const N: usize> From<[Message; N]> for Batch {
+    fn from(messages: [Message; N]) -> Self {
+        Self { messages: messages.into(), key: None }
+    }
+}
+
+/// What became of an append.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Appended {
+    /// Where the messages stand in the log.
+    pub span: Span,
+    /// Whether they were there already, under the same key.
+    pub repeated: bool,
+}
+
+/// More than this is counted on another thread.
+const COUNTED_HERE: u64 = 16 << 10;
+
+/// The longest key.
+const LONGEST_KEY: usize = 256;
+
+/// A message with all that can be known of it before its place is.
+struct Counted {
+    message: Message,
+    tokens: Tokens,
+    body: String,
+}
+
+/// What came of trying to add messages that were counted in some way.
+enum Tried {
+    Added(Appended, bool),
+    /// The session is counted in another way: once more.
+    CountedBy(Encoding),
+}
+
+pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch) -> Result<Appended, Error> {
+    let Batch { messages, key: again } = batch;
+    if messages.is_empty() {
+        return Err(Error::invalid("messages: is empty; append at least one"));
+    }
+    if let Some(again) = &again
+        && (again.is_empty() || again.len() > LONGEST_KEY)
+    {
+        return Err(Error::invalid(format!("idempotency key: 1 to {LONGEST_KEY} bytes are allowed")));
+    }
+    let hash = match &again {
+        Some(_) => Some(hash(&messages)?),
+        None => None,
+    };
+    let messages = Arc::new(messages);
+    let mut encoding = shared.encoding(key);
+    // A session's encoding never changes, so a second try is right, unless it was deleted and made anew.
+    for _ in 0..4 {
+        let all = count(Arc::clone(&messages), encoding).await?;
+        let (engine, again, hash) = (Arc::clone(shared), again.clone(), hash.clone());
+        let load = Load { idempotency: again.clone(), ..Load::default() };
+        let tried = shared
+            .change(key, load, move |standing| {
+                let settings = engine.settings_at(standing)?;
+                check(&all, &settings)?;
+                let known = standing.session.as_ref().map(|row| row.encoding.parse());
+                let counted_by = known.unwrap_or(Ok(settings.encoding)).map_err(Error::invalid)?;
+                if counted_by != encoding {
+                    return Ok((None, Tried::CountedBy(counted_by)));
+                }
+                if let (Some(done), Some(hash)) = (&standing.repeat, &hash) {
+                    if done.body != *hash {
+                        return Err(Error::Conflict(
+                            "idempotency key: was used before for other messages; take another key".to_owned(),
+                        ));
+                    }
+                    return Ok((None, Tried::Added(Appended { span: done.span, repeated: true }, false)));
+                }
+                let mut changes = grow(&engine, standing, &settings, &all);
+                let span = changes.messages.first().zip(changes.messages.last());
+                let span = span.and_then(|(first, last)| Span::new(first.outline.seq, last.outline.seq));
+                let span = span.ok_or(Error::Closed)?;
+                if let (Some(again), Some(hash)) = (&again, &hash) {
+                    changes.idempotency = Some((again.clone(), Repeat { body: hash.clone(), span }));
+                }
+                let due = changes.slots.iter().any(|slot| slot.ready_at().is_some());
+                Ok((Some(changes), Tried::Added(Appended { span, repeated: false }, due)))
+            })
+            .await?;
+        match tried {
+            Tried::Added(appended, due) => {
+                shared.learn_encoding(key, encoding);
+                if due {
+                    shared.wake.notify_one();
+                }
+                return Ok(appended);
+            }
+            Tried::CountedBy(other) => encoding = other,
+        }
+    }
+    Err(Error::Conflict("the session was deleted and made anew several times meanwhile; try again".to_owned()))
+}
+
+fn hash(messages: &[Message]) -> Result<Vec<u8>, Error> {
+    let json = serde_json::to_vec(messages).map_err(|error| Error::invalid(format!("messages: {error}")))?;
+    Ok(blake3::hash(&json).as_bytes().to_vec())
+}
+
+/// Counts messages and writes them down, away from the caller's thread where there is much of them.
+async fn count(messages: Arc<Vec<Message>>, encoding: Encoding) -> Result<Vec<Counted>, Error> {
+    let bytes = messages.iter().fold(0, |sum: u64, message| sum.saturating_add(message.bytes()));
+    let count = move || -> Result<Vec<Counted>, Error> {
+        let counter = Counter::new(encoding);
+        let counted = |message: &Message| {
+            let body = store::words(message).map_err(|error| Error::invalid(format!("message: {error}")))?;
+            Ok(Counted { tokens: counter.message(message), body, message: message.clone() })
+        };
+        messages.iter().map(counted).collect()
+    };
+    if bytes <= COUNTED_HERE {
+        return count();
+    }
+    tokio::task::spawn_blocking(count).await.map_err(|_| Error::Closed)?
+}
+
+/// Refuses what is too large, or could never be right.
+fn check(counted: &[Counted], settings: &Settings) -> Result<(), Error> {
+    let limits = &settings.limits;
+    if counted.len() as u64 > limits.batch {
+        let (given, most) = (counted.len(), limits.batch);
+        return Err(Error::invalid(format!("messages: {given} at once; at most {most} (limits.batch) are allowed")));
+    }
+    let each = Limits { message: limits.message, metadata: limits.metadata };
+    for (at, counted) in counted.iter().enumerate() {
+        counted.message.check(&each).map_err(|error| Error::invalid(format!("messages[{at}].{error}")))?;
+    }
+    let body = counted.iter().fold(0, |sum: u64, counted| sum.saturating_add(counted.body.len() as u64));
+    if body > limits.body {
+        let most = limits.body;
+        return Err(Error::invalid(format!("messages: {body} bytes; at most {most} (limits.body) are allowed")));
+    }
+    Ok(())
+}
+
+/// The log with these messages, and every slot's cursor moved with it.
+fn grow(shared: &Shared, standing: &Standing, settings: &Settings, counted: &[Counted]) -> Changes {
+    let now = standing.now;
+    let mut session = standing.session.clone().unwrap_or_else(|| new_session(settings.encoding, now));
+    let mut slots = slots(standing, settings);
+    let orders: Vec<_> = slots
+        .iter()
+        .map(|row| {
+            let order = settings.slot(&row.scope, &row.name);
+            (order, order.and_then(|order| shared.room(settings, order)))
+        })
+        .collect();
+    let mut messages = Vec::with_capacity(counted.len());
+    for counted in counted {
+        let mut outline = session.tracker.push_sized(&counted.message, counted.tokens);
+        if outline.at == Timestamp::default() {
+            outline.at = now;
+        }
+        if outline.opens_turn {
+            session.opener = outline.seq;
+        }
+        if outline.cut >= Cut::InLoop {
+            (session.batch_from, session.batch_skipped) = (outline.seq, false);
+        }
+        if session.batch_skipped {
+            session.skipped = session.skipped.saturating_add(1);
+        } else if outline.skip {
+            session.batch_skipped = true;
+            let batch = outline.seq.saturating_sub(session.batch_from).saturating_add(1);
+            session.skipped = session.skipped.saturating_add(batch);
+        }
+        for (row, (order, room)) in slots.iter_mut().zip(&orders) {
+            if let Some(order) = order {
+                row.state.advance(&order.slot, &outline, *room);
+            }
+        }
+        messages.push(NewMessage { outline, opener: session.opener, body: counted.body.clone() });
+    }
+    session.updated = now;
+    for row in &mut slots {
+        // Any message may bring the place to cut that was missing.
+        row.work.parked = false;
+        row.mark(now);
+    }
+    Changes { session: Some(session), messages, slots, ..Changes::default() }
+}
+
+/// A session nothing was said in yet.
+pub(super) fn new_session(encoding: Encoding, now: Timestamp) -> SessionRow {
+    SessionRow {
+        id: 0,
+        encoding: encoding.name().to_owned(),
+        tracker: Tracker::default(),
+        opener: 0,
+        batch_from: 1,
+        batch_skipped: false,
+        skipped: 0,
+        settings: String::new(),
+        metadata: serde_json::Map::new(),
+        created: now,
+        updated: now,
+    }
+}
+
+/// The slots of a session: those it has, and those that settings ask for. One that was not there from the
+/// first message on starts counting now, and its first summary will take in everything.
+pub(super) fn slots(standing: &Standing, settings: &Settings) -> Vec<SlotRow> {
+    let mut slots = standing.slots.clone();
+    let head = standing.session.as_ref().map_or(0, |row| row.tracker.head());
+    for order in &settings.slots {
+        let slot = &order.slot;
+        if standing.slot(&slot.scope, &slot.name).is_none() {
+            let mut row = SlotRow::new(slot.scope.clone(), &slot.name);
+            if head > 0 {
+                row.state = late(head, standing.now);
+            }
+            slots.push(row);
+        }
+    }
+    slots
+}
+
+/// A slot that comes to a session later.
+fn late(head: u64, now: Timestamp) -> SlotState {
+    let mut state = SlotState::default();
+    state.undo(0, head, now);
+    state
+}

@@ -1,0 +1,363 @@
+//! A conversation in so many tokens: one read, then arithmetic.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex};
+
+use epitome_core::context::{
+    ChosenSummary, Costs, Entry, Fit, Layout, Oversize, Report, Request, Scene, Words, lay_out,
+};
+use epitome_core::cut::Cuts;
+use epitome_core::local::Extracts;
+use epitome_core::message::{Author, Message, Seq, Span, Timestamp, Tokens};
+use epitome_core::shelf::Shelf;
+use epitome_core::slot::Scope;
+use epitome_core::tokens::{Counter, Encoding};
+use epitome_core::view::{Texts, render};
+use serde::Serialize;
+
+use super::memo::{Memo, TextKey};
+use super::{Shared, lock, millis_between};
+use crate::error::Error;
+use crate::store::{Pick, Reach, SessionKey, Standing, SummaryId, SummaryRow, View, Window};
+
+/// What kind of context is asked for.
+///
+/// ```
+/// use epitome::ContextRequest;
+///
+/// let plain: ContextRequest = 4_000.into();
+/// let filled = ContextRequest { fill: true, ..ContextRequest::from(4_000) };
+/// assert!(plain.summary && filled.fill && filled.tokens == Some(4_000));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContextRequest {
+    /// The budget. Without one it is the `context.max_tokens` of the settings.
+    pub tokens: Option<Tokens>,
+    /// Whether a summary may be in it.
+    pub summary: bool,
+    /// Only this author's messages and summaries.
+    pub scope: Option<Author>,
+    /// As if the log ended with this message.
+    pub as_of: Option<Seq>,
+    /// Whose messages are the assistant's, among peers whose side was never told.
+    pub assistant: Option<Author>,
+    /// What happens when the newest message alone is over the budget.
+    pub oversize: Oversize,
+    /// Whether a summary too large for its share may be shortened on the spot.
+    pub fit: bool,
+    /// Whether what is left of the budget is spent on older messages.
+    pub fill: bool,
+    /// Whether a cut context's start moves in steps, for prompt caches.
+    pub steady: bool,
+}
+
+impl Default for ContextRequest {
+    fn default() -> Self {
+        Self {
+            tokens: None,
+            summary: true,
+            scope: None,
+            as_of: None,
+            assistant: None,
+            oversize: Oversize::Empty,
+            fit: true,
+            fill: false,
+            steady: false,
+        }
+    }
+}
+
+impl From<Tokens> for ContextRequest {
+    fn from(tokens: Tokens) -> Self {
+        Self { tokens: Some(tokens), ..Self::default() }
+    }
+}
+
+/// What the agent is given.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Context {
+    /// The list, valid for every provider. A summary is a message of its own, between tags.
+    pub messages: Vec<Message>,
+    /// The summary in it.
+    pub summary: Option<ShownSummary>,
+    /// What was done: tokens by part, coverage, whether it is exhaustive, the gap where it is not.
+    pub report: Report,
+    /// The last message of the log it was made from.
+    pub through: Seq,
+    /// How tokens were counted.
+    pub encoding: String,
+}
+
+/// The summary a context holds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ShownSummary {
+    /// Its number; nothing when it is only a digest made on the spot.
+    pub id: Option<SummaryId>,
+    /// The second one, where two were joined: the one that tells most of the older messages.
+    pub joined: Option<SummaryId>,
+    /// Its slot.
+    pub slot: Option<String>,
+    /// Who wrote it.
+    pub model: Option<String>,
+    /// Whether it only stands in for one that a failing model should have written.
+    pub stand_in: bool,
+    /// Up to which message it stands.
+    pub through: Seq,
+    /// When it was kept.
+    pub created: Option<Timestamp>,
+    /// How long ago that is, in milliseconds.
+    pub age_millis: Option<u64>,
+    /// Its text as shown.
+    pub text: String,
+}
+
+/// Contexts larger than this are laid out on another thread.
+const LAID_OUT_HERE: Tokens = 16_384;
+
+pub(super) async fn context(shared: &Arc<Shared>, key: &SessionKey, asked: ContextRequest) -> Result<Context, Error> {
+    let view = View { scope: asked.scope.clone().into(), as_of: asked.as_of };
+    let told: Arc<Mutex<Option<Result<Request, Error>>>> = Arc::default();
+    let (engine, tell, wish) = (Arc::clone(shared), Arc::clone(&told), asked.clone());
+    let look = move |standing: &Standing| {
+        let request = request(&engine, standing, &wish);
+        let reach = request.as_ref().ok().and_then(|request| {
+            let deep = request.fill || !request.summary;
+            Some(Reach { tokens: request.budget().ok()?, deep })
+        });
+        *lock(&tell) = Some(request);
+        reach
+    };
+    let window = shared.store.window(key, view, Box::new(look)).await?;
+    let request = lock(&told).take();
+    let (request, window) = match (request, window) {
+        (Some(Err(error)), _) => return Err(error),
+        (Some(Ok(request)), Some(window)) => (request, window),
+        _ => return Err(Error::no_session(&key.session)),
+    };
+    let budget = request.budget().map_err(Error::invalid)?;
+    let (window, request) = (Arc::new(window), Arc::new(request));
+    let own = asked.scope.is_some();
+    let lay = {
+        let (shared, window, request) = (Arc::clone(shared), Arc::clone(&window), Arc::clone(&request));
+        move |extra: &[Message]| Desk::new(&shared.memo, &window)?.context(&request, own, extra)
+    };
+    // Most need no more than was read with the window; some show a message that a newer summary covers.
+    let mut extra = Vec::new();
+    for _ in 0..3 {
+        let laid = if request.fill || budget > LAID_OUT_HERE {
+            let (lay, extra) = (lay.clone(), extra.clone());
+            tokio::task::spawn_blocking(move || lay(&extra)).await.map_err(|_| Error::Closed)??
+        } else {
+            lay(&extra)?
+        };
+        match laid {
+            Laid::Whole(context) => return Ok(*context),
+            Laid::Lacks(seqs) => {
+                let id = window.standing.session.as_ref().map_or(0, |row| row.id);
+                extra = shared.store.messages(id, Pick::Seqs(seqs)).await?;
+            }
+        }
+    }
+    // Messages that were named are gone: the session was deleted meanwhile.
+    Err(Error::no_session(&key.session))
+}
+
+/// The request as the core knows it, with what the settings say.
+fn request(shared: &Shared, standing: &Standing, asked: &ContextRequest) -> Result<Request, Error> {
+    let settings = shared.settings_at(standing)?;
+    let request = Request {
+        tokens: asked.tokens,
+        summary: asked.summary,
+        fit: asked.fit,
+        fill: asked.fill,
+        steady: asked.steady,
+        oversize: asked.oversize,
+        assistant: asked.assistant.clone(),
+        share: settings.context.summary_share,
+        max_tokens: settings.context.max_tokens,
+    };
+    request.budget().map_err(Error::invalid)?;
+    if asked.as_of == Some(0) {
+        return Err(Error::invalid("as_of: 0; messages are counted from 1"));
+    }
+    Ok(request)
+}
+
+/// What laying out gave.
+enum Laid {
+    Whole(Box<Context>),
+    /// It shows these messages too, whose words were not read.
+    Lacks(Vec<Seq>),
+}
+
+/// Everything a context is made from.
+struct Desk<'a> {
+    memo: &'a Memo,
+    window: &'a Window,
+    counter: Counter,
+    now: Timestamp,
+}
+
+impl<'a> Desk<'a> {
+    fn new(memo: &'a Memo, window: &'a Window) -> Result<Self, Error> {
+        let encoding = window.standing.session.as_ref().map_or("", |row| &row.encoding);
+        let encoding: Encoding = encoding.parse().map_err(Error::invalid)?;
+        Ok(Self { memo, window, counter: Counter::new(encoding), now: window.standing.now })
+    }
+
+    fn context(&self, request: &Request, own: bool, extra: &[Message]) -> Result<Laid, Error> {
+        let window = self.window;
+        let fetches: Vec<_> = window.summaries.iter().map(|row| move || self.extracts(row)).collect();
+        let mut shelf = Shelf::new(&self.counter, &window.words);
+        for (row, fetch) in window.summaries.iter().zip(&fetches) {
+            shelf = match row.has_extracts() {
+                true => shelf.with_extracts_later(row.through, &row.text, fetch),
+                false => shelf.with_summary(row.through, &row.text),
+            }
+            .sized(row.facts.shown);
+        }
+        let shelf = shelf.with_joined();
+        let candidates = shelf.candidates();
+        let cuts = match own {
+            true => Cuts::own(&window.tail, window.end),
+            false => Cuts::new(&window.tail, window.end),
+        };
+        let scene = Scene {
+            leading: window.leading.iter().collect(),
+            pinned: window.pinned.iter().collect(),
+            recent: cuts,
+            opener: window.opener.as_ref(),
+            from: window.from,
+            summaries: &candidates,
+            skipped: window.skipped,
+            open_calls: window.open_calls,
+        };
+        let mut words = Remembering { shelf, memo: self.memo, keys: self.keys(candidates.len()) };
+        let layout =
+            lay_out(request, &scene, &Costs::of(&self.counter), &mut words).map_err(Error::invalid)?;
+        let texts = WithMore { shelf: &words.shelf, more: extra };
+        let lacking: Vec<Seq> = shown(&layout).filter(|seq| texts.message(*seq).is_none()).collect();
+        if !lacking.is_empty() {
+            return Ok(Laid::Lacks(lacking));
+        }
+        let messages = render(&layout, &texts).map_err(Error::invalid)?;
+        let summary = layout.summary.map(|chosen| self.shown_summary(&chosen, &texts));
+        let through = window.tail.last().map_or(0, |outline| outline.seq);
+        Ok(Laid::Whole(Box::new(Context {
+            messages,
+            summary,
+            report: layout.report,
+            through,
+            encoding: self.counter.name().to_owned(),
+        })))
+    }
+
+    /// What a summary was made of, parsed when it is needed and then remembered.
+    fn extracts(&self, row: &SummaryRow) -> Option<Arc<Extracts>> {
+        self.memo.extracts(row.id, || row.sources().extracts)
+    }
+
+    /// By what each candidate's texts are remembered: its own number, and for the joined one both.
+    fn keys(&self, candidates: usize) -> Vec<(SummaryId, SummaryId)> {
+        let mut keys: Vec<_> = self.window.summaries.iter().map(|row| (row.id, 0)).collect();
+        if candidates > keys.len() {
+            keys.extend(self.joined().map(|(long, newest)| (long.id, newest.id)));
+        }
+        keys
+    }
+
+    /// The two that the shelf joins.
+    fn joined(&self) -> Option<(&'a SummaryRow, &'a SummaryRow)> {
+        let elastic = || self.window.summaries.iter().filter(|row| row.has_extracts());
+        let long = elastic().max_by_key(|row| row.text.len())?;
+        Some((long, elastic().max_by_key(|row| row.through)?))
+    }
+
+    fn shown_summary(&self, chosen: &ChosenSummary, texts: &dyn Texts) -> ShownSummary {
+        let held = chosen.candidate.map(|at| match self.window.summaries.get(at) {
+            Some(row) => (Some(row), None),
+            None => self.joined().map_or((None, None), |(long, newest)| (Some(newest), Some(long.id))),
+        });
+        let (row, joined) = held.unwrap_or((None, None));
+        ShownSummary {
+            id: row.map(|row| row.id),
+            joined,
+            slot: row.map(|row| row.slot.clone()),
+            model: row.map(|row| row.facts.model.clone()),
+            stand_in: row.is_some_and(|row| row.facts.stand_in),
+            through: chosen.through,
+            created: row.map(|row| row.created),
+            age_millis: row.map(|row| millis_between(row.created, self.now)),
+            text: texts.summary(chosen).map(Cow::into_owned).unwrap_or_default(),
+        }
+    }
+}
+
+/// The messages a layout shows word for word.
+fn shown(layout: &Layout) -> impl Iterator<Item = Seq> {
+    layout.entries.iter().filter_map(|entry| match entry {
+        Entry::Kept(seq) | Entry::Message(seq) => Some(*seq),
+        Entry::Summary | Entry::Excerpt { .. } | Entry::Note | Entry::Seam => None,
+    })
+}
+
+/// A shelf that remembers what it made.
+struct Remembering<'a> {
+    shelf: Shelf<'a>,
+    memo: &'a Memo,
+    keys: Vec<(SummaryId, SummaryId)>,
+}
+
+impl Remembering<'_> {
+    /// Only a summary by itself is remembered: gaps and what is shown beside it change with every message.
+    fn key(&self, wish: &Fit<'_>) -> Option<TextKey> {
+        let alone = wish.gaps.is_empty() && wish.shown.is_none();
+        let (one, two) = self.keys.get(wish.summary.filter(|_| alone)?)?;
+        Some((*one, *two, wish.room))
+    }
+}
+
+impl Words for Remembering<'_> {
+    fn fit(&mut self, wish: &Fit<'_>) -> Option<Tokens> {
+        let key = self.key(wish);
+        if let Some((tokens, text)) = key.and_then(|key| self.memo.text(key)) {
+            self.shelf.put(wish, tokens, text.as_ref().to_owned());
+            return Some(tokens);
+        }
+        let tokens = self.shelf.fit(wish)?;
+        if let (Some(key), Some(text)) = (key, self.shelf.made(wish, tokens)) {
+            self.memo.keep_text(key, tokens, text);
+        }
+        Some(tokens)
+    }
+
+    fn clip(&mut self, span: Span, room: Tokens) -> Option<Tokens> {
+        self.shelf.clip(span, room)
+    }
+}
+
+/// A shelf, and messages that were fetched after it.
+struct WithMore<'a> {
+    shelf: &'a Shelf<'a>,
+    more: &'a [Message],
+}
+
+impl Texts for WithMore<'_> {
+    fn message(&self, seq: Seq) -> Option<Cow<'_, Message>> {
+        let found = self.more.binary_search_by_key(&seq, |message| message.seq).ok();
+        self.shelf.message(seq).or_else(|| self.more.get(found?).map(Cow::Borrowed))
+    }
+
+    fn summary(&self, chosen: &ChosenSummary) -> Option<Cow<'_, str>> {
+        self.shelf.summary(chosen)
+    }
+
+    fn excerpt(&self, span: Span, tokens: Tokens) -> Option<Vec<Message>> {
+        self.shelf.excerpt(span, tokens)
+    }
+}
+
+/// Whose messages: a name, or everybody's.
+pub(super) fn scope(name: Option<&Author>) -> Scope {
+    name.cloned().into()
+}

@@ -1,0 +1,94 @@
+//! A tenant: its sessions, its settings, what it spent.
+
+use std::sync::Arc;
+
+use epitome_core::message::Timestamp;
+
+use super::session::{Found, Session, SessionInfo, check_name};
+use super::{Engine, Queue};
+use crate::error::Error;
+use crate::search::Query;
+use crate::settings::{Patch, Settings};
+use crate::store::{HitCursor, Search, SessionKey, UsageQuery, UsageSum};
+
+/// A workspace's sessions and settings. A handle: making one reads and writes nothing.
+///
+/// No method of it sees, counts or changes anything of another workspace.
+#[derive(Debug, Clone)]
+pub struct Workspace {
+    engine: Engine,
+    name: Arc<str>,
+}
+
+impl Workspace {
+    pub(super) fn new(engine: Engine, name: Arc<str>) -> Self {
+        Self { engine, name }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// One of its sessions, there or not.
+    #[must_use]
+    pub fn session(&self, name: impl Into<Arc<str>>) -> Session {
+        Session::new(self.engine.clone(), SessionKey { workspace: Arc::clone(&self.name), session: name.into() })
+    }
+
+    /// Its sessions by name: those after this one, at most so many.
+    pub async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Vec<SessionInfo>, Error> {
+        let rows = self.engine.shared().store.sessions(&self.name, after, limit.clamp(1, 1_000)).await?;
+        Ok(rows.into_iter().map(|(name, row)| SessionInfo::new(name, row)).collect())
+    }
+
+    /// What was set here, over the engine's own settings.
+    pub async fn patch(&self) -> Result<Patch, Error> {
+        let document = self.engine.shared().store.workspace(&self.name).await?;
+        Ok(if document.is_empty() { Patch::default() } else { Patch::parse(&document)? })
+    }
+
+    /// The settings that hold in its sessions, those that change some themselves excepted.
+    pub async fn settings(&self) -> Result<Arc<Settings>, Error> {
+        let shared = self.engine.shared();
+        shared.settings_of(&shared.store.workspace(&self.name).await?, "")
+    }
+
+    /// Changes settings: what the patch names, and nothing else. A null takes a change back. They hold from
+    /// the next message of each session on.
+    pub async fn set(&self, patch: &Patch) -> Result<Arc<Settings>, Error> {
+        check_name("workspace", &self.name)?;
+        let shared = self.engine.shared();
+        let merged = self.patch().await?.merged(patch);
+        let document = merged.document();
+        let settings = shared.settings_of(&document, "")?;
+        shared.check(&settings)?;
+        shared.store.set_workspace(&self.name, document).await?;
+        Ok(settings)
+    }
+
+    /// Messages of all its sessions by their words: see [`Session::search`]. Newest session first.
+    pub async fn search(&self, words: &str, after: Option<HitCursor>, limit: usize) -> Result<Vec<Found>, Error> {
+        let query = Query::parse(words).map_err(Error::invalid)?;
+        let search = Search {
+            workspace: Arc::clone(&self.name),
+            session: None,
+            query: query.clone(),
+            after,
+            limit: limit.clamp(1, 1_000),
+        };
+        let hits = self.engine.shared().store.search(search).await?;
+        Ok(hits.into_iter().map(|hit| Found::new(hit, &query)).collect())
+    }
+
+    /// What is due in it, and how the work on that goes.
+    pub async fn queue(&self) -> Result<Queue, Error> {
+        super::explain::queue(self.engine.shared(), &self.name).await
+    }
+
+    /// Every call of a model since then, failed ones too, added up by session, slot, model and outcome.
+    pub async fn usage(&self, since: Timestamp) -> Result<Vec<UsageSum>, Error> {
+        self.engine.usage(UsageQuery { workspace: Arc::clone(&self.name), session: None, since }).await
+    }
+}

@@ -27,4 +27,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod brief;
+pub mod model;
+pub mod retry;
+
 pub use epitome_core as core;

@@ -28,6 +28,7 @@
 //! ```
 
 mod brief;
+pub mod hook;
 pub mod model;
 pub mod retry;
 

@@ -31,5 +31,6 @@ mod brief;
 pub mod hook;
 pub mod model;
 pub mod retry;
+pub mod settings;
 
 pub use epitome_core as core;

@@ -175,6 +175,16 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn secrets_are_taken_out_even_where_nobody_asks() {
+        let mut said = said(1, 9);
+        said.push(Message::user("The password is hunter22, and order 10 goes to Bergen.").into());
+        let ask = Ask { redact: false, ..ask(said, Limit::Tokens(400)) };
+        let reply = Local.write(&ask).await.unwrap();
+        assert!(reply.text.contains("Bergen") && !reply.text.contains("hunter22"), "{}", reply.text);
+        assert!(!serde_json::to_string(&reply.extracts).unwrap().contains("hunter22"));
+    }
+
+    #[tokio::test]
     async fn what_it_writes_passes_inspection() {
         for limit in [Limit::Tokens(300), Limit::Chars(1_000)] {
             let ask = ask(said(1, 40), limit);

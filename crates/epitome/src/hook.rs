@@ -30,7 +30,6 @@ pub const TIME_OUT: Duration = Duration::from_secs(5);
 /// It should give way while it waits: a hook that blocks its thread cannot be stopped.
 ///
 /// ```
-/// use std::sync::Arc;
 /// use async_trait::async_trait;
 /// use epitome::core::message::{Message, Span};
 /// use epitome::hook::{Hook, HookError, Hooks, Leaving};

@@ -22,11 +22,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::brief::brief;
 
+mod gate;
 mod local;
 mod scripted;
 
+pub use gate::Gate;
 pub use local::Local;
-pub use scripted::{Gate, Scripted};
+pub use scripted::Scripted;
 
 /// Somebody who writes summaries.
 #[async_trait]

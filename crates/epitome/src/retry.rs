@@ -111,7 +111,7 @@ impl Default for Backoff {
 /// ```
 #[must_use]
 pub fn after_failure(failure: &Failure, attempts: u32, jitter: f64, limits: &Backoff) -> Duration {
-    // Beyond this many doublings any time is over any limit; nothing is left of it at all where it is 0.
+    // So many doublings make 68 years of a second; more would not fit.
     let doublings = attempts.saturating_sub(1).min(31);
     let step = limits.first.saturating_mul(1 << doublings).min(limits.most);
     let half = step / 2;

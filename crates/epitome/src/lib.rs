@@ -5,7 +5,9 @@
 //! the dialects of the providers and the inline condenser will stand here. Nothing of HTTP servers
 //! or flags will: a program that embeds Epitome gets neither.
 //!
-//! Today it passes on the rules, as [`core`], and does nothing of its own.
+//! Today it has whoever writes summaries ([`model`]), how long to wait when they fail ([`retry`]), what
+//! can be set ([`settings`]) and what a program may do before and after ([`hook`]). The rules are passed
+//! on as [`core`].
 //!
 //! ```
 //! use epitome::core::drawing::{draw_cuts, outlines};
@@ -26,5 +28,11 @@
 //! assert_eq!(trigger.standing(&facts).to_string(), "messages 6 of 20, turns 2 of 2");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+
+mod brief;
+pub mod hook;
+pub mod model;
+pub mod retry;
+pub mod settings;
 
 pub use epitome_core as core;

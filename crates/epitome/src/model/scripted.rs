@@ -1,0 +1,353 @@
+//! A model that says what it was told to say.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use epitome_core::inspect::Finish;
+use epitome_core::message::{Message, Part, Tokens};
+use epitome_core::redact::redact;
+use epitome_core::slot::Limit;
+
+use super::{Ask, Gate, Model, ModelError, Reply};
+
+type Answer = dyn Fn(&Ask) -> Result<Reply, ModelError> + Send + Sync;
+
+/// A model for tests, demonstrations and people without a key.
+///
+/// It works off a script, step by step, and remembers what it was asked. When the script is at its end
+/// it writes a short plain summary of its own, the same for the same ask, that passes inspection
+/// wherever something is gained by it; [`Scripted::otherwise`] has it do something else.
+///
+/// Clones share one script and one memory: give one to the engine and ask the other what happened.
+///
+/// ```
+/// use epitome::core::message::Message;
+/// use epitome::core::slot::Limit;
+/// use epitome::core::tokens::{Counter, Encoding};
+/// use epitome::model::{Ask, Model, ModelError, Scripted};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), ModelError> {
+/// let model = Scripted::new()
+///     .fails(ModelError::Busy { retry_after: None })
+///     .replies("Ann ordered tea.");
+/// let mut said = Message::user("One pot of green tea for Ann, please, and one of black tea for Bob.");
+/// said.seq = 40;
+/// let ask = Ask::new([said.into()], Limit::Tokens(100), Counter::new(Encoding::O200k));
+///
+/// assert_eq!(model.write(&ask).await.unwrap_err().kind(), "busy");
+/// assert_eq!(model.write(&ask).await?.text, "Ann ordered tea.");
+/// assert_eq!(model.write(&ask).await?.text, "Summary of 1 message through 40.");
+/// assert_eq!(model.calls(), 3);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Scripted {
+    name: Arc<str>,
+    room: Option<Tokens>,
+    script: Arc<Mutex<Script>>,
+}
+
+#[derive(Default)]
+struct Script {
+    steps: VecDeque<Step>,
+    otherwise: Option<Arc<Answer>>,
+    asks: Vec<Ask>,
+}
+
+enum Step {
+    Sleep(Duration),
+    Wait(Gate),
+    Answer(Arc<Answer>),
+}
+
+impl Scripted {
+    /// With an empty script, the name `scripted` and no window.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { name: "scripted".into(), room: None, script: Arc::default() }
+    }
+
+    /// Under another name.
+    #[must_use]
+    pub fn named(self, name: impl Into<Arc<str>>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    /// With a window that holds prompts of so many tokens. It only says so: what is larger is not refused.
+    #[must_use]
+    pub fn with_room(self, room: Tokens) -> Self {
+        Self { room: Some(room), ..self }
+    }
+
+    /// Then: this text, complete.
+    #[must_use]
+    pub fn replies(self, text: impl Into<String>) -> Self {
+        let reply = Reply::complete(text);
+        self.answers(move |_| Ok(reply.clone()))
+    }
+
+    /// Then: this text, cut off at the most it may write.
+    #[must_use]
+    pub fn cut_off(self, text: impl Into<String>) -> Self {
+        let reply = Reply { finish: Finish::Length, ..Reply::complete(text) };
+        self.answers(move |_| Ok(reply.clone()))
+    }
+
+    /// Then: no reply, for this reason.
+    #[must_use]
+    pub fn fails(self, error: ModelError) -> Self {
+        self.answers(move |_| Err(error.clone()))
+    }
+
+    /// Then: whatever this makes of the ask.
+    #[must_use]
+    pub fn answers(self, answer: impl Fn(&Ask) -> Result<Reply, ModelError> + Send + Sync + 'static) -> Self {
+        self.then(Step::Answer(Arc::new(answer)))
+    }
+
+    /// Then: nothing for so long, and on to the next step in the same call.
+    #[must_use]
+    pub fn waits(self, time: Duration) -> Self {
+        self.then(Step::Sleep(time))
+    }
+
+    /// Then: nothing until the gate is opened, and on to the next step in the same call.
+    #[must_use]
+    pub fn waits_for(self, gate: &Gate) -> Self {
+        self.then(Step::Wait(gate.clone()))
+    }
+
+    /// What it does when the script is at its end.
+    #[must_use]
+    pub fn otherwise(
+        self,
+        answer: impl Fn(&Ask) -> Result<Reply, ModelError> + Send + Sync + 'static,
+    ) -> Self {
+        self.script().otherwise = Some(Arc::new(answer));
+        self
+    }
+
+    /// Fails in the same way whenever the script is at its end: a provider that is down.
+    #[must_use]
+    pub fn otherwise_fails(self, error: ModelError) -> Self {
+        self.otherwise(move |_| Err(error.clone()))
+    }
+
+    /// Everything it was asked so far, oldest first.
+    #[must_use]
+    pub fn asks(&self) -> Vec<Ask> {
+        self.script().asks.clone()
+    }
+
+    /// How often it was asked.
+    #[must_use]
+    pub fn calls(&self) -> usize {
+        self.script().asks.len()
+    }
+
+    /// The summary it writes by itself: how many messages, through which, and a few words of the first
+    /// and the last where they fit.
+    #[must_use]
+    pub fn plain(ask: &Ask) -> Reply {
+        let count = ask.messages();
+        let messages = if count == 1 { "message" } else { "messages" };
+        let on = if ask.previous.is_some() { ", built on the summary before" } else { "" };
+        let short = format!("Summary of {count} {messages} through {}{on}.", ask.through);
+        let mut words = ask.said.iter().filter_map(|told| told.message()).filter_map(first_words);
+        let long = words.next().map(|first| match words.next_back() {
+            Some(last) => format!("{short} It began with “{first}” and ended with “{last}”."),
+            None => format!("{short} It was “{first}”."),
+        });
+        let long = long.map(|long| if ask.redact { redact(&long).into_owned() } else { long });
+        let fits = |text: &String| {
+            let tokens = ask.counter.text(text);
+            // Half as large at most: a summary that saves nothing shows nothing.
+            tokens < ask.replaces.div_ceil(2)
+                && match ask.limit {
+                    Limit::Tokens(limit) => tokens <= limit,
+                    Limit::Chars(limit) => text.chars().count() as u64 <= limit,
+                }
+        };
+        Reply::complete(long.filter(fits).unwrap_or(short))
+    }
+
+    fn then(self, step: Step) -> Self {
+        self.script().steps.push_back(step);
+        self
+    }
+
+    /// A panic elsewhere leaves nothing half done here.
+    fn script(&self) -> MutexGuard<'_, Script> {
+        self.script.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The steps of one call, taken at once: two calls at the same time never share one.
+    fn next(&self, ask: &Ask) -> (Vec<Step>, Arc<Answer>) {
+        let mut script = self.script();
+        script.asks.push(ask.clone());
+        let mut waits = Vec::new();
+        while let Some(step) = script.steps.pop_front() {
+            match step {
+                Step::Answer(answer) => return (waits, answer),
+                Step::Sleep(_) | Step::Wait(_) => waits.push(step),
+            }
+        }
+        let plain: Arc<Answer> = Arc::new(|ask| Ok(Self::plain(ask)));
+        (waits, script.otherwise.clone().unwrap_or(plain))
+    }
+}
+
+impl Default for Scripted {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Scripted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let script = self.script();
+        f.debug_struct("Scripted")
+            .field("name", &self.name)
+            .field("steps", &script.steps.len())
+            .field("calls", &script.asks.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Model for Scripted {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn room(&self) -> Option<Tokens> {
+        self.room
+    }
+
+    async fn write(&self, ask: &Ask) -> Result<Reply, ModelError> {
+        let (waits, answer) = self.next(ask);
+        for wait in waits {
+            match wait {
+                Step::Sleep(time) => tokio::time::sleep(time).await,
+                Step::Wait(gate) => gate.pass().await,
+                Step::Answer(_) => {}
+            }
+        }
+        answer(ask)
+    }
+}
+
+/// The first words of a message's text.
+fn first_words(message: &Message) -> Option<String> {
+    if message.skip {
+        return None;
+    }
+    let text = message.parts.iter().find_map(|part| match part {
+        Part::Text { text } if !text.trim().is_empty() => Some(text.as_str()),
+        _ => None,
+    })?;
+    Some(text.split_whitespace().take(6).collect::<Vec<_>>().join(" ").chars().take(60).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Told;
+    use epitome_core::inspect::{Standard, inspect};
+    use epitome_core::tokens::{Counter, Encoding};
+
+    fn ask(count: u64) -> Ask {
+        let said: Vec<Told> = (1..=count)
+            .map(|seq| {
+                let mut message = Message::user(format!("What about order {seq}, when will it be in Oslo?"));
+                message.seq = seq;
+                message.into()
+            })
+            .collect();
+        Ask::new(said, Limit::Tokens(200), Counter::new(Encoding::O200k))
+    }
+
+    #[tokio::test]
+    async fn its_own_summary_passes_inspection_and_differs_from_the_one_before() {
+        let model = Scripted::new();
+        let mut prior: Option<String> = None;
+        for through in [20, 40, 60] {
+            let ask = Ask { through, previous: prior.as_deref().map(Into::into), ..ask(20) };
+            let reply = model.write(&ask).await.unwrap();
+            let standard = Standard {
+                limit: ask.limit,
+                replaces: ask.replaces,
+                prior: prior.as_deref(),
+                names: &[],
+                counter: &ask.counter,
+                redact: true,
+            };
+            let kept = inspect(&reply.text, reply.finish, &standard).unwrap();
+            assert_eq!(kept.text, reply.text);
+            prior = Some(kept.text);
+        }
+        assert_eq!(
+            prior.unwrap(),
+            "Summary of 20 messages through 60, built on the summary before. \
+             It began with “What about order 1, when will” and ended with “What about order 20, when will”."
+        );
+    }
+
+    #[tokio::test]
+    async fn secrets_do_not_get_into_its_own_summary() {
+        let mut said: Vec<Told> = ask(20).said.to_vec();
+        said.push(Message::user("My password is hunter22.").into());
+        let ask = Ask::new(said, Limit::Tokens(200), Counter::new(Encoding::O200k));
+        assert!(!Scripted::plain(&ask).text.contains("hunter22"));
+    }
+
+    #[tokio::test]
+    async fn steps_are_worked_off_in_order_and_then_it_does_otherwise() {
+        let down = ModelError::no_answer("down");
+        let model = Scripted::new()
+            .named("cheap")
+            .with_room(8_000)
+            .cut_off("Ann ordered")
+            .answers(|ask| Ok(Reply::complete(format!("{} messages", ask.messages()))))
+            .otherwise_fails(down.clone());
+        assert_eq!((model.name(), model.room()), ("cheap", Some(8_000)));
+        let ask = ask(3);
+        assert_eq!(model.write(&ask).await.unwrap().finish, Finish::Length);
+        assert_eq!(model.write(&ask).await.unwrap().text, "3 messages");
+        for _ in 0..3 {
+            assert_eq!(model.write(&ask).await.unwrap_err(), down);
+        }
+        // A step can be added at any time, through any clone.
+        let _ = model.clone().replies("Up again.");
+        assert_eq!(model.write(&ask).await.unwrap().text, "Up again.");
+        assert_eq!((model.calls(), model.asks().len(), model.asks()[0].messages()), (6, 6, 3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_waits_and_goes_on() {
+        let start = tokio::time::Instant::now();
+        let model = Scripted::new().waits(Duration::from_secs(90)).replies("Late.");
+        assert_eq!(model.write(&ask(1)).await.unwrap().text, "Late.");
+        assert_eq!(start.elapsed(), Duration::from_secs(90));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_closed_gate_holds_one_call_and_not_the_next() {
+        let gate = Gate::new();
+        let model = Scripted::new().waits_for(&gate).replies("First.").replies("Second.");
+        let held = tokio::spawn({
+            let model = model.clone();
+            async move { model.write(&ask(1)).await }
+        });
+        gate.reached().await;
+        assert_eq!(model.write(&ask(1)).await.unwrap().text, "Second.");
+        assert!(!held.is_finished());
+        gate.open();
+        assert_eq!(held.await.unwrap().unwrap().text, "First.");
+    }
+}

@@ -1,0 +1,193 @@
+//! How long to wait after a failure.
+//!
+//! Pure: what failed, how often, and a number drawn by lot go in, a time comes out. Who waits, and
+//! whether another model is tried first, is the worker's matter.
+//!
+//! ```
+//! use std::time::Duration;
+//! use epitome::model::ModelError;
+//! use epitome::retry::{Backoff, Failure, after_failure, jitter};
+//!
+//! let down = Failure::Model(ModelError::no_answer("connection refused"));
+//! let wait = |attempts| after_failure(&down, attempts, 1.0, &Backoff::default()).as_secs();
+//! assert_eq!([1, 2, 3, 9, 1_000].map(wait), [1, 2, 4, 256, 300]);
+//!
+//! // Half of it is drawn by lot, so that those who failed together do not come back together.
+//! let drawn = after_failure(&down, 3, jitter(), &Backoff::default());
+//! assert!(Duration::from_secs(2) <= drawn && drawn <= Duration::from_secs(4));
+//! ```
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use epitome_core::inspect::Refusal;
+use epitome_core::prompt::PromptError;
+
+use crate::model::ModelError;
+
+/// Why a summary was not written. What is displayed may be recorded: it holds no word of the
+/// conversation.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The model gave none.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// What it gave cannot be kept.
+    #[error("the answer was refused: {0}")]
+    Answer(#[from] Refusal),
+    /// It could not even be asked.
+    #[error(transparent)]
+    Prompt(#[from] PromptError),
+}
+
+impl Failure {
+    /// A short word for records and metrics. It never changes.
+    ///
+    /// ```
+    /// use epitome::core::inspect::Refusal;
+    /// use epitome::retry::Failure;
+    ///
+    /// let failure = Failure::from(Refusal::CutOff);
+    /// assert_eq!(failure.kind(), "answer");
+    /// assert!(failure.to_string().starts_with("the answer was refused: it was cut off"));
+    /// ```
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Model(error) => error.kind(),
+            Self::Answer(_) => "answer",
+            Self::Prompt(_) => "prompt",
+        }
+    }
+
+    /// How long a provider asked to be left alone, where it did.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Model(ModelError::Busy { retry_after }) => *retry_after,
+            Self::Model(
+                ModelError::TooLong { .. } | ModelError::Refused { .. } | ModelError::NoAnswer { .. },
+            )
+            | Self::Answer(_)
+            | Self::Prompt(_) => None,
+        }
+    }
+}
+
+/// How waiting grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    /// After the first failure; it doubles with each one more.
+    pub first: Duration,
+    /// It grows no longer than this.
+    pub most: Duration,
+    /// A provider that asks for more than this is not believed.
+    pub most_asked: Duration,
+}
+
+impl Default for Backoff {
+    /// One second, doubling to five minutes; a provider may ask for an hour.
+    fn default() -> Self {
+        Self {
+            first: Duration::from_secs(1),
+            most: Duration::from_secs(300),
+            most_asked: Duration::from_secs(3_600),
+        }
+    }
+}
+
+/// How long to wait before the next attempt, after so many have failed.
+///
+/// Half of the time is fixed, half is the share `jitter` of it, which is between 0 and 1. What a
+/// provider asks for with `Retry-After` is the least that is waited.
+///
+/// ```
+/// use std::time::Duration;
+/// use epitome::model::ModelError;
+/// use epitome::retry::{Backoff, Failure, after_failure};
+///
+/// let busy = Failure::Model(ModelError::Busy { retry_after: Some(Duration::from_secs(20)) });
+/// assert_eq!(after_failure(&busy, 1, 0.0, &Backoff::default()), Duration::from_secs(20));
+/// ```
+#[must_use]
+pub fn after_failure(failure: &Failure, attempts: u32, jitter: f64, limits: &Backoff) -> Duration {
+    // So many doublings make 68 years of a second; more would not fit.
+    let doublings = attempts.saturating_sub(1).min(31);
+    let step = limits.first.saturating_mul(1 << doublings).min(limits.most);
+    let half = step / 2;
+    // Written so that NaN counts for nothing.
+    let share = if jitter > 0.0 { jitter.min(1.0) } else { 0.0 };
+    let drawn = half.mul_f64(share);
+    let own = step.saturating_sub(half).saturating_add(drawn);
+    match failure.retry_after() {
+        // Whoever was told the same time is still spread a little.
+        Some(asked) => own.max(asked.min(limits.most_asked).saturating_add(drawn)),
+        None => own,
+    }
+}
+
+/// A number from 0 up to but not including 1, another one each time. Not for secrets.
+#[must_use]
+pub fn jitter() -> f64 {
+    // The standard library draws the keys of its hash maps by lot: enough to spread waits with.
+    let drawn = RandomState::new().hash_one(()) >> 11;
+    drawn as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn down() -> Failure {
+        ModelError::no_answer("down").into()
+    }
+
+    fn busy(seconds: u64) -> Failure {
+        ModelError::Busy { retry_after: Some(Duration::from_secs(seconds)) }.into()
+    }
+
+    #[test]
+    fn it_never_shrinks_with_more_attempts_and_never_passes_its_limit() {
+        let limits = Backoff::default();
+        let mut last = Duration::ZERO;
+        for attempts in (0..100).chain([u32::MAX - 1, u32::MAX]) {
+            let wait = after_failure(&down(), attempts, 0.5, &limits);
+            assert!(last <= wait && wait <= limits.most, "{attempts}: {wait:?}");
+            last = wait;
+        }
+    }
+
+    #[test]
+    fn no_lot_brings_it_out_of_its_range() {
+        for lot in [f64::NAN, f64::NEG_INFINITY, -1.0, 0.0, 0.3, 1.0, 7.0, f64::INFINITY] {
+            let wait = after_failure(&down(), 2, lot, &Backoff::default());
+            assert!(Duration::from_secs(1) <= wait && wait <= Duration::from_secs(2), "{lot}: {wait:?}");
+        }
+    }
+
+    #[test]
+    fn a_provider_is_waited_for_but_not_for_ever() {
+        let wait = |failure: &Failure, attempts| after_failure(failure, attempts, 0.0, &Backoff::default());
+        assert_eq!(wait(&busy(45), 1), Duration::from_secs(45));
+        assert_eq!(wait(&busy(1_000_000), 1), Duration::from_secs(3_600));
+        // Our own patience may be longer than what it asks for.
+        assert_eq!(wait(&busy(1), 20), Duration::from_secs(150));
+    }
+
+    #[test]
+    fn times_without_end_do_not_overflow() {
+        let limits = Backoff { first: Duration::MAX, most: Duration::MAX, most_asked: Duration::MAX };
+        let endless: Failure = ModelError::Busy { retry_after: Some(Duration::MAX) }.into();
+        assert_eq!(after_failure(&endless, u32::MAX, 1.0, &limits), Duration::MAX);
+        let none = Backoff { first: Duration::ZERO, most: Duration::ZERO, most_asked: Duration::ZERO };
+        assert_eq!(after_failure(&endless, u32::MAX, 1.0, &none), Duration::ZERO);
+    }
+
+    #[test]
+    fn lots_are_in_range_and_differ() {
+        let lots: Vec<f64> = (0..1_000).map(|_| jitter()).collect();
+        assert!(lots.iter().all(|lot| (0.0..1.0).contains(lot)));
+        let mean = lots.iter().sum::<f64>() / 1_000.0;
+        assert!((0.4..0.6).contains(&mean), "{mean}");
+    }
+}

@@ -1,0 +1,109 @@
+//! Settings that name only what they change.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{Settings, SettingsError};
+
+/// A part of the settings, as it is stored for a workspace or a session.
+///
+/// Every name in it is known and every value allowed; that was seen to when it was read. A null says
+/// that a key is not to be set here, so that what is below it holds again.
+///
+/// ```
+/// use epitome::settings::{Patch, Settings};
+///
+/// let stored = Patch::parse(r#"{"summarize": {"redact": false, "stand_in_after": "2h"}}"#)?;
+/// let newer = Patch::parse(r#"{"summarize": {"redact": null}, "limits": {"batch": 50}}"#)?;
+/// let merged = stored.merged(&newer);
+/// assert_eq!(
+///     serde_json::to_string(&merged).unwrap(),
+///     r#"{"limits":{"batch":50},"summarize":{"stand_in_after":"2h"}}"#,
+/// );
+/// assert!(Settings::default().with(&merged)?.summarize.redact);
+/// # Ok::<(), epitome::settings::SettingsError>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Value", into = "Value")]
+pub struct Patch(Map<String, Value>);
+
+impl Patch {
+    /// The patch that is written so, in JSON.
+    pub fn parse(text: &str) -> Result<Self, SettingsError> {
+        let value = serde_json::from_str(text);
+        Self::from_value(value.map_err(|error| SettingsError::NotJson { problem: error.to_string() })?)
+    }
+
+    /// The patch that is written so.
+    pub fn from_value(value: Value) -> Result<Self, SettingsError> {
+        match value {
+            Value::Object(entries) => {
+                // No value's rightness depends on what it is laid over, so the defaults will do.
+                Settings::default().overlaid(&entries)?;
+                Ok(Self(entries))
+            }
+            other => Err(SettingsError::Value {
+                key: "settings".to_owned(),
+                given: other.to_string().chars().take(60).collect(),
+                allowed: "a table of settings",
+            }),
+        }
+    }
+
+    /// One that we wrote ourselves.
+    pub(super) fn believed(entries: Map<String, Value>) -> Self {
+        Self(entries)
+    }
+
+    /// This one with what a newer one says: its values in place of the old, and its nulls in place of
+    /// nothing. No null is left.
+    ///
+    /// As in [`Settings::with`], the list of slots is taken as a whole, and a model's price too.
+    #[must_use]
+    pub fn merged(&self, newer: &Self) -> Self {
+        let mut merged = self.0.clone();
+        for (key, value) in &newer.0 {
+            match (merged.get_mut(key), value) {
+                (Some(Value::Object(old)), Value::Object(new)) => {
+                    old.extend(new.iter().map(|(key, value)| (key.clone(), value.clone())));
+                }
+                _ => {
+                    merged.insert(key.clone(), value.clone());
+                }
+            }
+        }
+        for value in merged.values_mut() {
+            if let Value::Object(entries) = value {
+                entries.retain(|_, value| !value.is_null());
+            }
+        }
+        merged.retain(|_, value| !value.is_null() && value.as_object().is_none_or(|table| !table.is_empty()));
+        Self(merged)
+    }
+
+    /// Whether it names nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What it is made of.
+    #[must_use]
+    pub fn entries(&self) -> &Map<String, Value> {
+        &self.0
+    }
+}
+
+impl TryFrom<Value> for Patch {
+    type Error = SettingsError;
+
+    fn try_from(value: Value) -> Result<Self, SettingsError> {
+        Self::from_value(value)
+    }
+}
+
+impl From<Patch> for Value {
+    fn from(patch: Patch) -> Self {
+        Self::Object(patch.0)
+    }
+}

@@ -1,0 +1,414 @@
+use std::time::Duration;
+
+use epitome_core::keep::Keep;
+use epitome_core::prompt::{Profile, ProfileSetting};
+use epitome_core::slot::Limit;
+use epitome_core::trigger::Trigger;
+use serde_json::json;
+
+use super::*;
+
+fn patch(value: Value) -> Patch {
+    Patch::from_value(value).unwrap()
+}
+
+fn with(value: Value) -> Settings {
+    Settings::default().with(&patch(value)).unwrap()
+}
+
+/// A wrong document, and what is said to it.
+#[track_caller]
+fn refused(value: Value, expected: &str) {
+    let error = Patch::from_value(value).unwrap_err();
+    assert_eq!(error.to_string(), expected);
+    assert!(expected.starts_with(error.key()), "{expected} names {}", error.key());
+}
+
+#[test]
+fn the_defaults_are_those_of_the_table() {
+    let settings = Settings::default();
+    assert_eq!(
+        settings.to_value(),
+        json!({
+            "encoding": "o200k_base",
+            "context": {"summary_share": 0.4, "max_tokens": 100_000},
+            "slot": [
+                {
+                    "name": "short", "trigger": "messages(20)", "keep": "messages(0)", "max_tokens": 1_000,
+                    "auto": true, "profile": "auto"
+                },
+                {
+                    "name": "long", "trigger": "messages(60)", "keep": "messages(0)", "max_tokens": 4_000,
+                    "auto": true, "profile": "auto"
+                },
+            ],
+            "summarize": {"models": ["local"], "stand_in_after": "10m", "redact": true, "catch_up": "join"},
+            "prices": {},
+            "limits": {"message": 1_048_576, "batch": 1_000, "body": 16_777_216, "metadata": 65_536},
+        })
+    );
+    settings.check().unwrap();
+    assert_eq!(settings.limits.of_message(), message::Limits::default());
+    assert_eq!(settings.slots[0].slot, Slot::short());
+    assert_eq!(settings.slots[1].slot, Slot::long());
+}
+
+#[test]
+fn nothing_changes_nothing() {
+    assert_eq!(with(json!({})), Settings::default());
+    assert_eq!(with(json!({"context": {}, "summarize": null, "prices": {}})), Settings::default());
+    assert_eq!(with(json!({"context": {"max_tokens": null}, "slot": null})), Settings::default());
+}
+
+/// Every key there is, each with a value that is not the default.
+fn everything() -> Value {
+    json!({
+        "encoding": "cl100k_base",
+        "context": {"summary_share": 0.333_333, "max_tokens": 32_000},
+        "slot": [
+            {
+                "name": "notes", "scope": "ann", "trigger": "any(tokens(8000), idle(60))", "keep": "turns(2)",
+                "max_chars": 900, "auto": false, "profile": "coding", "prompt": "Sum up: {conversation_text}",
+                "instructions": "Name every date.", "models": ["cheap", "local"], "catch_up": "step"
+            },
+            {"name": "notes", "trigger": "window(0.5)", "keep": "window(0.1)", "max_tokens": 700},
+        ],
+        "summarize": {
+            "models": ["cheap", "main"], "stand_in_after": "never", "redact": false, "catch_up": "step"
+        },
+        "prices": {
+            "gpt-4.1": {"input": 2.0, "output": 8.0, "cache_read": 0.5, "cache_write": 2.0},
+            "nano": {"input": 0.05, "output": 0.4}
+        },
+        "limits": {"message": 1, "batch": 2, "body": 3, "metadata": 4},
+    })
+}
+
+#[test]
+fn every_key_can_be_set() {
+    let settings = with(everything());
+    assert_eq!(settings.encoding, Encoding::Cl100k);
+    assert_eq!(settings.context.summary_share, Fraction::new(0.333_333).unwrap());
+    assert_eq!(settings.context.max_tokens, 32_000);
+    let notes = settings.slot(&Scope::Author("ann".into()), "notes").unwrap();
+    assert_eq!(notes.slot.trigger, Trigger::any([Trigger::Tokens(8_000), Trigger::Idle(60)]));
+    assert_eq!((notes.slot.keep, notes.slot.limit), (Keep::Turns(2), Limit::Chars(900)));
+    assert_eq!((notes.slot.auto, notes.slot.catch_up), (false, CatchUp::Step));
+    assert_eq!(notes.profile, ProfileSetting::Always(Profile::Coding));
+    assert_eq!(notes.template(&[]).to_string(), "Sum up: {conversation_text}");
+    assert_eq!(notes.instructions, "Name every date.");
+    assert_eq!(settings.models_of(notes), ["cheap", "local"]);
+    let plain = settings.slot(&Scope::Session, "notes").unwrap();
+    assert_eq!(plain.slot.limit, Limit::Tokens(700));
+    assert_eq!(plain.template(&[]), Profile::General.template());
+    assert_eq!(settings.models_of(plain), ["cheap", "main"]);
+    assert!(settings.slot(&Scope::Session, "short").is_none());
+    assert_eq!(settings.summarize.stand_in_after, StandIn::Never);
+    assert!(!settings.summarize.redact);
+    let nano = settings.price("nano").unwrap();
+    assert_eq!((nano.cache_read, nano.cache_write), (nano.input, nano.input));
+    assert_eq!(settings.limits, Limits { message: 1, batch: 2, body: 3, metadata: 4 });
+}
+
+#[test]
+fn what_is_written_reads_back_the_same() {
+    for settings in [Settings::default(), with(everything()), with(json!({"slot": [{"preset": "long"}]}))] {
+        let text = serde_json::to_string(&settings.patch()).unwrap();
+        let read: Patch = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, settings.patch());
+        assert_eq!(Settings::default().with(&read).unwrap(), settings);
+        settings.check().unwrap();
+    }
+}
+
+#[test]
+fn names_nobody_knows_are_refused() {
+    refused(
+        json!({"contxt": {}}),
+        "contxt: no such setting; allowed here are encoding, context, slot, summarize, prices, limits",
+    );
+    refused(
+        json!({"context": {"tokens": 5}}),
+        "context.tokens: no such setting; allowed here are summary_share, max_tokens",
+    );
+    refused(
+        json!({"summarize": {"model": "x"}}),
+        "summarize.model: no such setting; allowed here are models, stand_in_after, redact, catch_up",
+    );
+    refused(
+        json!({"limits": {"bodies": 5}}),
+        "limits.bodies: no such setting; allowed here are message, batch, body, metadata",
+    );
+    refused(
+        json!({"slot": [{"name": "a"}, {"name": "b", "max_words": 5}]}),
+        "slot[1].max_words: no such setting; allowed here are preset, name, scope, trigger, keep, max_tokens, \
+         max_chars, prompt, profile, instructions, models, auto, catch_up",
+    );
+    refused(
+        json!({"prices": {"gpt-4.1": {"in": 5}}}),
+        "prices.\"gpt-4.1\".in: no such setting; allowed here are input, output, cache_read, cache_write",
+    );
+    // Also where nothing is set: whoever writes it means something by it.
+    refused(json!({"a.b": null}), &unknown_at_the_top("\"a.b\""));
+}
+
+fn unknown_at_the_top(key: &str) -> String {
+    format!("{key}: no such setting; allowed here are encoding, context, slot, summarize, prices, limits")
+}
+
+#[test]
+fn wrong_values_are_refused_by_name() {
+    refused(json!([]), "settings: [] given; allowed is a table of settings");
+    refused(
+        json!({"encoding": "o300k"}),
+        "encoding: `o300k` is unknown; o200k_base, cl100k_base, p50k_base and r50k_base are allowed",
+    );
+    refused(json!({"encoding": 5}), "encoding: 5 given; allowed is a text");
+    refused(json!({"context": 5}), "context: 5 given; allowed is a table of settings");
+    for share in [json!(0), json!(1.5), json!(-1), json!("0.4")] {
+        refused(
+            json!({"context": {"summary_share": share}}),
+            &format!(
+                "context.summary_share: {share} given; allowed is a number more than 0 and at most 1, such as 0.4"
+            ),
+        );
+    }
+    for key in ["context.max_tokens", "limits.message", "limits.batch", "limits.body", "limits.metadata"] {
+        let (table, name) = key.split_once('.').unwrap();
+        for given in [json!(0), json!(-5), json!(1.5), json!("many")] {
+            let expected = format!("{key}: {given} given; allowed is a whole number from 1");
+            refused(json!({table: {name: given}}), &expected);
+        }
+    }
+    for given in [json!("soon"), json!("10 days"), json!(-1), json!(true), json!("9999h")] {
+        let expected = format!(
+            "summarize.stand_in_after: {given} given; allowed is \"never\", or a time of at most a year \
+             such as \"10m\", \"30s\", \"2h\", \"500ms\" or 600 for seconds"
+        );
+        refused(json!({"summarize": {"stand_in_after": given}}), &expected);
+    }
+    refused(
+        json!({"summarize": {"redact": "yes"}}),
+        "summarize.redact: \"yes\" given; allowed is true or false",
+    );
+    refused(
+        json!({"summarize": {"catch_up": "skip"}}),
+        "summarize.catch_up: \"skip\" given; allowed is \"join\" or \"step\"",
+    );
+    for given in
+        [json!([]), json!("local"), json!(["a", 5]), json!([" "]), json!(["a", "a"]), json!(["a\nb"])]
+    {
+        let expected = format!(
+            "summarize.models: {given} given; allowed is a list of different models' names, at least one, \
+             such as [\"local\"]"
+        );
+        refused(json!({"summarize": {"models": given}}), &expected);
+    }
+    let long = "x".repeat(500);
+    let shown = format!("summarize.redact: \"{}… given; allowed is true or false", "x".repeat(59));
+    refused(json!({"summarize": {"redact": long}}), &shown);
+}
+
+#[test]
+fn wrong_prices_are_refused_by_name() {
+    refused(json!({"prices": {"m": 5}}), "prices.m: 5 given; allowed is a table of settings");
+    refused(
+        json!({"prices": {"m": {"input": 1}}}),
+        "prices.m.output: is missing; a price names input and output",
+    );
+    refused(json!({"prices": {"m": {}}}), "prices.m.input: is missing; a price names input and output");
+    for given in [json!(-0.1), json!("free"), json!(1e9)] {
+        refused(
+            json!({"prices": {"m": {"input": given, "output": 1}}}),
+            &format!(
+                "prices.m.input: {given} given; allowed is a price for a million tokens, from 0 to 1000000"
+            ),
+        );
+    }
+    refused(
+        json!({"prices": {"": {"input": 1, "output": 1}}}),
+        "prices.\"\": no model can be called so; 1 to 128 bytes are allowed",
+    );
+}
+
+#[test]
+fn wrong_slots_are_refused_by_name() {
+    refused(json!({"slot": {"name": "a"}}), "slot: {\"name\":\"a\"} given; allowed is a list of tables");
+    refused(json!({"slot": [{"name": "a"}, "b"]}), "slot[1]: \"b\" given; allowed is a table of settings");
+    refused(json!({"slot": [null]}), "slot[0]: null given; allowed is a table of settings");
+    refused(json!({"slot": [{}]}), "slot[0].name: is missing; name the slot, or give a preset");
+    let one = |key: &str, value: Value| json!({"slot": [{"name": "a"}, {"name": "b", key: value}]});
+    refused(
+        one("preset", json!("huge")),
+        "slot[1].preset: `huge` is unknown; frequent, long and lean are allowed",
+    );
+    refused(
+        json!({"slot": [{"name": "no spaces"}]}),
+        "slot[0].name: \"no spaces\" given; allowed are 1 to 64 letters, digits, `_` or `-`",
+    );
+    refused(
+        one("scope", json!("")),
+        "slot[1].scope: is empty; name an author, or leave it out for the whole session",
+    );
+    refused(
+        one("trigger", json!("messages(0)")),
+        "slot[1].trigger: messages: 0 given; allowed is a whole number from 1",
+    );
+    refused(
+        one("trigger", json!("economic")),
+        "slot[1].trigger: economic: only an inline condensation has a request to price; \
+         use messages, turns, tokens, chars, window, every, idle or important",
+    );
+    refused(one("trigger", json!(20)), "slot[1].trigger: 20 given; allowed is a text");
+    refused(
+        one("keep", json!("messages(-1)")),
+        "slot[1].keep: messages: -1 given; allowed is a whole number",
+    );
+    refused(one("max_tokens", json!(5)), "slot[1].max_tokens: 5 given; a summary needs at least 16");
+    refused(one("max_chars", json!(0)), "slot[1].max_chars: 0 given; allowed is a whole number from 1");
+    refused(
+        json!({"slot": [{"name": "a", "max_tokens": 500, "max_chars": 500}]}),
+        "slot[0].max_chars: max_tokens is set too; set one of them",
+    );
+    refused(
+        one("prompt", json!("Sum up.")),
+        "slot[1].prompt: {conversation_text} is missing; the conversation would never be seen",
+    );
+    refused(
+        one("profile", json!("poetry")),
+        "slot[1].profile: `poetry` is unknown; auto, general, coding, research and support are allowed",
+    );
+    refused(one("instructions", json!(["a"])), "slot[1].instructions: [\"a\"] given; allowed is a text");
+    refused(one("auto", json!(1)), "slot[1].auto: 1 given; allowed is true or false");
+    refused(one("catch_up", json!("no")), "slot[1].catch_up: \"no\" given; allowed is \"join\" or \"step\"");
+    assert_eq!(Patch::from_value(one("models", json!([]))).unwrap_err().key(), "slot[1].models");
+}
+
+#[test]
+fn a_name_is_unique_within_its_scope() {
+    refused(
+        json!({"slot": [{"name": "a"}, {"preset": "lean"}, {"name": "a"}]}),
+        "slot[2].name: slot[0] is called `a` too; a name is unique within its scope",
+    );
+    let both =
+        with(json!({"slot": [{"name": "a"}, {"name": "a", "scope": "ann"}, {"name": "a", "scope": "bob"}]}));
+    assert_eq!(both.slots.len(), 3);
+    assert_eq!(with(json!({"slot": []})).slots, []);
+}
+
+#[test]
+fn presets_are_a_base_that_other_keys_override() {
+    let slots = with(json!({"slot": [
+        {"preset": "frequent"},
+        {"preset": "long"},
+        {"preset": "lean"},
+        {"preset": "lean", "name": "mine", "keep": "turns(1)", "max_tokens": 300},
+    ]}))
+    .slots;
+    let shown: Vec<String> = slots
+        .iter()
+        .map(|SlotSettings { slot, .. }| {
+            format!("{} {} {} {:?}", slot.name, slot.trigger, slot.keep, slot.limit)
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "frequent turns(20) turns(5) Chars(1000)",
+            "long turns(50) turns(15) Chars(1500)",
+            "lean messages(15) turns(3) Chars(1000)",
+            "mine messages(15) turns(1) Tokens(300)",
+        ]
+    );
+}
+
+#[test]
+fn layers_lie_over_each_other_key_by_key() {
+    let workspace = patch(json!({
+        "context": {"max_tokens": 50_000, "summary_share": 0.2},
+        "slot": [{"preset": "lean"}],
+        "prices": {"a": {"input": 1, "output": 2, "cache_read": 0.5}, "b": {"input": 3, "output": 4}},
+    }));
+    let session = patch(json!({
+        "context": {"max_tokens": 8_000, "summary_share": null},
+        "summarize": {"redact": false},
+        "prices": {"a": {"input": 5, "output": 6}},
+    }));
+    let settings = Settings::default().with(&workspace).unwrap().with(&session).unwrap();
+    assert_eq!(settings.context.max_tokens, 8_000);
+    // A null leaves what is below.
+    assert_eq!(settings.context.summary_share, Fraction::new(0.2).unwrap());
+    assert_eq!(settings.slots.len(), 1);
+    assert!(!settings.summarize.redact);
+    // A model's price is taken as a whole.
+    let a = settings.price("a").unwrap();
+    assert_eq!((a.input, a.cache_read), (Money::from(5.0), Money::from(5.0)));
+    assert_eq!(settings.price("b").unwrap().output, Money::from(4.0));
+}
+
+#[test]
+fn slots_that_do_not_say_follow_the_common_way_of_catching_up() {
+    let ways = |settings: &Settings| settings.slots.iter().map(|slot| slot.slot.catch_up).collect::<Vec<_>>();
+    let step = patch(json!({"summarize": {"catch_up": "step"}}));
+    let one_says = patch(json!({"slot": [{"name": "a"}, {"name": "b", "catch_up": "join"}]}));
+    let settings = Settings::default().with(&step).unwrap();
+    assert_eq!(ways(&settings), [CatchUp::Step, CatchUp::Step]);
+    // In whatever order they come.
+    let first = settings.with(&one_says).unwrap();
+    let last = Settings::default().with(&one_says).unwrap().with(&step).unwrap();
+    assert_eq!(ways(&first), [CatchUp::Step, CatchUp::Join]);
+    assert_eq!(first, last);
+}
+
+#[test]
+fn patches_merge_as_they_would_lie_over_each_other() {
+    let old = patch(everything());
+    let newer = patch(json!({
+        "encoding": "o200k_base",
+        "context": {"max_tokens": 9},
+        "slot": [{"name": "only"}],
+        "prices": {"nano": {"input": 1, "output": 1}},
+        "summarize": {"stand_in_after": 30},
+    }));
+    let merged = old.merged(&newer);
+    let layered = Settings::default().with(&old).unwrap().with(&newer).unwrap();
+    assert_eq!(Settings::default().with(&merged).unwrap(), layered);
+    assert_eq!(layered.summarize.stand_in_after, StandIn::After(Duration::from_secs(30)));
+}
+
+#[test]
+fn a_null_takes_a_key_out_of_what_is_stored() {
+    let stored =
+        patch(json!({"context": {"max_tokens": 9}, "slot": [], "prices": {"m": {"input": 1, "output": 1}}}));
+    let without = stored.merged(&patch(json!({"context": {"max_tokens": null}, "slot": null})));
+    assert_eq!(Value::from(without.clone()), json!({"prices": {"m": {"input": 1, "output": 1}}}));
+    assert_eq!(without.merged(&patch(json!({"prices": {"m": null}}))), Patch::default());
+    assert!(Patch::default().merged(&patch(json!({"limits": {"body": null}, "encoding": null}))).is_empty());
+    assert!(stored.merged(&patch(json!({"context": null}))).entries().get("context").is_none());
+    assert_eq!(stored.merged(&Patch::default()), stored);
+}
+
+#[test]
+fn text_that_is_not_json_is_refused_with_its_place() {
+    let error = Patch::parse("{\"context\": ").unwrap_err();
+    assert_eq!(error.to_string(), "settings: not JSON: EOF while parsing a value at line 1 column 12");
+    assert_eq!(error.key(), "settings");
+    let error = serde_json::from_str::<Patch>("{\"limits\": {\"body\": 0}}").unwrap_err();
+    assert_eq!(error.to_string(), "limits.body: 0 given; allowed is a whole number from 1");
+}
+
+#[test]
+fn what_a_program_sets_by_hand_can_be_checked() {
+    let mut settings = Settings::default();
+    settings.slots.push(Slot::short().into());
+    assert_eq!(settings.check().unwrap_err().key(), "slot[2].name");
+    settings.slots.pop();
+    settings.summarize.models.clear();
+    assert_eq!(settings.check().unwrap_err().key(), "summarize.models");
+}
+
+#[test]
+fn a_price_can_be_set_for_local_too() {
+    let priced = with(json!({"prices": {"local": {"input": 1, "output": 0}}}));
+    assert_eq!(priced.price("local").unwrap().input, Money::from(1.0));
+}

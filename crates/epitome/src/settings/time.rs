@@ -1,0 +1,174 @@
+//! Times as people write them.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// No setting is longer than a year: what is added to a moment must stay a moment.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+pub(super) const ALLOWED: &str =
+    "\"never\", or a time of at most a year such as \"10m\", \"30s\", \"2h\", \"500ms\" or 600 for seconds";
+
+/// The time that is written so: `10m`, `30s`, `2h`, `500ms`, or a bare number of seconds. None where it
+/// cannot be read, and where it is more than a year.
+///
+/// ```
+/// use std::time::Duration;
+/// use epitome::settings::{parse_time, write_time};
+///
+/// assert_eq!(parse_time("10m"), Some(Duration::from_secs(600)));
+/// assert_eq!(parse_time("1.5h"), None);
+/// assert_eq!(write_time(Duration::from_secs(7_200)), "2h");
+/// ```
+#[must_use]
+pub fn parse_time(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(unit_at)?;
+    let number: u64 = number.parse().ok()?;
+    let millis = match unit.trim_start() {
+        "ms" => 1,
+        "" | "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return None,
+    };
+    allowed(Duration::from_millis(number.checked_mul(millis)?))
+}
+
+/// A time in the largest unit it is a whole number of; nothing below a millisecond is told.
+#[must_use]
+pub fn write_time(time: Duration) -> String {
+    let millis = time.as_millis();
+    let (of, unit) = match millis {
+        0 => (1_000, "s"),
+        _ if millis.is_multiple_of(3_600_000) => (3_600_000, "h"),
+        _ if millis.is_multiple_of(60_000) => (60_000, "m"),
+        _ if millis.is_multiple_of(1_000) => (1_000, "s"),
+        _ => (1, "ms"),
+    };
+    format!("{}{unit}", millis / of)
+}
+
+fn allowed(time: Duration) -> Option<Duration> {
+    (time <= LONGEST).then_some(time)
+}
+
+/// Written as a text, or as a number of seconds.
+fn read(value: &Value) -> Option<Duration> {
+    match value {
+        Value::String(text) => parse_time(text),
+        Value::Number(seconds) => {
+            let exact = Duration::try_from_secs_f64(seconds.as_f64()?).ok().and_then(allowed)?;
+            // As finely as it can be written again.
+            u64::try_from(exact.as_millis()).ok().map(Duration::from_millis)
+        }
+        _ => None,
+    }
+}
+
+/// When `local` writes in place of models that fail.
+///
+/// ```
+/// use std::time::Duration;
+/// use epitome::settings::StandIn;
+///
+/// assert_eq!(StandIn::default(), StandIn::After(Duration::from_secs(600)));
+/// assert!(StandIn::default().is_due(Duration::from_secs(600)));
+/// assert!(!StandIn::Never.is_due(Duration::MAX));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StandIn {
+    /// When they have failed for so long; at once where it is 0.
+    After(Duration),
+    /// It does not; the summary is late for as long as it takes.
+    Never,
+}
+
+impl Default for StandIn {
+    /// After ten minutes.
+    fn default() -> Self {
+        Self::After(Duration::from_secs(600))
+    }
+}
+
+impl StandIn {
+    /// Whether it is time, when models have failed for so long.
+    #[must_use]
+    pub fn is_due(self, failing_for: Duration) -> bool {
+        match self {
+            Self::After(time) => failing_for >= time,
+            Self::Never => false,
+        }
+    }
+
+    pub(super) fn read(value: &Value) -> Option<Self> {
+        if value.as_str().map(str::trim) == Some("never") {
+            return Some(Self::Never);
+        }
+        read(value).map(Self::After)
+    }
+}
+
+impl fmt::Display for StandIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::After(time) => f.pad(&write_time(*time)),
+            Self::Never => f.pad("never"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn times_are_read_as_they_are_written() {
+        for (text, millis) in [
+            ("0", 0),
+            ("600", 600_000),
+            ("500ms", 500),
+            ("30s", 30_000),
+            (" 2 h ", 7_200_000),
+            ("8760h", 31_536_000_000),
+        ] {
+            assert_eq!(parse_time(text), Some(Duration::from_millis(millis)), "{text}");
+        }
+        for text in [
+            "",
+            "m",
+            "10x",
+            "-1s",
+            "1.5h",
+            "10 m s",
+            "8761h",
+            "99999999999999999999h",
+            "18446744073709551615h",
+        ] {
+            assert_eq!(parse_time(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_written_as_they_can_be_read() {
+        for millis in [0, 1, 999, 1_000, 60_000, 61_000, 90_500, 3_600_000, 86_400_000] {
+            let time = Duration::from_millis(millis);
+            assert_eq!(parse_time(&write_time(time)), Some(time));
+        }
+        assert_eq!(write_time(Duration::from_secs(5_400)), "90m");
+        assert_eq!(write_time(Duration::ZERO), "0s");
+    }
+
+    #[test]
+    fn numbers_are_seconds() {
+        assert_eq!(read(&json!(90)), Some(Duration::from_secs(90)));
+        assert_eq!(read(&json!(0.25)), Some(Duration::from_millis(250)));
+        for wrong in [json!(-1), json!(1e300), json!(true), json!([1])] {
+            assert_eq!(read(&wrong), None, "{wrong}");
+        }
+    }
+}

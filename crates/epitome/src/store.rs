@@ -631,6 +631,8 @@ pub struct UsageSum {
 /// A slot with something to do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueRow {
+    /// The moment of asking.
+    pub now: Timestamp,
     /// Which session, by its name.
     pub session: Arc<str>,
     /// The slot.

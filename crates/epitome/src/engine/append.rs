@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use epitome_core::message::{Limits, Message, Span, Timestamp, Tokens};
-use epitome_core::outline::Cut;
 use epitome_core::slot::SlotState;
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;
@@ -224,16 +223,7 @@ fn grow(shared: &Shared, standing: &Standing, settings: &Settings, counted: &[Co
         if outline.opens_turn {
             session.opener = outline.seq;
         }
-        if outline.cut >= Cut::InLoop {
-            (session.batch_from, session.batch_skipped) = (outline.seq, false);
-        }
-        if session.batch_skipped {
-            session.skipped = session.skipped.saturating_add(1);
-        } else if outline.skip {
-            session.batch_skipped = true;
-            let batch = outline.seq.saturating_sub(session.batch_from).saturating_add(1);
-            session.skipped = session.skipped.saturating_add(batch);
-        }
+        session.skip(&outline);
         for (row, (order, room)) in slots.iter_mut().zip(&orders) {
             if let Some(order) = order {
                 row.state.advance(&order.slot, &outline, *room);
@@ -248,6 +238,35 @@ fn grow(shared: &Shared, standing: &Standing, settings: &Settings, counted: &[Co
         row.mark(now);
     }
     Changes { session: Some(session), messages, slots, ..Changes::default() }
+}
+
+/// Makes a session of messages of ours, with these settings and notes. False when there is one already.
+pub(super) async fn create(
+    shared: &Arc<Shared>,
+    key: &SessionKey,
+    messages: Vec<Message>,
+    document: String,
+    metadata: serde_json::Map<String, serde_json::Value>,
+) -> Result<bool, Error> {
+    let standing = shared.store.standing(key, Load::default()).await?;
+    let settings = shared.settings_of(&standing.workspace_settings, &document)?;
+    let encoding = settings.encoding;
+    let counted = count(Arc::new(messages), encoding).await?;
+    let engine = Arc::clone(shared);
+    shared
+        .change(key, Load::default(), move |standing| {
+            if standing.session.is_some() {
+                return Ok((None, false));
+            }
+            let mut changes = grow(&engine, standing, &settings, &counted);
+            if let Some(session) = &mut changes.session {
+                session.settings = document.clone();
+                session.metadata = metadata.clone();
+                session.encoding = encoding.name().to_owned();
+            }
+            Ok((Some(changes), true))
+        })
+        .await
 }
 
 /// A session nothing was said in yet.

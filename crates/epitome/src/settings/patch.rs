@@ -87,6 +87,12 @@ impl Patch {
         self.0.is_empty()
     }
 
+    /// As text, to be stored; empty where nothing is changed.
+    #[must_use]
+    pub fn document(&self) -> String {
+        if self.is_empty() { String::new() } else { Value::Object(self.0.clone()).to_string() }
+    }
+
     /// What it is made of.
     #[must_use]
     pub fn entries(&self) -> &Map<String, Value> {

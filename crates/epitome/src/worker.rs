@@ -1,0 +1,146 @@
+//! Has summaries written: lease, plan, ask, inspect, commit.
+//!
+//! A worker takes one due slot at a time ([`crate::store::Store::lease`]), works its firings off in order, and
+//! gives it back. While a model writes, no connection and no lock is held; only the lease is renewed. What is
+//! committed carries the lease's fence, so a worker that stalled, or whose ground was taken away by an undo,
+//! changes nothing.
+//!
+//! Nobody has to tell a worker anything: it looks for itself every so often. Being told only shortens the wait.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::watch;
+use tokio::task::{Id, JoinSet};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::engine::Shared;
+use crate::error::Error;
+use crate::store::{Lease, Load, SessionKey, Want};
+
+mod draft;
+mod job;
+mod write;
+
+use job::Job;
+
+/// Works until told to stop, or until the engine is gone.
+pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+    let mut jobs: JoinSet<Result<(), Error>> = JoinSet::new();
+    let mut held: HashMap<Id, Lease> = HashMap::new();
+    while !*stop.borrow() {
+        while jobs.len() < shared.pace.workers {
+            match shared.store.lease(want(&shared, None)).await {
+                Ok(Some(lease)) => {
+                    shared.set_trouble(None);
+                    let (shared, taken) = (Arc::clone(&shared), lease.clone());
+                    let started = jobs.spawn(async move { work(&shared, taken).await });
+                    held.insert(started.id(), lease);
+                }
+                Ok(None) => {
+                    shared.set_trouble(None);
+                    break;
+                }
+                Err(error) => {
+                    shared.set_trouble(Some(error.to_string()));
+                    break;
+                }
+            }
+        }
+        tokio::select! {
+            () = shared.wake.notified(), if jobs.len() < shared.pace.workers => {}
+            () = sleep(shared.pace.poll) => {}
+            ended = jobs.join_next_with_id(), if !jobs.is_empty() => ended_one(&shared, &mut held, ended),
+            told = stop.changed() => if told.is_err() { return },
+        }
+    }
+    finish(&shared, jobs, held).await;
+}
+
+type Ended = Option<Result<(Id, Result<(), Error>), tokio::task::JoinError>>;
+
+fn ended_one(shared: &Shared, held: &mut HashMap<Id, Lease>, ended: Ended) {
+    match ended {
+        Some(Ok((id, result))) => {
+            held.remove(&id);
+            if let Err(error) = result {
+                shared.set_trouble(Some(error.to_string()));
+            }
+        }
+        // Its lease runs out by itself, and somebody tries again.
+        Some(Err(panicked)) => {
+            held.remove(&panicked.id());
+            shared.set_trouble(Some("a summary's task panicked; it is tried again".to_owned()));
+        }
+        None => {}
+    }
+    shared.tell_moved();
+}
+
+/// Waits for what is being written, then gives back the rest.
+async fn finish(shared: &Shared, mut jobs: JoinSet<Result<(), Error>>, mut held: HashMap<Id, Lease>) {
+    let until = Instant::now() + shared.pace.grace;
+    while !jobs.is_empty() {
+        match timeout_at(until, jobs.join_next_with_id()).await {
+            Ok(ended) => ended_one(shared, &mut held, ended),
+            Err(_) => break,
+        }
+    }
+    jobs.shutdown().await;
+    for lease in held.into_values() {
+        // Where this fails the lease runs out by itself.
+        let _ = Job::new(shared, lease).give_back().await;
+    }
+}
+
+/// Works off what is ready now, of one session or of all, and waits for what others of this engine work on.
+pub(crate) async fn until_idle(shared: &Shared, session: Option<SessionKey>) -> Result<(), Error> {
+    let mut moved = shared.moved.subscribe();
+    loop {
+        while let Some(lease) = shared.store.lease(want(shared, session.clone())).await? {
+            work(shared, lease).await?;
+        }
+        moved.mark_unchanged();
+        if !others_work(shared, session.as_ref()).await? {
+            return Ok(());
+        }
+        let _ = tokio::time::timeout(shared.pace.poll, moved.changed()).await;
+    }
+}
+
+/// Whether somebody works on the session now, or this engine on any.
+async fn others_work(shared: &Shared, session: Option<&SessionKey>) -> Result<bool, Error> {
+    let Some(key) = session else {
+        return Ok(shared.working.load(Ordering::Acquire) > 0);
+    };
+    let standing = shared.store.standing(key, Load::default()).await?;
+    let held = |until| until > standing.now;
+    Ok(standing.slots.iter().any(|row| row.state.due.is_some() && row.work.until.is_some_and(held)))
+}
+
+fn want(shared: &Shared, session: Option<SessionKey>) -> Want {
+    Want { owner: shared.owner.clone(), hold: shared.pace.lease, session }
+}
+
+/// Works one slot off.
+async fn work(shared: &Shared, lease: Lease) -> Result<(), Error> {
+    let _working = Working::new(shared);
+    Job::new(shared, lease).run().await
+}
+
+/// Counts who works.
+struct Working<'a>(&'a AtomicUsize);
+
+impl<'a> Working<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        shared.working.fetch_add(1, Ordering::AcqRel);
+        Self(&shared.working)
+    }
+}
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,277 @@
+//! Having one summary written: who is asked, with what, and what is taken of the answer.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use epitome_core::inspect::{Refusal, Standard, inspect};
+use epitome_core::message::{Message, Timestamp};
+use epitome_core::outline::Outline;
+use epitome_core::plan::{Plan, Source};
+use epitome_core::prompt::{SMALL, lines};
+use epitome_core::slot::{Limit, Scope};
+use epitome_core::tokens::Counter;
+
+use super::draft::{Base, Draft, Spent};
+use crate::engine::Shared;
+use crate::error::Error;
+use crate::hook::Leaving;
+use crate::model::{Ask, Local, Model, ModelError, Reply, Tally, Told};
+use crate::retry::Failure;
+use crate::settings::{Settings, SlotSettings};
+use crate::store::{Pick, SessionId, SessionKey, Sources, SummaryRow, UsageRow};
+
+/// What is recorded as the writer of lines that needed none.
+const VERBATIM: &str = "verbatim";
+
+/// So many names a model's summary is looked through for.
+const NAMES: usize = 30;
+
+/// One summary to be written.
+pub(super) struct Task<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) key: &'a SessionKey,
+    pub(super) id: SessionId,
+    pub(super) settings: &'a Settings,
+    pub(super) order: &'a SlotSettings,
+    pub(super) counter: &'a Counter,
+    pub(super) plan: &'a Plan,
+    pub(super) base: &'a Base,
+    /// Summaries of single authors, which may stand for their messages.
+    pub(super) authors: &'a [SummaryRow],
+    pub(super) log: &'a [Outline],
+    pub(super) focus: &'a str,
+    /// Who is asked, first choice first.
+    pub(super) chain: &'a [Arc<dyn Model>],
+}
+
+/// Why there is none.
+pub(super) enum Failed {
+    /// A model could not read so much at once.
+    TooLong,
+    /// Nobody gave one that may be kept.
+    Failure(Failure),
+    /// What is to be read could not be had.
+    Store(Error),
+}
+
+impl Task<'_> {
+    /// Writes it: the lines themselves where there are few, otherwise whoever of the chain can.
+    pub(super) async fn write(&self, spent: &mut Spent) -> Result<Draft, Failed> {
+        let told = self.told().await.map_err(Failed::Store)?;
+        let replaces = self.base.tokens.saturating_add(self.plan.tokens);
+        if replaces < SMALL
+            && let Some(draft) = self.verbatim(&told)
+        {
+            return Ok(draft);
+        }
+        let ask = Ask {
+            template: Arc::new(self.order.template(self.log)),
+            previous: self.base.text.clone(),
+            extracts: self.base.extracts.clone(),
+            through: self.plan.span.through,
+            limit: self.order.slot.limit,
+            instructions: self.instructions(&told).await.into(),
+            focus: self.focus.into(),
+            refused: None,
+            replaces,
+            counter: self.counter.clone(),
+            redact: self.settings.summarize.redact,
+            said: told.into(),
+        };
+        self.ask(&ask, spent).await
+    }
+
+    /// What is read of the span, in order.
+    async fn told(&self) -> Result<Vec<Told>, Error> {
+        let mut told = Vec::new();
+        for source in &self.plan.sources {
+            match source {
+                Source::Messages(span) => {
+                    let limit = usize::try_from(span.len()).unwrap_or(usize::MAX);
+                    let page = Pick::Page { scope: Scope::Session, within: *span, reverse: false, limit };
+                    let messages = self.shared.store.messages(self.id, page).await?;
+                    told.extend(messages.into_iter().map(Told::Message));
+                }
+                Source::Author(own) => {
+                    let scope = Scope::Author(own.author.clone());
+                    let text = self.authors.iter().find(|row| row.scope == scope).map(|row| row.text.clone());
+                    let text = text.unwrap_or_default();
+                    told.push(Told::Summary { author: own.author.clone(), text });
+                }
+            }
+        }
+        Ok(told)
+    }
+
+    /// The attributed lines themselves, where they are few and fit: no model could say it in less.
+    fn verbatim(&self, told: &[Told]) -> Option<Draft> {
+        let messages: Option<Vec<&Message>> = told.iter().map(Told::message).collect();
+        let lines = lines(messages?);
+        let text = match &self.base.text {
+            Some(before) if !lines.is_empty() => format!("{before}\n{lines}"),
+            Some(before) => before.to_string(),
+            None => lines,
+        };
+        let tokens = self.counter.text(&text);
+        let fits = match self.order.slot.limit {
+            Limit::Tokens(limit) => tokens <= limit,
+            Limit::Chars(limit) => text.chars().count() as u64 <= limit,
+        };
+        if text.trim().is_empty() || !fits {
+            return None;
+        }
+        let mut ledger = self.base.ledger();
+        told.iter().filter_map(Told::message).for_each(|message| ledger.read(message));
+        let sources = Sources { extracts: None, ledger: Some(ledger) };
+        Some(Draft { text, tokens, model: VERBATIM.to_owned(), sources, added: Vec::new() })
+    }
+
+    /// The operator's instructions, and what hooks add to them.
+    async fn instructions(&self, told: &[Told]) -> String {
+        let mut text = self.order.instructions.clone();
+        if self.shared.hooks.is_empty() {
+            return text;
+        }
+        let messages: Vec<Message> = told.iter().filter_map(Told::message).cloned().collect();
+        let leaving = Leaving {
+            workspace: Arc::clone(&self.key.workspace),
+            session: Arc::clone(&self.key.session),
+            slot: self.order.slot.name.as_str().into(),
+            scope: self.order.slot.scope.clone().into(),
+            span: self.plan.span,
+            messages: messages.into(),
+        };
+        let added = self.shared.hooks.before(&leaving).await;
+        if let Some(problem) = added.problems.into_iter().next() {
+            self.shared.set_trouble(Some(problem));
+        }
+        if !added.text.is_empty() {
+            if !text.is_empty() {
+                text.push_str("\n\n");
+            }
+            text.push_str(&added.text);
+        }
+        text
+    }
+
+    /// Asks one after the other, each a second time with the reason where its answer was refused.
+    async fn ask(&self, ask: &Ask, spent: &mut Spent) -> Result<Draft, Failed> {
+        let mut last = Failed::Failure(ModelError::no_answer("no model is named in the settings").into());
+        for model in self.chain {
+            let local = model.name() == Local::NAME;
+            let mut ask = ask.clone();
+            // `local` would only say the same again.
+            for _ in 0..if local { 1 } else { 2 } {
+                let started = Instant::now();
+                let answer = tokio::time::timeout(self.shared.pace.time_out, model.write(&ask)).await;
+                let answer = answer.unwrap_or_else(|_| {
+                    Err(ModelError::no_answer(&format!("no answer within {:?}", self.shared.pace.time_out)))
+                });
+                let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+                let reply = match answer {
+                    Ok(reply) => reply,
+                    Err(error) => {
+                        spent.add(self.usage(model.name(), error.kind(), &Tally::default(), millis));
+                        last = match error {
+                            ModelError::TooLong { .. } => Failed::TooLong,
+                            error => Failed::Failure(error.into()),
+                        };
+                        break;
+                    }
+                };
+                let tally = self.tally(&ask, &reply);
+                match self.judge(&ask, reply, model.name()) {
+                    Ok(draft) => {
+                        spent.add(self.usage(model.name(), "kept", &tally, millis));
+                        return Ok(draft);
+                    }
+                    Err(refusal) => {
+                        spent.add(self.usage(model.name(), word(&refusal), &tally, millis));
+                        last = Failed::Failure(refusal.clone().into());
+                        ask.refused = Some(refusal);
+                    }
+                }
+            }
+        }
+        Err(last)
+    }
+
+    /// What is taken of an answer. What `local` picked is the conversation's own words, so it is measured only;
+    /// its signs would be the conversation's.
+    fn judge(&self, ask: &Ask, reply: Reply, model: &str) -> Result<Draft, Refusal> {
+        if let Some(extracts) = reply.extracts {
+            let tokens = self.counter.text(&reply.text);
+            if reply.text.trim().is_empty() {
+                return Err(Refusal::Empty);
+            }
+            if tokens >= ask.replaces {
+                return Err(Refusal::NotSmaller { tokens, replaces: ask.replaces });
+            }
+            let sources = Sources { extracts: Some(extracts), ledger: None };
+            return Ok(Draft { text: reply.text, tokens, model: model.to_owned(), sources, added: Vec::new() });
+        }
+        let mut ledger = self.base.ledger();
+        for told in ask.said.iter() {
+            if let Some(message) = told.message() {
+                ledger.read(message);
+            }
+        }
+        let names: Vec<&str> = ledger.ranked().take(NAMES).map(|name| name.text).collect();
+        let standard = Standard {
+            limit: ask.limit,
+            replaces: ask.replaces,
+            prior: ask.previous.as_deref(),
+            names: &names,
+            counter: self.counter,
+            redact: ask.redact,
+        };
+        let kept = inspect(&reply.text, reply.finish, &standard)?;
+        let sources = Sources { extracts: None, ledger: Some(ledger) };
+        Ok(Draft { text: kept.text, tokens: kept.tokens, model: model.to_owned(), sources, added: kept.added })
+    }
+
+    /// What the provider counted, or what we do where it does not tell.
+    fn tally(&self, ask: &Ask, reply: &Reply) -> Tally {
+        reply.tally.unwrap_or_else(|| Tally {
+            input: ask.replaces,
+            cached: 0,
+            output: self.counter.text(&reply.text),
+        })
+    }
+
+    fn usage(&self, model: &str, outcome: &str, tally: &Tally, millis: u64) -> UsageRow {
+        let cost = self.settings.price(model).map(|price| price.cost(tally).to_millionths());
+        let scope: Option<epitome_core::message::Author> = self.order.slot.scope.clone().into();
+        UsageRow {
+            workspace: self.key.workspace.to_string(),
+            session: self.key.session.to_string(),
+            scope: scope.as_deref().unwrap_or("").to_owned(),
+            slot: self.order.slot.name.clone(),
+            model: model.to_owned(),
+            outcome: outcome.to_owned(),
+            input: tally.input,
+            cached: tally.cached,
+            output: tally.output,
+            cost,
+            millis,
+            at: Timestamp(0),
+        }
+    }
+}
+
+/// A refusal in a word, for records.
+fn word(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::Empty => "empty",
+        Refusal::CutOff => "cut_off",
+        Refusal::TooLong { .. } | Refusal::TooManyChars { .. } => "too_long_answer",
+        Refusal::NotSmaller { .. } => "not_smaller",
+        Refusal::Loops => "loops",
+        Refusal::ErrorPage => "error_page",
+        Refusal::Refused => "declined",
+        Refusal::GoesOn => "goes_on",
+        Refusal::SameAsBefore => "same_as_before",
+        _ => "refused_answer",
+    }
+}
+

@@ -27,4 +27,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod search;
+pub mod store;
+
 pub use epitome_core as core;

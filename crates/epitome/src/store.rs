@@ -679,11 +679,8 @@ pub trait Store: Send + Sync + 'static {
     async fn messages(&self, session: SessionId, pick: Pick) -> Result<Vec<Message>, StoreError>;
 
     /// Summaries.
-    async fn summaries(
-        &self,
-        session: SessionId,
-        pick: PickSummaries,
-    ) -> Result<Vec<SummaryRow>, StoreError>;
+    async fn summaries(&self, session: SessionId, pick: PickSummaries)
+    -> Result<Vec<SummaryRow>, StoreError>;
 
     /// Messages by their words, newest session and newest message first.
     async fn search(&self, search: Search) -> Result<Vec<Hit>, StoreError>;
@@ -765,7 +762,9 @@ pub enum StoreError {
         reason: String,
     },
     /// A later release wrote it.
-    #[error("{path} was written by a newer Epitome (schema {found}, this one knows {known}); use that release")]
+    #[error(
+        "{path} was written by a newer Epitome (schema {found}, this one knows {known}); use that release"
+    )]
     Newer {
         /// Where.
         path: String,

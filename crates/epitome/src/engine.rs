@@ -31,7 +31,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -107,6 +107,8 @@ pub(crate) struct Shared {
     /// What troubles the worker, where that is no single slot's matter.
     trouble: Mutex<Option<String>>,
     closed: AtomicBool,
+    /// How many summaries this engine is having written.
+    pub(crate) working: AtomicUsize,
 }
 
 /// How the worker goes about it. All have sound defaults.
@@ -228,15 +230,16 @@ impl Builder {
     /// Keeps everything in memory, for tests and trials.
     pub async fn memory(mut self) -> Result<Engine, Error> {
         let options = std::mem::take(&mut self.sqlite);
-        let store =
-            tokio::task::spawn_blocking(move || Sqlite::memory(options)).await.map_err(|_| Error::Closed)??;
+        let store = tokio::task::spawn_blocking(move || Sqlite::memory(options))
+            .await
+            .map_err(|_| Error::Closed)??;
         self.store(Arc::new(store))
     }
 
     /// Works on a store of the caller's own.
     pub fn store(self, store: Arc<dyn Store>) -> Result<Engine, Error> {
         let mut models = self.models;
-        models.entry("local".to_owned()).or_insert_with(|| Arc::new(Local::new()));
+        models.entry("local".to_owned()).or_insert_with(|| Arc::new(Local));
         let settings = match self.settings {
             Some(patch) => Settings::default().with(&patch?)?,
             None => Settings::default(),
@@ -255,6 +258,7 @@ impl Builder {
             moved: watch::Sender::new(0),
             trouble: Mutex::default(),
             closed: AtomicBool::new(false),
+            working: AtomicUsize::new(0),
         });
         shared.check(&settings)?;
         let mut shared = shared;

@@ -30,9 +30,23 @@
 //! ```
 
 mod brief;
+mod engine;
+mod error;
 pub mod hook;
 pub mod model;
 pub mod retry;
+pub mod search;
 pub mod settings;
+pub mod store;
+mod summary;
+mod worker;
+
+pub use engine::{
+    Appended, Batch, Builder, Context, ContextRequest, Engine, Explanation, Flags, Fork, ForkKind, Found,
+    Pace, Page, Queue, QueueEntry, Session, SessionInfo, ShownSummary, SlotExplanation, SlotStatus,
+    Summarize, Summarized, Workspace,
+};
+pub use error::{Error, Next};
+pub use summary::Summary;
 
 pub use epitome_core as core;

@@ -586,7 +586,7 @@ pub struct UsageRow {
     pub cost: Option<i64>,
     /// How long it took, in milliseconds.
     pub millis: u64,
-    /// When it ended.
+    /// When it ended; left at 0, the moment it is recorded.
     pub at: Timestamp,
 }
 
@@ -699,11 +699,8 @@ pub trait Store: Send + Sync + 'static {
     async fn messages(&self, session: SessionId, pick: Pick) -> Result<Vec<Message>, StoreError>;
 
     /// Summaries.
-    async fn summaries(
-        &self,
-        session: SessionId,
-        pick: PickSummaries,
-    ) -> Result<Vec<SummaryRow>, StoreError>;
+    async fn summaries(&self, session: SessionId, pick: PickSummaries)
+    -> Result<Vec<SummaryRow>, StoreError>;
 
     /// Messages by their words, newest session and newest message first.
     async fn search(&self, search: Search) -> Result<Vec<Hit>, StoreError>;
@@ -785,7 +782,9 @@ pub enum StoreError {
         reason: String,
     },
     /// A later release wrote it.
-    #[error("{path} was written by a newer Epitome (schema {found}, this one knows {known}); use that release")]
+    #[error(
+        "{path} was written by a newer Epitome (schema {found}, this one knows {known}); use that release"
+    )]
     Newer {
         /// Where.
         path: String,

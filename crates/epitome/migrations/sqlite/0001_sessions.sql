@@ -39,7 +39,7 @@ CREATE TABLE sessions (
 );
 
 CREATE UNIQUE INDEX sessions_by_name ON sessions (workspace, name) WHERE state = 'open';
-CREATE INDEX sessions_to_index ON sessions (id) WHERE indexed < head;
+CREATE INDEX sessions_to_index ON sessions (id) WHERE state = 'open' AND indexed < head;
 CREATE INDEX sessions_leftover ON sessions (state) WHERE state <> 'open';
 
 CREATE TABLE messages (
@@ -98,6 +98,7 @@ CREATE TABLE slots (
 ) WITHOUT ROWID;
 
 CREATE INDEX slots_ready ON slots (ready_at) WHERE ready_at IS NOT NULL;
+CREATE INDEX slots_due ON slots (session) WHERE due IS NOT NULL;
 
 CREATE TABLE summaries (
     id       INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -151,5 +152,8 @@ CREATE TABLE usage (
 
 CREATE INDEX usage_by_time ON usage (workspace, at);
 
--- Words and parts of words in any script. A row's id is (session << 32) + seq.
-CREATE VIRTUAL TABLE words USING fts5 (text, content = '', contentless_delete = 1, tokenize = 'trigram', detail = 'none');
+-- Words and parts of words in any script. A row's id is (session << 32) + seq. What goes in is folded already,
+-- by the same code that folds queries, so the index must not fold once more in its own way.
+CREATE VIRTUAL TABLE words USING fts5 (
+    text, content = '', contentless_delete = 1, tokenize = 'trigram case_sensitive 1', detail = 'none'
+);

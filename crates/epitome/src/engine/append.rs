@@ -131,7 +131,8 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
                 if let (Some(done), Some(hash)) = (&standing.repeat, &hash) {
                     if done.body != *hash {
                         return Err(Error::Conflict(
-                            "idempotency key: was used before for other messages; take another key".to_owned(),
+                            "idempotency key: was used before for other messages; take another key"
+                                .to_owned(),
                         ));
                     }
                     return Ok((None, Tried::Added(Appended { span: done.span, repeated: true }, false)));
@@ -158,7 +159,9 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
             Tried::CountedBy(other) => encoding = other,
         }
     }
-    Err(Error::Conflict("the session was deleted and made anew several times meanwhile; try again".to_owned()))
+    Err(Error::Conflict(
+        "the session was deleted and made anew several times meanwhile; try again".to_owned(),
+    ))
 }
 
 fn hash(messages: &[Message]) -> Result<Vec<u8>, Error> {
@@ -188,7 +191,9 @@ fn check(counted: &[Counted], settings: &Settings) -> Result<(), Error> {
     let limits = &settings.limits;
     if counted.len() as u64 > limits.batch {
         let (given, most) = (counted.len(), limits.batch);
-        return Err(Error::invalid(format!("messages: {given} at once; at most {most} (limits.batch) are allowed")));
+        return Err(Error::invalid(format!(
+            "messages: {given} at once; at most {most} (limits.batch) are allowed"
+        )));
     }
     let each = Limits { message: limits.message, metadata: limits.metadata };
     for (at, counted) in counted.iter().enumerate() {
@@ -197,7 +202,9 @@ fn check(counted: &[Counted], settings: &Settings) -> Result<(), Error> {
     let body = counted.iter().fold(0, |sum: u64, counted| sum.saturating_add(counted.body.len() as u64));
     if body > limits.body {
         let most = limits.body;
-        return Err(Error::invalid(format!("messages: {body} bytes; at most {most} (limits.body) are allowed")));
+        return Err(Error::invalid(format!(
+            "messages: {body} bytes; at most {most} (limits.body) are allowed"
+        )));
     }
     Ok(())
 }

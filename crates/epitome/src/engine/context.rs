@@ -114,7 +114,11 @@ pub struct ShownSummary {
 /// Contexts larger than this are laid out on another thread.
 const LAID_OUT_HERE: Tokens = 16_384;
 
-pub(super) async fn context(shared: &Arc<Shared>, key: &SessionKey, asked: ContextRequest) -> Result<Context, Error> {
+pub(super) async fn context(
+    shared: &Arc<Shared>,
+    key: &SessionKey,
+    asked: ContextRequest,
+) -> Result<Context, Error> {
     let view = View { scope: asked.scope.clone().into(), as_of: asked.as_of };
     let told: Arc<Mutex<Option<Result<Request, Error>>>> = Arc::default();
     let (engine, tell, wish) = (Arc::clone(shared), Arc::clone(&told), asked.clone());

@@ -7,9 +7,9 @@ use epitome_core::slot::Limit;
 use epitome_core::trigger::{self, Facts};
 use serde::Serialize;
 
+use super::Shared;
 use super::append::slots;
 use super::session::SessionInfo;
-use super::Shared;
 use crate::error::Error;
 use crate::store::{SessionKey, SessionRow, SlotRow, Standing, SummaryId};
 
@@ -191,7 +191,9 @@ fn why(row: &SlotRow, status: SlotStatus, gauges: Option<&trigger::Standing>, of
             row.work.attempts,
             row.work.last_error.as_deref().unwrap_or("no answer")
         ),
-        SlotStatus::Parked => format!("due since message {due}; no legal cut yet: a tool call or loop is under way"),
+        SlotStatus::Parked => {
+            format!("due since message {due}; no legal cut yet: a tool call or loop is under way")
+        }
         SlotStatus::Retired => "the settings do not name it any more; its last summary stands".to_owned(),
     }
 }

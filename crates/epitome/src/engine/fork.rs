@@ -9,9 +9,9 @@ use epitome_core::track::Tracker;
 use epitome_core::view::recognise;
 use serde_json::{Map, Value, json};
 
+use super::Shared;
 use super::append::create;
 use super::context::{self, ContextRequest};
-use super::Shared;
 use crate::error::Error;
 use crate::store::{
     Load, Pick, PickSummaries, SessionId, SessionKey, SessionRow, SlotRow, SummaryRow, SummaryState,
@@ -108,13 +108,17 @@ async fn condensed(
         let mut summary = messages.remove(found);
         summary.pinned = true;
         if let Some(shown) = &context.summary {
-            summary.metadata.insert("epitome".to_owned(), json!({"summary": shown.id, "covers": [1, shown.through]}));
+            summary
+                .metadata
+                .insert("epitome".to_owned(), json!({"summary": shown.id, "covers": [1, shown.through]}));
         }
         let leading = messages.iter().take_while(|message| message.role.is_system()).count();
         messages.insert(leading, summary);
     }
     if messages.is_empty() {
-        return Err(Error::Conflict("there is nothing to take over: no context could be made there".to_owned()));
+        return Err(Error::Conflict(
+            "there is nothing to take over: no context could be made there".to_owned(),
+        ));
     }
     match create(shared, key, messages, row.settings.clone(), metadata).await? {
         true => Ok(()),
@@ -156,7 +160,8 @@ async fn whole(
 
 /// The row of a copied session, worked out from its messages.
 async fn follow(shared: &Shared, copied: SessionId, at: Seq, from: &SessionRow) -> Result<SessionRow, Error> {
-    let mut row = SessionRow { id: copied, opener: 0, batch_from: 1, batch_skipped: false, skipped: 0, ..from.clone() };
+    let mut row =
+        SessionRow { id: copied, opener: 0, batch_from: 1, batch_skipped: false, skipped: 0, ..from.clone() };
     // What the tracker knows at the head was stored; anywhere else it is worked out again.
     let replay = from.tracker.head() != at;
     let mut tracker = Tracker::default();
@@ -204,7 +209,12 @@ impl SessionRow {
 }
 
 /// The summary a slot had at some message, and the one before it, so that it can be undone there too.
-async fn lineage(shared: &Shared, session: SessionId, slot: &SlotRow, at: Seq) -> Result<Vec<SummaryRow>, Error> {
+async fn lineage(
+    shared: &Shared,
+    session: SessionId,
+    slot: &SlotRow,
+    at: Seq,
+) -> Result<Vec<SummaryRow>, Error> {
     let key = Some((slot.scope.clone(), slot.name.clone()));
     let (mut found, mut before): (Vec<SummaryRow>, _) = (Vec::new(), None);
     loop {

@@ -40,7 +40,11 @@ impl Memo {
     }
 
     /// What a summary was made of, parsed from how it is stored.
-    pub(crate) fn extracts(&self, id: SummaryId, parse: impl FnOnce() -> Option<Extracts>) -> Option<Arc<Extracts>> {
+    pub(crate) fn extracts(
+        &self,
+        id: SummaryId,
+        parse: impl FnOnce() -> Option<Extracts>,
+    ) -> Option<Arc<Extracts>> {
         if let Some(known) = lock(&self.extracts).get(&id) {
             return Some(known);
         }

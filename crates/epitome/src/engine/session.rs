@@ -309,7 +309,8 @@ impl Session {
                 let (mut row, _) = find_slot(&engine, standing, &session_name, &whose, name.as_deref())?;
                 let (before, attempts) = (row.active, row.work.attempts);
                 let fires = row.state.force(standing.now);
-                let waits = Forced { slot: row.name.clone(), fires, before, attempts, at: newest(&row.state) };
+                let waits =
+                    Forced { slot: row.name.clone(), fires, before, attempts, at: newest(&row.state) };
                 if !fires {
                     return Ok((None, waits));
                 }
@@ -382,7 +383,8 @@ impl Session {
     pub async fn undo(&self, summary: SummaryId) -> Result<Option<Summary>, Error> {
         let (_, session) = self.standing().await?;
         let undone = self.summary_row(session.id, summary).await?;
-        let load = Load { summaries: undone.parent.into_iter().chain([summary]).collect(), ..Load::default() };
+        let load =
+            Load { summaries: undone.parent.into_iter().chain([summary]).collect(), ..Load::default() };
         let parent = self
             .shared()
             .change(&self.key, load, move |standing| {
@@ -549,10 +551,8 @@ impl Session {
                 let document = before.merged(&patch).document();
                 let settings = engine.settings_of(&standing.workspace_settings, &document)?;
                 engine.check(&settings)?;
-                let mut session = standing
-                    .session
-                    .clone()
-                    .unwrap_or_else(|| new_session(settings.encoding, standing.now));
+                let mut session =
+                    standing.session.clone().unwrap_or_else(|| new_session(settings.encoding, standing.now));
                 if session.encoding.parse::<Encoding>().is_ok_and(|known| known != settings.encoding) {
                     return Err(Error::Conflict(format!(
                         "encoding: the session is counted with {}, which is fixed when it is created",
@@ -577,12 +577,12 @@ impl Session {
                 let bytes = serde_json::to_vec(&metadata).map_or(u64::MAX, |json| json.len() as u64);
                 if bytes > settings.limits.metadata {
                     let most = settings.limits.metadata;
-                    return Err(Error::invalid(format!("metadata: {bytes} bytes; at most {most} are allowed")));
+                    return Err(Error::invalid(format!(
+                        "metadata: {bytes} bytes; at most {most} are allowed"
+                    )));
                 }
-                let mut session = standing
-                    .session
-                    .clone()
-                    .unwrap_or_else(|| new_session(settings.encoding, standing.now));
+                let mut session =
+                    standing.session.clone().unwrap_or_else(|| new_session(settings.encoding, standing.now));
                 session.metadata = metadata.clone();
                 session.updated = standing.now;
                 Ok((Some(Changes { session: Some(session), ..Changes::default() }), ()))

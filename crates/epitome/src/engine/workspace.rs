@@ -34,7 +34,10 @@ impl Workspace {
     /// One of its sessions, there or not.
     #[must_use]
     pub fn session(&self, name: impl Into<Arc<str>>) -> Session {
-        Session::new(self.engine.clone(), SessionKey { workspace: Arc::clone(&self.name), session: name.into() })
+        Session::new(
+            self.engine.clone(),
+            SessionKey { workspace: Arc::clone(&self.name), session: name.into() },
+        )
     }
 
     /// Its sessions by name: those after this one, at most so many.
@@ -69,7 +72,12 @@ impl Workspace {
     }
 
     /// Messages of all its sessions by their words: see [`Session::search`]. Newest session first.
-    pub async fn search(&self, words: &str, after: Option<HitCursor>, limit: usize) -> Result<Vec<Found>, Error> {
+    pub async fn search(
+        &self,
+        words: &str,
+        after: Option<HitCursor>,
+        limit: usize,
+    ) -> Result<Vec<Found>, Error> {
         let query = Query::parse(words).map_err(Error::invalid)?;
         let search = Search {
             workspace: Arc::clone(&self.name),

@@ -40,7 +40,7 @@ const PROMPT_OVERHEAD: Tokens = 2_000;
 const LEAST_INPUT: Tokens = 500;
 
 /// What came of one step.
-enum Step {
+pub(super) enum Step {
     /// There may be more to do.
     Again,
     /// Nothing is left, or it was given back.
@@ -143,7 +143,8 @@ impl<'a> Job<'a> {
         let (next, log) = loop {
             let ahead = self.shared.store.ahead(self.id, &self.scope, base.through, look).await?;
             let summaries: Vec<AuthorSummary> = authors.iter().filter_map(author_summary).collect();
-            let known = plan::Ahead { outlines: &ahead.log, end: ahead.end, room, input, authors: &summaries };
+            let known =
+                plan::Ahead { outlines: &ahead.log, end: ahead.end, room, input, authors: &summaries };
             let next = plan::next(&ground.order.slot, &state, &known);
             let blind = ahead.end.is_none() && look == LOOK_AHEAD;
             if next == Next::Nothing(NoPlan::NoLegalCut) && blind {
@@ -387,7 +388,8 @@ impl<'a> Job<'a> {
             created: Timestamp(0),
         };
         let room = self.shared.room(&ground.settings, &ground.order);
-        let (slot, covered, active) = (ground.order.slot.clone(), ground.row.state.covered, ground.row.active);
+        let (slot, covered, active) =
+            (ground.order.slot.clone(), ground.row.state.covered, ground.row.active);
         let (usage, failed) = (self.spent.unrecorded.clone(), self.failed.clone());
         let next = Next::Summarize(plan);
         let kept = self
@@ -458,7 +460,11 @@ impl<'a> Job<'a> {
             if let StandIn::After(after) = stand_in {
                 // Not later than `local` may stand in.
                 let failing = Duration::from_millis(millis_between(since, now));
-                wait = if rebuilding || failing >= after { wait } else { wait.min(after.saturating_sub(failing)) };
+                wait = if rebuilding || failing >= after {
+                    wait
+                } else {
+                    wait.min(after.saturating_sub(failing))
+                };
             }
             let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
             row.work.not_before = Some(Timestamp(now.0.saturating_add(wait)));

@@ -208,7 +208,13 @@ impl Task<'_> {
                 return Err(Refusal::NotSmaller { tokens, replaces: ask.replaces });
             }
             let sources = Sources { extracts: Some(extracts), ledger: None };
-            return Ok(Draft { text: reply.text, tokens, model: model.to_owned(), sources, added: Vec::new() });
+            return Ok(Draft {
+                text: reply.text,
+                tokens,
+                model: model.to_owned(),
+                sources,
+                added: Vec::new(),
+            });
         }
         let mut ledger = self.base.ledger();
         for told in ask.said.iter() {
@@ -227,7 +233,13 @@ impl Task<'_> {
         };
         let kept = inspect(&reply.text, reply.finish, &standard)?;
         let sources = Sources { extracts: None, ledger: Some(ledger) };
-        Ok(Draft { text: kept.text, tokens: kept.tokens, model: model.to_owned(), sources, added: kept.added })
+        Ok(Draft {
+            text: kept.text,
+            tokens: kept.tokens,
+            model: model.to_owned(),
+            sources,
+            added: kept.added,
+        })
     }
 
     /// What the provider counted, or what we do where it does not tell.
@@ -274,4 +286,3 @@ fn word(refusal: &Refusal) -> &'static str {
         _ => "refused_answer",
     }
 }
-

@@ -1,0 +1,168 @@
+//! Finding messages by their words.
+//!
+//! A [`Query`] is a handful of terms that must all be there, in any order, each as a part of the text and
+//! in any case. That is the whole language: it is the same in every script, and nothing has to know where
+//! a word ends in Chinese or Thai. Stores may keep an index to have fewer messages to look at, but what is a
+//! hit is decided here.
+
+use epitome_core::message::{Content, Message, Part};
+
+/// More terms than this are refused: each is looked for in every candidate.
+pub const MOST_TERMS: usize = 16;
+
+/// More trigrams than this are not asked of an index: it has few candidates left by then.
+const MOST_TRIGRAMS: usize = 64;
+
+/// What is looked for.
+///
+/// ```
+/// use epitome::search::Query;
+///
+/// let query = Query::parse(r#"parser "line 12""#)?;
+/// assert!(query.matches("The Parser fails in line 12."));
+/// assert!(!query.matches("The parser fails in line 2, column 12."));
+/// assert_eq!(query.excerpt("All is well but the parser.", 8), "… but the parser.");
+/// assert_eq!(Query::parse(" ").unwrap_err().to_string(), "query: is empty; give at least one word");
+/// # Ok::<(), epitome::search::QueryError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Query {
+    /// Folded, none empty, at least one.
+    terms: Vec<String>,
+}
+
+impl Query {
+    /// Reads a query: words separated by white space, `"quoted phrases"` as one. A quote that is never
+    /// closed reaches to the end.
+    pub fn parse(text: &str) -> Result<Self, QueryError> {
+        let mut terms: Vec<String> = Vec::new();
+        for (at, piece) in text.split('"').enumerate() {
+            if at % 2 == 1 {
+                terms.push(fold(piece));
+            } else {
+                terms.extend(piece.split_whitespace().map(fold));
+            }
+        }
+        terms.retain(|term| !term.trim().is_empty());
+        if terms.is_empty() {
+            return Err(QueryError::Empty);
+        }
+        if terms.len() > MOST_TERMS {
+            return Err(QueryError::TooManyTerms { given: terms.len() });
+        }
+        Ok(Self { terms })
+    }
+
+    /// Whether all terms are in the text.
+    #[must_use]
+    pub fn matches(&self, text: &str) -> bool {
+        let text = fold(text);
+        self.terms.iter().all(|term| text.contains(term.as_str()))
+    }
+
+    /// One line of the text with the first match in it and up to `around` characters on either side. `…`
+    /// says where it was cut. Where nothing matches it is the beginning.
+    #[must_use]
+    pub fn excerpt(&self, text: &str, around: usize) -> String {
+        let folded = fold(text);
+        let found = self.terms.iter().filter_map(|term| Some((folded.find(term.as_str())?, term.len())));
+        let (from, len) = found.min().unwrap_or((0, 0));
+        let (first, last) = (place(text, from), place(text, from.saturating_add(len)));
+        let start = first.saturating_sub(around);
+        let count = last.saturating_sub(start).saturating_add(around);
+        let mut rest = text.chars().skip(start);
+        let shown: String = rest.by_ref().take(count).collect();
+        let mut line: String = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        if start > 0 {
+            line.insert_str(0, "… ");
+        }
+        if rest.any(|c| !c.is_whitespace()) {
+            line.push_str(" …");
+        }
+        line
+    }
+
+    /// What an FTS5 index of trigrams over [`indexed`] text is asked for candidates: every text that matches
+    /// is among them. `None` where no term has three characters, so that all texts are candidates.
+    #[must_use]
+    pub fn trigrams(&self) -> Option<String> {
+        let mut trigrams: Vec<String> = Vec::new();
+        for term in &self.terms {
+            let chars: Vec<char> = term.chars().map(tame).collect();
+            trigrams.extend(chars.windows(3).map(|three| three.iter().collect()));
+        }
+        trigrams.sort_unstable();
+        trigrams.dedup();
+        trigrams.truncate(MOST_TRIGRAMS);
+        let quoted = trigrams.iter().map(|three| format!("\"{}\"", three.replace('"', "\"\"")));
+        Some(quoted.collect::<Vec<_>>().join(" AND ")).filter(|asked| !asked.is_empty())
+    }
+}
+
+/// What of a message can be found: what was said, which tools were called with what, and what they gave
+/// back. Neither reasoning nor media.
+#[must_use]
+pub fn text_of(message: &Message) -> String {
+    let mut texts: Vec<&str> = Vec::new();
+    for part in &message.parts {
+        match part {
+            Part::Text { text } => texts.push(text),
+            Part::ToolCall(call) => texts.extend([call.name.as_str(), call.arguments.as_str()]),
+            Part::ToolResult(result) => {
+                texts.extend(result.content.iter().filter_map(|content| match content {
+                    Content::Text { text } => Some(text.as_str()),
+                    Content::Media(_) => None,
+                }));
+            }
+            Part::Thinking { .. } | Part::Media(_) => {}
+        }
+    }
+    texts.join("\n")
+}
+
+/// A text as an index of trigrams takes it in.
+#[must_use]
+pub fn indexed(text: &str) -> String {
+    fold(text).chars().map(tame).collect()
+}
+
+/// Case folded character by character, whatever stands around, so that a part of a text folds to a part of
+/// the folded text. (The end of a Greek word would otherwise fold in its own way.)
+fn fold(text: &str) -> String {
+    text.chars().flat_map(char::to_lowercase).map(|c| if c == 'ς' { 'σ' } else { c }).collect()
+}
+
+/// Tokenizers pass over NULs, or stop at them.
+fn tame(c: char) -> char {
+    if c == '\0' { ' ' } else { c }
+}
+
+/// Which character of the text stands at a byte of the folded text.
+fn place(text: &str, byte: usize) -> usize {
+    let mut at = 0;
+    text.chars()
+        .take_while(|c| {
+            let before = at;
+            at += c.to_lowercase().map(char::len_utf8).sum::<usize>();
+            before < byte
+        })
+        .count()
+}
+
+/// Why a query was refused. All of these mean: mend the query.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueryError {
+    /// Nothing is looked for.
+    #[error("query: is empty; give at least one word")]
+    Empty,
+    /// Too much is looked for.
+    #[error("query: {given} words and phrases; at most {MOST_TERMS} are allowed")]
+    TooManyTerms {
+        /// How many were given.
+        given: usize,
+    },
+}
+
+#[cfg(test)]
+mod tests;

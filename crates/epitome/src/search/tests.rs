@@ -1,0 +1,78 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn query(text: &str) -> Query {
+    Query::parse(text).unwrap()
+}
+
+#[test]
+fn terms_are_found_in_any_order_case_and_script() {
+    for (asked, text) in [
+        ("b a", "A then B"),
+        ("東京", "昨日東京へ行った"),
+        ("ОШИБКА", "где-то ошибка"),
+        ("خطأ", "هذا خطأ كبير"),
+        ("🦀 rust", "Rust 🦀!"),
+        ("ΟΔΟΣ", "η οδος"),
+        ("οδοσ", "Η ΟΔΟΣ"),
+        ("\"a  b\"", "x a  b y"),
+        ("\"never closed", "it was NEVER CLOSED"),
+        ("straße", "Die STRAßE"),
+    ] {
+        assert!(query(asked).matches(text), "{asked} in {text}");
+    }
+    assert!(!query("\"a b\"").matches("a  b"));
+    assert!(!query("a b").matches("only a"));
+}
+
+#[test]
+fn what_looks_for_nothing_or_too_much_is_refused() {
+    for empty in ["", "  \n", "\"\"", "\" \""] {
+        assert_eq!(Query::parse(empty), Err(QueryError::Empty), "{empty:?}");
+    }
+    assert_eq!(Query::parse(&"a ".repeat(17)), Err(QueryError::TooManyTerms { given: 17 }));
+    assert!(Query::parse(&"a ".repeat(16)).is_ok());
+}
+
+#[test]
+fn an_excerpt_is_one_line_around_the_first_match() {
+    let text = "first line\nsecond line with the needle in it\nthird line";
+    assert_eq!(query("NEEDLE").excerpt(text, 9), "… with the needle in it thir …");
+    assert_eq!(query("first").excerpt(text, 5), "first line …");
+    assert_eq!(query("line").excerpt("line", 5), "line");
+    assert_eq!(query("absent").excerpt("short", 5), "short");
+    assert_eq!(query("京").excerpt("昨日東京へ行った", 1), "… 東京へ …");
+    assert_eq!(query("x").excerpt("İİİx", 1), "… İx");
+}
+
+#[test]
+fn an_index_is_asked_for_trigrams() {
+    assert_eq!(query("abcd ab").trigrams().unwrap(), "\"abc\" AND \"bcd\"");
+    assert_eq!(query("東京").trigrams(), None);
+    assert_eq!(query("\"a\0\u{7f}b\"").trigrams().unwrap(), "\" \u{7f}b\" AND \"a \u{7f}\"");
+}
+
+#[test]
+fn reasoning_and_media_are_not_searched() {
+    use epitome_core::message::Role;
+    let said = Message::new(
+        Role::Assistant,
+        [Part::thinking("secret"), Part::text("said"), Part::call("id", "tool", "{\"a\":1}")],
+    );
+    assert_eq!(text_of(&said), "said\ntool\n{\"a\":1}");
+    assert_eq!(text_of(&Message::tool("id", "given")), "given");
+}
+
+proptest! {
+    #[test]
+    fn a_part_of_a_text_is_always_found(text in "\\PC{1,40}", from in 0usize..40, len in 1usize..12) {
+        let part: String = text.chars().skip(from).take(len).filter(|c| *c != '"').collect();
+        let whole: String = text.chars().filter(|c| *c != '"').collect();
+        if let Ok(query) = Query::parse(&format!("\"{part}\"")) {
+            prop_assert!(query.matches(&whole));
+            let short = query.excerpt(&whole, 3);
+            prop_assert!(!short.contains('\n'));
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Sessions in a SQLite file, or in memory.
+//!
+//! One thread writes, a few connections read. Writes that wait together become durable together. The file is in
+//! WAL mode, and several processes may have it open: nothing that another one may change is kept in memory.
+//!
+//! What can wait is done when nobody writes: taking messages into the index of words, removing what was
+//! deleted, forgetting old keys. See [`SqliteOptions::index_pause`].
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use epitome_core::message::{Message, Seq, Timestamp};
+use epitome_core::slot::Scope;
+use rusqlite::Connection;
+
+use super::{
+    Ahead, Decide, Fault, Hit, Lease, Load, Look, Pick, PickSummaries, QueueRow, Search, SessionId,
+    SessionKey, SessionRow, SlotRow, Standing, Store, StoreError, SummaryRow, UsageQuery, UsageRow, UsageSum,
+    View, Want, Window,
+};
+use error::Outcome;
+use readers::Readers;
+use writer::Writer;
+
+mod backup;
+mod change;
+mod chores;
+mod copy;
+mod error;
+mod find;
+mod lens;
+mod open;
+mod read;
+mod readers;
+mod rows;
+mod verify;
+mod window;
+mod writer;
+
+/// How a SQLite store is run.
+#[derive(Clone)]
+pub struct SqliteOptions {
+    /// What time it is.
+    pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    /// How long another process that writes is waited for.
+    pub busy: Duration,
+    /// How many may read at once.
+    pub readers: usize,
+    /// Told by the writer right before a transaction begins and right after it ended, whichever way. For tests
+    /// that kill the process in between.
+    pub on_write: Option<Arc<dyn Fn(WriteStage) + Send + Sync>>,
+    /// How long nobody must have wanted anything written before the writer turns to what can wait.
+    pub index_pause: Duration,
+    /// More pages than this the file never has: a disk that is full, for tests.
+    #[doc(hidden)]
+    pub max_pages: Option<u32>,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self {
+            clock: Arc::new(system_time),
+            busy: Duration::from_secs(5),
+            readers: 4,
+            on_write: None,
+            index_pause: Duration::from_millis(20),
+            max_pages: None,
+        }
+    }
+}
+
+impl fmt::Debug for SqliteOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteOptions")
+            .field("busy", &self.busy)
+            .field("readers", &self.readers)
+            .field("index_pause", &self.index_pause)
+            .finish_non_exhaustive()
+    }
+}
+
+fn system_time() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// Where the writer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteStage {
+    /// A transaction is about to begin.
+    Begun,
+    /// It is durable, or undone.
+    Ended,
+}
+
+/// Sessions in SQLite.
+pub struct Sqlite {
+    path: PathBuf,
+    clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    writer: Writer,
+    /// A store in memory has a single connection, the writer's.
+    readers: Option<Readers>,
+    options: SqliteOptions,
+}
+
+impl fmt::Debug for Sqlite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sqlite").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Sqlite {
+    /// Opens a file, making it where there is none. Blocks for as long as that takes.
+    ///
+    /// A file of up to 64 MiB is looked through for damage. Of a larger one only the header, the schema, the
+    /// length and the newest rows are; [`Store::verify`] looks at all of it.
+    pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
+        let path = path.as_ref().to_owned();
+        let db = open::writer(&path, &options)?;
+        let readers = Some(Readers::new(&path, &options));
+        Self::start(db, path, readers, options)
+    }
+
+    /// A store that is gone with the process.
+    pub fn memory(options: SqliteOptions) -> Result<Self, StoreError> {
+        let db = open::memory(&options)?;
+        Self::start(db, PathBuf::from(":memory:"), None, options)
+    }
+
+    fn start(
+        db: Connection,
+        path: PathBuf,
+        readers: Option<Readers>,
+        options: SqliteOptions,
+    ) -> Result<Self, StoreError> {
+        let writer = Writer::start(db, path.clone(), options.clone())?;
+        Ok(Self { path, clock: Arc::clone(&options.clock), writer, readers, options })
+    }
+
+    /// Reads in one transaction.
+    async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match &self.readers {
+            Some(readers) => readers.read(work).await,
+            None => self.writer.write(work).await,
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+}
+
+#[async_trait]
+impl Store for Sqlite {
+    async fn change(&self, key: &SessionKey, load: Load, decide: Decide) -> Result<bool, StoreError> {
+        let (key, clock) = (key.clone(), Arc::clone(&self.clock));
+        self.writer.write(move |db| change::change(db, &key, &load, &decide, clock())).await
+    }
+
+    async fn standing(&self, key: &SessionKey, load: Load) -> Result<Standing, StoreError> {
+        let (key, now) = (key.clone(), self.now());
+        self.read(move |db| change::standing(db, &key, &load, now)).await
+    }
+
+    async fn workspace(&self, workspace: &str) -> Result<String, StoreError> {
+        let workspace = workspace.to_owned();
+        self.read(move |db| change::workspace(db, &workspace)).await
+    }
+
+    async fn set_workspace(&self, workspace: &str, settings: String) -> Result<(), StoreError> {
+        let (workspace, now) = (workspace.to_owned(), self.now());
+        self.writer
+            .write(move |db| {
+                change::make_workspace(db, &workspace, now)?;
+                let sql = "UPDATE workspaces SET settings = ?2 WHERE name = ?1";
+                db.prepare_cached(sql)?.execute([workspace, settings])?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn sessions(
+        &self,
+        workspace: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(Arc<str>, SessionRow)>, StoreError> {
+        let (workspace, after) = (workspace.to_owned(), after.map(str::to_owned));
+        self.read(move |db| read::sessions(db, &workspace, after.as_deref(), limit)).await
+    }
+
+    async fn lease(&self, want: Want) -> Result<Option<Lease>, StoreError> {
+        // Workers ask often, and most often in vain: that must not cost a write.
+        let ready = self.next_ready(want.session.as_ref()).await?;
+        let clock = Arc::clone(&self.clock);
+        if ready.is_none_or(|ready| ready > clock()) {
+            return Ok(None);
+        }
+        self.writer.write(move |db| change::lease(db, &want, clock())).await
+    }
+
+    async fn next_ready(&self, session: Option<&SessionKey>) -> Result<Option<Timestamp>, StoreError> {
+        let key = session.cloned();
+        self.read(move |db| change::next_ready(db, key.as_ref())).await
+    }
+
+    async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>, StoreError> {
+        let (key, now) = (key.clone(), self.now());
+        self.read(move |db| {
+            let standing = change::bare(db, &key, now)?;
+            if standing.session.is_none() {
+                return Ok(None);
+            }
+            let Some(reach) = look(&standing) else { return Ok(None) };
+            window::window(db, standing, &view, reach)
+        })
+        .await
+    }
+
+    async fn ahead(
+        &self,
+        session: SessionId,
+        scope: &Scope,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Ahead, StoreError> {
+        let scope = scope.clone();
+        self.read(move |db| read::ahead(db, session, &scope, after, limit)).await
+    }
+
+    async fn messages(&self, session: SessionId, pick: Pick) -> Result<Vec<Message>, StoreError> {
+        self.read(move |db| read::messages(db, session, &pick)).await
+    }
+
+    async fn summaries(
+        &self,
+        session: SessionId,
+        pick: PickSummaries,
+    ) -> Result<Vec<SummaryRow>, StoreError> {
+        self.read(move |db| read::summaries(db, session, &pick)).await
+    }
+
+    async fn search(&self, search: Search) -> Result<Vec<Hit>, StoreError> {
+        self.read(move |db| find::search(db, &search)).await
+    }
+
+    async fn copy(&self, from: SessionId, through: Seq) -> Result<SessionId, StoreError> {
+        let gone = || StoreError::Failed { reason: "the session was deleted while it was copied".to_owned() };
+        let clock = Arc::clone(&self.clock);
+        let copied = self.writer.write(move |db| copy::begin(db, from, clock())).await?.ok_or_else(gone)?;
+        let mut first: Seq = 1;
+        while first <= through {
+            let last = first.saturating_add(copy::COPY_CHUNK - 1).min(through);
+            let clock = Arc::clone(&self.clock);
+            let piece =
+                self.writer.write(move |db| copy::piece(db, from, copied, first, last, clock())).await;
+            if !matches!(piece, Ok(true)) {
+                // Where this fails too, it is found by its age later.
+                let _ = self.writer.write(move |db| copy::give_up(db, copied)).await;
+                return Err(piece.err().unwrap_or_else(gone));
+            }
+            first = last.saturating_add(1);
+        }
+        Ok(copied)
+    }
+
+    async fn reveal(
+        &self,
+        copied: SessionId,
+        key: &SessionKey,
+        row: SessionRow,
+        slots: Vec<SlotRow>,
+        summaries: Vec<SummaryRow>,
+    ) -> Result<bool, StoreError> {
+        let (key, now) = (key.clone(), self.now());
+        self.writer.write(move |db| copy::reveal(db, copied, &key, &row, &slots, summaries, now)).await
+    }
+
+    async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
+        let key = key.clone();
+        self.writer.write(move |db| copy::delete(db, &key)).await
+    }
+
+    async fn record(&self, usage: Vec<UsageRow>) -> Result<(), StoreError> {
+        let now = self.now();
+        self.writer.write(move |db| change::usage(db, &usage, now)).await
+    }
+
+    async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, StoreError> {
+        self.read(move |db| read::usage(db, &query)).await
+    }
+
+    async fn queue(&self, workspace: &str, limit: usize) -> Result<Vec<QueueRow>, StoreError> {
+        let (workspace, now) = (workspace.to_owned(), self.now());
+        self.read(move |db| read::queue(db, &workspace, limit, now)).await
+    }
+
+    async fn verify(&self) -> Result<Vec<Fault>, StoreError> {
+        self.read(verify::verify).await
+    }
+
+    async fn backup(&self, to: &Path) -> Result<(), StoreError> {
+        let to = to.to_owned();
+        match &self.readers {
+            None => self.writer.alone(move |db| backup::into(db, &to)).await,
+            Some(_) => {
+                let (path, options) = (self.path.clone(), self.options.clone());
+                let task = tokio::task::spawn_blocking(move || {
+                    backup::from(&path, &options, &to).map_err(|trouble| trouble.at(&path))
+                });
+                task.await
+                    .unwrap_or_else(|_| Err(StoreError::Failed { reason: "the backup panicked".to_owned() }))
+            }
+        }
+    }
+
+    async fn close(&self) {
+        if let Some(readers) = &self.readers {
+            readers.close().await;
+        }
+        self.writer.close().await;
+    }
+}

@@ -1,0 +1,138 @@
+//! What the writer does when nobody wants anything written: a bounded piece at a time, and nothing at all
+//! when there is nothing to do.
+
+use epitome_core::message::Timestamp;
+use epitome_core::outline::Outline;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::super::{SessionId, message};
+use super::change::REMEMBERED_MILLIS;
+use super::error::Outcome;
+use super::rows::{AFTER_OUTLINE, OUTLINE, outline};
+use crate::search::{indexed, text_of};
+
+/// So many messages are taken into the index at a time.
+const INDEX_CHUNK: i64 = 256;
+
+/// And no more text than this, unless it is a single message's.
+const INDEX_BYTES: usize = 1 << 20;
+
+/// So many rows are removed at a time.
+const REMOVE_CHUNK: i64 = 1_000;
+
+/// A copy that was not written to for so long was given up.
+const GIVEN_UP_MILLIS: i64 = 60 * 60 * 1_000;
+
+/// A session's rows in the index: `(session << 32) + seq`.
+pub(super) fn row_id(session: SessionId, seq: i64) -> i64 {
+    session.saturating_mul(1 << 32).saturating_add(seq)
+}
+
+/// Something to do.
+pub(super) enum Chore {
+    /// Messages after this one are not in the index.
+    Index(SessionId, i64),
+    /// A session was deleted, and rows of it are still there.
+    Remove(SessionId),
+    /// A copy was given up.
+    GiveUp(SessionId),
+    /// Appends are remembered for longer than they need be.
+    Forget,
+}
+
+/// Looks for something to do, by indexes that hold nothing when there is nothing.
+pub(super) fn find(db: &Connection, now: Timestamp) -> Outcome<Option<Chore>> {
+    let sql = "SELECT id FROM sessions INDEXED BY sessions_leftover WHERE state <> 'open' AND state = 'gone' LIMIT 1";
+    if let Some(id) = db.prepare_cached(sql)?.query_row([], |row| row.get(0)).optional()? {
+        return Ok(Some(Chore::Remove(id)));
+    }
+    let sql = "SELECT id, indexed FROM sessions INDEXED BY sessions_to_index \
+         WHERE state = 'open' AND indexed < head ORDER BY id LIMIT 1";
+    let found = db.prepare_cached(sql)?.query_row([], |row| Ok(Chore::Index(row.get(0)?, row.get(1)?)));
+    if let Some(index) = found.optional()? {
+        return Ok(Some(index));
+    }
+    let sql = "SELECT id FROM sessions INDEXED BY sessions_leftover \
+         WHERE state <> 'open' AND state = 'hidden' AND updated < ?1 LIMIT 1";
+    let given_up = now.0.saturating_sub(GIVEN_UP_MILLIS);
+    if let Some(id) = db.prepare_cached(sql)?.query_row([given_up], |row| row.get(0)).optional()? {
+        return Ok(Some(Chore::GiveUp(id)));
+    }
+    let sql = "SELECT 1 FROM idempotency WHERE created < ?1 LIMIT 1";
+    let forgotten = now.0.saturating_sub(REMEMBERED_MILLIS);
+    let found = db.prepare_cached(sql)?.query_row([forgotten], |_| Ok(Chore::Forget));
+    Ok(found.optional()?)
+}
+
+impl Chore {
+    /// Does a piece of it, inside of a transaction.
+    pub(super) fn run(&self, db: &Connection, now: Timestamp) -> Outcome<()> {
+        match self {
+            Self::Index(session, after) => index(db, *session, *after),
+            Self::Remove(session) => remove(db, *session),
+            Self::GiveUp(session) => {
+                let sql =
+                    "UPDATE sessions SET state = 'gone' WHERE id = ?1 AND state = 'hidden' AND updated < ?2";
+                db.prepare_cached(sql)?.execute([*session, now.0.saturating_sub(GIVEN_UP_MILLIS)])?;
+                Ok(())
+            }
+            Self::Forget => {
+                let sql = "DELETE FROM idempotency WHERE (session, key) IN \
+                     (SELECT session, key FROM idempotency WHERE created < ?1 LIMIT ?2)";
+                let forgotten = now.0.saturating_sub(REMEMBERED_MILLIS);
+                db.prepare_cached(sql)?.execute([forgotten, REMOVE_CHUNK])?;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn index(db: &Connection, session: SessionId, after: i64) -> Outcome<()> {
+    let sql =
+        format!("SELECT {OUTLINE}, body FROM messages WHERE session = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3");
+    let mut read = db.prepare_cached(&sql)?;
+    // Another process may have taken some in since it was looked for: replacing says the same twice.
+    let mut write = db.prepare_cached("INSERT OR REPLACE INTO words (rowid, text) VALUES (?1, ?2)")?;
+    let mut found = read.query([session, after, INDEX_CHUNK])?;
+    let (mut through, mut bytes) = (after, 0);
+    while let Some(row) = found.next()? {
+        if bytes > INDEX_BYTES {
+            break;
+        }
+        through = row.get(0)?;
+        let shape: Outline = outline(row)?;
+        let body = row.get_ref(AFTER_OUTLINE)?.as_str().unwrap_or_default();
+        // What cannot be read is no reason to stop here for ever; `verify` tells of it.
+        let text =
+            message(&shape, body).map_or_else(|_| String::new(), |message| indexed(&text_of(&message)));
+        bytes += text.len();
+        write.execute(params![row_id(session, through), text])?;
+    }
+    let sql = "UPDATE sessions SET indexed = max(indexed, CASE WHEN ?3 THEN head ELSE ?2 END) WHERE id = ?1";
+    db.prepare_cached(sql)?.execute(params![session, through, through == after])?;
+    Ok(())
+}
+
+/// Removes a piece of a deleted session: its messages, then all else, then itself.
+fn remove(db: &Connection, session: SessionId) -> Outcome<()> {
+    let sql = "SELECT max(seq) FROM (SELECT seq FROM messages WHERE session = ?1 ORDER BY seq LIMIT ?2)";
+    let through: Option<i64> =
+        db.prepare_cached(sql)?.query_row([session, REMOVE_CHUNK], |row| row.get(0))?;
+    if let Some(through) = through {
+        let sql = "DELETE FROM words WHERE rowid BETWEEN ?1 AND ?2";
+        db.prepare_cached(sql)?.execute([row_id(session, 0), row_id(session, through)])?;
+        let sql = "DELETE FROM messages WHERE session = ?1 AND seq <= ?2";
+        db.prepare_cached(sql)?.execute([session, through])?;
+        return Ok(());
+    }
+    let sql = "DELETE FROM summaries WHERE id IN (SELECT id FROM summaries WHERE session = ?1 LIMIT ?2)";
+    let mut removed = db.prepare_cached(sql)?.execute([session, REMOVE_CHUNK])?;
+    let sql = "DELETE FROM idempotency WHERE (session, key) IN \
+         (SELECT session, key FROM idempotency WHERE session = ?1 LIMIT ?2)";
+    removed += db.prepare_cached(sql)?.execute([session, REMOVE_CHUNK])?;
+    removed += db.prepare_cached("DELETE FROM slots WHERE session = ?1")?.execute([session])?;
+    if removed == 0 {
+        db.prepare_cached("DELETE FROM sessions WHERE id = ?1 AND state = 'gone'")?.execute([session])?;
+    }
+    Ok(())
+}

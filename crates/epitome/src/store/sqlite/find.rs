@@ -1,0 +1,136 @@
+//! Finding messages by their words.
+//!
+//! The index names candidates; each is read and held against the query, which alone decides. Messages that are
+//! not in the index yet are read one by one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use epitome_core::message::{Message, Span};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::super::{Hit, Search, SessionId};
+use super::chores::row_id;
+use super::error::Outcome;
+use super::lens::Lens;
+use super::rows::int;
+use crate::search::text_of;
+
+pub(super) fn search(db: &Connection, search: &Search) -> Outcome<Vec<Hit>> {
+    let mut finder = Finder { db, search, names: HashMap::new(), hits: Vec::new() };
+    let bounds = search.session.map_or((0, i64::MAX), |(session, within)| {
+        (row_id(session, int(within.from)), row_id(session, int(within.through)).saturating_add(1))
+    });
+    let upper = search.after.map_or(i64::MAX, |(session, seq)| row_id(session, int(seq)));
+    match search.query.trigrams() {
+        Some(trigrams) => finder.by_index(&trigrams, bounds.0, bounds.1.min(upper))?,
+        None => finder.by_reading(bounds.0, bounds.1.min(upper))?,
+    }
+    Ok(finder.hits)
+}
+
+struct Finder<'a> {
+    db: &'a Connection,
+    search: &'a Search,
+    /// The workspace's sessions met so far; `None` for others.
+    names: HashMap<SessionId, Option<Arc<str>>>,
+    hits: Vec<Hit>,
+}
+
+impl Finder<'_> {
+    fn is_full(&self) -> bool {
+        self.hits.len() >= self.search.limit
+    }
+
+    /// Newest first, from just before `upper` down to `lower`. Between what the index knows lie the ends of
+    /// sessions that it does not know yet, each in its place.
+    fn by_index(&mut self, trigrams: &str, lower: i64, mut upper: i64) -> Outcome<()> {
+        let sql = "SELECT id, indexed FROM sessions INDEXED BY sessions_to_index WHERE state = 'open' \
+             AND indexed < head AND workspace = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id DESC";
+        let mut behind = self.db.prepare_cached(sql)?;
+        let given = params![self.search.workspace, lower >> 32, upper >> 32];
+        let behind = behind.query_map(given, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let behind: Vec<(SessionId, i64)> = behind.collect::<Result<_, _>>()?;
+        for (session, indexed) in behind {
+            self.candidates(trigrams, row_id(session.saturating_add(1), 0).max(lower), upper)?;
+            upper = upper.min(row_id(session.saturating_add(1), 0));
+            let known = row_id(session, indexed).saturating_add(1);
+            self.read(session, known.max(lower), upper)?;
+            upper = upper.min(known);
+        }
+        self.candidates(trigrams, lower, upper)
+    }
+
+    fn candidates(&mut self, trigrams: &str, lower: i64, upper: i64) -> Outcome<()> {
+        if lower >= upper || self.is_full() {
+            return Ok(());
+        }
+        let sql =
+            "SELECT rowid FROM words WHERE words MATCH ?1 AND rowid >= ?2 AND rowid < ?3 ORDER BY rowid DESC";
+        let mut statement = self.db.prepare_cached(sql)?;
+        let mut found = statement.query(params![trigrams, lower, upper])?;
+        while let Some(row) = found.next()? {
+            let id: i64 = row.get(0)?;
+            let (session, seq) = (id >> 32, (id & 0xffff_ffff).unsigned_abs());
+            let Some(name) = self.name(session)? else { continue };
+            if let Some(message) = Lens::whole(self.db, session).one(seq)? {
+                self.take(session, &name, message);
+            }
+            if self.is_full() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Without the index, session by session.
+    fn by_reading(&mut self, lower: i64, upper: i64) -> Outcome<()> {
+        let sql = "SELECT id FROM sessions WHERE workspace = ?1 AND state = 'open' AND id BETWEEN ?2 AND ?3 \
+             ORDER BY id DESC";
+        let mut all = self.db.prepare_cached(sql)?;
+        let mut all = all.query(params![self.search.workspace, lower >> 32, upper >> 32])?;
+        while let Some(row) = all.next()? {
+            self.read(row.get(0)?, lower, upper)?;
+            if self.is_full() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a session's messages whose row ids lie in these bounds, newest first.
+    fn read(&mut self, session: SessionId, lower: i64, upper: i64) -> Outcome<()> {
+        let base = row_id(session, 0);
+        let from = u64::try_from(lower.saturating_sub(base)).unwrap_or(0).max(1);
+        let through = u64::try_from(upper.saturating_sub(base).saturating_sub(1)).unwrap_or(0);
+        let Some(within) = Span::new(from, through) else { return Ok(()) };
+        let Some(name) = self.name(session)? else { return Ok(()) };
+        if self.is_full() {
+            return Ok(());
+        }
+        let db = self.db;
+        Lens::whole(db, session).read(within, true, usize::MAX, |message| {
+            self.take(session, &name, message);
+            !self.is_full()
+        })
+    }
+
+    fn take(&mut self, session: SessionId, name: &Arc<str>, message: Message) {
+        if self.search.query.matches(&text_of(&message)) {
+            self.hits.push(Hit { session: Arc::clone(name), id: session, message });
+        }
+    }
+
+    /// The session's name, where it is one of the workspace's and can be seen.
+    fn name(&mut self, session: SessionId) -> Outcome<Option<Arc<str>>> {
+        if let Some(known) = self.names.get(&session) {
+            return Ok(known.clone());
+        }
+        let sql = "SELECT name FROM sessions WHERE id = ?1 AND workspace = ?2 AND state = 'open'";
+        let given = params![session, self.search.workspace];
+        let name = self.db.prepare_cached(sql)?.query_row(given, |row| row.get::<_, String>(0)).optional()?;
+        let name = name.map(Arc::from);
+        self.names.insert(session, name.clone());
+        Ok(name)
+    }
+}

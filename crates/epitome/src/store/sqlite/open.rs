@@ -1,0 +1,273 @@
+//! Opening a file: whose is it, is it whole, is it of our time.
+//!
+//! Nothing is altered before the file is known to be ours, or empty.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use epitome_core::message::Timestamp;
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
+
+use super::super::StoreError;
+use super::SqliteOptions;
+use super::error::{Outcome, Trouble, nonsense};
+
+/// `EPIT`: what SQLite's header says of whose file it is.
+const APPLICATION: i64 = 0x4550_4954;
+
+/// The schema, step by step. A step that was released is never changed.
+const MIGRATIONS: &[(&str, &str)] =
+    &[("0001_sessions", include_str!("../../../migrations/sqlite/0001_sessions.sql"))];
+
+/// Up to this size every page is looked at when a file is opened.
+const SMALL: u64 = 64 << 20;
+
+const MIB: i64 = 1 << 10;
+
+/// Opens the file for the writer, and brings its schema up to date.
+///
+/// Files of up to 64 MiB are looked through by `quick_check`. Larger ones would take seconds, so there only
+/// the header and the schema are read, the file's length is held against what the header says, and the newest
+/// rows are read; the rest is left to `verify`.
+pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
+    reachable(path)?;
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let opened = Connection::open_with_flags(path, flags);
+    let opened = opened.map_err(Trouble::from).and_then(|db| prepare(db, path, options));
+    opened.map_err(|trouble| refine(trouble, path))
+}
+
+/// A store that lives as long as the process.
+pub(super) fn memory(options: &SqliteOptions) -> Result<Connection, StoreError> {
+    let name = Path::new(":memory:");
+    let opened = Connection::open_in_memory().map_err(Trouble::from).and_then(|mut db| {
+        settle(&db, options, 8)?;
+        migrate(&mut db, name, (options.clock)())?;
+        limit(&db, options)?;
+        Ok(db)
+    });
+    opened.map_err(|trouble| trouble.at(name))
+}
+
+/// A connection that only reads.
+pub(super) fn reader(path: &Path, options: &SqliteOptions) -> Outcome<Connection> {
+    let db = plain(path, options)?;
+    db.execute_batch("PRAGMA query_only = ON")?;
+    Ok(db)
+}
+
+/// A connection to a file that was opened before.
+pub(super) fn plain(path: &Path, options: &SqliteOptions) -> Outcome<Connection> {
+    // Not opened as read-only: such a one cannot recover what a process that was killed left behind.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(path, flags)?;
+    settle(&db, options, 4)?;
+    Ok(db)
+}
+
+fn prepare(mut db: Connection, path: &Path, options: &SqliteOptions) -> Outcome<Connection> {
+    settle(&db, options, 8)?;
+    let ours = whose(&db, path)?;
+    if db.is_readonly("main")? {
+        let reason = "it may be read only".to_owned();
+        return Err(StoreError::ReadOnly { path: path.display().to_string(), reason }.into());
+    }
+    if ours {
+        look_over(&db, path)?;
+    }
+    journal(&db, options.busy)?;
+    db.execute_batch("PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 67108864")?;
+    migrate(&mut db, path, (options.clock)())?;
+    limit(&db, options)?;
+    Ok(db)
+}
+
+/// What every connection has.
+fn settle(db: &Connection, options: &SqliteOptions, mebibytes: i64) -> Outcome<()> {
+    db.busy_timeout(options.busy)?;
+    db.set_prepared_statement_cache_capacity(128);
+    db.pragma_update(None, "cache_size", -(mebibytes * MIB))?;
+    db.execute_batch("PRAGMA temp_store = MEMORY")?;
+    Ok(())
+}
+
+fn limit(db: &Connection, options: &SqliteOptions) -> Outcome<()> {
+    if let Some(pages) = options.max_pages {
+        db.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
+    }
+    Ok(())
+}
+
+/// Reasons that the system would tell less clearly.
+fn reachable(path: &Path) -> Result<(), StoreError> {
+    let unreachable = |reason: String| StoreError::Unreachable { path: path.display().to_string(), reason };
+    if path.is_dir() {
+        return Err(unreachable("it is a directory; give the path of a file in it".to_owned()));
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty())
+        && !parent.is_dir()
+    {
+        return Err(unreachable(format!("there is no directory {}; make it first", parent.display())));
+    }
+    Ok(())
+}
+
+/// Tells a path that may not be written from one that cannot be opened: SQLite says the same of both.
+fn refine(trouble: Trouble, path: &Path) -> StoreError {
+    let error = trouble.at(path);
+    let StoreError::Unreachable { path: said, reason } = error else { return error };
+    let tried = std::fs::OpenOptions::new().write(true).open(path);
+    let denied = |error: &std::io::Error| {
+        matches!(error.kind(), std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem)
+    };
+    match tried {
+        Err(error) if denied(&error) => StoreError::ReadOnly { path: said, reason: error.to_string() },
+        // The file could be written, but the log beside it cannot be made; or there is no file, and none can be.
+        Ok(_) => StoreError::ReadOnly { path: said, reason: "no file can be made beside it".to_owned() },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            StoreError::ReadOnly { path: said, reason: "no file can be made there".to_owned() }
+        }
+        Err(_) => StoreError::Unreachable { path: said, reason },
+    }
+}
+
+/// Whether the file is ours (true) or nobody's yet. An error when it is somebody else's, or a later one of ours.
+fn whose(db: &Connection, path: &Path) -> Outcome<bool> {
+    let path = || path.display().to_string();
+    let foreign = |reason: &str| StoreError::Foreign { path: path(), reason: reason.to_owned() };
+    let number = |sql: &str| -> Outcome<i64> {
+        match db.query_row(sql, [], |row| row.get(0)) {
+            Ok(number) => Ok(number),
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => {
+                Err(foreign("the file is no SQLite database").into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    };
+    let application = number("PRAGMA application_id")?;
+    let found = number("PRAGMA user_version")?;
+    let tables = number("SELECT count(*) FROM sqlite_schema")?;
+    if application != APPLICATION {
+        if tables > 0 || application != 0 {
+            return Err(foreign("it holds another program's tables").into());
+        }
+        return Ok(false);
+    }
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    if found > known {
+        return Err(StoreError::Newer { path: path(), found, known }.into());
+    }
+    Ok(true)
+}
+
+/// Two processes that open a new file at once may meet here, where SQLite does not wait by itself.
+fn journal(db: &Connection, busy: Duration) -> Outcome<()> {
+    let until = Instant::now() + busy;
+    loop {
+        match db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)) {
+            Ok(mode) if mode == "wal" => return Ok(()),
+            Ok(_) => {
+                let reason = "this file system takes no write-ahead log".to_owned();
+                return Err(StoreError::Failed { reason }.into());
+            }
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < until =>
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Takes the steps that are missing, each in a transaction of its own.
+fn migrate(db: &mut Connection, path: &Path, now: Timestamp) -> Outcome<()> {
+    loop {
+        // Most often there is nothing to do, and then nobody is kept waiting.
+        if !whose(db, path)? || applied(db)? < MIGRATIONS.len() {
+            let step = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+            // Another process may have done it meanwhile.
+            let done = if whose(&step, path)? { applied(&step)? } else { 0 };
+            if let Some((name, sql)) = MIGRATIONS.get(done) {
+                if done == 0 {
+                    step.execute_batch(
+                        "CREATE TABLE migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, \
+                         checksum TEXT NOT NULL, applied INTEGER NOT NULL)",
+                    )?;
+                    step.pragma_update(None, "application_id", APPLICATION)?;
+                }
+                step.execute_batch(sql)?;
+                let version = i64::try_from(done + 1).unwrap_or(i64::MAX);
+                step.execute(
+                    "INSERT INTO migrations VALUES (?1, ?2, ?3, ?4)",
+                    params![version, name, checksum(sql), now.0],
+                )?;
+                step.pragma_update(None, "user_version", version)?;
+            }
+            step.commit()?;
+        } else {
+            return Ok(());
+        }
+    }
+}
+
+/// How many steps were taken. An error when they were not ours.
+fn applied(db: &Connection) -> Outcome<usize> {
+    let version: i64 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let there = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'migrations'";
+    if db.query_row(there, [], |_| Ok(())).optional()?.is_none() {
+        return Err(nonsense("it does not say by which steps its schema was made"));
+    }
+    let mut steps = db.prepare("SELECT version, name, checksum FROM migrations ORDER BY version")?;
+    let mut found = steps.query([])?;
+    let mut done = 0;
+    while let Some(row) = found.next()? {
+        let (number, name, sum): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let ours = MIGRATIONS.get(done).is_some_and(|(ours, sql)| *ours == name && checksum(sql) == sum);
+        done += 1;
+        if !ours || usize::try_from(number) != Ok(done) {
+            return Err(nonsense(format!(
+                "step {number} of its schema is not the one this release knows; it was made by another build"
+            )));
+        }
+    }
+    if usize::try_from(version) != Ok(done) {
+        return Err(nonsense("its header and its list of schema steps disagree"));
+    }
+    Ok(done)
+}
+
+fn checksum(sql: &str) -> String {
+    blake3::hash(sql.as_bytes()).to_hex().to_string()
+}
+
+/// Refuses a file that is broken, as far as can be seen in a short time.
+fn look_over(db: &Connection, path: &Path) -> Outcome<()> {
+    let pages: i64 = db.query_row("PRAGMA page_count", [], |row| row.get(0))?;
+    let page: i64 = db.query_row("PRAGMA page_size", [], |row| row.get(0))?;
+    let size = u64::try_from(pages.saturating_mul(page)).unwrap_or(0);
+    if size <= SMALL {
+        let said: String = db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        // Its words may quote what is stored.
+        return if said == "ok" { Ok(()) } else { Err(nonsense("SQLite's quick check found a fault")) };
+    }
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let logged = std::fs::metadata(log).is_ok_and(|log| log.len() > 0);
+    let length = std::fs::metadata(path).map_or(0, |file| file.len());
+    // Pages that are still in the log need not be in the file yet.
+    if !logged && length < size {
+        return Err(nonsense(format!("it ends at byte {length}, and should at {size}")));
+    }
+    for newest in [
+        "SELECT * FROM sessions ORDER BY id DESC LIMIT 8",
+        "SELECT * FROM messages ORDER BY session DESC, seq DESC LIMIT 8",
+        "SELECT * FROM summaries ORDER BY id DESC LIMIT 8",
+    ] {
+        let mut statement = db.prepare(newest)?;
+        let mut rows = statement.query([])?;
+        while rows.next()?.is_some() {}
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! Reading what was asked for by name or number.
+
+use std::sync::Arc;
+
+use epitome_core::message::{Message, Seq, Timestamp};
+use epitome_core::slot::Scope;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::super::{
+    Ahead, Pick, PickSummaries, QueueRow, SessionId, SessionRow, SummaryRow, UsageQuery, UsageSum,
+};
+use super::change;
+use super::error::Outcome;
+use super::lens::Lens;
+use super::rows::{self, SESSION, SLOT, SUMMARY, scope_text, uint};
+
+/// Whether there is anything of a session to be seen: one that was deleted may still be partly there.
+pub(super) fn is_there(db: &Connection, id: SessionId) -> Outcome<bool> {
+    let sql = "SELECT 1 FROM sessions WHERE id = ?1 AND state <> 'gone'";
+    Ok(db.prepare_cached(sql)?.query_row([id], |_| Ok(())).optional()?.is_some())
+}
+
+pub(super) fn ahead(
+    db: &Connection,
+    id: SessionId,
+    scope: &Scope,
+    after: Seq,
+    limit: usize,
+) -> Outcome<Ahead> {
+    let sql = format!("SELECT {SESSION} FROM sessions WHERE id = ?1 AND state <> 'gone'");
+    let row: Option<SessionRow> = db.prepare_cached(&sql)?.query_row([id], rows::session).optional()?;
+    let Some(row) = row else { return Ok(Ahead { log: Vec::new(), end: None }) };
+    let lens = Lens::new(db, id, scope);
+    let mut log = Vec::new();
+    let mut more = false;
+    if let Some(within) = epitome_core::message::Span::new(after.saturating_add(1), row.tracker.head()) {
+        lens.walk(within, false, |outline| {
+            more = log.len() >= limit;
+            if !more {
+                log.push(outline);
+            }
+            !more
+        })?;
+    }
+    let end = match scope {
+        Scope::Session => row.tracker.cut_at_end(),
+        Scope::Author(author) => row.tracker.own_cut_at_end(author),
+    };
+    Ok(Ahead { log, end: (!more).then_some(end) })
+}
+
+pub(super) fn messages(db: &Connection, id: SessionId, pick: &Pick) -> Outcome<Vec<Message>> {
+    let mut found = Vec::new();
+    if !is_there(db, id)? {
+        return Ok(found);
+    }
+    match pick {
+        Pick::Seqs(seqs) => {
+            let lens = Lens::whole(db, id);
+            for seq in seqs {
+                found.extend(lens.one(*seq)?);
+            }
+        }
+        Pick::Page { scope, within, reverse, limit } => {
+            Lens::new(db, id, scope).read(*within, *reverse, *limit, |message| {
+                found.push(message);
+                true
+            })?;
+        }
+    }
+    Ok(found)
+}
+
+pub(super) fn summaries(db: &Connection, id: SessionId, pick: &PickSummaries) -> Outcome<Vec<SummaryRow>> {
+    if !is_there(db, id)? {
+        return Ok(Vec::new());
+    }
+    let (sql, given): (String, Vec<rusqlite::types::Value>) = match pick {
+        PickSummaries::Ids(ids) => {
+            let mut found = Vec::new();
+            for wanted in ids {
+                found.extend(change::summary(db, id, *wanted)?);
+            }
+            return Ok(found);
+        }
+        PickSummaries::Standing => {
+            let sql = "session = ?1 AND state = 'standing' ORDER BY scope, slot";
+            (format!("SELECT {SUMMARY} FROM summaries WHERE {sql}"), vec![id.into()])
+        }
+        PickSummaries::History { slot, before, limit } => {
+            let before = before.unwrap_or(i64::MAX);
+            let mut given = vec![id.into(), before.into(), rows::rows(*limit).into()];
+            let of = match slot {
+                None => "",
+                Some((scope, name)) => {
+                    given.extend([scope_text(scope).to_owned().into(), name.clone().into()]);
+                    "AND scope = ?4 AND slot = ?5"
+                }
+            };
+            let sql = format!("session = ?1 AND id < ?2 {of} ORDER BY id DESC LIMIT ?3");
+            (format!("SELECT {SUMMARY} FROM summaries WHERE {sql}"), given)
+        }
+    };
+    let mut statement = db.prepare_cached(&sql)?;
+    let found = statement.query_map(rusqlite::params_from_iter(given), rows::summary)?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+pub(super) fn sessions(
+    db: &Connection,
+    workspace: &str,
+    after: Option<&str>,
+    limit: usize,
+) -> Outcome<Vec<(Arc<str>, SessionRow)>> {
+    let sql = format!(
+        "SELECT {SESSION} FROM sessions WHERE workspace = ?1 AND name > ?2 AND state = 'open' \
+         ORDER BY name LIMIT ?3"
+    );
+    // No name is empty, so all come after nothing.
+    let given = params![workspace, after.unwrap_or_default(), rows::rows(limit)];
+    let mut statement = db.prepare_cached(&sql)?;
+    let found =
+        statement.query_map(given, |row| Ok((row.get::<_, String>(11)?.into(), rows::session(row)?)))?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+/// Those with something due, held, failing or parked ones too; and those whose time has come.
+pub(super) fn queue(
+    db: &Connection,
+    workspace: &str,
+    limit: usize,
+    now: Timestamp,
+) -> Outcome<Vec<QueueRow>> {
+    let joined =
+        format!("SELECT {SLOT}, o.name, s.ready_at FROM slots s JOIN sessions o ON o.id = s.session");
+    let sql = format!(
+        "SELECT * FROM ({joined} WHERE s.due IS NOT NULL AND o.workspace = ?1 AND o.state = 'open' \
+         UNION ALL {joined} WHERE s.due IS NULL AND s.ready_at IS NOT NULL AND s.ready_at <= ?2 \
+         AND o.workspace = ?1 AND o.state = 'open') \
+         ORDER BY coalesce(json_extract(work, '$.waiting_since'), ready_at), 7, 1, 2 LIMIT ?3"
+    );
+    let mut statement = db.prepare_cached(&sql)?;
+    let found = statement.query_map(params![workspace, now.0, rows::rows(limit)], |row| {
+        Ok(QueueRow { now, session: row.get::<_, String>(6)?.into(), slot: rows::slot(row)? })
+    })?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+pub(super) fn usage(db: &Connection, query: &UsageQuery) -> Outcome<Vec<UsageSum>> {
+    let sql = "SELECT session, scope, slot, model, outcome, count(*), sum(input), sum(cached), sum(output), \
+         sum(cost), sum(millis) FROM usage WHERE workspace = ?1 AND at >= ?2 AND (?3 IS NULL OR session = ?3) \
+         GROUP BY session, scope, slot, model, outcome ORDER BY session, scope, slot, model, outcome";
+    let mut statement = db.prepare_cached(sql)?;
+    let given = params![query.workspace, query.since.0, query.session.as_deref()];
+    let found = statement.query_map(given, |row| {
+        Ok(UsageSum {
+            session: row.get(0)?,
+            scope: row.get(1)?,
+            slot: row.get(2)?,
+            model: row.get(3)?,
+            outcome: row.get(4)?,
+            calls: uint(row, 5)?,
+            input: uint(row, 6)?,
+            cached: uint(row, 7)?,
+            output: uint(row, 8)?,
+            cost: row.get(9)?,
+            millis: uint(row, 10)?,
+        })
+    })?;
+    Ok(found.collect::<Result<_, _>>()?)
+}

@@ -1,0 +1,323 @@
+//! Rows of tables, and what they mean.
+//!
+//! Columns are read by their place, so each list of columns stands right beside the function that reads it.
+
+use epitome_core::message::{Role, Timestamp};
+use epitome_core::outline::{Cut, Outline};
+use epitome_core::slot::Scope;
+use rusqlite::types::Type;
+use rusqlite::{Connection, Row, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Map;
+
+use super::super::{NewMessage, SessionId, SessionRow, SlotRow, SummaryId, SummaryRow, SummaryState};
+use super::error::{Outcome, nonsense};
+
+/// A number as SQLite has it. What is too large stays the largest.
+pub(super) fn int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// How many rows a caller wants at most.
+pub(super) fn rows(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// A number that is never negative.
+pub(super) fn uint(row: &Row<'_>, at: usize) -> rusqlite::Result<u64> {
+    let value: i64 = row.get(at)?;
+    u64::try_from(value).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(at, value))
+}
+
+fn odd(at: usize) -> rusqlite::Error {
+    rusqlite::Error::InvalidColumnType(at, String::new(), Type::Integer)
+}
+
+/// A value as it is written into a column.
+pub(super) fn json<T: Serialize>(value: &T) -> Outcome<String> {
+    serde_json::to_string(value).map_err(|_| nonsense("a value cannot be written as JSON"))
+}
+
+/// A column's value again.
+fn parsed<T: DeserializeOwned>(row: &Row<'_>, at: usize) -> rusqlite::Result<T> {
+    let text = row.get_ref(at)?.as_str().map_err(|_| odd(at))?;
+    serde_json::from_str(text)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(at, Type::Text, Box::new(error)))
+}
+
+/// `''` for the whole session.
+pub(super) fn scope_text(scope: &Scope) -> &str {
+    match scope {
+        Scope::Session => "",
+        Scope::Author(author) => author,
+    }
+}
+
+pub(super) fn scope_of(text: &str) -> Scope {
+    if text.is_empty() { Scope::Session } else { Scope::Author(text.into()) }
+}
+
+fn role_number(role: Role) -> i64 {
+    match role {
+        Role::System => 0,
+        Role::Developer => 1,
+        Role::User => 2,
+        Role::Assistant => 3,
+        Role::Tool => 4,
+        Role::Peer => 5,
+    }
+}
+
+fn role_of(row: &Row<'_>, at: usize) -> rusqlite::Result<Role> {
+    Ok(match row.get(at)? {
+        0i64 => Role::System,
+        1 => Role::Developer,
+        2 => Role::User,
+        3 => Role::Assistant,
+        4 => Role::Tool,
+        5 => Role::Peer,
+        _ => return Err(odd(at)),
+    })
+}
+
+/// From `IN_LOOP` on a call batch may begin.
+pub(super) const IN_LOOP: i64 = 1;
+
+fn cut_number(cut: Cut) -> i64 {
+    match cut {
+        Cut::InCall => 0,
+        Cut::InLoop => IN_LOOP,
+        Cut::Legal => 2,
+    }
+}
+
+pub(super) fn cut_of(row: &Row<'_>, at: usize) -> rusqlite::Result<Cut> {
+    Ok(match row.get(at)? {
+        0i64 => Cut::InCall,
+        IN_LOOP => Cut::InLoop,
+        2 => Cut::Legal,
+        _ => return Err(odd(at)),
+    })
+}
+
+/// What [`outline`] reads.
+pub(super) const OUTLINE: &str = "seq, role, author, turn, tokens, before, chars, longest, calls, answers, \
+     own_answers, open, own_open, shape, pinned, skip, cut, own_cut, at";
+
+/// How many columns that is: the next one's place.
+pub(super) const AFTER_OUTLINE: usize = 19;
+
+const LEADING: i64 = 1;
+/// As in the index `messages_openers`.
+const OPENS_TURN: i64 = 2;
+const THINKING: i64 = 4;
+const STRAY: i64 = 8;
+
+pub(super) fn outline(row: &Row<'_>) -> rusqlite::Result<Outline> {
+    let shape: i64 = row.get(13)?;
+    Ok(Outline {
+        seq: uint(row, 0)?,
+        role: role_of(row, 1)?,
+        author: row.get::<_, Option<String>>(2)?.map(Into::into),
+        turn: uint(row, 3)?,
+        tokens: uint(row, 4)?,
+        before: uint(row, 5)?,
+        chars: uint(row, 6)?,
+        longest: uint(row, 7)?,
+        calls: row.get(8)?,
+        answers: row.get(9)?,
+        own_answers: row.get(10)?,
+        open: row.get(11)?,
+        own_open: row.get(12)?,
+        leading: shape & LEADING != 0,
+        opens_turn: shape & OPENS_TURN != 0,
+        thinking: shape & THINKING != 0,
+        stray: shape & STRAY != 0,
+        pinned: row.get(14)?,
+        skip: row.get(15)?,
+        cut: cut_of(row, 16)?,
+        own_cut: cut_of(row, 17)?,
+        at: Timestamp(row.get(18)?),
+    })
+}
+
+pub(super) fn insert_message(
+    db: &Connection,
+    session: SessionId,
+    message: &NewMessage,
+    now: Timestamp,
+) -> Outcome<()> {
+    let o = &message.outline;
+    let bit = |set: bool, bit: i64| if set { bit } else { 0 };
+    let shape = bit(o.leading, LEADING)
+        | bit(o.opens_turn, OPENS_TURN)
+        | bit(o.thinking, THINKING)
+        | bit(o.stray, STRAY);
+    let sql = "INSERT INTO messages (session, seq, role, author, turn, tokens, before, chars, longest, calls, answers, \
+         own_answers, open, own_open, shape, pinned, skip, cut, own_cut, opener, at, created, body) \
+         VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23)";
+    db.prepare_cached(sql)?.execute(params![
+        session,
+        int(o.seq),
+        role_number(o.role),
+        o.author.as_deref(),
+        int(o.turn),
+        int(o.tokens),
+        int(o.before),
+        int(o.chars),
+        int(o.longest),
+        o.calls,
+        o.answers,
+        o.own_answers,
+        o.open,
+        o.own_open,
+        shape,
+        o.pinned,
+        o.skip,
+        cut_number(o.cut),
+        cut_number(o.own_cut),
+        int(message.opener),
+        o.at.0,
+        now.0,
+        message.body,
+    ])?;
+    Ok(())
+}
+
+/// What [`session`] reads.
+pub(super) const SESSION: &str = "id, encoding, tracker, opener, batch_from, batch_skipped, skipped, settings, \
+     metadata, created, updated, name, workspace";
+
+pub(super) fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
+    let no_notes = row.get_ref(8)?.as_str().is_ok_and(str::is_empty);
+    Ok(SessionRow {
+        id: row.get(0)?,
+        encoding: row.get(1)?,
+        tracker: parsed(row, 2)?,
+        opener: uint(row, 3)?,
+        batch_from: uint(row, 4)?,
+        batch_skipped: row.get(5)?,
+        skipped: uint(row, 6)?,
+        settings: row.get(7)?,
+        metadata: if no_notes { Map::new() } else { parsed(row, 8)? },
+        created: Timestamp(row.get(9)?),
+        updated: Timestamp(row.get(10)?),
+    })
+}
+
+/// Writes a session's row over the one it has. Which messages can be searched is not the caller's to say.
+pub(super) fn update_session(db: &Connection, id: SessionId, row: &SessionRow) -> Outcome<()> {
+    let metadata = if row.metadata.is_empty() { String::new() } else { json(&row.metadata)? };
+    let sql = "UPDATE sessions SET encoding = ?2, tracker = ?3, head = ?4, turns = ?5, tokens = ?6, opener = ?7, \
+         batch_from = ?8, batch_skipped = ?9, skipped = ?10, settings = ?11, metadata = ?12, created = ?13, \
+         updated = ?14 WHERE id = ?1";
+    db.prepare_cached(sql)?.execute(params![
+        id,
+        row.encoding,
+        json(&row.tracker)?,
+        int(row.tracker.head()),
+        int(row.tracker.turns()),
+        int(row.tracker.tokens()),
+        int(row.opener),
+        int(row.batch_from),
+        row.batch_skipped,
+        int(row.skipped),
+        row.settings,
+        metadata,
+        row.created.0,
+        row.updated.0,
+    ])?;
+    Ok(())
+}
+
+/// What [`slot`] reads, where the table is called `s`.
+pub(super) const SLOT: &str = "s.scope, s.name, s.state, s.active, s.fence, s.work";
+
+pub(super) fn slot(row: &Row<'_>) -> rusqlite::Result<SlotRow> {
+    Ok(SlotRow {
+        scope: scope_of(row.get_ref(0)?.as_str().map_err(|_| odd(0))?),
+        name: row.get(1)?,
+        state: parsed(row, 2)?,
+        active: row.get(3)?,
+        fence: uint(row, 4)?,
+        work: parsed(row, 5)?,
+    })
+}
+
+pub(super) fn put_slot(
+    db: &Connection,
+    session: SessionId,
+    slot: &SlotRow,
+    active: Option<SummaryId>,
+) -> Outcome<()> {
+    let sql = "INSERT INTO slots (session, scope, name, state, covered, due, active, ready_at, work, fence) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT (session, scope, name) DO UPDATE SET \
+         state = excluded.state, covered = excluded.covered, due = excluded.due, active = excluded.active, \
+         ready_at = excluded.ready_at, work = excluded.work, fence = excluded.fence";
+    db.prepare_cached(sql)?.execute(params![
+        session,
+        scope_text(&slot.scope),
+        slot.name,
+        json(&slot.state)?,
+        int(slot.state.covered),
+        slot.state.due.map(|due| int(due.seq)),
+        active,
+        slot.ready_at().map(|at| at.0),
+        json(&slot.work)?,
+        int(slot.fence),
+    ])?;
+    Ok(())
+}
+
+pub(super) fn state_text(state: SummaryState) -> &'static str {
+    match state {
+        SummaryState::Standing => "standing",
+        SummaryState::Superseded => "superseded",
+        SummaryState::Undone => "undone",
+    }
+}
+
+/// What [`summary`] reads.
+pub(super) const SUMMARY: &str = "id, scope, slot, through, state, parent, text, sources, facts, created";
+
+pub(super) fn summary(row: &Row<'_>) -> rusqlite::Result<SummaryRow> {
+    let dropped = row.get_ref(7)?.data_type() == Type::Null;
+    Ok(SummaryRow {
+        id: row.get(0)?,
+        scope: scope_of(row.get_ref(1)?.as_str().map_err(|_| odd(1))?),
+        slot: row.get(2)?,
+        through: uint(row, 3)?,
+        state: match row.get_ref(4)?.as_str() {
+            Ok("standing") => SummaryState::Standing,
+            Ok("superseded") => SummaryState::Superseded,
+            Ok("undone") => SummaryState::Undone,
+            _ => return Err(odd(4)),
+        },
+        parent: row.get(5)?,
+        text: row.get(6)?,
+        sources: if dropped { String::new() } else { row.get(7)? },
+        facts: parsed(row, 8)?,
+        created: Timestamp(row.get(9)?),
+    })
+}
+
+/// Keeps a summary under a new number, which it gives back.
+pub(super) fn insert_summary(db: &Connection, session: SessionId, row: &SummaryRow) -> Outcome<SummaryId> {
+    let sources = (!row.sources.is_empty()).then_some(&row.sources);
+    let sql = "INSERT INTO summaries (session, scope, slot, through, state, parent, text, sources, facts, created) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    db.prepare_cached(sql)?.execute(params![
+        session,
+        scope_text(&row.scope),
+        row.slot,
+        int(row.through),
+        state_text(row.state),
+        row.parent,
+        row.text,
+        sources,
+        json(&row.facts)?,
+        row.created.0,
+    ])?;
+    Ok(db.last_insert_rowid())
+}

@@ -1,0 +1,225 @@
+//! What a context is made from, and no more of a long session than that.
+//!
+//! A window holds what `Scene::whole` would find in the whole log, but for messages that could not fit.
+
+use std::collections::BTreeSet;
+
+use epitome_core::message::{Message, Seq, Span, Tokens};
+use epitome_core::outline::{Cut, Outline};
+use epitome_core::slot::Scope;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::super::{Reach, SessionRow, Standing, SummaryRow, View, Window};
+use super::error::{Outcome, nonsense};
+use super::lens::{Flag, Lens};
+use super::rows::{self, SUMMARY, int, scope_text};
+
+/// Reads a window of a session that exists.
+pub(super) fn window(
+    db: &Connection,
+    standing: Standing,
+    view: &View,
+    reach: Reach,
+) -> Outcome<Option<Window>> {
+    let Some(session) = &standing.session else { return Ok(None) };
+    let head = session.tracker.head();
+    let last = view.as_of.map_or(head, |as_of| as_of.min(head));
+    let lens = Lens::new(db, session.id, &view.scope);
+
+    let summaries = match view.as_of {
+        None => standing_summaries(db, session.id, &view.scope)?,
+        Some(_) => summaries_as_of(db, session.id, &view.scope, last)?,
+    };
+    let leading = leading(&lens, last)?;
+    let pinned = pinned(&lens, last)?;
+    let floor =
+        if reach.deep { None } else { summaries.iter().map(|row| row.through.saturating_add(1)).min() };
+    let Tail { outlines: tail, from } = tail(&lens, last, reach.tokens, floor, &pinned)?;
+    let opener = opener(&lens, &tail, from)?;
+    let (end, open_calls) = end(&lens, session, &view.scope, last, tail.last())?;
+    let skipped = if last == head && !lens.is_own() { session.skipped } else { skipped(&lens, last)? };
+
+    let covered = summaries.iter().map(|row| row.through).max().filter(|_| !reach.deep).unwrap_or(0);
+    let mut shown: BTreeSet<Seq> = leading.iter().chain(&pinned).chain(&opener).map(|o| o.seq).collect();
+    let newest = tail.get(newest_batch(&lens, &tail)..).unwrap_or_default();
+    shown.extend(tail.iter().filter(|o| o.seq > covered).chain(newest).map(|o| o.seq));
+    let words = words(&lens, &shown)?;
+
+    Ok(Some(Window {
+        leading,
+        pinned,
+        opener,
+        tail,
+        from,
+        end,
+        open_calls,
+        skipped,
+        summaries,
+        words,
+        standing,
+    }))
+}
+
+/// Those that stand, of this scope.
+fn standing_summaries(db: &Connection, session: i64, scope: &Scope) -> Outcome<Vec<SummaryRow>> {
+    let sql = format!(
+        "SELECT {SUMMARY} FROM summaries WHERE id IN (SELECT active FROM slots WHERE session = ?1 AND scope = ?2) \
+         AND session = ?1 AND state = 'standing' ORDER BY slot"
+    );
+    let mut statement = db.prepare_cached(&sql)?;
+    let found = statement.query_map(params![session, scope_text(scope)], rows::summary)?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+/// For each slot the one that reaches furthest up to there.
+fn summaries_as_of(db: &Connection, session: i64, scope: &Scope, last: Seq) -> Outcome<Vec<SummaryRow>> {
+    let scope = scope_text(scope);
+    let mut names =
+        db.prepare_cached("SELECT name FROM slots WHERE session = ?1 AND scope = ?2 ORDER BY name")?;
+    let names = names.query_map(params![session, scope], |row| row.get::<_, String>(0))?;
+    let sql = format!(
+        "SELECT {SUMMARY} FROM summaries WHERE session = ?1 AND scope = ?2 AND slot = ?3 AND through <= ?4 \
+         AND state <> 'undone' ORDER BY through DESC, id DESC LIMIT 1"
+    );
+    let mut best = db.prepare_cached(&sql)?;
+    let mut found = Vec::new();
+    for name in names {
+        let given = params![session, scope, name?, int(last)];
+        found.extend(best.query_row(given, rows::summary).optional()?);
+    }
+    Ok(found)
+}
+
+fn leading(lens: &Lens<'_>, last: Seq) -> Outcome<Vec<Outline>> {
+    let mut leading = Vec::new();
+    if let Some(all) = Span::new(1, last) {
+        lens.walk(all, false, |outline| {
+            let leads = outline.leading;
+            if leads {
+                leading.push(outline);
+            }
+            leads
+        })?;
+    }
+    Ok(leading)
+}
+
+/// The call batches that messages with a flag stand in, oldest first.
+fn batches(lens: &Lens<'_>, flag: Flag, last: Seq) -> Outcome<Vec<Span>> {
+    let mut batches: Vec<Span> = Vec::new();
+    for seq in lens.flagged(flag, last)? {
+        if batches.last().is_none_or(|batch| batch.through < seq) {
+            batches.push(lens.batch(seq, last)?);
+        }
+    }
+    Ok(batches)
+}
+
+fn pinned(lens: &Lens<'_>, last: Seq) -> Outcome<Vec<Outline>> {
+    let mut pinned = Vec::new();
+    for batch in batches(lens, Flag::Pinned, last)? {
+        let whole = lens.run(batch, usize::MAX)?;
+        pinned.extend(whole.into_iter().filter(|outline| !outline.leading && !outline.stray));
+    }
+    Ok(pinned)
+}
+
+fn skipped(lens: &Lens<'_>, last: Seq) -> Outcome<u64> {
+    let mut skipped: u64 = 0;
+    for batch in batches(lens, Flag::Skipped, last)? {
+        skipped = skipped.saturating_add(lens.count(batch)?);
+    }
+    Ok(skipped)
+}
+
+struct Tail {
+    outlines: Vec<Outline>,
+    from: Seq,
+}
+
+/// The newest messages: until they are more than the budget or `floor` is reached, but always so that the
+/// newest message that can be shown is there with its call batch, and that the first is a place to start at.
+fn tail(lens: &Lens<'_>, last: Seq, tokens: Tokens, floor: Option<Seq>, pinned: &[Outline]) -> Outcome<Tail> {
+    let mut tail: Vec<Outline> = Vec::new();
+    let mut before = None;
+    let mut spent: Tokens = 0;
+    let mut shows = false;
+    let is_pinned = |seq: Seq| pinned.binary_search_by_key(&seq, |outline| outline.seq).is_ok();
+    if let Some(all) = Span::new(1, last) {
+        lens.walk(all, true, |outline| {
+            if let Some(first) = tail.last().filter(|_| shows) {
+                let cut = lens.cut(first);
+                let enough = cut >= Cut::InLoop && spent > tokens;
+                // A summary ends at a legal cut. Where all after it are strays, the next one before will do.
+                let covered = cut == Cut::Legal && floor.is_some_and(|floor| outline.seq < floor);
+                if enough || covered {
+                    before = Some(outline.seq);
+                    return false;
+                }
+            }
+            if !(outline.leading || outline.stray) {
+                shows = true;
+                if !is_pinned(outline.seq) {
+                    spent = spent.saturating_add(outline.tokens);
+                }
+            }
+            tail.push(outline);
+            true
+        })?;
+    }
+    tail.reverse();
+    Ok(Tail { outlines: tail, from: before.map_or(1, |seq: Seq| seq.saturating_add(1)) })
+}
+
+/// Where the batch of the newest message begins that can be shown.
+fn newest_batch(lens: &Lens<'_>, tail: &[Outline]) -> usize {
+    let shown = tail.iter().rposition(|outline| !outline.stray && !outline.leading);
+    let upto = tail.get(..=shown.unwrap_or(0)).unwrap_or_default();
+    upto.iter().rposition(|outline| lens.cut(outline) >= Cut::InLoop).unwrap_or(0)
+}
+
+/// The message that opened the turn the tail starts in, where it lies before it.
+fn opener(lens: &Lens<'_>, tail: &[Outline], from: Seq) -> Outcome<Option<Outline>> {
+    let Some(first) = tail.first().filter(|first| first.turn > 0 && !first.opens_turn && from > 1) else {
+        return Ok(None);
+    };
+    let opener = if lens.is_own() {
+        lens.opener_before(first.seq)?
+    } else {
+        let sql = "SELECT opener FROM messages WHERE session = ?1 AND seq = ?2";
+        let given = params![lens.session, int(first.seq)];
+        let seq = lens.db.prepare_cached(sql)?.query_row(given, |row| rows::uint(row, 0))?;
+        match Span::new(seq, seq) {
+            Some(one) => lens.run(one, 1)?.pop(),
+            None => None,
+        }
+    };
+    Ok(opener.filter(|opener| opener.turn == first.turn && opener.seq < from))
+}
+
+/// What a cut at the end parts, and how many calls are open there.
+fn end(
+    lens: &Lens<'_>,
+    session: &SessionRow,
+    scope: &Scope,
+    last: Seq,
+    newest: Option<&Outline>,
+) -> Outcome<(Cut, u32)> {
+    let tracker = &session.tracker;
+    let (at_end, open) = match scope {
+        Scope::Session => (tracker.cut_at_end(), tracker.open_calls()),
+        Scope::Author(author) => (tracker.own_cut_at_end(author), tracker.own_open_calls(author)),
+    };
+    if last == tracker.head() {
+        return Ok((at_end, u32::try_from(open).unwrap_or(u32::MAX)));
+    }
+    let Some(newest) = newest else { return Ok((Cut::Legal, 0)) };
+    let open = if lens.is_own() { newest.own_open } else { newest.open };
+    let end = lens.next(last)?.map_or(at_end, |next| lens.cut(&next));
+    Ok((end, open))
+}
+
+fn words(lens: &Lens<'_>, shown: &BTreeSet<Seq>) -> Outcome<Vec<Message>> {
+    let lost = |seq: &Seq| nonsense(format!("message {seq} is missing"));
+    shown.iter().map(|seq| lens.one(*seq)?.ok_or_else(|| lost(seq))).collect()
+}

@@ -1,0 +1,286 @@
+//! The one thread that writes.
+//!
+//! Whoever wants to write hands in a job and waits. The thread takes the jobs that are waiting, runs them in
+//! one transaction and makes them durable with one sync, so that many small writes cost little more than one.
+//! Each job has its own savepoint: one that fails is undone alone. Nobody is answered before all is durable.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use super::super::StoreError;
+use super::error::{Outcome, Trouble};
+use super::{SqliteOptions, WriteStage, chores};
+
+/// So many may wait to be written. Those beyond wait for their turn to wait, without holding a thread.
+const QUEUE: usize = 1_024;
+
+/// So many become durable together at most, so that the first need not wait long for the last.
+const MOST_TOGETHER: usize = 128;
+
+/// Under constant load, chores get their turn this often.
+const AT_LEAST_EVERY: Duration = Duration::from_secs(1);
+
+/// When nothing was left to do, chores are asked for this often: other processes may have left some.
+const WHEN_QUIET: Duration = Duration::from_secs(60);
+
+/// Hands jobs to the thread.
+pub(super) struct Writer {
+    jobs: Mutex<Option<SyncSender<Box<dyn Job>>>>,
+    places: Arc<Semaphore>,
+}
+
+impl Writer {
+    /// Starts the thread, which owns the connection from then on.
+    pub(super) fn start(db: Connection, path: PathBuf, options: SqliteOptions) -> Result<Self, StoreError> {
+        let (jobs, waiting) = sync_channel(QUEUE);
+        let desk = Desk { db, path, options };
+        std::thread::Builder::new()
+            .name("epitome-sqlite".to_owned())
+            .spawn(move || desk.work(&waiting))
+            .map_err(|error| StoreError::Failed { reason: format!("no thread could be started: {error}") })?;
+        Ok(Self { jobs: Mutex::new(Some(jobs)), places: Arc::new(Semaphore::new(QUEUE)) })
+    }
+
+    /// Runs a job in a transaction. When this returns `Ok`, what it wrote is durable.
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.hand_in(work, Mode::Together).await
+    }
+
+    /// Runs a job outside of any transaction.
+    pub(super) async fn alone<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.hand_in(work, Mode::Alone).await
+    }
+
+    /// Ends the thread once what is waiting is written.
+    pub(super) async fn close(&self) {
+        let checkpoint = |db: &Connection| {
+            // Whoever still reads keeps it from being complete, which is no harm.
+            let _ = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+            Ok(())
+        };
+        let _ = self.hand_in(checkpoint, Mode::Last).await;
+        self.places.close();
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    async fn hand_in<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+        mode: Mode,
+    ) -> Result<T, StoreError> {
+        let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| StoreError::Closed)?;
+        let (reply, answer) = oneshot::channel();
+        let job = Task { work: Some(work), result: None, reply, mode, _place: place };
+        {
+            let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+            // There are as many places in the channel as there are permits, so this never blocks.
+            jobs.as_ref().ok_or(StoreError::Closed)?.send(Box::new(job)).map_err(|_| StoreError::Closed)?;
+        }
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+}
+
+/// How a job is run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// In a transaction with others.
+    Together,
+    /// In none.
+    Alone,
+    /// In none, and the connection is closed before it is answered.
+    Last,
+}
+
+/// Something to be run by the thread.
+trait Job: Send {
+    fn mode(&self) -> Mode;
+    /// False when it failed, and what it wrote is to be undone.
+    fn run(&mut self, db: &Connection) -> bool;
+    /// Tells whoever waits, given what became of the transaction.
+    fn answer(self: Box<Self>, path: &Path, committed: Result<(), StoreError>);
+}
+
+struct Task<T, F> {
+    work: Option<F>,
+    result: Option<Outcome<T>>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+    mode: Mode,
+    /// Its place in the queue, given back when it is answered.
+    _place: OwnedSemaphorePermit,
+}
+
+impl<T: Send, F: FnOnce(&Connection) -> Outcome<T> + Send> Job for Task<T, F> {
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    fn run(&mut self, db: &Connection) -> bool {
+        let Some(work) = self.work.take() else { return false };
+        // One caller's fault must not take the store from all others.
+        let result = catch_unwind(AssertUnwindSafe(|| work(db))).unwrap_or_else(|_| {
+            Err(Trouble::Said(StoreError::Failed { reason: "a decision panicked".to_owned() }))
+        });
+        self.result.insert(result).is_ok()
+    }
+
+    fn answer(self: Box<Self>, path: &Path, committed: Result<(), StoreError>) {
+        let never_run = || Err(Trouble::Said(StoreError::Closed));
+        let answer = match committed {
+            Ok(()) => self.result.unwrap_or_else(never_run).map_err(|trouble| trouble.at(path)),
+            Err(error) => match self.result {
+                // Its own reason tells more than that of the whole.
+                Some(Err(trouble)) => Err(trouble.at(path)),
+                _ => Err(error),
+            },
+        };
+        // Whoever asked may have gone.
+        let _ = self.reply.send(answer);
+    }
+}
+
+/// The thread's own.
+struct Desk {
+    db: Connection,
+    path: PathBuf,
+    options: SqliteOptions,
+}
+
+impl Desk {
+    fn work(self, waiting: &Receiver<Box<dyn Job>>) {
+        let mut pause = self.options.index_pause;
+        let mut last_chore = Instant::now();
+        loop {
+            match waiting.recv_timeout(pause) {
+                Ok(job) => match job.mode() {
+                    Mode::Together => {
+                        pause = self.options.index_pause;
+                        if let Some(next) = self.together(job, waiting)
+                            && let Some(last) = self.alone(next)
+                        {
+                            return self.end(last);
+                        }
+                    }
+                    Mode::Alone | Mode::Last => {
+                        if let Some(last) = self.alone(job) {
+                            return self.end(last);
+                        }
+                    }
+                },
+                Err(RecvTimeoutError::Timeout) => {
+                    pause = if self.chore() { self.options.index_pause } else { WHEN_QUIET };
+                    last_chore = Instant::now();
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if last_chore.elapsed() >= AT_LEAST_EVERY.max(self.options.index_pause) && pause < WHEN_QUIET {
+                self.chore();
+                last_chore = Instant::now();
+            }
+        }
+    }
+
+    /// Writes this job and those that wait behind it. Gives back one that must be run outside.
+    fn together(&self, first: Box<dyn Job>, waiting: &Receiver<Box<dyn Job>>) -> Option<Box<dyn Job>> {
+        self.tell(WriteStage::Begun);
+        let mut done: Vec<Box<dyn Job>> = Vec::new();
+        let mut outside = None;
+        let mut next = Some(first);
+        let mut outcome = self.db.execute_batch("BEGIN IMMEDIATE").map_err(Trouble::from);
+        let begun = outcome.is_ok();
+        while let Some(mut job) = next.take() {
+            if job.mode() != Mode::Together {
+                outside = Some(job);
+                break;
+            }
+            if outcome.is_ok() {
+                outcome = self.one(job.as_mut());
+            }
+            done.push(job);
+            if done.len() < MOST_TOGETHER {
+                next = waiting.try_recv().ok();
+            }
+        }
+        if begun && outcome.is_ok() {
+            outcome = self.db.execute_batch("COMMIT").map_err(Trouble::from);
+        }
+        if !self.db.is_autocommit() {
+            let _ = self.db.execute_batch("ROLLBACK");
+        }
+        let outcome = outcome.map_err(|trouble| trouble.at(&self.path));
+        self.tell(WriteStage::Ended);
+        for job in done {
+            job.answer(&self.path, outcome.clone());
+        }
+        outside
+    }
+
+    /// Runs a job in its savepoint. An error is the whole transaction's, and its end.
+    fn one(&self, job: &mut dyn Job) -> Outcome<()> {
+        self.db.prepare_cached("SAVEPOINT job")?.execute([])?;
+        let kept = job.run(&self.db);
+        if self.db.is_autocommit() {
+            // A full disk and the like undo everything, not the last step only.
+            return Err(Trouble::Said(StoreError::Failed {
+                reason: "another write failed, and took this one with it; try again".to_owned(),
+            }));
+        }
+        if !kept {
+            self.db.prepare_cached("ROLLBACK TO job")?.execute([])?;
+        }
+        self.db.prepare_cached("RELEASE job")?.execute([])?;
+        Ok(())
+    }
+
+    fn alone(&self, mut job: Box<dyn Job>) -> Option<Box<dyn Job>> {
+        job.run(&self.db);
+        if job.mode() == Mode::Last {
+            return Some(job);
+        }
+        job.answer(&self.path, Ok(()));
+        None
+    }
+
+    /// Lets go of the file, and only then says so.
+    fn end(self, last: Box<dyn Job>) {
+        let Self { db, path, .. } = self;
+        drop(db);
+        last.answer(&path, Ok(()));
+    }
+
+    /// A bounded piece of what can wait. True when there may be more of it.
+    fn chore(&self) -> bool {
+        let now = (self.options.clock)();
+        let more = catch_unwind(AssertUnwindSafe(|| {
+            let Some(chore) = chores::find(&self.db, now)? else { return Ok(false) };
+            self.tell(WriteStage::Begun);
+            let done = self.db.execute_batch("BEGIN IMMEDIATE").map_err(Trouble::from);
+            let done = done.and_then(|()| chore.run(&self.db, now));
+            let done = done.and_then(|()| Ok(self.db.execute_batch("COMMIT")?));
+            if !self.db.is_autocommit() {
+                let _ = self.db.execute_batch("ROLLBACK");
+            }
+            self.tell(WriteStage::Ended);
+            done.map(|()| true)
+        }));
+        // What failed is tried again later: nothing depends on it.
+        matches!(more, Ok(Ok::<_, Trouble>(true)))
+    }
+
+    fn tell(&self, stage: WriteStage) {
+        if let Some(told) = &self.options.on_write {
+            told(stage);
+        }
+    }
+}

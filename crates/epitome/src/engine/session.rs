@@ -161,7 +161,6 @@ impl Summarize {
 /// What came of a wish for a summary now.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
-#[expect(clippy::large_enum_variant, reason = "there is one of them at a time")]
 pub enum Summarized {
     /// Nothing new was said, or all that is new is kept verbatim: this one stands, and no model was asked.
     NothingNew {

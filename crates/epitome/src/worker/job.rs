@@ -289,11 +289,12 @@ impl<'a> Job<'a> {
             tokio::select! {
                 biased;
                 done = &mut work => return Some(done),
-                _ = renewal.tick() => match self.renew().await {
-                    Ok(false) => return None,
+                _ = renewal.tick() => {
                     // A store that is busy now may not be before the lease ends.
-                    Ok(true) | Err(_) => {}
-                },
+                    if let Ok(false) = self.renew().await {
+                        return None;
+                    }
+                }
             }
         }
     }

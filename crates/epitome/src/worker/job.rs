@@ -452,8 +452,8 @@ impl<'a> Job<'a> {
         }
         let failure = self.failed.take().unwrap_or(failure);
         let backoff = self.shared.pace.backoff;
-        let usage = std::mem::take(&mut self.spent.unrecorded);
-        self.move_on(Log::None, move |row, standing| {
+        let usage = self.spent.unrecorded.clone();
+        let told = self.move_on(Log::None, move |row, standing| {
             let now = standing.now;
             let since = *row.work.failing_since.get_or_insert(now);
             row.work.attempts = row.work.attempts.saturating_add(1);
@@ -472,8 +472,10 @@ impl<'a> Job<'a> {
             row.work.last_error = Some(failure.to_string());
             release(row);
             Ok(Changes { usage: usage.clone(), ..Changes::default() })
-        })
-        .await?;
+        });
+        if told.await? {
+            self.spent.unrecorded.clear();
+        }
         Ok(Step::Done)
     }
 

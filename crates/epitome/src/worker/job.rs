@@ -428,8 +428,10 @@ impl<'a> Job<'a> {
         let passed = self
             .move_on(Log::Pending(self.scope.clone(), self.name.clone()), move |row, standing| {
                 next.settle(&slot, &mut row.state, &standing.log, room);
-                row.work.focus = None;
-                row.work.rebuild = false;
+                if row.state.due.is_none() {
+                    row.work.focus = None;
+                    row.work.rebuild = false;
+                }
                 Ok(Changes::default())
             })
             .await?;
@@ -527,7 +529,10 @@ fn release(row: &mut SlotRow) {
 /// How the work stands after a summary was kept. The lease goes on as long as something is due.
 fn kept_work(row: &SlotRow, stand_in: bool, failed: Option<&Failure>) -> crate::store::Work {
     let mut work = row.work.clone();
-    work.focus = None;
+    if row.state.due.is_none() {
+        // Until then it may be the last of several firings that was asked for.
+        work.focus = None;
+    }
     work.rebuild = false;
     work.not_before = None;
     if stand_in {

@@ -426,6 +426,9 @@ impl Session {
                 let fires = row.state.force(standing.now);
                 row.state.covered = covered;
                 row.work.rebuild = true;
+                // Whoever writes now builds on what stands. That would be kept in place of what is wanted.
+                row.fence = row.fence.saturating_add(1);
+                (row.work.owner, row.work.until) = (None, None);
                 row.work.not_before = None;
                 row.work.parked = false;
                 row.mark(standing.now);

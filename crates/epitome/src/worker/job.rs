@@ -16,7 +16,7 @@ use super::write::{Failed, Task};
 use crate::engine::{Shared, millis_between};
 use crate::error::Error;
 use crate::hook::Condensed;
-use crate::model::{Local, Model};
+use crate::model::{Local, Model, ModelError};
 use crate::retry::{Failure, after_failure, jitter};
 use crate::settings::{Settings, SlotSettings, StandIn};
 use crate::store::{
@@ -71,6 +71,8 @@ pub(super) struct Job<'a> {
     held: Option<Base>,
     /// What a model turned out to be able to read at once.
     input: Option<Tokens>,
+    /// What was too long for it.
+    too_long: Option<Span>,
     /// What failed, while `local` stands in.
     failed: Option<Failure>,
     spent: Spent,
@@ -98,6 +100,7 @@ impl<'a> Job<'a> {
             mode: Mode::Models,
             held: None,
             input: None,
+            too_long: None,
             failed: None,
             spent: Spent::default(),
         }
@@ -228,6 +231,11 @@ impl<'a> Job<'a> {
         log: &[Outline],
         plan: Plan,
     ) -> Result<Step, Error> {
+        if self.mode == Mode::Models && self.too_long == Some(plan.span) {
+            // No cut divides it: the same would be too long again.
+            let error = ModelError::TooLong { sent: plan.tokens, limit: None };
+            return self.fail(ground, error.into()).await;
+        }
         let chain: Vec<Arc<dyn Model>> = match self.mode {
             Mode::Models => self.shared.chain(&ground.settings, &ground.order),
             Mode::StandIn => vec![Arc::new(Local)],
@@ -258,11 +266,12 @@ impl<'a> Job<'a> {
             Some(Err(Failed::TooLong)) if plan.tokens > LEAST_INPUT && self.mode == Mode::Models => {
                 // The model reads less than we knew: the same window again, in halves.
                 self.input = Some((plan.tokens / 2).max(LEAST_INPUT));
+                self.too_long = Some(plan.span);
                 return Ok(Step::Again);
             }
             Some(Err(Failed::Store(error))) => return Err(error),
             Some(Err(Failed::TooLong)) => {
-                let error = crate::model::ModelError::TooLong { sent: plan.tokens, limit: None };
+                let error = ModelError::TooLong { sent: plan.tokens, limit: None };
                 return self.fail(ground, error.into()).await;
             }
             Some(Err(Failed::Failure(failure))) => return self.fail(ground, failure).await,

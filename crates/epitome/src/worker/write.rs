@@ -157,6 +157,7 @@ impl Task<'_> {
     /// Asks one after the other, each a second time with the reason where its answer was refused.
     async fn ask(&self, ask: &Ask, spent: &mut Spent) -> Result<Draft, Failed> {
         let mut last = Failed::Failure(ModelError::no_answer("no model is named in the settings").into());
+        let mut too_long = false;
         for model in self.chain {
             let local = model.name() == Local::NAME;
             let mut ask = ask.clone();
@@ -172,10 +173,8 @@ impl Task<'_> {
                     Ok(reply) => reply,
                     Err(error) => {
                         spent.add(self.usage(model.name(), error.kind(), &Tally::default(), millis));
-                        last = match error {
-                            ModelError::TooLong { .. } => Failed::TooLong,
-                            error => Failed::Failure(error.into()),
-                        };
+                        too_long |= matches!(error, ModelError::TooLong { .. });
+                        last = Failed::Failure(error.into());
                         break;
                     }
                 };
@@ -193,7 +192,8 @@ impl Task<'_> {
                 }
             }
         }
-        Err(last)
+        // Whatever the others said: a shorter one may be written by whom this one was too long for.
+        Err(if too_long { Failed::TooLong } else { last })
     }
 
     /// What is taken of an answer. What `local` picked is the conversation's own words, so it is measured only;

@@ -58,6 +58,8 @@ impl Task<'_> {
     /// Writes it: the lines themselves where there are few, otherwise whoever of the chain can.
     pub(super) async fn write(&self, spent: &mut Spent) -> Result<Draft, Failed> {
         let told = self.told().await.map_err(Failed::Store)?;
+        // Hooks are told in any case: what leaves the window leaves it, whoever writes.
+        let instructions = self.instructions(&told).await;
         let replaces = self.base.tokens.saturating_add(self.plan.tokens);
         if replaces < SMALL
             && let Some(draft) = self.verbatim(&told)
@@ -70,7 +72,7 @@ impl Task<'_> {
             extracts: self.base.extracts.clone(),
             through: self.plan.span.through,
             limit: self.order.slot.limit,
-            instructions: self.instructions(&told).await.into(),
+            instructions: instructions.into(),
             focus: self.focus.into(),
             refused: None,
             replaces,

@@ -306,10 +306,9 @@ impl Session {
         let forced = shared
             .change(&self.key, Load::default(), move |standing| {
                 let (mut row, _) = find_slot(&engine, standing, &session_name, &whose, name.as_deref())?;
-                let (before, attempts) = (row.active, row.work.attempts);
+                let before = row.active;
                 let fires = row.state.force(standing.now);
-                let waits =
-                    Forced { slot: row.name.clone(), fires, before, attempts, at: newest(&row.state) };
+                let waits = Forced { slot: row.name.clone(), fires, before, at: newest(&row.state) };
                 if !fires {
                     return Ok((None, waits));
                 }
@@ -356,7 +355,8 @@ impl Session {
                     reason: Some("no legal cut yet: a tool call or loop is under way".to_owned()),
                 });
             }
-            if row.work.attempts > forced.attempts && row.work.owner.is_none() {
+            // Asking for it took the waiting time away, so a new one comes of a failure since.
+            if row.work.not_before.is_some() && row.work.owner.is_none() {
                 let reason = row.work.last_error.clone().unwrap_or_else(|| "the model failed".to_owned());
                 return Err(Error::Model { reason });
             }
@@ -620,8 +620,6 @@ struct Forced {
     fires: bool,
     /// The summary that stood before.
     before: Option<SummaryId>,
-    /// The failures before.
-    attempts: u32,
     /// The firing to be worked off.
     at: Seq,
 }

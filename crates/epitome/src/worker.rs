@@ -29,20 +29,22 @@ use job::Job;
 pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut jobs: JoinSet<Result<(), Error>> = JoinSet::new();
     let mut held: HashMap<Id, Lease> = HashMap::new();
+    let mut blind = false;
     while !*stop.borrow() {
         while jobs.len() < shared.pace.workers {
             match shared.store.lease(want(&shared, None)).await {
                 Ok(Some(lease)) => {
-                    shared.set_trouble(None);
+                    sees(&shared, &mut blind);
                     let (shared, taken) = (Arc::clone(&shared), lease.clone());
                     let started = jobs.spawn(async move { work(&shared, taken).await });
                     held.insert(started.id(), lease);
                 }
                 Ok(None) => {
-                    shared.set_trouble(None);
+                    sees(&shared, &mut blind);
                     break;
                 }
                 Err(error) => {
+                    blind = true;
                     shared.set_trouble(Some(error.to_string()));
                     break;
                 }
@@ -56,6 +58,13 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
         }
     }
     finish(&shared, jobs, held).await;
+}
+
+/// The store answers again. Any other trouble stays until the next summary is begun.
+fn sees(shared: &Shared, blind: &mut bool) {
+    if std::mem::take(blind) {
+        shared.set_trouble(None);
+    }
 }
 
 type Ended = Option<Result<(Id, Result<(), Error>), tokio::task::JoinError>>;

@@ -254,6 +254,7 @@ impl<'a> Job<'a> {
             focus: ground.row.work.focus.as_deref().unwrap_or(""),
             chain: &chain,
         };
+        self.shared.set_trouble(None);
         let written = {
             let mut spent = std::mem::take(&mut self.spent);
             let written = self.renewing(task.write(&mut spent)).await;
@@ -425,7 +426,9 @@ impl<'a> Job<'a> {
         self.shared.tell_moved();
         if !self.shared.hooks.is_empty() {
             let problems = self.shared.hooks.after(&condensed).await;
-            self.shared.set_trouble(problems.into_iter().next());
+            if let Some(problem) = problems.into_iter().next() {
+                self.shared.set_trouble(Some(problem));
+            }
         }
         Ok(Step::Again)
     }

@@ -107,6 +107,8 @@ pub(crate) struct Shared {
     /// What troubles the worker, where that is no single slot's matter.
     trouble: Mutex<Option<String>>,
     closed: AtomicBool,
+    /// Whoever has a summary written is to stop now.
+    pub(crate) give_up: watch::Sender<bool>,
     /// How many summaries this engine is having written.
     pub(crate) working: AtomicUsize,
 }
@@ -258,6 +260,7 @@ impl Builder {
             moved: watch::Sender::new(0),
             trouble: Mutex::default(),
             closed: AtomicBool::new(false),
+            give_up: watch::Sender::new(false),
             working: AtomicUsize::new(0),
         });
         shared.check(&settings)?;

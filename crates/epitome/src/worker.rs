@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
@@ -89,17 +90,33 @@ fn ended_one(shared: &Shared, held: &mut HashMap<Id, Lease>, ended: Ended) {
 
 /// Waits for what is being written, then gives back the rest.
 async fn finish(shared: &Shared, mut jobs: JoinSet<Result<(), Error>>, mut held: HashMap<Id, Lease>) {
-    let until = Instant::now() + shared.pace.grace;
-    while !jobs.is_empty() {
-        match timeout_at(until, jobs.join_next_with_id()).await {
-            Ok(ended) => ended_one(shared, &mut held, ended),
-            Err(_) => break,
-        }
-    }
+    join(shared, &mut jobs, &mut held, shared.pace.grace).await;
+    let unfinished: Vec<Lease> = held.values().cloned().collect();
+    // They write down what they spent.
+    shared.give_up.send_replace(true);
+    join(shared, &mut jobs, &mut held, LAST_WORDS).await;
     jobs.shutdown().await;
-    for lease in held.into_values() {
+    for lease in unfinished {
         // Where this fails the lease runs out by itself.
         let _ = Job::new(shared, lease).give_back().await;
+    }
+}
+
+/// How long those who were told to stop may take to say what they spent.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+async fn join(
+    shared: &Shared,
+    jobs: &mut JoinSet<Result<(), Error>>,
+    held: &mut HashMap<Id, Lease>,
+    most: Duration,
+) {
+    let until = Instant::now() + most;
+    while !jobs.is_empty() {
+        match timeout_at(until, jobs.join_next_with_id()).await {
+            Ok(ended) => ended_one(shared, held, ended),
+            Err(_) => break,
+        }
     }
 }
 

@@ -115,7 +115,7 @@ impl<'a> Job<'a> {
                 Err(error) => break Err(error),
             }
         };
-        let unrecorded = std::mem::take(&mut self.spent.unrecorded);
+        let unrecorded = self.spent.in_vain();
         if !unrecorded.is_empty() {
             // What was spent was spent, whoever holds the slot now.
             self.shared.store.record(unrecorded).await?;
@@ -295,10 +295,12 @@ impl<'a> Job<'a> {
         let every = self.shared.pace.renew.max(Duration::from_millis(1));
         let mut renewal = interval_at(Instant::now() + every, every);
         renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut given_up = self.shared.give_up.subscribe();
         loop {
             tokio::select! {
                 biased;
                 done = &mut work => return Some(done),
+                _ = given_up.wait_for(|told| *told) => return None,
                 _ = renewal.tick() => {
                     // A store that is busy now may not be before the lease ends.
                     if let Ok(false) = self.renew().await {
@@ -466,7 +468,7 @@ impl<'a> Job<'a> {
         }
         let failure = self.failed.take().unwrap_or(failure);
         let backoff = self.shared.pace.backoff;
-        let usage = self.spent.unrecorded.clone();
+        let usage = self.spent.in_vain();
         let told = self.move_on(Log::None, move |row, standing| {
             let now = standing.now;
             let since = *row.work.failing_since.get_or_insert(now);

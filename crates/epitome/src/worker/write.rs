@@ -11,7 +11,7 @@ use epitome_core::prompt::{SMALL, lines};
 use epitome_core::slot::{Limit, Scope};
 use epitome_core::tokens::Counter;
 
-use super::draft::{Base, Draft, Spent};
+use super::draft::{Base, DROPPED, Draft, KEPT, Spent};
 use crate::engine::Shared;
 use crate::error::Error;
 use crate::hook::Leaving;
@@ -166,10 +166,12 @@ impl Task<'_> {
             // `local` would only say the same again.
             for _ in 0..if local { 1 } else { 2 } {
                 let started = Instant::now();
+                spent.under_way = Some(self.usage(model.name(), DROPPED, &Tally::default(), 0));
                 let answer = tokio::time::timeout(self.shared.pace.time_out, model.write(&ask)).await;
                 let answer = answer.unwrap_or_else(|_| {
                     Err(ModelError::no_answer(&format!("no answer within {:?}", self.shared.pace.time_out)))
                 });
+                spent.under_way = None;
                 let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
                 let reply = match answer {
                     Ok(reply) => reply,
@@ -183,7 +185,7 @@ impl Task<'_> {
                 let tally = self.tally(&ask, &reply);
                 match self.judge(&ask, reply, model.name()) {
                     Ok(draft) => {
-                        spent.add(self.usage(model.name(), "kept", &tally, millis));
+                        spent.add(self.usage(model.name(), KEPT, &tally, millis));
                         return Ok(draft);
                     }
                     Err(refusal) => {

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -33,15 +33,19 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut blind = false;
     while !*stop.borrow() {
         while jobs.len() < shared.pace.workers {
+            // From before the slot is taken on, so that nobody finds it neither due nor worked on.
+            let working = Working::new(&shared);
             match shared.store.lease(want(&shared, None)).await {
                 Ok(Some(lease)) => {
                     sees(&shared, &mut blind);
-                    let (shared, taken) = (Arc::clone(&shared), lease.clone());
-                    let started = jobs.spawn(async move { work(&shared, taken).await });
+                    let taken = lease.clone();
+                    let started = jobs.spawn(async move { working.work(taken).await });
                     held.insert(started.id(), lease);
                 }
                 Ok(None) => {
                     sees(&shared, &mut blind);
+                    drop(working);
+                    shared.tell_moved();
                     break;
                 }
                 Err(error) => {
@@ -121,11 +125,11 @@ async fn join(
 }
 
 /// Works off what is ready now, of one session or of all, and waits for what others of this engine work on.
-pub(crate) async fn until_idle(shared: &Shared, session: Option<SessionKey>) -> Result<(), Error> {
+pub(crate) async fn until_idle(shared: &Arc<Shared>, session: Option<SessionKey>) -> Result<(), Error> {
     let mut moved = shared.moved.subscribe();
     loop {
         while let Some(lease) = shared.store.lease(want(shared, session.clone())).await? {
-            work(shared, lease).await?;
+            Working::new(shared).work(lease).await?;
         }
         moved.mark_unchanged();
         if !others_work(shared, session.as_ref()).await? {
@@ -149,24 +153,23 @@ fn want(shared: &Shared, session: Option<SessionKey>) -> Want {
     Want { owner: shared.owner.clone(), hold: shared.pace.lease, session }
 }
 
-/// Works one slot off.
-async fn work(shared: &Shared, lease: Lease) -> Result<(), Error> {
-    let _working = Working::new(shared);
-    Job::new(shared, lease).run().await
-}
-
 /// Counts who works.
-struct Working<'a>(&'a AtomicUsize);
+struct Working(Arc<Shared>);
 
-impl<'a> Working<'a> {
-    fn new(shared: &'a Shared) -> Self {
+impl Working {
+    fn new(shared: &Arc<Shared>) -> Self {
         shared.working.fetch_add(1, Ordering::AcqRel);
-        Self(&shared.working)
+        Self(Arc::clone(shared))
+    }
+
+    /// Works one slot off.
+    async fn work(self, lease: Lease) -> Result<(), Error> {
+        Job::new(&self.0, lease).run().await
     }
 }
 
-impl Drop for Working<'_> {
+impl Drop for Working {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.0.working.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -303,11 +303,14 @@ impl Session {
         let engine = Arc::clone(shared);
         let (name, whose, focus) = (wish.slot.clone(), scope(wish.scope.as_ref()), wish.focus.clone());
         let session_name = Arc::clone(&self.key.session);
+        let (before, _) = self.standing().await?;
+        let stand = before.slots.iter().filter_map(|row| row.active).collect();
+        let load = Load { summaries: stand, ..Load::default() };
         let forced = shared
-            .change(&self.key, Load::default(), move |standing| {
+            .change(&self.key, load, move |standing| {
                 let (mut row, _) = find_slot(&engine, standing, &session_name, &whose, name.as_deref())?;
                 let before = row.active;
-                let fires = row.state.force(standing.now);
+                let fires = row.state.force(standing.now) || stands_in(standing, &row) && force_again(&mut row, standing.now);
                 let waits = Forced { slot: row.name.clone(), fires, before, at: newest(&row.state) };
                 if !fires {
                     return Ok((None, waits));
@@ -421,10 +424,7 @@ impl Session {
             .shared()
             .change(&self.key, Load::default(), move |standing| {
                 let (mut row, _) = find_slot(&shared, standing, &session_name, &whose, Some(&name))?;
-                // As if nothing were covered; the coverage itself never goes back.
-                let covered = std::mem::take(&mut row.state.covered);
-                let fires = row.state.force(standing.now);
-                row.state.covered = covered;
+                let fires = force_again(&mut row, standing.now);
                 row.work.rebuild = true;
                 // Whoever writes now builds on what stands. That would be kept in place of what is wanted.
                 row.fence = row.fence.saturating_add(1);
@@ -626,6 +626,19 @@ struct Forced {
 
 fn newest(state: &SlotState) -> Seq {
     state.newest.map_or(0, |firing| firing.seq)
+}
+
+/// Whether the slot's summary only stands in for a model's.
+fn stands_in(standing: &Standing, row: &SlotRow) -> bool {
+    standing.summaries.iter().any(|summary| Some(summary.id) == row.active && summary.facts.stand_in)
+}
+
+/// Fires as if nothing were covered; the coverage itself never goes back.
+fn force_again(row: &mut SlotRow, now: Timestamp) -> bool {
+    let covered = std::mem::take(&mut row.state.covered);
+    let fires = row.state.force(now);
+    row.state.covered = covered;
+    fires
 }
 
 /// A slot by its name, or the first of its scope; its row is made up where it was never stored.

@@ -461,7 +461,9 @@ impl<'a> Job<'a> {
         let rebuilding = ground.row.work.rebuild;
         let failing = Duration::from_millis(millis_between(since, now));
         self.held = None;
-        if self.mode == Mode::Models && !rebuilding && stand_in.is_due(failing) {
+        // What stands in already is not written again.
+        let new = ground.row.state.newest.is_some_and(|newest| newest.seq > ground.row.state.covered);
+        if self.mode == Mode::Models && !rebuilding && new && stand_in.is_due(failing) {
             self.mode = Mode::StandIn;
             self.failed = Some(failure);
             return Ok(Step::Again);

@@ -310,7 +310,8 @@ impl Session {
             .change(&self.key, load, move |standing| {
                 let (mut row, _) = find_slot(&engine, standing, &session_name, &whose, name.as_deref())?;
                 let before = row.active;
-                let fires = row.state.force(standing.now) || stands_in(standing, &row) && force_again(&mut row, standing.now);
+                let fires = row.state.force(standing.now)
+                    || stands_in(standing, &row) && force_again(&mut row, standing.now);
                 let waits = Forced { slot: row.name.clone(), fires, before, at: newest(&row.state) };
                 if !fires {
                     return Ok((None, waits));

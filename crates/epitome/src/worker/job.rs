@@ -300,7 +300,7 @@ impl<'a> Job<'a> {
             tokio::select! {
                 biased;
                 done = &mut work => return Some(done),
-                _ = given_up.wait_for(|told| *told) => return None,
+                () = async { let _ = given_up.wait_for(|told| *told).await; } => return None,
                 _ = renewal.tick() => {
                     // A store that is busy now may not be before the lease ends.
                     if let Ok(false) = self.renew().await {

@@ -189,6 +189,12 @@ impl Builder {
         self
     }
 
+    /// How long hooks are waited for, in place of [`crate::hook::TIME_OUT`].
+    pub fn hook_time_out(mut self, time_out: Duration) -> Self {
+        self.hooks = self.hooks.with_time_out(time_out);
+        self
+    }
+
     /// Changes the defaults, as a JSON document of those settings that differ. Workspaces and sessions may
     /// change them further.
     pub fn settings(mut self, document: &str) -> Self {

@@ -346,7 +346,7 @@ impl Session {
             let Some(row) = standing.slot(whose, &forced.slot) else {
                 return Err(Error::no_session(&self.key.session));
             };
-            let done = row.state.fired >= forced.at || row.state.due.is_none();
+            let done = row.state.due.is_none_or(|due| due.seq > forced.at);
             if done {
                 let summary = self.standing_summary(whose, &forced.slot).await?;
                 return Ok(match summary {

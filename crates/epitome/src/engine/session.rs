@@ -412,7 +412,8 @@ impl Session {
             })
             .await?;
         self.shared().tell_moved();
-        Ok(parent.map(Summary::from))
+        let stands = |row: SummaryRow| SummaryRow { state: SummaryState::Standing, ..row }.into();
+        Ok(parent.map(stands))
     }
 
     /// Has a slot's summary written again from the first message on, with today's settings. What stands goes on

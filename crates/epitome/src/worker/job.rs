@@ -412,7 +412,7 @@ impl<'a> Job<'a> {
                     return Err(Error::Conflict("the slot moved under its lease".to_owned()));
                 }
                 next.settle(&slot, &mut row.state, &standing.log, room);
-                row.work = kept_work(row, stand_in, failed.as_ref());
+                row.work = kept_work(row, stand_in, failed.as_ref(), standing.now);
                 let mut summary = summary.clone();
                 summary.parent = row.active;
                 summary.created = standing.now;
@@ -543,7 +543,12 @@ fn release(row: &mut SlotRow) {
 }
 
 /// How the work stands after a summary was kept. The lease goes on as long as something is due.
-fn kept_work(row: &SlotRow, stand_in: bool, failed: Option<&Failure>) -> crate::store::Work {
+fn kept_work(
+    row: &SlotRow,
+    stand_in: bool,
+    failed: Option<&Failure>,
+    now: Timestamp,
+) -> crate::store::Work {
     let mut work = row.work.clone();
     if row.state.due.is_none() {
         // Until then it may be the last of several firings that was asked for.
@@ -553,6 +558,7 @@ fn kept_work(row: &SlotRow, stand_in: bool, failed: Option<&Failure>) -> crate::
     work.not_before = None;
     if stand_in {
         work.last_error = failed.map(ToString::to_string);
+        work.failing_since.get_or_insert(now);
     } else {
         work.attempts = 0;
         work.failing_since = None;

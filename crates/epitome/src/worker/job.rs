@@ -465,6 +465,7 @@ impl<'a> Job<'a> {
         let new = ground.row.state.newest.is_some_and(|newest| newest.seq > ground.row.state.covered);
         if self.mode == Mode::Models && !rebuilding && new && stand_in.is_due(failing) {
             self.mode = Mode::StandIn;
+            self.spent.unrecorded = self.spent.in_vain();
             self.failed = Some(failure);
             return Ok(Step::Again);
         }
@@ -543,12 +544,7 @@ fn release(row: &mut SlotRow) {
 }
 
 /// How the work stands after a summary was kept. The lease goes on as long as something is due.
-fn kept_work(
-    row: &SlotRow,
-    stand_in: bool,
-    failed: Option<&Failure>,
-    now: Timestamp,
-) -> crate::store::Work {
+fn kept_work(row: &SlotRow, stand_in: bool, failed: Option<&Failure>, now: Timestamp) -> crate::store::Work {
     let mut work = row.work.clone();
     if row.state.due.is_none() {
         // Until then it may be the last of several firings that was asked for.

@@ -111,7 +111,7 @@ async fn every_error_says_what_to_do_next() {
     let model = Scripted::new().fails(down());
     let engine = one_slot(&model).sqlite(options).open(&path).await.unwrap();
     let session = engine.session("s");
-    session.append(talk(1, 5)).await.unwrap();
+    session.append(talk(1, 12)).await.unwrap();
     let mut seen = Vec::new();
     let mut told = |error: Error, next: Next| {
         assert_eq!(error.next(), next, "{error}");
@@ -126,11 +126,11 @@ async fn every_error_says_what_to_do_next() {
     told(session.summarize(Summarize::default()).await.unwrap_err(), Next::Retry);
     let other = rusqlite::Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let busy = ends("a busy store", session.append(talk(6, 6))).await.unwrap_err();
+    let busy = ends("a busy store", session.append(talk(13, 13))).await.unwrap_err();
     assert!(matches!(busy, Error::Busy(_)), "{busy}");
     told(busy, Next::Retry);
     other.execute_batch("ROLLBACK").unwrap();
-    session.append(talk(6, 6)).await.unwrap();
+    session.append(talk(13, 13)).await.unwrap();
     let foreign = dir.path().join("notes.txt");
     std::fs::write(&foreign, "These are notes, and no database at all.".repeat(50)).unwrap();
     told(Engine::open(&foreign).await.unwrap_err(), Next::Repair);

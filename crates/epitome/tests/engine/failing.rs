@@ -79,7 +79,7 @@ async fn a_model_that_answers_rubbish_changes_nothing_and_the_cause_is_visible()
             "again and again",
         ),
         ("too_long_answer", Reply::complete(words(900)), "at most 1000 are allowed"),
-        ("not_smaller", Reply::complete(words(320)), "should replace"),
+        ("not_smaller", Reply::complete(words(420)), "should replace"),
         (
             "cut_off",
             Reply { finish: epitome::core::inspect::Finish::Length, ..Reply::complete("Ann ordered") },
@@ -158,7 +158,7 @@ async fn after_the_first_model_the_next_of_the_chain_is_asked() {
 async fn what_is_too_long_for_the_first_is_shortened_though_the_second_is_down() {
     let home = Home::memory();
     let first = Scripted::new().otherwise(|ask| match ask.messages() {
-        0..=10 => Ok(Scripted::plain(ask)),
+        0..=18 => Ok(Scripted::plain(ask)),
         _ => Err(ModelError::TooLong { sent: ask.replaces, limit: None }),
     });
     let second = Scripted::new().named("second").otherwise_fails(down());
@@ -302,8 +302,8 @@ async fn after_a_stand_in_the_model_gets_the_last_real_summary_and_everything_si
 #[tokio::test]
 async fn too_long_for_one_prompt_it_is_chained_and_nothing_short_of_the_stand_in_is_kept() {
     everywhere(async |home| {
-        // 500 tokens of messages at once: ten messages or so.
-        let model = Scripted::new().with_room(2_000);
+        // Twenty messages at once; ten beside a summary.
+        let model = Scripted::new().with_room(2_560);
         let (_engine, session) = stood_in(&home, &model).await;
         let before = model.calls();
         session.work().await.unwrap();
@@ -324,7 +324,7 @@ async fn too_long_for_one_prompt_it_is_chained_and_nothing_short_of_the_stand_in
 #[tokio::test]
 async fn a_chain_that_breaks_half_way_leaves_the_stand_in_as_it_is() {
     let home = Home::memory();
-    let model = Scripted::new().with_room(2_000);
+    let model = Scripted::new().with_room(2_560);
     let (_engine, session) = stood_in(&home, &model).await;
     let before = standing(&session, "short").await.unwrap();
     let _ = model.clone().answers(|ask| Ok(Scripted::plain(ask))).fails(down());

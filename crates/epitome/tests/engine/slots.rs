@@ -25,9 +25,11 @@ async fn a_summarys_facts_are_plain_json_and_count_as_the_document_does() {
         let engine = home.open(with_settings(&model, slots)).await;
         let session = engine.session("s");
         let mut before = None;
-        for (head, original, ratio, from, through) in
-            [(8, 8, 37.5, 1, 4), (16, 13, 61.5, 5, 12), (50, 39, 87.2, 13, 46)]
-        {
+        for (head, original, ratio, from, through, by) in [
+            (8, 8, 37.5, 1, 4, "verbatim"),
+            (16, 13, 61.5, 5, 12, "gpt-test"),
+            (50, 39, 87.2, 13, 46, "gpt-test"),
+        ] {
             let said = session.info().await.map_or(0, |info| info.messages);
             session.append(talk(said as usize + 1, head)).await.unwrap();
             let done = session.summarize(Summarize::default()).await.unwrap();
@@ -38,13 +40,15 @@ async fn a_summarys_facts_are_plain_json_and_count_as_the_document_does() {
                 (&json!(original), &json!(5), &json!(ratio)),
             );
             assert_eq!(facts["span"], json!({"from": from, "through": through}));
-            assert_eq!((&facts["slot"], &facts["model"]), (&json!("notes"), &json!("gpt-test")));
+            assert_eq!((&facts["slot"], &facts["model"]), (&json!("notes"), &json!(by)));
             assert_eq!((&facts["state"], &facts["stand_in"]), (&json!("standing"), &json!(false)));
             assert_eq!((&facts["parent"], &facts["built_on"]), (&json!(before), &json!(before)));
             assert_eq!((&facts["through"], &facts["fired_at"]), (&json!(through), &json!(head)));
             assert_eq!(facts["created"], json!(home.clock.now()));
-            assert!(facts["tokens"].as_u64().unwrap() < facts["replaced_tokens"].as_u64().unwrap());
-            assert!(facts["text"].as_str().unwrap().contains("Summary of"));
+            if by != "verbatim" {
+                assert!(facts["tokens"].as_u64().unwrap() < facts["replaced_tokens"].as_u64().unwrap());
+                assert!(facts["text"].as_str().unwrap().contains("Summary of"));
+            }
             before = Some(summary.id);
         }
     })
@@ -154,7 +158,6 @@ async fn presets_fire_and_keep_as_they_say() {
         let engine = home.open(with_settings(&Scripted::new(), &slots)).await;
         let session = engine.session("s");
         for n in 1..=fires_at {
-            assert_eq!(throughs(&session, name).await.len(), 0, "{preset} before {n}");
             session.append(talk(n, n)).await.unwrap();
             session.work().await.unwrap();
             if n == 1 {

@@ -416,7 +416,9 @@ impl<'a> Job<'a> {
         self.shared.tell_moved();
         if !self.shared.hooks.is_empty() {
             let problems = self.shared.hooks.after(&condensed).await;
-            self.shared.set_trouble(problems.into_iter().next());
+            if !problems.is_empty() {
+                self.shared.set_hook_trouble(problems);
+            }
         }
         Ok(Step::Again)
     }

@@ -34,13 +34,21 @@ pub(crate) async fn show() -> Result<String, Box<dyn std::error::Error>> {
     let (one, two) = (session.clone(), session.clone());
     let builder = tokio::spawn(async move {
         for n in 1..=16 {
-            one.append(says("builder", format!("Step {n}: built target t{n} from src/part{n}.rs, {n} warnings left."))).await?;
+            one.append(says(
+                "builder",
+                format!("Step {n}: built target t{n} from src/part{n}.rs, {n} warnings left."),
+            ))
+            .await?;
         }
         Ok::<_, epitome::Error>(())
     });
     let reviewer = tokio::spawn(async move {
         for n in 1..=16 {
-            two.append(says("reviewer", format!("Looked at src/part{n}.rs: line {n}7 needs a test before the release."))).await?;
+            two.append(says(
+                "reviewer",
+                format!("Looked at src/part{n}.rs: line {n}7 needs a test before the release."),
+            ))
+            .await?;
         }
         Ok::<_, epitome::Error>(())
     });
@@ -58,7 +66,8 @@ pub(crate) async fn show() -> Result<String, Box<dyn std::error::Error>> {
         writeln!(out, "{slot:5} of {whose:9} reaches to message {through}, in {tokens} tokens")?;
     }
     for scope in [None, Some("reviewer")] {
-        let context = session.context(ContextRequest { scope: scope.map(Into::into), ..1_000.into() }).await?;
+        let context =
+            session.context(ContextRequest { scope: scope.map(Into::into), ..1_000.into() }).await?;
         let whose = scope.unwrap_or("everybody");
         let (tokens, exhaustive) = (context.report.tokens.total(), context.report.exhaustive);
         writeln!(out, "\n{whose} in 1,000 tokens: {tokens} used, exhaustive: {exhaustive}")?;

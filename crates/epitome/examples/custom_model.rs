@@ -103,8 +103,12 @@ pub(crate) async fn show() -> Result<String, Box<dyn std::error::Error>> {
     for n in 1..=10 {
         session
             .append([
-                Message::user(format!("Where is order {n}071? I live in Oslo, and it was due on Monday the {n}th.")),
-                Message::assistant(format!("Order {n}071 left Bergen this morning; parcel PX-{n} arrives tomorrow.")),
+                Message::user(format!(
+                    "Where is order {n}071? I live in Oslo, and it was due on Monday the {n}th."
+                )),
+                Message::assistant(format!(
+                    "Order {n}071 left Bergen this morning; parcel PX-{n} arrives tomorrow."
+                )),
             ])
             .await?;
     }
@@ -127,7 +131,11 @@ pub(crate) async fn show() -> Result<String, Box<dyn std::error::Error>> {
     for row in session.usage().await? {
         let cost = row.cost.map_or("unknown".to_owned(), |cost| format!("{} millionths", cost));
         let (model, outcome, calls) = (row.model, row.outcome, row.calls);
-        writeln!(out, "usage: {model} {outcome}: {calls} calls, {} + {} tokens, cost {cost}", row.input, row.output)?;
+        writeln!(
+            out,
+            "usage: {model} {outcome}: {calls} calls, {} + {} tokens, cost {cost}",
+            row.input, row.output
+        )?;
     }
     engine.close().await;
     Ok(out)

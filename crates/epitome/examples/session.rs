@@ -8,7 +8,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use epitome::core::message::{Message, Part, Role};
+use epitome::core::message::{Message, Part, Role, Timestamp};
 use epitome::{Engine, Summarize};
 
 #[tokio::main(flavor = "current_thread")]
@@ -33,19 +33,24 @@ pub(crate) async fn show(path: &Path) -> Result<String, Box<dyn std::error::Erro
     let session = engine.session("ticket-4711");
 
     // An agent works on a ticket. Each append is one durable transaction, and waits for no model.
-    session.append(Message::system("You are the support agent of a bicycle shop.")).await?;
-    for n in 1..=40 {
-        session
-            .append([
-                Message::user(format!("Question {n}: where is order {n}071? It was paid on 2026-03-{:02}.", n % 28 + 1)),
-                Message::new(
-                    Role::Assistant,
-                    [Part::call(format!("call-{n}"), "find_order", format!(r#"{{"order": "{n}071"}}"#))],
-                ),
-                Message::tool(format!("call-{n}"), format!("order {n}071: packed in Oslo, parcel PX-{n}, due on Monday")),
-                Message::assistant(format!("Order {n}071 is on its way as parcel PX-{n} and arrives on Monday.")),
-            ])
-            .await?;
+    session.append(at(0, [Message::system("You are the support agent of a bicycle shop.")])).await?;
+    for n in 1..=112 {
+        let turn = [
+            Message::user(format!(
+                "Question {n}: where is order {n}071? It was paid on 2026-03-{:02}.",
+                n % 28 + 1
+            )),
+            Message::new(
+                Role::Assistant,
+                [Part::call(format!("call-{n}"), "find_order", format!(r#"{{"order": "{n}071"}}"#))],
+            ),
+            Message::tool(
+                format!("call-{n}"),
+                format!("order {n}071: packed in Oslo, parcel PX-{n}, due on Monday"),
+            ),
+            Message::assistant(format!("Order {n}071 is on its way as parcel PX-{n} and arrives on Monday.")),
+        ];
+        session.append(at(n, turn)).await?;
     }
 
     // The worker is at it in the background. A program need not wait; this one wants to show something.
@@ -72,11 +77,12 @@ pub(crate) async fn show(path: &Path) -> Result<String, Box<dyn std::error::Erro
     }
 
     // Nothing is lost: what lies beneath a summary can be searched and shown, and a summary taken back.
-    let found = session.search("\"parcel PX-7\" Oslo", None, None, 3).await?;
+    let found = session.search("\"PX-7,\" Oslo", None, None, 3).await?;
     for hit in &found {
         writeln!(out, "\nmessage {}: {}", hit.message.seq, hit.excerpt)?;
     }
-    let forced = session.summarize(Summarize { focus: Some("parcels".into()), ..Summarize::slot("short") }).await?;
+    let forced =
+        session.summarize(Summarize { focus: Some("parcels".into()), ..Summarize::slot("short") }).await?;
     if let Some(summary) = forced.summary() {
         let before = session.undo(summary.id).await?;
         let reaches = before.map_or(0, |summary| summary.through);
@@ -90,4 +96,10 @@ pub(crate) async fn show(path: &Path) -> Result<String, Box<dyn std::error::Erro
     writeln!(out, "reopened: {} messages, {} turns, {} tokens", info.messages, info.turns, info.tokens)?;
     engine.close().await;
     Ok(out)
+}
+
+/// Said at a certain time. Without one it is the moment of the append; here the same is to be shown every day.
+fn at<const N: usize>(n: u64, messages: [Message; N]) -> [Message; N] {
+    let march = Timestamp(1_772_442_000_000);
+    messages.map(|message| Message { at: march.plus_seconds(n * 3_600), ..message })
 }

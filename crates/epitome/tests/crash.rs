@@ -55,7 +55,8 @@ fn said(error: impl std::fmt::Display) -> String {
 
 /// Appends until it is killed.
 fn child(dir: &Path, name: &str) -> Outcome {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(said)?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(said)?;
     runtime.block_on(async {
         let pulse = OpenOptions::new().create(true).truncate(false).write(true).open(pulse_path(dir, name));
         let pulse = pulse.map_err(said)?;
@@ -66,7 +67,8 @@ fn child(dir: &Path, name: &str) -> Outcome {
         };
         let options = SqliteOptions { on_write: Some(Arc::new(mark)), ..SqliteOptions::default() };
         // Short, so that slots the last one held are taken over while this one lives.
-        let pace = Pace { lease: Duration::from_millis(30), renew: Duration::from_millis(10), ..Pace::default() };
+        let pace =
+            Pace { lease: Duration::from_millis(30), renew: Duration::from_millis(10), ..Pace::default() };
         let engine = Engine::builder().settings(SETTINGS).pace(pace).sqlite(options);
         let engine = engine.open(dir.join("agent.db")).await.map_err(said)?;
         let mut tasks = tokio::task::JoinSet::new();
@@ -138,7 +140,8 @@ struct Tally {
 
 fn parent(wanted: usize) -> Outcome {
     let started = Instant::now();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(said)?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(said)?;
     let mut tally = Tally::default();
     let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ u64::from(std::process::id()));
     println!("\nrunning {wanted} kills");
@@ -242,7 +245,8 @@ async fn open(dir: &Path) -> Outcome<Engine> {
         Timestamp(i64::try_from(now).unwrap_or(i64::MAX) + 60_000)
     };
     let options = SqliteOptions { clock: Arc::new(later), ..SqliteOptions::default() };
-    let engine = Engine::builder().settings(SETTINGS).workers(0).sqlite(options).open(dir.join("agent.db")).await;
+    let engine =
+        Engine::builder().settings(SETTINGS).workers(0).sqlite(options).open(dir.join("agent.db")).await;
     engine.map_err(|error| format!("the database does not open: {error}"))
 }
 
@@ -357,8 +361,12 @@ async fn planted() -> Outcome<usize> {
     check(dir.path()).await?;
     let first = "session = (SELECT id FROM sessions WHERE name = 'alone0')";
     let faults = [
-        format!("DELETE FROM messages WHERE {first} AND seq = (SELECT head FROM sessions WHERE name = 'alone0')"),
-        format!("UPDATE messages SET body = (SELECT body FROM messages WHERE {first} AND seq = 3) WHERE {first} AND seq = 5"),
+        format!(
+            "DELETE FROM messages WHERE {first} AND seq = (SELECT head FROM sessions WHERE name = 'alone0')"
+        ),
+        format!(
+            "UPDATE messages SET body = (SELECT body FROM messages WHERE {first} AND seq = 3) WHERE {first} AND seq = 5"
+        ),
         format!("UPDATE slots SET covered = covered - 5 WHERE {first} AND name = 'short'"),
         format!("DELETE FROM slots WHERE {first} AND name = 'long'"),
         format!("UPDATE slots SET active = NULL WHERE {first} AND name = 'short'"),

@@ -187,7 +187,11 @@ fn why(row: &SlotRow, status: SlotStatus, gauges: Option<&trigger::Standing>, of
         SlotStatus::Due => format!("due since message {due}"),
         SlotStatus::Working => format!("due since message {due}, and being written"),
         SlotStatus::Waiting => {
-            let times = if row.work.attempts == 1 { "once".to_owned() } else { format!("{} times", row.work.attempts) };
+            let times = if row.work.attempts == 1 {
+                "once".to_owned()
+            } else {
+                format!("{} times", row.work.attempts)
+            };
             let error = row.work.last_error.as_deref().unwrap_or("no answer");
             format!("due since message {due}; failed {times}, and is tried again: {error}")
         }

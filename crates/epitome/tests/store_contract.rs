@@ -1,5 +1,12 @@
 //! What every store does, run for each of them. A new store is one more line at the end.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -67,12 +67,14 @@ pub(super) fn plain(path: &Path, options: &SqliteOptions) -> Outcome<Connection>
 }
 
 fn prepare(mut db: Connection, path: &Path, options: &SqliteOptions) -> Outcome<Connection> {
-    settle(&db, options, 8)?;
-    let ours = whose(&db, path)?;
+    // SQLite falls back to reading without a word. Told before anything is read: reading would already put
+    // files beside it.
     if db.is_readonly("main")? {
         let reason = "it may be read only".to_owned();
         return Err(StoreError::ReadOnly { path: path.display().to_string(), reason }.into());
     }
+    settle(&db, options, 8)?;
+    let ours = whose(&db, path)?;
     if ours {
         look_over(&db, path)?;
     }
@@ -113,8 +115,15 @@ fn reachable(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Tells a path that may not be written from one that cannot be opened: SQLite says the same of both.
+/// Says more of why a file could not be opened than SQLite does.
 fn refine(trouble: Trouble, path: &Path) -> StoreError {
+    if let Trouble::Sql(error) = &trouble
+        && error.sqlite_error_code() == Some(ErrorCode::NotADatabase)
+    {
+        let reason = "the file is no SQLite database".to_owned();
+        return StoreError::Foreign { path: path.display().to_string(), reason };
+    }
+    // It says the same of a path that may not be written and of one that leads nowhere.
     let error = trouble.at(path);
     let StoreError::Unreachable { path: said, reason } = error else { return error };
     let tried = std::fs::OpenOptions::new().write(true).open(path);
@@ -136,15 +145,7 @@ fn refine(trouble: Trouble, path: &Path) -> StoreError {
 fn whose(db: &Connection, path: &Path) -> Outcome<bool> {
     let path = || path.display().to_string();
     let foreign = |reason: &str| StoreError::Foreign { path: path(), reason: reason.to_owned() };
-    let number = |sql: &str| -> Outcome<i64> {
-        match db.query_row(sql, [], |row| row.get(0)) {
-            Ok(number) => Ok(number),
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => {
-                Err(foreign("the file is no SQLite database").into())
-            }
-            Err(error) => Err(error.into()),
-        }
-    };
+    let number = |sql: &str| db.query_row(sql, [], |row| row.get::<_, i64>(0));
     let application = number("PRAGMA application_id")?;
     let found = number("PRAGMA user_version")?;
     let tables = number("SELECT count(*) FROM sqlite_schema")?;

@@ -254,7 +254,7 @@ async fn every_planted_fault_is_found() {
         ("message 4", "UPDATE messages SET opener = 1 WHERE seq = 4"),
         ("message 4", "UPDATE messages SET body = '{' WHERE seq = 4"),
         ("message 2", "UPDATE messages SET body = replace(body, 'm2', 'm2 m2') WHERE seq = 2"),
-        ("message 2", "UPDATE messages SET tokens = tokens + 1 WHERE seq = 2"),
+        ("message 3", "UPDATE messages SET tokens = tokens + 1 WHERE seq = 2"),
         ("session", "UPDATE messages SET skip = 0"),
         ("session", "UPDATE sessions SET skipped = 5"),
         ("session", "UPDATE sessions SET opener = 2"),
@@ -305,7 +305,7 @@ async fn every_planted_fault_is_found() {
                 store.close().await;
             }
             Err(error) => {
-                assert!(at == "file" && matches!(error, StoreError::Damaged { .. }), "{plant}: {error}")
+                assert!(at == "file" && matches!(error, StoreError::Damaged { .. }), "{plant}: {error}");
             }
         }
         for end in ["", "-wal", "-shm"] {

@@ -1,6 +1,6 @@
 //! Whether a log is whole, and its shapes are what its words give.
 
-use epitome_core::message::Seq;
+use epitome_core::message::{Seq, Tokens};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::track::Tracker;
 use rusqlite::Row;
@@ -17,6 +17,8 @@ const MOST_SHAPES: usize = 10;
 #[derive(Default)]
 struct Walk {
     tracker: Tracker,
+    /// What the last message's row comes to, so that one wrong total is told once.
+    total: Tokens,
     opener: Seq,
     /// How many messages the batch under way has, and whether one of them is skipped.
     batch: (u64, bool),
@@ -77,8 +79,8 @@ impl Check<'_> {
         let stored = outline(row)?;
         let body = row.get_ref(AFTER_OUTLINE)?.as_str().map_err(|_| nonsense("its words are no text"))?;
         let words = message(&stored, body).map_err(|_| nonsense("its words are not as words are written"))?;
-        let before = walk.tracker.tokens();
-        let given = walk.tracker.push_sized(&words, stored.tokens);
+        let before = std::mem::replace(&mut walk.total, stored.before.saturating_add(stored.tokens));
+        let given = Outline { before: stored.before, ..walk.tracker.push_sized(&words, stored.tokens) };
         if stored.before != before {
             walk.wrong += 1;
             self.fault(at, format!("its running total is {}, and should be {before}", stored.before));

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use epitome::core::message::{Message, Part, Timestamp};
+use epitome::core::tokens::{Counter, Encoding};
 use epitome::store::{Fault, SqliteOptions, WriteStage};
 use epitome::{Batch, Engine, Pace, Page, Session};
 
@@ -72,6 +73,8 @@ fn child(dir: &Path, name: &str) -> Outcome {
         let engine = Engine::builder().settings(SETTINGS).pace(pace).sqlite(options);
         let engine = engine.open(dir.join("agent.db")).await.map_err(said)?;
         let mut tasks = tokio::task::JoinSet::new();
+        // Reading the vocabulary takes longer than most of them live.
+        Counter::new(Encoding::default()).text("ready");
         for task in 0..TASKS {
             let (session, acks) = (format!("{name}{task}"), acks_path(dir, name, task));
             tasks.spawn(append_for_ever(engine.session(session), acks));

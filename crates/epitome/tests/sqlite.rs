@@ -238,6 +238,29 @@ async fn two_may_open_a_new_file_at_once() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn two_stores_write_to_one_file_and_see_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let patient = || SqliteOptions { busy: Duration::from_secs(20), ..options() };
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..2 {
+        let store = Arc::new(Sqlite::open(&path, patient()).unwrap());
+        for _ in 0..4 {
+            let store = Arc::clone(&store);
+            tasks.spawn(async move {
+                for _ in 0..25 {
+                    say(&*store, &key("a"), "u a").await;
+                }
+            });
+        }
+    }
+    tasks.join_all().await;
+    let store = Sqlite::open(&path, patient()).unwrap();
+    assert_eq!(row(&store, &key("a")).await.tracker.head(), 400);
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
 #[tokio::test]
 async fn every_planted_fault_is_found() {
     let dir = tempfile::tempdir().unwrap();
@@ -392,6 +415,43 @@ async fn what_was_answered_survives_a_crash() {
         assert!(row(&again, &key("a")).await.tracker.head() >= 3 * round);
         assert_eq!(again.verify().await.unwrap(), []);
         say(&again, &key("a"), "u").await;
+    }
+}
+
+/// A process of its own is killed in the midst of writing, and leaves no more than it could help.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_answered_survives_a_kill() {
+    const NAME: &str = "what_was_answered_survives_a_kill";
+    if let Ok(dir) = std::env::var("EPITOME_TEST_KILLED") {
+        let dir = PathBuf::from(dir);
+        let store = Sqlite::open(dir.join("a.db"), options()).unwrap();
+        for answered in 1..u64::MAX {
+            say(&store, &key("a"), "u a(x) r(x)").await;
+            std::fs::write(dir.join("new"), answered.to_string()).unwrap();
+            std::fs::rename(dir.join("new"), dir.join("answered")).unwrap();
+        }
+    }
+    for millis in [40, 90, 160, 250] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", NAME])
+            .env("EPITOME_TEST_KILLED", dir.path())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let answered =
+            || std::fs::read_to_string(dir.path().join("answered")).map_or(0, |n| n.parse().unwrap());
+        while answered() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let answered: u64 = answered();
+        let store = Sqlite::open(dir.path().join("a.db"), options()).unwrap();
+        let head = row(&store, &key("a")).await.tracker.head();
+        assert!((3 * answered..=3 * answered + 3).contains(&head), "{answered} answered, {head} kept");
+        assert_eq!(store.verify().await.unwrap(), []);
     }
 }
 

@@ -42,6 +42,17 @@ fn count(path: &Path, sql: &str) -> i64 {
     Connection::open(path).unwrap().query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
+/// Waits until nothing is counted: what can wait is done when there is time.
+async fn until_none(path: &Path, sql: &str) {
+    for _ in 0..2_000 {
+        if count(path, sql) == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("still counted: {sql}");
+}
+
 /// A file that was used and closed.
 async fn used(dir: &Path) -> PathBuf {
     let path = dir.join("used.db");
@@ -56,7 +67,7 @@ async fn used(dir: &Path) -> PathBuf {
         Some(Changes { idempotency: Some(("k".to_owned(), repeat)), ..Changes::default() })
     });
     store.change(&key("a"), Load::default(), remember).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    until_none(&path, "SELECT count(*) FROM sessions WHERE indexed < head").await;
     assert_eq!(store.verify().await.unwrap(), []);
     store.close().await;
     path
@@ -238,6 +249,29 @@ async fn two_may_open_a_new_file_at_once() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn two_stores_write_to_one_file_and_see_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let patient = || SqliteOptions { busy: Duration::from_secs(20), ..options() };
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..2 {
+        let store = Arc::new(Sqlite::open(&path, patient()).unwrap());
+        for _ in 0..4 {
+            let store = Arc::clone(&store);
+            tasks.spawn(async move {
+                for _ in 0..25 {
+                    say(&*store, &key("a"), "u a").await;
+                }
+            });
+        }
+    }
+    tasks.join_all().await;
+    let store = Sqlite::open(&path, patient()).unwrap();
+    assert_eq!(row(&store, &key("a")).await.tracker.head(), 400);
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
 #[tokio::test]
 async fn every_planted_fault_is_found() {
     let dir = tempfile::tempdir().unwrap();
@@ -360,14 +394,14 @@ async fn leftovers_are_removed_in_time() {
     let id = row(&store, &key("a")).await.id;
     summarize(&store, &key("a"), &Scope::Session, "s", 2).await;
     store.copy(id, 1_000).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    until_none(&path, "SELECT count(*) FROM sessions WHERE state = 'open' AND indexed < head").await;
     assert!(store.delete(&key("a")).await.unwrap());
     store.close().await;
     assert_eq!(count(&path, "SELECT count(*) FROM sessions WHERE state = 'hidden'"), 1);
     // What one process left another removes, and a copy once it was given up.
     clock.set(2 * 3_600_000);
     let store = Sqlite::open(&path, clock.options()).unwrap();
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    until_none(&path, "SELECT count(*) FROM sessions WHERE state <> 'open'").await;
     assert_eq!(store.verify().await.unwrap(), []);
     store.close().await;
     assert_eq!(count(&path, "SELECT count(*) FROM sessions"), 1);
@@ -392,6 +426,43 @@ async fn what_was_answered_survives_a_crash() {
         assert!(row(&again, &key("a")).await.tracker.head() >= 3 * round);
         assert_eq!(again.verify().await.unwrap(), []);
         say(&again, &key("a"), "u").await;
+    }
+}
+
+/// A process of its own is killed in the midst of writing, and leaves no more than it could help.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_answered_survives_a_kill() {
+    const NAME: &str = "what_was_answered_survives_a_kill";
+    if let Ok(dir) = std::env::var("EPITOME_TEST_KILLED") {
+        let dir = PathBuf::from(dir);
+        let store = Sqlite::open(dir.join("a.db"), options()).unwrap();
+        for answered in 1..u64::MAX {
+            say(&store, &key("a"), "u a(x) r(x)").await;
+            std::fs::write(dir.join("new"), answered.to_string()).unwrap();
+            std::fs::rename(dir.join("new"), dir.join("answered")).unwrap();
+        }
+    }
+    for millis in [40, 90, 160, 250] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", NAME])
+            .env("EPITOME_TEST_KILLED", dir.path())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let answered =
+            || std::fs::read_to_string(dir.path().join("answered")).map_or(0, |n| n.parse().unwrap());
+        while answered() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let answered: u64 = answered();
+        let store = Sqlite::open(dir.path().join("a.db"), options()).unwrap();
+        let head = row(&store, &key("a")).await.tracker.head();
+        assert!((3 * answered..=3 * answered + 3).contains(&head), "{answered} answered, {head} kept");
+        assert_eq!(store.verify().await.unwrap(), []);
     }
 }
 

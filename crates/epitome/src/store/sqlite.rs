@@ -266,6 +266,9 @@ impl Store for Sqlite {
                     return Err(failed.err().unwrap_or_else(gone));
                 }
             };
+            if last >= through {
+                break;
+            }
             first = last.saturating_add(1);
         }
         Ok(copied)

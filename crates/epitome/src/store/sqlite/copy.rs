@@ -45,10 +45,12 @@ pub(super) fn piece(
     let sql = "SELECT seq, octet_length(body) FROM messages WHERE session = ?1 AND seq BETWEEN ?2 AND ?3 ORDER BY seq";
     let mut sizes = db.prepare_cached(sql)?;
     let mut sizes = sizes.query(params![from, int(first), int(most)])?;
-    let (mut last, mut bytes) = (first, 0u64);
+    // Where nothing is left to copy, all is copied.
+    let (mut last, mut bytes) = (through, 0u64);
     while let Some(row) = sizes.next()? {
+        let before = bytes;
         bytes = bytes.saturating_add(rows::uint(row, 1)?);
-        if bytes > COPY_BYTES {
+        if before > 0 && bytes > COPY_BYTES {
             break;
         }
         last = rows::uint(row, 0)?;

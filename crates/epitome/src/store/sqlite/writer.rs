@@ -23,6 +23,9 @@ const QUEUE: usize = 1_024;
 /// So many become durable together at most, so that the first need not wait long for the last.
 const MOST_TOGETHER: usize = 128;
 
+/// Between one chore and the next, while nobody writes: other processes may want to.
+const BETWEEN: Duration = Duration::from_millis(2);
+
 /// Under constant load, chores get their turn this often.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(1);
 
@@ -175,7 +178,7 @@ impl Desk {
                     }
                 },
                 Err(RecvTimeoutError::Timeout) => {
-                    pause = if self.chore() { self.options.index_pause } else { WHEN_QUIET };
+                    pause = if self.chore() { BETWEEN } else { WHEN_QUIET };
                     last_chore = Instant::now();
                 }
                 Err(RecvTimeoutError::Disconnected) => return,

@@ -74,7 +74,7 @@ fn child(dir: &Path, name: &str) -> Outcome {
         let engine = engine.open(dir.join("agent.db")).await.map_err(said)?;
         let mut tasks = tokio::task::JoinSet::new();
         // Reading the vocabulary takes longer than most of them live.
-        Counter::new(Encoding::default()).text("ready");
+        let _ = Counter::new(Encoding::default()).text("ready");
         for task in 0..TASKS {
             let (session, acks) = (format!("{name}{task}"), acks_path(dir, name, task));
             tasks.spawn(append_for_ever(engine.session(session), acks));

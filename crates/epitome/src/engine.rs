@@ -109,6 +109,8 @@ pub(crate) struct Shared {
     /// What was wrong with hooks when they last ran.
     hook_trouble: Mutex<Option<String>>,
     closed: AtomicBool,
+    /// Whoever has a summary written is to stop now.
+    pub(crate) give_up: watch::Sender<bool>,
     /// How many summaries this engine is having written.
     pub(crate) working: AtomicUsize,
 }
@@ -189,6 +191,12 @@ impl Builder {
         self
     }
 
+    /// How long hooks are waited for, in place of [`crate::hook::TIME_OUT`].
+    pub fn hook_time_out(mut self, time_out: Duration) -> Self {
+        self.hooks = self.hooks.with_time_out(time_out);
+        self
+    }
+
     /// Changes the defaults, as a JSON document of those settings that differ. Workspaces and sessions may
     /// change them further.
     pub fn settings(mut self, document: &str) -> Self {
@@ -261,6 +269,7 @@ impl Builder {
             trouble: Mutex::default(),
             hook_trouble: Mutex::default(),
             closed: AtomicBool::new(false),
+            give_up: watch::Sender::new(false),
             working: AtomicUsize::new(0),
         });
         shared.check(&settings)?;

@@ -574,7 +574,8 @@ pub struct UsageRow {
     pub slot: String,
     /// Which model.
     pub model: String,
-    /// `kept`, the name of what was wrong with it, or of how it failed.
+    /// `kept`, `unused` where the slot was lost meanwhile, `dropped` where nobody waited for its end, or else
+    /// the name of what was wrong with it, or of how it failed.
     pub outcome: String,
     /// Tokens sent.
     pub input: Tokens,

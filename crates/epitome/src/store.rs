@@ -687,7 +687,8 @@ pub trait Store: Send + Sync + 'static {
     /// wants nothing.
     async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>, StoreError>;
 
-    /// The shapes of the scope's messages after this one, at most so many.
+    /// The shapes of the scope's messages after this one, at most so many; of a session that is being copied,
+    /// those that were, their end unknown.
     async fn ahead(
         &self,
         session: SessionId,

@@ -249,6 +249,8 @@ fn grow(shared: &Shared, standing: &Standing, settings: &Settings, counted: &[Co
         row.work.parked = false;
         row.mark(now);
     }
+    // Whoever's slot nobody spoke to need not be written again.
+    slots.retain(|row| standing.slot(&row.scope, &row.name) != Some(row));
     Changes { session: Some(session), messages, slots, ..Changes::default() }
 }
 

@@ -428,8 +428,8 @@ impl<'a> Job<'a> {
         self.shared.tell_moved();
         if !self.shared.hooks.is_empty() {
             let problems = self.shared.hooks.after(&condensed).await;
-            if let Some(problem) = problems.into_iter().next() {
-                self.shared.set_trouble(Some(problem));
+            if !problems.is_empty() {
+                self.shared.set_hook_trouble(problems);
             }
         }
         Ok(Step::Again)

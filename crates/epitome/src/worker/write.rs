@@ -144,9 +144,7 @@ impl Task<'_> {
             messages: messages.into(),
         };
         let added = self.shared.hooks.before(&leaving).await;
-        if let Some(problem) = added.problems.into_iter().next() {
-            self.shared.set_trouble(Some(problem));
-        }
+        self.shared.set_hook_trouble(added.problems);
         if !added.text.is_empty() {
             if !text.is_empty() {
                 text.push_str("\n\n");

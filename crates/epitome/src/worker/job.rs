@@ -271,6 +271,10 @@ impl<'a> Job<'a> {
                 return Ok(Step::Again);
             }
             Some(Err(Failed::Store(error))) => return Err(error),
+            Some(Err(Failed::Nothing)) => {
+                let next = Next::Pass { firing: plan.firing, why: NoPlan::NothingToSay };
+                return self.pass(ground, next).await;
+            }
             Some(Err(Failed::TooLong)) => {
                 let error = ModelError::TooLong { sent: plan.tokens, limit: None };
                 return self.fail(ground, error.into()).await;

@@ -50,6 +50,8 @@ pub(super) enum Failed {
     TooLong,
     /// Nobody gave one that may be kept.
     Failure(Failure),
+    /// There are messages, but not a word in them.
+    Nothing,
     /// What is to be read could not be had.
     Store(Error),
 }
@@ -61,6 +63,11 @@ impl Task<'_> {
         // Hooks are told in any case: what leaves the window leaves it, whoever writes.
         let instructions = self.instructions(&told).await;
         let replaces = self.base.tokens.saturating_add(self.plan.tokens);
+        if !told.iter().any(says_something) {
+            // No model could make anything of it. What stood before says it all.
+            let same = self.verbatim(&told).filter(|_| self.base.text.is_some());
+            return same.ok_or(Failed::Nothing);
+        }
         if replaces < SMALL
             && let Some(draft) = self.verbatim(&told)
         {
@@ -271,6 +278,10 @@ impl Task<'_> {
             at: Timestamp(0),
         }
     }
+}
+
+fn says_something(told: &Told) -> bool {
+    told.message().is_none_or(|message| !lines([message]).trim().is_empty())
 }
 
 /// A refusal in a word, for records.

@@ -1,13 +1,13 @@
 //! Whatever the batches, the same summaries in the same order.
 
-use epitome::core::message::Message;
+use epitome::core::message::{Message, Part, Role};
 use epitome::core::slot::Limit;
 use epitome::model::Scripted;
 use epitome::{Engine, Session};
 
 use crate::support::{
-    Home, assert_whole, by_model, everywhere, history, quick, said, slot, span, standing, talk, throughs,
-    until,
+    Home, assert_whole, by_model, everywhere, history, one_slot, quick, said, slot, span, standing, talk,
+    throughs, until,
 };
 
 /// Each is built on the one before, which it replaced.
@@ -164,4 +164,30 @@ async fn a_secret_in_a_few_short_words_does_not_get_into_their_summary() {
     assert_eq!(summary.model, "verbatim");
     assert!(!summary.text.contains("hunter22") && summary.text.contains("[redacted:"), "{}", summary.text);
     assert_eq!(session.search("hunter22", None, None, 9).await.unwrap().len(), 1, "the log is untouched");
+}
+
+#[tokio::test]
+async fn messages_without_a_word_do_not_block_their_slot() {
+    let blank = || (0..20).map(|_| Message::user(" ")).collect::<Vec<_>>();
+    let reasoning = || {
+        let part =
+            || Part::thinking("Let me think about that for a while, step by step, and then once more.");
+        (0..20).map(|_| Message::new(Role::Assistant, [part()])).collect::<Vec<_>>()
+    };
+    for wordless in [blank, reasoning] as [fn() -> Vec<Message>; 2] {
+        let home = Home::memory();
+        let model = Scripted::new();
+        let engine = home.open(one_slot(&model)).await;
+        let session = engine.session("s");
+        session.append(wordless()).await.unwrap();
+        session.work().await.unwrap();
+        assert_eq!((model.calls(), slot(&session, "short").await.due), (0, None));
+        session.append(talk(21, 40)).await.unwrap();
+        session.work().await.unwrap();
+        assert_eq!(throughs(&session, "short").await, [40]);
+        session.append(wordless()).await.unwrap();
+        session.work().await.unwrap();
+        let all = history(&session, "short").await;
+        assert_eq!((all[1].through, &all[1].text, model.calls()), (60, &all[0].text, 1));
+    }
 }

@@ -160,7 +160,6 @@ async fn case_47_short_and_long_saved_at_once_both_stand() {
     crate::races::short_and_long_at_once().await;
 }
 
-#[expect(clippy::disallowed_methods, reason = "copies the file as a crash would leave it")]
 fn copy(from: &Path, to: &Path) {
     for end in ["", "-wal"] {
         let name = |path: &Path| path.with_file_name(format!("agent.db{end}"));

@@ -103,7 +103,7 @@ async fn drawn_as_of(drawn: Drawn, budgets: [u64; 2]) -> TestCaseResult {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.min(96), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.min(96), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn of_any_session_a_context_as_of_a_message_is_what_it_was(

@@ -199,6 +199,38 @@ async fn whoever_takes_over_does_so_under_a_higher_fence() {
 }
 
 #[tokio::test]
+async fn a_late_commit_is_refused_while_another_worker_still_writes() {
+    let home = Home::file();
+    let gates = [Gate::new(), Gate::new()];
+    let slow = Scripted::new().named("slow").waits_for(&gates[0]);
+    let stalled = home.open(stalling(one_slot(&slow))).await;
+    let next = Scripted::new().named("next").waits_for(&gates[1]);
+    let other = home.open(one_slot(&next)).await;
+    let session = stalled.session("s");
+    session.append(talk(1, 20)).await.unwrap();
+    let late = at_the_gate(&session, &gates[0]).await;
+    home.clock.pass(Duration::from_secs(2));
+    let taken = at_the_gate(&other.session("s"), &gates[1]).await;
+    gates[0].open();
+    // It waits for whoever holds the slot now, so it ends only after them; its call is recorded before.
+    until("the late worker's end", || async {
+        session.usage().await.unwrap().iter().any(|row| row.model == "slow" && row.outcome == "unused")
+    })
+    .await;
+    assert!(standing(&session, "short").await.is_none());
+    assert_eq!(
+        slot(&session, "short").await.status,
+        SlotStatus::Working,
+        "the other one's hold is untouched"
+    );
+    gates[1].open();
+    ends("the other work", taken).await.unwrap();
+    ends("the late work", late).await.unwrap();
+    let all = history(&session, "short").await;
+    assert_eq!(all.iter().map(|s| (s.through, s.model.as_str())).collect::<Vec<_>>(), [(20, "next")]);
+}
+
+#[tokio::test]
 async fn a_slow_worker_that_lives_keeps_its_lease() {
     let home = Home::file();
     let gate = Gate::new();

@@ -1,0 +1,479 @@
+//! What every store does, run for each of them. A new store is one more line at the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use epitome::search::Query;
+use epitome::store::*;
+use epitome_core::drawing::{messages, outlines};
+use epitome_core::message::{Message, Span, Timestamp};
+use epitome_core::outline::Cut;
+use epitome_core::slot::{Limit, Scope, Slot};
+use epitome_core::trigger::Trigger;
+use support::*;
+
+#[path = "store_contract/support.rs"]
+mod support;
+#[path = "store_contract/windows.rs"]
+mod windows;
+
+fn every(count: u64) -> Slot {
+    Slot { trigger: Trigger::Messages(count), ..Slot::new("s", Limit::Tokens(100)) }
+}
+
+fn want(owner: &str) -> Want {
+    Want { owner: owner.to_owned(), hold: Duration::from_secs(10), session: None }
+}
+
+fn page(within: (u64, u64), reverse: bool, limit: usize) -> Pick {
+    Pick::Page { scope: Scope::Session, within: Span::new(within.0, within.1).unwrap(), reverse, limit }
+}
+
+fn seqs(messages: &[Message]) -> Vec<u64> {
+    messages.iter().map(|message| message.seq).collect()
+}
+
+async fn what_is_appended_is_read_back(made: Made) {
+    let store = &*made.store;
+    let drawing = "s u!:3 a*(x=i,y)@bob r(x) u(y)~+5 p@eve a-";
+    say(store, &key("a"), drawing).await;
+    let row = row(store, &key("a")).await;
+    assert_eq!((row.tracker.head(), row.encoding.as_str()), (7, "words"));
+    let read = store.messages(row.id, page((1, 9), false, 100)).await.unwrap();
+    assert_eq!(read, messages(drawing).unwrap());
+    let ahead = store.ahead(row.id, &Scope::Session, 0, 100).await.unwrap();
+    assert_eq!(ahead.log, outlines(drawing).unwrap());
+    assert_eq!(ahead.end, Some(Cut::Legal));
+    let part = store.ahead(row.id, &Scope::Session, 2, 3).await.unwrap();
+    assert_eq!((part.log.len(), part.log[0].seq, part.end), (3, 3, None));
+    let own = store.ahead(row.id, &Scope::Author("bob".into()), 0, 9).await.unwrap();
+    assert_eq!(own.log.iter().map(|o| o.seq).collect::<Vec<_>>(), [3, 4]);
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
+async fn nothing_is_written_when_nothing_is_decided(made: Made) {
+    let store = &*made.store;
+    assert!(!store.change(&key("a"), Load::default(), Box::new(|_| None)).await.unwrap());
+    assert!(standing(store, &key("a")).await.session.is_none());
+    assert_eq!(store.sessions("w", None, 9).await.unwrap(), []);
+}
+
+async fn all_of_a_change_is_written_or_nothing(made: Made) {
+    let store = &*made.store;
+    say(store, &key("a"), "u a").await;
+    let before = row(store, &key("a")).await;
+    // The second message has a place that is taken.
+    let decide: Decide = Box::new(|standing| {
+        let mut changes = appended(standing, &messages("u a").unwrap(), &[]);
+        changes.messages[1].outline.seq = 1;
+        Some(changes)
+    });
+    assert!(store.change(&key("a"), Load::default(), decide).await.is_err());
+    assert_eq!(row(store, &key("a")).await, before);
+    assert_eq!(store.messages(before.id, page((1, 9), false, 9)).await.unwrap().len(), 2);
+    // A decision that panics takes nothing with it.
+    assert!(store.change(&key("a"), Load::default(), Box::new(|_| panic!("no"))).await.is_err());
+    say(store, &key("a"), "u").await;
+    assert_eq!(store.verify().await.unwrap(), []);
+    // A summary needs its slot.
+    let decide: Decide = Box::new(|_| {
+        Some(Changes { summary: Some(summary(&Scope::Session, "s", 1, None)), ..Changes::default() })
+    });
+    assert!(store.change(&key("a"), Load::default(), decide).await.is_err());
+    assert_eq!(store.summaries(before.id, PickSummaries::Standing).await.unwrap(), []);
+}
+
+async fn appends_are_remembered_for_a_week(made: Made) {
+    let store = &*made.store;
+    let load = || Load { idempotency: Some("k".to_owned()), ..Load::default() };
+    let decide: Decide = Box::new(|standing| {
+        let repeat = Repeat { body: vec![1, 2], span: Span::new(1, 2).unwrap() };
+        let changes = appended(standing, &messages("u a").unwrap(), &[]);
+        Some(Changes { idempotency: Some(("k".to_owned(), repeat)), ..changes })
+    });
+    assert!(store.change(&key("a"), load(), decide).await.unwrap());
+    let found = store.standing(&key("a"), load()).await.unwrap().repeat.unwrap();
+    assert_eq!((found.body, found.span.through), (vec![1, 2], 2));
+    assert!(store.standing(&key("b"), load()).await.unwrap().repeat.is_none());
+    made.clock.set(7 * 24 * 3_600_000 + 1);
+    assert!(store.standing(&key("a"), load()).await.unwrap().repeat.is_none());
+}
+
+async fn only_one_gets_a_lease(made: Made) {
+    let store = &*made.store;
+    assert_eq!(store.lease(want("one")).await.unwrap(), None);
+    made.clock.set(1_000);
+    say_with(store, &key("a"), "u a u", &[every(2)]).await;
+    made.clock.set(2_000);
+    say_with(store, &key("b"), "u a", &[every(2)]).await;
+    assert_eq!(store.next_ready(None).await.unwrap(), Some(Timestamp(1_000)));
+    assert_eq!(store.next_ready(Some(&key("b"))).await.unwrap(), Some(Timestamp(2_000)));
+    assert_eq!(store.next_ready(Some(&key("c"))).await.unwrap(), None);
+
+    let first = store.lease(want("one")).await.unwrap().unwrap();
+    assert_eq!((&*first.key.session, first.slot.fence, first.now), ("a", 1, Timestamp(2_000)));
+    assert_eq!(first.slot.work.owner.as_deref(), Some("one"));
+    let second = store.lease(Want { session: Some(key("b")), ..want("two") }).await.unwrap().unwrap();
+    assert_eq!(&*second.key.session, "b");
+    assert_eq!(store.lease(want("two")).await.unwrap(), None);
+    // A hold that ran out is taken over, and whoever had it can tell.
+    made.clock.set(12_000);
+    let again = store.lease(Want { session: Some(key("a")), ..want("two") }).await.unwrap().unwrap();
+    assert_eq!((again.slot.fence, again.slot.work.owner.as_deref()), (2, Some("two")));
+    let slot = standing(store, &key("a")).await.slots.remove(0);
+    assert_eq!(slot, again.slot);
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
+async fn a_slot_is_ready_when_its_time_has_come(made: Made) {
+    let store = &*made.store;
+    let order = Slot { trigger: "idle(60)".parse().unwrap(), ..every(1) };
+    say_with(store, &key("a"), "u a", &[order]).await;
+    assert_eq!(store.next_ready(None).await.unwrap(), Some(Timestamp(60_000)));
+    assert_eq!(store.lease(want("one")).await.unwrap(), None);
+    assert_eq!(store.queue("w", 9).await.unwrap(), []);
+    made.clock.set(60_000);
+    assert_eq!(store.queue("w", 9).await.unwrap().len(), 1);
+    let lease = store.lease(want("one")).await.unwrap().unwrap();
+    assert_eq!(lease.slot.state.due.unwrap().seq, 2);
+    assert_eq!(lease.slot.work.waiting_since, Some(Timestamp(60_000)));
+}
+
+async fn the_queue_tells_who_waits_longest(made: Made) {
+    let store = &*made.store;
+    for (name, at) in [("late", 3_000), ("early", 1_000), ("middle", 2_000)] {
+        made.clock.set(at);
+        say_with(store, &key(name), "u a", &[every(2)]).await;
+    }
+    say_with(store, &SessionKey::new("other", "x"), "u a", &[every(2)]).await;
+    say(store, &key("idle"), "u a").await;
+    store.lease(want("one")).await.unwrap().unwrap();
+    let queue = store.queue("w", 9).await.unwrap();
+    let names: Vec<&str> = queue.iter().map(|row| &*row.session).collect();
+    assert_eq!(names, ["early", "middle", "late"]);
+    assert_eq!(store.queue("w", 1).await.unwrap().len(), 1);
+}
+
+async fn a_summary_takes_the_place_of_the_one_before(made: Made) {
+    let store = &*made.store;
+    say(store, &key("a"), "u a u a u a").await;
+    let id = row(store, &key("a")).await.id;
+    let one = summarize(store, &key("a"), &Scope::Session, "s", 2).await;
+    let two = summarize(store, &key("a"), &Scope::Session, "s", 4).await;
+    let three = summarize(store, &key("a"), &Scope::Session, "s", 6).await;
+    assert!(one < two && two < three);
+    let history = PickSummaries::History { slot: None, before: None, limit: 9 };
+    let all = store.summaries(id, history).await.unwrap();
+    assert_eq!(all.iter().map(|s| s.id).collect::<Vec<_>>(), [three, two, one]);
+    use SummaryState::{Standing, Superseded};
+    assert_eq!(all.iter().map(|s| s.state).collect::<Vec<_>>(), [Standing, Superseded, Superseded]);
+    // What the first was made of nobody needs any more.
+    let sources: Vec<bool> = all.iter().map(|s| s.sources != Sources::default()).collect();
+    assert_eq!(sources, [true, true, false]);
+    assert_eq!(all[0], SummaryRow { id: three, ..summary(&Scope::Session, "s", 6, Some(two)) });
+    let standing = store.summaries(id, PickSummaries::Standing).await.unwrap();
+    assert_eq!(standing.iter().map(|s| s.id).collect::<Vec<_>>(), [three]);
+    let slot = Some((Scope::Session, "s".to_owned()));
+    let older = PickSummaries::History { slot, before: Some(three), limit: 1 };
+    assert_eq!(store.summaries(id, older).await.unwrap()[0].id, two);
+    let ids = PickSummaries::Ids(vec![two, 999]);
+    assert_eq!(store.summaries(id, ids).await.unwrap().len(), 1);
+    let load = Load { summaries: vec![two], ..Load::default() };
+    assert_eq!(store.standing(&key("a"), load.clone()).await.unwrap().summaries[0].through, 4);
+    say(store, &key("b"), "u").await;
+    assert_eq!(store.standing(&key("b"), load).await.unwrap().summaries, []);
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
+async fn shapes_are_loaded_for_a_decision(made: Made) {
+    let store = &*made.store;
+    say_with(store, &key("a"), "u a(x,y) r(x) r(y) a u a u", &[every(3)]).await;
+    let load = |log| Load { log, ..Load::default() };
+    let pending = load(Log::Pending(Scope::Session, "s".to_owned()));
+    let found = store.standing(&key("a"), pending).await.unwrap();
+    assert_eq!(found.log.iter().map(|o| o.seq).collect::<Vec<_>>(), [4, 5, 6]);
+    for (seq, batch) in [(1, vec![1]), (2, vec![2, 3, 4]), (4, vec![2, 3, 4]), (8, vec![8]), (9, vec![])] {
+        let found = store.standing(&key("a"), load(Log::Batch(seq))).await.unwrap();
+        assert_eq!(found.log.iter().map(|o| o.seq).collect::<Vec<_>>(), batch, "{seq}");
+    }
+}
+
+async fn messages_come_in_pages(made: Made) {
+    let store = &*made.store;
+    say(store, &key("a"), "u@eve a@bob u@eve a@bob u@eve").await;
+    let id = row(store, &key("a")).await.id;
+    let read = |pick| store.messages(id, pick);
+    assert_eq!(seqs(&read(page((2, 4), false, 2)).await.unwrap()), [2, 3]);
+    assert_eq!(seqs(&read(page((1, 4), true, 2)).await.unwrap()), [4, 3]);
+    assert_eq!(seqs(&read(page((6, 9), true, 2)).await.unwrap()), [0; 0]);
+    let within = Span::new(1, 99).unwrap();
+    let own = Pick::Page { scope: Scope::Author("eve".into()), within, reverse: true, limit: 2 };
+    assert_eq!(seqs(&read(own).await.unwrap()), [5, 3]);
+    assert_eq!(seqs(&read(Pick::Seqs(vec![1, 4, 7])).await.unwrap()), [1, 4]);
+}
+
+async fn flags_change(made: Made) {
+    let store = &*made.store;
+    say(store, &key("a"), "u a u").await;
+    let id = row(store, &key("a")).await.id;
+    let decide: Decide = Box::new(|_| Some(Changes { flags: vec![(2, true, true)], ..Changes::default() }));
+    assert!(store.change(&key("a"), Load::default(), decide).await.unwrap());
+    let read = store.messages(id, page((1, 3), false, 9)).await.unwrap();
+    assert_eq!(
+        read.iter().map(|m| (m.pinned, m.skip)).collect::<Vec<_>>(),
+        [(false, false), (true, true), (false, false)]
+    );
+}
+
+async fn workspaces_have_settings(made: Made) {
+    let store = &*made.store;
+    assert_eq!(store.workspace("w").await.unwrap(), "");
+    store.set_workspace("w", "{\"a\":1}".to_owned()).await.unwrap();
+    assert_eq!(store.workspace("w").await.unwrap(), "{\"a\":1}");
+    say(store, &key("a"), "u").await;
+    assert_eq!(standing(store, &key("a")).await.workspace_settings, "{\"a\":1}");
+    assert_eq!(store.workspace("v").await.unwrap(), "");
+}
+
+async fn nothing_crosses_workspaces_or_sessions(made: Made) {
+    let store = &*made.store;
+    let other = SessionKey::new("v", "a");
+    say(store, &key("a"), "u a").await;
+    say(store, &other, "u").await;
+    say(store, &key("b"), "u a u").await;
+    assert_eq!(row(store, &other).await.tracker.head(), 1);
+    let names = |rows: Vec<(Arc<str>, SessionRow)>| rows.into_iter().map(|(n, _)| n).collect::<Vec<_>>();
+    assert_eq!(names(store.sessions("w", None, 9).await.unwrap()), ["a".into(), "b".into()]);
+    assert_eq!(names(store.sessions("w", Some("a"), 9).await.unwrap()), ["b".into()]);
+    assert_eq!(names(store.sessions("w", None, 1).await.unwrap()), ["a".into()]);
+    assert_eq!(names(store.sessions("x", None, 9).await.unwrap()), []);
+    let search = Search {
+        workspace: "v".into(),
+        session: Some((row(store, &key("a")).await.id, Span::new(1, 9).unwrap())),
+        query: Query::parse("m1").unwrap(),
+        after: None,
+        limit: 9,
+    };
+    assert_eq!(store.search(search).await.unwrap(), []);
+}
+
+async fn words_are_found_in_any_script(made: Made) {
+    let store = &*made.store;
+    let texts = [
+        "The Parser fails, says \"cargo\".",
+        "昨日東京駅へ行った",
+        "Где-то ОШИБКА в строке",
+        "هذا خطأ كبير جدا",
+        "η ΟΔΟΣ 🦀🦀🦀 crab\0bed",
+    ];
+    say_all(store, &key("a"), texts.iter().map(|text| Message::user(*text)).collect()).await;
+    say_all(store, &key("b"), vec![Message::user("another parser"), Message::user("no")]).await;
+    let elsewhere = SessionKey::new("v", "a");
+    say_all(store, &elsewhere, vec![Message::user("their parser")]).await;
+    let (a, b) = (row(store, &key("a")).await.id, row(store, &key("b")).await.id);
+    let search = |query: &str| Search {
+        workspace: "w".into(),
+        session: None,
+        query: Query::parse(query).unwrap(),
+        after: None,
+        limit: 9,
+    };
+    let places = |hits: Vec<Hit>| hits.iter().map(|hit| (hit.id, hit.message.seq)).collect::<Vec<_>>();
+    // Once before the index knows them, perhaps, and once after.
+    for _ in 0..2 {
+        for (query, hits) in [
+            ("parser", vec![(b, 1), (a, 1)]),
+            ("PARSER fails", vec![(a, 1)]),
+            ("\"cargo\"", vec![(a, 1)]),
+            ("東京駅", vec![(a, 2)]),
+            ("東京", vec![(a, 2)]),
+            ("ошибка", vec![(a, 3)]),
+            ("خطأ كبير", vec![(a, 4)]),
+            ("οδος", vec![(a, 5)]),
+            ("🦀🦀🦀", vec![(a, 5)]),
+            ("\"crab\0bed\"", vec![(a, 5)]),
+            ("no", vec![(b, 2), (b, 1)]),
+            ("nowhere", vec![]),
+        ] {
+            assert_eq!(places(store.search(search(query)).await.unwrap()), hits, "{query}");
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let first = store.search(Search { limit: 1, ..search("parser") }).await.unwrap();
+    let next = Search { after: Some((first[0].id, first[0].message.seq)), ..search("parser") };
+    assert_eq!(places(store.search(next).await.unwrap()), [(a, 1)]);
+    let inside = Search { session: Some((a, Span::new(1, 2).unwrap())), ..search("a") };
+    assert_eq!(places(store.search(inside).await.unwrap()), [(a, 1)]);
+    assert!(store.delete(&key("a")).await.unwrap());
+    assert_eq!(places(store.search(search("parser")).await.unwrap()), [(b, 1)]);
+}
+
+async fn a_session_is_copied_and_shown(made: Made) {
+    let store = &*made.store;
+    say(store, &key("a"), &"u a ".repeat(600)).await;
+    summarize(store, &key("a"), &Scope::Session, "s", 2).await;
+    summarize(store, &key("a"), &Scope::Session, "s", 4).await;
+    let from = row(store, &key("a")).await;
+    let copied = store.copy(from.id, 1_200).await.unwrap();
+    assert_eq!(store.sessions("w", None, 9).await.unwrap().len(), 1);
+    let slots = standing(store, &key("a")).await.slots;
+    let history = PickSummaries::History { slot: None, before: None, limit: 9 };
+    let summaries = store.summaries(from.id, history).await.unwrap();
+    let reveal = |name: &str| (key(name), from.clone(), slots.clone(), summaries.clone());
+    let (taken, row_, slots_, summaries_) = reveal("a");
+    assert!(!store.reveal(copied, &taken, row_, slots_, summaries_).await.unwrap());
+    let (free, row_, slots_, summaries_) = reveal("b");
+    assert!(store.reveal(copied, &free, row_, slots_, summaries_).await.unwrap());
+    let shown = standing(store, &key("b")).await;
+    assert_eq!(shown.session.as_ref().unwrap().tracker, from.tracker);
+    assert_ne!(shown.slots[0].active, slots[0].active);
+    let mine = store.summaries(copied, PickSummaries::Standing).await.unwrap();
+    assert_eq!((mine.len(), Some(mine[0].id)), (1, shown.slots[0].active));
+    assert_eq!(store.messages(copied, page((1, 2_000), false, 2_000)).await.unwrap().len(), 1_200);
+    assert_eq!(store.verify().await.unwrap(), []);
+    assert!(store.copy(9_999, 5).await.is_err());
+}
+
+async fn a_deleted_session_is_gone_and_its_name_is_free(made: Made) {
+    let store = &*made.store;
+    say_with(store, &key("a"), &"u a ".repeat(900), &[every(2)]).await;
+    let id = row(store, &key("a")).await.id;
+    assert!(store.delete(&key("a")).await.unwrap());
+    assert!(!store.delete(&key("a")).await.unwrap());
+    assert!(standing(store, &key("a")).await.session.is_none());
+    assert_eq!(store.messages(id, page((1, 9), false, 9)).await.unwrap(), []);
+    assert_eq!(store.next_ready(None).await.unwrap(), None);
+    say(store, &key("a"), "u").await;
+    assert!(row(store, &key("a")).await.id > id);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
+async fn usage_is_added_up_and_outlives_its_session(made: Made) {
+    let store = &*made.store;
+    let call = |session: &str, cost, at| UsageRow {
+        workspace: "w".to_owned(),
+        session: session.to_owned(),
+        scope: String::new(),
+        slot: "s".to_owned(),
+        model: "m".to_owned(),
+        outcome: "kept".to_owned(),
+        input: 10,
+        cached: 1,
+        output: 2,
+        cost,
+        millis: 5,
+        at: Timestamp(at),
+    };
+    say(store, &key("a"), "u").await;
+    store.record(vec![call("a", Some(3), 1), call("a", None, 2), call("b", None, 3)]).await.unwrap();
+    let usage = call("a", Some(4), 4);
+    let decide: Decide =
+        Box::new(move |_| Some(Changes { usage: vec![usage.clone()], ..Changes::default() }));
+    assert!(store.change(&key("a"), Load::default(), decide).await.unwrap());
+    store.delete(&key("a")).await.unwrap();
+    let query = UsageQuery { workspace: "w".into(), session: None, since: Timestamp(0) };
+    let sums = store.usage(query.clone()).await.unwrap();
+    let told: Vec<_> = sums.iter().map(|s| (s.session.as_str(), s.calls, s.input, s.cost)).collect();
+    assert_eq!(told, [("a", 3, 30, Some(7)), ("b", 1, 10, None)]);
+    let one = UsageQuery { session: Some("a".into()), since: Timestamp(2), ..query.clone() };
+    assert_eq!(store.usage(one).await.unwrap()[0].calls, 2);
+    let other = UsageQuery { workspace: "v".into(), ..query };
+    assert_eq!(store.usage(other).await.unwrap(), []);
+}
+
+async fn many_write_at_once_and_no_place_is_given_twice(made: Made) {
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..16 {
+        let store = Arc::clone(&made.store);
+        tasks.spawn(async move {
+            for _ in 0..20 {
+                say(&*store, &key("shared"), "u a").await;
+                say(&*store, &key(&format!("own{task}")), "u").await;
+                standing(&*store, &key("shared")).await;
+            }
+        });
+    }
+    tasks.join_all().await;
+    let row = row(&*made.store, &key("shared")).await;
+    assert_eq!(row.tracker.head(), 640);
+    let all = made.store.messages(row.id, page((1, 999), false, 999)).await.unwrap();
+    assert_eq!(seqs(&all), (1..=640).collect::<Vec<_>>());
+    assert_eq!(made.store.sessions("w", None, 99).await.unwrap().len(), 17);
+    assert_eq!(made.store.verify().await.unwrap(), []);
+}
+
+async fn a_closed_store_says_so(made: Made) {
+    say(&*made.store, &key("a"), "u").await;
+    made.store.close().await;
+    made.store.close().await;
+    let refused = made.store.change(&key("a"), Load::default(), Box::new(|_| None)).await;
+    assert!(matches!(refused, Err(StoreError::Closed)));
+    assert!(matches!(made.store.standing(&key("a"), Load::default()).await, Err(StoreError::Closed)));
+}
+
+async fn windows_hold_what_the_whole_log_would_show(made: Made) {
+    windows::compare(made, 60).await;
+}
+
+async fn windows_look_back_in_time(made: Made) {
+    windows::as_of(made).await;
+}
+
+async fn windows_read_little(made: Made) {
+    windows::little(made).await;
+}
+
+macro_rules! contract {
+    ($store:ident: $make:expr; $($name:ident)*) => {
+        mod $store {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name($make).await;
+            })*
+        }
+    };
+    ($($store:ident: $make:expr,)*) => {
+        $(contract! { $store: $make;
+            what_is_appended_is_read_back
+            nothing_is_written_when_nothing_is_decided
+            all_of_a_change_is_written_or_nothing
+            appends_are_remembered_for_a_week
+            only_one_gets_a_lease
+            a_slot_is_ready_when_its_time_has_come
+            the_queue_tells_who_waits_longest
+            a_summary_takes_the_place_of_the_one_before
+            shapes_are_loaded_for_a_decision
+            messages_come_in_pages
+            flags_change
+            workspaces_have_settings
+            nothing_crosses_workspaces_or_sessions
+            words_are_found_in_any_script
+            a_session_is_copied_and_shown
+            a_deleted_session_is_gone_and_its_name_is_free
+            usage_is_added_up_and_outlives_its_session
+            many_write_at_once_and_no_place_is_given_twice
+            a_closed_store_says_so
+            windows_hold_what_the_whole_log_would_show
+            windows_look_back_in_time
+            windows_read_little
+        })*
+    };
+}
+
+fn file() -> Made {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Clock::default());
+    let store = Arc::new(Sqlite::open(dir.path().join("a.db"), clock.options()).unwrap());
+    Made { store, clock, dir }
+}
+
+fn memory() -> Made {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Clock::default());
+    let store = Arc::new(Sqlite::memory(clock.options()).unwrap());
+    Made { store, clock, dir }
+}
+
+contract! {
+    sqlite_file: super::file(),
+    sqlite_memory: super::memory(),
+}

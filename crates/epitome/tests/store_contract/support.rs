@@ -1,0 +1,169 @@
+//! What tests of stores need: a clock to turn, sessions from drawings, and an engine in miniature.
+
+#![allow(dead_code, reason = "not every test program needs all of it")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use epitome::store::{
+    Changes, Decide, Load, NewMessage, SessionKey, SessionRow, SlotRow, SqliteOptions, Standing, Store,
+    SummaryRow, SummaryState, words,
+};
+use epitome_core::drawing::{messages, word_counter};
+use epitome_core::message::{Message, Seq, Timestamp};
+use epitome_core::outline::Cut;
+use epitome_core::slot::{Scope, Slot};
+use epitome_core::track::Tracker;
+
+/// A clock that stands still until it is turned.
+#[derive(Clone, Default)]
+pub(crate) struct Clock(Arc<AtomicI64>);
+
+impl Clock {
+    pub(crate) fn set(&self, millis: i64) {
+        self.0.store(millis, Ordering::SeqCst);
+    }
+
+    pub(crate) fn options(&self) -> SqliteOptions {
+        let clock = self.clone();
+        SqliteOptions {
+            clock: Arc::new(move || Timestamp(clock.0.load(Ordering::SeqCst))),
+            index_pause: std::time::Duration::from_millis(2),
+            ..SqliteOptions::default()
+        }
+    }
+}
+
+/// A store under test, with what must live as long as it.
+pub(crate) struct Made {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Clock,
+    pub(crate) dir: tempfile::TempDir,
+}
+
+pub(crate) fn key(name: &str) -> SessionKey {
+    SessionKey::new("w", name)
+}
+
+/// A session nobody has said anything in yet.
+pub(crate) fn new_row(now: Timestamp) -> SessionRow {
+    SessionRow {
+        id: 0,
+        encoding: "words".to_owned(),
+        tracker: Tracker::default(),
+        opener: 0,
+        batch_from: 0,
+        batch_skipped: false,
+        skipped: 0,
+        settings: String::new(),
+        metadata: serde_json::Map::new(),
+        created: now,
+        updated: now,
+    }
+}
+
+/// What appending these messages changes, as an engine would decide it.
+pub(crate) fn appended(standing: &Standing, said: &[Message], orders: &[Slot]) -> Changes {
+    let mut row = standing.session.clone().unwrap_or_else(|| new_row(standing.now));
+    row.updated = standing.now;
+    let mut slots = standing.slots.clone();
+    for order in orders {
+        if standing.slot(&order.scope, &order.name).is_none() {
+            slots.push(SlotRow::new(order.scope.clone(), order.name.clone()));
+        }
+    }
+    let mut kept = Vec::new();
+    for message in said {
+        let outline = row.tracker.push(message, &word_counter());
+        if outline.opens_turn {
+            row.opener = outline.seq;
+        }
+        if outline.cut >= Cut::InLoop || row.batch_from == 0 {
+            row.batch_from = outline.seq;
+            row.batch_skipped = false;
+        }
+        if row.batch_skipped {
+            row.skipped += 1;
+        } else if outline.skip {
+            row.batch_skipped = true;
+            row.skipped += outline.seq - row.batch_from + 1;
+        }
+        for slot in &mut slots {
+            let order = orders.iter().find(|order| order.name == slot.name && order.scope == slot.scope);
+            if let Some(order) = order {
+                slot.state.advance(order, &outline, None);
+                slot.mark(standing.now);
+            }
+        }
+        kept.push(NewMessage { opener: row.opener, body: words(message).unwrap(), outline });
+    }
+    Changes { session: Some(row), messages: kept, slots, ..Changes::default() }
+}
+
+pub(crate) fn append(said: Vec<Message>, orders: Vec<Slot>) -> Decide {
+    Box::new(move |standing| Some(appended(standing, &said, &orders)))
+}
+
+/// Appends a drawing.
+pub(crate) async fn say(store: &dyn Store, key: &SessionKey, drawing: &str) {
+    say_all(store, key, messages(drawing).unwrap()).await;
+}
+
+pub(crate) async fn say_all(store: &dyn Store, key: &SessionKey, said: Vec<Message>) {
+    assert!(store.change(key, Load::default(), append(said, Vec::new())).await.unwrap());
+}
+
+/// Appends a drawing to a session with these slots.
+pub(crate) async fn say_with(store: &dyn Store, key: &SessionKey, drawing: &str, orders: &[Slot]) {
+    let decide = append(messages(drawing).unwrap(), orders.to_vec());
+    assert!(store.change(key, Load::default(), decide).await.unwrap());
+}
+
+pub(crate) async fn standing(store: &dyn Store, key: &SessionKey) -> Standing {
+    store.standing(key, Load::default()).await.unwrap()
+}
+
+pub(crate) async fn row(store: &dyn Store, key: &SessionKey) -> SessionRow {
+    standing(store, key).await.session.unwrap()
+}
+
+/// A summary that is not stored yet.
+pub(crate) fn summary(scope: &Scope, slot: &str, through: Seq, parent: Option<i64>) -> SummaryRow {
+    SummaryRow {
+        id: 0,
+        scope: scope.clone(),
+        slot: slot.to_owned(),
+        through,
+        state: SummaryState::Standing,
+        parent,
+        text: format!("up to {through}"),
+        sources: epitome::store::Sources {
+            extracts: None,
+            ledger: Some(epitome_core::ledger::Ledger::default()),
+        },
+        facts: epitome::store::Facts { tokens: 3, shown: 5, ..Default::default() },
+        created: Timestamp(1),
+    }
+}
+
+/// Keeps a summary as the one that stands, superseding the one before.
+pub(crate) async fn summarize(
+    store: &dyn Store,
+    key: &SessionKey,
+    scope: &Scope,
+    slot: &str,
+    through: Seq,
+) -> i64 {
+    let (scope, slot) = (scope.clone(), slot.to_owned());
+    let (of, name) = (scope.clone(), slot.clone());
+    let decide: Decide = Box::new(move |standing| {
+        let mut row =
+            standing.slot(&of, &name).cloned().unwrap_or_else(|| SlotRow::new(of.clone(), name.clone()));
+        row.state.covered = through;
+        let states = row.active.map(|id| (id, SummaryState::Superseded)).into_iter().collect();
+        let summary = Some(summary(&of, &name, through, row.active));
+        Some(Changes { slots: vec![row], summary, states, ..Changes::default() })
+    });
+    assert!(store.change(key, Load::default(), decide).await.unwrap());
+    standing(store, key).await.slot(&scope, &slot).unwrap().active.unwrap()
+}

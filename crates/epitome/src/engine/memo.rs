@@ -39,6 +39,12 @@ impl Memo {
         lock(&self.texts).keep(key, (tokens, text.into()), MOST_TEXTS);
     }
 
+    /// Forgets everything, as if nothing had been asked for yet.
+    pub(crate) fn forget(&self) {
+        *lock(&self.texts) = Recent::default();
+        *lock(&self.extracts) = Recent::default();
+    }
+
     /// What a summary was made of, parsed from how it is stored.
     pub(crate) fn extracts(
         &self,

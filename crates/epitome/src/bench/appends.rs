@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Instant;
 
-use epitome_core::tokens::{Counter, Encoding};
 use rusqlite::{Connection, OpenFlags, params};
 use serde::Serialize;
 use tokio::sync::oneshot;
@@ -112,7 +111,6 @@ fn rate(each: usize, started: Instant) -> f64 {
 struct Row {
     session: i64,
     seq: i64,
-    tokens: i64,
     body: String,
     done: oneshot::Sender<bool>,
 }
@@ -146,15 +144,13 @@ impl Bare {
             let session = i64::try_from(task).unwrap_or(0);
             let first = i64::try_from(round).unwrap_or(0).saturating_mul(1 << 32);
             tasks.spawn(async move {
-                let counter = Counter::new(Encoding::default());
                 for n in 0..each as u64 {
                     let message = talk::said(n);
-                    let tokens = i64::try_from(counter.message(&message)).unwrap_or(0);
                     let body = words(&message).map_err(Error::invalid)?;
                     let (done, waits) = oneshot::channel();
                     let seq = first.saturating_add(i64::try_from(n).unwrap_or(0));
                     // Never full: there are fewer tasks than places.
-                    rows.send(Row { session, seq, tokens, body, done }).map_err(|_| Error::Closed)?;
+                    rows.send(Row { session, seq, body, done }).map_err(|_| Error::Closed)?;
                     if !waits.await.unwrap_or(false) {
                         return Err(Error::Store(StoreError::Failed { reason: "the bare loop failed".to_owned() }));
                     }
@@ -185,11 +181,11 @@ fn commit(db: &Connection, rows: &[Row]) -> rusqlite::Result<()> {
     db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
     let sql = "INSERT INTO messages (session, seq, role, author, turn, tokens, before, chars, longest, calls, answers, \
          own_answers, open, own_open, shape, pinned, skip, cut, own_cut, opener, at, created, body) \
-         VALUES (?1,?2,2,NULL,1,?3,0,?4,?4,0,0,0,0,0,0,0,0,2,2,1,0,0,?5)";
+         VALUES (?1,?2,2,NULL,1,?3,?3,?3,?3,0,0,0,0,0,0,0,0,2,2,1,?3,?3,?4)";
     let mut insert = db.prepare_cached(sql)?;
     for row in rows {
         let chars = i64::try_from(row.body.len()).unwrap_or(0);
-        insert.execute(params![row.session, row.seq, row.tokens, chars, row.body])?;
+        insert.execute(params![row.session, row.seq, chars, row.body])?;
     }
     db.prepare_cached("COMMIT")?.execute([])?;
     Ok(())

@@ -197,7 +197,7 @@ impl Desk {
         let mut done: Vec<Box<dyn Job>> = Vec::new();
         let mut outside = None;
         let mut next = Some(first);
-        let mut outcome = self.db.execute_batch("BEGIN IMMEDIATE").map_err(Trouble::from);
+        let mut outcome = self.say("BEGIN IMMEDIATE");
         let begun = outcome.is_ok();
         while let Some(mut job) = next.take() {
             if job.mode() != Mode::Together {
@@ -213,7 +213,7 @@ impl Desk {
             }
         }
         if begun && outcome.is_ok() {
-            outcome = self.db.execute_batch("COMMIT").map_err(Trouble::from);
+            outcome = self.say("COMMIT");
         }
         if !self.db.is_autocommit() {
             let _ = self.db.execute_batch("ROLLBACK");
@@ -228,7 +228,7 @@ impl Desk {
 
     /// Runs a job in its savepoint. An error is the whole transaction's, and its end.
     fn one(&self, job: &mut dyn Job) -> Outcome<()> {
-        self.db.prepare_cached("SAVEPOINT job")?.execute([])?;
+        self.say("SAVEPOINT job")?;
         let kept = job.run(&self.db);
         if self.db.is_autocommit() {
             // A full disk and the like undo everything, not the last step only.
@@ -237,9 +237,14 @@ impl Desk {
             }));
         }
         if !kept {
-            self.db.prepare_cached("ROLLBACK TO job")?.execute([])?;
+            self.say("ROLLBACK TO job")?;
         }
-        self.db.prepare_cached("RELEASE job")?.execute([])?;
+        self.say("RELEASE job")
+    }
+
+    /// Something without values that is said often.
+    fn say(&self, sql: &str) -> Outcome<()> {
+        self.db.prepare_cached(sql)?.execute([])?;
         Ok(())
     }
 

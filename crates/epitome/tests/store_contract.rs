@@ -1,5 +1,12 @@
 //! What every store does, run for each of them. A new store is one more line at the end.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -152,6 +159,15 @@ async fn the_queue_tells_who_waits_longest(made: Made) {
     let names: Vec<&str> = queue.iter().map(|row| &*row.session).collect();
     assert_eq!(names, ["early", "middle", "late"]);
     assert_eq!(store.queue("w", 1).await.unwrap().len(), 1);
+    // One that waits for a place to cut is told, and not taken.
+    let park: Decide = Box::new(|standing| {
+        let mut slot = standing.slots[0].clone();
+        slot.work.parked = true;
+        Some(Changes { slots: vec![slot], ..Changes::default() })
+    });
+    store.change(&key("middle"), Load::default(), park).await.unwrap();
+    assert_eq!(store.queue("w", 9).await.unwrap().len(), 3);
+    assert_eq!(store.lease(Want { session: Some(key("middle")), ..want("two") }).await.unwrap(), None);
 }
 
 async fn a_summary_takes_the_place_of_the_one_before(made: Made) {
@@ -332,6 +348,8 @@ async fn a_session_is_copied_and_shown(made: Made) {
     assert_eq!(store.messages(copied, page((1, 2_000), false, 2_000)).await.unwrap().len(), 1_200);
     assert_eq!(store.verify().await.unwrap(), []);
     assert!(store.copy(9_999, 5).await.is_err());
+    let beyond = store.copy(from.id, u64::MAX).await.unwrap();
+    assert_eq!(store.messages(beyond, page((1, 2_000), false, 2_000)).await.unwrap().len(), 1_200);
 }
 
 async fn a_deleted_session_is_gone_and_its_name_is_free(made: Made) {

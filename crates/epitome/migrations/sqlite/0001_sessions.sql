@@ -117,6 +117,9 @@ CREATE TABLE summaries (
 );
 
 CREATE INDEX summaries_by_slot ON summaries (session, scope, slot, through);
+-- A slot has thousands in time. One of them stands, and two or three can be built upon.
+CREATE INDEX summaries_standing ON summaries (session, scope, slot) WHERE state = 'standing';
+CREATE INDEX summaries_sources ON summaries (session, scope, slot) WHERE sources IS NOT NULL;
 
 -- Appends that were already done, by the caller's key: kept for a week.
 CREATE TABLE idempotency (

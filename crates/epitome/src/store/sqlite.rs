@@ -256,14 +256,18 @@ impl Store for Sqlite {
         let copied = self.writer.write(move |db| copy::begin(db, from, clock())).await?.ok_or_else(gone)?;
         let mut first: Seq = 1;
         while first <= through {
-            let last = first.saturating_add(copy::COPY_CHUNK - 1).min(through);
             let clock = Arc::clone(&self.clock);
-            let piece =
-                self.writer.write(move |db| copy::piece(db, from, copied, first, last, clock())).await;
-            if !matches!(piece, Ok(true)) {
-                // Where this fails too, it is found by its age later.
-                let _ = self.writer.write(move |db| copy::give_up(db, copied)).await;
-                return Err(piece.err().unwrap_or_else(gone));
+            let piece = move |db: &Connection| copy::piece(db, from, copied, first, through, clock());
+            let last = match self.writer.write(piece).await {
+                Ok(Some(last)) => last,
+                failed => {
+                    // Where this fails too, it is found by its age later.
+                    let _ = self.writer.write(move |db| copy::give_up(db, copied)).await;
+                    return Err(failed.err().unwrap_or_else(gone));
+                }
+            };
+            if last >= through {
+                break;
             }
             first = last.saturating_add(1);
         }

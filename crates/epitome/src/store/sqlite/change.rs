@@ -216,7 +216,7 @@ fn set_state(db: &Connection, session: SessionId, id: SummaryId, state: SummaryS
     if state == SummaryState::Superseded
         && let Some(row) = summary(db, session, id)?
     {
-        let sql = "UPDATE summaries SET sources = NULL WHERE session = ?1 AND scope = ?2 AND slot = ?3 AND id < ?4 \
+        let sql = "UPDATE summaries INDEXED BY summaries_sources SET sources = NULL WHERE session = ?1 AND scope = ?2 AND slot = ?3 AND id < ?4 \
              AND state <> 'standing' AND sources IS NOT NULL";
         db.prepare_cached(sql)?.execute(params![session, scope_text(&row.scope), row.slot, id])?;
     }

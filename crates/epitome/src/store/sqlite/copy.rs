@@ -11,7 +11,10 @@ use super::error::Outcome;
 use super::rows::{self, int};
 
 /// So many messages are copied at a time.
-pub(super) const COPY_CHUNK: Seq = 500;
+const COPY_CHUNK: Seq = 500;
+
+/// And no more bytes than this, unless it is a single message's.
+const COPY_BYTES: u64 = 4 << 20;
 
 /// Makes the hidden session that messages are copied into. `None` when there is nothing to copy from.
 pub(super) fn begin(db: &Connection, from: SessionId, now: Timestamp) -> Outcome<Option<SessionId>> {
@@ -23,20 +26,34 @@ pub(super) fn begin(db: &Connection, from: SessionId, now: Timestamp) -> Outcome
     insert_session(db, &key, "hidden", now).map(Some)
 }
 
-/// Copies a run of messages. False when either session is not there any more.
+/// Copies the next messages, and tells up to which. `None` when either session is not there any more.
 pub(super) fn piece(
     db: &Connection,
     from: SessionId,
     to: SessionId,
     first: Seq,
-    last: Seq,
+    through: Seq,
     now: Timestamp,
-) -> Outcome<bool> {
+) -> Outcome<Option<Seq>> {
     let sql =
         "SELECT count(*) FROM sessions WHERE id = ?1 AND state = 'open' OR id = ?2 AND state = 'hidden'";
     let there: i64 = db.prepare_cached(sql)?.query_row([from, to], |row| row.get(0))?;
     if there != 2 {
-        return Ok(false);
+        return Ok(None);
+    }
+    let most = first.saturating_add(COPY_CHUNK - 1).min(through);
+    let sql = "SELECT seq, octet_length(body) FROM messages WHERE session = ?1 AND seq BETWEEN ?2 AND ?3 ORDER BY seq";
+    let mut sizes = db.prepare_cached(sql)?;
+    let mut sizes = sizes.query(params![from, int(first), int(most)])?;
+    // Where nothing is left to copy, all is copied.
+    let (mut last, mut bytes) = (through, 0u64);
+    while let Some(row) = sizes.next()? {
+        let before = bytes;
+        bytes = bytes.saturating_add(rows::uint(row, 1)?);
+        if before > 0 && bytes > COPY_BYTES {
+            break;
+        }
+        last = rows::uint(row, 0)?;
     }
     let columns = "seq, role, author, turn, tokens, before, chars, longest, calls, answers, own_answers, open, \
          own_open, shape, pinned, skip, cut, own_cut, opener, at, created, body";
@@ -47,7 +64,7 @@ pub(super) fn piece(
     db.prepare_cached(&sql)?.execute(params![from, to, int(first), int(last)])?;
     // Says that somebody is still at it.
     db.prepare_cached("UPDATE sessions SET updated = ?2 WHERE id = ?1")?.execute([to, now.0])?;
-    Ok(true)
+    Ok(Some(last))
 }
 
 /// Gives up a copy.

@@ -23,6 +23,9 @@ const MIGRATIONS: &[(&str, &str)] =
 /// Up to this size every page is looked at when a file is opened.
 const SMALL: u64 = 64 << 20;
 
+/// A database has at least one page, and a page has at least so many bytes.
+const SMALLEST: u64 = 512;
+
 const MIB: i64 = 1 << 10;
 
 /// Opens the file for the writer, and brings its schema up to date.
@@ -32,11 +35,11 @@ const MIB: i64 = 1 << 10;
 /// rows are read; the rest is left to `verify`.
 pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
     reachable(path)?;
+    looks_right(path)?;
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let opened = Connection::open_with_flags(path, flags);
-    let opened = opened.map_err(Trouble::from).and_then(|db| prepare(db, path, options));
-    opened.map_err(|trouble| refine(trouble, path))
+    let db = Connection::open_with_flags(path, flags).map_err(|error| refine(error.into(), path, false))?;
+    prepare(db, path, options).map_err(|trouble| refine(trouble, path, true))
 }
 
 /// A store that lives as long as the process.
@@ -68,12 +71,14 @@ pub(super) fn plain(path: &Path, options: &SqliteOptions) -> Outcome<Connection>
 }
 
 fn prepare(mut db: Connection, path: &Path, options: &SqliteOptions) -> Outcome<Connection> {
-    settle(&db, options, 8)?;
-    let ours = whose(&db, path)?;
+    // SQLite falls back to reading without a word. Told before anything is read: reading would already put
+    // files beside it.
     if db.is_readonly("main")? {
         let reason = "it may be read only".to_owned();
         return Err(StoreError::ReadOnly { path: path.display().to_string(), reason }.into());
     }
+    settle(&db, options, 8)?;
+    let ours = at_once(&db, |db| whose(db, path))?;
     if ours {
         look_over(&db, path)?;
     }
@@ -116,38 +121,48 @@ fn reachable(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Tells a path that may not be written from one that cannot be opened: SQLite says the same of both.
-fn refine(trouble: Trouble, path: &Path) -> StoreError {
-    let error = trouble.at(path);
-    let StoreError::Unreachable { path: said, reason } = error else { return error };
-    let tried = std::fs::OpenOptions::new().write(true).open(path);
-    let denied = |error: &std::io::Error| {
-        matches!(error.kind(), std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem)
+/// Refuses a file of a few bytes, which no database is: SQLite takes it for an empty one, and writes over it.
+///
+/// The file is not opened for that. Closing it again would let go of the locks that other stores of this
+/// process have on it.
+fn looks_right(path: &Path) -> Result<(), StoreError> {
+    let length = std::fs::metadata(path).map_or(0, |file| file.len());
+    if (1..SMALLEST).contains(&length) { Err(no_database(path)) } else { Ok(()) }
+}
+
+fn no_database(path: &Path) -> StoreError {
+    let reason = "the file is no SQLite database".to_owned();
+    StoreError::Foreign { path: path.display().to_string(), reason }
+}
+
+/// Says more of why a file could not be opened than SQLite does.
+fn refine(trouble: Trouble, path: &Path, opened: bool) -> StoreError {
+    let code = match &trouble {
+        Trouble::Sql(error) => error.sqlite_error_code(),
+        _ => None,
     };
-    match tried {
-        Err(error) if denied(&error) => StoreError::ReadOnly { path: said, reason: error.to_string() },
-        // The file could be written, but the log beside it cannot be made; or there is no file, and none can be.
-        Ok(_) => StoreError::ReadOnly { path: said, reason: "no file can be made beside it".to_owned() },
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            StoreError::ReadOnly { path: said, reason: "no file can be made there".to_owned() }
-        }
-        Err(_) => StoreError::Unreachable { path: said, reason },
-    }
+    let why = match code {
+        Some(ErrorCode::NotADatabase) => return no_database(path),
+        Some(ErrorCode::CannotOpen) if opened => "no file can be made beside it",
+        Some(ErrorCode::CannotOpen) if !path.exists() => "no file can be made there",
+        _ => return trouble.at(path),
+    };
+    StoreError::ReadOnly { path: path.display().to_string(), reason: why.to_owned() }
+}
+
+/// Reads one state, while another process may be taking the first steps.
+fn at_once<T>(db: &Connection, read: impl FnOnce(&Connection) -> Outcome<T>) -> Outcome<T> {
+    let state = db.unchecked_transaction()?;
+    let found = read(&state)?;
+    state.commit()?;
+    Ok(found)
 }
 
 /// Whether the file is ours (true) or nobody's yet. An error when it is somebody else's, or a later one of ours.
 fn whose(db: &Connection, path: &Path) -> Outcome<bool> {
     let path = || path.display().to_string();
     let foreign = |reason: &str| StoreError::Foreign { path: path(), reason: reason.to_owned() };
-    let number = |sql: &str| -> Outcome<i64> {
-        match db.query_row(sql, [], |row| row.get(0)) {
-            Ok(number) => Ok(number),
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => {
-                Err(foreign("the file is no SQLite database").into())
-            }
-            Err(error) => Err(error.into()),
-        }
-    };
+    let number = |sql: &str| db.query_row(sql, [], |row| row.get::<_, i64>(0));
     let application = number("PRAGMA application_id")?;
     let found = number("PRAGMA user_version")?;
     let tables = number("SELECT count(*) FROM sqlite_schema")?;
@@ -188,7 +203,8 @@ fn journal(db: &Connection, busy: Duration) -> Outcome<()> {
 fn migrate(db: &mut Connection, path: &Path, now: Timestamp) -> Outcome<()> {
     loop {
         // Most often there is nothing to do, and then nobody is kept waiting.
-        if !whose(db, path)? || applied(db)? < MIGRATIONS.len() {
+        let done = at_once(db, |db| if whose(db, path)? { applied(db) } else { Ok(0) })?;
+        if done < MIGRATIONS.len() {
             let step = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
             // Another process may have done it meanwhile.
             let done = if whose(&step, path)? { applied(&step)? } else { 0 };

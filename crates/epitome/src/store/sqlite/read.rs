@@ -7,12 +7,12 @@ use epitome_core::slot::Scope;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::{
-    Ahead, Pick, PickSummaries, QueueRow, SessionId, SessionRow, SummaryRow, UsageQuery, UsageSum,
+    Ahead, Pick, PickSummaries, QueueRow, SessionId, SessionRow, SummaryId, SummaryRow, UsageQuery, UsageSum,
 };
 use super::change;
 use super::error::Outcome;
 use super::lens::Lens;
-use super::rows::{self, SESSION, SLOT, SUMMARY, scope_text, uint};
+use super::rows::{self, SESSION, SLOT, scope_text, uint};
 
 /// Whether there is anything of a session to be seen: one that was deleted may still be partly there.
 pub(super) fn is_there(db: &Connection, id: SessionId) -> Outcome<bool> {
@@ -75,35 +75,31 @@ pub(super) fn summaries(db: &Connection, id: SessionId, pick: &PickSummaries) ->
     if !is_there(db, id)? {
         return Ok(Vec::new());
     }
-    let (sql, given): (String, Vec<rusqlite::types::Value>) = match pick {
-        PickSummaries::Ids(ids) => {
-            let mut found = Vec::new();
-            for wanted in ids {
-                found.extend(change::summary(db, id, *wanted)?);
-            }
-            return Ok(found);
-        }
+    let ids: Vec<SummaryId> = match pick {
+        PickSummaries::Ids(ids) => ids.clone(),
         PickSummaries::Standing => {
-            let sql = "session = ?1 AND state = 'standing' ORDER BY scope, slot";
-            (format!("SELECT {SUMMARY} FROM summaries WHERE {sql}"), vec![id.into()])
+            let sql = "SELECT id FROM summaries INDEXED BY summaries_standing \
+                 WHERE session = ?1 AND state = 'standing' ORDER BY scope, slot";
+            let mut statement = db.prepare_cached(sql)?;
+            statement.query_map([id], |row| row.get(0))?.collect::<Result<_, _>>()?
         }
+        // Numbers are put in order from the index alone; rows with their words would be much to sort.
         PickSummaries::History { slot, before, limit } => {
+            let sql = "SELECT id FROM summaries INDEXED BY summaries_by_slot WHERE session = ?1 \
+                 AND (?2 IS NULL OR (scope = ?2 AND slot = ?3)) AND id < ?4 ORDER BY id DESC LIMIT ?5";
+            let (scope, name) = slot.as_ref().map(|(scope, name)| (scope_text(scope), name)).unzip();
             let before = before.unwrap_or(i64::MAX);
-            let mut given = vec![id.into(), before.into(), rows::rows(*limit).into()];
-            let of = match slot {
-                None => "",
-                Some((scope, name)) => {
-                    given.extend([scope_text(scope).to_owned().into(), name.clone().into()]);
-                    "AND scope = ?4 AND slot = ?5"
-                }
-            };
-            let sql = format!("session = ?1 AND id < ?2 {of} ORDER BY id DESC LIMIT ?3");
-            (format!("SELECT {SUMMARY} FROM summaries WHERE {sql}"), given)
+            let mut statement = db.prepare_cached(sql)?;
+            let found = statement
+                .query_map(params![id, scope, name, before, rows::rows(*limit)], |row| row.get(0))?;
+            found.collect::<Result<_, _>>()?
         }
     };
-    let mut statement = db.prepare_cached(&sql)?;
-    let found = statement.query_map(rusqlite::params_from_iter(given), rows::summary)?;
-    Ok(found.collect::<Result<_, _>>()?)
+    let mut found = Vec::new();
+    for wanted in ids {
+        found.extend(change::summary(db, id, wanted)?);
+    }
+    Ok(found)
 }
 
 pub(super) fn sessions(
@@ -131,12 +127,17 @@ pub(super) fn queue(
     limit: usize,
     now: Timestamp,
 ) -> Outcome<Vec<QueueRow>> {
-    let joined =
-        format!("SELECT {SLOT}, o.name, s.ready_at FROM slots s JOIN sessions o ON o.id = s.session");
+    // From the slots to their sessions, never the other way: few slots have something to do.
+    let from = |index: &str| {
+        format!(
+            "SELECT {SLOT}, o.name, s.ready_at FROM slots s INDEXED BY {index} \
+             CROSS JOIN sessions o ON o.id = s.session AND o.workspace = ?1 AND o.state = 'open'"
+        )
+    };
+    let (due, timed) = (from("slots_due"), from("slots_ready"));
     let sql = format!(
-        "SELECT * FROM ({joined} WHERE s.due IS NOT NULL AND o.workspace = ?1 AND o.state = 'open' \
-         UNION ALL {joined} WHERE s.due IS NULL AND s.ready_at IS NOT NULL AND s.ready_at <= ?2 \
-         AND o.workspace = ?1 AND o.state = 'open') \
+        "SELECT * FROM ({due} WHERE s.due IS NOT NULL \
+         UNION ALL {timed} WHERE s.due IS NULL AND s.ready_at IS NOT NULL AND s.ready_at <= ?2) \
          ORDER BY coalesce(json_extract(work, '$.waiting_since'), ready_at), 7, 1, 2 LIMIT ?3"
     );
     let mut statement = db.prepare_cached(&sql)?;

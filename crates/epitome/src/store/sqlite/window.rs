@@ -41,8 +41,10 @@ pub(super) fn window(
 
     let covered = summaries.iter().map(|row| row.through).max().filter(|_| !reach.deep).unwrap_or(0);
     let mut shown: BTreeSet<Seq> = leading.iter().chain(&pinned).chain(&opener).map(|o| o.seq).collect();
-    let newest = tail.get(newest_batch(&lens, &tail)..).unwrap_or_default();
-    shown.extend(tail.iter().filter(|o| o.seq > covered).chain(newest).map(|o| o.seq));
+    let begin = tail.partition_point(|o| o.seq <= covered).min(newest_batch(&lens, &tail));
+    // With the request of the turn under way there.
+    let request = tail.get(..=begin).unwrap_or(&tail).iter().rfind(|o| o.opens_turn);
+    shown.extend(tail.iter().skip(begin).chain(request).map(|o| o.seq));
     let words = words(&lens, &shown)?;
 
     Ok(Some(Window {
@@ -63,8 +65,8 @@ pub(super) fn window(
 /// Those that stand, of this scope.
 fn standing_summaries(db: &Connection, session: i64, scope: &Scope) -> Outcome<Vec<SummaryRow>> {
     let sql = format!(
-        "SELECT {SUMMARY} FROM summaries WHERE id IN (SELECT active FROM slots WHERE session = ?1 AND scope = ?2) \
-         AND session = ?1 AND state = 'standing' ORDER BY slot"
+        "SELECT {SUMMARY} FROM summaries INDEXED BY summaries_standing \
+         WHERE session = ?1 AND scope = ?2 AND state = 'standing' ORDER BY slot"
     );
     let mut statement = db.prepare_cached(&sql)?;
     let found = statement.query_map(params![session, scope_text(scope)], rows::summary)?;

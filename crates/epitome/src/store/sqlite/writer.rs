@@ -23,6 +23,9 @@ const QUEUE: usize = 1_024;
 /// So many become durable together at most, so that the first need not wait long for the last.
 const MOST_TOGETHER: usize = 128;
 
+/// Between one chore and the next, while nobody writes: other processes may want to.
+const BETWEEN: Duration = Duration::from_millis(2);
+
 /// Under constant load, chores get their turn this often.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(1);
 
@@ -106,15 +109,15 @@ enum Mode {
 /// Something to be run by the thread.
 trait Job: Send {
     fn mode(&self) -> Mode;
-    /// False when it failed, and what it wrote is to be undone.
-    fn run(&mut self, db: &Connection) -> bool;
+    /// When it fails, what it wrote is to be undone.
+    fn run(&mut self, db: &Connection, path: &Path) -> Result<(), StoreError>;
     /// Tells whoever waits, given what became of the transaction.
-    fn answer(self: Box<Self>, path: &Path, committed: Result<(), StoreError>);
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>);
 }
 
 struct Task<T, F> {
     work: Option<F>,
-    result: Option<Outcome<T>>,
+    result: Option<Result<T, StoreError>>,
     reply: oneshot::Sender<Result<T, StoreError>>,
     mode: Mode,
     /// Its place in the queue, given back when it is answered.
@@ -126,24 +129,20 @@ impl<T: Send, F: FnOnce(&Connection) -> Outcome<T> + Send> Job for Task<T, F> {
         self.mode
     }
 
-    fn run(&mut self, db: &Connection) -> bool {
-        let Some(work) = self.work.take() else { return false };
+    fn run(&mut self, db: &Connection, path: &Path) -> Result<(), StoreError> {
+        let work = self.work.take().ok_or(StoreError::Closed)?;
         // One caller's fault must not take the store from all others.
-        let result = catch_unwind(AssertUnwindSafe(|| work(db))).unwrap_or_else(|_| {
-            Err(Trouble::Said(StoreError::Failed { reason: "a decision panicked".to_owned() }))
-        });
-        self.result.insert(result).is_ok()
+        let result = catch_unwind(AssertUnwindSafe(|| work(db).map_err(|trouble| trouble.at(path))));
+        let panicked = |_| Err(StoreError::Failed { reason: "a decision panicked".to_owned() });
+        self.result.insert(result.unwrap_or_else(panicked)).as_ref().map(|_| ()).map_err(Clone::clone)
     }
 
-    fn answer(self: Box<Self>, path: &Path, committed: Result<(), StoreError>) {
-        let never_run = || Err(Trouble::Said(StoreError::Closed));
-        let answer = match committed {
-            Ok(()) => self.result.unwrap_or_else(never_run).map_err(|trouble| trouble.at(path)),
-            Err(error) => match self.result {
-                // Its own reason tells more than that of the whole.
-                Some(Err(trouble)) => Err(trouble.at(path)),
-                _ => Err(error),
-            },
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
+        let answer = match (self.result, committed) {
+            // Its own reason tells more than that of the whole.
+            (Some(Err(error)), _) | (_, Err(error)) => Err(error),
+            (Some(Ok(value)), Ok(())) => Ok(value),
+            (None, Ok(())) => Err(StoreError::Closed),
         };
         // Whoever asked may have gone.
         let _ = self.reply.send(answer);
@@ -179,7 +178,7 @@ impl Desk {
                     }
                 },
                 Err(RecvTimeoutError::Timeout) => {
-                    pause = if self.chore() { self.options.index_pause } else { WHEN_QUIET };
+                    pause = if self.chore() { BETWEEN } else { WHEN_QUIET };
                     last_chore = Instant::now();
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -221,7 +220,7 @@ impl Desk {
         let outcome = outcome.map_err(|trouble| trouble.at(&self.path));
         self.tell(WriteStage::Ended);
         for job in done {
-            job.answer(&self.path, outcome.clone());
+            job.answer(outcome.clone());
         }
         outside
     }
@@ -229,14 +228,13 @@ impl Desk {
     /// Runs a job in its savepoint. An error is the whole transaction's, and its end.
     fn one(&self, job: &mut dyn Job) -> Outcome<()> {
         self.say("SAVEPOINT job")?;
-        let kept = job.run(&self.db);
+        let kept = job.run(&self.db, &self.path);
         if self.db.is_autocommit() {
-            // A full disk and the like undo everything, not the last step only.
-            return Err(Trouble::Said(StoreError::Failed {
-                reason: "another write failed, and took this one with it; try again".to_owned(),
-            }));
+            // A full disk and the like undo everything, not the last step only, and for the same reason.
+            let unknown = StoreError::Failed { reason: "the transaction was undone".to_owned() };
+            return Err(Trouble::Said(kept.err().unwrap_or(unknown)));
         }
-        if !kept {
+        if kept.is_err() {
             self.say("ROLLBACK TO job")?;
         }
         self.say("RELEASE job")
@@ -249,19 +247,19 @@ impl Desk {
     }
 
     fn alone(&self, mut job: Box<dyn Job>) -> Option<Box<dyn Job>> {
-        job.run(&self.db);
+        // What it failed by is in its answer.
+        let _ = job.run(&self.db, &self.path);
         if job.mode() == Mode::Last {
             return Some(job);
         }
-        job.answer(&self.path, Ok(()));
+        job.answer(Ok(()));
         None
     }
 
     /// Lets go of the file, and only then says so.
     fn end(self, last: Box<dyn Job>) {
-        let Self { db, path, .. } = self;
-        drop(db);
-        last.answer(&path, Ok(()));
+        drop(self.db);
+        last.answer(Ok(()));
     }
 
     /// A bounded piece of what can wait. True when there may be more of it.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags, params};
 use serde::Serialize;
@@ -61,11 +61,13 @@ pub async fn appends(dir: &Path, rounds: usize, rows: usize, tell: Tell<'_>) -> 
         // Who goes first changes, so that neither always finds the disk quiet.
         let (engine_rate, bare_rate) = if round % 2 == 0 {
             let rate = through_engine(&engine, each).await?;
+            quiet(&ours).await?;
             (rate, bare.round(round, each).await?)
         } else {
             let rate = bare.round(round, each).await?;
             (through_engine(&engine, each).await?, rate)
         };
+        quiet(&ours).await?;
         if round > 0 {
             ratios.push(engine_rate / bare_rate);
             engine_rates.push(engine_rate);
@@ -82,6 +84,25 @@ pub async fn appends(dir: &Path, rounds: usize, rows: usize, tell: Tell<'_>) -> 
         ratio: median(ratios),
         rounds: rounds.max(1),
     })
+}
+
+/// Waits until the engine's writer has taken all words into its index, which it does when nobody appends: it
+/// must not slow down the other's turn.
+async fn quiet(path: &Path) -> Result<(), Error> {
+    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
+    let behind = "SELECT count(*) FROM sessions WHERE indexed < head";
+    for _ in 0..1_000 {
+        if db.query_row(behind, [], |row| row.get::<_, i64>(0)).map_err(failed)? == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn failed(error: rusqlite::Error) -> Error {
+    Error::Store(StoreError::Failed { reason: error.to_string() })
 }
 
 /// Rows a second.
@@ -122,7 +143,6 @@ struct Bare {
 
 impl Bare {
     fn start(path: &Path) -> Result<Self, Error> {
-        let failed = |error: rusqlite::Error| StoreError::Failed { reason: error.to_string() };
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(path, flags).map_err(failed)?;
         // The file is in WAL mode already.

@@ -115,19 +115,19 @@ pub(super) fn change(
 ) -> Outcome<bool> {
     let standing = standing(db, key, load, now)?;
     let Some(changes) = decide(&standing) else { return Ok(false) };
-    write(db, key, standing.session.as_ref().map(|session| session.id), &changes, now)?;
+    write(db, key, &standing, &changes, now)?;
     Ok(true)
 }
 
 fn write(
     db: &Connection,
     key: &SessionKey,
-    id: Option<SessionId>,
+    standing: &Standing,
     changes: &Changes,
     now: Timestamp,
 ) -> Outcome<()> {
     usage(db, &changes.usage, now)?;
-    let Some(id) = put_session(db, key, id, changes.session.as_ref(), now)? else {
+    let Some(id) = put_session(db, key, standing.session.as_ref(), changes.session.as_ref(), now)? else {
         let nothing_else = changes.messages.is_empty()
             && changes.slots.is_empty()
             && changes.summary.is_none()
@@ -153,7 +153,11 @@ fn write(
     for slot in &changes.slots {
         let new = kept.filter(|(row, _)| row.scope == slot.scope && row.slot == slot.name);
         pointed |= new.is_some();
-        rows::put_slot(db, id, slot, new.map(|(_, id)| id).or(slot.active))?;
+        let active = new.map(|(_, id)| id).or(slot.active);
+        match standing.slot(&slot.scope, &slot.name) {
+            Some(before) if active == before.active => rows::move_slot(db, id, before, slot)?,
+            _ => rows::put_slot(db, id, slot, active)?,
+        }
     }
     if kept.is_some() && !pointed {
         return Err(refused("a summary was to be kept without its slot"));
@@ -175,13 +179,17 @@ fn refused(reason: &str) -> Trouble {
 fn put_session(
     db: &Connection,
     key: &SessionKey,
-    id: Option<SessionId>,
+    before: Option<&SessionRow>,
     row: Option<&SessionRow>,
     now: Timestamp,
 ) -> Outcome<Option<SessionId>> {
-    let Some(row) = row else { return Ok(id) };
-    let id = match id {
-        Some(id) => id,
+    let Some(row) = row else { return Ok(before.map(|before| before.id)) };
+    let id = match before {
+        Some(before) if rows::only_grew(before, row) => {
+            rows::grow_session(db, before.id, row)?;
+            return Ok(Some(before.id));
+        }
+        Some(before) => before.id,
         None => insert_session(db, key, "open", now)?,
     };
     rows::update_session(db, id, row)?;

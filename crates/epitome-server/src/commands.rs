@@ -148,10 +148,7 @@ mod tests {
         check_misused(&["bench", "now"], r#"unknown argument "now""#);
         check_misused(&["", "--help"], r#"unknown argument """#);
         check_misused(&[], "no argument given");
-        check_misused(
-            &["bench", "--quick", "--full"],
-            "the argument '--quick' cannot be used with '--full'",
-        );
+        check_misused(&["bench", "--quick", "--full"], "the argument '--quick' cannot be used with '--full'");
         check_misused(
             &["bench", "--messages", "many"],
             "invalid value 'many' for '--messages <N>': invalid digit found in string",

@@ -104,5 +104,9 @@ fn a_bench_is_a_plain_table_where_it_is_piped() {
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(out.starts_with("what ") && !out.contains('\u{1b}'), "{out}");
     assert_eq!(out.lines().count(), 6);
-    assert!(out.lines().skip(1).all(|line| line.ends_with("met") || line.ends_with("missed") || line.ends_with("unknown")));
+    assert!(
+        out.lines()
+            .skip(1)
+            .all(|line| line.ends_with("met") || line.ends_with("missed") || line.ends_with("unknown"))
+    );
 }

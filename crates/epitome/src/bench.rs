@@ -78,7 +78,15 @@ impl Options {
     /// A minute or so: everything but the million messages.
     #[must_use]
     pub fn standard(dir: &Path) -> Self {
-        Self { rounds: 9, appends: 4_000, long: 100_000, contexts: 500, batches: 50, messages: 100_000, ..Self::quick(dir) }
+        Self {
+            rounds: 9,
+            appends: 4_000,
+            long: 100_000,
+            contexts: 500,
+            batches: 50,
+            messages: 100_000,
+            ..Self::quick(dir)
+        }
     }
 
     /// Everything, as the README tells it.
@@ -171,8 +179,9 @@ impl Folder {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = dir.join(format!("epitome-bench-{}-{next}", std::process::id()));
-        std::fs::create_dir(&path)
-            .map_err(|error| Error::invalid(format!("dir: nothing can be made in {}: {error}", dir.display())))?;
+        std::fs::create_dir(&path).map_err(|error| {
+            Error::invalid(format!("dir: nothing can be made in {}: {error}", dir.display()))
+        })?;
         Ok(Self(path))
     }
 

@@ -172,7 +172,9 @@ impl Bare {
                     // Never full: there are fewer tasks than places.
                     rows.send(Row { session, seq, body, done }).map_err(|_| Error::Closed)?;
                     if !waits.await.unwrap_or(false) {
-                        return Err(Error::Store(StoreError::Failed { reason: "the bare loop failed".to_owned() }));
+                        return Err(Error::Store(StoreError::Failed {
+                            reason: "the bare loop failed".to_owned(),
+                        }));
                     }
                 }
                 Ok::<_, Error>(())

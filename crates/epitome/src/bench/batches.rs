@@ -25,7 +25,12 @@ pub struct Batches {
 impl Batches {
     pub(super) fn line(&self) -> Line {
         let figure = format!("{:.1} ms (p95 {:.1})", self.millis.median, self.millis.p95);
-        Line::new("100 messages until both summaries stand", figure, "100 ms", Some(self.millis.median < TARGET))
+        Line::new(
+            "100 messages until both summaries stand",
+            figure,
+            "100 ms",
+            Some(self.millis.median < TARGET),
+        )
     }
 }
 
@@ -59,7 +64,9 @@ async fn both(engine: &Engine, session: &Session) -> Result<(), Error> {
     loop {
         moved.mark_unchanged();
         let standing = session.summaries().await?;
-        let stands = |slot: &str, through| standing.iter().any(|summary| summary.slot == slot && summary.through >= through);
+        let stands = |slot: &str, through| {
+            standing.iter().any(|summary| summary.slot == slot && summary.through >= through)
+        };
         if stands("short", 100) && stands("long", 60) {
             return Ok(());
         }

@@ -52,9 +52,13 @@ impl Contexts {
     pub(super) fn lines(&self) -> [Line; 2] {
         let (long, short) = (&self.long, &self.short);
         let figure = |long: &Spread, ratio: f64, short: &Spread| {
-            format!("{:.3} ms (p95 {:.3}), {ratio:.2} of {:.3} ms at {SHORT} messages", long.median, long.p95, short.median)
+            format!(
+                "{:.3} ms (p95 {:.3}), {ratio:.2} of {:.3} ms at {SHORT} messages",
+                long.median, long.p95, short.median
+            )
         };
-        let of = |kind: &str| format!("context of 4,000 tokens, {} messages, {kind}", thousands(self.messages));
+        let of =
+            |kind: &str| format!("context of 4,000 tokens, {} messages, {kind}", thousands(self.messages));
         [
             Line::new(
                 of("asked again"),

@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::super::StoreError;
 use super::error::{Outcome, Trouble};
+use super::known::Known;
 use super::{SqliteOptions, WriteStage, chores};
 
 /// So many may wait to be written. Those beyond wait for their turn to wait, without holding a thread.
@@ -40,9 +41,14 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts the thread, which owns the connection from then on.
-    pub(super) fn start(db: Connection, path: PathBuf, options: SqliteOptions) -> Result<Self, StoreError> {
+    pub(super) fn start(
+        db: Connection,
+        path: PathBuf,
+        options: SqliteOptions,
+        known: Known,
+    ) -> Result<Self, StoreError> {
         let (jobs, waiting) = sync_channel(QUEUE);
-        let desk = Desk { db, path, options };
+        let desk = Desk { db, path, options, known };
         std::thread::Builder::new()
             .name("epitome-sqlite".to_owned())
             .spawn(move || desk.work(&waiting))
@@ -154,6 +160,7 @@ struct Desk {
     db: Connection,
     path: PathBuf,
     options: SqliteOptions,
+    known: Known,
 }
 
 impl Desk {
@@ -198,6 +205,9 @@ impl Desk {
         let mut next = Some(first);
         let mut outcome = self.say("BEGIN IMMEDIATE");
         let begun = outcome.is_ok();
+        if begun {
+            outcome = self.known.begin(&self.db);
+        }
         while let Some(mut job) = next.take() {
             if job.mode() != Mode::Together {
                 outside = Some(job);
@@ -218,6 +228,9 @@ impl Desk {
             let _ = self.db.execute_batch("ROLLBACK");
         }
         let outcome = outcome.map_err(|trouble| trouble.at(&self.path));
+        if outcome.is_err() {
+            self.known.forget_all();
+        }
         self.tell(WriteStage::Ended);
         for job in done {
             job.answer(outcome.clone());
@@ -235,6 +248,7 @@ impl Desk {
             return Err(Trouble::Said(kept.err().unwrap_or(unknown)));
         }
         if kept.is_err() {
+            self.known.forget_all();
             self.say("ROLLBACK TO job")?;
         }
         self.say("RELEASE job")
@@ -267,6 +281,7 @@ impl Desk {
         let now = (self.options.clock)();
         let more = catch_unwind(AssertUnwindSafe(|| {
             let Some(chore) = chores::find(&self.db, now)? else { return Ok(false) };
+            self.known.forget_all();
             self.tell(WriteStage::Begun);
             let done = self.db.execute_batch("BEGIN IMMEDIATE").map_err(Trouble::from);
             let done = done.and_then(|()| chore.run(&self.db, now));

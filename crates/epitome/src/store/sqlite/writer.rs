@@ -4,6 +4,7 @@
 //! one transaction and makes them durable with one sync, so that many small writes cost little more than one.
 //! Each job has its own savepoint: one that fails is undone alone. Nobody is answered before all is durable.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -27,6 +28,9 @@ const MOST_TOGETHER: usize = 128;
 /// Between one chore and the next, while nobody writes: other processes may want to.
 const BETWEEN: Duration = Duration::from_millis(2);
 
+/// Nobody is waited for longer than this before a transaction is made durable.
+const MOST_PATIENCE: Duration = Duration::from_millis(1);
+
 /// Under constant load, chores get their turn this often.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(1);
 
@@ -48,7 +52,7 @@ impl Writer {
         known: Known,
     ) -> Result<Self, StoreError> {
         let (jobs, waiting) = sync_channel(QUEUE);
-        let desk = Desk { db, path, options, known };
+        let desk = Desk { db, path, options, known, rhythm: Cell::default() };
         std::thread::Builder::new()
             .name("epitome-sqlite".to_owned())
             .spawn(move || desk.work(&waiting))
@@ -161,6 +165,27 @@ struct Desk {
     path: PathBuf,
     options: SqliteOptions,
     known: Known,
+    rhythm: Cell<Rhythm>,
+}
+
+/// How many came together lately, and how long it took to make them durable. Those who were just answered
+/// often want to write again at once: waiting a moment for them costs less than a sync for each few of them.
+#[derive(Clone, Copy, Default)]
+struct Rhythm {
+    together: usize,
+    sync: Duration,
+}
+
+impl Rhythm {
+    /// For how long more are waited for, all in all.
+    fn patience(self) -> Duration {
+        (self.sync / 2).min(MOST_PATIENCE)
+    }
+
+    /// Fewer are expected only when fewer came several times.
+    fn then(self, together: usize, sync: Duration) -> Self {
+        Self { together: together.max(self.together * 7 / 8), sync }
+    }
 }
 
 impl Desk {
@@ -203,6 +228,8 @@ impl Desk {
         let mut done: Vec<Box<dyn Job>> = Vec::new();
         let mut outside = None;
         let mut next = Some(first);
+        let rhythm = self.rhythm.get();
+        let mut until = None;
         let mut outcome = self.say("BEGIN IMMEDIATE");
         let begun = outcome.is_ok();
         if begun {
@@ -220,9 +247,15 @@ impl Desk {
             if done.len() < MOST_TOGETHER {
                 next = waiting.try_recv().ok();
             }
+            if next.is_none() && outcome.is_ok() && done.len() < rhythm.together {
+                let until = *until.get_or_insert_with(|| Instant::now() + rhythm.patience());
+                next = waiting.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+            }
         }
         if begun && outcome.is_ok() {
+            let started = Instant::now();
             outcome = self.say("COMMIT");
+            self.rhythm.set(rhythm.then(done.len(), started.elapsed()));
         }
         if !self.db.is_autocommit() {
             let _ = self.db.execute_batch("ROLLBACK");

@@ -103,7 +103,7 @@ fn a_bench_is_a_plain_table_where_it_is_piped() {
     let (code, out, errors) = told(epitome().args(TINY).arg(dir.path()).output().unwrap());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(out.starts_with("what ") && !out.contains('\u{1b}'), "{out}");
-    assert_eq!(out.lines().count(), 6);
+    assert_eq!(out.lines().count(), 7);
     assert!(
         out.lines()
             .skip(1)

@@ -14,7 +14,7 @@
 //! let options = Options { rounds: 1, appends: 32, long: 200, contexts: 3, batches: 1, messages: 2_000, ..Options::quick(&dir) };
 //! let report = bench::run(&options, &|progress| assert!(progress.done <= progress.of)).await?;
 //! assert!(report.appends.rows_per_second > 0.0 && report.contexts.long.warm.median > 0.0);
-//! assert_eq!(report.lines().len(), 5);
+//! assert_eq!(report.lines().len(), 6);
 //! # Ok(())
 //! # }
 //! # tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::engine::Shared;
+use crate::engine::{Shared, prepare};
 use crate::error::Error;
 use crate::store::{Lease, Load, SessionKey, Want};
 
@@ -35,7 +35,12 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
                 Ok(Some(lease)) => {
                     shared.set_trouble(None);
                     let (shared, taken) = (Arc::clone(&shared), lease.clone());
-                    let started = jobs.spawn(async move { work(&shared, taken).await });
+                    let started = jobs.spawn(async move {
+                        let key = taken.key.clone();
+                        work(&shared, taken).await?;
+                        prepare(&shared, &key).await;
+                        Ok(())
+                    });
                     held.insert(started.id(), lease);
                 }
                 Ok(None) => {

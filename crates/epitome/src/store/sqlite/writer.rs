@@ -179,7 +179,7 @@ struct Rhythm {
 impl Rhythm {
     /// For how long more are waited for, all in all.
     fn patience(self) -> Duration {
-        (self.sync / 2).min(MOST_PATIENCE)
+        self.sync.min(MOST_PATIENCE)
     }
 
     /// Fewer are expected only when fewer came several times.

@@ -143,8 +143,3 @@ pub mod track;
 pub mod trigger;
 pub mod view;
 mod words;
-
-/// Keeps the README's program true.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

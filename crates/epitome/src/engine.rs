@@ -107,7 +107,11 @@ pub(crate) struct Shared {
     pub(crate) moved: watch::Sender<u64>,
     /// What troubles the worker, where that is no single slot's matter.
     trouble: Mutex<Option<String>>,
+    /// What was wrong with hooks when they last ran.
+    hook_trouble: Mutex<Option<String>>,
     closed: AtomicBool,
+    /// Whoever has a summary written is to stop now.
+    pub(crate) give_up: watch::Sender<bool>,
     /// How many summaries this engine is having written.
     pub(crate) working: AtomicUsize,
 }
@@ -188,6 +192,12 @@ impl Builder {
         self
     }
 
+    /// How long hooks are waited for, in place of [`crate::hook::TIME_OUT`].
+    pub fn hook_time_out(mut self, time_out: Duration) -> Self {
+        self.hooks = self.hooks.with_time_out(time_out);
+        self
+    }
+
     /// Changes the defaults, as a JSON document of those settings that differ. Workspaces and sessions may
     /// change them further.
     pub fn settings(mut self, document: &str) -> Self {
@@ -258,7 +268,9 @@ impl Builder {
             wake: Notify::new(),
             moved: watch::Sender::new(0),
             trouble: Mutex::default(),
+            hook_trouble: Mutex::default(),
             closed: AtomicBool::new(false),
+            give_up: watch::Sender::new(false),
             working: AtomicUsize::new(0),
         });
         shared.check(&settings)?;
@@ -319,10 +331,13 @@ impl Engine {
         worker::until_idle(self.shared(), None).await
     }
 
-    /// What troubles the worker, where that is no single session's matter: the store cannot be reached, say.
+    /// What troubles the worker, where that is no single session's matter: the store cannot be reached, say, or a
+    /// hook fails. What troubles one slot is told by [`Session::explain`].
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
-        lock(&self.shared().trouble).clone()
+        let shared = self.shared();
+        let trouble = lock(&shared.trouble).clone();
+        trouble.or_else(|| lock(&shared.hook_trouble).clone())
     }
 
     /// Looks the whole store through. Nothing wrong is an empty list.
@@ -469,6 +484,11 @@ impl Shared {
     /// Notes what troubles the worker, or that nothing does any more.
     pub(crate) fn set_trouble(&self, trouble: Option<String>) {
         *lock(&self.trouble) = trouble;
+    }
+
+    /// Notes what was wrong with hooks this time; nothing where all was well.
+    pub(crate) fn set_hook_trouble(&self, problems: Vec<String>) {
+        *lock(&self.hook_trouble) = problems.into_iter().next();
     }
 }
 

@@ -1,33 +1,35 @@
 //! Keeps long agent conversations inside a model's window without losing the thread.
 //!
-//! This crate does what [`epitome_core`] decides. The engine that stores messages and gives
-//! contexts, the worker that has summaries written, the stores (SQLite and Postgres), the models,
-//! the dialects of the providers and the inline condenser will stand here. Nothing of HTTP servers
-//! or flags will: a program that embeds Epitome gets neither.
-//!
-//! Today it has whoever writes summaries ([`model`]), how long to wait when they fail ([`retry`]), what
-//! can be set ([`settings`]) and what a program may do before and after ([`hook`]). The rules are passed
-//! on as [`core`].
+//! An [`Engine`] stores every message for good, has summaries of the older ones written in the background, and
+//! answers "this conversation in N tokens" at once. This crate does what [`epitome_core`], passed on as [`core`],
+//! decides.
 //!
 //! ```
-//! use epitome::core::drawing::{draw_cuts, outlines};
-//! use epitome::core::message::Timestamp;
-//! use epitome::core::outline::Totals;
-//! use epitome::core::trigger::{Facts, Trigger};
+//! # async fn try_it() -> Result<(), epitome::Error> {
+//! use epitome::Engine;
+//! use epitome::core::message::Message;
 //!
-//! // A user asks, the assistant calls two tools and answers. Bars are the places to cut.
-//! let session = "u a(x,y) r(y) r(x) a u";
-//! assert_eq!(draw_cuts(session)?, "u | a(x,y) r(y) r(x) | a | u");
-//!
-//! // Is a summary due?
-//! let mut totals = Totals::default();
-//! outlines(session)?.iter().for_each(|outline| totals.add(outline));
-//! let trigger: Trigger = "any(messages(20), turns(2))".parse()?;
-//! let facts = Facts::new(&totals, Timestamp(0));
-//! assert!(trigger.when(&facts).is_now());
-//! assert_eq!(trigger.standing(&facts).to_string(), "messages 6 of 20, turns 2 of 2");
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! let engine = Engine::memory().await?;                // or `Engine::open("agent.db")`
+//! let session = engine.session("ann");
+//! session.append(Message::user("Please move the release to 14 March.")).await?;
+//! session.append(Message::assistant("Done: it is on 14 March now.")).await?;
+//! let context = session.context(1_000).await?;
+//! assert_eq!(context.messages.len(), 2);
+//! assert!(context.report.exhaustive);
+//! # engine.close().await; Ok(())
+//! # }
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
 //! ```
+//!
+//! # Reading order
+//!
+//! 1. [`Engine`], [`Session`], [`Workspace`]: what a program holds. [`Error`] is sorted by what to do next.
+//! 2. [`settings`]: every knob; slots, who writes summaries, prices, limits.
+//! 3. [`model`]: whoever writes summaries; [`hook`]: what a program may do before and after; [`retry`]: how long
+//!    to wait after a failure.
+//! 4. [`store`]: where it is all kept, behind one door; [`search`]: how it is found again.
+//!
+//! Nothing of HTTP servers or flags stands here: a program that embeds Epitome gets neither.
 
 pub mod bench;
 mod brief;
@@ -51,3 +53,8 @@ pub use error::{Error, Next};
 pub use summary::Summary;
 
 pub use epitome_core as core;
+
+/// Keeps the README's programs true.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -5,6 +5,8 @@
 //! a word ends in Chinese or Thai. Stores may keep an index to have fewer messages to look at, but what is a
 //! hit is decided here.
 
+use std::collections::BTreeSet;
+
 use epitome_core::message::{Content, Message, Part};
 
 /// More terms than this are refused: each is looked for in every candidate.
@@ -83,13 +85,16 @@ impl Query {
     }
 
     /// What an FTS5 index of trigrams over [`indexed`] text is asked for candidates: every text that matches
-    /// is among them. `None` where no term has three characters, so that all texts are candidates.
+    /// is among them. `None` where all terms are too short to be asked for, so that all texts are candidates.
     #[must_use]
     pub fn trigrams(&self) -> Option<String> {
         let mut trigrams: Vec<String> = Vec::new();
         for term in &self.terms {
             let chars: Vec<char> = term.chars().map(tame).collect();
             trigrams.extend(chars.windows(3).map(|three| three.iter().collect()));
+            if let [one, two] = chars[..] {
+                trigrams.extend(pair(one, two).map(String::from_iter));
+            }
         }
         trigrams.sort_unstable();
         trigrams.dedup();
@@ -120,10 +125,28 @@ pub fn text_of(message: &Message) -> String {
     texts.join("\n")
 }
 
-/// A text as an index of trigrams takes it in.
+/// A text as an index of trigrams takes it in. Where two characters make a word, each two that stand together
+/// are added as a trigram of their own.
 #[must_use]
 pub fn indexed(text: &str) -> String {
-    fold(text).chars().map(tame).collect()
+    let mut indexed: String = fold(text).chars().map(tame).collect();
+    let next = indexed.chars().skip(1);
+    let pairs: BTreeSet<[char; 3]> =
+        indexed.chars().zip(next).filter_map(|(one, two)| pair(one, two)).collect();
+    indexed.extend(pairs.iter().flatten());
+    indexed
+}
+
+/// Says that the next two characters stand together. It is nobody's letter.
+const PAIR: char = '\u{E000}';
+
+/// Two characters as a trigram, in scripts whose words are that short.
+fn pair(one: char, two: char) -> Option<[char; 3]> {
+    let short = |c: char| {
+        matches!(c, '\u{3040}'..='\u{30FF}' | '\u{3400}'..='\u{4DBF}' | '\u{4E00}'..='\u{9FFF}'
+            | '\u{AC00}'..='\u{D7A3}' | '\u{F900}'..='\u{FAFF}' | '\u{20000}'..='\u{3FFFF}')
+    };
+    (short(one) && short(two)).then_some([PAIR, one, two])
 }
 
 /// Case folded character by character, whatever stands around, so that a part of a text folds to a part of
@@ -132,9 +155,9 @@ fn fold(text: &str) -> String {
     text.chars().flat_map(char::to_lowercase).map(|c| if c == 'ς' { 'σ' } else { c }).collect()
 }
 
-/// Tokenizers pass over NULs, or stop at them.
+/// Tokenizers pass over NULs, or stop at them; and [`PAIR`] is ours.
 fn tame(c: char) -> char {
-    if c == '\0' { ' ' } else { c }
+    if matches!(c, '\0' | PAIR) { ' ' } else { c }
 }
 
 /// Which character of the text stands at a byte of the folded text.

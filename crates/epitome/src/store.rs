@@ -574,7 +574,8 @@ pub struct UsageRow {
     pub slot: String,
     /// Which model.
     pub model: String,
-    /// `kept`, the name of what was wrong with it, or of how it failed.
+    /// `kept`, `unused` where the slot was lost meanwhile, `dropped` where nobody waited for its end, or else
+    /// the name of what was wrong with it, or of how it failed.
     pub outcome: String,
     /// Tokens sent.
     pub input: Tokens,
@@ -686,7 +687,8 @@ pub trait Store: Send + Sync + 'static {
     /// wants nothing.
     async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>, StoreError>;
 
-    /// The shapes of the scope's messages after this one, at most so many.
+    /// The shapes of the scope's messages after this one, at most so many; of a session that is being copied,
+    /// those that were, their end unknown.
     async fn ahead(
         &self,
         session: SessionId,

@@ -9,7 +9,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
@@ -29,25 +30,31 @@ use job::Job;
 pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut jobs: JoinSet<Result<(), Error>> = JoinSet::new();
     let mut held: HashMap<Id, Lease> = HashMap::new();
+    let mut blind = false;
     while !*stop.borrow() {
         while jobs.len() < shared.pace.workers {
+            // From before the slot is taken on, so that nobody finds it neither due nor worked on.
+            let working = Working::new(&shared);
             match shared.store.lease(want(&shared, None)).await {
                 Ok(Some(lease)) => {
-                    shared.set_trouble(None);
+                    sees(&shared, &mut blind);
                     let (shared, taken) = (Arc::clone(&shared), lease.clone());
                     let started = jobs.spawn(async move {
                         let key = taken.key.clone();
-                        work(&shared, taken).await?;
+                        working.work(taken).await?;
                         prepare(&shared, &key).await;
                         Ok(())
                     });
                     held.insert(started.id(), lease);
                 }
                 Ok(None) => {
-                    shared.set_trouble(None);
+                    sees(&shared, &mut blind);
+                    drop(working);
+                    shared.tell_moved();
                     break;
                 }
                 Err(error) => {
+                    blind = true;
                     shared.set_trouble(Some(error.to_string()));
                     break;
                 }
@@ -61,6 +68,13 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
         }
     }
     finish(&shared, jobs, held).await;
+}
+
+/// The store answers again. Any other trouble stays until the next summary is begun.
+fn sees(shared: &Shared, blind: &mut bool) {
+    if std::mem::take(blind) {
+        shared.set_trouble(None);
+    }
 }
 
 type Ended = Option<Result<(Id, Result<(), Error>), tokio::task::JoinError>>;
@@ -85,26 +99,42 @@ fn ended_one(shared: &Shared, held: &mut HashMap<Id, Lease>, ended: Ended) {
 
 /// Waits for what is being written, then gives back the rest.
 async fn finish(shared: &Shared, mut jobs: JoinSet<Result<(), Error>>, mut held: HashMap<Id, Lease>) {
-    let until = Instant::now() + shared.pace.grace;
-    while !jobs.is_empty() {
-        match timeout_at(until, jobs.join_next_with_id()).await {
-            Ok(ended) => ended_one(shared, &mut held, ended),
-            Err(_) => break,
-        }
-    }
+    join(shared, &mut jobs, &mut held, shared.pace.grace).await;
+    let unfinished: Vec<Lease> = held.values().cloned().collect();
+    // They write down what they spent.
+    shared.give_up.send_replace(true);
+    join(shared, &mut jobs, &mut held, LAST_WORDS).await;
     jobs.shutdown().await;
-    for lease in held.into_values() {
+    for lease in unfinished {
         // Where this fails the lease runs out by itself.
         let _ = Job::new(shared, lease).give_back().await;
     }
 }
 
+/// How long those who were told to stop may take to say what they spent.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+async fn join(
+    shared: &Shared,
+    jobs: &mut JoinSet<Result<(), Error>>,
+    held: &mut HashMap<Id, Lease>,
+    most: Duration,
+) {
+    let until = Instant::now() + most;
+    while !jobs.is_empty() {
+        match timeout_at(until, jobs.join_next_with_id()).await {
+            Ok(ended) => ended_one(shared, held, ended),
+            Err(_) => break,
+        }
+    }
+}
+
 /// Works off what is ready now, of one session or of all, and waits for what others of this engine work on.
-pub(crate) async fn until_idle(shared: &Shared, session: Option<SessionKey>) -> Result<(), Error> {
+pub(crate) async fn until_idle(shared: &Arc<Shared>, session: Option<SessionKey>) -> Result<(), Error> {
     let mut moved = shared.moved.subscribe();
     loop {
         while let Some(lease) = shared.store.lease(want(shared, session.clone())).await? {
-            work(shared, lease).await?;
+            Working::new(shared).work(lease).await?;
         }
         moved.mark_unchanged();
         if !others_work(shared, session.as_ref()).await? {
@@ -128,24 +158,23 @@ fn want(shared: &Shared, session: Option<SessionKey>) -> Want {
     Want { owner: shared.owner.clone(), hold: shared.pace.lease, session }
 }
 
-/// Works one slot off.
-async fn work(shared: &Shared, lease: Lease) -> Result<(), Error> {
-    let _working = Working::new(shared);
-    Job::new(shared, lease).run().await
-}
-
 /// Counts who works.
-struct Working<'a>(&'a AtomicUsize);
+struct Working(Arc<Shared>);
 
-impl<'a> Working<'a> {
-    fn new(shared: &'a Shared) -> Self {
+impl Working {
+    fn new(shared: &Arc<Shared>) -> Self {
         shared.working.fetch_add(1, Ordering::AcqRel);
-        Self(&shared.working)
+        Self(Arc::clone(shared))
+    }
+
+    /// Works one slot off.
+    async fn work(self, lease: Lease) -> Result<(), Error> {
+        Job::new(&self.0, lease).run().await
     }
 }
 
-impl Drop for Working<'_> {
+impl Drop for Working {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.0.working.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -2,21 +2,55 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop, loudly")]
 
+#[path = "../examples/agents.rs"]
+mod agents;
 #[path = "../examples/condense_offline.rs"]
 mod condense_offline;
 #[path = "../examples/context.rs"]
 mod context_example;
+#[path = "../examples/custom_model.rs"]
+mod custom_model;
+#[path = "../examples/session.rs"]
+mod session;
 
-#[test]
-fn the_readme_shows_what_the_example_prints() {
-    let printed = condense_offline::show(condense_offline::TRANSCRIPT).unwrap();
+#[tokio::test]
+async fn the_readme_shows_what_the_example_prints() {
+    let folder = tempfile::tempdir().unwrap();
+    let printed = session::show(&folder.path().join("agent.db")).await.unwrap();
     let readme = include_str!("../../../README.md");
     let block = readme.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let lines: Vec<&str> = block.lines().filter(|line| !line.is_empty() && line.trim() != "...").collect();
-    assert!(lines.len() > 4);
-    for line in lines {
-        assert!(printed.lines().any(|said| said == line), "not printed any more: {line}\n{printed}");
+    assert!(block.lines().count() > 8);
+    assert_eq!(block, printed, "the README shows something else");
+}
+
+#[tokio::test]
+async fn the_example_of_agents_gives_each_a_summary_of_its_own() {
+    let printed = agents::show().await.unwrap();
+    for whose in ["everybody", "builder", "reviewer"] {
+        assert!(printed.lines().any(|line| line.contains(&format!("of {whose} "))), "{printed}");
     }
+    assert!(!printed.contains("exhaustive: false"), "{printed}");
+}
+
+#[tokio::test]
+async fn the_example_of_a_model_of_ones_own_survives_its_failure() {
+    let printed = custom_model::show().await.unwrap();
+    for told in [
+        "failed once",
+        "a context is exhaustive: true",
+        "then: The user asked 8 questions",
+        "hook: Condensed 16 messages into a summary",
+        "usage: in-house-1 busy: 1 calls",
+        "usage: in-house-1 kept: 1 calls",
+    ] {
+        assert!(printed.contains(told), "not told: {told}\n{printed}");
+    }
+}
+
+#[test]
+fn the_example_without_a_database_condenses_again_and_again() {
+    let printed = condense_offline::show(condense_offline::TRANSCRIPT).unwrap();
+    assert!(printed.matches("Condensed ").count() > 4 && printed.contains("Over all calls "), "{printed}");
 }
 
 #[test]

@@ -184,7 +184,7 @@ async fn a_summary_takes_the_place_of_the_one_before(made: Made) {
     use SummaryState::{Standing, Superseded};
     assert_eq!(all.iter().map(|s| s.state).collect::<Vec<_>>(), [Standing, Superseded, Superseded]);
     // What the first was made of nobody needs any more.
-    let sources: Vec<bool> = all.iter().map(|s| s.sources != Sources::default()).collect();
+    let sources: Vec<bool> = all.iter().map(|s| !s.sources.is_empty()).collect();
     assert_eq!(sources, [true, true, false]);
     assert_eq!(all[0], SummaryRow { id: three, ..summary(&Scope::Session, "s", 6, Some(two)) });
     let standing = store.summaries(id, PickSummaries::Standing).await.unwrap();

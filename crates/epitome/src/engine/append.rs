@@ -232,8 +232,13 @@ fn grow(shared: &Shared, standing: &Standing, settings: &Settings, counted: &[Co
         }
         session.skip(&outline);
         for (row, (order, room)) in slots.iter_mut().zip(&orders) {
-            if let Some(order) = order {
-                row.state.advance(&order.slot, &outline, *room);
+            match order {
+                Some(order) => drop(row.state.advance(&order.slot, &outline, *room)),
+                // Nobody counts for it now, but should it come back, it knows that there is something new.
+                None if row.scope.holds(&outline) && !outline.skip => {
+                    row.state.since.last_seq = outline.seq;
+                }
+                None => {}
             }
         }
         messages.push(NewMessage { outline, opener: session.opener, body: counted.body.clone() });
@@ -244,6 +249,8 @@ fn grow(shared: &Shared, standing: &Standing, settings: &Settings, counted: &[Co
         row.work.parked = false;
         row.mark(now);
     }
+    // Whoever's slot nobody spoke to need not be written again.
+    slots.retain(|row| standing.slot(&row.scope, &row.name) != Some(row));
     Changes { session: Some(session), messages, slots, ..Changes::default() }
 }
 

@@ -186,11 +186,15 @@ fn why(row: &SlotRow, status: SlotStatus, gauges: Option<&trigger::Standing>, of
         SlotStatus::Idle => gauges.map(|gauges| format!("not due: {gauges}")).unwrap_or_default(),
         SlotStatus::Due => format!("due since message {due}"),
         SlotStatus::Working => format!("due since message {due}, and being written"),
-        SlotStatus::Waiting => format!(
-            "due since message {due}; failed {} times, and is tried again: {}",
-            row.work.attempts,
-            row.work.last_error.as_deref().unwrap_or("no answer")
-        ),
+        SlotStatus::Waiting => {
+            let times = if row.work.attempts == 1 {
+                "once".to_owned()
+            } else {
+                format!("{} times", row.work.attempts)
+            };
+            let error = row.work.last_error.as_deref().unwrap_or("no answer");
+            format!("due since message {due}; failed {times}, and is tried again: {error}")
+        }
         SlotStatus::Parked => {
             format!("due since message {due}; no legal cut yet: a tool call or loop is under way")
         }

@@ -303,13 +303,16 @@ impl Session {
         let engine = Arc::clone(shared);
         let (name, whose, focus) = (wish.slot.clone(), scope(wish.scope.as_ref()), wish.focus.clone());
         let session_name = Arc::clone(&self.key.session);
+        let (before, _) = self.standing().await?;
+        let stand = before.slots.iter().filter_map(|row| row.active).collect();
+        let load = Load { summaries: stand, ..Load::default() };
         let forced = shared
-            .change(&self.key, Load::default(), move |standing| {
+            .change(&self.key, load, move |standing| {
                 let (mut row, _) = find_slot(&engine, standing, &session_name, &whose, name.as_deref())?;
-                let (before, attempts) = (row.active, row.work.attempts);
-                let fires = row.state.force(standing.now);
-                let waits =
-                    Forced { slot: row.name.clone(), fires, before, attempts, at: newest(&row.state) };
+                let before = row.active;
+                let fires = row.state.force(standing.now)
+                    || stands_in(standing, &row) && force_again(&mut row, standing.now);
+                let waits = Forced { slot: row.name.clone(), fires, before, at: newest(&row.state) };
                 if !fires {
                     return Ok((None, waits));
                 }
@@ -343,7 +346,7 @@ impl Session {
             let Some(row) = standing.slot(whose, &forced.slot) else {
                 return Err(Error::no_session(&self.key.session));
             };
-            let done = row.state.fired >= forced.at || row.state.due.is_none();
+            let done = row.state.due.is_none_or(|due| due.seq > forced.at);
             if done {
                 let summary = self.standing_summary(whose, &forced.slot).await?;
                 return Ok(match summary {
@@ -356,7 +359,8 @@ impl Session {
                     reason: Some("no legal cut yet: a tool call or loop is under way".to_owned()),
                 });
             }
-            if row.work.attempts > forced.attempts && row.work.owner.is_none() {
+            // Asking for it took the waiting time away, so a new one comes of a failure since.
+            if row.work.not_before.is_some() && row.work.owner.is_none() {
                 let reason = row.work.last_error.clone().unwrap_or_else(|| "the model failed".to_owned());
                 return Err(Error::Model { reason });
             }
@@ -408,7 +412,8 @@ impl Session {
             })
             .await?;
         self.shared().tell_moved();
-        Ok(parent.map(Summary::from))
+        let stands = |row: SummaryRow| SummaryRow { state: SummaryState::Standing, ..row }.into();
+        Ok(parent.map(stands))
     }
 
     /// Has a slot's summary written again from the first message on, with today's settings. What stands goes on
@@ -421,11 +426,11 @@ impl Session {
             .shared()
             .change(&self.key, Load::default(), move |standing| {
                 let (mut row, _) = find_slot(&shared, standing, &session_name, &whose, Some(&name))?;
-                // As if nothing were covered; the coverage itself never goes back.
-                let covered = std::mem::take(&mut row.state.covered);
-                let fires = row.state.force(standing.now);
-                row.state.covered = covered;
+                let fires = force_again(&mut row, standing.now);
                 row.work.rebuild = true;
+                // Whoever writes now builds on what stands. That would be kept in place of what is wanted.
+                row.fence = row.fence.saturating_add(1);
+                (row.work.owner, row.work.until) = (None, None);
                 row.work.not_before = None;
                 row.work.parked = false;
                 row.mark(standing.now);
@@ -617,14 +622,25 @@ struct Forced {
     fires: bool,
     /// The summary that stood before.
     before: Option<SummaryId>,
-    /// The failures before.
-    attempts: u32,
     /// The firing to be worked off.
     at: Seq,
 }
 
 fn newest(state: &SlotState) -> Seq {
     state.newest.map_or(0, |firing| firing.seq)
+}
+
+/// Whether the slot's summary only stands in for a model's.
+fn stands_in(standing: &Standing, row: &SlotRow) -> bool {
+    standing.summaries.iter().any(|summary| Some(summary.id) == row.active && summary.facts.stand_in)
+}
+
+/// Fires as if nothing were covered; the coverage itself never goes back.
+fn force_again(row: &mut SlotRow, now: Timestamp) -> bool {
+    let covered = std::mem::take(&mut row.state.covered);
+    let fires = row.state.force(now);
+    row.state.covered = covered;
+    fires
 }
 
 /// A slot by its name, or the first of its scope; its row is made up where it was never stored.

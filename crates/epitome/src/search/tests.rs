@@ -49,7 +49,7 @@ fn an_excerpt_is_one_line_around_the_first_match() {
 #[test]
 fn an_index_is_asked_for_trigrams() {
     assert_eq!(query("abcd ab").trigrams().unwrap(), "\"abc\" AND \"bcd\"");
-    assert_eq!(query("東京").trigrams(), None);
+    assert_eq!(query("京").trigrams(), None);
     assert_eq!(query("\"a\0\u{7f}b\"").trigrams().unwrap(), "\" \u{7f}b\" AND \"a \u{7f}\"");
 }
 
@@ -75,4 +75,16 @@ proptest! {
             prop_assert!(!short.contains('\n'));
         }
     }
+}
+
+#[test]
+fn words_of_two_characters_are_asked_of_the_index_where_they_are_words() {
+    let asked = |query: &str| Query::parse(query).unwrap().trigrams();
+    assert_eq!(asked("订单").as_deref(), Some("\"\u{E000}订单\""));
+    assert!(indexed("我的订单号").contains("\u{E000}订单"));
+    assert!(!indexed("我的订，单号").contains("\u{E000}订单"));
+    assert_eq!((asked("ok"), asked("订"), asked("订a")), (None, None, None));
+    // Our own mark in a text or a query is nobody's pair.
+    assert!(!indexed("\u{E000}ab").contains('\u{E000}'));
+    assert_eq!(asked("\u{E000}订单"), asked("\" 订单\""));
 }

@@ -330,7 +330,10 @@ impl Store for Sqlite {
     }
 
     async fn verify(&self) -> Result<Vec<Fault>, StoreError> {
-        self.read(verify::verify).await
+        match &self.readers {
+            Some(readers) => readers.read_afresh(verify::verify).await,
+            None => self.writer.write(verify::verify).await,
+        }
     }
 
     async fn backup(&self, to: &Path) -> Result<(), StoreError> {

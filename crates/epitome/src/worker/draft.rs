@@ -72,10 +72,21 @@ impl Draft {
     }
 }
 
+/// What is recorded of a call whose answer passed.
+pub(super) const KEPT: &str = "kept";
+
+/// The same where no summary came of it after all: the lease was lost, say.
+const UNUSED: &str = "unused";
+
+/// What is recorded of a call that nobody waited for any more.
+pub(super) const DROPPED: &str = "dropped";
+
 /// What was spent on a summary so far: calls not yet recorded, and the sums over all of them.
 #[derive(Default)]
 pub(super) struct Spent {
     pub(super) unrecorded: Vec<UsageRow>,
+    /// The call under way: recorded as it is here when nobody waits for it to end.
+    pub(super) under_way: Option<UsageRow>,
     pub(super) input: Tokens,
     pub(super) output: Tokens,
     pub(super) cost: Option<i64>,
@@ -83,6 +94,15 @@ pub(super) struct Spent {
 }
 
 impl Spent {
+    /// What is to be recorded although no summary was kept: whatever passed was of no use.
+    pub(super) fn in_vain(&self) -> Vec<UsageRow> {
+        let mut rows: Vec<UsageRow> = self.unrecorded.iter().chain(&self.under_way).cloned().collect();
+        for row in rows.iter_mut().filter(|row| row.outcome == KEPT) {
+            row.outcome = UNUSED.to_owned();
+        }
+        rows
+    }
+
     pub(super) fn add(&mut self, row: UsageRow) {
         self.input = self.input.saturating_add(row.input);
         self.output = self.output.saturating_add(row.output);

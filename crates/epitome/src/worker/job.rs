@@ -16,7 +16,7 @@ use super::write::{Failed, Task};
 use crate::engine::{Shared, millis_between};
 use crate::error::Error;
 use crate::hook::Condensed;
-use crate::model::{Local, Model};
+use crate::model::{Local, Model, ModelError};
 use crate::retry::{Failure, after_failure, jitter};
 use crate::settings::{Settings, SlotSettings, StandIn};
 use crate::store::{
@@ -71,6 +71,8 @@ pub(super) struct Job<'a> {
     held: Option<Base>,
     /// What a model turned out to be able to read at once.
     input: Option<Tokens>,
+    /// What was too long for it.
+    too_long: Option<Span>,
     /// What failed, while `local` stands in.
     failed: Option<Failure>,
     spent: Spent,
@@ -98,6 +100,7 @@ impl<'a> Job<'a> {
             mode: Mode::Models,
             held: None,
             input: None,
+            too_long: None,
             failed: None,
             spent: Spent::default(),
         }
@@ -112,7 +115,7 @@ impl<'a> Job<'a> {
                 Err(error) => break Err(error),
             }
         };
-        let unrecorded = std::mem::take(&mut self.spent.unrecorded);
+        let unrecorded = self.spent.in_vain();
         if !unrecorded.is_empty() {
             // What was spent was spent, whoever holds the slot now.
             self.shared.store.record(unrecorded).await?;
@@ -228,6 +231,11 @@ impl<'a> Job<'a> {
         log: &[Outline],
         plan: Plan,
     ) -> Result<Step, Error> {
+        if self.mode == Mode::Models && self.too_long == Some(plan.span) {
+            // No cut divides it: the same would be too long again.
+            let error = ModelError::TooLong { sent: plan.tokens, limit: None };
+            return self.fail(ground, error.into()).await;
+        }
         let chain: Vec<Arc<dyn Model>> = match self.mode {
             Mode::Models => self.shared.chain(&ground.settings, &ground.order),
             Mode::StandIn => vec![Arc::new(Local)],
@@ -246,6 +254,7 @@ impl<'a> Job<'a> {
             focus: ground.row.work.focus.as_deref().unwrap_or(""),
             chain: &chain,
         };
+        self.shared.set_trouble(None);
         let written = {
             let mut spent = std::mem::take(&mut self.spent);
             let written = self.renewing(task.write(&mut spent)).await;
@@ -258,11 +267,12 @@ impl<'a> Job<'a> {
             Some(Err(Failed::TooLong)) if plan.tokens > LEAST_INPUT && self.mode == Mode::Models => {
                 // The model reads less than we knew: the same window again, in halves.
                 self.input = Some((plan.tokens / 2).max(LEAST_INPUT));
+                self.too_long = Some(plan.span);
                 return Ok(Step::Again);
             }
             Some(Err(Failed::Store(error))) => return Err(error),
             Some(Err(Failed::TooLong)) => {
-                let error = crate::model::ModelError::TooLong { sent: plan.tokens, limit: None };
+                let error = ModelError::TooLong { sent: plan.tokens, limit: None };
                 return self.fail(ground, error.into()).await;
             }
             Some(Err(Failed::Failure(failure))) => return self.fail(ground, failure).await,
@@ -285,10 +295,12 @@ impl<'a> Job<'a> {
         let every = self.shared.pace.renew.max(Duration::from_millis(1));
         let mut renewal = interval_at(Instant::now() + every, every);
         renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut given_up = self.shared.give_up.subscribe();
         loop {
             tokio::select! {
                 biased;
                 done = &mut work => return Some(done),
+                () = async { let _ = given_up.wait_for(|told| *told).await; } => return None,
                 _ = renewal.tick() => {
                     // A store that is busy now may not be before the lease ends.
                     if let Ok(false) = self.renew().await {
@@ -400,7 +412,7 @@ impl<'a> Job<'a> {
                     return Err(Error::Conflict("the slot moved under its lease".to_owned()));
                 }
                 next.settle(&slot, &mut row.state, &standing.log, room);
-                row.work = kept_work(row, stand_in, failed.as_ref());
+                row.work = kept_work(row, stand_in, failed.as_ref(), standing.now);
                 let mut summary = summary.clone();
                 summary.parent = row.active;
                 summary.created = standing.now;
@@ -416,7 +428,9 @@ impl<'a> Job<'a> {
         self.shared.tell_moved();
         if !self.shared.hooks.is_empty() {
             let problems = self.shared.hooks.after(&condensed).await;
-            self.shared.set_trouble(problems.into_iter().next());
+            if !problems.is_empty() {
+                self.shared.set_hook_trouble(problems);
+            }
         }
         Ok(Step::Again)
     }
@@ -428,8 +442,10 @@ impl<'a> Job<'a> {
         let passed = self
             .move_on(Log::Pending(self.scope.clone(), self.name.clone()), move |row, standing| {
                 next.settle(&slot, &mut row.state, &standing.log, room);
-                row.work.focus = None;
-                row.work.rebuild = false;
+                if row.state.due.is_none() {
+                    row.work.focus = None;
+                    row.work.rebuild = false;
+                }
                 Ok(Changes::default())
             })
             .await?;
@@ -445,15 +461,17 @@ impl<'a> Job<'a> {
         let rebuilding = ground.row.work.rebuild;
         let failing = Duration::from_millis(millis_between(since, now));
         self.held = None;
-        if self.mode == Mode::Models && !rebuilding && stand_in.is_due(failing) {
+        // What stands in already is not written again.
+        let new = ground.row.state.newest.is_some_and(|newest| newest.seq > ground.row.state.covered);
+        if self.mode == Mode::Models && !rebuilding && new && stand_in.is_due(failing) {
             self.mode = Mode::StandIn;
             self.failed = Some(failure);
             return Ok(Step::Again);
         }
         let failure = self.failed.take().unwrap_or(failure);
         let backoff = self.shared.pace.backoff;
-        let usage = std::mem::take(&mut self.spent.unrecorded);
-        self.move_on(Log::None, move |row, standing| {
+        let usage = self.spent.in_vain();
+        let told = self.move_on(Log::None, move |row, standing| {
             let now = standing.now;
             let since = *row.work.failing_since.get_or_insert(now);
             row.work.attempts = row.work.attempts.saturating_add(1);
@@ -472,8 +490,10 @@ impl<'a> Job<'a> {
             row.work.last_error = Some(failure.to_string());
             release(row);
             Ok(Changes { usage: usage.clone(), ..Changes::default() })
-        })
-        .await?;
+        });
+        if told.await? {
+            self.spent.unrecorded.clear();
+        }
         Ok(Step::Done)
     }
 
@@ -523,13 +543,22 @@ fn release(row: &mut SlotRow) {
 }
 
 /// How the work stands after a summary was kept. The lease goes on as long as something is due.
-fn kept_work(row: &SlotRow, stand_in: bool, failed: Option<&Failure>) -> crate::store::Work {
+fn kept_work(
+    row: &SlotRow,
+    stand_in: bool,
+    failed: Option<&Failure>,
+    now: Timestamp,
+) -> crate::store::Work {
     let mut work = row.work.clone();
-    work.focus = None;
+    if row.state.due.is_none() {
+        // Until then it may be the last of several firings that was asked for.
+        work.focus = None;
+    }
     work.rebuild = false;
     work.not_before = None;
     if stand_in {
         work.last_error = failed.map(ToString::to_string);
+        work.failing_since.get_or_insert(now);
     } else {
         work.attempts = 0;
         work.failing_since = None;

@@ -11,7 +11,7 @@ use epitome_core::prompt::{SMALL, lines};
 use epitome_core::slot::{Limit, Scope};
 use epitome_core::tokens::Counter;
 
-use super::draft::{Base, Draft, Spent};
+use super::draft::{Base, DROPPED, Draft, KEPT, Spent};
 use crate::engine::Shared;
 use crate::error::Error;
 use crate::hook::Leaving;
@@ -58,6 +58,8 @@ impl Task<'_> {
     /// Writes it: the lines themselves where there are few, otherwise whoever of the chain can.
     pub(super) async fn write(&self, spent: &mut Spent) -> Result<Draft, Failed> {
         let told = self.told().await.map_err(Failed::Store)?;
+        // Hooks are told in any case: what leaves the window leaves it, whoever writes.
+        let instructions = self.instructions(&told).await;
         let replaces = self.base.tokens.saturating_add(self.plan.tokens);
         if replaces < SMALL
             && let Some(draft) = self.verbatim(&told)
@@ -70,7 +72,7 @@ impl Task<'_> {
             extracts: self.base.extracts.clone(),
             through: self.plan.span.through,
             limit: self.order.slot.limit,
-            instructions: self.instructions(&told).await.into(),
+            instructions: instructions.into(),
             focus: self.focus.into(),
             refused: None,
             replaces,
@@ -142,9 +144,7 @@ impl Task<'_> {
             messages: messages.into(),
         };
         let added = self.shared.hooks.before(&leaving).await;
-        if let Some(problem) = added.problems.into_iter().next() {
-            self.shared.set_trouble(Some(problem));
-        }
+        self.shared.set_hook_trouble(added.problems);
         if !added.text.is_empty() {
             if !text.is_empty() {
                 text.push_str("\n\n");
@@ -157,32 +157,33 @@ impl Task<'_> {
     /// Asks one after the other, each a second time with the reason where its answer was refused.
     async fn ask(&self, ask: &Ask, spent: &mut Spent) -> Result<Draft, Failed> {
         let mut last = Failed::Failure(ModelError::no_answer("no model is named in the settings").into());
+        let mut too_long = false;
         for model in self.chain {
             let local = model.name() == Local::NAME;
             let mut ask = ask.clone();
             // `local` would only say the same again.
             for _ in 0..if local { 1 } else { 2 } {
                 let started = Instant::now();
+                spent.under_way = Some(self.usage(model.name(), DROPPED, &Tally::default(), 0));
                 let answer = tokio::time::timeout(self.shared.pace.time_out, model.write(&ask)).await;
                 let answer = answer.unwrap_or_else(|_| {
                     Err(ModelError::no_answer(&format!("no answer within {:?}", self.shared.pace.time_out)))
                 });
+                spent.under_way = None;
                 let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
                 let reply = match answer {
                     Ok(reply) => reply,
                     Err(error) => {
                         spent.add(self.usage(model.name(), error.kind(), &Tally::default(), millis));
-                        last = match error {
-                            ModelError::TooLong { .. } => Failed::TooLong,
-                            error => Failed::Failure(error.into()),
-                        };
+                        too_long |= matches!(error, ModelError::TooLong { .. });
+                        last = Failed::Failure(error.into());
                         break;
                     }
                 };
                 let tally = self.tally(&ask, &reply);
                 match self.judge(&ask, reply, model.name()) {
                     Ok(draft) => {
-                        spent.add(self.usage(model.name(), "kept", &tally, millis));
+                        spent.add(self.usage(model.name(), KEPT, &tally, millis));
                         return Ok(draft);
                     }
                     Err(refusal) => {
@@ -193,7 +194,8 @@ impl Task<'_> {
                 }
             }
         }
-        Err(last)
+        // Whatever the others said: a shorter one may be written by whom this one was too long for.
+        Err(if too_long { Failed::TooLong } else { last })
     }
 
     /// What is taken of an answer. What `local` picked is the conversation's own words, so it is measured only;

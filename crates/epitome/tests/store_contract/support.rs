@@ -137,10 +137,7 @@ pub(crate) fn summary(scope: &Scope, slot: &str, through: Seq, parent: Option<i6
         state: SummaryState::Standing,
         parent,
         text: format!("up to {through}"),
-        sources: epitome::store::Sources {
-            extracts: None,
-            ledger: Some(epitome_core::ledger::Ledger::default()),
-        },
+        sources: r#"{"ledger":{"names":{},"now":0}}"#.to_owned(),
         facts: epitome::store::Facts { tokens: 3, shown: 5, ..Default::default() },
         created: Timestamp(1),
     }

@@ -31,7 +31,11 @@ pub(super) fn into(db: &Connection, to: &Path) -> Outcome<()> {
     let done = db.execute("VACUUM INTO ?1", [name]).map_err(super::error::Trouble::from).and_then(|_| {
         let settled = File::open(&beside).and_then(|file| file.sync_all());
         // A hard link refuses a target that came to be meanwhile, where renaming would replace it.
-        let placed = settled.and_then(|()| std::fs::hard_link(&beside, to));
+        // Not every file system has them.
+        let placed = settled.and_then(|()| match std::fs::hard_link(&beside, to) {
+            Err(_) if !to.exists() => std::fs::rename(&beside, to),
+            linked => linked,
+        });
         let placed =
             placed.and_then(|()| match to.parent().filter(|parent| !parent.as_os_str().is_empty()) {
                 Some(parent) => File::open(parent)?.sync_all(),

@@ -27,26 +27,31 @@ pub(super) fn ahead(
     after: Seq,
     limit: usize,
 ) -> Outcome<Ahead> {
-    let sql = format!("SELECT {SESSION} FROM sessions WHERE id = ?1 AND state <> 'gone'");
+    let sql = format!("SELECT {SESSION} FROM sessions WHERE id = ?1 AND state = 'open'");
     let row: Option<SessionRow> = db.prepare_cached(&sql)?.query_row([id], rows::session).optional()?;
-    let Some(row) = row else { return Ok(Ahead { log: Vec::new(), end: None }) };
+    if row.is_none() && !is_there(db, id)? {
+        return Ok(Ahead { log: Vec::new(), end: None });
+    }
     let lens = Lens::new(db, id, scope);
     let mut log = Vec::new();
-    let mut more = false;
-    if let Some(within) = epitome_core::message::Span::new(after.saturating_add(1), row.tracker.head()) {
+    // Where a copy will end is not known before it is shown.
+    let mut more = row.is_none();
+    let last = row.as_ref().map_or(Seq::MAX, |row| row.tracker.head());
+    if let Some(within) = epitome_core::message::Span::new(after.saturating_add(1), last) {
         lens.walk(within, false, |outline| {
-            more = log.len() >= limit;
-            if !more {
+            let fits = log.len() < limit;
+            if fits {
                 log.push(outline);
             }
-            !more
+            more |= !fits;
+            fits
         })?;
     }
-    let end = match scope {
+    let end = row.filter(|_| !more).map(|row| match scope {
         Scope::Session => row.tracker.cut_at_end(),
         Scope::Author(author) => row.tracker.own_cut_at_end(author),
-    };
-    Ok(Ahead { log, end: (!more).then_some(end) })
+    });
+    Ok(Ahead { log, end })
 }
 
 pub(super) fn messages(db: &Connection, id: SessionId, pick: &Pick) -> Outcome<Vec<Message>> {

@@ -14,6 +14,10 @@ use super::SqliteOptions;
 use super::error::{Outcome, Trouble};
 use super::open;
 
+/// Asks for a connection that nobody used before.
+#[derive(Clone, Copy)]
+struct Fresh;
+
 /// A few connections, opened when first needed.
 #[derive(Clone)]
 pub(super) struct Readers {
@@ -38,17 +42,38 @@ impl Readers {
         &self,
         work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
     ) -> Result<T, StoreError> {
+        self.read_on(None, work).await
+    }
+
+    /// The same on a connection of its own. FTS5 keeps a picture of its index with every connection, which queries
+    /// bring up to date and `integrity_check` does not: on an old connection it takes what was merged since for
+    /// damage.
+    pub(super) async fn read_afresh<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.read_on(Some(Fresh), work).await
+    }
+
+    async fn read_on<T: Send + 'static>(
+        &self,
+        fresh: Option<Fresh>,
+        work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let this = self.clone();
         let task = tokio::task::spawn_blocking(move || {
             let _place = place;
-            this.now(work).map_err(|trouble| trouble.at(&this.path))
+            this.now(fresh, work).map_err(|trouble| trouble.at(&this.path))
         });
         task.await.unwrap_or_else(|_| Err(StoreError::Failed { reason: "a read panicked".to_owned() }))
     }
 
-    fn now<T>(&self, work: impl FnOnce(&Connection) -> Outcome<T>) -> Outcome<T> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    fn now<T>(&self, fresh: Option<Fresh>, work: impl FnOnce(&Connection) -> Outcome<T>) -> Outcome<T> {
+        let idle = match fresh {
+            Some(Fresh) => None,
+            None => self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop(),
+        };
         let db = match idle {
             Some(db) => db,
             None => open::reader(&self.path, &self.options)?,
@@ -57,7 +82,7 @@ impl Readers {
         let result = work(&db);
         let ended = db.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
         // One that failed or panicked is not used again: who knows what it is in the middle of.
-        if ended.is_ok() && !matches!(result, Err(Trouble::Sql(_))) {
+        if fresh.is_none() && ended.is_ok() && !matches!(result, Err(Trouble::Sql(_))) {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(db);
         }
         result

@@ -1,0 +1,408 @@
+//! Kills a real process while it writes, again and again, and looks whether anything is missing.
+//!
+//! A child appends from several tasks and has summaries written meanwhile. It notes every message whose append
+//! returned, and its writer marks in a shared file when a transaction begins and ends, so that it is known which
+//! kills fell inside a write. After each kill the database must open, every message that was acknowledged must be
+//! there once and in its place, and everything that is kept must agree with itself (`verify`). Every fourth time
+//! two processes share the file, and one of them is killed while the other goes on.
+//!
+//! `cargo test -p epitome --test crash` kills 100 times; `cargo test --release -p epitome --test crash -- 1000`
+//! kills as often as it is told.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use epitome::core::message::{Message, Part, Timestamp};
+use epitome::core::tokens::{Counter, Encoding};
+use epitome::store::{Fault, SqliteOptions, WriteStage};
+use epitome::{Batch, Engine, Pace, Page, Session};
+
+/// Tasks of a child that append at once, to a session each.
+const TASKS: usize = 4;
+
+/// Slots that are due so often that there is always a summary to be written.
+const SETTINGS: &str = r#"{"slot": [
+    {"name": "short", "trigger": "messages(5)", "max_tokens": 120},
+    {"name": "long", "trigger": "messages(13)", "keep": "messages(3)", "max_tokens": 300}
+]}"#;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let result = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["child", dir, name] => child(Path::new(dir), name),
+        _ => parent(args.iter().find_map(|arg| arg.parse().ok()).unwrap_or(100)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(what) => {
+            eprintln!("crash: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+type Outcome<T = ()> = Result<T, String>;
+
+fn said(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+// ---- the child
+
+/// Appends until it is killed.
+fn child(dir: &Path, name: &str) -> Outcome {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(said)?;
+    runtime.block_on(async {
+        let pulse = OpenOptions::new().create(true).truncate(false).write(true).open(pulse_path(dir, name));
+        let pulse = pulse.map_err(said)?;
+        let mark = move |stage| {
+            let inside = u8::from(stage == WriteStage::Begun);
+            // What is in the page cache outlives the process.
+            let _ = pulse.write_all_at(&[inside], 0);
+        };
+        let options = SqliteOptions { on_write: Some(Arc::new(mark)), ..SqliteOptions::default() };
+        // Short, so that slots the last one held are taken over while this one lives.
+        let pace =
+            Pace { lease: Duration::from_millis(30), renew: Duration::from_millis(10), ..Pace::default() };
+        let engine = Engine::builder().settings(SETTINGS).pace(pace).sqlite(options);
+        let engine = engine.open(dir.join("agent.db")).await.map_err(said)?;
+        let mut tasks = tokio::task::JoinSet::new();
+        // Reading the vocabulary takes longer than most of them live.
+        let _ = Counter::new(Encoding::default()).text("ready");
+        for task in 0..TASKS {
+            let (session, acks) = (format!("{name}{task}"), acks_path(dir, name, task));
+            tasks.spawn(append_for_ever(engine.session(session), acks));
+        }
+        println!("ready");
+        std::io::stdout().flush().map_err(said)?;
+        match tasks.join_next().await {
+            Some(Ok(Err(what))) => Err(what),
+            _ => Err("a task ended".to_owned()),
+        }
+    })
+}
+
+/// Goes on after the last message that was acknowledged. One whose answer was lost is sent again under its key.
+async fn append_for_ever(session: Session, acks: PathBuf) -> Outcome {
+    let mut next = last_acknowledged(&acks) + 1;
+    let mut acks = OpenOptions::new().create(true).append(true).open(acks).map_err(said)?;
+    loop {
+        // One to three at once: both-or-neither is worth something only with several.
+        let until = next + next % 3;
+        let batch: Vec<Message> = (next..=until).map(message).collect();
+        session.append(Batch::from(batch).key(format!("{next}-{until}"))).await.map_err(said)?;
+        acks.write_all(format!("{until}\n").as_bytes()).map_err(said)?;
+        next = until + 1;
+    }
+}
+
+fn message(n: u64) -> Message {
+    let text = format!("{n} order {n}071 for Oslo, invoice INV-{n}, was packed on 2026-03-{:02}", n % 28 + 1);
+    if n % 2 == 1 { Message::user(text) } else { Message::assistant(text) }
+}
+
+fn number(message: &Message) -> Option<u64> {
+    match message.parts.first()? {
+        Part::Text { text } => text.split(' ').next()?.parse().ok(),
+        _ => None,
+    }
+}
+
+/// The last message whose append returned.
+fn last_acknowledged(acks: &Path) -> u64 {
+    let text = fs::read_to_string(acks).unwrap_or_default();
+    // A last line that was cut short is no answer anybody got.
+    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    whole.filter_map(|line| line.trim().parse().ok()).max().unwrap_or(0)
+}
+
+fn pulse_path(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("pulse-{name}"))
+}
+
+fn acks_path(dir: &Path, name: &str, task: usize) -> PathBuf {
+    dir.join(format!("acks-{name}{task}"))
+}
+
+// ---- the parent
+
+/// What was seen so far.
+#[derive(Default)]
+struct Tally {
+    kills: usize,
+    inside: usize,
+    messages: u64,
+    summaries: u64,
+}
+
+fn parent(wanted: usize) -> Outcome {
+    let started = Instant::now();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(said)?;
+    let mut tally = Tally::default();
+    let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ u64::from(std::process::id()));
+    println!("\nrunning {wanted} kills");
+    while tally.kills < wanted || tally.inside * 3 < tally.kills {
+        if tally.kills >= wanted * 3 {
+            return Err(format!("only {} of {} kills fell inside a write", tally.inside, tally.kills));
+        }
+        // A new file now and then, so that young ones are killed too.
+        let dir = tempfile::tempdir().map_err(said)?;
+        for _ in 0..10 {
+            kill_once(dir.path(), &mut random, &mut tally)?;
+            let (messages, summaries) = runtime.block_on(check(dir.path()))?;
+            tally.messages += messages;
+            tally.summaries += summaries;
+        }
+        if tally.kills % 50 == 0 {
+            println!("{} kills, {} of them inside a write", tally.kills, tally.inside);
+        }
+    }
+    let planted = runtime.block_on(planted())?;
+    println!(
+        "{} kills, {} of them inside a write; {} messages and {} summaries were looked through; {planted} planted \
+         faults were caught; {:.1} s",
+        tally.kills,
+        tally.inside,
+        tally.messages,
+        tally.summaries,
+        started.elapsed().as_secs_f64()
+    );
+    println!("\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n");
+    Ok(())
+}
+
+/// A process that is killed when it is forgotten.
+struct Running(Child);
+
+impl Running {
+    fn start(dir: &Path, name: &str) -> Outcome<Self> {
+        let itself = std::env::current_exe().map_err(said)?;
+        let mut command = Command::new(itself);
+        command.args(["child", &dir.to_string_lossy(), name]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = Self(command.spawn().map_err(said)?);
+        let stdout = child.0.stdout.take().ok_or("no stdout")?;
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line).map_err(said)?;
+        if line.trim() == "ready" { Ok(child) } else { Err(format!("the child did not start: {line:?}")) }
+    }
+
+    /// SIGKILL: nothing of it runs any more.
+    fn kill(mut self) -> Outcome {
+        if let Some(ended) = self.0.try_wait().map_err(said)? {
+            return Err(format!("the child ended by itself: {ended}"));
+        }
+        self.0.kill().map_err(said)?;
+        self.0.wait().map_err(said)?;
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn kill_once(dir: &Path, random: &mut Random, tally: &mut Tally) -> Outcome {
+    let beside = (tally.kills % 4 == 3).then(|| Running::start(dir, "beside")).transpose()?;
+    let child = Running::start(dir, "alone")?;
+    std::thread::sleep(Duration::from_micros(random.below(60_000)));
+    child.kill()?;
+    tally.kills += 1;
+    tally.inside += usize::from(was_inside(dir, "alone")?);
+    if let Some(beside) = beside {
+        // It must be able to go on at once: nothing of the dead one may stand in its way.
+        let before = fs::metadata(acks_path(dir, "beside", 0)).map_or(0, |file| file.len());
+        let patience = Instant::now() + Duration::from_secs(30);
+        while fs::metadata(acks_path(dir, "beside", 0)).map_or(0, |file| file.len()) <= before {
+            if Instant::now() > patience {
+                return Err("the process beside the killed one did not go on".to_owned());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        beside.kill()?;
+        tally.kills += 1;
+        tally.inside += usize::from(was_inside(dir, "beside")?);
+    }
+    Ok(())
+}
+
+fn was_inside(dir: &Path, name: &str) -> Outcome<bool> {
+    let mut byte = [0];
+    let read = File::open(pulse_path(dir, name)).map_err(said)?.read_at(&mut byte, 0).map_err(said)?;
+    Ok(read == 1 && byte == [1])
+}
+
+/// Opens it a minute later, when the leases of the dead have run out.
+async fn open(dir: &Path) -> Outcome<Engine> {
+    let later = || {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());
+        Timestamp(i64::try_from(now).unwrap_or(i64::MAX) + 60_000)
+    };
+    let options = SqliteOptions { clock: Arc::new(later), ..SqliteOptions::default() };
+    let engine =
+        Engine::builder().settings(SETTINGS).workers(0).sqlite(options).open(dir.join("agent.db")).await;
+    engine.map_err(|error| format!("the database does not open: {error}"))
+}
+
+/// Looks at a copy of all that the dead process left, so that the next one finds it as it was.
+async fn check(dir: &Path) -> Outcome<(u64, u64)> {
+    let copy = copied(dir)?;
+    look_through(copy.path()).await
+}
+
+fn copied(dir: &Path) -> Outcome<tempfile::TempDir> {
+    let copy = tempfile::tempdir().map_err(said)?;
+    for file in fs::read_dir(dir).map_err(said)? {
+        let file = file.map_err(said)?;
+        // The index of the log is memory of processes that are gone: it is made anew.
+        if !file.file_name().to_string_lossy().ends_with("-shm") {
+            fs::copy(file.path(), copy.path().join(file.file_name())).map_err(said)?;
+        }
+    }
+    Ok(copy)
+}
+
+/// Whether everything that was acknowledged is there, and everything that is there agrees with itself: as it was
+/// left, and again when the work was gone on with. Tells how many messages and summaries there are.
+async fn look_through(dir: &Path) -> Outcome<(u64, u64)> {
+    let engine = open(dir).await?;
+    verify(&engine).await?;
+    let sessions = ["alone", "beside"].into_iter().flat_map(|name| (0..TASKS).map(move |task| (name, task)));
+    let mut acknowledged = Vec::new();
+    for (name, task) in sessions {
+        let acks = acks_path(dir, name, task);
+        if acks.exists() {
+            acknowledged.push((engine.session(format!("{name}{task}")), last_acknowledged(&acks)));
+        }
+    }
+    for (session, acknowledged) in &acknowledged {
+        messages(session, *acknowledged).await?;
+    }
+    engine.work().await.map_err(said)?;
+    let (mut all, mut summaries) = (0, 0);
+    for (session, acknowledged) in &acknowledged {
+        let there = messages(session, *acknowledged).await?;
+        if there > 0 {
+            coverage(session, there).await?;
+            all += there;
+            summaries += session.history(None, 1_000).await.map_err(said)?.len() as u64;
+        }
+    }
+    verify(&engine).await?;
+    engine.close().await;
+    Ok((all, summaries))
+}
+
+async fn verify(engine: &Engine) -> Outcome {
+    let faults = engine.verify().await.map_err(said)?;
+    match faults.first() {
+        Some(Fault { at, what }) => Err(format!("{at}: {what} ({} faults)", faults.len())),
+        None => Ok(()),
+    }
+}
+
+/// The log must be 1, 2, 3 … without a hole or a repetition, up to what was acknowledged at least, and a context of
+/// it whole.
+async fn messages(session: &Session, acknowledged: u64) -> Outcome<u64> {
+    let name = session.name().to_owned();
+    let mut there = 0;
+    loop {
+        let page = Page { after: Some(there), limit: 1_000, ..Page::default() };
+        let messages = match session.messages(page).await {
+            Ok(messages) => messages,
+            Err(epitome::Error::NotFound { .. }) if acknowledged == 0 => return Ok(0),
+            Err(error) => return Err(format!("{name}: {error}")),
+        };
+        for message in &messages {
+            there += 1;
+            if message.seq != there || number(message) != Some(there) {
+                let (seq, found) = (message.seq, number(message));
+                return Err(format!("{name}: message {seq} is number {found:?}, and {there} was expected"));
+            }
+        }
+        if messages.is_empty() {
+            break;
+        }
+    }
+    if there < acknowledged {
+        return Err(format!("{name}: {acknowledged} messages were acknowledged, and {there} are there"));
+    }
+    let context = session.context(100_000).await.map_err(said)?;
+    if context.report.exhaustive { Ok(there) } else { Err(format!("{name}: a context has a gap")) }
+}
+
+/// No firing may have been lost: what covers how much follows from the number of messages alone.
+async fn coverage(session: &Session, there: u64) -> Outcome {
+    let summaries = session.summaries().await.map_err(said)?;
+    let covered = |slot: &str| summaries.iter().find(|s| s.slot == slot).map_or(0, |summary| summary.through);
+    let found = (covered("short"), covered("long"));
+    let expected = (there - there % 5, (there - there % 13).saturating_sub(3));
+    if found != expected {
+        let name = session.name();
+        return Err(format!("{name}: of {there} messages {found:?} are covered, and not {expected:?}"));
+    }
+    Ok(())
+}
+
+/// The checks themselves are tried: each of these must be found.
+async fn planted() -> Outcome<usize> {
+    let dir = tempfile::tempdir().map_err(said)?;
+    let child = Running::start(dir.path(), "alone")?;
+    while last_acknowledged(&acks_path(dir.path(), "alone", 0)) < 30 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill()?;
+    check(dir.path()).await?;
+    let first = "session = (SELECT id FROM sessions WHERE name = 'alone0')";
+    let faults = [
+        format!(
+            "DELETE FROM messages WHERE {first} AND seq = (SELECT head FROM sessions WHERE name = 'alone0')"
+        ),
+        format!(
+            "UPDATE messages SET body = (SELECT body FROM messages WHERE {first} AND seq = 3) WHERE {first} AND seq = 5"
+        ),
+        format!("UPDATE slots SET covered = covered - 5 WHERE {first} AND name = 'short'"),
+        format!("DELETE FROM slots WHERE {first} AND name = 'long'"),
+        format!("UPDATE slots SET active = NULL WHERE {first} AND name = 'short'"),
+        format!("UPDATE summaries SET through = through - 5 WHERE {first} AND state = 'standing'"),
+    ];
+    for fault in &faults {
+        let copy = copied(dir.path())?;
+        let db = rusqlite::Connection::open(copy.path().join("agent.db")).map_err(said)?;
+        let changed = db.execute(fault, []).map_err(said)?;
+        drop(db);
+        if changed == 0 {
+            return Err(format!("nothing was planted by {fault}"));
+        }
+        if look_through(copy.path()).await.is_ok() {
+            return Err(format!("a planted fault was not found: {fault}"));
+        }
+    }
+    let copy = copied(dir.path())?;
+    fs::write(acks_path(copy.path(), "alone", 0), "1000000\n").map_err(said)?;
+    if look_through(copy.path()).await.is_ok() {
+        return Err("a message that was acknowledged and is not there was not missed".to_owned());
+    }
+    Ok(faults.len() + 1)
+}
+
+/// Not for secrets.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % most
+    }
+}

@@ -1,0 +1,166 @@
+//! Whatever the batches, the same summaries in the same order.
+
+use epitome::core::message::Message;
+use epitome::model::Scripted;
+use epitome::{Engine, Session};
+
+use crate::support::{
+    Home, assert_whole, by_model, everywhere, history, quick, said, slot, span, standing, talk, throughs,
+    until,
+};
+
+/// Each is built on the one before, which it replaced.
+async fn assert_chained(session: &Session, name: &str) {
+    let all = history(session, name).await;
+    assert_eq!((all[0].parent, all[0].built_on), (None, None));
+    for pair in all.windows(2) {
+        assert_eq!((pair[1].parent, pair[1].built_on), (Some(pair[0].id), Some(pair[0].id)));
+        assert_eq!(pair[1].span.unwrap().from, pair[0].through + 1);
+    }
+}
+
+async fn assert_a_hundred(engine: &Engine, session: &Session) {
+    assert_eq!(throughs(session, "short").await, [20, 40, 60, 80, 100]);
+    assert_eq!(throughs(session, "long").await, [60]);
+    assert_chained(session, "short").await;
+    assert_chained(session, "long").await;
+    let stand = session.summaries().await.unwrap();
+    let stand: Vec<_> = stand.iter().map(|summary| (summary.slot.as_str(), summary.through)).collect();
+    assert_eq!(stand, [("long", 60), ("short", 100)]);
+    for budget in [1_000, 4_000, 100_000] {
+        assert_whole(&session.context(budget).await.unwrap(), 100);
+    }
+    assert_eq!(engine.verify().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_hundred_messages_in_one_batch_make_five_short_summaries_and_one_long_in_order() {
+    everywhere(async |home| {
+        let model = Scripted::new();
+        let engine = home.open(by_model(&model)).await;
+        let session = engine.session("s");
+        session.append(talk(1, 100)).await.unwrap();
+        session.work().await.unwrap();
+        assert_a_hundred(&engine, &session).await;
+        assert_eq!(model.calls(), 6);
+        // Each of them was shown the one before and what came after it.
+        let history = history(&session, "short").await;
+        let asks = model.asks();
+        let short: Vec<_> = asks.iter().filter(|ask| ask.limit == asks[0].limit).collect();
+        for (at, ask) in short.iter().enumerate() {
+            let at = at as u64;
+            assert_eq!(said(ask), span(at * 20 + 1, at * 20 + 20));
+            let before = at.checked_sub(1).map(|at| history[at as usize].text.as_str());
+            assert_eq!(ask.previous.as_deref(), before);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn local_does_the_same_without_a_key() {
+    everywhere(async |home| {
+        let engine = home.open(Engine::builder().workers(0)).await;
+        let session = engine.session("s");
+        session.append(talk(1, 100)).await.unwrap();
+        session.work().await.unwrap();
+        assert_a_hundred(&engine, &session).await;
+        assert!(history(&session, "short").await.iter().all(|summary| summary.model == "local"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_worker_in_the_background_does_the_same_without_being_told() {
+    everywhere(async |home| {
+        let model = Scripted::new();
+        let engine = home.open(by_model(&model).pace(quick(2))).await;
+        let session = engine.session("s");
+        session.append(talk(1, 100)).await.unwrap();
+        until("both summaries", || async {
+            let short = standing(&session, "short").await.is_some_and(|summary| summary.through == 100);
+            short && standing(&session, "long").await.is_some()
+        })
+        .await;
+        assert_a_hundred(&engine, &session).await;
+        engine.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_by_one_or_in_any_batches_the_summaries_are_the_same() {
+    let mut seen = Vec::new();
+    for sizes in [vec![1; 100], vec![7; 14], vec![33, 33, 34], vec![100]] {
+        let home = Home::memory();
+        let engine = home.open(Engine::builder().workers(0)).await;
+        let session = engine.session("s");
+        let mut said = 0;
+        for size in sizes {
+            session.append(talk(said + 1, said + size)).await.unwrap();
+            said += size;
+            session.work().await.unwrap();
+        }
+        session.append(talk(said + 1, 101)).await.unwrap();
+        session.work().await.unwrap();
+        let texts: Vec<_> =
+            history(&session, "short").await.into_iter().map(|s| (s.through, s.text)).collect();
+        seen.push(texts);
+    }
+    assert!(seen.windows(2).all(|pair| pair[0] == pair[1]));
+}
+
+#[tokio::test]
+async fn of_thirty_messages_twenty_are_covered_and_the_fortieth_makes_the_next() {
+    everywhere(async |home| {
+        let model = Scripted::new();
+        let engine = home.open(by_model(&model)).await;
+        let session = engine.session("s");
+        session.append(talk(1, 30)).await.unwrap();
+        session.work().await.unwrap();
+        assert_eq!(throughs(&session, "short").await, [20]);
+        assert_whole(&session.context(4_000).await.unwrap(), 30);
+        session.append(talk(31, 39)).await.unwrap();
+        session.work().await.unwrap();
+        assert_eq!((throughs(&session, "short").await, model.calls()), (vec![20], 1));
+        assert_eq!(slot(&session, "short").await.why, "not due: messages 19 of 20");
+        session.append(talk(40, 40)).await.unwrap();
+        session.work().await.unwrap();
+        assert_eq!(throughs(&session, "short").await, [20, 40]);
+        assert_eq!(said(&model.asks()[1]), span(21, 40));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn twenty_one_word_messages_get_their_summary_and_no_model_is_asked() {
+    everywhere(async |home| {
+        let model = Scripted::new();
+        let engine = home.open(by_model(&model)).await;
+        let session = engine.session("s");
+        let words: Vec<Message> =
+            (0..10).flat_map(|_| [Message::user("Ping"), Message::assistant("Pong")]).collect();
+        session.append(words).await.unwrap();
+        session.work().await.unwrap();
+        let summary = standing(&session, "short").await.unwrap();
+        assert_eq!((summary.through, summary.model.as_str(), model.calls()), (20, "verbatim", 0));
+        assert_eq!(summary.text.matches("Pong").count(), 10, "{}", summary.text);
+        assert_whole(&session.context(500).await.unwrap(), 20);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_secret_in_a_few_short_words_does_not_get_into_their_summary() {
+    let home = Home::memory();
+    let engine = home.open(Engine::builder().workers(0)).await;
+    let session = engine.session("s");
+    let mut words: Vec<Message> = (0..19).map(|_| Message::user("Ping")).collect();
+    words.insert(3, Message::user("My password is hunter22."));
+    session.append(words).await.unwrap();
+    session.work().await.unwrap();
+    let summary = standing(&session, "short").await.unwrap();
+    assert_eq!(summary.model, "verbatim");
+    assert!(!summary.text.contains("hunter22") && summary.text.contains("[redacted:"), "{}", summary.text);
+    assert_eq!(session.search("hunter22", None, None, 9).await.unwrap().len(), 1, "the log is untouched");
+}

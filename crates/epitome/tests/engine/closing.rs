@@ -1,0 +1,140 @@
+//! Closing, opening again, other engines on the same file; and what each error asks for.
+
+use std::time::Duration;
+
+use epitome::model::{Gate, Scripted};
+use epitome::store::SqliteOptions;
+use epitome::{Engine, Error, Next, Pace, Summarize};
+
+use crate::failing::down;
+use crate::support::{Home, ends, everywhere, one_slot, quick, standing, talk, throughs, until};
+
+#[tokio::test]
+async fn closing_lets_a_running_summary_finish() {
+    let home = Home::file();
+    let gate = Gate::new();
+    let model = Scripted::new().waits_for(&gate).answers(|ask| Ok(Scripted::plain(ask)));
+    let engine = home.open(one_slot(&model).pace(quick(1))).await;
+    engine.session("s").append(talk(1, 20)).await.unwrap();
+    ends("the call", gate.reached()).await;
+    let closing = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.close().await }
+    });
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!closing.is_finished());
+    gate.open();
+    ends("closing", closing).await.unwrap();
+    let again = home.open(one_slot(&Scripted::new())).await;
+    assert_eq!(throughs(&again.session("s"), "short").await, [20]);
+    assert_eq!(again.verify().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn past_its_grace_a_closing_engine_gives_the_slot_back_at_once() {
+    let home = Home::file();
+    let gate = Gate::new();
+    let model = Scripted::new().named("slow").waits_for(&gate);
+    let pace = Pace { grace: Duration::from_millis(20), ..quick(1) };
+    let engine = home.open(one_slot(&model).pace(pace)).await;
+    engine.session("s").append(talk(1, 20)).await.unwrap();
+    ends("the call", gate.reached()).await;
+    ends("closing", engine.close()).await;
+    assert_eq!(home.row("short").await.work.owner, None);
+    // Not a moment passes.
+    let fast = Scripted::new().named("fast");
+    let other = home.open(one_slot(&fast)).await;
+    other.work().await.unwrap();
+    let session = other.session("s");
+    assert_eq!(standing(&session, "short").await.unwrap().model, "fast");
+    let usage = session.usage().await.unwrap();
+    assert!(usage.iter().any(|row| row.model == "slow" && row.outcome == "dropped"), "{usage:?}");
+}
+
+#[tokio::test]
+async fn an_engine_that_is_dropped_costs_no_more_than_its_lease() {
+    let home = Home::file();
+    let gate = Gate::new();
+    let engine = home.open(one_slot(&Scripted::new().waits_for(&gate)).pace(quick(1))).await;
+    engine.session("s").append(talk(1, 20)).await.unwrap();
+    ends("the call", gate.reached()).await;
+    drop(engine);
+    let fast = Scripted::new();
+    let other = home.open(one_slot(&fast)).await;
+    other.work().await.unwrap();
+    assert_eq!(fast.calls(), 0);
+    home.clock.pass(Duration::from_secs(30));
+    other.work().await.unwrap();
+    assert_eq!(throughs(&other.session("s"), "short").await, [20]);
+}
+
+#[tokio::test]
+async fn work_appended_by_another_engine_on_the_same_file_is_found_by_looking() {
+    let home = Home::file();
+    let model = Scripted::new();
+    let worker = home.open(one_slot(&model).pace(quick(1))).await;
+    let writer = home.open(one_slot(&Scripted::new())).await;
+    let session = writer.session("s");
+    session.append(talk(1, 20)).await.unwrap();
+    until("the summary", || async { throughs(&session, "short").await == [20] }).await;
+    assert_eq!(model.calls(), 1);
+    // Whoever waits there hears of it as well.
+    session.append(talk(21, 25)).await.unwrap();
+    let done = ends("forcing", writer.session("s").summarize(Summarize::default())).await.unwrap();
+    assert_eq!(done.summary().unwrap().through, 25);
+    worker.close().await;
+}
+
+#[tokio::test]
+async fn a_closed_engine_says_so_and_closing_twice_is_closing_once() {
+    everywhere(async |home| {
+        let engine = home.open(one_slot(&Scripted::new()).pace(quick(1))).await;
+        let session = engine.session("s");
+        session.append(talk(1, 3)).await.unwrap();
+        ends("closing", engine.close()).await;
+        ends("closing again", engine.close()).await;
+        let error = session.append(talk(4, 5)).await.unwrap_err();
+        assert!(matches!(error, Error::Closed) && error.next() == Next::Reopen, "{error}");
+        assert!(matches!(session.context(1_000).await, Err(Error::Closed)));
+        assert!(matches!(ends("work", engine.work()).await, Err(Error::Closed)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_error_says_what_to_do_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("agent.db");
+    let options = SqliteOptions { busy: Duration::from_millis(50), ..SqliteOptions::default() };
+    let model = Scripted::new().fails(down());
+    let engine = one_slot(&model).sqlite(options).open(&path).await.unwrap();
+    let session = engine.session("s");
+    session.append(talk(1, 5)).await.unwrap();
+    let mut seen = Vec::new();
+    let mut told = |error: Error, next: Next| {
+        assert_eq!(error.next(), next, "{error}");
+        seen.push(error);
+    };
+    told(session.context(0).await.unwrap_err(), Next::Mend);
+    told(session.append(Vec::new()).await.unwrap_err(), Next::Mend);
+    told(engine.session("").append(talk(1, 1)).await.unwrap_err(), Next::Mend);
+    told(engine.session("nobody").info().await.unwrap_err(), Next::Look);
+    told(session.undo(77).await.unwrap_err(), Next::Look);
+    told(session.fork(epitome::Fork::whole("s")).await.unwrap_err(), Next::Decide);
+    told(session.summarize(Summarize::default()).await.unwrap_err(), Next::Retry);
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let busy = ends("a busy store", session.append(talk(6, 6))).await.unwrap_err();
+    assert!(matches!(busy, Error::Busy(_)), "{busy}");
+    told(busy, Next::Retry);
+    other.execute_batch("ROLLBACK").unwrap();
+    session.append(talk(6, 6)).await.unwrap();
+    let foreign = dir.path().join("notes.txt");
+    std::fs::write(&foreign, "These are notes, and no database at all.".repeat(50)).unwrap();
+    told(Engine::open(&foreign).await.unwrap_err(), Next::Repair);
+    engine.close().await;
+    told(session.info().await.unwrap_err(), Next::Reopen);
+    assert!(seen.iter().all(|error| !error.to_string().is_empty()));
+}

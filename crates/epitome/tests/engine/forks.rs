@@ -1,0 +1,190 @@
+//! New sessions from old ones.
+
+use epitome::core::message::Message;
+use epitome::model::{Gate, Scripted};
+use epitome::{ContextRequest, Engine, Error, Fork, Page, Session};
+
+use crate::failing::down;
+use crate::support::{
+    Home, MINUTE, assert_whole, by_model, ends, everywhere, history, one_slot, said, shown, slot, span,
+    standing, talk, throughs,
+};
+
+async fn log(session: &Session) -> Vec<Message> {
+    session.messages(Page { limit: 1_000, ..Page::default() }).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_whole_fork_has_every_message_and_summary_and_goes_its_own_way() {
+    everywhere(async |home| {
+        let model = Scripted::new();
+        let engine = home.open(by_model(&model)).await;
+        let session = engine.session("s");
+        session.append(talk(1, 70)).await.unwrap();
+        session.work().await.unwrap();
+        let before = (session.explain().await.unwrap(), session.history(None, 100).await.unwrap());
+        let fork = session.fork(Fork::whole("copy")).await.unwrap();
+        assert_eq!(log(&fork).await, log(&session).await);
+        let texts = async |session: &Session| -> Vec<(String, u64, String)> {
+            let all = session.summaries().await.unwrap();
+            all.into_iter().map(|summary| (summary.slot, summary.through, summary.text)).collect()
+        };
+        assert_eq!(texts(&fork).await, texts(&session).await);
+        let (ours, theirs) = (fork.context(2_000).await.unwrap(), session.context(2_000).await.unwrap());
+        assert_eq!((ours.messages, ours.report), (theirs.messages, theirs.report));
+        // It counts on from where it was taken.
+        let calls = model.calls();
+        fork.append(talk(71, 79)).await.unwrap();
+        fork.work().await.unwrap();
+        assert_eq!(model.calls(), calls);
+        fork.append(talk(80, 80)).await.unwrap();
+        fork.work().await.unwrap();
+        assert_eq!(standing(&fork, "short").await.unwrap().through, 80);
+        assert_eq!(said(&model.asks()[calls]), span(61, 80));
+        // And can be undone to what it took over.
+        let newest = standing(&fork, "short").await.unwrap();
+        assert_eq!(fork.undo(newest.id).await.unwrap().unwrap().through, 60);
+        let parent = standing(&fork, "short").await.unwrap();
+        assert_eq!(fork.undo(parent.id).await.unwrap().unwrap().through, 40);
+        assert_whole(&fork.context(8_000).await.unwrap(), 80);
+        let after = (session.explain().await.unwrap(), session.history(None, 100).await.unwrap());
+        assert_eq!(before.1, after.1, "the original is untouched");
+        assert_eq!(serde_json::to_value(before.0).unwrap(), serde_json::to_value(after.0).unwrap());
+        assert_eq!(fork.info().await.unwrap().metadata["forked_from"]["session"], "s");
+        assert_eq!(engine.verify().await.unwrap(), []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_fork_at_an_earlier_point_stands_as_the_session_stood_there() {
+    everywhere(async |home| {
+        let model = Scripted::new();
+        let engine = home.open(by_model(&model)).await;
+        let session = engine.session("s");
+        session.append(talk(1, 100)).await.unwrap();
+        session.work().await.unwrap();
+        let fork = session.fork(Fork { at: Some(50), ..Fork::whole("copy") }).await.unwrap();
+        let info = fork.info().await.unwrap();
+        assert_eq!((info.messages, info.turns), (50, 25));
+        assert_eq!(standing(&fork, "short").await.unwrap().through, 40);
+        assert!(standing(&fork, "long").await.is_none());
+        assert_whole(&fork.context(4_000).await.unwrap(), 50);
+        assert_eq!(slot(&fork, "short").await.why, "not due: messages 10 of 20");
+        assert_eq!(slot(&fork, "long").await.why, "not due: messages 50 of 60");
+        let calls = model.calls();
+        fork.append(talk(51, 60)).await.unwrap();
+        fork.work().await.unwrap();
+        assert_eq!(standing(&fork, "short").await.unwrap().through, 60);
+        assert_eq!(standing(&fork, "long").await.unwrap().through, 60);
+        let mut read: Vec<Vec<u64>> = model.asks()[calls..].iter().map(said).collect();
+        read.sort();
+        assert_eq!(read, [span(1, 60), span(41, 60)]);
+        assert_eq!(session.info().await.unwrap().messages, 100);
+        assert_eq!(engine.verify().await.unwrap(), []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_due_in_the_original_is_due_in_its_fork() {
+    let home = Home::memory();
+    let model = Scripted::new().fails(down());
+    let engine = home.open(one_slot(&model)).await;
+    let session = engine.session("s");
+    session.append(talk(1, 25)).await.unwrap();
+    session.work().await.unwrap();
+    let fork = session.fork(Fork::whole("copy")).await.unwrap();
+    fork.work().await.unwrap();
+    assert_eq!((throughs(&fork, "short").await, throughs(&session, "short").await), (vec![20], vec![]));
+    home.clock.pass(MINUTE);
+    session.work().await.unwrap();
+    assert_eq!(throughs(&session, "short").await, [20]);
+}
+
+#[tokio::test]
+async fn a_condensed_fork_keeps_the_summary_in_sight_for_ever() {
+    everywhere(async |home| {
+        let model = Scripted::new().replies("Ann Lee of Oslo waits for order 10071 and others.");
+        let engine = home.open(one_slot(&model)).await;
+        let session = engine.session("s");
+        session.append(talk(1, 25)).await.unwrap();
+        session.work().await.unwrap();
+        let fork = session.fork(Fork::condensed("helper")).await.unwrap();
+        let taken = log(&fork).await;
+        assert_eq!(taken.len(), 6, "the summary and five messages");
+        assert!(taken[0].pinned && serde_json::to_string(&taken[0]).unwrap().contains("Ann Lee of Oslo"));
+        assert_eq!(taken[0].metadata["epitome"]["covers"], serde_json::json!([1, 20]));
+        assert!(taken[1..].iter().zip(&talk(21, 25)).all(|(taken, said)| taken.parts == said.parts));
+        fork.append(talk(26, 90)).await.unwrap();
+        fork.work().await.unwrap();
+        assert!(standing(&fork, "short").await.is_some());
+        for tokens in [300, 1_000, 20_000] {
+            let context = fork.context(tokens).await.unwrap();
+            let text = serde_json::to_string(&context.messages).unwrap();
+            assert!(shown(&context).contains(&1) && text.contains("Ann Lee of Oslo"), "{tokens}: {text}");
+        }
+        assert_eq!(session.info().await.unwrap().messages, 25);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_condensed_fork_of_an_earlier_point_or_of_a_short_session_is_right_too() {
+    let home = Home::memory();
+    let engine = home.open(one_slot(&Scripted::new())).await;
+    let session = engine.session("s");
+    session.append(talk(1, 45)).await.unwrap();
+    session.work().await.unwrap();
+    let fork = session.fork(Fork { at: Some(23), ..Fork::condensed("early") }).await.unwrap();
+    assert_eq!(log(&fork).await.len(), 4);
+    let short = engine.session("short");
+    short.append(talk(1, 3)).await.unwrap();
+    let fork = short.fork(Fork::condensed("copy")).await.unwrap();
+    assert_eq!(log(&fork).await.len(), 3);
+    assert_whole(&fork.context(1_000).await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn a_fork_takes_no_name_that_is_taken_and_no_place_that_is_not_there() {
+    let home = Home::memory();
+    let engine = home.open(Engine::builder().workers(0)).await;
+    let session = engine.session("s");
+    session.append(talk(1, 5)).await.unwrap();
+    for kind in [Fork::whole("s"), Fork::condensed("s")] {
+        assert!(matches!(session.fork(kind).await, Err(Error::Conflict(_))));
+    }
+    for at in [0, 6] {
+        let error = session.fork(Fork { at: Some(at), ..Fork::whole("t") }).await.unwrap_err();
+        assert_eq!(error.to_string(), format!("at: {at}; the session has messages 1 to 5"));
+    }
+    assert!(matches!(engine.session("none").fork(Fork::whole("t")).await, Err(Error::NotFound { .. })));
+    assert!(matches!(session.fork(Fork::whole("")).await, Err(Error::Invalid(_))));
+    assert!(matches!(
+        engine.session("t").context(ContextRequest::default()).await,
+        Err(Error::NotFound { .. })
+    ));
+}
+
+#[tokio::test]
+async fn a_fork_made_while_a_summary_is_written_is_not_disturbed_by_it() {
+    let home = Home::file();
+    let gate = Gate::new();
+    let model = Scripted::new().waits_for(&gate).answers(|ask| Ok(Scripted::plain(ask)));
+    let engine = home.open(one_slot(&model)).await;
+    let session = engine.session("s");
+    session.append(talk(1, 20)).await.unwrap();
+    let working = tokio::spawn({
+        let session = session.clone();
+        async move { session.work().await.unwrap() }
+    });
+    ends("the call", gate.reached()).await;
+    let fork = session.fork(Fork::whole("copy")).await.unwrap();
+    fork.work().await.unwrap();
+    gate.open();
+    ends("the work", working).await.unwrap();
+    for session in [&session, &fork] {
+        let all = history(session, "short").await;
+        assert_eq!(all.iter().map(|summary| summary.through).collect::<Vec<_>>(), [20]);
+    }
+}

@@ -1,0 +1,158 @@
+//! Hooks see what leaves, add to the prompt, are told what was done, and harm nothing.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use epitome::core::message::Message;
+use epitome::hook::{Condensed, Hook, HookError, Leaving};
+use epitome::model::Scripted;
+
+use crate::support::{
+    Home, ends, everywhere, history, one_slot, quick, standing, talk, throughs, until, with_settings,
+};
+
+/// Writes down what it is shown.
+#[derive(Clone, Default)]
+struct Memory {
+    leaving: Arc<Mutex<Vec<Leaving>>>,
+    done: Arc<Mutex<Vec<Condensed>>>,
+}
+
+#[async_trait]
+impl Hook for Memory {
+    async fn before(&self, leaving: &Leaving) -> Result<Option<String>, HookError> {
+        self.leaving.lock().unwrap().push(leaving.clone());
+        Ok(Some(format!("From memory: Ann is a wholesaler. {} messages leave.", leaving.messages.len())))
+    }
+
+    async fn after(&self, done: &Condensed) -> Result<(), HookError> {
+        self.done.lock().unwrap().push(done.clone());
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn before_sees_exactly_what_leaves_and_its_words_reach_the_prompt() {
+    everywhere(async |home| {
+        let (memory, model) = (Memory::default(), Scripted::new());
+        let slots = r#", "slot": [{"name": "short", "trigger": "messages(20)", "keep": "messages(4)", "instructions": "Be brief."}]"#;
+        let engine = home.open(with_settings(&model, slots).hook(memory.clone())).await;
+        let session = engine.workspace("acme").session("s");
+        let mut said = talk(1, 40);
+        said[6].skip = true;
+        session.append(said).await.unwrap();
+        session.work().await.unwrap();
+        let leaving = memory.leaving.lock().unwrap().clone();
+        let log = session.messages(epitome::Page::default()).await.unwrap();
+        let seqs = |leaving: &Leaving| leaving.messages.iter().map(|m| m.seq).collect::<Vec<_>>();
+        assert_eq!(leaving.len(), 1);
+        assert_eq!(seqs(&leaving[0]), (1..=17).filter(|seq| *seq != 7).collect::<Vec<u64>>());
+        assert!(leaving[0].messages.iter().all(|message| log[message.seq as usize - 1] == *message));
+        assert_eq!((&*leaving[0].workspace, &*leaving[0].session, &*leaving[0].slot), ("acme", "s", "short"));
+        assert_eq!((leaving[0].span.from, leaving[0].span.through, &leaving[0].scope), (1, 17, &None));
+        let prompt = model.asks()[0].prompt(20_000).unwrap();
+        assert!(prompt.user.contains("From memory: Ann is a wholesaler. 16 messages leave."), "{}", prompt.user);
+        assert!(prompt.user.contains("Be brief."));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn after_is_told_what_was_done_in_a_sentence() {
+    let home = Home::memory();
+    let (memory, model) = (Memory::default(), Scripted::new());
+    let engine = home.open(one_slot(&model).hook(memory.clone())).await;
+    let session = engine.session("s");
+    session.append(talk(1, 40)).await.unwrap();
+    session.work().await.unwrap();
+    let done = memory.done.lock().unwrap().clone();
+    let all = history(&session, "short").await;
+    assert_eq!(done.len(), 2);
+    for (done, summary) in done.iter().zip(&all) {
+        assert_eq!(
+            done.to_string(),
+            format!(
+                "Condensed 20 messages into a summary, {} → {} tokens",
+                summary.replaced_tokens, summary.tokens
+            )
+        );
+        assert_eq!((done.covers.through, &*done.model, done.stand_in), (summary.through, "scripted", false));
+    }
+}
+
+#[tokio::test]
+async fn a_memory_is_shown_short_messages_too_though_no_model_is_asked() {
+    let home = Home::memory();
+    let (memory, model) = (Memory::default(), Scripted::new());
+    let engine = home.open(one_slot(&model).hook(memory.clone())).await;
+    let session = engine.session("s");
+    session.append(vec![Message::user("Ping"); 20]).await.unwrap();
+    session.work().await.unwrap();
+    assert_eq!((model.calls(), memory.leaving.lock().unwrap().len()), (0, 1));
+    assert_eq!(memory.leaving.lock().unwrap()[0].messages.len(), 20);
+    assert_eq!(memory.done.lock().unwrap().len(), 1);
+}
+
+/// Everything a hook can do wrong.
+#[derive(Clone, Copy)]
+enum Bad {
+    Fails,
+    Panics,
+    Hangs,
+}
+
+#[async_trait]
+impl Hook for Bad {
+    fn name(&self) -> &str {
+        "bad"
+    }
+
+    async fn before(&self, _: &Leaving) -> Result<Option<String>, HookError> {
+        self.act().await.map(|()| None)
+    }
+
+    async fn after(&self, _: &Condensed) -> Result<(), HookError> {
+        self.act().await
+    }
+}
+
+impl Bad {
+    async fn act(self) -> Result<(), HookError> {
+        match self {
+            Self::Fails => Err(HookError::new("the memory is full")),
+            Self::Panics => panic!("a hook panics, as it is meant to"),
+            Self::Hangs => std::future::pending().await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn hooks_that_fail_panic_or_hang_harm_nothing_and_it_can_be_read_what_they_did() {
+    for (bad, told) in
+        [(Bad::Fails, "the memory is full"), (Bad::Panics, "panicked"), (Bad::Hangs, "took longer than 30ms")]
+    {
+        for workers in [0, 2] {
+            let home = Home::memory();
+            let (memory, model) = (Memory::default(), Scripted::new());
+            let builder =
+                one_slot(&model).hook(bad).hook(memory.clone()).hook_time_out(Duration::from_millis(30));
+            let engine = home.open(builder.pace(quick(workers))).await;
+            let session = engine.session("s");
+            session.append(talk(1, 40)).await.unwrap();
+            ends("work", engine.work()).await.unwrap();
+            until("the summaries", || async { throughs(&session, "short").await == [20, 40] }).await;
+            // The other hook did its work.
+            assert_eq!(memory.leaving.lock().unwrap().len(), 2);
+            let prompt = model.asks()[0].prompt(20_000).unwrap();
+            assert!(prompt.user.contains("Ann is a wholesaler"));
+            until("the last word", || async { engine.trouble().is_some_and(|line| line.contains("after")) })
+                .await;
+            // It is still there when the worker has looked around again.
+            tokio::time::sleep(Duration::from_millis(40)).await;
+            assert_eq!(engine.trouble().unwrap(), format!("bad (after): {told}"));
+            assert!(standing(&session, "short").await.is_some());
+            engine.close().await;
+        }
+    }
+}

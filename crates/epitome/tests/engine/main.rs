@@ -1,0 +1,33 @@
+//! The engine and its worker: summaries that appear by themselves, whatever fails, races or dies.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on should stop, loudly"
+)]
+
+mod batches;
+mod closing;
+mod consistent;
+mod drawn_work;
+mod failing;
+mod forks;
+mod hard_cases;
+mod hooks;
+mod people;
+mod races;
+mod retries;
+mod scopes;
+mod slots;
+mod support;
+mod usage;
+mod views;
+
+#[path = "../../../epitome-core/tests/core/drawn.rs"]
+#[allow(dead_code, reason = "the core's own tests use all of it")]
+mod drawn;
+#[path = "../../../epitome-core/tests/core/validator.rs"]
+#[allow(dead_code, reason = "the core's own tests use all of it")]
+mod validator;

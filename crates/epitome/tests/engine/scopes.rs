@@ -1,0 +1,148 @@
+//! Several agents in one session, each with a summary of its own.
+
+use epitome::core::message::{Message, Seq};
+use epitome::model::{Gate, Scripted, Told};
+use epitome::{ContextRequest, Page, Session, Summarize, Summary};
+
+use crate::support::{Home, ends, everywhere, quick, said, shown, standing, talk, until, with_settings};
+
+const AGENTS: &str = r#", "slot": [
+    {"name": "own", "scope": "ann", "trigger": "messages(10)"},
+    {"name": "own", "scope": "bob", "trigger": "messages(10)"},
+    {"name": "all", "trigger": "messages(40)"}]"#;
+
+/// Ann and Bob in turn.
+fn agents(from: usize, through: usize) -> Vec<Message> {
+    let mut said = talk(from, through);
+    for (n, message) in (from..).zip(&mut said) {
+        message.author = Some(if n % 2 == 1 { "ann" } else { "bob" }.into());
+    }
+    said
+}
+
+async fn own(session: &Session, author: &str) -> Option<Summary> {
+    let all = session.summaries().await.unwrap();
+    all.into_iter().find(|summary| summary.scope.as_deref() == Some(author))
+}
+
+fn every_other(from: Seq, through: Seq) -> Vec<Seq> {
+    (from..=through).step_by(2).collect()
+}
+
+#[tokio::test]
+async fn each_agents_messages_are_summarized_apart() {
+    everywhere(async |home| {
+        let model = Scripted::new();
+        let engine = home.open(with_settings(&model, AGENTS)).await;
+        let session = engine.session("s");
+        session.append(agents(1, 24)).await.unwrap();
+        session.work().await.unwrap();
+        let (ann, bob) = (own(&session, "ann").await.unwrap(), own(&session, "bob").await.unwrap());
+        assert_eq!((ann.through, bob.through), (19, 20));
+        let mut read: Vec<Vec<Seq>> = model.asks().iter().map(said).collect();
+        read.sort();
+        assert_eq!(read, [every_other(1, 19), every_other(2, 20)]);
+        let beneath = session.expand(ann.id, Page::default()).await.unwrap();
+        assert_eq!(beneath.iter().map(|message| message.seq).collect::<Vec<_>>(), every_other(1, 19));
+        let request = ContextRequest { scope: Some("ann".into()), ..4_000.into() };
+        let context = session.context(request).await.unwrap();
+        assert!(context.report.exhaustive);
+        assert_eq!(context.summary.as_ref().unwrap().id, Some(ann.id));
+        assert!(shown(&context).iter().all(|seq| seq % 2 == 1));
+        assert!(shown(&context).ends_with(&[21, 23]));
+        // The whole session's context is not told by one of its agents.
+        let whole = session.context(4_000).await.unwrap();
+        assert!(whole.summary.is_none() && shown(&whole).len() == 24);
+        assert_eq!(session.undo(bob.id).await.unwrap(), None);
+        assert_eq!(own(&session, "ann").await.unwrap().id, ann.id);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_sessions_summarizer_sees_an_agents_summary_in_place_of_its_messages() {
+    everywhere(async |home| {
+        let model = Scripted::new();
+        let engine = home.open(with_settings(&model, AGENTS)).await;
+        let session = engine.session("s");
+        session.append(agents(1, 26)).await.unwrap();
+        session.work().await.unwrap();
+        session.append(agents(27, 30)).await.unwrap();
+        session.append(talk(31, 40)).await.unwrap();
+        session.work().await.unwrap();
+        let (ann, bob) = (own(&session, "ann").await.unwrap(), own(&session, "bob").await.unwrap());
+        assert_eq!(standing(&session, "all").await.unwrap().through, 40);
+        let ask = model.asks().into_iter().find(|ask| ask.said.iter().any(|told| told.message().is_none()));
+        let ask = ask.expect("the session's slot was shown summaries");
+        let told: Vec<(&str, &str)> = ask
+            .said
+            .iter()
+            .filter_map(|told| match told {
+                Told::Summary { author, text } => Some((&**author, text.as_str())),
+                Told::Message(_) => None,
+            })
+            .collect();
+        assert_eq!(told, [("ann", ann.text.as_str()), ("bob", bob.text.as_str())]);
+        let rest: Vec<Seq> = (1..=40)
+            .filter(|seq| *seq > 30 || if seq % 2 == 1 { *seq > ann.through } else { *seq > bob.through })
+            .collect();
+        assert_eq!(said(&ask), rest);
+        assert!(ask.prompt(50_000).unwrap().user.contains(&ann.text));
+        let context = session.context(4_000).await.unwrap();
+        assert!(context.report.exhaustive && context.summary.unwrap().through == 40);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn two_agents_are_summarized_at_once_without_harm() {
+    everywhere(async |home| {
+        let model = Scripted::new();
+        let engine = home.open(with_settings(&model, AGENTS).pace(quick(4))).await;
+        let session = engine.session("s");
+        for round in 1..=4usize {
+            let gates = [Gate::new(), Gate::new()];
+            for gate in &gates {
+                let _ = model.clone().waits_for(gate).answers(|ask| Ok(Scripted::plain(ask)));
+            }
+            session.append(agents(round * 20 - 19, round * 20)).await.unwrap();
+            ends("both calls", async { tokio::join!(gates[0].reached(), gates[1].reached()) }).await;
+            gates.iter().for_each(Gate::open);
+            let ends_at = round as u64 * 20;
+            until("both summaries", || async {
+                let both = (own(&session, "ann").await, own(&session, "bob").await);
+                let (Some(ann), Some(bob)) = both else { return false };
+                (ann.through, bob.through) == (ends_at - 1, ends_at)
+            })
+            .await;
+            ends("the rest", engine.work()).await.unwrap();
+        }
+        let all = session.history(None, 100).await.unwrap();
+        for author in ["ann", "bob"] {
+            let own: Vec<_> = all.iter().filter(|summary| summary.scope.as_deref() == Some(author)).collect();
+            assert_eq!(own.len(), 4);
+            assert!(own.windows(2).all(|pair| pair[0].parent == Some(pair[1].id)));
+        }
+        assert_eq!(engine.verify().await.unwrap(), []);
+        engine.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_summary_now_can_be_had_for_one_agent_alone() {
+    let home = Home::memory();
+    let model = Scripted::new();
+    let engine = home.open(with_settings(&model, AGENTS)).await;
+    let session = engine.session("s");
+    session.append(agents(1, 15)).await.unwrap();
+    let wish = Summarize { scope: Some("bob".into()), ..Summarize::default() };
+    let done = session.summarize(wish.clone()).await.unwrap();
+    assert_eq!(done.summary().unwrap().through, 14);
+    assert_eq!(said(&model.asks()[0]), every_other(2, 14));
+    assert!(own(&session, "ann").await.is_none());
+    // Ann speaks, which is nothing new for Bob.
+    session.append(agents(17, 17)).await.unwrap();
+    let again = session.summarize(wish).await.unwrap();
+    assert_eq!((again.summary().unwrap().through, model.calls()), (14, 1));
+}

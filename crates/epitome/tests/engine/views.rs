@@ -1,0 +1,216 @@
+//! Looking back: contexts as they were, and messages by their words.
+
+use epitome::core::context::Oversize;
+use epitome::core::message::{Limits, Message, Seq};
+use epitome::model::Scripted;
+use epitome::{Context, ContextRequest, Error, Session};
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+
+use crate::drawn::{Drawn, session};
+use crate::support::{Home, everywhere, history, one_slot, shown, standing, talk, with_settings};
+
+/// Apart from its age, which goes on.
+fn ageless(mut context: Context) -> Context {
+    if let Some(summary) = &mut context.summary {
+        summary.age_millis = None;
+    }
+    context
+}
+
+async fn as_of(session: &Session, seq: Seq, tokens: u64) -> Context {
+    let request = ContextRequest { as_of: Some(seq), ..tokens.into() };
+    ageless(session.context(request).await.unwrap())
+}
+
+#[tokio::test]
+async fn a_context_as_of_a_message_is_what_it_was_when_that_message_was_newest() {
+    everywhere(async |home| {
+        let engine = home.open(with_settings(&Scripted::new(), "")).await;
+        let session = engine.session("s");
+        let mut was = Vec::new();
+        for n in 1..=130 {
+            session.append(talk(n, n)).await.unwrap();
+            session.work().await.unwrap();
+            home.clock.pass(std::time::Duration::from_secs(7));
+            let mut contexts = Vec::new();
+            for tokens in [150, 700, 3_000, 50_000] {
+                contexts.push((tokens, ageless(session.context(tokens).await.unwrap())));
+            }
+            was.push((n as u64, contexts));
+        }
+        for (seq, contexts) in was {
+            for (tokens, context) in contexts {
+                assert_eq!(as_of(&session, seq, tokens).await, context, "as of {seq} in {tokens}");
+            }
+        }
+        let beyond = as_of(&session, 1_000_000, 3_000).await;
+        assert_eq!(beyond.through, 130);
+        let zero = session.context(ContextRequest { as_of: Some(0), ..3_000.into() }).await;
+        assert!(matches!(zero, Err(Error::Invalid(_))));
+    })
+    .await;
+}
+
+/// What may be appended of a drawing, with words enough for a model to have something to do.
+pub(crate) fn sayable(drawn: &Drawn) -> Vec<Message> {
+    let mut messages = drawn.messages();
+    messages.retain(|message| message.check(&Limits::default()).is_ok());
+    for (n, message) in messages.iter_mut().enumerate() {
+        for part in &mut message.parts {
+            if let epitome::core::message::Part::Text { text } = part
+                && !text.trim().is_empty()
+                && n % 2 == 0
+            {
+                text.push_str(&format!(
+                    " speaks of order {n}0071 and of carrier {n}, who was in Oslo on Monday and will be again"
+                ));
+            }
+        }
+    }
+    messages
+}
+
+async fn drawn_as_of(drawn: Drawn, budgets: [u64; 2]) -> TestCaseResult {
+    let home = Home::memory();
+    let slots =
+        r#", "slot": [{"name": "a", "trigger": "messages(4)"}, {"name": "b", "trigger": "messages(9)"}]"#;
+    let engine = home.open(with_settings(&Scripted::new(), slots)).await;
+    let session = engine.session("s");
+    let mut was = Vec::new();
+    for message in sayable(&drawn) {
+        let at = session.append(message).await.unwrap().span.through;
+        session.work().await.unwrap();
+        for tokens in budgets {
+            was.push((at, tokens, ageless(session.context(tokens).await.unwrap())));
+        }
+    }
+    if was.is_empty() {
+        return Ok(());
+    }
+    let all = session.history(None, 1_000).await.unwrap();
+    for (at, tokens, context) in was {
+        let now = as_of(&session, at, tokens).await;
+        // A window that ended before its firing was summed up a little later than it ends.
+        if all.iter().all(|summary| summary.through > at || summary.fired_at <= at) {
+            prop_assert_eq!(&now, &context, "as of {} in {}", at, tokens);
+        }
+        prop_assert!(now.through == at && now.report.tokens.total() <= tokens);
+    }
+    engine.close().await;
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.min(96), ..ProptestConfig::default() })]
+
+    #[test]
+    fn of_any_session_a_context_as_of_a_message_is_what_it_was(
+        drawn in session(), small in 20u64..200, large in 200u64..3_000,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(drawn_as_of(drawn, [small, large]))?;
+    }
+}
+
+#[tokio::test]
+async fn messages_are_found_by_their_words_in_any_script() {
+    everywhere(async |home| {
+        let engine = home.open(one_slot(&Scripted::new())).await;
+        let session = engine.session("s");
+        let said = [
+            ("The Parser fails in line 12.", "parser \"line 12\""),
+            ("订单在奥斯陆丢失了。", "奥斯陆"),
+            ("Посылка не пришла в Осло.", "посылка ОСЛО"),
+            ("Το δέμα χάθηκε στο Όσλο.", "δέμα"),
+            ("الطرد لم يصل إلى أوسلو", "الطرد"),
+            ("พัสดุยังไม่ถึงออสโล", "ออสโล"),
+            ("小包はまだオスロに届いていません。", "オスロ"),
+            ("Größe der Straße: fünf", "straße"),
+            ("Well done 🎉🎉", "🎉"),
+        ];
+        for (text, _) in said {
+            session.append(Message::user(text)).await.unwrap();
+        }
+        session.append(talk(1, 20)).await.unwrap();
+        session.work().await.unwrap();
+        for pause in [0, 60] {
+            // At once, and when an index may have been made.
+            tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
+            for (at, (text, words)) in said.iter().enumerate() {
+                let found = session.search(words, None, None, 10).await.unwrap();
+                let seqs: Vec<Seq> = found.iter().map(|found| found.message.seq).collect();
+                assert_eq!(seqs, [at as u64 + 1], "{words} in {text}");
+                assert!(!found[0].excerpt.is_empty());
+            }
+            assert!(session.search("nowhere-to-be-found", None, None, 10).await.unwrap().is_empty());
+        }
+        assert!(matches!(session.search("  ", None, None, 10).await, Err(Error::Invalid(_))));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_search_goes_beneath_a_summary_and_across_sessions_page_by_page() {
+    everywhere(async |home| {
+        let engine = home.open(one_slot(&Scripted::new())).await;
+        let (one, two) = (engine.session("one"), engine.session("two"));
+        one.append(talk(1, 45)).await.unwrap();
+        one.work().await.unwrap();
+        two.append(talk(1, 5)).await.unwrap();
+        let beneath = standing(&one, "short").await.unwrap();
+        let found = one.search("parcel", Some(beneath.id), None, 100).await.unwrap();
+        let seqs: Vec<Seq> = found.iter().map(|found| found.message.seq).collect();
+        assert_eq!(seqs, (1..=40).rev().filter(|n| n % 2 == 1).collect::<Vec<Seq>>(), "newest first");
+        assert_eq!(one.search("parcel", None, None, 100).await.unwrap().len(), 23);
+        let workspace = engine.workspace("default");
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let page = workspace.search("parcel", after, 4).await.unwrap();
+            let Some(last) = page.last() else { break };
+            after = Some(last.cursor);
+            all.extend(page.into_iter().map(|found| (found.session.to_string(), found.message.seq)));
+        }
+        let mut wanted: Vec<(String, Seq)> = [5, 3, 1].map(|seq| ("two".to_owned(), seq)).into();
+        wanted.extend((1..=45).rev().filter(|n| n % 2 == 1).map(|seq| ("one".to_owned(), seq)));
+        assert_eq!(all, wanted);
+        assert!(engine.workspace("elsewhere").search("parcel", None, 10).await.unwrap().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_context_says_what_it_did_and_refuses_what_makes_no_sense() {
+    let home = Home::memory();
+    let engine = home.open(one_slot(&Scripted::new())).await;
+    let session = engine.session("s");
+    session.append(talk(1, 30)).await.unwrap();
+    session.work().await.unwrap();
+    home.clock.pass(std::time::Duration::from_secs(9));
+    let context = session.context(4_000).await.unwrap();
+    let summary = context.summary.as_ref().unwrap();
+    assert_eq!(
+        (summary.slot.as_deref(), summary.through, summary.age_millis),
+        (Some("short"), 20, Some(9_000))
+    );
+    assert_eq!((context.encoding.as_str(), context.report.budget), ("o200k_base", 4_000));
+    let bare = session.context(ContextRequest { summary: false, ..4_000.into() }).await.unwrap();
+    assert!(bare.summary.is_none() && shown(&bare).len() == 30);
+    let tight = session.context(60).await.unwrap();
+    assert!(!tight.report.exhaustive && tight.report.gap.is_some(), "{:?}", tight.report);
+    for (request, word) in [
+        (ContextRequest::from(0), "tokens: 0"),
+        (ContextRequest::from(100_001), "context.max_tokens"),
+        (ContextRequest { fill: true, steady: true, ..4_000.into() }, "steady and fill"),
+    ] {
+        let error = session.context(request).await.unwrap_err();
+        assert!(matches!(&error, Error::Invalid(why) if why.contains(word)), "{error}");
+    }
+    let huge: String = (0..2_000).map(|n| format!("thing{n} ")).collect();
+    session.append(Message::user(huge)).await.unwrap();
+    let none = session.context(500).await.unwrap();
+    assert!(none.messages.is_empty() && none.report.empty.is_some());
+    let clipped = session.context(ContextRequest { oversize: Oversize::Clip, ..500.into() }).await.unwrap();
+    assert!(!clipped.messages.is_empty() && clipped.report.tokens.total() <= 500);
+    assert_eq!(history(&session, "short").await.len(), 1);
+}

@@ -86,7 +86,7 @@ impl Contexts {
 }
 
 fn thousands(n: u64) -> String {
-    if n % 1_000 == 0 && n > 0 { format!("{},000", n / 1_000) } else { n.to_string() }
+    if n > 0 && n.is_multiple_of(1_000) { format!("{},000", n / 1_000) } else { n.to_string() }
 }
 
 /// Measures contexts in a directory, so many of each kind.

@@ -10,7 +10,7 @@ const DAYS: [&str; 5] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"]
 pub(super) fn said(n: u64) -> Message {
     let (town, goods, day) = (of(&TOWNS, n / 2), of(&GOODS, n / 3), of(&DAYS, n / 5));
     let order = 40_071 + n / 2 * 37;
-    if n % 2 == 0 {
+    if n.is_multiple_of(2) {
         Message::user(format!(
             "Please look at order {order}: the {goods} for {town} have not arrived, and the customer wrote twice since {day}."
         ))

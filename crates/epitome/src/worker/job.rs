@@ -543,12 +543,7 @@ fn release(row: &mut SlotRow) {
 }
 
 /// How the work stands after a summary was kept. The lease goes on as long as something is due.
-fn kept_work(
-    row: &SlotRow,
-    stand_in: bool,
-    failed: Option<&Failure>,
-    now: Timestamp,
-) -> crate::store::Work {
+fn kept_work(row: &SlotRow, stand_in: bool, failed: Option<&Failure>, now: Timestamp) -> crate::store::Work {
     let mut work = row.work.clone();
     if row.state.due.is_none() {
         // Until then it may be the last of several firings that was asked for.

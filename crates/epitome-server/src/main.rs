@@ -1,15 +1,20 @@
 //! The binary `epitome`.
 //!
-//! HTTP, proxy and command line will stand here, over an engine. Today it tells its version and
+//! HTTP, proxy and the other commands will stand here, over an engine. Today it measures, tells its version and
 //! what there is.
 
-mod cli;
+mod commands;
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 
+use commands::Answer;
+
 fn main() -> ExitCode {
-    let answer = cli::answer(std::env::args_os().skip(1));
+    let answer = match commands::parse(std::env::args_os()) {
+        Ok(command) => run(command),
+        Err(answer) => answer,
+    };
     // Nobody is left to be told when this fails.
     let _ = io::stderr().write_all(answer.stderr.as_bytes());
     match print(&answer.stdout) {
@@ -21,6 +26,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn run(command: commands::Command) -> Answer {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return Answer::failed(&format!("no threads can be started: {error}")),
+    };
+    runtime.block_on(commands::run(command, io::stderr().is_terminal()))
 }
 
 /// Flushes by hand: at exit, an error would go unseen.

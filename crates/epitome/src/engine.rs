@@ -59,6 +59,7 @@ mod session;
 mod workspace;
 
 pub use append::{Appended, Batch};
+pub(crate) use context::prepare;
 pub use context::{Context, ContextRequest, ShownSummary};
 pub use explain::{Explanation, Queue, QueueEntry, SlotExplanation, SlotStatus};
 pub use fork::{Fork, ForkKind};

@@ -31,6 +31,7 @@
 //!
 //! Nothing of HTTP servers or flags stands here: a program that embeds Epitome gets neither.
 
+pub mod bench;
 mod brief;
 mod engine;
 mod error;

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::engine::Shared;
+use crate::engine::{Shared, prepare};
 use crate::error::Error;
 use crate::store::{Lease, Load, SessionKey, Want};
 
@@ -38,8 +38,13 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
             match shared.store.lease(want(&shared, None)).await {
                 Ok(Some(lease)) => {
                     sees(&shared, &mut blind);
-                    let taken = lease.clone();
-                    let started = jobs.spawn(async move { working.work(taken).await });
+                    let (shared, taken) = (Arc::clone(&shared), lease.clone());
+                    let started = jobs.spawn(async move {
+                        let key = taken.key.clone();
+                        working.work(taken).await?;
+                        prepare(&shared, &key).await;
+                        Ok(())
+                    });
                     held.insert(started.id(), lease);
                 }
                 Ok(None) => {

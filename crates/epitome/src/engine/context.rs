@@ -119,6 +119,23 @@ pub(super) async fn context(
     key: &SessionKey,
     asked: ContextRequest,
 ) -> Result<Context, Error> {
+    let context = make(shared, key, &asked).await?;
+    if asked.as_of.is_none() {
+        shared.memo.keep_asked(key, asked);
+    }
+    Ok(context)
+}
+
+/// Makes the context ready that was last asked for, where one was: called when a new summary stands, so that
+/// whoever asks next need not wait until its text is made to fit.
+pub(crate) async fn prepare(shared: &Arc<Shared>, key: &SessionKey) {
+    if let Some(asked) = shared.memo.asked(key) {
+        // Whoever asks will be told what is wrong.
+        let _ = make(shared, key, &asked).await;
+    }
+}
+
+async fn make(shared: &Arc<Shared>, key: &SessionKey, asked: &ContextRequest) -> Result<Context, Error> {
     let view = View { scope: asked.scope.clone().into(), as_of: asked.as_of };
     let told: Arc<Mutex<Option<Result<Request, Error>>>> = Arc::default();
     let (engine, tell, wish) = (Arc::clone(shared), Arc::clone(&told), asked.clone());

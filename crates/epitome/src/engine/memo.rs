@@ -11,14 +11,17 @@ use std::sync::{Arc, Mutex};
 use epitome_core::local::Extracts;
 use epitome_core::message::Tokens;
 
-use super::lock;
-use crate::store::SummaryId;
+use super::{ContextRequest, lock};
+use crate::store::{SessionKey, SummaryId};
 
 /// So many rendered texts are remembered; of some kilobytes each.
 const MOST_TEXTS: usize = 512;
 
 /// So many extracts are remembered; of some tens of kilobytes each.
 const MOST_EXTRACTS: usize = 64;
+
+/// So many sessions are remembered by how they were asked for.
+const MOST_ASKED: usize = 1_024;
 
 /// Which text: of these summaries (two where they are joined), in a room of so many tokens.
 pub(crate) type TextKey = (SummaryId, SummaryId, Tokens);
@@ -27,6 +30,8 @@ pub(crate) type TextKey = (SummaryId, SummaryId, Tokens);
 pub(crate) struct Memo {
     texts: Mutex<Recent<TextKey, (Tokens, Arc<str>)>>,
     extracts: Mutex<Recent<SummaryId, Arc<Extracts>>>,
+    /// How each session was last asked for, so that the same can be made ready when a new summary stands.
+    asked: Mutex<Recent<SessionKey, ContextRequest>>,
 }
 
 impl Memo {
@@ -37,6 +42,22 @@ impl Memo {
 
     pub(crate) fn keep_text(&self, key: TextKey, tokens: Tokens, text: &str) {
         lock(&self.texts).keep(key, (tokens, text.into()), MOST_TEXTS);
+    }
+
+    /// How a session was last asked for.
+    pub(crate) fn asked(&self, key: &SessionKey) -> Option<ContextRequest> {
+        lock(&self.asked).get(key)
+    }
+
+    pub(crate) fn keep_asked(&self, key: &SessionKey, asked: ContextRequest) {
+        lock(&self.asked).keep(key.clone(), asked, MOST_ASKED);
+    }
+
+    /// Forgets everything, as if nothing had been asked for yet.
+    pub(crate) fn forget(&self) {
+        *lock(&self.texts) = Recent::default();
+        *lock(&self.extracts) = Recent::default();
+        *lock(&self.asked) = Recent::default();
     }
 
     /// What a summary was made of, parsed from how it is stored.
@@ -66,13 +87,13 @@ impl<K, V> Default for Recent<K, V> {
     }
 }
 
-impl<K: Eq + Hash + Copy, V: Clone> Recent<K, V> {
+impl<K: Eq + Hash + Clone, V: Clone> Recent<K, V> {
     fn get(&mut self, key: &K) -> Option<V> {
         if let Some(value) = self.young.get(key) {
             return Some(value.clone());
         }
         let value = self.old.remove(key)?;
-        self.young.insert(*key, value.clone());
+        self.young.insert(key.clone(), value.clone());
         Some(value)
     }
 

@@ -22,6 +22,7 @@ use super::{
     View, Want, Window,
 };
 use error::Outcome;
+use known::Known;
 use readers::Readers;
 use writer::Writer;
 
@@ -31,6 +32,7 @@ mod chores;
 mod copy;
 mod error;
 mod find;
+mod known;
 mod lens;
 mod open;
 mod read;
@@ -101,6 +103,7 @@ pub struct Sqlite {
     path: PathBuf,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     writer: Writer,
+    known: Known,
     /// A store in memory has a single connection, the writer's.
     readers: Option<Readers>,
     options: SqliteOptions,
@@ -136,8 +139,22 @@ impl Sqlite {
         readers: Option<Readers>,
         options: SqliteOptions,
     ) -> Result<Self, StoreError> {
-        let writer = Writer::start(db, path.clone(), options.clone())?;
-        Ok(Self { path, clock: Arc::clone(&options.clock), writer, readers, options })
+        let known = Known::default();
+        let writer = Writer::start(db, path.clone(), options.clone(), known.clone())?;
+        Ok(Self { path, clock: Arc::clone(&options.clock), writer, known, readers, options })
+    }
+
+    /// Writes something that may move any session.
+    async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let known = self.known.clone();
+        let work = move |db: &Connection| {
+            known.forget_all();
+            work(db)
+        };
+        self.writer.write(work).await
     }
 
     /// Reads in one transaction.
@@ -159,8 +176,8 @@ impl Sqlite {
 #[async_trait]
 impl Store for Sqlite {
     async fn change(&self, key: &SessionKey, load: Load, decide: Decide) -> Result<bool, StoreError> {
-        let (key, clock) = (key.clone(), Arc::clone(&self.clock));
-        self.writer.write(move |db| change::change(db, &key, &load, &decide, clock())).await
+        let (key, clock, known) = (key.clone(), Arc::clone(&self.clock), self.known.clone());
+        self.writer.write(move |db| change::change(db, &known, &key, &load, &decide, clock())).await
     }
 
     async fn standing(&self, key: &SessionKey, load: Load) -> Result<Standing, StoreError> {
@@ -175,14 +192,13 @@ impl Store for Sqlite {
 
     async fn set_workspace(&self, workspace: &str, settings: String) -> Result<(), StoreError> {
         let (workspace, now) = (workspace.to_owned(), self.now());
-        self.writer
-            .write(move |db| {
-                change::make_workspace(db, &workspace, now)?;
-                let sql = "UPDATE workspaces SET settings = ?2 WHERE name = ?1";
-                db.prepare_cached(sql)?.execute([workspace, settings])?;
-                Ok(())
-            })
-            .await
+        self.write(move |db| {
+            change::make_workspace(db, &workspace, now)?;
+            let sql = "UPDATE workspaces SET settings = ?2 WHERE name = ?1";
+            db.prepare_cached(sql)?.execute([workspace, settings])?;
+            Ok(())
+        })
+        .await
     }
 
     async fn sessions(
@@ -202,7 +218,15 @@ impl Store for Sqlite {
         if ready.is_none_or(|ready| ready > clock()) {
             return Ok(None);
         }
-        self.writer.write(move |db| change::lease(db, &want, clock())).await
+        let known = self.known.clone();
+        let take = move |db: &Connection| {
+            let lease = change::lease(db, &want, clock())?;
+            if let Some(lease) = &lease {
+                known.forget(&lease.key);
+            }
+            Ok(lease)
+        };
+        self.writer.write(take).await
     }
 
     async fn next_ready(&self, session: Option<&SessionKey>) -> Result<Option<Timestamp>, StoreError> {
@@ -253,16 +277,16 @@ impl Store for Sqlite {
     async fn copy(&self, from: SessionId, through: Seq) -> Result<SessionId, StoreError> {
         let gone = || StoreError::Failed { reason: "the session was deleted while it was copied".to_owned() };
         let clock = Arc::clone(&self.clock);
-        let copied = self.writer.write(move |db| copy::begin(db, from, clock())).await?.ok_or_else(gone)?;
+        let copied = self.write(move |db| copy::begin(db, from, clock())).await?.ok_or_else(gone)?;
         let mut first: Seq = 1;
         while first <= through {
             let clock = Arc::clone(&self.clock);
             let piece = move |db: &Connection| copy::piece(db, from, copied, first, through, clock());
-            let last = match self.writer.write(piece).await {
+            let last = match self.write(piece).await {
                 Ok(Some(last)) => last,
                 failed => {
                     // Where this fails too, it is found by its age later.
-                    let _ = self.writer.write(move |db| copy::give_up(db, copied)).await;
+                    let _ = self.write(move |db| copy::give_up(db, copied)).await;
                     return Err(failed.err().unwrap_or_else(gone));
                 }
             };
@@ -283,12 +307,12 @@ impl Store for Sqlite {
         summaries: Vec<SummaryRow>,
     ) -> Result<bool, StoreError> {
         let (key, now) = (key.clone(), self.now());
-        self.writer.write(move |db| copy::reveal(db, copied, &key, &row, &slots, summaries, now)).await
+        self.write(move |db| copy::reveal(db, copied, &key, &row, &slots, summaries, now)).await
     }
 
     async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
         let key = key.clone();
-        self.writer.write(move |db| copy::delete(db, &key)).await
+        self.write(move |db| copy::delete(db, &key)).await
     }
 
     async fn record(&self, usage: Vec<UsageRow>) -> Result<(), StoreError> {

@@ -9,6 +9,7 @@ use super::super::{
     StoreError, SummaryId, SummaryRow, SummaryState, UsageRow, Want,
 };
 use super::error::{Outcome, Trouble, nonsense};
+use super::known::Known;
 use super::lens::Lens;
 use super::rows::{self, SESSION, SLOT, SUMMARY, int, scope_text, uint};
 
@@ -47,9 +48,17 @@ pub(super) fn bare(db: &Connection, key: &SessionKey, now: Timestamp) -> Outcome
 /// Where a session stands, with all that was asked for.
 pub(super) fn standing(db: &Connection, key: &SessionKey, load: &Load, now: Timestamp) -> Outcome<Standing> {
     let mut standing = bare(db, key, now)?;
-    let Some(session) = &standing.session else { return Ok(standing) };
-    let id = session.id;
-    standing.slots = slots(db, id)?;
+    if let Some(session) = &standing.session {
+        standing.slots = slots(db, session.id)?;
+        more(db, &mut standing, load)?;
+    }
+    Ok(standing)
+}
+
+/// Reads what else was asked for.
+fn more(db: &Connection, standing: &mut Standing, load: &Load) -> Outcome<()> {
+    let Some(session) = &standing.session else { return Ok(()) };
+    let (id, now) = (session.id, standing.now);
     if let Some(asked) = &load.idempotency {
         standing.repeat = repeat(db, id, asked, now)?;
     }
@@ -57,7 +66,7 @@ pub(super) fn standing(db: &Connection, key: &SessionKey, load: &Load, now: Time
     for wanted in &load.summaries {
         standing.summaries.extend(summary(db, id, *wanted)?);
     }
-    Ok(standing)
+    Ok(())
 }
 
 fn slots(db: &Connection, session: SessionId) -> Outcome<Vec<SlotRow>> {
@@ -108,26 +117,43 @@ pub(super) fn summary(db: &Connection, session: SessionId, id: SummaryId) -> Out
 /// Reads, asks, writes. False when nothing was wanted.
 pub(super) fn change(
     db: &Connection,
+    known: &Known,
     key: &SessionKey,
     load: &Load,
     decide: &Decide,
     now: Timestamp,
 ) -> Outcome<bool> {
-    let standing = standing(db, key, load, now)?;
-    let Some(changes) = decide(&standing) else { return Ok(false) };
-    write(db, key, standing.session.as_ref().map(|session| session.id), &changes, now)?;
-    Ok(true)
+    let standing = match known.take(key, now) {
+        Some(mut standing) => {
+            more(db, &mut standing, load)?;
+            debug_assert!(same(&standing, &self::standing(db, key, load, now)?), "what is known is not so");
+            standing
+        }
+        None => standing(db, key, load, now)?,
+    };
+    let changes = decide(&standing);
+    let wanted = changes.is_some();
+    if let Some(changes) = &changes {
+        write(db, key, &standing, changes, now)?;
+    }
+    known.keep(key, standing, changes);
+    Ok(wanted)
+}
+
+/// Whether two readings of a session say the same.
+fn same(one: &Standing, two: &Standing) -> bool {
+    one.workspace_settings == two.workspace_settings && one.session == two.session && one.slots == two.slots
 }
 
 fn write(
     db: &Connection,
     key: &SessionKey,
-    id: Option<SessionId>,
+    standing: &Standing,
     changes: &Changes,
     now: Timestamp,
 ) -> Outcome<()> {
     usage(db, &changes.usage, now)?;
-    let Some(id) = put_session(db, key, id, changes.session.as_ref(), now)? else {
+    let Some(id) = put_session(db, key, standing.session.as_ref(), changes.session.as_ref(), now)? else {
         let nothing_else = changes.messages.is_empty()
             && changes.slots.is_empty()
             && changes.summary.is_none()
@@ -153,7 +179,11 @@ fn write(
     for slot in &changes.slots {
         let new = kept.filter(|(row, _)| row.scope == slot.scope && row.slot == slot.name);
         pointed |= new.is_some();
-        rows::put_slot(db, id, slot, new.map(|(_, id)| id).or(slot.active))?;
+        let active = new.map(|(_, id)| id).or(slot.active);
+        match standing.slot(&slot.scope, &slot.name) {
+            Some(before) if active == before.active => rows::move_slot(db, id, before, slot)?,
+            _ => rows::put_slot(db, id, slot, active)?,
+        }
     }
     if kept.is_some() && !pointed {
         return Err(refused("a summary was to be kept without its slot"));
@@ -175,13 +205,17 @@ fn refused(reason: &str) -> Trouble {
 fn put_session(
     db: &Connection,
     key: &SessionKey,
-    id: Option<SessionId>,
+    before: Option<&SessionRow>,
     row: Option<&SessionRow>,
     now: Timestamp,
 ) -> Outcome<Option<SessionId>> {
-    let Some(row) = row else { return Ok(id) };
-    let id = match id {
-        Some(id) => id,
+    let Some(row) = row else { return Ok(before.map(|before| before.id)) };
+    let id = match before {
+        Some(before) if rows::only_grew(before, row) => {
+            rows::grow_session(db, before.id, row)?;
+            return Ok(Some(before.id));
+        }
+        Some(before) => before.id,
         None => insert_session(db, key, "open", now)?,
     };
     rows::update_session(db, id, row)?;

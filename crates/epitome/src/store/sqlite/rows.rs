@@ -231,6 +231,33 @@ pub(super) fn update_session(db: &Connection, id: SessionId, row: &SessionRow) -
     Ok(())
 }
 
+/// Whether a session changed in nothing but what every message changes.
+pub(super) fn only_grew(before: &SessionRow, row: &SessionRow) -> bool {
+    before.created == row.created
+        && before.encoding == row.encoding
+        && before.settings == row.settings
+        && before.metadata == row.metadata
+}
+
+/// As [`update_session`], for a session that only grew: every append does this.
+pub(super) fn grow_session(db: &Connection, id: SessionId, row: &SessionRow) -> Outcome<()> {
+    let sql = "UPDATE sessions SET tracker = ?2, head = ?3, turns = ?4, tokens = ?5, opener = ?6, \
+         batch_from = ?7, batch_skipped = ?8, skipped = ?9, updated = ?10 WHERE id = ?1";
+    db.prepare_cached(sql)?.execute(params![
+        id,
+        json(&row.tracker)?,
+        int(row.tracker.head()),
+        int(row.tracker.turns()),
+        int(row.tracker.tokens()),
+        int(row.opener),
+        int(row.batch_from),
+        row.batch_skipped,
+        int(row.skipped),
+        row.updated.0,
+    ])?;
+    Ok(())
+}
+
 /// What [`slot`] reads, where the table is called `s`.
 pub(super) const SLOT: &str = "s.scope, s.name, s.state, s.active, s.fence, s.work";
 
@@ -266,6 +293,31 @@ pub(super) fn put_slot(
         slot.ready_at().map(|at| at.0),
         json(&slot.work)?,
         int(slot.fence),
+    ])?;
+    Ok(())
+}
+
+/// As [`put_slot`], for a slot that is there and whose summary stays: no more is written than what changed.
+/// Most appends only count, and touch no index.
+pub(super) fn move_slot(
+    db: &Connection,
+    session: SessionId,
+    before: &SlotRow,
+    slot: &SlotRow,
+) -> Outcome<()> {
+    if before == slot {
+        return Ok(());
+    }
+    let due = |slot: &SlotRow| (slot.state.covered, slot.state.due.map(|due| due.seq), slot.ready_at());
+    if due(before) != due(slot) || before.fence != slot.fence || before.work != slot.work {
+        return put_slot(db, session, slot, slot.active);
+    }
+    let sql = "UPDATE slots SET state = ?4 WHERE session = ?1 AND scope = ?2 AND name = ?3";
+    db.prepare_cached(sql)?.execute(params![
+        session,
+        scope_text(&slot.scope),
+        slot.name,
+        json(&slot.state)?
     ])?;
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! one transaction and makes them durable with one sync, so that many small writes cost little more than one.
 //! Each job has its own savepoint: one that fails is undone alone. Nobody is answered before all is durable.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -15,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::super::StoreError;
 use super::error::{Outcome, Trouble};
+use super::known::Known;
 use super::{SqliteOptions, WriteStage, chores};
 
 /// So many may wait to be written. Those beyond wait for their turn to wait, without holding a thread.
@@ -25,6 +27,9 @@ const MOST_TOGETHER: usize = 128;
 
 /// Between one chore and the next, while nobody writes: other processes may want to.
 const BETWEEN: Duration = Duration::from_millis(2);
+
+/// Nobody is waited for longer than this before a transaction is made durable.
+const MOST_PATIENCE: Duration = Duration::from_millis(1);
 
 /// Under constant load, chores get their turn this often.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(1);
@@ -40,9 +45,14 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts the thread, which owns the connection from then on.
-    pub(super) fn start(db: Connection, path: PathBuf, options: SqliteOptions) -> Result<Self, StoreError> {
+    pub(super) fn start(
+        db: Connection,
+        path: PathBuf,
+        options: SqliteOptions,
+        known: Known,
+    ) -> Result<Self, StoreError> {
         let (jobs, waiting) = sync_channel(QUEUE);
-        let desk = Desk { db, path, options };
+        let desk = Desk { db, path, options, known, rhythm: Cell::default() };
         std::thread::Builder::new()
             .name("epitome-sqlite".to_owned())
             .spawn(move || desk.work(&waiting))
@@ -154,6 +164,28 @@ struct Desk {
     db: Connection,
     path: PathBuf,
     options: SqliteOptions,
+    known: Known,
+    rhythm: Cell<Rhythm>,
+}
+
+/// How many came together lately, and how long it took to make them durable. Those who were just answered
+/// often want to write again at once: waiting a moment for them costs less than a sync for each few of them.
+#[derive(Clone, Copy, Default)]
+struct Rhythm {
+    together: usize,
+    sync: Duration,
+}
+
+impl Rhythm {
+    /// For how long more are waited for, all in all.
+    fn patience(self) -> Duration {
+        self.sync.min(MOST_PATIENCE)
+    }
+
+    /// Fewer are expected only when fewer came several times.
+    fn then(self, together: usize, sync: Duration) -> Self {
+        Self { together: together.max(self.together * 7 / 8), sync }
+    }
 }
 
 impl Desk {
@@ -196,8 +228,13 @@ impl Desk {
         let mut done: Vec<Box<dyn Job>> = Vec::new();
         let mut outside = None;
         let mut next = Some(first);
-        let mut outcome = self.db.execute_batch("BEGIN IMMEDIATE").map_err(Trouble::from);
+        let rhythm = self.rhythm.get();
+        let mut until = None;
+        let mut outcome = self.say("BEGIN IMMEDIATE");
         let begun = outcome.is_ok();
+        if begun {
+            outcome = self.known.begin(&self.db);
+        }
         while let Some(mut job) = next.take() {
             if job.mode() != Mode::Together {
                 outside = Some(job);
@@ -210,14 +247,23 @@ impl Desk {
             if done.len() < MOST_TOGETHER {
                 next = waiting.try_recv().ok();
             }
+            if next.is_none() && outcome.is_ok() && done.len() < rhythm.together {
+                let until = *until.get_or_insert_with(|| Instant::now() + rhythm.patience());
+                next = waiting.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+            }
         }
         if begun && outcome.is_ok() {
-            outcome = self.db.execute_batch("COMMIT").map_err(Trouble::from);
+            let started = Instant::now();
+            outcome = self.say("COMMIT");
+            self.rhythm.set(rhythm.then(done.len(), started.elapsed()));
         }
         if !self.db.is_autocommit() {
             let _ = self.db.execute_batch("ROLLBACK");
         }
         let outcome = outcome.map_err(|trouble| trouble.at(&self.path));
+        if outcome.is_err() {
+            self.known.forget_all();
+        }
         self.tell(WriteStage::Ended);
         for job in done {
             job.answer(outcome.clone());
@@ -227,7 +273,7 @@ impl Desk {
 
     /// Runs a job in its savepoint. An error is the whole transaction's, and its end.
     fn one(&self, job: &mut dyn Job) -> Outcome<()> {
-        self.db.prepare_cached("SAVEPOINT job")?.execute([])?;
+        self.say("SAVEPOINT job")?;
         let kept = job.run(&self.db, &self.path);
         if self.db.is_autocommit() {
             // A full disk and the like undo everything, not the last step only, and for the same reason.
@@ -235,9 +281,15 @@ impl Desk {
             return Err(Trouble::Said(kept.err().unwrap_or(unknown)));
         }
         if kept.is_err() {
-            self.db.prepare_cached("ROLLBACK TO job")?.execute([])?;
+            self.known.forget_all();
+            self.say("ROLLBACK TO job")?;
         }
-        self.db.prepare_cached("RELEASE job")?.execute([])?;
+        self.say("RELEASE job")
+    }
+
+    /// Something without values that is said often.
+    fn say(&self, sql: &str) -> Outcome<()> {
+        self.db.prepare_cached(sql)?.execute([])?;
         Ok(())
     }
 
@@ -262,6 +314,7 @@ impl Desk {
         let now = (self.options.clock)();
         let more = catch_unwind(AssertUnwindSafe(|| {
             let Some(chore) = chores::find(&self.db, now)? else { return Ok(false) };
+            self.known.forget_all();
             self.tell(WriteStage::Begun);
             let done = self.db.execute_batch("BEGIN IMMEDIATE").map_err(Trouble::from);
             let done = done.and_then(|()| chore.run(&self.db, now));

@@ -1,0 +1,33 @@
+//! What is said in measured sessions: short messages with names in them, no two alike.
+
+use epitome_core::message::Message;
+
+const TOWNS: [&str; 8] = ["Oslo", "Lagos", "Lima", "Pune", "Turin", "Quito", "Busan", "Perth"];
+const GOODS: [&str; 7] = ["lamps", "ropes", "pumps", "tiles", "seeds", "books", "bolts"];
+const DAYS: [&str; 5] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"];
+
+/// The n-th message of a conversation, of some thirty tokens.
+pub(super) fn said(n: u64) -> Message {
+    let (town, goods, day) = (of(&TOWNS, n / 2), of(&GOODS, n / 3), of(&DAYS, n / 5));
+    let order = 40_071 + n / 2 * 37;
+    if n.is_multiple_of(2) {
+        Message::user(format!(
+            "Please look at order {order}: the {goods} for {town} have not arrived, and the customer wrote twice since {day}."
+        ))
+    } else {
+        Message::assistant(format!(
+            "Order {order} left the depot in {town} with carrier {}; it arrives on {day}, and the customer was told so.",
+            n % 19
+        ))
+    }
+}
+
+/// Messages from the n-th on.
+pub(super) fn many(from: u64, count: u64) -> Vec<Message> {
+    (from..from.saturating_add(count)).map(said).collect()
+}
+
+fn of(words: &[&'static str], n: u64) -> &'static str {
+    let count = words.len() as u64;
+    usize::try_from(n % count).ok().and_then(|at| words.get(at).copied()).unwrap_or_default()
+}

@@ -1,0 +1,105 @@
+//! Where sessions stood when the writer last wrote to them.
+//!
+//! Whoever appends to a session often need not read it again each time. What is remembered holds only as long as
+//! nobody else wrote: SQLite's `data_version`, asked for inside of each transaction, tells whether another
+//! process or connection did, and then everything is forgotten. So is it when anything is undone.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use epitome_core::message::Timestamp;
+use rusqlite::Connection;
+
+use super::super::{Changes, SessionKey, SessionRow, SlotRow, Standing};
+use super::error::Outcome;
+
+/// So many sessions are remembered, of a few kilobytes each.
+const MOST: usize = 256;
+
+/// Sessions with longer settings than this are not.
+const LONGEST_SETTINGS: usize = 4 << 10;
+
+/// What the writer knows without reading. Clones are one and the same.
+#[derive(Clone, Default)]
+pub(super) struct Known(Arc<Mutex<Inner>>);
+
+#[derive(Default)]
+struct Inner {
+    version: i64,
+    sessions: HashMap<SessionKey, Row>,
+}
+
+struct Row {
+    workspace_settings: String,
+    session: SessionRow,
+    slots: Vec<SlotRow>,
+}
+
+impl Known {
+    /// Called inside of each transaction, before anything else.
+    pub(super) fn begin(&self, db: &Connection) -> Outcome<()> {
+        let version: i64 = db.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
+        let mut inner = self.lock();
+        if inner.version != version {
+            *inner = Inner { version, ..Inner::default() };
+        }
+        Ok(())
+    }
+
+    pub(super) fn forget_all(&self) {
+        self.lock().sessions.clear();
+    }
+
+    pub(super) fn forget(&self, key: &SessionKey) {
+        self.lock().sessions.remove(key);
+    }
+
+    /// Where a session stands. It is forgotten until it is kept again.
+    pub(super) fn take(&self, key: &SessionKey, now: Timestamp) -> Option<Standing> {
+        let Row { workspace_settings, session, slots } = self.lock().sessions.remove(key)?;
+        Some(Standing {
+            now,
+            workspace_settings,
+            session: Some(session),
+            slots,
+            repeat: None,
+            log: Vec::new(),
+            summaries: Vec::new(),
+        })
+    }
+
+    /// Remembers where a session stands after these changes, where that is plain to see.
+    pub(super) fn keep(&self, key: &SessionKey, standing: Standing, changes: Option<Changes>) {
+        let Standing { workspace_settings, session, mut slots, .. } = standing;
+        let Some(mut session) = session else { return };
+        if let Some(changes) = changes {
+            if changes.summary.is_some() || !changes.states.is_empty() {
+                return;
+            }
+            if let Some(changed) = changes.session {
+                session = SessionRow { id: session.id, ..changed };
+            }
+            for slot in changes.slots {
+                match slots.iter_mut().find(|row| row.scope == slot.scope && row.name == slot.name) {
+                    Some(row) => *row = slot,
+                    // It would have to be put in its place.
+                    None => return,
+                }
+            }
+        }
+        let small = session.metadata.is_empty()
+            && session.settings.len().max(workspace_settings.len()) <= LONGEST_SETTINGS;
+        if !small {
+            return;
+        }
+        let mut inner = self.lock();
+        if inner.sessions.len() >= MOST {
+            inner.sessions.clear();
+        }
+        inner.sessions.insert(key.clone(), Row { workspace_settings, session, slots });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

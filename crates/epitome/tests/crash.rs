@@ -9,6 +9,8 @@
 //! `cargo test -p epitome --test crash` kills 100 times; `cargo test --release -p epitome --test crash -- 1000`
 //! kills as often as it is told.
 
+#![allow(clippy::print_stdout, reason = "it is a program that says how far it is")]
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;

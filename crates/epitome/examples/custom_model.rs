@@ -129,7 +129,7 @@ pub(crate) async fn show() -> Result<String, Box<dyn std::error::Error>> {
         writeln!(out, "hook: {note}")?;
     }
     for row in session.usage().await? {
-        let cost = row.cost.map_or("unknown".to_owned(), |cost| format!("{} millionths", cost));
+        let cost = row.cost.map_or("unknown".to_owned(), |cost| format!("{cost} millionths"));
         let (model, outcome, calls) = (row.model, row.outcome, row.calls);
         writeln!(
             out,

@@ -271,7 +271,13 @@ pub fn max_words(limit: Limit) -> u64 {
 /// ```
 #[must_use]
 pub fn lines<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
-    Transcript::new(messages.into_iter().map(Said::Message), true).whole()
+    lines_of(messages.into_iter().map(Said::Message))
+}
+
+/// The same where an author's summary may stand for messages.
+#[must_use]
+pub fn lines_of<'a>(said: impl IntoIterator<Item = Said<'a>>) -> String {
+    Transcript::new(said.into_iter(), true).whole()
 }
 
 /// Why there is no prompt.

@@ -315,8 +315,10 @@ pub struct SlotState {
     /// The last firing that was worked off.
     pub fired: Seq,
     /// The first firing still to be worked off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Firing>,
     /// The newest firing, worked off or not. Flags changed later never undo it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest: Option<Firing>,
     /// Firings that were asked for and not yet worked off, in order: counting alone would not find
     /// them again.
@@ -325,6 +327,7 @@ pub struct SlotState {
     /// Totals since the newest firing.
     pub since: Totals,
     /// When it fires if nobody says anything more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
 }
 

@@ -304,7 +304,7 @@ impl fmt::Debug for Hooks {
 }
 
 /// A task that ends when nobody waits for it any more.
-struct Running<T>(JoinHandle<T>);
+pub(crate) struct Running<T>(pub(crate) JoinHandle<T>);
 
 impl<T> Drop for Running<T> {
     fn drop(&mut self) {

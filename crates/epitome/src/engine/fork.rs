@@ -144,9 +144,15 @@ async fn whole(
     for slot in slots {
         let Some(order) = settings.slot(&slot.scope, &slot.name) else { continue };
         let lineage = lineage(shared, row.id, &slot, at).await?;
-        let state = state(shared, copied, &order.slot, lineage.first(), at, standing.now).await?;
+        let first = lineage.first().map(|summary| summary.id);
+        let state = if at == row.tracker.head() && slot.active == first {
+            // As it stands: what an undo struck stays struck.
+            slot.state.clone()
+        } else {
+            state(shared, copied, &order.slot, lineage.first(), at, standing.now).await?
+        };
         let mut row = SlotRow::new(slot.scope, slot.name);
-        row.active = lineage.first().map(|summary| summary.id);
+        row.active = first;
         row.state = state;
         row.mark(standing.now);
         rows.push(row);

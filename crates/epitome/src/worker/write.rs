@@ -7,14 +7,14 @@ use epitome_core::inspect::{Refusal, Standard, inspect};
 use epitome_core::message::{Message, Timestamp};
 use epitome_core::outline::Outline;
 use epitome_core::plan::{Plan, Source};
-use epitome_core::prompt::{SMALL, lines};
+use epitome_core::prompt::{SMALL, lines_of};
 use epitome_core::slot::{Limit, Scope};
 use epitome_core::tokens::Counter;
 
 use super::draft::{Base, DROPPED, Draft, KEPT, Spent};
 use crate::engine::Shared;
 use crate::error::Error;
-use crate::hook::Leaving;
+use crate::hook::{Leaving, Running};
 use crate::model::{Ask, Local, Model, ModelError, Reply, Tally, Told};
 use crate::retry::Failure;
 use crate::settings::{Settings, SlotSettings};
@@ -114,8 +114,7 @@ impl Task<'_> {
 
     /// The attributed lines themselves, where they are few and fit: no model could say it in less.
     fn verbatim(&self, told: &[Told]) -> Option<Draft> {
-        let messages: Option<Vec<&Message>> = told.iter().map(Told::message).collect();
-        let lines = lines(messages?);
+        let lines = lines_of(told.iter().map(Told::said));
         let text = match &self.base.text {
             Some(before) if !lines.is_empty() => format!("{before}\n{lines}"),
             Some(before) => before.to_string(),
@@ -172,10 +171,7 @@ impl Task<'_> {
             for _ in 0..if local { 1 } else { 2 } {
                 let started = Instant::now();
                 spent.under_way = Some(self.usage(model.name(), DROPPED, &Tally::default(), 0));
-                let answer = tokio::time::timeout(self.shared.pace.time_out, model.write(&ask)).await;
-                let answer = answer.unwrap_or_else(|_| {
-                    Err(ModelError::no_answer(&format!("no answer within {:?}", self.shared.pace.time_out)))
-                });
+                let answer = self.answer(model, &ask).await;
                 spent.under_way = None;
                 let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
                 let reply = match answer {
@@ -203,6 +199,18 @@ impl Task<'_> {
         }
         // Whatever the others said: a shorter one may be written by whom this one was too long for.
         Err(if too_long { Failed::TooLong } else { last })
+    }
+
+    /// One call of a model, in a task of its own: neither its panic nor its silence is ours.
+    async fn answer(&self, model: &Arc<dyn Model>, ask: &Ask) -> Result<Reply, ModelError> {
+        let (model, ask, time_out) = (Arc::clone(model), ask.clone(), self.shared.pace.time_out);
+        let mut call = Running(tokio::spawn(async move { model.write(&ask).await }));
+        match tokio::time::timeout(time_out, &mut call.0).await {
+            Ok(Ok(answer)) => answer,
+            // What it panicked with may hold anything, so it is not repeated.
+            Ok(Err(_)) => Err(ModelError::no_answer("the model panicked")),
+            Err(_) => Err(ModelError::no_answer(&format!("no answer within {time_out:?}"))),
+        }
     }
 
     /// What is taken of an answer. What `local` picked is the conversation's own words, so it is measured only;
@@ -281,7 +289,7 @@ impl Task<'_> {
 }
 
 fn says_something(told: &Told) -> bool {
-    told.message().is_none_or(|message| !lines([message]).trim().is_empty())
+    !lines_of([told.said()]).trim().is_empty()
 }
 
 /// A refusal in a word, for records.

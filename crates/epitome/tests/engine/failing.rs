@@ -378,3 +378,23 @@ async fn a_provider_that_asks_for_time_gets_it() {
     session.work().await.unwrap();
     assert_eq!(throughs(&session, "short").await, [20]);
 }
+
+#[tokio::test]
+async fn a_model_that_panics_has_failed_and_is_tried_again_later_like_any_other() {
+    let home = Home::memory();
+    let model =
+        Scripted::new().answers(|_| panic!("a fault of the caller's own")).answers(|_| panic!("and again"));
+    let engine = home.open(one_slot(&model)).await;
+    let session = engine.session("s");
+    session.append(talk(1, 20)).await.unwrap();
+    session.work().await.unwrap();
+    let failed = slot(&session, "short").await;
+    assert_eq!((failed.status, failed.attempts), (SlotStatus::Waiting, 1));
+    assert!(failed.why.ends_with("the model panicked"), "{}", failed.why);
+    home.clock.pass(MINUTE);
+    session.work().await.unwrap();
+    assert_eq!(slot(&session, "short").await.attempts, 2);
+    home.clock.pass(MINUTE);
+    session.work().await.unwrap();
+    assert_eq!(throughs(&session, "short").await, [20]);
+}

@@ -188,3 +188,27 @@ async fn a_fork_made_while_a_summary_is_written_is_not_disturbed_by_it() {
         assert_eq!(all.iter().map(|summary| summary.through).collect::<Vec<_>>(), [20]);
     }
 }
+
+#[tokio::test]
+async fn a_fork_does_not_do_again_what_was_undone() {
+    everywhere(async |home| {
+        let model = Scripted::new();
+        let engine = home.open(one_slot(&model)).await;
+        let session = engine.session("s");
+        session.append(talk(1, 40)).await.unwrap();
+        session.work().await.unwrap();
+        let newest = standing(&session, "short").await.unwrap();
+        session.undo(newest.id).await.unwrap();
+        let fork = session.fork(Fork::whole("f")).await.unwrap();
+        fork.work().await.unwrap();
+        assert_eq!(throughs(&fork, "short").await, [20]);
+        // As in the original, counting goes on from where it was undone.
+        for session in [&session, &fork] {
+            session.append(talk(41, 60)).await.unwrap();
+            session.work().await.unwrap();
+            assert_eq!(standing(session, "short").await.unwrap().through, 60);
+        }
+        assert_eq!(engine.verify().await.unwrap(), []);
+    })
+    .await;
+}

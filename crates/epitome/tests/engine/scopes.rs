@@ -146,3 +146,24 @@ async fn a_summary_now_can_be_had_for_one_agent_alone() {
     let again = session.summarize(wish).await.unwrap();
     assert_eq!((again.summary().unwrap().through, model.calls()), (14, 1));
 }
+
+#[tokio::test]
+async fn a_few_words_and_an_authors_few_words_need_no_model() {
+    let home = Home::memory();
+    let model = Scripted::new();
+    let more = r#", "slot": [
+        {"name": "own", "scope": "ann", "trigger": "messages(4)"},
+        {"name": "all", "trigger": "messages(8)"}]"#;
+    let engine = home.open(with_settings(&model, more)).await;
+    let session = engine.session("s");
+    let word =
+        |n: usize, author: &str| Message { author: Some(author.into()), ..Message::user(format!("word{n}")) };
+    session
+        .append((1..=8).map(|n| word(n, if n <= 4 { "ann" } else { "bob" })).collect::<Vec<_>>())
+        .await
+        .unwrap();
+    session.work().await.unwrap();
+    let all = standing(&session, "all").await.unwrap();
+    assert_eq!((all.through, all.model.as_str(), model.calls()), (8, "verbatim", 0));
+    assert!((1..=8).all(|n| all.text.contains(&format!("word{n}"))), "{}", all.text);
+}

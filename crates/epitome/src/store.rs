@@ -680,9 +680,6 @@ pub trait Store: Send + Sync + 'static {
     /// their hold ran out. Where time alone made it due, it fires now. Its fence rises.
     async fn lease(&self, want: Want) -> Result<Option<Lease>, StoreError>;
 
-    /// When the next slot will be ready, of one session or of all.
-    async fn next_ready(&self, session: Option<&SessionKey>) -> Result<Option<Timestamp>, StoreError>;
-
     /// What a context is made from: one consistent state. `None` where there is no such session, or `look`
     /// wants nothing.
     async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>, StoreError>;

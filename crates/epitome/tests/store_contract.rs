@@ -113,9 +113,6 @@ async fn only_one_gets_a_lease(made: Made) {
     say_with(store, &key("a"), "u a u", &[every(2)]).await;
     made.clock.set(2_000);
     say_with(store, &key("b"), "u a", &[every(2)]).await;
-    assert_eq!(store.next_ready(None).await.unwrap(), Some(Timestamp(1_000)));
-    assert_eq!(store.next_ready(Some(&key("b"))).await.unwrap(), Some(Timestamp(2_000)));
-    assert_eq!(store.next_ready(Some(&key("c"))).await.unwrap(), None);
 
     let first = store.lease(want("one")).await.unwrap().unwrap();
     assert_eq!((&*first.key.session, first.slot.fence, first.now), ("a", 1, Timestamp(2_000)));
@@ -136,7 +133,6 @@ async fn a_slot_is_ready_when_its_time_has_come(made: Made) {
     let store = &*made.store;
     let order = Slot { trigger: "idle(60)".parse().unwrap(), ..every(1) };
     say_with(store, &key("a"), "u a", &[order]).await;
-    assert_eq!(store.next_ready(None).await.unwrap(), Some(Timestamp(60_000)));
     assert_eq!(store.lease(want("one")).await.unwrap(), None);
     assert_eq!(store.queue("w", 9).await.unwrap(), []);
     made.clock.set(60_000);
@@ -360,7 +356,6 @@ async fn a_deleted_session_is_gone_and_its_name_is_free(made: Made) {
     assert!(!store.delete(&key("a")).await.unwrap());
     assert!(standing(store, &key("a")).await.session.is_none());
     assert_eq!(store.messages(id, page((1, 9), false, 9)).await.unwrap(), []);
-    assert_eq!(store.next_ready(None).await.unwrap(), None);
     say(store, &key("a"), "u").await;
     assert!(row(store, &key("a")).await.id > id);
     tokio::time::sleep(Duration::from_millis(300)).await;

@@ -213,7 +213,8 @@ impl Store for Sqlite {
 
     async fn lease(&self, want: Want) -> Result<Option<Lease>, StoreError> {
         // Workers ask often, and most often in vain: that must not cost a write.
-        let ready = self.next_ready(want.session.as_ref()).await?;
+        let key = want.session.clone();
+        let ready = self.read(move |db| change::next_ready(db, key.as_ref())).await?;
         let clock = Arc::clone(&self.clock);
         if ready.is_none_or(|ready| ready > clock()) {
             return Ok(None);
@@ -227,11 +228,6 @@ impl Store for Sqlite {
             Ok(lease)
         };
         self.writer.write(take).await
-    }
-
-    async fn next_ready(&self, session: Option<&SessionKey>) -> Result<Option<Timestamp>, StoreError> {
-        let key = session.cloned();
-        self.read(move |db| change::next_ready(db, key.as_ref())).await
     }
 
     async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>, StoreError> {

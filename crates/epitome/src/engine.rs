@@ -56,6 +56,7 @@ mod explain;
 mod fork;
 mod memo;
 mod session;
+mod summaries;
 mod workspace;
 
 pub use append::{Appended, Batch};
@@ -63,7 +64,8 @@ pub(crate) use context::prepare;
 pub use context::{Context, ContextRequest, ShownSummary};
 pub use explain::{Explanation, Queue, QueueEntry, SlotExplanation, SlotStatus};
 pub use fork::{Fork, ForkKind};
-pub use session::{Flags, Found, Page, Session, SessionInfo, Summarize, Summarized};
+pub use session::{Flags, Found, Page, Session, SessionInfo};
+pub use summaries::{Summarize, Summarized};
 pub use workspace::Workspace;
 
 /// The workspace of whoever names none.

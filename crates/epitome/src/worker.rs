@@ -20,6 +20,7 @@ use crate::engine::{Shared, prepare};
 use crate::error::Error;
 use crate::store::{Lease, Load, SessionKey, Want};
 
+mod commit;
 mod draft;
 mod job;
 mod write;

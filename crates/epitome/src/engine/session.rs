@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use epitome_core::message::{Author, Message, Seq, Span, Timestamp, Tokens};
-use epitome_core::slot::{Scope, SlotState};
 use epitome_core::tokens::Encoding;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -17,17 +16,16 @@ use crate::error::Error;
 use crate::search::{Query, text_of};
 use crate::settings::{Patch, Settings};
 use crate::store::{
-    Changes, Hit, HitCursor, Load, Log, Pick, PickSummaries, Search, SessionId, SessionKey, SessionRow,
-    SlotRow, Standing, SummaryId, SummaryRow, SummaryState, UsageQuery, UsageSum,
+    Changes, Hit, HitCursor, Load, Log, Pick, Search, SessionId, SessionKey, SessionRow, Standing, SummaryId,
+    UsageQuery, UsageSum,
 };
-use crate::summary::Summary;
 use crate::worker;
 
 /// A session. A handle: making one reads and writes nothing; the first append creates the session.
 #[derive(Debug, Clone)]
 pub struct Session {
     engine: Engine,
-    key: SessionKey,
+    pub(super) key: SessionKey,
 }
 
 /// What is known of a session beside its messages.
@@ -103,13 +101,13 @@ impl Default for Page {
 
 impl Page {
     /// The part of `1..=last` it may hold.
-    fn within(&self, last: Seq) -> Option<Span> {
+    pub(super) fn within(&self, last: Seq) -> Option<Span> {
         let from = self.after.map_or(1, |after| after.saturating_add(1));
         let through = self.before.map_or(last, |before| before.saturating_sub(1).min(last));
         Span::new(from, through)
     }
 
-    fn pick(&self, within: Span) -> Pick {
+    pub(super) fn pick(&self, within: Span) -> Pick {
         let limit = self.limit.clamp(1, 1_000);
         Pick::Page { scope: scope(self.scope.as_ref()), within, reverse: self.reverse, limit }
     }
@@ -122,73 +120,6 @@ pub struct Flags {
     pub pinned: Option<bool>,
     /// Never summarized, counted by no trigger.
     pub skip: Option<bool>,
-}
-
-/// A summary wanted now.
-///
-/// ```
-/// use epitome::Summarize;
-///
-/// let wish = Summarize { focus: Some("open questions".into()), ..Summarize::slot("short") };
-/// assert!(wish.wait);
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Summarize {
-    /// Which slot; the first of that scope where none is named.
-    pub slot: Option<String>,
-    /// Whose messages; everybody's where nobody is named.
-    pub scope: Option<Author>,
-    /// What to pay attention to most.
-    pub focus: Option<String>,
-    /// Whether to wait until it is written.
-    pub wait: bool,
-}
-
-impl Default for Summarize {
-    fn default() -> Self {
-        Self { slot: None, scope: None, focus: None, wait: true }
-    }
-}
-
-impl Summarize {
-    /// This slot's summary, and wait for it.
-    #[must_use]
-    pub fn slot(name: impl Into<String>) -> Self {
-        Self { slot: Some(name.into()), ..Self::default() }
-    }
-}
-
-/// What came of a wish for a summary now.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "status", rename_all = "snake_case")]
-pub enum Summarized {
-    /// Nothing new was said, or all that is new is kept verbatim: this one stands, and no model was asked.
-    NothingNew {
-        /// The standing summary, where there is one.
-        summary: Option<Summary>,
-    },
-    /// It was written.
-    Written {
-        /// The new one.
-        summary: Summary,
-    },
-    /// It will be written.
-    Pending {
-        /// Why it is not yet, where that is known: no legal cut, say.
-        reason: Option<String>,
-    },
-}
-
-impl Summarized {
-    /// The summary, where there is one.
-    #[must_use]
-    pub fn summary(&self) -> Option<&Summary> {
-        match self {
-            Self::NothingNew { summary } => summary.as_ref(),
-            Self::Written { summary } => Some(summary),
-            Self::Pending { .. } => None,
-        }
-    }
 }
 
 /// A message found by its words.
@@ -233,7 +164,7 @@ impl Session {
         &self.key.session
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<Shared> {
         self.engine.shared()
     }
 
@@ -242,7 +173,7 @@ impl Session {
         check_name("session", &self.key.session)
     }
 
-    async fn standing(&self) -> Result<(Standing, SessionRow), Error> {
+    pub(super) async fn standing(&self) -> Result<(Standing, SessionRow), Error> {
         let standing = self.shared().store.standing(&self.key, Load::default()).await?;
         let row = standing.session.clone().ok_or_else(|| Error::no_session(&self.key.session))?;
         Ok((standing, row))
@@ -272,187 +203,6 @@ impl Session {
     /// The conversation in so many tokens. It is there at once, whatever the summaries' state.
     pub async fn context(&self, request: impl Into<ContextRequest>) -> Result<Context, Error> {
         context::context(self.shared(), &self.key, request.into()).await
-    }
-
-    /// The summaries that stand, one a slot.
-    pub async fn summaries(&self) -> Result<Vec<Summary>, Error> {
-        self.read_summaries(PickSummaries::Standing).await
-    }
-
-    /// All summaries there ever were, undone ones too, newest first: those before this one, at most so many.
-    pub async fn history(&self, before: Option<SummaryId>, limit: usize) -> Result<Vec<Summary>, Error> {
-        let limit = limit.clamp(1, 1_000);
-        self.read_summaries(PickSummaries::History { slot: None, before, limit }).await
-    }
-
-    async fn read_summaries(&self, pick: PickSummaries) -> Result<Vec<Summary>, Error> {
-        let (_, row) = self.standing().await?;
-        let rows = self.shared().store.summaries(row.id, pick).await?;
-        Ok(rows.into_iter().map(Summary::from).collect())
-    }
-
-    async fn summary_row(&self, session: SessionId, id: SummaryId) -> Result<SummaryRow, Error> {
-        let rows = self.shared().store.summaries(session, PickSummaries::Ids(vec![id])).await?;
-        rows.into_iter().next().ok_or_else(|| Error::NotFound { what: format!("summary {id}") })
-    }
-
-    /// Has a summary written now, whatever the trigger says. With nothing new the standing one is given back,
-    /// and no model is asked.
-    pub async fn summarize(&self, wish: Summarize) -> Result<Summarized, Error> {
-        let shared = self.shared();
-        let engine = Arc::clone(shared);
-        let (name, whose, focus) = (wish.slot.clone(), scope(wish.scope.as_ref()), wish.focus.clone());
-        let session_name = Arc::clone(&self.key.session);
-        let (before, _) = self.standing().await?;
-        let stand = before.slots.iter().filter_map(|row| row.active).collect();
-        let load = Load { summaries: stand, ..Load::default() };
-        let forced = shared
-            .change(&self.key, load, move |standing| {
-                let (mut row, _) = find_slot(&engine, standing, &session_name, &whose, name.as_deref())?;
-                let before = row.active;
-                let fires = row.state.force(standing.now)
-                    || stands_in(standing, &row) && force_again(&mut row, standing.now);
-                let waits = Forced { slot: row.name.clone(), fires, before, at: newest(&row.state) };
-                if !fires {
-                    return Ok((None, waits));
-                }
-                row.work.focus = focus.clone().or(row.work.focus);
-                // Whoever asks for it now does not want to wait for the next attempt's time.
-                row.work.not_before = None;
-                row.work.parked = false;
-                row.mark(standing.now);
-                Ok((Some(Changes { slots: vec![row], ..Changes::default() }), waits))
-            })
-            .await?;
-        let whose = scope(wish.scope.as_ref());
-        if !forced.fires {
-            let summary = self.standing_summary(&whose, &forced.slot).await?;
-            return Ok(Summarized::NothingNew { summary });
-        }
-        shared.wake.notify_one();
-        if !wish.wait {
-            return Ok(Summarized::Pending { reason: None });
-        }
-        self.wait_for(&whose, &forced).await
-    }
-
-    /// Waits until a firing is worked off, whoever does that.
-    async fn wait_for(&self, whose: &Scope, forced: &Forced) -> Result<Summarized, Error> {
-        let shared = self.shared();
-        let mut moved = shared.moved.subscribe();
-        loop {
-            moved.mark_unchanged();
-            let (standing, _) = self.standing().await?;
-            let Some(row) = standing.slot(whose, &forced.slot) else {
-                return Err(Error::no_session(&self.key.session));
-            };
-            let done = row.state.due.is_none_or(|due| due.seq > forced.at);
-            if done {
-                let summary = self.standing_summary(whose, &forced.slot).await?;
-                return Ok(match summary {
-                    Some(summary) if Some(summary.id) != forced.before => Summarized::Written { summary },
-                    summary => Summarized::NothingNew { summary },
-                });
-            }
-            if row.work.parked {
-                return Ok(Summarized::Pending {
-                    reason: Some("no legal cut yet: a tool call or loop is under way".to_owned()),
-                });
-            }
-            // Asking for it took the waiting time away, so a new one comes of a failure since.
-            if row.work.not_before.is_some() && row.work.owner.is_none() {
-                let reason = row.work.last_error.clone().unwrap_or_else(|| "the model failed".to_owned());
-                return Err(Error::Model { reason });
-            }
-            if shared.pace.workers == 0 {
-                // Nobody else may be there to do it.
-                worker::until_idle(shared, Some(self.key.clone())).await?;
-            }
-            // Another process may do it, of whom nobody tells us.
-            let _ = tokio::time::timeout(shared.pace.poll, moved.changed()).await;
-        }
-    }
-
-    async fn standing_summary(&self, whose: &Scope, slot: &str) -> Result<Option<Summary>, Error> {
-        let (standing, row) = self.standing().await?;
-        match standing.slot(whose, slot).and_then(|slot| slot.active) {
-            Some(active) => Ok(Some(self.summary_row(row.id, active).await?.into())),
-            None => Ok(None),
-        }
-    }
-
-    /// Takes back the summary that stands in its slot. The one before it stands again, what is being written
-    /// is refused when it comes, and counting starts anew at the newest message.
-    pub async fn undo(&self, summary: SummaryId) -> Result<Option<Summary>, Error> {
-        let (_, session) = self.standing().await?;
-        let undone = self.summary_row(session.id, summary).await?;
-        let load =
-            Load { summaries: undone.parent.into_iter().chain([summary]).collect(), ..Load::default() };
-        let parent = self
-            .shared()
-            .change(&self.key, load, move |standing| {
-                let find = |id: SummaryId| standing.summaries.iter().find(|row| row.id == id);
-                let head = standing.session.as_ref().map_or(0, |row| row.tracker.head());
-                let row = find(summary).and_then(|row| standing.slot(&row.scope, &row.slot));
-                let Some(mut row) = row.filter(|row| row.active == Some(summary)).cloned() else {
-                    return Err(Error::Conflict(format!(
-                        "summary {summary} does not stand any more; undo the one that does"
-                    )));
-                };
-                let parent = find(summary).and_then(|row| row.parent).and_then(find);
-                row.state.undo(parent.map_or(0, |parent| parent.through), head, standing.now);
-                row.active = parent.map(|parent| parent.id);
-                // Whoever writes the next one started from what is undone.
-                row.fence = row.fence.saturating_add(1);
-                row.work = crate::store::Work::default();
-                row.mark(standing.now);
-                let mut states = vec![(summary, SummaryState::Undone)];
-                states.extend(parent.map(|parent| (parent.id, SummaryState::Standing)));
-                Ok((Some(Changes { slots: vec![row], states, ..Changes::default() }), parent.cloned()))
-            })
-            .await?;
-        self.shared().tell_moved();
-        let stands = |row: SummaryRow| SummaryRow { state: SummaryState::Standing, ..row }.into();
-        Ok(parent.map(stands))
-    }
-
-    /// Has a slot's summary written again from the first message on, with today's settings. What stands goes on
-    /// standing until the new one is there. False when there is nothing to summarize.
-    pub async fn rebuild(&self, whose: Option<Author>, slot: &str) -> Result<bool, Error> {
-        let shared = Arc::clone(self.shared());
-        let (name, whose) = (slot.to_owned(), scope(whose.as_ref()));
-        let session_name = Arc::clone(&self.key.session);
-        let fires = self
-            .shared()
-            .change(&self.key, Load::default(), move |standing| {
-                let (mut row, _) = find_slot(&shared, standing, &session_name, &whose, Some(&name))?;
-                let fires = force_again(&mut row, standing.now);
-                row.work.rebuild = true;
-                // Whoever writes now builds on what stands. That would be kept in place of what is wanted.
-                row.fence = row.fence.saturating_add(1);
-                (row.work.owner, row.work.until) = (None, None);
-                row.work.not_before = None;
-                row.work.parked = false;
-                row.mark(standing.now);
-                let changes = fires.then(|| Changes { slots: vec![row], ..Changes::default() });
-                Ok((changes, fires))
-            })
-            .await?;
-        if fires {
-            self.shared().wake.notify_one();
-        }
-        Ok(fires)
-    }
-
-    /// The originals beneath a summary: its scope's messages up to where it reaches, a page of them.
-    pub async fn expand(&self, summary: SummaryId, page: Page) -> Result<Vec<Message>, Error> {
-        let (_, row) = self.standing().await?;
-        let summary = self.summary_row(row.id, summary).await?;
-        let page = Page { scope: summary.scope.into(), ..page };
-        match page.within(summary.through) {
-            Some(within) => Ok(self.shared().store.messages(row.id, page.pick(within)).await?),
-            None => Ok(Vec::new()),
-        }
     }
 
     /// Messages by their words, summarized or not, newest first: all words must be there, in any order, each
@@ -613,56 +363,5 @@ impl Session {
             since: Timestamp(0),
         };
         self.engine.usage(query).await
-    }
-}
-
-/// What a forced summary waits for.
-struct Forced {
-    slot: String,
-    fires: bool,
-    /// The summary that stood before.
-    before: Option<SummaryId>,
-    /// The firing to be worked off.
-    at: Seq,
-}
-
-fn newest(state: &SlotState) -> Seq {
-    state.newest.map_or(0, |firing| firing.seq)
-}
-
-/// Whether the slot's summary only stands in for a model's.
-fn stands_in(standing: &Standing, row: &SlotRow) -> bool {
-    standing.summaries.iter().any(|summary| Some(summary.id) == row.active && summary.facts.stand_in)
-}
-
-/// Fires as if nothing were covered; the coverage itself never goes back.
-fn force_again(row: &mut SlotRow, now: Timestamp) -> bool {
-    let covered = std::mem::take(&mut row.state.covered);
-    let fires = row.state.force(now);
-    row.state.covered = covered;
-    fires
-}
-
-/// A slot by its name, or the first of its scope; its row is made up where it was never stored.
-fn find_slot(
-    shared: &Shared,
-    standing: &Standing,
-    session: &str,
-    whose: &Scope,
-    name: Option<&str>,
-) -> Result<(SlotRow, Arc<Settings>), Error> {
-    if standing.session.is_none() {
-        return Err(Error::no_session(session));
-    }
-    let settings = shared.settings_at(standing)?;
-    let mut orders = settings.slots.iter().map(|order| &order.slot).filter(|slot| slot.scope == *whose);
-    let order = orders.find(|slot| name.is_none_or(|name| slot.name == name));
-    let row = order.and_then(|slot| {
-        let rows = slots(standing, &settings);
-        rows.into_iter().find(|row| row.scope == slot.scope && row.name == slot.name)
-    });
-    match row {
-        Some(row) => Ok((row, settings)),
-        None => Err(Error::NotFound { what: format!("slot `{}`", name.unwrap_or("of that scope")) }),
     }
 }

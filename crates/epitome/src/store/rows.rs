@@ -1,0 +1,360 @@
+//! What is kept: sessions, slots, summaries, messages, calls of models.
+//!
+//! Rows as values. Stores map them to their tables, the engine makes and reads them; neither has a row type of
+//! the other's.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use epitome_core::ledger::Ledger;
+use epitome_core::local::Extracts;
+use epitome_core::message::{Message, Part, Seq, Timestamp, Tokens};
+use epitome_core::outline::Outline;
+use epitome_core::slot::{Scope, SlotState};
+use epitome_core::track::Tracker;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{SessionId, SummaryId};
+
+/// What is known of a session beside its messages.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionRow {
+    /// Its number; 0 for one that is not stored yet.
+    pub id: SessionId,
+    /// By which name its tokens are counted. Fixed when it is created.
+    pub encoding: String,
+    /// Its head, turns, tokens and open calls.
+    pub tracker: Tracker,
+    /// The message that opened the turn under way; 0 before the first.
+    pub opener: Seq,
+    /// Where the newest call batch begins.
+    pub batch_from: Seq,
+    /// Whether a message of that batch is skipped, and so all of it.
+    pub batch_skipped: bool,
+    /// How many messages are skipped, by whole batches.
+    pub skipped: u64,
+    /// Its own settings, a partial document; empty when nothing was set.
+    pub settings: String,
+    /// The caller's notes on it.
+    pub metadata: Map<String, Value>,
+    /// When it came to be.
+    pub created: Timestamp,
+    /// When it was last written to.
+    pub updated: Timestamp,
+}
+
+/// Where a slot stands, and who works on it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SlotRow {
+    /// Whose messages it covers.
+    pub scope: Scope,
+    /// The slot's name.
+    pub name: String,
+    /// Its cursor.
+    pub state: SlotState,
+    /// The summary that stands.
+    pub active: Option<SummaryId>,
+    /// Raised whenever somebody else takes the slot over. What was begun under a lower one is refused.
+    pub fence: u64,
+    /// How the work on it goes.
+    pub work: Work,
+}
+
+/// How the work on a slot goes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Work {
+    /// Since when something is due.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_since: Option<Timestamp>,
+    /// It is due, but no place to cut exists yet: not to be taken until a message brings one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub parked: bool,
+    /// The next summary is written from the first message on, not from the one that stands.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub rebuild: bool,
+    /// What whoever forced the next summary cares about most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub focus: Option<String>,
+    /// Who works on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Until when it is theirs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// How often in a row it failed.
+    pub attempts: u32,
+    /// Since when it fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failing_since: Option<Timestamp>,
+    /// When it may be tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Timestamp>,
+    /// What failed last, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+}
+
+impl SlotRow {
+    /// A slot that has seen nothing yet.
+    #[must_use]
+    pub fn new(scope: Scope, name: impl Into<String>) -> Self {
+        Self {
+            scope,
+            name: name.into(),
+            state: SlotState::default(),
+            active: None,
+            fence: 0,
+            work: Work::default(),
+        }
+    }
+
+    /// From when on a worker may take it: what stores find due slots by. `None` when nothing is to do.
+    #[must_use]
+    pub fn ready_at(&self) -> Option<Timestamp> {
+        let due = match self.state.due {
+            Some(_) if self.work.parked => return None,
+            Some(_) => self.work.waiting_since.unwrap_or_default(),
+            None => self.state.due_at?,
+        };
+        let held = self.work.until.unwrap_or(due);
+        Some(due.max(held).max(self.work.not_before.unwrap_or(due)))
+    }
+
+    /// Notes since when something is due, or that nothing is. Whoever changed the state calls it.
+    pub fn mark(&mut self, now: Timestamp) {
+        if self.state.due.is_none() {
+            self.work.waiting_since = None;
+            self.work.parked = false;
+        } else if self.work.waiting_since.is_none() {
+            self.work.waiting_since = Some(now);
+        }
+    }
+}
+
+/// Whether a summary stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SummaryState {
+    /// It is its slot's.
+    Standing,
+    /// A later one stands for it.
+    Superseded,
+    /// It was taken back. It is never shown again, nor built upon.
+    Undone,
+}
+
+/// A summary as it is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SummaryRow {
+    /// Its number; 0 for one that is not stored yet.
+    pub id: SummaryId,
+    /// Whose messages it stands for.
+    pub scope: Scope,
+    /// Which slot's it is.
+    pub slot: String,
+    /// It stands for its scope's messages up to this one.
+    pub through: Seq,
+    /// Whether it stands.
+    pub state: SummaryState,
+    /// The one that stood before it, and stands again when this one is undone.
+    pub parent: Option<SummaryId>,
+    /// Its text.
+    pub text: String,
+    /// What it can be rendered from in another size, or built upon, as [`Sources`] are written: read only
+    /// when it is needed. Empty when there is nothing, or the store dropped it, as it may once the one that
+    /// followed was superseded too.
+    pub sources: String,
+    /// Everything else that is known of it.
+    pub facts: Facts,
+    /// When it was kept.
+    pub created: Timestamp,
+}
+
+impl SummaryRow {
+    /// What it was made of; nothing where that was dropped.
+    #[must_use]
+    pub fn sources(&self) -> Sources {
+        serde_json::from_str(&self.sources).unwrap_or_default()
+    }
+
+    /// Whether it can be rendered in any size from what `local` picked.
+    #[must_use]
+    pub fn has_extracts(&self) -> bool {
+        self.facts.elastic && !self.sources.is_empty()
+    }
+}
+
+/// What a summary was made of.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sources {
+    /// The pieces `local` picked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extracts: Option<Extracts>,
+    /// The names found so far, where a model wrote it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<Ledger>,
+}
+
+/// What is known of a summary.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Facts {
+    /// The first message that was read for it, beside the summary it was built on.
+    pub from: Seq,
+    /// The message at which it became due.
+    pub firing: Seq,
+    /// The summary it was built on, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub built_on: Option<SummaryId>,
+    /// Who wrote it.
+    pub model: String,
+    /// Whether it only stands in for one that a failing model should have written.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stand_in: bool,
+    /// Whether `local` wrote it, so that it can be rendered in any size.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub elastic: bool,
+    /// The tokens of its text.
+    pub tokens: Tokens,
+    /// Its tokens as handed out, frame and overhead included.
+    pub shown: Tokens,
+    /// The tokens of what it replaced: the messages, and the summary before.
+    pub replaced: Tokens,
+    /// How many messages there were to see before it, a summary counting as one.
+    pub original_count: u64,
+    /// How many there are with it: those kept, and itself.
+    pub compressed_count: u64,
+    /// How many messages of its span are skipped.
+    pub skipped: u64,
+    /// What whoever asked for it cared about most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub focus: Option<String>,
+    /// Names that were missing in what the model wrote, and were added.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub added: Vec<String>,
+    /// What was sent for it, over all calls, as far as is known.
+    pub input: Tokens,
+    /// What came back, over all calls.
+    pub output: Tokens,
+    /// What that cost, in millionths; nothing where no price is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<i64>,
+    /// How long it took to write, in milliseconds.
+    pub millis: u64,
+}
+
+/// A message to be kept: its shape, and its words as [`words`] writes them.
+#[derive(Debug, Clone)]
+pub struct NewMessage {
+    /// Its shape. Place, role, flags and time are taken from here.
+    pub outline: Outline,
+    /// The message that opened its turn; 0 before the first.
+    pub opener: Seq,
+    /// Its words, as [`words`] writes them.
+    pub body: String,
+}
+
+/// What of a message is kept as text.
+#[derive(Serialize, Deserialize)]
+struct Words<'a> {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    author: Option<Cow<'a, str>>,
+    parts: Cow<'a, [Part]>,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    metadata: Cow<'a, Map<String, Value>>,
+}
+
+/// What of a message is kept as text: all that its outline does not have.
+pub fn words(message: &Message) -> Result<String, serde_json::Error> {
+    serde_json::to_string(&Words {
+        author: message.author.as_deref().map(Cow::Borrowed),
+        parts: Cow::Borrowed(&message.parts),
+        metadata: Cow::Borrowed(&message.metadata),
+    })
+}
+
+/// The message again, of its shape and its words.
+pub fn message(outline: &Outline, body: &str) -> Result<Message, serde_json::Error> {
+    let words: Words<'_> = serde_json::from_str(body)?;
+    Ok(Message {
+        seq: outline.seq,
+        role: outline.role,
+        author: words.author.map(Into::into),
+        parts: words.parts.into_owned(),
+        pinned: outline.pinned,
+        skip: outline.skip,
+        at: outline.at,
+        metadata: words.metadata.into_owned(),
+    })
+}
+
+/// A call of a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UsageRow {
+    /// Whose.
+    pub workspace: String,
+    /// For which session, by its name.
+    pub session: String,
+    /// For whose messages; empty for the whole session.
+    pub scope: String,
+    /// For which slot.
+    pub slot: String,
+    /// Which model.
+    pub model: String,
+    /// `kept`, `unused` where the slot was lost meanwhile, `dropped` where nobody waited for its end, or else
+    /// the name of what was wrong with it, or of how it failed.
+    pub outcome: String,
+    /// Tokens sent.
+    pub input: Tokens,
+    /// Of those, read from the provider's cache.
+    pub cached: Tokens,
+    /// Tokens that came back.
+    pub output: Tokens,
+    /// In millionths of the price table's money; nothing where no price is known.
+    pub cost: Option<i64>,
+    /// How long it took, in milliseconds.
+    pub millis: u64,
+    /// When it ended; left at 0, the moment it is recorded.
+    pub at: Timestamp,
+}
+
+/// Calls that were added up.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct UsageSum {
+    /// For which session.
+    pub session: String,
+    /// For whose messages; empty for the whole session.
+    pub scope: String,
+    /// For which slot.
+    pub slot: String,
+    /// Which model.
+    pub model: String,
+    /// How they ended.
+    pub outcome: String,
+    /// How many.
+    pub calls: u64,
+    /// Tokens sent.
+    pub input: Tokens,
+    /// Of those, read from the provider's cache.
+    pub cached: Tokens,
+    /// Tokens that came back.
+    pub output: Tokens,
+    /// In millionths of the price table's money; nothing where no price was known for any of them.
+    pub cost: Option<i64>,
+    /// How long they took together, in milliseconds.
+    pub millis: u64,
+}
+
+/// A slot with something to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueueRow {
+    /// The moment of asking.
+    pub now: Timestamp,
+    /// Which session, by its name.
+    pub session: Arc<str>,
+    /// The slot.
+    pub slot: SlotRow,
+}

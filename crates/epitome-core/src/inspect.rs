@@ -15,13 +15,18 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Tokens;
+use crate::prompt::SMALL;
 use crate::redact::redact;
 use crate::slot::Limit;
 use crate::tokens::Counter;
+use crate::words::count_words;
 
 mod names;
 mod signs;
 mod strip;
+
+/// With fewer words nothing is told.
+const FEWEST_WORDS: u32 = 3;
 
 /// How a model's reply ended, as its provider tells it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -187,6 +192,10 @@ pub fn inspect(reply: &str, finish: Finish, standard: &Standard<'_>) -> Result<I
         return Err(Refusal::NotSmaller { tokens, replaces: standard.replaces });
     }
     judge(&text, standard.prior)?;
+    // A word or two cannot stand for a conversation.
+    if standard.replaces >= SMALL && count_words(&text) < FEWEST_WORDS {
+        return Err(Refusal::Empty);
+    }
     Ok(names::complete(text, tokens, cut, standard))
 }
 

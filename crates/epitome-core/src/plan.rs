@@ -233,6 +233,8 @@ pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
     else {
         return Next::Pass { firing: firing.seq, why: NoPlan::Covered };
     };
+    // Where the messages at hand end before the firing does, this is only the beginning of its window.
+    let reached = ahead.end.is_some() || ahead.outlines.last().is_some_and(|last| last.seq >= firing.seq);
     Next::Summarize(Plan {
         prior: state.covered,
         span,
@@ -241,7 +243,7 @@ pub fn next(slot: &Slot, state: &SlotState, ahead: &Ahead<'_>) -> Next {
         tokens: read.tokens,
         skipped: read.skipped,
         firing: firing.seq,
-        completes: part == place,
+        completes: part == place && reached,
         joined,
     })
 }

@@ -33,9 +33,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use epitome_core::message::{Timestamp, Tokens};
+use epitome_core::slot::Scope;
 use epitome_core::tokens::Encoding;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -46,7 +47,7 @@ use crate::model::{Local, Model};
 use crate::retry::Backoff;
 use crate::settings::{Patch, Settings, SlotSettings};
 use crate::store::{
-    Changes, Fault, Load, SessionKey, Sqlite, SqliteOptions, Standing, Store, UsageQuery, UsageSum,
+    Changes, Fault, Load, SessionId, SessionKey, Sqlite, SqliteOptions, Standing, Store, UsageQuery, UsageSum,
 };
 use crate::worker;
 
@@ -73,8 +74,11 @@ const DEFAULT_WORKSPACE: &str = "default";
 
 /// Keeps sessions, and summarizes them in the background.
 ///
-/// Cheap to clone; all clones are one engine. When the last one is dropped its worker stops where it is,
-/// which costs nothing but the call under way. [`Engine::close`] lets it finish first.
+/// Cheap to clone; all clones are one engine. It needs a tokio runtime with time enabled, of either kind.
+///
+/// When the last one is dropped its worker gives back what it holds, which costs nothing but the calls under way;
+/// [`Engine::close`] lets them finish first. Where the runtime ends with it, as it does when a process dies, what
+/// it held is free once the lease has run out ([`Pace::lease`]).
 #[derive(Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
@@ -103,6 +107,8 @@ pub(crate) struct Shared {
     /// How sessions were counted when last seen: a guess that is checked in the transaction.
     encodings: Mutex<HashMap<SessionKey, Encoding>>,
     pub(crate) memo: memo::Memo,
+    /// Slots that are another engine's, and until when they are not looked at again.
+    not_ours: Mutex<HashMap<(SessionId, Scope, String), Instant>>,
     /// Something may be due.
     pub(crate) wake: Notify,
     /// Counts up whenever a slot moved: whoever waits for a summary looks again.
@@ -267,6 +273,7 @@ impl Builder {
             merged: Mutex::default(),
             encodings: Mutex::default(),
             memo: memo::Memo::default(),
+            not_ours: Mutex::default(),
             wake: Notify::new(),
             moved: watch::Sender::new(0),
             trouble: Mutex::default(),
@@ -328,7 +335,7 @@ impl Engine {
     }
 
     /// Works off what is due now, here and in this task, and returns when nothing is. What failed and waits
-    /// to be tried again is left.
+    /// to be tried again is left, and so is what another engine holds.
     pub async fn work(&self) -> Result<(), Error> {
         worker::until_idle(self.shared(), None).await
     }
@@ -380,6 +387,9 @@ impl std::fmt::Debug for Engine {
     }
 }
 
+/// For so long a slot of another engine's is not looked at.
+const LOOK_AWAY: Duration = Duration::from_secs(60);
+
 /// More settings than this are not remembered as put together.
 const MOST_MERGED: usize = 256;
 
@@ -414,14 +424,14 @@ impl Shared {
 
     /// Refuses settings that name models nobody knows, or measure by a window nobody knows.
     pub(crate) fn check(&self, settings: &Settings) -> Result<(), Error> {
-        let named = settings.slots.iter().flat_map(|slot| slot.models.iter().flatten());
-        for name in settings.summarize.models.iter().chain(named) {
-            if !self.models.contains_key(name) {
+        let own =
+            |(at, slot): (usize, &SlotSettings)| Some((format!("slot[{at}].models"), slot.models.clone()?));
+        let all = ("summarize.models".to_owned(), settings.summarize.models.clone());
+        for (key, names) in settings.slots.iter().enumerate().filter_map(own).chain([all]) {
+            if let Some(unknown) = names.iter().find(|name| !self.models.contains_key(*name)) {
                 let known: Vec<&str> = self.models.keys().map(String::as_str).collect();
-                return Err(Error::Invalid(format!(
-                    "summarize.models: `{name}` is unknown; {} are known",
-                    known.join(", ")
-                )));
+                let known = known.join(", ");
+                return Err(Error::Invalid(format!("{key}: `{unknown}` is unknown; known here: {known}")));
             }
         }
         for slot in &settings.slots {
@@ -434,6 +444,29 @@ impl Shared {
     pub(crate) fn chain(&self, settings: &Settings, slot: &SlotSettings) -> Vec<Arc<dyn Model>> {
         let names = slot.models.as_ref().unwrap_or(&settings.summarize.models);
         names.iter().filter_map(|name| self.models.get(name)).cloned().collect()
+    }
+
+    /// What is wrong where the settings name a model for this slot that this engine does not have. Another one
+    /// may.
+    pub(crate) fn lacking(&self, settings: &Settings, slot: &SlotSettings) -> Option<String> {
+        let lacks = settings.models_of(slot).iter().find(|name| !self.models.contains_key(*name))?;
+        Some(format!("the settings name the model `{lacks}`, which this engine does not have"))
+    }
+
+    /// Does not look at a slot for a while: it is another engine's.
+    pub(crate) fn look_away(&self, session: SessionId, scope: &Scope, slot: &str) {
+        let until = Instant::now() + LOOK_AWAY;
+        lock(&self.not_ours).insert((session, scope.clone(), slot.to_owned()), until);
+    }
+
+    /// The slots that are not looked at now.
+    pub(crate) fn not_ours(&self) -> Vec<(SessionId, Scope, String)> {
+        let mut slots = lock(&self.not_ours);
+        if !slots.is_empty() {
+            let now = Instant::now();
+            slots.retain(|_, until| *until > now);
+        }
+        slots.keys().cloned().collect()
     }
 
     /// The window, less its output reserve, that a slot's fractions are measured by: its first model's.
@@ -468,10 +501,11 @@ impl Shared {
     }
 
     fn learn_encoding(&self, key: &SessionKey, encoding: Encoding) {
+        let mut known = lock(&self.encodings);
         if encoding == self.settings.encoding {
+            known.remove(key);
             return;
         }
-        let mut known = lock(&self.encodings);
         if known.len() >= MOST_ENCODINGS {
             known.clear();
         }

@@ -76,7 +76,13 @@ impl Error {
             Self::NotFound { .. } => Next::Look,
             Self::Conflict(_) => Next::Decide,
             Self::Model { .. } | Self::Busy(_) => Next::Retry,
-            Self::Store(_) => Next::Repair,
+            Self::Store(error) => match error {
+                StoreError::Foreign { .. } | StoreError::Unreachable { .. } | StoreError::Newer { .. } => {
+                    Next::Mend
+                }
+                StoreError::Busy => Next::Retry,
+                _ => Next::Repair,
+            },
             Self::Closed => Next::Reopen,
         }
     }

@@ -92,7 +92,8 @@ pub struct Leaving {
     pub scope: Option<Author>,
     /// From where to where they reach.
     pub span: Span,
-    /// The messages themselves, as they are in the log.
+    /// The messages themselves, as they are in the log, but for the bytes of pictures and the like: those can be
+    /// read from the log by their place.
     pub messages: Arc<[Message]>,
 }
 

@@ -39,7 +39,8 @@ pub trait Model: Send + Sync + 'static {
     /// Its window less its output reserve, where known: how large a prompt may be.
     fn room(&self) -> Option<Tokens>;
 
-    /// Writes one summary. Whoever calls may stop waiting at any time; what was begun is then dropped.
+    /// Writes one summary. Whoever calls may stop waiting at any time; what was begun is then dropped. It must
+    /// not block its thread: no time-out reaches a model that does.
     async fn write(&self, ask: &Ask) -> Result<Reply, ModelError>;
 }
 

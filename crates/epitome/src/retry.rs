@@ -21,7 +21,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use epitome_core::inspect::Refusal;
-use epitome_core::prompt::PromptError;
 
 use crate::model::ModelError;
 
@@ -35,9 +34,12 @@ pub enum Failure {
     /// What it gave cannot be kept.
     #[error("the answer was refused: {0}")]
     Answer(#[from] Refusal),
-    /// It could not even be asked.
-    #[error(transparent)]
-    Prompt(#[from] PromptError),
+    /// What is to be summarized could not be read, or the summary not be kept.
+    #[error("{reason}")]
+    Store {
+        /// What the store said.
+        reason: String,
+    },
 }
 
 impl Failure {
@@ -56,7 +58,7 @@ impl Failure {
         match self {
             Self::Model(error) => error.kind(),
             Self::Answer(_) => "answer",
-            Self::Prompt(_) => "prompt",
+            Self::Store { .. } => "store",
         }
     }
 
@@ -69,7 +71,7 @@ impl Failure {
                 ModelError::TooLong { .. } | ModelError::Refused { .. } | ModelError::NoAnswer { .. },
             )
             | Self::Answer(_)
-            | Self::Prompt(_) => None,
+            | Self::Store { .. } => None,
         }
     }
 }

@@ -27,8 +27,8 @@ mod sqlite;
 
 pub use asked::{Ahead, Hit, HitCursor, Look, Pick, PickSummaries, Reach, Search, UsageQuery, View, Window};
 pub use rows::{
-    Facts, NewMessage, QueueRow, SessionRow, SlotRow, Sources, SummaryRow, SummaryState, UsageRow, UsageSum,
-    Work, message, words,
+    Facts, NewMessage, QueueCounts, QueueRow, SessionRow, SlotRow, Sources, SummaryRow, SummaryState,
+    UsageRow, UsageSum, Work, message, words,
 };
 pub use sqlite::{Sqlite, SqliteOptions, WriteStage};
 
@@ -139,6 +139,9 @@ pub struct Changes {
 /// on nothing else: a store may ask again when another writer came between.
 pub type Decide = Box<dyn Fn(&Standing) -> Option<Changes> + Send + Sync>;
 
+/// Decides what a workspace's settings shall be, from what they are. As pure as [`Decide`].
+pub type DecideSettings = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
 /// A worker's hold on a slot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lease {
@@ -161,6 +164,8 @@ pub struct Want {
     pub hold: Duration,
     /// Only slots of this session.
     pub session: Option<SessionKey>,
+    /// None of these.
+    pub except: Vec<(SessionId, Scope, String)>,
 }
 
 /// Something that is not as it should be.
@@ -188,8 +193,9 @@ pub trait Store: Send + Sync + 'static {
     /// A workspace's settings, a partial document; empty when nothing was set.
     async fn workspace(&self, workspace: &str) -> Result<String, StoreError>;
 
-    /// Sets a workspace's settings.
-    async fn set_workspace(&self, workspace: &str, settings: String) -> Result<(), StoreError>;
+    /// Changes a workspace's settings: what is stored goes in, what is to be stored comes out; `None` to write
+    /// nothing. As if nobody else were there.
+    async fn set_workspace(&self, workspace: &str, decide: DecideSettings) -> Result<(), StoreError>;
 
     /// The workspace's sessions by name, those after this one, at most so many.
     async fn sessions(
@@ -252,9 +258,9 @@ pub trait Store: Send + Sync + 'static {
     /// Calls of models, added up.
     async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, StoreError>;
 
-    /// The workspace's slots that have something to do now, or once they may; at most so many, those
-    /// waiting longest first.
-    async fn queue(&self, workspace: &str, limit: usize) -> Result<Vec<QueueRow>, StoreError>;
+    /// The workspace's slots that have something to do now, or once they may: how many, and at most so many of
+    /// them, those waiting longest first.
+    async fn queue(&self, workspace: &str, limit: usize) -> Result<(QueueCounts, Vec<QueueRow>), StoreError>;
 
     /// Looks everything through.
     async fn verify(&self) -> Result<Vec<Fault>, StoreError>;
@@ -316,7 +322,7 @@ pub enum StoreError {
         known: i64,
     },
     /// What is stored makes no sense. Restore a backup.
-    #[error("{path} is damaged: {reason}; run verify, and restore a backup")]
+    #[error("{path} is damaged: {reason}; keep a copy of it, and restore a backup")]
     Damaged {
         /// Where.
         path: String,

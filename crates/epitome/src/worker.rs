@@ -65,10 +65,12 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
             () = shared.wake.notified(), if jobs.len() < shared.pace.workers => {}
             () = sleep(shared.pace.poll) => {}
             ended = jobs.join_next_with_id(), if !jobs.is_empty() => ended_one(&shared, &mut held, ended),
-            told = stop.changed() => if told.is_err() { return },
+            // The last engine is gone: nobody waits for what is being written.
+            told = stop.changed() => if told.is_err() { return finish(&shared, jobs, held, Duration::ZERO).await },
         }
     }
-    finish(&shared, jobs, held).await;
+    let grace = shared.pace.grace;
+    finish(&shared, jobs, held, grace).await;
 }
 
 /// The store answers again. Any other trouble stays until the next summary is begun.
@@ -99,8 +101,13 @@ fn ended_one(shared: &Shared, held: &mut HashMap<Id, Lease>, ended: Ended) {
 }
 
 /// Waits for what is being written, then gives back the rest.
-async fn finish(shared: &Shared, mut jobs: JoinSet<Result<(), Error>>, mut held: HashMap<Id, Lease>) {
-    join(shared, &mut jobs, &mut held, shared.pace.grace).await;
+async fn finish(
+    shared: &Shared,
+    mut jobs: JoinSet<Result<(), Error>>,
+    mut held: HashMap<Id, Lease>,
+    grace: Duration,
+) {
+    join(shared, &mut jobs, &mut held, grace).await;
     let unfinished: Vec<Lease> = held.values().cloned().collect();
     // They write down what they spent.
     shared.give_up.send_replace(true);
@@ -134,8 +141,13 @@ async fn join(
 pub(crate) async fn until_idle(shared: &Arc<Shared>, session: Option<SessionKey>) -> Result<(), Error> {
     let mut moved = shared.moved.subscribe();
     loop {
-        while let Some(lease) = shared.store.lease(want(shared, session.clone())).await? {
-            Working::new(shared).work(lease).await?;
+        loop {
+            // From before the slot is taken on, so that nobody finds it neither due nor worked on.
+            let working = Working::new(shared);
+            match shared.store.lease(want(shared, session.clone())).await? {
+                Some(lease) => working.work(lease).await?,
+                None => break,
+            }
         }
         moved.mark_unchanged();
         if !others_work(shared, session.as_ref()).await? {
@@ -156,7 +168,7 @@ async fn others_work(shared: &Shared, session: Option<&SessionKey>) -> Result<bo
 }
 
 fn want(shared: &Shared, session: Option<SessionKey>) -> Want {
-    Want { owner: shared.owner.clone(), hold: shared.pace.lease, session }
+    Want { owner: shared.owner.clone(), hold: shared.pace.lease, session, except: shared.not_ours() }
 }
 
 /// Counts who works.

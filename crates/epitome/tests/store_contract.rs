@@ -29,7 +29,7 @@ fn every(count: u64) -> Slot {
 }
 
 fn want(owner: &str) -> Want {
-    Want { owner: owner.to_owned(), hold: Duration::from_secs(10), session: None }
+    Want { owner: owner.to_owned(), hold: Duration::from_secs(10), session: None, except: Vec::new() }
 }
 
 fn page(within: (u64, u64), reverse: bool, limit: usize) -> Pick {
@@ -134,9 +134,9 @@ async fn a_slot_is_ready_when_its_time_has_come(made: Made) {
     let order = Slot { trigger: "idle(60)".parse().unwrap(), ..every(1) };
     say_with(store, &key("a"), "u a", &[order]).await;
     assert_eq!(store.lease(want("one")).await.unwrap(), None);
-    assert_eq!(store.queue("w", 9).await.unwrap(), []);
+    assert_eq!(store.queue("w", 9).await.unwrap().1, []);
     made.clock.set(60_000);
-    assert_eq!(store.queue("w", 9).await.unwrap().len(), 1);
+    assert_eq!(store.queue("w", 9).await.unwrap().1.len(), 1);
     let lease = store.lease(want("one")).await.unwrap().unwrap();
     assert_eq!(lease.slot.state.due.unwrap().seq, 2);
     assert_eq!(lease.slot.work.waiting_since, Some(Timestamp(60_000)));
@@ -151,10 +151,11 @@ async fn the_queue_tells_who_waits_longest(made: Made) {
     say_with(store, &SessionKey::new("other", "x"), "u a", &[every(2)]).await;
     say(store, &key("idle"), "u a").await;
     store.lease(want("one")).await.unwrap().unwrap();
-    let queue = store.queue("w", 9).await.unwrap();
+    let (counts, queue) = store.queue("w", 9).await.unwrap();
     let names: Vec<&str> = queue.iter().map(|row| &*row.session).collect();
     assert_eq!(names, ["early", "middle", "late"]);
-    assert_eq!(store.queue("w", 1).await.unwrap().len(), 1);
+    assert_eq!(counts, QueueCounts { working: 1, due: 2, ..QueueCounts::default() });
+    assert_eq!(store.queue("w", 1).await.unwrap().1.len(), 1);
     // One that waits for a place to cut is told, and not taken.
     let park: Decide = Box::new(|standing| {
         let mut slot = standing.slots[0].clone();
@@ -162,7 +163,14 @@ async fn the_queue_tells_who_waits_longest(made: Made) {
         Some(Changes { slots: vec![slot], ..Changes::default() })
     });
     store.change(&key("middle"), Load::default(), park).await.unwrap();
-    assert_eq!(store.queue("w", 9).await.unwrap().len(), 3);
+    let (counts, queue) = store.queue("w", 1).await.unwrap();
+    assert_eq!(counts, QueueCounts { working: 1, parked: 1, due: 1, ..QueueCounts::default() });
+    assert_eq!(queue.len(), 1);
+    // What is another's is passed over.
+    let late = row(store, &key("late")).await.id;
+    let others = Want { except: vec![(late, Scope::Session, every(2).name)], ..want("two") };
+    assert_eq!(store.lease(Want { session: Some(key("late")), ..others }).await.unwrap(), None);
+    assert!(store.lease(Want { session: Some(key("late")), ..want("two") }).await.unwrap().is_some());
     assert_eq!(store.lease(Want { session: Some(key("middle")), ..want("two") }).await.unwrap(), None);
 }
 
@@ -240,7 +248,8 @@ async fn flags_change(made: Made) {
 async fn workspaces_have_settings(made: Made) {
     let store = &*made.store;
     assert_eq!(store.workspace("w").await.unwrap(), "");
-    store.set_workspace("w", "{\"a\":1}".to_owned()).await.unwrap();
+    store.set_workspace("w", Box::new(|_| Some("{\"a\":1}".to_owned()))).await.unwrap();
+    store.set_workspace("w", Box::new(|_| None)).await.unwrap();
     assert_eq!(store.workspace("w").await.unwrap(), "{\"a\":1}");
     say(store, &key("a"), "u").await;
     assert_eq!(standing(store, &key("a")).await.workspace_settings, "{\"a\":1}");
@@ -260,6 +269,7 @@ async fn nothing_crosses_workspaces_or_sessions(made: Made) {
     assert_eq!(names(store.sessions("w", None, 1).await.unwrap()), ["a".into()]);
     assert_eq!(names(store.sessions("x", None, 9).await.unwrap()), []);
     let search = Search {
+        scope: Scope::Session,
         workspace: "v".into(),
         session: Some((row(store, &key("a")).await.id, Span::new(1, 9).unwrap())),
         query: Query::parse("m1").unwrap(),
@@ -284,6 +294,7 @@ async fn words_are_found_in_any_script(made: Made) {
     say_all(store, &elsewhere, vec![Message::user("their parser")]).await;
     let (a, b) = (row(store, &key("a")).await.id, row(store, &key("b")).await.id);
     let search = |query: &str| Search {
+        scope: Scope::Session,
         workspace: "w".into(),
         session: None,
         query: Query::parse(query).unwrap(),

@@ -1,5 +1,7 @@
 //! What comes around a summary and is none of it: reasoning, tags, fences, a word before.
 
+use std::borrow::Cow;
+
 use crate::prompt::is_tag;
 use crate::view::HISTORY;
 
@@ -16,7 +18,12 @@ const THOUGHT: &str =
 
 /// The reply without all that.
 pub(super) fn strip(reply: &str) -> Stripped {
-    let (text, only_reasoning) = without_thoughts(reply);
+    // What no writer means: controls, and what stands for bytes that were no text.
+    let rubbish =
+        |c: char| c == char::REPLACEMENT_CHARACTER || (c.is_control() && !matches!(c, '\n' | '\t' | '\r'));
+    let reply =
+        if reply.contains(rubbish) { Cow::Owned(reply.replace(rubbish, "")) } else { Cow::Borrowed(reply) };
+    let (text, only_reasoning) = without_thoughts(&reply);
     let text = without_tags(&text);
     let mut rest = text.as_str();
     loop {

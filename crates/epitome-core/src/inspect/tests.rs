@@ -386,3 +386,22 @@ proptest! {
         let _ = inspect(&reply, finish, &roomy(&counter));
     }
 }
+
+#[test]
+fn bytes_that_are_no_text_and_a_word_alone_are_no_summary() {
+    let counter = Counter::new(Encoding::O200k);
+    let standard = Standard {
+        limit: Limit::Tokens(400),
+        replaces: 2_000,
+        prior: None,
+        names: &["E0432"],
+        counter: &counter,
+        redact: true,
+    };
+    for rubbish in ["\0\0\u{fffd}asdf", "late", "\u{7}\u{7}", "Noted, thanks"] {
+        assert_eq!(inspect(rubbish, Finish::Complete, &standard), Err(Refusal::Empty), "{rubbish:?}");
+    }
+    let kept = inspect("Ann\0 asked why it\u{1b} does not build.", Finish::Complete, &standard).unwrap();
+    assert!(kept.text.starts_with("Ann asked why it does not build."), "{}", kept.text);
+    assert!(inspect("安要求在三月十四日发布。", Finish::Complete, &standard).is_ok());
+}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use epitome_core::message::{Limits, Message, Span, Timestamp, Tokens};
+use epitome_core::message::{Limits, Message, MessageError, Span, Timestamp, Tokens};
 use epitome_core::slot::SlotState;
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;
@@ -197,7 +197,12 @@ fn check(counted: &[Counted], settings: &Settings) -> Result<(), Error> {
     }
     let each = Limits { message: limits.message, metadata: limits.metadata };
     for (at, counted) in counted.iter().enumerate() {
-        counted.message.check(&each).map_err(|error| Error::invalid(format!("messages[{at}].{error}")))?;
+        counted.message.check(&each).map_err(|error| match &error {
+            MessageError::TooLarge { field, .. } => {
+                Error::invalid(format!("messages[{at}].{error} (limits.{field})"))
+            }
+            _ => Error::invalid(format!("messages[{at}].{error}")),
+        })?;
     }
     let body = counted.iter().fold(0, |sum: u64, counted| sum.saturating_add(counted.body.len() as u64));
     if body > limits.body {

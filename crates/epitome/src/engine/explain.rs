@@ -11,7 +11,7 @@ use super::Shared;
 use super::append::slots;
 use super::session::SessionInfo;
 use crate::error::Error;
-use crate::store::{SessionKey, SessionRow, SlotRow, Standing, SummaryId};
+use crate::store::{QueueCounts, SessionKey, SessionRow, SlotRow, Standing, SummaryId};
 
 /// A session and its slots.
 #[derive(Debug, Clone, Serialize)]
@@ -92,6 +92,8 @@ pub struct Queue {
     pub working: u64,
     /// Failed, and tried again later.
     pub waiting: u64,
+    /// Due, but nothing can be cut yet.
+    pub parked: u64,
     /// The slots, those waiting longest first; 1,000 of them at most.
     pub slots: Vec<QueueEntry>,
 }
@@ -141,8 +143,13 @@ pub(super) fn explain(
             Some(Limit::Chars(chars)) => (None, Some(chars)),
             None => (None, None),
         };
+        let told = why(&row, status, gauges.as_ref(), off);
+        let why = match order.and_then(|order| shared.lacking(&settings, order)) {
+            Some(lacking) => format!("{told}; {lacking}"),
+            None => told,
+        };
         SlotExplanation {
-            why: why(&row, status, gauges.as_ref(), off),
+            why,
             status,
             summary: row.active,
             covered: row.state.covered,
@@ -184,17 +191,9 @@ fn why(row: &SlotRow, status: SlotStatus, gauges: Option<&trigger::Standing>, of
     match status {
         SlotStatus::Idle if off => "it is written only when asked for".to_owned(),
         SlotStatus::Idle => gauges.map(|gauges| format!("not due: {gauges}")).unwrap_or_default(),
-        SlotStatus::Due => format!("due since message {due}"),
-        SlotStatus::Working => format!("due since message {due}, and being written"),
-        SlotStatus::Waiting => {
-            let times = if row.work.attempts == 1 {
-                "once".to_owned()
-            } else {
-                format!("{} times", row.work.attempts)
-            };
-            let error = row.work.last_error.as_deref().unwrap_or("no answer");
-            format!("due since message {due}; failed {times}, and is tried again: {error}")
-        }
+        SlotStatus::Due => format!("due since message {due}{}", failed(row)),
+        SlotStatus::Working => format!("due since message {due}, and being written{}", failed(row)),
+        SlotStatus::Waiting => format!("due since message {due}{}; it is tried again", failed(row)),
         SlotStatus::Parked => {
             format!("due since message {due}; no legal cut yet: a tool call or loop is under way")
         }
@@ -202,17 +201,22 @@ fn why(row: &SlotRow, status: SlotStatus, gauges: Option<&trigger::Standing>, of
     }
 }
 
+/// How often it failed since it last went well, and how last.
+fn failed(row: &SlotRow) -> String {
+    let error = row.work.last_error.as_deref().unwrap_or("no answer");
+    match row.work.attempts {
+        0 => String::new(),
+        1 => format!("; failed once: {error}"),
+        times => format!("; failed {times} times: {error}"),
+    }
+}
+
 pub(super) async fn queue(shared: &Shared, workspace: &str) -> Result<Queue, Error> {
-    let rows = shared.store.queue(workspace, MOST_LISTED).await?;
-    let mut queue = Queue::default();
+    let (QueueCounts { working, parked, waiting, due }, rows) =
+        shared.store.queue(workspace, MOST_LISTED).await?;
+    let mut queue = Queue { due, working, waiting, parked, slots: Vec::new() };
     for row in rows {
         let status = status(&row.slot, row.now);
-        match status {
-            SlotStatus::Due => queue.due += 1,
-            SlotStatus::Working => queue.working += 1,
-            SlotStatus::Waiting => queue.waiting += 1,
-            SlotStatus::Idle | SlotStatus::Parked | SlotStatus::Retired => {}
-        }
         queue.slots.push(QueueEntry {
             session: row.session,
             slot: row.slot.name,

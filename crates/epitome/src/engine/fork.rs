@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use epitome_core::message::{Message, Seq, Timestamp};
+use epitome_core::message::{Message, Seq, Timestamp, Tokens};
 use epitome_core::outline::{Cut, Totals};
 use epitome_core::slot::{Firing, Slot, SlotState};
 use epitome_core::track::Tracker;
@@ -149,7 +149,8 @@ async fn whole(
             // As it stands: what an undo struck stays struck.
             slot.state.clone()
         } else {
-            state(shared, copied, &order.slot, lineage.first(), at, standing.now).await?
+            let room = shared.room(&settings, order);
+            state(shared, copied, (&order.slot, room), lineage.first(), at, standing.now).await?
         };
         let mut row = SlotRow::new(slot.scope, slot.name);
         row.active = first;
@@ -253,7 +254,7 @@ async fn lineage(
 async fn state(
     shared: &Shared,
     session: SessionId,
-    slot: &Slot,
+    (slot, room): (&Slot, Option<Tokens>),
     summary: Option<&SummaryRow>,
     at: Seq,
     now: Timestamp,
@@ -278,7 +279,7 @@ async fn state(
                 // The turn under way at the firing was counted before it.
                 state.since.last_turn = outline.turn;
             }
-            state.advance(slot, outline, None);
+            state.advance(slot, outline, room);
         }
     }
     Ok(state)

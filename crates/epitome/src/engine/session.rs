@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use epitome_core::message::{Author, Message, Seq, Span, Timestamp, Tokens};
+use epitome_core::slot::Scope;
 use epitome_core::tokens::Encoding;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -11,13 +12,14 @@ use super::append::{self, Appended, Batch, new_session, slots};
 use super::context::{self, Context, ContextRequest, scope};
 use super::explain::{self, Explanation};
 use super::fork::{self, Fork};
+use super::workspace::{concerns_models, read_patch};
 use super::{Engine, Shared};
 use crate::error::Error;
 use crate::search::{Query, text_of};
 use crate::settings::{Patch, Settings};
 use crate::store::{
-    Changes, Hit, HitCursor, Load, Log, Pick, Search, SessionId, SessionKey, SessionRow, Standing, SummaryId,
-    UsageQuery, UsageSum,
+    Changes, Hit, HitCursor, Load, Log, Pick, Search, SessionId, SessionKey, SessionRow, SlotRow, Standing,
+    SummaryId, UsageQuery, UsageSum,
 };
 use crate::worker;
 
@@ -108,7 +110,7 @@ impl Page {
     }
 
     pub(super) fn pick(&self, within: Span) -> Pick {
-        let limit = self.limit.clamp(1, 1_000);
+        let limit = self.limit.min(1_000);
         Pick::Page { scope: scope(self.scope.as_ref()), within, reverse: self.reverse, limit }
     }
 }
@@ -217,9 +219,12 @@ impl Session {
     ) -> Result<Vec<Found>, Error> {
         let query = Query::parse(words).map_err(Error::invalid)?;
         let (_, row) = self.standing().await?;
-        let last = match beneath {
-            Some(summary) => self.summary_row(row.id, summary).await?.through,
-            None => row.tracker.head(),
+        let (scope, last) = match beneath {
+            Some(summary) => {
+                let summary = self.summary_row(row.id, summary).await?;
+                (summary.scope, summary.through)
+            }
+            None => (Scope::Session, row.tracker.head()),
         };
         let Some(span) = Span::new(1, last) else {
             return Ok(Vec::new());
@@ -227,9 +232,10 @@ impl Session {
         let search = Search {
             workspace: Arc::clone(&self.key.workspace),
             session: Some((row.id, span)),
+            scope,
             query: query.clone(),
             after,
-            limit: limit.clamp(1, 1_000),
+            limit: limit.min(1_000),
         };
         let hits = self.shared().store.search(search).await?;
         Ok(hits.into_iter().map(|hit| Found::new(hit, &query)).collect())
@@ -252,7 +258,7 @@ impl Session {
     }
 
     /// Sets a message's flags, whole call batches being pinned or skipped with it. Firings that were counted
-    /// already stay.
+    /// already stay. One that was skipped cannot be taken back beneath a summary that does not tell it.
     pub async fn flag(&self, seq: Seq, flags: Flags) -> Result<(), Error> {
         let load = Load { log: Log::Batch(seq), ..Load::default() };
         let name = Arc::clone(&self.key.session);
@@ -268,6 +274,15 @@ impl Session {
                 }
                 let others = standing.log.iter().any(|outline| outline.seq != seq && outline.skip);
                 let (was, is) = (others || message.skip, others || skip);
+                // A summary that was written without it would be said to tell it.
+                let covered = |row: &SlotRow| row.scope.holds(message) && row.state.covered >= message.seq;
+                if let Some(row) = standing.slots.iter().find(|row| was && !is && covered(row)) {
+                    return Err(Error::Conflict(format!(
+                        "message {seq} was skipped when slot `{}` was summarized up to message {}, which does not \
+                         tell it; undo those summaries first, or pin the message to have it shown",
+                        row.name, row.state.covered
+                    )));
+                }
                 let mut session = session;
                 let batch = standing.log.len() as u64;
                 session.skipped = match (was, is) {
@@ -298,16 +313,17 @@ impl Session {
         let (engine, patch) = (Arc::clone(self.shared()), patch.clone());
         self.shared()
             .change(&self.key, Load::default(), move |standing| {
-                let before = match standing.session.as_ref().map_or("", |row| &row.settings) {
-                    "" => Patch::default(),
-                    document => Patch::parse(document)?,
-                };
+                let before = read_patch(standing.session.as_ref().map_or("", |row| &row.settings))?;
                 let document = before.merged(&patch).document();
                 let settings = engine.settings_of(&standing.workspace_settings, &document)?;
-                engine.check(&settings)?;
+                if concerns_models(&patch) {
+                    engine.check(&settings)?;
+                }
                 let mut session =
                     standing.session.clone().unwrap_or_else(|| new_session(settings.encoding, standing.now));
-                if session.encoding.parse::<Encoding>().is_ok_and(|known| known != settings.encoding) {
+                let named = patch.entries().contains_key("encoding");
+                let fixed = session.encoding.parse::<Encoding>();
+                if named && fixed.is_ok_and(|fixed| fixed != settings.encoding) {
                     return Err(Error::Conflict(format!(
                         "encoding: the session is counted with {}, which is fixed when it is created",
                         session.encoding

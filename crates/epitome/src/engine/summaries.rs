@@ -11,7 +11,6 @@ use super::append::slots;
 use super::context::scope;
 use super::session::{Page, Session};
 use crate::error::Error;
-use crate::settings::Settings;
 use crate::store::{
     Changes, Load, PickSummaries, SessionId, SlotRow, Standing, SummaryId, SummaryRow, SummaryState,
 };
@@ -93,7 +92,7 @@ impl Session {
 
     /// All summaries there ever were, undone ones too, newest first: those before this one, at most so many.
     pub async fn history(&self, before: Option<SummaryId>, limit: usize) -> Result<Vec<Summary>, Error> {
-        let limit = limit.clamp(1, 1_000);
+        let limit = limit.min(1_000);
         self.read_summaries(PickSummaries::History { slot: None, before, limit }).await
     }
 
@@ -120,13 +119,18 @@ impl Session {
         let load = Load { summaries: stand, ..Load::default() };
         let forced = shared
             .change(&self.key, load, move |standing| {
-                let (mut row, _) = find_slot(&engine, standing, &session_name, &whose, name.as_deref())?;
+                let mut row = find_slot(&engine, standing, &session_name, &whose, name.as_deref())?;
                 let before = row.active;
                 let fires = row.state.force(standing.now)
                     || stands_in(standing, &row) && force_again(&mut row, standing.now);
                 let waits = Forced { slot: row.name.clone(), fires, before, at: newest(&row.state) };
                 if !fires {
                     return Ok((None, waits));
+                }
+                if focus.is_some() && row.work.owner.is_some() {
+                    // Whoever writes it now was told of no focus: it is written again.
+                    row.fence = row.fence.saturating_add(1);
+                    (row.work.owner, row.work.until) = (None, None);
                 }
                 row.work.focus = focus.clone().or(row.work.focus);
                 // Whoever asks for it now does not want to wait for the next attempt's time.
@@ -237,7 +241,7 @@ impl Session {
         let fires = self
             .shared()
             .change(&self.key, Load::default(), move |standing| {
-                let (mut row, _) = find_slot(&shared, standing, &session_name, &whose, Some(&name))?;
+                let mut row = find_slot(&shared, standing, &session_name, &whose, Some(&name))?;
                 let fires = force_again(&mut row, standing.now);
                 row.work.rebuild = true;
                 // Whoever writes now builds on what stands. That would be kept in place of what is wanted.
@@ -302,19 +306,26 @@ fn find_slot(
     session: &str,
     whose: &Scope,
     name: Option<&str>,
-) -> Result<(SlotRow, Arc<Settings>), Error> {
+) -> Result<SlotRow, Error> {
     if standing.session.is_none() {
         return Err(Error::no_session(session));
     }
     let settings = shared.settings_at(standing)?;
-    let mut orders = settings.slots.iter().map(|order| &order.slot).filter(|slot| slot.scope == *whose);
-    let order = orders.find(|slot| name.is_none_or(|name| slot.name == name));
-    let row = order.and_then(|slot| {
+    let mut orders = settings.slots.iter().filter(|order| order.slot.scope == *whose);
+    let order = orders.find(|order| name.is_none_or(|name| order.slot.name == name));
+    if let Some(lacks) = order.and_then(|order| shared.lacking(&settings, order)) {
+        return Err(Error::Conflict(lacks));
+    }
+    let row = order.map(|order| &order.slot).and_then(|slot| {
         let rows = slots(standing, &settings);
         rows.into_iter().find(|row| row.scope == slot.scope && row.name == slot.name)
     });
-    match row {
-        Some(row) => Ok((row, settings)),
-        None => Err(Error::NotFound { what: format!("slot `{}`", name.unwrap_or("of that scope")) }),
-    }
+    row.ok_or_else(|| {
+        let named = name.map_or("a slot".to_owned(), |name| format!("slot `{name}`"));
+        let of = match whose {
+            Scope::Session => "of the whole session".to_owned(),
+            Scope::Author(author) => format!("with the scope `{author}`"),
+        };
+        Error::NotFound { what: format!("{named} {of}") }
+    })
 }

@@ -1,11 +1,12 @@
 //! A tenant: its sessions, its settings, what it spent.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use epitome_core::message::Timestamp;
+use epitome_core::slot::Scope;
 
 use super::session::{Found, Session, SessionInfo, check_name};
-use super::{Engine, Queue};
+use super::{Engine, Queue, lock};
 use crate::error::Error;
 use crate::search::Query;
 use crate::settings::{Patch, Settings};
@@ -42,14 +43,13 @@ impl Workspace {
 
     /// Its sessions by name: those after this one, at most so many.
     pub async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Vec<SessionInfo>, Error> {
-        let rows = self.engine.shared().store.sessions(&self.name, after, limit.clamp(1, 1_000)).await?;
+        let rows = self.engine.shared().store.sessions(&self.name, after, limit.min(1_000)).await?;
         Ok(rows.into_iter().map(|(name, row)| SessionInfo::new(name, row)).collect())
     }
 
     /// What was set here, over the engine's own settings.
     pub async fn patch(&self) -> Result<Patch, Error> {
-        let document = self.engine.shared().store.workspace(&self.name).await?;
-        Ok(if document.is_empty() { Patch::default() } else { Patch::parse(&document)? })
+        read_patch(&self.engine.shared().store.workspace(&self.name).await?)
     }
 
     /// The settings that hold in its sessions, those that change some themselves excepted.
@@ -62,13 +62,30 @@ impl Workspace {
     /// the next message of each session on.
     pub async fn set(&self, patch: &Patch) -> Result<Arc<Settings>, Error> {
         check_name("workspace", &self.name)?;
-        let shared = self.engine.shared();
-        let merged = self.patch().await?.merged(patch);
-        let document = merged.document();
-        let settings = shared.settings_of(&document, "")?;
-        shared.check(&settings)?;
-        shared.store.set_workspace(&self.name, document).await?;
-        Ok(settings)
+        let shared = Arc::clone(self.engine.shared());
+        let (engine, patch) = (Arc::clone(&shared), patch.clone());
+        let told: Arc<Mutex<Option<Result<Arc<Settings>, Error>>>> = Arc::default();
+        let tell = Arc::clone(&told);
+        // Merged in one transaction, so that of two who set something at once neither is lost.
+        let decide = move |stored: &str| {
+            let merged = read_patch(stored).map(|before| before.merged(&patch).document());
+            let settings = merged.and_then(|document| {
+                let settings = engine.settings_of(&document, "")?;
+                if concerns_models(&patch) {
+                    engine.check(&settings)?;
+                }
+                Ok((document, settings))
+            });
+            let (document, answer) = match settings {
+                Ok((document, settings)) => (Some(document), Ok(settings)),
+                Err(error) => (None, Err(error)),
+            };
+            *lock(&tell) = Some(answer);
+            document
+        };
+        shared.store.set_workspace(&self.name, Box::new(decide)).await?;
+        let answer = lock(&told).take();
+        answer.unwrap_or(Err(Error::Closed))
     }
 
     /// Messages of all its sessions by their words: see [`Session::search`]. Newest session first.
@@ -82,9 +99,10 @@ impl Workspace {
         let search = Search {
             workspace: Arc::clone(&self.name),
             session: None,
+            scope: Scope::Session,
             query: query.clone(),
             after,
-            limit: limit.clamp(1, 1_000),
+            limit: limit.min(1_000),
         };
         let hits = self.engine.shared().store.search(search).await?;
         Ok(hits.into_iter().map(|hit| Found::new(hit, &query)).collect())
@@ -99,4 +117,15 @@ impl Workspace {
     pub async fn usage(&self, since: Timestamp) -> Result<Vec<UsageSum>, Error> {
         self.engine.usage(UsageQuery { workspace: Arc::clone(&self.name), session: None, since }).await
     }
+}
+
+/// A document as it is stored.
+pub(super) fn read_patch(stored: &str) -> Result<Patch, Error> {
+    Ok(if stored.is_empty() { Patch::default() } else { Patch::parse(stored)? })
+}
+
+/// Whether it says who writes summaries, or what is measured by their window. Other settings are accepted by an
+/// engine that does not have every model the stored ones name.
+pub(super) fn concerns_models(patch: &Patch) -> bool {
+    ["slot", "summarize"].iter().any(|key| patch.entries().contains_key(*key))
 }

@@ -125,6 +125,8 @@ pub struct Search {
     pub workspace: Arc<str>,
     /// Only in this session, and there only in these messages.
     pub session: Option<(SessionId, Span)>,
+    /// Only these messages.
+    pub scope: Scope,
     /// What is looked for.
     pub query: Query,
     /// Newest session first, newest message first: only those after this hit.

@@ -348,6 +348,19 @@ pub struct UsageSum {
     pub millis: u64,
 }
 
+/// How many slots have something to do, each counted once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueCounts {
+    /// Somebody works on it.
+    pub working: u64,
+    /// No place to cut exists yet.
+    pub parked: u64,
+    /// It failed, and is tried again later.
+    pub waiting: u64,
+    /// It can be taken.
+    pub due: u64,
+}
+
 /// A slot with something to do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueRow {

@@ -17,9 +17,9 @@ use epitome_core::slot::Scope;
 use rusqlite::Connection;
 
 use super::{
-    Ahead, Decide, Fault, Hit, Lease, Load, Look, Pick, PickSummaries, QueueRow, Search, SessionId,
-    SessionKey, SessionRow, SlotRow, Standing, Store, StoreError, SummaryRow, UsageQuery, UsageRow, UsageSum,
-    View, Want, Window,
+    Ahead, Decide, DecideSettings, Fault, Hit, Lease, Load, Look, Pick, PickSummaries, QueueCounts, QueueRow,
+    Search, SessionId, SessionKey, SessionRow, SlotRow, Standing, Store, StoreError, SummaryRow, UsageQuery,
+    UsageRow, UsageSum, View, Want, Window,
 };
 use error::Outcome;
 use known::Known;
@@ -190,9 +190,10 @@ impl Store for Sqlite {
         self.read(move |db| change::workspace(db, &workspace)).await
     }
 
-    async fn set_workspace(&self, workspace: &str, settings: String) -> Result<(), StoreError> {
+    async fn set_workspace(&self, workspace: &str, decide: DecideSettings) -> Result<(), StoreError> {
         let (workspace, now) = (workspace.to_owned(), self.now());
         self.write(move |db| {
+            let Some(settings) = decide(&change::workspace(db, &workspace)?) else { return Ok(()) };
             change::make_workspace(db, &workspace, now)?;
             let sql = "UPDATE workspaces SET settings = ?2 WHERE name = ?1";
             db.prepare_cached(sql)?.execute([workspace, settings])?;
@@ -213,10 +214,10 @@ impl Store for Sqlite {
 
     async fn lease(&self, want: Want) -> Result<Option<Lease>, StoreError> {
         // Workers ask often, and most often in vain: that must not cost a write.
-        let key = want.session.clone();
-        let ready = self.read(move |db| change::next_ready(db, key.as_ref())).await?;
         let clock = Arc::clone(&self.clock);
-        if ready.is_none_or(|ready| ready > clock()) {
+        let (asked, now) = (want.clone(), clock());
+        let ready = self.read(move |db| Ok(change::ready(db, &asked, now)?.is_some())).await?;
+        if !ready {
             return Ok(None);
         }
         let known = self.known.clone();
@@ -320,7 +321,7 @@ impl Store for Sqlite {
         self.read(move |db| read::usage(db, &query)).await
     }
 
-    async fn queue(&self, workspace: &str, limit: usize) -> Result<Vec<QueueRow>, StoreError> {
+    async fn queue(&self, workspace: &str, limit: usize) -> Result<(QueueCounts, Vec<QueueRow>), StoreError> {
         let (workspace, now) = (workspace.to_owned(), self.now());
         self.read(move |db| read::queue(db, &workspace, limit, now)).await
     }

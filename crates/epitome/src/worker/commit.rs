@@ -12,12 +12,13 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::draft::{Base, Draft, Spent};
 use super::job::{Ground, Job, Mode, Step};
+use crate::brief::brief;
 use crate::engine::millis_between;
 use crate::error::Error;
 use crate::hook::Condensed;
-use crate::retry::{Failure, after_failure, jitter};
+use crate::retry::{Backoff, Failure, after_failure, jitter};
 use crate::settings::StandIn;
-use crate::store::{Changes, Facts, Load, Log, SlotRow, Standing, SummaryRow, SummaryState};
+use crate::store::{Changes, Facts, Load, Log, SessionId, SlotRow, Standing, SummaryRow, SummaryState};
 
 impl Job<'_> {
     /// Does something that takes long, and renews the lease meanwhile. `None` when the lease was lost.
@@ -51,16 +52,21 @@ impl Job<'_> {
         .await
     }
 
+    /// By what the slot is known as ours.
+    pub(super) fn held_slot(&self) -> Held {
+        Held { id: self.id, scope: self.scope.clone(), name: self.name.clone(), fence: self.fence }
+    }
+
     /// Changes the slot, as long as it is ours. False when it is not.
     async fn move_on<F>(&self, log: Log, change: F) -> Result<bool, Error>
     where
         F: Fn(&mut SlotRow, &Standing) -> Result<Changes, Error> + Send + Sync + 'static,
     {
-        let (scope, name, fence) = (self.scope.clone(), self.name.clone(), self.fence);
+        let held = self.held_slot();
         let load = Load { log, ..Load::default() };
         self.shared
             .change(&self.key, load, move |standing| {
-                let Some(mut row) = mine(standing, &scope, &name, fence).cloned() else {
+                let Some(mut row) = held.find(standing).cloned() else {
                     return Ok((None, false));
                 };
                 let mut changes = change(&mut row, standing)?;
@@ -204,29 +210,27 @@ impl Job<'_> {
         let backoff = self.shared.pace.backoff;
         let usage = self.spent.in_vain();
         let told = self.move_on(Log::None, move |row, standing| {
-            let now = standing.now;
-            let since = *row.work.failing_since.get_or_insert(now);
-            row.work.attempts = row.work.attempts.saturating_add(1);
-            let mut wait = after_failure(&failure, row.work.attempts, jitter(), &backoff);
-            if let StandIn::After(after) = stand_in {
-                // Not later than `local` may stand in.
-                let failing = Duration::from_millis(millis_between(since, now));
-                wait = if rebuilding || failing >= after {
-                    wait
-                } else {
-                    wait.min(after.saturating_sub(failing))
-                };
-            }
-            let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
-            row.work.not_before = Some(Timestamp(now.0.saturating_add(wait)));
-            row.work.last_error = Some(failure.to_string());
-            release(row);
+            let stand_in = Some(stand_in).filter(|_| !rebuilding);
+            put_off(row, &failure, &backoff, stand_in, standing.now);
             Ok(Changes { usage: usage.clone(), ..Changes::default() })
         });
         if told.await? {
             self.spent.unrecorded.clear();
         }
         Ok(Step::Done)
+    }
+
+    /// What is to be summarized could not be read, or what was written not be kept. It is tried again, less and
+    /// less often; where not even this can be written down, the lease runs out by itself.
+    pub(super) async fn break_off(&mut self, error: &Error) -> Result<(), Error> {
+        let backoff = self.shared.pace.backoff;
+        let failure = Failure::Store { reason: brief(&error.to_string()) };
+        self.move_on(Log::None, move |row, standing| {
+            put_off(row, &failure, &backoff, None, standing.now);
+            Ok(Changes::default())
+        })
+        .await?;
+        Ok(())
     }
 
     /// Nothing can be cut yet: not to be looked at again until somebody says something.
@@ -239,6 +243,12 @@ impl Job<'_> {
         })
         .await?;
         Ok(Step::Done)
+    }
+
+    /// Another engine's: gives it back untouched, and looks away from it for a while.
+    pub(super) async fn leave(&mut self) -> Result<Step, Error> {
+        self.shared.look_away(self.id, &self.scope, &self.name);
+        self.give_back().await
     }
 
     /// The settings do not know the slot any more.
@@ -265,8 +275,46 @@ impl Job<'_> {
     }
 }
 
-pub(super) fn mine<'s>(standing: &'s Standing, scope: &Scope, name: &str, fence: u64) -> Option<&'s SlotRow> {
-    standing.slot(scope, name).filter(|row| row.fence == fence && row.work.owner.is_some())
+/// A slot as it was leased.
+#[derive(Clone)]
+pub(super) struct Held {
+    id: SessionId,
+    scope: Scope,
+    name: String,
+    fence: u64,
+}
+
+impl Held {
+    /// The slot's row, as long as it is ours. A session of the same name that was made anew is another one.
+    pub(super) fn find<'s>(&self, standing: &'s Standing) -> Option<&'s SlotRow> {
+        let same = standing.session.as_ref().is_some_and(|session| session.id == self.id);
+        let row = standing.slot(&self.scope, &self.name).filter(|_| same)?;
+        Some(row).filter(|row| row.fence == self.fence && row.work.owner.is_some())
+    }
+}
+
+/// Gives the slot back after a failure, to be tried again later.
+fn put_off(
+    row: &mut SlotRow,
+    failure: &Failure,
+    backoff: &Backoff,
+    stand_in: Option<StandIn>,
+    now: Timestamp,
+) {
+    let since = *row.work.failing_since.get_or_insert(now);
+    row.work.attempts = row.work.attempts.saturating_add(1);
+    let mut wait = after_failure(failure, row.work.attempts, jitter(), backoff);
+    let failing = Duration::from_millis(millis_between(since, now));
+    if let Some(StandIn::After(after)) = stand_in
+        && failing < after
+    {
+        // Not later than `local` may stand in.
+        wait = wait.min(after.saturating_sub(failing));
+    }
+    let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
+    row.work.not_before = Some(Timestamp(now.0.saturating_add(wait)));
+    row.work.last_error = Some(brief(&failure.to_string()));
+    release(row);
 }
 
 fn release(row: &mut SlotRow) {
@@ -284,7 +332,7 @@ fn kept_work(row: &SlotRow, stand_in: bool, failed: Option<&Failure>, now: Times
     work.rebuild = false;
     work.not_before = None;
     if stand_in {
-        work.last_error = failed.map(ToString::to_string);
+        work.last_error = failed.map(|failure| brief(&failure.to_string()));
         work.failing_since.get_or_insert(now);
     } else {
         work.attempts = 0;

@@ -1,11 +1,13 @@
 //! A summary on its way: what it is built on, and what came of it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use epitome_core::ledger::Ledger;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Seq, Tokens};
 
+use crate::retry::Failure;
 use crate::store::{Sources, SummaryId, SummaryRow, UsageRow};
 
 /// What the next summary is built on.
@@ -91,6 +93,8 @@ pub(super) struct Spent {
     pub(super) output: Tokens,
     pub(super) cost: Option<i64>,
     pub(super) millis: u64,
+    /// Models that failed already, and how: they are not asked again for the same window in smaller pieces.
+    pub(super) down: HashMap<String, Failure>,
 }
 
 impl Spent {

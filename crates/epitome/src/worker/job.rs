@@ -8,14 +8,13 @@ use epitome_core::plan::{self, AuthorSummary, Next, NoPlan, Plan};
 use epitome_core::slot::{Scope, SlotState};
 use epitome_core::tokens::{Counter, Encoding};
 
-use super::commit::mine;
 use super::draft::{Base, Spent};
 use super::write::{Failed, Task};
 use crate::engine::Shared;
 use crate::error::Error;
 use crate::model::{Local, Model, ModelError};
 use crate::retry::Failure;
-use crate::settings::{Settings, SlotSettings};
+use crate::settings::{Patch, Settings, SlotSettings};
 use crate::store::{Lease, Load, PickSummaries, SessionId, SessionKey, SlotRow, Standing, SummaryRow};
 
 /// So many shapes are looked at when a summary is planned; ten times as many where no cut is among them.
@@ -106,7 +105,11 @@ impl<'a> Job<'a> {
             match self.step().await {
                 Ok(Step::Again) => {}
                 Ok(Step::Done | Step::Lost) => break Ok(()),
-                Err(error) => break Err(error),
+                Err(error) => {
+                    // What is told is what went wrong first.
+                    let _ = self.break_off(&error).await;
+                    break Err(error);
+                }
             }
         };
         let unrecorded = self.spent.in_vain();
@@ -120,14 +123,18 @@ impl<'a> Job<'a> {
 
     async fn step(&mut self) -> Result<Step, Error> {
         let standing = self.shared.store.standing(&self.key, Load::default()).await?;
-        let Some(row) = self.mine(&standing).cloned() else {
+        let Some(row) = self.held_slot().find(&standing).cloned() else {
             return Ok(Step::Lost);
         };
         let settings = self.shared.settings_at(&standing)?;
         let session = standing.session.as_ref().ok_or_else(|| Error::no_session(&self.key.session))?;
         let Some(order) = settings.slot(&self.scope, &self.name).cloned() else {
-            return self.retire().await;
+            // Slots that are stored are the same for everybody. One that is not may be another engine's.
+            return if stores_slots(&standing) { self.retire().await } else { self.leave().await };
         };
+        if self.shared.lacking(&settings, &order).is_some() {
+            return self.leave().await;
+        }
         let encoding: Encoding = session.encoding.parse().map_err(Error::invalid)?;
         let head = session.tracker.head();
         let ground = Ground { row, settings, order, head, counter: Counter::new(encoding), standing };
@@ -156,11 +163,6 @@ impl<'a> Job<'a> {
             Next::Pass { .. } => self.pass(&ground, next).await,
             Next::Summarize(plan) => self.summarize(&ground, base, &authors, &log, plan.clone()).await,
         }
-    }
-
-    /// The slot's row, as long as it is ours.
-    fn mine<'s>(&self, standing: &'s Standing) -> Option<&'s SlotRow> {
-        mine(standing, &self.scope, &self.name, self.fence)
     }
 
     /// What the next summary is built on.
@@ -286,6 +288,14 @@ impl<'a> Job<'a> {
         }
         self.keep(ground, &base, log, plan, draft).await
     }
+}
+
+/// Whether the slots of a session are set by its own settings or its workspace's.
+fn stores_slots(standing: &Standing) -> bool {
+    let own = standing.session.as_ref().map_or("", |row| &row.settings);
+    [own, &standing.workspace_settings]
+        .into_iter()
+        .any(|document| Patch::parse(document).is_ok_and(|patch| patch.entries().contains_key("slot")))
 }
 
 fn author_summary(row: &SummaryRow) -> Option<AuthorSummary> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use epitome_core::inspect::{Refusal, Standard, inspect};
-use epitome_core::message::{Message, Timestamp};
+use epitome_core::message::{Content, Media, MediaSource, Message, Part, Span, Timestamp};
 use epitome_core::outline::Outline;
 use epitome_core::plan::{Plan, Source};
 use epitome_core::prompt::{SMALL, lines_of};
@@ -22,6 +22,9 @@ use crate::store::{Pick, SessionId, SessionKey, Sources, SummaryRow, UsageRow};
 
 /// What is recorded as the writer of lines that needed none.
 const VERBATIM: &str = "verbatim";
+
+/// So many messages are read at a time.
+const AT_A_TIME: usize = 32;
 
 /// So many names a model's summary is looked through for.
 const NAMES: usize = 30;
@@ -96,10 +99,15 @@ impl Task<'_> {
         for source in &self.plan.sources {
             match source {
                 Source::Messages(span) => {
-                    let limit = usize::try_from(span.len()).unwrap_or(usize::MAX);
-                    let page = Pick::Page { scope: Scope::Session, within: *span, reverse: false, limit };
-                    let messages = self.shared.store.messages(self.id, page).await?;
-                    told.extend(messages.into_iter().map(Told::Message));
+                    let mut within = Some(*span);
+                    while let Some(rest) = within {
+                        let scope = Scope::Session;
+                        let page = Pick::Page { scope, within: rest, reverse: false, limit: AT_A_TIME };
+                        let messages = self.shared.store.messages(self.id, page).await?;
+                        let last = messages.last().map(|message| message.seq);
+                        told.extend(messages.into_iter().map(without_bytes).map(Told::Message));
+                        within = last.and_then(|last| Span::new(last.saturating_add(1), span.through));
+                    }
                 }
                 Source::Author(own) => {
                     let scope = Scope::Author(own.author.clone());
@@ -165,6 +173,9 @@ impl Task<'_> {
         let mut last = Failed::Failure(ModelError::no_answer("no model is named in the settings").into());
         let mut too_long = false;
         for model in self.chain {
+            if spent.down.contains_key(model.name()) {
+                continue;
+            }
             let local = model.name() == Local::NAME;
             let mut ask = ask.clone();
             // `local` would only say the same again.
@@ -178,7 +189,11 @@ impl Task<'_> {
                     Ok(reply) => reply,
                     Err(error) => {
                         spent.add(self.usage(model.name(), error.kind(), &Tally::default(), millis));
-                        too_long |= matches!(error, ModelError::TooLong { .. });
+                        if matches!(error, ModelError::TooLong { .. }) {
+                            too_long = true;
+                        } else {
+                            spent.down.insert(model.name().to_owned(), error.clone().into());
+                        }
                         last = Failed::Failure(error.into());
                         break;
                     }
@@ -197,8 +212,13 @@ impl Task<'_> {
                 }
             }
         }
-        // Whatever the others said: a shorter one may be written by whom this one was too long for.
-        Err(if too_long { Failed::TooLong } else { last })
+        if too_long {
+            // Whatever the others said: a shorter one may be written by whom this one was too long for.
+            return Err(Failed::TooLong);
+        }
+        // Whoever asked to be left alone longest is the one to wait for.
+        let asked = spent.down.values().filter(|failure| failure.retry_after().is_some());
+        Err(asked.max_by_key(|failure| failure.retry_after()).cloned().map_or(last, Failed::Failure))
     }
 
     /// One call of a model, in a task of its own: neither its panic nor its silence is ours.
@@ -286,6 +306,28 @@ impl Task<'_> {
             at: Timestamp(0),
         }
     }
+}
+
+/// A message without the bytes of its pictures and sounds. Nobody reads them here, and a window of them would
+/// fill the memory.
+fn without_bytes(mut message: Message) -> Message {
+    let forget = |media: &mut Media| {
+        if let MediaSource::Base64(bytes) = &mut media.source {
+            *bytes = String::new();
+        }
+    };
+    for part in &mut message.parts {
+        match part {
+            Part::Media(media) => forget(media),
+            Part::ToolResult(result) => result.content.iter_mut().for_each(|content| {
+                if let Content::Media(media) = content {
+                    forget(media);
+                }
+            }),
+            Part::Text { .. } | Part::Thinking { .. } | Part::ToolCall(_) => {}
+        }
+    }
+    message
 }
 
 fn says_something(told: &Told) -> bool {

@@ -54,23 +54,6 @@ async fn past_its_grace_a_closing_engine_gives_the_slot_back_at_once() {
 }
 
 #[tokio::test]
-async fn an_engine_that_is_dropped_costs_no_more_than_its_lease() {
-    let home = Home::file();
-    let gate = Gate::new();
-    let engine = home.open(one_slot(&Scripted::new().waits_for(&gate)).pace(quick(1))).await;
-    engine.session("s").append(talk(1, 20)).await.unwrap();
-    ends("the call", gate.reached()).await;
-    drop(engine);
-    let fast = Scripted::new();
-    let other = home.open(one_slot(&fast)).await;
-    other.work().await.unwrap();
-    assert_eq!(fast.calls(), 0);
-    home.clock.pass(Duration::from_secs(30));
-    other.work().await.unwrap();
-    assert_eq!(throughs(&other.session("s"), "short").await, [20]);
-}
-
-#[tokio::test]
 async fn work_appended_by_another_engine_on_the_same_file_is_found_by_looking() {
     let home = Home::file();
     let model = Scripted::new();
@@ -133,8 +116,28 @@ async fn every_error_says_what_to_do_next() {
     session.append(talk(13, 13)).await.unwrap();
     let foreign = dir.path().join("notes.txt");
     std::fs::write(&foreign, "These are notes, and no database at all.".repeat(50)).unwrap();
-    told(Engine::open(&foreign).await.unwrap_err(), Next::Repair);
+    told(Engine::open(&foreign).await.unwrap_err(), Next::Mend);
     engine.close().await;
     told(session.info().await.unwrap_err(), Next::Reopen);
     assert!(seen.iter().all(|error| !error.to_string().is_empty()));
+}
+
+#[tokio::test]
+async fn an_engine_that_is_dropped_gives_back_what_it_held() {
+    let home = Home::file();
+    let gate = Gate::new();
+    let model = Scripted::new().waits_for(&gate);
+    let engine = home.open(one_slot(&model).pace(quick(1))).await;
+    engine.session("s").append(talk(1, 20)).await.unwrap();
+    gate.reached().await;
+    drop(engine);
+    // Long before its lease would have run out: the clock stands still.
+    let after = home.open(one_slot(&Scripted::new())).await;
+    let session = after.session("s");
+    until("the slot is free", || async {
+        session.work().await.unwrap();
+        standing(&session, "short").await.is_some()
+    })
+    .await;
+    assert_eq!(throughs(&session, "short").await, [20]);
 }

@@ -390,7 +390,7 @@ async fn a_model_that_panics_has_failed_and_is_tried_again_later_like_any_other(
     session.work().await.unwrap();
     let failed = slot(&session, "short").await;
     assert_eq!((failed.status, failed.attempts), (SlotStatus::Waiting, 1));
-    assert!(failed.why.ends_with("the model panicked"), "{}", failed.why);
+    assert!(failed.why.contains("the model panicked"), "{}", failed.why);
     home.clock.pass(MINUTE);
     session.work().await.unwrap();
     assert_eq!(slot(&session, "short").await.attempts, 2);

@@ -20,6 +20,7 @@ mod hooks;
 mod people;
 mod races;
 mod retries;
+mod reviewed;
 mod scopes;
 mod slots;
 mod support;

@@ -345,8 +345,13 @@ async fn a_message_skipped_afterwards_is_left_out_of_later_summaries_and_counted
         session.append(more).await.unwrap();
         session.work().await.unwrap();
         assert_eq!(throughs(&session, "short").await, [20, 41]);
-        session.flag(21, Flags { skip: Some(false), ..Flags::default() }).await.unwrap();
-        assert_eq!(session.info().await.unwrap().skipped, 2);
+        // One that was said since may be taken back as long as no summary was written without it.
+        let mut last = talk(42, 42);
+        last[0].skip = true;
+        session.append(last).await.unwrap();
+        assert_eq!(session.info().await.unwrap().skipped, 4);
+        session.flag(42, Flags { skip: Some(false), ..Flags::default() }).await.unwrap();
+        assert_eq!(session.info().await.unwrap().skipped, 3);
     })
     .await;
 }

@@ -210,8 +210,11 @@ async fn wrong_settings_are_refused_by_name_and_change_nothing() {
     let session = engine.session("s");
     session.append(talk(1, 2)).await.unwrap();
     for (document, name) in [
-        (r#"{"summarize": {"models": ["gpt-9"]}}"#, "summarize.models: `gpt-9` is unknown; local are known"),
-        (r#"{"slot": [{"name": "x", "models": ["gpt-9"]}]}"#, "`gpt-9` is unknown"),
+        (
+            r#"{"summarize": {"models": ["gpt-9"]}}"#,
+            "summarize.models: `gpt-9` is unknown; known here: local",
+        ),
+        (r#"{"slot": [{"name": "x", "models": ["gpt-9"]}]}"#, "slot[0].models: `gpt-9` is unknown"),
         (r#"{"slot": [{"name": "x", "trigger": "window(0.5)"}]}"#, "slot `x`: trigger"),
         (r#"{"slot": [{"name": "x", "keep": "window(0.5)"}]}"#, "slot `x`: keep"),
     ] {

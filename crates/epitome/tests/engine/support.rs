@@ -62,6 +62,12 @@ impl Home {
         }
     }
 
+    /// Meddles with the file.
+    pub(crate) fn sql(&self, sql: &str) {
+        let path = self.dir.as_ref().expect("only files can be meddled with").path().join("agent.db");
+        rusqlite::Connection::open(path).unwrap().execute(sql, []).unwrap();
+    }
+
     /// A slot of session `s` as it is stored, seen by somebody else.
     pub(crate) async fn row(&self, slot: &str) -> SlotRow {
         let path = self.dir.as_ref().expect("only files can be seen by others").path().join("agent.db");

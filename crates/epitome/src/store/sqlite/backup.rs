@@ -23,6 +23,10 @@ pub(super) fn into(db: &Connection, to: &Path) -> Outcome<()> {
         let reason = "there is a file already; a backup never replaces one".to_owned();
         return Err(StoreError::Unreachable { path: said(), reason }.into());
     }
+    if let Some(parent) = to.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir()) {
+        let reason = format!("there is no directory {}; make it first", parent.display());
+        return Err(StoreError::Unreachable { path: said(), reason }.into());
+    }
     let beside = beside(to);
     let Some(name) = beside.to_str() else {
         let reason = "its name is not UTF-8".to_owned();

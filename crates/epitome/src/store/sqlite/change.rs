@@ -2,6 +2,7 @@
 
 use epitome_core::message::{Seq, Span, Timestamp};
 use epitome_core::outline::Outline;
+use epitome_core::slot::Scope;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::{
@@ -280,22 +281,6 @@ pub(super) fn usage(db: &Connection, rows: &[UsageRow], now: Timestamp) -> Outco
     Ok(())
 }
 
-/// When the next slot will be ready, of one session or of all.
-pub(super) fn next_ready(db: &Connection, key: Option<&SessionKey>) -> Outcome<Option<Timestamp>> {
-    let found: Option<i64> = match key {
-        Some(key) => {
-            let Some(id) = number(db, key)? else { return Ok(None) };
-            let sql = "SELECT min(ready_at) FROM slots WHERE session = ?1";
-            db.prepare_cached(sql)?.query_row([id], |row| row.get(0))?
-        }
-        None => {
-            let sql = "SELECT ready_at FROM slots WHERE ready_at IS NOT NULL ORDER BY ready_at LIMIT 1";
-            db.prepare_cached(sql)?.query_row([], |row| row.get(0)).optional()?
-        }
-    };
-    Ok(found.map(Timestamp))
-}
-
 /// The number of the session of that name.
 pub(super) fn number(db: &Connection, key: &SessionKey) -> Outcome<Option<SessionId>> {
     let sql = "SELECT id FROM sessions WHERE workspace = ?1 AND name = ?2 AND state = 'open'";
@@ -303,8 +288,15 @@ pub(super) fn number(db: &Connection, key: &SessionKey) -> Outcome<Option<Sessio
     Ok(statement.query_row(params![key.workspace, key.session], |row| row.get(0)).optional()?)
 }
 
-/// Takes the slot that is ready longest.
-pub(super) fn lease(db: &Connection, want: &Want, now: Timestamp) -> Outcome<Option<Lease>> {
+/// So many slots of others are passed over in search of one to take.
+const MOST_PASSED: usize = 10_000;
+
+/// The slot that is ready longest, of those that are wanted.
+pub(super) fn ready(
+    db: &Connection,
+    want: &Want,
+    now: Timestamp,
+) -> Outcome<Option<(SlotRow, SessionId, SessionKey)>> {
     let only = match &want.session {
         Some(key) => match number(db, key)? {
             Some(id) => Some(id),
@@ -316,13 +308,27 @@ pub(super) fn lease(db: &Connection, want: &Want, now: Timestamp) -> Outcome<Opt
     let sql = format!(
         "SELECT {SLOT}, s.session, o.workspace, o.name FROM slots s JOIN sessions o ON o.id = s.session \
          WHERE s.ready_at IS NOT NULL AND s.ready_at <= ?1 AND {of} AND o.state = 'open' \
-         ORDER BY s.ready_at, s.session, s.scope, s.name LIMIT 1"
+         ORDER BY s.ready_at, s.session, s.scope, s.name"
     );
-    let found = db.prepare_cached(&sql)?.query_row(params![now.0, only], |row| {
-        let key = SessionKey::new(row.get::<_, String>(7)?, row.get::<_, String>(8)?);
-        Ok((rows::slot(row)?, row.get::<_, SessionId>(6)?, key))
-    });
-    let Some((mut slot, id, key)) = found.optional()? else { return Ok(None) };
+    let mut statement = db.prepare_cached(&sql)?;
+    let mut found = statement.query(params![now.0, only])?;
+    for _ in 0..MOST_PASSED {
+        let Some(row) = found.next()? else { break };
+        let (slot, id) = (rows::slot(row)?, row.get::<_, SessionId>(6)?);
+        let passed = |(session, scope, name): &(SessionId, Scope, String)| {
+            *session == id && *scope == slot.scope && *name == slot.name
+        };
+        if !want.except.iter().any(passed) {
+            let key = SessionKey::new(row.get::<_, String>(7)?, row.get::<_, String>(8)?);
+            return Ok(Some((slot, id, key)));
+        }
+    }
+    Ok(None)
+}
+
+/// Takes the slot that is ready longest.
+pub(super) fn lease(db: &Connection, want: &Want, now: Timestamp) -> Outcome<Option<Lease>> {
+    let Some((mut slot, id, key)) = ready(db, want, now)? else { return Ok(None) };
     if slot.state.due.is_none() {
         slot.state.tick(now);
         slot.mark(now);

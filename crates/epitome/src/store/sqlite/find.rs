@@ -73,7 +73,7 @@ impl Finder<'_> {
             let id: i64 = row.get(0)?;
             let (session, seq) = (id >> 32, (id & 0xffff_ffff).unsigned_abs());
             let Some(name) = self.name(session)? else { continue };
-            if let Some(message) = Lens::whole(self.db, session).one(seq)? {
+            if let Some(message) = Lens::new(self.db, session, &self.search.scope).one(seq)? {
                 self.take(session, &name, message);
             }
             if self.is_full() {
@@ -108,8 +108,8 @@ impl Finder<'_> {
         if self.is_full() {
             return Ok(());
         }
-        let db = self.db;
-        Lens::whole(db, session).read(within, true, usize::MAX, |message| {
+        let (db, search) = (self.db, self.search);
+        Lens::new(db, session, &search.scope).read(within, true, usize::MAX, |message| {
             self.take(session, &name, message);
             !self.is_full()
         })

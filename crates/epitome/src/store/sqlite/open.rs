@@ -113,6 +113,13 @@ fn limit(db: &Connection, options: &SqliteOptions) -> Outcome<()> {
 /// Reasons that the system would tell less clearly.
 fn reachable(path: &Path) -> Result<(), StoreError> {
     let unreachable = |reason: String| StoreError::Unreachable { path: path.display().to_string(), reason };
+    match path.to_str() {
+        Some("") => return Err(unreachable("it is empty; give the path of a file".to_owned())),
+        Some(":memory:") => {
+            return Err(unreachable("it is no path; a store in memory is opened by `memory`".to_owned()));
+        }
+        _ => {}
+    }
     if path.is_dir() {
         return Err(unreachable("it is a directory; give the path of a file in it".to_owned()));
     }

@@ -7,7 +7,8 @@ use epitome_core::slot::Scope;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::{
-    Ahead, Pick, PickSummaries, QueueRow, SessionId, SessionRow, SummaryId, SummaryRow, UsageQuery, UsageSum,
+    Ahead, Pick, PickSummaries, QueueCounts, QueueRow, SessionId, SessionRow, SummaryId, SummaryRow,
+    UsageQuery, UsageSum,
 };
 use super::change;
 use super::error::Outcome;
@@ -131,7 +132,7 @@ pub(super) fn queue(
     workspace: &str,
     limit: usize,
     now: Timestamp,
-) -> Outcome<Vec<QueueRow>> {
+) -> Outcome<(QueueCounts, Vec<QueueRow>)> {
     // From the slots to their sessions, never the other way: few slots have something to do.
     let from = |index: &str| {
         format!(
@@ -149,7 +150,28 @@ pub(super) fn queue(
     let found = statement.query_map(params![workspace, now.0, rows::rows(limit)], |row| {
         Ok(QueueRow { now, session: row.get::<_, String>(6)?.into(), slot: rows::slot(row)? })
     })?;
-    Ok(found.collect::<Result<_, _>>()?)
+    Ok((queued(db, workspace, now)?, found.collect::<Result<_, _>>()?))
+}
+
+/// How many of them are worked on, cannot be cut yet, wait to be tried again, or can be taken.
+fn queued(db: &Connection, workspace: &str, now: Timestamp) -> Outcome<QueueCounts> {
+    let sql = "WITH status AS (SELECT CASE \
+         WHEN json_extract(s.work, '$.until') > ?2 AND s.due IS NOT NULL THEN 1 \
+         WHEN json_extract(s.work, '$.parked') THEN 2 \
+         WHEN json_extract(s.work, '$.not_before') > ?2 THEN 3 ELSE 4 END AS is_ \
+         FROM slots s JOIN sessions o ON o.id = s.session WHERE o.workspace = ?1 AND o.state = 'open' \
+         AND (s.due IS NOT NULL OR s.ready_at IS NOT NULL AND s.ready_at <= ?2)) \
+         SELECT coalesce(sum(is_ = 1), 0), coalesce(sum(is_ = 2), 0), coalesce(sum(is_ = 3), 0), \
+         coalesce(sum(is_ = 4), 0) FROM status";
+    let counted = db.prepare_cached(sql)?.query_row(params![workspace, now.0], |row| {
+        Ok(QueueCounts {
+            working: rows::uint(row, 0)?,
+            parked: rows::uint(row, 1)?,
+            waiting: rows::uint(row, 2)?,
+            due: rows::uint(row, 3)?,
+        })
+    })?;
+    Ok(counted)
 }
 
 pub(super) fn usage(db: &Connection, query: &UsageQuery) -> Outcome<Vec<UsageSum>> {

@@ -1,0 +1,290 @@
+//! Faults that a reader found, and that no test had.
+
+use std::time::Duration;
+
+use epitome::core::message::{Media, MediaSource, Message, Part, Role};
+use epitome::model::{Gate, ModelError, Reply, Scripted};
+use epitome::settings::Patch;
+use epitome::{Engine, Error, Flags, Pace, Summarize, Summarized};
+
+use crate::support::{Home, everywhere, one_slot, said, shown, slot, standing, talk, until, with_settings};
+
+#[tokio::test]
+async fn a_deleted_sessions_summary_never_stands_in_a_new_one_of_its_name() {
+    everywhere(async |home| {
+        let (first, second) = (Gate::new(), Gate::new());
+        let told = "THE OLD PLAN. Orders 10071 to 200071 in Oslo were looked at; carriers deliver on Monday.";
+        let model =
+            Scripted::new().waits_for(&first).answers(move |_| Ok(Reply::complete(told))).waits_for(&second);
+        let engine = home.open(one_slot(&model)).await;
+        let session = engine.session("s");
+        let work = || {
+            let session = session.clone();
+            tokio::spawn(async move { session.work().await })
+        };
+        session.append(talk(1, 20)).await.unwrap();
+        let old = work();
+        first.reached().await;
+        assert!(session.delete().await.unwrap());
+        session.append(talk(1, 20)).await.unwrap();
+        let new = work();
+        second.reached().await;
+        first.open();
+        // What the old one cost is written down when it has found that nobody wants it any more.
+        until("what the old one cost", || async { !session.usage().await.unwrap().is_empty() }).await;
+        assert_eq!(session.summaries().await.unwrap(), []);
+        second.open();
+        old.await.unwrap().unwrap();
+        new.await.unwrap().unwrap();
+        assert!(!standing(&session, "short").await.unwrap().text.contains("OLD PLAN"));
+        assert_eq!(engine.verify().await.unwrap(), []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_window_longer_than_is_looked_at_once_is_summarized_to_its_end() {
+    let settings = r#"{"slot": [{"name": "all", "auto": false}]}"#;
+    let engine = Engine::builder().workers(0).settings(settings).memory().await.unwrap();
+    let session = engine.session("s");
+    for batch in 0..21 {
+        let words = (0..1_000).map(|n| Message::user(format!("q{}", batch * 1_000 + n)));
+        session.append(words.collect::<Vec<_>>()).await.unwrap();
+    }
+    let written = session.summarize(Summarize::slot("all")).await.unwrap();
+    assert_eq!(written.summary().unwrap().through, 21_000);
+    assert!(session.rebuild(None, "all").await.unwrap());
+    session.work().await.unwrap();
+    let rebuilt = standing(&session, "all").await.unwrap();
+    assert_eq!((rebuilt.through, rebuilt.parent), (21_000, Some(written.summary().unwrap().id)));
+}
+
+#[tokio::test]
+async fn what_was_skipped_cannot_be_taken_back_beneath_a_summary_that_does_not_tell_it() {
+    let model = Scripted::new();
+    let engine = Home::memory().open(one_slot(&model)).await;
+    let session = engine.session("s");
+    let mut messages = talk(1, 21);
+    messages[4].skip = true;
+    session.append(messages).await.unwrap();
+    session.work().await.unwrap();
+    let covers = standing(&session, "short").await.unwrap();
+    assert!(covers.through > 5 && !said(&model.asks()[0]).contains(&5));
+    let refused = session.flag(5, Flags { skip: Some(false), ..Flags::default() }).await.unwrap_err();
+    assert!(
+        matches!(&refused, Error::Conflict(why) if why.contains("undo those summaries first")),
+        "{refused}"
+    );
+    // Pinned it is shown, and once nothing covers it, it may be taken back.
+    session.flag(5, Flags { pinned: Some(true), ..Flags::default() }).await.unwrap();
+    assert!(shown(&session.context(4_000).await.unwrap()).contains(&5));
+    session.undo(covers.id).await.unwrap();
+    session.flag(5, Flags { skip: Some(false), ..Flags::default() }).await.unwrap();
+    assert_eq!(session.info().await.unwrap().skipped, 0);
+}
+
+#[tokio::test]
+async fn a_message_that_cannot_be_read_is_told_and_tried_again_less_and_less_often() {
+    let home = Home::file();
+    let engine = home.open(one_slot(&Scripted::new()).workers(0)).await;
+    let session = engine.session("s");
+    session.append(talk(1, 20)).await.unwrap();
+    home.sql("UPDATE messages SET body = '{' WHERE seq = 3");
+    let refused = session.summarize(Summarize::slot("short")).await.unwrap_err();
+    assert!(!matches!(refused, Error::NotFound { .. }), "{refused}");
+    let told = slot(&session, "short").await;
+    assert_eq!(told.attempts, 1);
+    assert!(told.last_error.is_some() && told.not_before.is_some() && told.owner.is_none());
+}
+
+#[tokio::test]
+async fn another_engine_strikes_no_firing_of_a_slot_it_does_not_know() {
+    let home = Home::file();
+    let model = Scripted::new();
+    let here =
+        home.open(with_settings(&model, r#", "slot": [{"name": "notes", "trigger": "messages(20)"}]"#)).await;
+    let session = here.session("s");
+    session.append(talk(1, 20)).await.unwrap();
+    let beside = home.open(Engine::builder().workers(0)).await;
+    beside.work().await.unwrap();
+    assert_eq!(slot(&session, "notes").await.due, Some(20));
+    here.work().await.unwrap();
+    assert_eq!(standing(&session, "notes").await.unwrap().through, 20);
+}
+
+#[tokio::test]
+async fn another_engine_does_not_take_its_lack_of_a_model_for_the_models_failure() {
+    let home = Home::file();
+    let model = Scripted::new();
+    let here = home.open(one_slot(&model)).await;
+    let document = r#"{"slot": [{"name": "short", "trigger": "messages(20)"}],
+        "summarize": {"models": ["main"], "stand_in_after": "0s"}}"#;
+    here.workspace("default").set(&Patch::parse(document).unwrap()).await.unwrap();
+    let session = here.session("s");
+    session.append(talk(1, 20)).await.unwrap();
+    home.open(Engine::builder().workers(0)).await.work().await.unwrap();
+    assert_eq!((slot(&session, "short").await.attempts, session.summaries().await.unwrap()), (0, vec![]));
+    here.work().await.unwrap();
+    assert_eq!((model.calls(), standing(&session, "short").await.unwrap().stand_in), (1, false));
+}
+
+#[tokio::test]
+async fn a_busy_model_is_asked_once_however_small_the_pieces_for_another_get() {
+    let home = Home::memory();
+    let wait = Duration::from_secs(60);
+    let busy = Scripted::new().named("busy").otherwise_fails(ModelError::Busy { retry_after: Some(wait) });
+    let small =
+        Scripted::new().named("small").otherwise_fails(ModelError::TooLong { sent: 9_000, limit: None });
+    let document = r#"{"slot": [{"name": "short", "trigger": "messages(20)"}],
+        "summarize": {"models": ["small", "busy"], "stand_in_after": "never"}}"#;
+    let builder = Engine::builder().model("small", small.clone()).model("busy", busy.clone());
+    let engine = home.open(builder.settings(document).workers(0)).await;
+    let session = engine.session("s");
+    session.append(talk(1, 100)).await.unwrap();
+    session.work().await.unwrap();
+    assert_eq!(busy.calls(), 1);
+    assert!(small.calls() < 10);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_who_set_something_at_once_neither_is_lost() {
+    for _ in 0..20 {
+        let engine = Engine::builder().workers(0).memory().await.unwrap();
+        let set = |document: &'static str| {
+            let workspace = engine.workspace("w");
+            tokio::spawn(async move { workspace.set(&Patch::parse(document).unwrap()).await.unwrap() })
+        };
+        let one = set(r#"{"context": {"max_tokens": 5000}}"#);
+        let two = set(r#"{"summarize": {"stand_in_after": "never"}}"#);
+        one.await.unwrap();
+        two.await.unwrap();
+        let stored = engine.workspace("w").patch().await.unwrap().document();
+        assert!(stored.contains("5000") && stored.contains("never"), "{stored}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_can_be_set_up_although_its_workspace_counts_in_another_way_by_now() {
+    let engine = Engine::builder().workers(0).memory().await.unwrap();
+    let workspace = engine.workspace("w");
+    let session = workspace.session("s");
+    session.append(talk(1, 3)).await.unwrap();
+    workspace.set(&Patch::parse(r#"{"encoding": "cl100k_base"}"#).unwrap()).await.unwrap();
+    session.set(&Patch::parse(r#"{"context": {"max_tokens": 5000}}"#).unwrap()).await.unwrap();
+    session.append(talk(4, 6)).await.unwrap();
+    assert_eq!(session.info().await.unwrap().encoding, "o200k_base");
+    let refused = session.set(&Patch::parse(r#"{"encoding": "cl100k_base"}"#).unwrap()).await.unwrap_err();
+    assert!(matches!(refused, Error::Conflict(_)), "{refused}");
+}
+
+#[tokio::test]
+async fn beneath_an_authors_summary_only_that_authors_messages_are_found() {
+    let model = Scripted::new();
+    let more = r#", "slot": [{"name": "own", "scope": "ann", "trigger": "messages(10)"}]"#;
+    let engine = Home::memory().open(with_settings(&model, more)).await;
+    let session = engine.session("s");
+    let mut messages = talk(1, 24);
+    for (n, message) in messages.iter_mut().enumerate() {
+        message.author = Some(if n % 2 == 0 { "ann" } else { "bob" }.into());
+    }
+    session.append(messages).await.unwrap();
+    session.work().await.unwrap();
+    let own = session.summaries().await.unwrap().remove(0);
+    // Only Bob speaks of carriers, and only Ann of parcels.
+    assert_eq!(session.search("carrier", Some(own.id), None, 50).await.unwrap(), []);
+    let found = session.search("parcel", Some(own.id), None, 50).await.unwrap();
+    assert_eq!(found.len(), 10);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_who_work_at_once_neither_comes_back_before_the_summary_stands() {
+    for _ in 0..20 {
+        let model = Scripted::new().otherwise(|ask| {
+            std::thread::sleep(Duration::from_millis(3));
+            Ok(Scripted::plain(ask))
+        });
+        let engine = Home::memory().open(one_slot(&model)).await;
+        let session = engine.session("s");
+        session.append(talk(1, 20)).await.unwrap();
+        let work = || {
+            let (engine, session) = (engine.clone(), session.clone());
+            tokio::spawn(async move {
+                engine.work().await.unwrap();
+                standing(&session, "short").await.is_some()
+            })
+        };
+        let (one, two) = (work(), work());
+        assert!(one.await.unwrap() && two.await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_focus_given_while_it_is_being_written_is_heeded() {
+    let gate = Gate::new();
+    let model = Scripted::new().waits_for(&gate);
+    let engine = Home::memory().open(one_slot(&model)).await;
+    let session = engine.session("s");
+    session.append(talk(1, 20)).await.unwrap();
+    let working = {
+        let session = session.clone();
+        tokio::spawn(async move { session.work().await })
+    };
+    gate.reached().await;
+    let wish = Summarize { focus: Some("refunds".into()), ..Summarize::slot("short") };
+    let asked = session.summarize(wish).await.unwrap();
+    assert!(matches!(&asked, Summarized::Written { summary } if summary.focus.as_deref() == Some("refunds")));
+    gate.open();
+    working.await.unwrap().unwrap();
+    assert_eq!(session.history(None, 9).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn all_that_is_due_is_counted_though_not_all_of_it_is_listed() {
+    let settings = r#"{"slot": [{"name": "a", "trigger": "messages(1)"}]}"#;
+    let engine = Engine::builder().workers(0).settings(settings).memory().await.unwrap();
+    for n in 0..1_005 {
+        engine.session(format!("s{n}")).append(Message::user("hello there")).await.unwrap();
+    }
+    let queue = engine.workspace("default").queue().await.unwrap();
+    assert_eq!((queue.due, queue.slots.len()), (1_005, 1_000));
+}
+
+#[tokio::test]
+async fn an_error_of_a_models_own_making_is_told_short_and_without_secrets() {
+    let home = Home::memory();
+    let reason =
+        format!("401 for Authorization: Bearer sk-live-{} {}", "a1B2c3D4".repeat(6), "x".repeat(4_000));
+    let model = Scripted::new().otherwise_fails(ModelError::Refused { reason });
+    let engine = home.open(one_slot(&model)).await;
+    let session = engine.session("s");
+    session.append(talk(1, 20)).await.unwrap();
+    session.work().await.unwrap();
+    let told = slot(&session, "short").await.last_error.unwrap();
+    assert!(told.len() < 400 && !told.contains("a1B2c3D4"), "{told}");
+}
+
+#[tokio::test]
+async fn pictures_are_not_carried_to_the_summarizer() {
+    let model = Scripted::new();
+    let engine = Home::memory().open(one_slot(&model)).await;
+    let session = engine.session("s");
+    let source = MediaSource::Base64("iVBORw0KGgo".repeat(1_000));
+    let picture = Part::Media(Media { mime: "image/png".to_owned(), source, size: Some((64, 64)) });
+    let mut messages = talk(1, 20);
+    messages[2] = Message::new(Role::User, [Part::text("Look at order 30071 here, please."), picture]);
+    session.append(messages.clone()).await.unwrap();
+    session.work().await.unwrap();
+    let asked = format!("{:?}", model.asks()[0]);
+    assert!(asked.contains("Look at order 30071") && !asked.contains("iVBORw0KGgo"));
+    let stored =
+        session.messages(epitome::Page { after: Some(2), limit: 1, ..Default::default() }).await.unwrap();
+    assert_eq!(stored[0].parts, messages[2].parts);
+}
+
+/// So that the pace of tests is named where it is used.
+#[test]
+fn defaults_are_those_of_the_design() {
+    let pace = Pace::default();
+    assert_eq!((pace.lease, pace.renew), (Duration::from_secs(30), Duration::from_secs(10)));
+    assert_eq!((pace.backoff.first, pace.backoff.most), (Duration::from_secs(1), Duration::from_secs(300)));
+}

@@ -224,6 +224,11 @@ impl<'a> Shelf<'a> {
 impl Words for Shelf<'_> {
     fn fit(&mut self, wish: &Fit<'_>) -> Option<Tokens> {
         let Fit { summary, gaps, shown, room } = *wish;
+        let joins = |held: &Held<'_>| matches!(held.made, Made::Joined(long, _) if Some(long) == summary);
+        if gaps.is_empty() && shown.is_none() && self.summaries.iter().any(joins) {
+            // Cut to size it tells no more than the joined one, and reaches less far: not worth the work.
+            return None;
+        }
         let through = self.reaches(wish)?;
         let mut extracts = summary.map_or_else(Extracts::default, |at| self.extracts(at));
         for gap in gaps {

@@ -167,6 +167,7 @@ async fn the_queue_tells_who_waits_longest(made: Made) {
     assert_eq!(counts, QueueCounts { working: 1, parked: 1, due: 1, ..QueueCounts::default() });
     assert_eq!(queue.len(), 1);
     // What is another's is passed over.
+    made.clock.set(3_000);
     let late = row(store, &key("late")).await.id;
     let others = Want { except: vec![(late, Scope::Session, every(2).name)], ..want("two") };
     assert_eq!(store.lease(Want { session: Some(key("late")), ..others }).await.unwrap(), None);

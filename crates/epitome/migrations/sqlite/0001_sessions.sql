@@ -108,12 +108,13 @@ CREATE TABLE summaries (
     through  INTEGER NOT NULL,
     state    TEXT NOT NULL CHECK (state IN ('standing', 'superseded', 'undone')),
     parent   INTEGER,
-    text     TEXT NOT NULL,
-    -- What it can be rendered from in another size, or built upon; dropped when it is long superseded.
-    sources  TEXT,
+    created  INTEGER NOT NULL,
     -- Everything else that is known of it.
     facts    TEXT NOT NULL,
-    created  INTEGER NOT NULL
+    text     TEXT NOT NULL,
+    -- What it can be rendered from in another size, or built upon; dropped when it is long superseded. Last,
+    -- and large: whoever does not ask for it does not read past it.
+    sources  TEXT
 );
 
 CREATE INDEX summaries_by_slot ON summaries (session, scope, slot, through);

@@ -1,6 +1,7 @@
 //! A conversation in so many tokens: one read, then arithmetic.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use epitome_core::context::{
@@ -18,7 +19,7 @@ use serde::Serialize;
 use super::memo::{Memo, TextKey};
 use super::{Shared, lock, millis_between};
 use crate::error::Error;
-use crate::store::{Pick, Reach, SessionKey, Standing, SummaryId, SummaryRow, View, Window};
+use crate::store::{Pick, PickSummaries, Reach, SessionKey, Standing, SummaryId, SummaryRow, View, Window};
 
 /// What kind of context is asked for.
 ///
@@ -158,13 +159,15 @@ async fn make(shared: &Arc<Shared>, key: &SessionKey, asked: &ContextRequest) ->
     let budget = request.budget().map_err(Error::invalid)?;
     let (window, request) = (Arc::new(window), Arc::new(request));
     let own = asked.scope.is_some();
+    let id = window.standing.session.as_ref().map_or(0, |row| row.id);
     let lay = {
         let (shared, window, request) = (Arc::clone(shared), Arc::clone(&window), Arc::clone(&request));
-        move |extra: &[Message]| Desk::new(&shared.memo, &window)?.context(&request, own, extra)
+        move |more: &More| Desk::new(&shared.memo, &window, more)?.context(&request, own)
     };
-    // Most need no more than was read with the window; some show a message that a newer summary covers.
-    let mut extra = Vec::new();
-    for _ in 0..3 {
+    // Most need no more than was read with the window; some show a message that a newer summary covers, or a
+    // summary in a size it was not shown in lately.
+    let mut extra = More::default();
+    for _ in 0..4 {
         let laid = if request.fill || budget > LAID_OUT_HERE {
             let (lay, extra) = (lay.clone(), extra.clone());
             tokio::task::spawn_blocking(move || lay(&extra)).await.map_err(|_| Error::Closed)??
@@ -173,9 +176,17 @@ async fn make(shared: &Arc<Shared>, key: &SessionKey, asked: &ContextRequest) ->
         };
         match laid {
             Laid::Whole(context) => return Ok(*context),
-            Laid::Lacks(seqs) => {
-                let id = window.standing.session.as_ref().map_or(0, |row| row.id);
-                extra = shared.store.messages(id, Pick::Seqs(seqs)).await?;
+            Laid::LacksWords(seqs) => extra.messages = shared.store.messages(id, Pick::Seqs(seqs)).await?,
+            Laid::LacksSources(ids) => {
+                let rows = shared.store.summaries(id, PickSummaries::Ids(ids.clone())).await?;
+                for id in ids {
+                    let row = rows.iter().find(|row| row.id == id);
+                    let extracts = row.and_then(|row| row.sources().extracts).map(Arc::new);
+                    if let Some(extracts) = &extracts {
+                        shared.memo.keep_extracts(id, extracts);
+                    }
+                    extra.extracts.insert(id, extracts);
+                }
             }
         }
     }
@@ -208,27 +219,39 @@ fn request(shared: &Shared, standing: &Standing, asked: &ContextRequest) -> Resu
 enum Laid {
     Whole(Box<Context>),
     /// It shows these messages too, whose words were not read.
-    Lacks(Vec<Seq>),
+    LacksWords(Vec<Seq>),
+    /// It shows these summaries in another size, and what they are made of was not read.
+    LacksSources(Vec<SummaryId>),
+}
+
+/// What was fetched after the window.
+#[derive(Clone, Default)]
+struct More {
+    /// By seq.
+    messages: Vec<Message>,
+    /// What summaries were made of; nothing where that was dropped.
+    extracts: HashMap<SummaryId, Option<Arc<Extracts>>>,
 }
 
 /// Everything a context is made from.
 struct Desk<'a> {
     memo: &'a Memo,
     window: &'a Window,
+    more: &'a More,
     counter: Counter,
     now: Timestamp,
 }
 
 impl<'a> Desk<'a> {
-    fn new(memo: &'a Memo, window: &'a Window) -> Result<Self, Error> {
+    fn new(memo: &'a Memo, window: &'a Window, more: &'a More) -> Result<Self, Error> {
         let encoding = window.standing.session.as_ref().map_or("", |row| &row.encoding);
         let encoding: Encoding = encoding.parse().map_err(Error::invalid)?;
-        Ok(Self { memo, window, counter: Counter::new(encoding), now: window.standing.now })
+        Ok(Self { memo, window, more, counter: Counter::new(encoding), now: window.standing.now })
     }
 
-    fn context(&self, request: &Request, own: bool, extra: &[Message]) -> Result<Laid, Error> {
+    fn context(&self, request: &Request, own: bool) -> Result<Laid, Error> {
         let window = self.window;
-        let fetches: Vec<_> = window.summaries.iter().map(|row| move || self.extracts(row)).collect();
+        let fetches: Vec<_> = window.summaries.iter().map(|row| move || self.extracts(row.id)?).collect();
         let mut shelf = Shelf::new(&self.counter, &window.words);
         for (row, fetch) in window.summaries.iter().zip(&fetches) {
             shelf = match row.has_extracts() {
@@ -253,13 +276,17 @@ impl<'a> Desk<'a> {
             skipped: window.skipped,
             open_calls: window.open_calls,
         };
-        let mut words = Remembering { shelf, memo: self.memo, keys: self.keys(candidates.len()) };
+        let keys = self.keys(candidates.len());
+        let mut words = Remembering { shelf, desk: self, keys, lacking: Vec::new() };
         let layout =
             lay_out(request, &scene, &Costs::of(&self.counter), &mut words).map_err(Error::invalid)?;
-        let texts = WithMore { shelf: &words.shelf, more: extra };
+        if !words.lacking.is_empty() {
+            return Ok(Laid::LacksSources(words.lacking));
+        }
+        let texts = WithMore { shelf: &words.shelf, more: &self.more.messages };
         let lacking: Vec<Seq> = shown(&layout).filter(|seq| texts.message(*seq).is_none()).collect();
         if !lacking.is_empty() {
-            return Ok(Laid::Lacks(lacking));
+            return Ok(Laid::LacksWords(lacking));
         }
         let messages = render(&layout, &texts).map_err(Error::invalid)?;
         let summary = layout.summary.map(|chosen| self.shown_summary(&chosen, &texts));
@@ -273,9 +300,14 @@ impl<'a> Desk<'a> {
         })))
     }
 
-    /// What a summary was made of, parsed when it is needed and then remembered.
-    fn extracts(&self, row: &SummaryRow) -> Option<Arc<Extracts>> {
-        self.memo.extracts(row.id, || row.sources().extracts)
+    /// What a summary was made of: `None` where that was not read yet, nothing in it where it was dropped.
+    fn extracts(&self, id: SummaryId) -> Option<Option<Arc<Extracts>>> {
+        self.more.extracts.get(&id).cloned().or_else(|| self.memo.extracts(id).map(Some))
+    }
+
+    /// Whether a summary can be rendered in any size, for all that is known.
+    fn is_elastic(&self, id: SummaryId) -> bool {
+        self.window.summaries.iter().any(|row| row.id == id && row.has_extracts())
     }
 
     /// By what each candidate's texts are remembered: its own number, and for the joined one both.
@@ -322,11 +354,13 @@ fn shown(layout: &Layout) -> impl Iterator<Item = Seq> {
     })
 }
 
-/// A shelf that remembers what it made.
+/// A shelf that remembers what it made, and says what it lacks.
 struct Remembering<'a> {
     shelf: Shelf<'a>,
-    memo: &'a Memo,
+    desk: &'a Desk<'a>,
     keys: Vec<(SummaryId, SummaryId)>,
+    /// Summaries that were wanted in another size, and what they are made of is not at hand.
+    lacking: Vec<SummaryId>,
 }
 
 impl Remembering<'_> {
@@ -336,18 +370,32 @@ impl Remembering<'_> {
         let (one, two) = self.keys.get(wish.summary.filter(|_| alone)?)?;
         Some((*one, *two, wish.room))
     }
+
+    /// Notes what of this summary would have to be read first. True when there is something.
+    fn lacks(&mut self, wish: &Fit<'_>) -> bool {
+        let Some((one, two)) = wish.summary.and_then(|at| self.keys.get(at)).copied() else { return false };
+        let desk = self.desk;
+        let lacking =
+            [one, two].into_iter().filter(|id| desk.is_elastic(*id) && desk.extracts(*id).is_none());
+        let before = self.lacking.len();
+        self.lacking.extend(lacking);
+        self.lacking.len() > before
+    }
 }
 
 impl Words for Remembering<'_> {
     fn fit(&mut self, wish: &Fit<'_>) -> Option<Tokens> {
         let key = self.key(wish);
-        if let Some((tokens, text)) = key.and_then(|key| self.memo.text(key)) {
+        if let Some((tokens, text)) = key.and_then(|key| self.desk.memo.text(key)) {
             self.shelf.put(wish, tokens, text.as_ref().to_owned());
             return Some(tokens);
         }
+        if self.lacks(wish) {
+            return None;
+        }
         let tokens = self.shelf.fit(wish)?;
         if let (Some(key), Some(text)) = (key, self.shelf.made(wish, tokens)) {
-            self.memo.keep_text(key, tokens, text);
+            self.desk.memo.keep_text(key, tokens, text);
         }
         Some(tokens)
     }

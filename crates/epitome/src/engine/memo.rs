@@ -60,18 +60,13 @@ impl Memo {
         *lock(&self.asked) = Recent::default();
     }
 
-    /// What a summary was made of, parsed from how it is stored.
-    pub(crate) fn extracts(
-        &self,
-        id: SummaryId,
-        parse: impl FnOnce() -> Option<Extracts>,
-    ) -> Option<Arc<Extracts>> {
-        if let Some(known) = lock(&self.extracts).get(&id) {
-            return Some(known);
-        }
-        let parsed = Arc::new(parse()?);
-        lock(&self.extracts).keep(id, Arc::clone(&parsed), MOST_EXTRACTS);
-        Some(parsed)
+    /// What a summary was made of.
+    pub(crate) fn extracts(&self, id: SummaryId) -> Option<Arc<Extracts>> {
+        lock(&self.extracts).get(&id)
+    }
+
+    pub(crate) fn keep_extracts(&self, id: SummaryId, extracts: &Arc<Extracts>) {
+        lock(&self.extracts).keep(id, Arc::clone(extracts), MOST_EXTRACTS);
     }
 }
 

@@ -53,7 +53,8 @@ pub struct Window {
     pub open_calls: u32,
     /// How many messages are skipped, by whole batches.
     pub skipped: u64,
-    /// One a slot: the one that stands, or with `as_of` the one that reaches furthest up to there.
+    /// One a slot: the one that stands, or with `as_of` the one that reaches furthest up to there. Without their
+    /// sources, which are seldom needed.
     pub summaries: Vec<SummaryRow>,
     /// The words of `leading`, `pinned`, `opener` and those of `tail` likely to be shown, by seq.
     pub words: Vec<Message>,

@@ -163,8 +163,8 @@ pub struct SummaryRow {
     /// Its text.
     pub text: String,
     /// What it can be rendered from in another size, or built upon, as [`Sources`] are written: read only
-    /// when it is needed. Empty when there is nothing, or the store dropped it, as it may once the one that
-    /// followed was superseded too.
+    /// when it is needed. Empty when there is nothing, when it was not asked for, or when the store dropped it, as
+    /// it may once the one that followed was superseded too; then it is not `elastic` any more.
     pub sources: String,
     /// Everything else that is known of it.
     pub facts: Facts,
@@ -182,7 +182,7 @@ impl SummaryRow {
     /// Whether it can be rendered in any size from what `local` picked.
     #[must_use]
     pub fn has_extracts(&self) -> bool {
-        self.facts.elastic && !self.sources.is_empty()
+        self.facts.elastic
     }
 }
 

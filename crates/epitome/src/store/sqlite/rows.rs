@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Map;
 
-use super::super::{NewMessage, SessionId, SessionRow, SlotRow, SummaryId, SummaryRow, SummaryState};
+use super::super::{Facts, NewMessage, SessionId, SessionRow, SlotRow, SummaryId, SummaryRow, SummaryState};
 use super::error::{Outcome, nonsense};
 
 /// A number as SQLite has it. What is too large stays the largest.
@@ -333,8 +333,14 @@ pub(super) fn state_text(state: SummaryState) -> &'static str {
 /// What [`summary`] reads.
 pub(super) const SUMMARY: &str = "id, scope, slot, through, state, parent, text, sources, facts, created";
 
+/// The same without what it was made of, which is much.
+pub(super) const SUMMARY_TEXT: &str =
+    "id, scope, slot, through, state, parent, text, iif(sources IS NULL, NULL, ''), facts, created";
+
 pub(super) fn summary(row: &Row<'_>) -> rusqlite::Result<SummaryRow> {
     let dropped = row.get_ref(7)?.data_type() == Type::Null;
+    let mut facts: Facts = parsed(row, 8)?;
+    facts.elastic &= !dropped;
     Ok(SummaryRow {
         id: row.get(0)?,
         scope: scope_of(row.get_ref(1)?.as_str().map_err(|_| odd(1))?),
@@ -349,7 +355,7 @@ pub(super) fn summary(row: &Row<'_>) -> rusqlite::Result<SummaryRow> {
         parent: row.get(5)?,
         text: row.get(6)?,
         sources: if dropped { String::new() } else { row.get(7)? },
-        facts: parsed(row, 8)?,
+        facts,
         created: Timestamp(row.get(9)?),
     })
 }

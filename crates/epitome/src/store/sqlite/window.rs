@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::super::{Reach, SessionRow, Standing, SummaryRow, View, Window};
 use super::error::{Outcome, nonsense};
 use super::lens::{Flag, Lens};
-use super::rows::{self, SUMMARY, int, scope_text};
+use super::rows::{self, SUMMARY_TEXT, int, scope_text};
 
 /// Reads a window of a session that exists.
 pub(super) fn window(
@@ -65,7 +65,7 @@ pub(super) fn window(
 /// Those that stand, of this scope.
 fn standing_summaries(db: &Connection, session: i64, scope: &Scope) -> Outcome<Vec<SummaryRow>> {
     let sql = format!(
-        "SELECT {SUMMARY} FROM summaries INDEXED BY summaries_standing \
+        "SELECT {SUMMARY_TEXT} FROM summaries INDEXED BY summaries_standing \
          WHERE session = ?1 AND scope = ?2 AND state = 'standing' ORDER BY slot"
     );
     let mut statement = db.prepare_cached(&sql)?;
@@ -80,7 +80,7 @@ fn summaries_as_of(db: &Connection, session: i64, scope: &Scope, last: Seq) -> O
         db.prepare_cached("SELECT name FROM slots WHERE session = ?1 AND scope = ?2 ORDER BY name")?;
     let names = names.query_map(params![session, scope], |row| row.get::<_, String>(0))?;
     let sql = format!(
-        "SELECT {SUMMARY} FROM summaries WHERE session = ?1 AND scope = ?2 AND slot = ?3 AND through <= ?4 \
+        "SELECT {SUMMARY_TEXT} FROM summaries WHERE session = ?1 AND scope = ?2 AND slot = ?3 AND through <= ?4 \
          AND state <> 'undone' ORDER BY through DESC, id DESC LIMIT 1"
     );
     let mut best = db.prepare_cached(&sql)?;

@@ -124,8 +124,8 @@ fn what_is_written_reads_back_the_same() {
 #[test]
 fn names_nobody_knows_are_refused() {
     refused(
-        json!({"contxt": {}}),
-        "contxt: no such setting; allowed here are encoding, context, slot, summarize, prices, limits",
+        json!({"contexts": {}}),
+        "contexts: no such setting; allowed here are encoding, context, slot, summarize, prices, limits",
     );
     refused(
         json!({"context": {"tokens": 5}}),

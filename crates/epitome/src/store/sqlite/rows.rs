@@ -334,8 +334,7 @@ pub(super) fn state_text(state: SummaryState) -> &'static str {
 pub(super) const SUMMARY: &str = "id, scope, slot, through, state, parent, text, sources, facts, created";
 
 /// The same without what it was made of, which is much.
-pub(super) const SUMMARY_TEXT: &str =
-    "id, scope, slot, through, state, parent, text, iif(sources IS NULL, NULL, ''), facts, created";
+pub(super) const SUMMARY_TEXT: &str = "id, scope, slot, through, state, parent, text, CASE WHEN sources IS NULL THEN NULL ELSE '' END, facts, created";
 
 pub(super) fn summary(row: &Row<'_>) -> rusqlite::Result<SummaryRow> {
     let dropped = row.get_ref(7)?.data_type() == Type::Null;

@@ -277,7 +277,7 @@ pub fn lines<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
 /// The same where an author's summary may stand for messages.
 #[must_use]
 pub fn lines_of<'a>(said: impl IntoIterator<Item = Said<'a>>) -> String {
-    Transcript::new(said.into_iter(), true).whole()
+    Transcript::new(said, true).whole()
 }
 
 /// Why there is no prompt.

@@ -480,19 +480,18 @@ impl Shared {
         T: Send + 'static,
         F: Fn(&Standing) -> Result<(Option<Changes>, T), Error> + Send + Sync + 'static,
     {
-        let told = Arc::new(Mutex::new(None));
-        let tell = Arc::clone(&told);
+        let told = Told::default();
+        let tell = told.clone();
         let decide = move |standing: &Standing| {
             let (changes, answer) = match decide(standing) {
                 Ok((changes, answer)) => (changes, Ok(answer)),
                 Err(error) => (None, Err(error)),
             };
-            *lock(&tell) = Some(answer);
+            tell.put(answer);
             changes
         };
         self.store.change(key, load, Box::new(decide)).await?;
-        let answer = lock(&told).take();
-        answer.unwrap_or(Err(Error::Closed))
+        told.take().unwrap_or(Err(Error::Closed))
     }
 
     /// How a session is counted, as far as is known.
@@ -525,6 +524,31 @@ impl Shared {
     /// Notes what was wrong with hooks this time; nothing where all was well.
     pub(crate) fn set_hook_trouble(&self, problems: Vec<String>) {
         *lock(&self.hook_trouble) = problems.into_iter().next();
+    }
+}
+
+/// Where a decision that is made inside a store leaves what it has to tell. Clones are one place.
+pub(crate) struct Told<T>(Arc<Mutex<Option<Result<T, Error>>>>);
+
+impl<T> Told<T> {
+    pub(crate) fn put(&self, answer: Result<T, Error>) {
+        *lock(&self.0) = Some(answer);
+    }
+
+    pub(crate) fn take(&self) -> Option<Result<T, Error>> {
+        lock(&self.0).take()
+    }
+}
+
+impl<T> Default for Told<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T> Clone for Told<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use epitome_core::context::{
     ChosenSummary, Costs, Entry, Fit, Layout, Oversize, Report, Request, Scene, Words, lay_out,
@@ -17,7 +17,7 @@ use epitome_core::view::{Texts, render};
 use serde::Serialize;
 
 use super::memo::{Memo, TextKey};
-use super::{Shared, lock, millis_between};
+use super::{Shared, Told, millis_between};
 use crate::error::Error;
 use crate::store::{Pick, PickSummaries, Reach, SessionKey, Standing, SummaryId, SummaryRow, View, Window};
 
@@ -138,20 +138,19 @@ pub(crate) async fn prepare(shared: &Arc<Shared>, key: &SessionKey) {
 
 async fn make(shared: &Arc<Shared>, key: &SessionKey, asked: &ContextRequest) -> Result<Context, Error> {
     let view = View { scope: asked.scope.clone().into(), as_of: asked.as_of };
-    let told: Arc<Mutex<Option<Result<Request, Error>>>> = Arc::default();
-    let (engine, tell, wish) = (Arc::clone(shared), Arc::clone(&told), asked.clone());
+    let told = Told::default();
+    let (engine, tell, wish) = (Arc::clone(shared), told.clone(), asked.clone());
     let look = move |standing: &Standing| {
         let request = request(&engine, standing, &wish);
         let reach = request.as_ref().ok().and_then(|request| {
             let deep = request.fill || !request.summary;
             Some(Reach { tokens: request.budget().ok()?, deep })
         });
-        *lock(&tell) = Some(request);
+        tell.put(request);
         reach
     };
     let window = shared.store.window(key, view, Box::new(look)).await?;
-    let request = lock(&told).take();
-    let (request, window) = match (request, window) {
+    let (request, window) = match (told.take(), window) {
         (Some(Err(error)), _) => return Err(error),
         (Some(Ok(request)), Some(window)) => (request, window),
         _ => return Err(Error::no_session(&key.session)),

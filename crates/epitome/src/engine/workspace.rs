@@ -1,12 +1,12 @@
 //! A tenant: its sessions, its settings, what it spent.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use epitome_core::message::Timestamp;
 use epitome_core::slot::Scope;
 
 use super::session::{Found, Session, SessionInfo, check_name};
-use super::{Engine, Queue, lock};
+use super::{Engine, Queue, Told};
 use crate::error::Error;
 use crate::search::Query;
 use crate::settings::{Patch, Settings};
@@ -64,8 +64,8 @@ impl Workspace {
         check_name("workspace", &self.name)?;
         let shared = Arc::clone(self.engine.shared());
         let (engine, patch) = (Arc::clone(&shared), patch.clone());
-        let told: Arc<Mutex<Option<Result<Arc<Settings>, Error>>>> = Arc::default();
-        let tell = Arc::clone(&told);
+        let told = Told::default();
+        let tell = told.clone();
         // Merged in one transaction, so that of two who set something at once neither is lost.
         let decide = move |stored: &str| {
             let merged = read_patch(stored).map(|before| before.merged(&patch).document());
@@ -80,12 +80,11 @@ impl Workspace {
                 Ok((document, settings)) => (Some(document), Ok(settings)),
                 Err(error) => (None, Err(error)),
             };
-            *lock(&tell) = Some(answer);
+            tell.put(answer);
             document
         };
         shared.store.set_workspace(&self.name, Box::new(decide)).await?;
-        let answer = lock(&told).take();
-        answer.unwrap_or(Err(Error::Closed))
+        told.take().unwrap_or(Err(Error::Closed))
     }
 
     /// Messages of all its sessions by their words: see [`Session::search`]. Newest session first.

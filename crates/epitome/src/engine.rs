@@ -29,9 +29,9 @@
 //! Nothing here waits for a model, [`Session::summarize`] with `wait` and [`Engine::work`] excepted. What is
 //! decided is decided in `epitome_core`; what is written goes through [`crate::store::Store::change`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -117,7 +117,6 @@ pub(crate) struct Shared {
     trouble: Mutex<Option<String>>,
     /// What was wrong with hooks when they last ran.
     hook_trouble: Mutex<Option<String>>,
-    closed: AtomicBool,
     /// Whoever has a summary written is to stop now.
     pub(crate) give_up: watch::Sender<bool>,
     /// How many summaries this engine is having written.
@@ -263,13 +262,13 @@ impl Builder {
             Some(patch) => Settings::default().with(&patch?)?,
             None => Settings::default(),
         };
-        let shared = Arc::new(Shared {
+        let shared = Shared {
             store,
             models,
             hooks: self.hooks,
             pace: self.pace,
             owner: owner(),
-            settings: Settings::default(),
+            settings,
             merged: Mutex::default(),
             encodings: Mutex::default(),
             memo: memo::Memo::default(),
@@ -278,15 +277,11 @@ impl Builder {
             moved: watch::Sender::new(0),
             trouble: Mutex::default(),
             hook_trouble: Mutex::default(),
-            closed: AtomicBool::new(false),
             give_up: watch::Sender::new(false),
             working: AtomicUsize::new(0),
-        });
-        shared.check(&settings)?;
-        let mut shared = shared;
-        if let Some(alone) = Arc::get_mut(&mut shared) {
-            alone.settings = settings;
-        }
+        };
+        shared.check(&shared.settings)?;
+        let shared = Arc::new(shared);
         let stop = watch::Sender::new(false);
         let worker = (shared.pace.workers > 0)
             .then(|| tokio::spawn(worker::run(Arc::clone(&shared), stop.subscribe())));
@@ -368,7 +363,6 @@ impl Engine {
             // A worker that panicked has nothing left to finish.
             let _ = worker.await;
         }
-        self.shared().closed.store(true, Ordering::Relaxed);
         self.shared().store.close().await;
     }
 
@@ -386,6 +380,9 @@ impl std::fmt::Debug for Engine {
         f.debug_struct("Engine").field("owner", &self.shared().owner).finish_non_exhaustive()
     }
 }
+
+/// So many slots of other engines' are known as such at a time.
+const MOST_NOT_OURS: usize = 10_000;
 
 /// For so long a slot of another engine's is not looked at.
 const LOOK_AWAY: Duration = Duration::from_secs(60);
@@ -453,14 +450,19 @@ impl Shared {
         Some(format!("the settings name the model `{lacks}`, which this engine does not have"))
     }
 
-    /// Does not look at a slot for a while: it is another engine's.
-    pub(crate) fn look_away(&self, session: SessionId, scope: &Scope, slot: &str) {
+    /// Does not look at a slot for a while: it is another engine's. False when there are too many of them to know.
+    pub(crate) fn look_away(&self, session: SessionId, scope: &Scope, slot: &str) -> bool {
         let until = Instant::now() + LOOK_AWAY;
-        lock(&self.not_ours).insert((session, scope.clone(), slot.to_owned()), until);
+        let mut slots = lock(&self.not_ours);
+        let knows = slots.len() < MOST_NOT_OURS;
+        if knows {
+            slots.insert((session, scope.clone(), slot.to_owned()), until);
+        }
+        knows
     }
 
     /// The slots that are not looked at now.
-    pub(crate) fn not_ours(&self) -> Vec<(SessionId, Scope, String)> {
+    pub(crate) fn not_ours(&self) -> HashSet<(SessionId, Scope, String)> {
         let mut slots = lock(&self.not_ours);
         if !slots.is_empty() {
             let now = Instant::now();

@@ -11,6 +11,7 @@
 //!
 //! Nothing here knows of models, prompts or policy.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,7 +166,7 @@ pub struct Want {
     /// Only slots of this session.
     pub session: Option<SessionKey>,
     /// None of these.
-    pub except: Vec<(SessionId, Scope, String)>,
+    pub except: HashSet<(SessionId, Scope, String)>,
 }
 
 /// Something that is not as it should be.

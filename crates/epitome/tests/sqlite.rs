@@ -493,8 +493,12 @@ async fn writes_that_wait_together_share_a_transaction_and_polling_writes_nothin
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(stages.lock().unwrap().chunks(2).all(|two| two == [WriteStage::Begun, WriteStage::Ended]));
     let before = begun.load(Ordering::SeqCst);
-    let want =
-        Want { owner: "me".to_owned(), hold: Duration::from_secs(1), session: None, except: Vec::new() };
+    let want = Want {
+        owner: "me".to_owned(),
+        hold: Duration::from_secs(1),
+        session: None,
+        except: Default::default(),
+    };
     for _ in 0..20 {
         assert!(store.lease(want.clone()).await.unwrap().is_none());
     }

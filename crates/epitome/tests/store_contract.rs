@@ -29,7 +29,7 @@ fn every(count: u64) -> Slot {
 }
 
 fn want(owner: &str) -> Want {
-    Want { owner: owner.to_owned(), hold: Duration::from_secs(10), session: None, except: Vec::new() }
+    Want { owner: owner.to_owned(), hold: Duration::from_secs(10), session: None, except: Default::default() }
 }
 
 fn page(within: (u64, u64), reverse: bool, limit: usize) -> Pick {
@@ -169,7 +169,7 @@ async fn the_queue_tells_who_waits_longest(made: Made) {
     // What is another's is passed over.
     made.clock.set(3_000);
     let late = row(store, &key("late")).await.id;
-    let others = Want { except: vec![(late, Scope::Session, every(2).name)], ..want("two") };
+    let others = Want { except: [(late, Scope::Session, every(2).name)].into(), ..want("two") };
     assert_eq!(store.lease(Want { session: Some(key("late")), ..others }).await.unwrap(), None);
     assert!(store.lease(Want { session: Some(key("late")), ..want("two") }).await.unwrap().is_some());
     assert_eq!(store.lease(Want { session: Some(key("middle")), ..want("two") }).await.unwrap(), None);

@@ -247,7 +247,10 @@ impl Job<'_> {
 
     /// Another engine's: gives it back untouched, and looks away from it for a while.
     pub(super) async fn leave(&mut self) -> Result<Step, Error> {
-        self.shared.look_away(self.id, &self.scope, &self.name);
+        if !self.shared.look_away(self.id, &self.scope, &self.name) {
+            // It may be taken again at once, so there must be a pause somewhere.
+            tokio::time::sleep(self.shared.pace.poll).await;
+        }
         self.give_back().await
     }
 

@@ -2,7 +2,6 @@
 
 use epitome_core::message::{Seq, Span, Timestamp};
 use epitome_core::outline::Outline;
-use epitome_core::slot::Scope;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::{
@@ -315,10 +314,9 @@ pub(super) fn ready(
     for _ in 0..MOST_PASSED {
         let Some(row) = found.next()? else { break };
         let (slot, id) = (rows::slot(row)?, row.get::<_, SessionId>(6)?);
-        let passed = |(session, scope, name): &(SessionId, Scope, String)| {
-            *session == id && *scope == slot.scope && *name == slot.name
-        };
-        if !want.except.iter().any(passed) {
+        let passed =
+            !want.except.is_empty() && want.except.contains(&(id, slot.scope.clone(), slot.name.clone()));
+        if !passed {
             let key = SessionKey::new(row.get::<_, String>(7)?, row.get::<_, String>(8)?);
             return Ok(Some((slot, id, key)));
         }

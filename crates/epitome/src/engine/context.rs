@@ -112,6 +112,9 @@ pub struct ShownSummary {
     pub text: String,
 }
 
+/// A gap is digested as long as it is not more than so many times the budget; a larger one is named only.
+const DIGESTED: Tokens = 4;
+
 /// Contexts larger than this are laid out on another thread.
 const LAID_OUT_HERE: Tokens = 16_384;
 
@@ -136,20 +139,39 @@ pub(crate) async fn prepare(shared: &Arc<Shared>, key: &SessionKey) {
     }
 }
 
+/// Makes a context. What summaries cover is read only when it may be shown: when that was asked for, or when it
+/// turned out that no summary can be shown, or none makes it exhaustive, and more messages might serve better.
 async fn make(shared: &Arc<Shared>, key: &SessionKey, asked: &ContextRequest) -> Result<Context, Error> {
+    let deep = asked.fill || !asked.summary;
+    let (context, covered) = look(shared, key, asked, deep).await?;
+    let whole = context.summary.is_some() && context.report.exhaustive;
+    if covered && !deep && !whole && context.report.empty.is_none() {
+        return Ok(look(shared, key, asked, true).await?.0);
+    }
+    Ok(context)
+}
+
+/// Reads as far as that and lays it out. Tells also whether some summary covers messages that were not read.
+async fn look(
+    shared: &Arc<Shared>,
+    key: &SessionKey,
+    asked: &ContextRequest,
+    deep: bool,
+) -> Result<(Context, bool), Error> {
     let view = View { scope: asked.scope.clone().into(), as_of: asked.as_of };
     let told = Told::default();
     let (engine, tell, wish) = (Arc::clone(shared), told.clone(), asked.clone());
-    let look = move |standing: &Standing| {
+    let reach = move |standing: &Standing| {
         let request = request(&engine, standing, &wish);
         let reach = request.as_ref().ok().and_then(|request| {
-            let deep = request.fill || !request.summary;
-            Some(Reach { tokens: request.budget().ok()?, deep })
+            // What is digested is not shown, so there may be more of it than the budget holds.
+            let times = if request.fill { DIGESTED } else { 1 };
+            Some(Reach { tokens: request.budget().ok()?.saturating_mul(times), deep })
         });
         tell.put(request);
         reach
     };
-    let window = shared.store.window(key, view, Box::new(look)).await?;
+    let window = shared.store.window(key, view, Box::new(reach)).await?;
     let (request, window) = match (told.take(), window) {
         (Some(Err(error)), _) => return Err(error),
         (Some(Ok(request)), Some(window)) => (request, window),
@@ -174,7 +196,10 @@ async fn make(shared: &Arc<Shared>, key: &SessionKey, asked: &ContextRequest) ->
             lay(&extra)?
         };
         match laid {
-            Laid::Whole(context) => return Ok(*context),
+            Laid::Whole(context) => {
+                let covered = !window.summaries.is_empty() && window.from > 1;
+                return Ok((*context, covered));
+            }
             Laid::LacksWords(seqs) => extra.messages = shared.store.messages(id, Pick::Seqs(seqs)).await?,
             Laid::LacksSources(ids) => {
                 let rows = shared.store.summaries(id, PickSummaries::Ids(ids.clone())).await?;

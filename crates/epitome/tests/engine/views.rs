@@ -1,13 +1,14 @@
 //! Looking back: contexts as they were, and messages by their words.
 
-use epitome::core::context::Oversize;
+use epitome::core::context::{Oversize, Request};
 use epitome::core::message::{Limits, Message, Seq};
+use epitome::core::tokens::{Counter, Encoding};
 use epitome::model::Scripted;
-use epitome::{Context, ContextRequest, Error, Session};
+use epitome::{Context, ContextRequest, Error, Page, Session};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use crate::drawn::{Drawn, session};
+use crate::drawn::{Drawn, Log, session};
 use crate::support::{Home, everywhere, history, one_slot, shown, standing, talk, with_settings};
 
 /// Apart from its age, which goes on.
@@ -214,4 +215,73 @@ async fn a_context_says_what_it_did_and_refuses_what_makes_no_sense() {
     let clipped = session.context(ContextRequest { oversize: Oversize::Clip, ..500.into() }).await.unwrap();
     assert!(!clipped.messages.is_empty() && clipped.report.tokens.total() <= 500);
     assert_eq!(history(&session, "short").await.len(), 1);
+}
+
+/// Contexts of the engine, which reads as little as it can, against those of a log that is all at hand.
+async fn drawn_against_the_whole(drawn: Drawn, budgets: Vec<u64>) -> TestCaseResult {
+    let home = Home::memory();
+    let slots =
+        r#", "slot": [{"name": "a", "trigger": "messages(4)"}, {"name": "b", "trigger": "messages(9)"}]"#;
+    let engine = home.open(with_settings(&Scripted::new(), slots)).await;
+    let session = engine.session("s");
+    let messages = sayable(&drawn);
+    if messages.is_empty() {
+        return Ok(());
+    }
+    session.append(messages).await.unwrap();
+    session.work().await.unwrap();
+    let stored = session.messages(Page { limit: 1_000, ..Page::default() }).await.unwrap();
+    let log = Log::new(stored, Counter::new(Encoding::O200k));
+    let mut stand: Vec<_> = session.summaries().await.unwrap();
+    stand.sort_by(|one, two| one.slot.cmp(&two.slot));
+    let stand: Vec<(u64, String)> =
+        stand.into_iter().map(|summary| (summary.through, summary.text)).collect();
+    for tokens in budgets {
+        for (summary, fill, fit, steady) in [
+            (true, false, true, false),
+            (true, false, false, false),
+            (true, true, true, false),
+            (false, false, true, false),
+            (true, false, true, true),
+        ] {
+            if fill && log.outlines.iter().map(|outline| outline.tokens).sum::<u64>() > 4 * tokens {
+                // A gap larger than that is named, and not digested.
+                continue;
+            }
+            let asked = ContextRequest { summary, fill, fit, steady, ..tokens.into() };
+            let given = session.context(asked).await.unwrap();
+            let request = Request { tokens: Some(tokens), summary, fill, fit, steady, ..Request::default() };
+            let whole = log.context(log.len(), &request, &stand);
+            let case = format!("{tokens} summary {summary} fill {fill} fit {fit} steady {steady} {stand:?}");
+            let (report, all) = (given.report, whole.layout.report);
+            // What is skipped, or a stray, and lies before what was read cannot be told from what is missing. Then
+            // less may be called exhaustive than could be, never more.
+            if log.outlines.iter().all(|outline| !outline.skip && !outline.stray) {
+                prop_assert_eq!(&given.messages, &whole.messages, "{}", &case);
+                let (seen, whole) = ((report.tokens, report.covers), (all.tokens, all.covers));
+                prop_assert_eq!(seen, whole, "{}", &case);
+                let (seen, whole) = ((report.empty, report.fitted), (all.empty, all.fitted));
+                prop_assert_eq!(seen, whole, "{}", &case);
+                let (seen, whole) = ((report.exhaustive, report.cut), (all.exhaustive, all.cut));
+                prop_assert_eq!(seen, whole, "{}", &case);
+            }
+            prop_assert_eq!(report.skipped, all.skipped, "{}", &case);
+            prop_assert!(all.exhaustive || !report.exhaustive, "{}", &case);
+            prop_assert!(report.tokens.total() <= tokens, "{}", &case);
+        }
+    }
+    engine.close().await;
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_context_is_what_the_whole_log_would_give(
+        drawn in session(), budgets in proptest::collection::vec(5u64..400, 6),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(drawn_against_the_whole(drawn, budgets))?;
+    }
 }

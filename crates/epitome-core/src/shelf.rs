@@ -199,7 +199,8 @@ impl<'a> Shelf<'a> {
     /// more than the joined one and reaches less far.
     #[must_use]
     pub fn is_outdone(&self, wish: &Fit<'_>) -> bool {
-        let joins = |held: &Held<'_>| matches!(held.made, Made::Joined(long, _) if Some(long) == wish.summary);
+        let joins =
+            |held: &Held<'_>| matches!(held.made, Made::Joined(long, _) if Some(long) == wish.summary);
         wish.gaps.is_empty() && wish.shown.is_none() && self.summaries.iter().any(joins)
     }
 

@@ -416,3 +416,17 @@ async fn in_a_fork_too_the_model_builds_on_the_last_real_summary_and_not_on_the_
     })
     .await;
 }
+
+#[tokio::test]
+async fn of_several_models_that_fail_the_one_that_asked_for_time_gets_it() {
+    let home = Home::memory();
+    let busy = Scripted::new().fails(ModelError::Busy { retry_after: Some(Duration::from_secs(45)) });
+    let more = r#", "slot": [{"name": "short", "trigger": "messages(20)"}],
+        "summarize": {"models": ["main", "other"], "stand_in_after": "never"}"#;
+    let other = Scripted::new().named("other").fails(down());
+    let engine = home.open(with_settings(&busy.named("main"), more).model("other", other)).await;
+    let session = engine.session("s");
+    session.append(talk(1, 20)).await.unwrap();
+    session.work().await.unwrap();
+    assert!(slot(&session, "short").await.not_before.unwrap().0 >= home.clock.now().0 + 45_000);
+}

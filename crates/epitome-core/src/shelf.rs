@@ -195,6 +195,15 @@ impl<'a> Shelf<'a> {
         self.fitted.get(&(wish.summary, through, wish.shown, tokens)).map(String::as_str)
     }
 
+    /// Whether what is wished for is never made: the longer one of two that are joined, cut to size, tells no
+    /// more than the joined one and reaches less far.
+    #[must_use]
+    pub fn is_outdone(&self, wish: &Fit<'_>) -> bool {
+        let joins =
+            |held: &Held<'_>| matches!(held.made, Made::Joined(long, _) if Some(long) == wish.summary);
+        wish.gaps.is_empty() && wish.shown.is_none() && self.summaries.iter().any(joins)
+    }
+
     /// How far what is wished for reaches.
     fn reaches(&self, wish: &Fit<'_>) -> Option<Seq> {
         let stored = wish.summary.and_then(|at| self.summaries.get(at));
@@ -224,9 +233,7 @@ impl<'a> Shelf<'a> {
 impl Words for Shelf<'_> {
     fn fit(&mut self, wish: &Fit<'_>) -> Option<Tokens> {
         let Fit { summary, gaps, shown, room } = *wish;
-        let joins = |held: &Held<'_>| matches!(held.made, Made::Joined(long, _) if Some(long) == summary);
-        if gaps.is_empty() && shown.is_none() && self.summaries.iter().any(joins) {
-            // Cut to size it tells no more than the joined one, and reaches less far: not worth the work.
+        if self.is_outdone(wish) {
             return None;
         }
         let through = self.reaches(wish)?;

@@ -409,6 +409,10 @@ impl Remembering<'_> {
 
 impl Words for Remembering<'_> {
     fn fit(&mut self, wish: &Fit<'_>) -> Option<Tokens> {
+        if self.shelf.is_outdone(wish) {
+            // It may be remembered from before there was another to join it with.
+            return None;
+        }
         let key = self.key(wish);
         if let Some((tokens, text)) = key.and_then(|key| self.desk.memo.text(key)) {
             self.shelf.put(wish, tokens, text.as_ref().to_owned());

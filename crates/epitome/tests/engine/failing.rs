@@ -5,7 +5,7 @@ use std::time::Duration;
 use epitome::core::inspect::Refusal;
 use epitome::core::message::{Message, Timestamp};
 use epitome::model::{ModelError, Reply, Scripted};
-use epitome::{Engine, Error, Session, SlotStatus, Summarize, Summarized};
+use epitome::{Engine, Error, Fork, Session, SlotStatus, Summarize, Summarized};
 
 use crate::support::{
     Home, MINUTE, assert_whole, ends, everywhere, history, one_slot, said, slot, span, standing, talk,
@@ -397,4 +397,36 @@ async fn a_model_that_panics_has_failed_and_is_tried_again_later_like_any_other(
     home.clock.pass(MINUTE);
     session.work().await.unwrap();
     assert_eq!(throughs(&session, "short").await, [20]);
+}
+
+#[tokio::test]
+async fn in_a_fork_too_the_model_builds_on_the_last_real_summary_and_not_on_the_stand_in() {
+    everywhere(async |home| {
+        let model = Scripted::new();
+        let (_engine, session) = stood_in(&home, &model).await;
+        let real = history(&session, "short").await.remove(0);
+        let fork = session.fork(Fork::whole("copy")).await.unwrap();
+        fork.work().await.unwrap();
+        let ask = model.asks().pop().unwrap();
+        assert_eq!(ask.previous.as_deref(), Some(real.text.as_str()));
+        assert_eq!(said(&ask), span(21, 60));
+        let all = history(&fork, "short").await;
+        let [real, stand_in, new] = &all[..] else { panic!("{all:?}") };
+        assert_eq!((new.through, new.built_on, new.parent), (60, Some(real.id), Some(stand_in.id)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn of_several_models_that_fail_the_one_that_asked_for_time_gets_it() {
+    let home = Home::memory();
+    let busy = Scripted::new().fails(ModelError::Busy { retry_after: Some(Duration::from_secs(45)) });
+    let more = r#", "slot": [{"name": "short", "trigger": "messages(20)"}],
+        "summarize": {"models": ["main", "other"], "stand_in_after": "never"}"#;
+    let other = Scripted::new().named("other").fails(down());
+    let engine = home.open(with_settings(&busy.named("main"), more).model("other", other)).await;
+    let session = engine.session("s");
+    session.append(talk(1, 20)).await.unwrap();
+    session.work().await.unwrap();
+    assert!(slot(&session, "short").await.not_before.unwrap().0 >= home.clock.now().0 + 45_000);
 }

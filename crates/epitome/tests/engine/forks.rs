@@ -212,3 +212,17 @@ async fn a_fork_does_not_do_again_what_was_undone() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_fork_counts_what_is_skipped_up_to_where_it_was_taken() {
+    let engine = Home::memory().open(one_slot(&Scripted::new())).await;
+    let session = engine.session("s");
+    let mut messages = talk(1, 8);
+    (messages[1].skip, messages[6].skip) = (true, true);
+    session.append(messages).await.unwrap();
+    for (at, skipped) in [(None, 2), (Some(6), 1), (Some(1), 0)] {
+        let fork = session.fork(Fork { at, ..Fork::whole(format!("{at:?}")) }).await.unwrap();
+        assert_eq!(fork.info().await.unwrap().skipped, skipped, "{at:?}");
+        assert_eq!(fork.context(4_000).await.unwrap().report.skipped, skipped, "{at:?}");
+    }
+}

@@ -41,6 +41,8 @@ async fn case_20_doomed_requests_are_made_ever_more_rarely() {
         assert!(gaps.iter().all(|gap| *gap >= 1), "never two at once: {gaps:?}");
         assert!(gaps[..8].windows(2).all(|pair| pair[0] <= pair[1] + 1), "they grow: {gaps:?}");
         assert!(gaps.iter().skip(10).all(|gap| (150..=301).contains(gap)), "to five minutes: {gaps:?}");
+        // The last second may have made it due.
+        session.work().await.unwrap();
         assert_eq!(slot(&session, "short").await.status, SlotStatus::Waiting);
     }
 }

@@ -410,3 +410,37 @@ async fn messages_are_read_in_pages_both_ways() {
     assert_eq!(seqs(Page { after: Some(25), ..Page::default() }).await, [0; 0]);
     assert_eq!(seqs(Page { after: Some(3), before: Some(6), ..Page::default() }).await, [4, 5]);
 }
+
+#[tokio::test]
+async fn a_rebuild_does_not_wait_for_the_next_attempts_time() {
+    let home = Home::memory();
+    let model = Scripted::new();
+    let engine = home.open(one_slot(&model)).await;
+    let session = engine.session("s");
+    session.append(talk(1, 20)).await.unwrap();
+    session.work().await.unwrap();
+    let _ = model.clone().fails(down());
+    session.append(talk(21, 40)).await.unwrap();
+    session.work().await.unwrap();
+    assert!(slot(&session, "short").await.not_before.is_some());
+    session.rebuild(None, "short").await.unwrap();
+    session.work().await.unwrap();
+    assert_eq!(throughs(&session, "short").await, [20, 40]);
+    assert_eq!(said(&model.asks()[2]), span(1, 40));
+}
+
+#[tokio::test]
+async fn after_a_rebuild_the_next_summary_is_built_on_it() {
+    let model = Scripted::new();
+    let engine = Home::memory().open(one_slot(&model)).await;
+    let session = engine.session("s");
+    session.append(talk(1, 20)).await.unwrap();
+    session.work().await.unwrap();
+    session.rebuild(None, "short").await.unwrap();
+    session.work().await.unwrap();
+    let rebuilt = standing(&session, "short").await.unwrap();
+    session.append(talk(21, 40)).await.unwrap();
+    session.work().await.unwrap();
+    assert_eq!((model.calls(), said(&model.asks()[2])), (3, span(21, 40)));
+    assert_eq!(standing(&session, "short").await.unwrap().built_on, Some(rebuilt.id));
+}

@@ -395,3 +395,25 @@ async fn a_wish_without_waiting_is_done_in_the_background() {
     until("the summary", || async { throughs(&session, "short").await == [8] }).await;
     engine.close().await;
 }
+
+#[tokio::test]
+async fn whoever_makes_something_due_wakes_the_worker_at_once() {
+    let home = Home::memory();
+    let model = Scripted::new();
+    // It would not look by itself for an hour.
+    let pace = Pace { poll: Duration::from_secs(3_600), ..quick(1) };
+    let engine = home.open(one_slot(&model).pace(pace)).await;
+    let asleep = || tokio::time::sleep(Duration::from_millis(50));
+    let session = engine.session("s");
+    asleep().await;
+    session.append(talk(1, 20)).await.unwrap();
+    until("the one that was due", || async { throughs(&session, "short").await == [20] }).await;
+    asleep().await;
+    session.append(talk(21, 28)).await.unwrap();
+    session.summarize(Summarize { wait: false, ..Summarize::default() }).await.unwrap();
+    until("the one wished for", || async { throughs(&session, "short").await == [20, 28] }).await;
+    asleep().await;
+    session.rebuild(None, "short").await.unwrap();
+    until("the one made anew", || async { throughs(&session, "short").await == [20, 28, 28] }).await;
+    engine.close().await;
+}

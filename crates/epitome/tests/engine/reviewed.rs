@@ -288,3 +288,23 @@ fn defaults_are_those_of_the_design() {
     assert_eq!((pace.lease, pace.renew), (Duration::from_secs(30), Duration::from_secs(10)));
     assert_eq!((pace.backoff.first, pace.backoff.most), (Duration::from_secs(1), Duration::from_secs(300)));
 }
+
+#[tokio::test]
+async fn a_session_is_counted_in_its_own_way_by_whoever_appends() {
+    let home = Home::file();
+    let here = home.open(Engine::builder().workers(0)).await;
+    let beside = home.open(Engine::builder().workers(0).settings(r#"{"encoding": "cl100k_base"}"#)).await;
+    let words = || Message::user("Посылка ещё не пришла; напишите клиентке в Осло, пожалуйста.");
+    for first in [&here, &beside] {
+        let name = if std::ptr::eq(first, &here) { "here" } else { "beside" };
+        first.session(name).append(words()).await.unwrap();
+        let once = first.session(name).info().await.unwrap();
+        for engine in [&here, &beside, &here] {
+            engine.session(name).append(words()).await.unwrap();
+        }
+        let all = first.session(name).info().await.unwrap();
+        assert_eq!((all.tokens, &all.encoding), (once.tokens * 4, &once.encoding));
+    }
+    let tokens = async |name: &str| here.session(name).info().await.unwrap().tokens;
+    assert_ne!(tokens("here").await, tokens("beside").await, "it makes a difference");
+}

@@ -167,3 +167,32 @@ async fn a_few_words_and_an_authors_few_words_need_no_model() {
     assert_eq!((all.through, all.model.as_str(), model.calls()), (8, "verbatim", 0));
     assert!((1..=8).all(|n| all.text.contains(&format!("word{n}"))), "{}", all.text);
 }
+
+#[tokio::test]
+async fn of_an_agents_summaries_the_one_that_reaches_furthest_is_shown_to_the_sessions_summarizer() {
+    for (short, long) in [("a", "b"), ("b", "a")] {
+        let slots = format!(
+            r#", "slot": [{{"name": "{short}", "scope": "ann", "trigger": "messages(4)"}},
+                {{"name": "{long}", "scope": "ann", "trigger": "messages(10)"}},
+                {{"name": "all", "trigger": "messages(40)"}}]"#
+        );
+        let model = Scripted::new();
+        let engine = Home::memory().open(with_settings(&model, &slots)).await;
+        let session = engine.session("s");
+        session.append(agents(1, 26)).await.unwrap();
+        session.work().await.unwrap();
+        let all = session.summaries().await.unwrap();
+        let furthest = all.iter().find(|summary| summary.slot == short).unwrap();
+        assert_eq!(all.iter().map(|summary| summary.through).min(), Some(19));
+        assert_eq!(furthest.through, 23);
+        session.append(talk(27, 40)).await.unwrap();
+        session.work().await.unwrap();
+        let ask = model.asks().pop().unwrap();
+        let told = ask.said.iter().find_map(|told| match told {
+            Told::Summary { text, .. } => Some(text.as_str()),
+            Told::Message(_) => None,
+        });
+        assert_eq!(told, Some(furthest.text.as_str()));
+        assert!(said(&ask).iter().all(|seq| seq % 2 == 0 || *seq > 23));
+    }
+}

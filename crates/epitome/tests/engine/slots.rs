@@ -364,3 +364,26 @@ async fn messages_over_the_limits_are_refused_as_a_whole() {
     assert!(matches!(session.append(Vec::new()).await, Err(Error::Invalid(_))));
     assert!(matches!(session.info().await, Err(Error::NotFound { .. })), "nothing of it was kept");
 }
+
+#[tokio::test]
+async fn messages_that_are_too_much_together_are_refused_as_a_whole() {
+    let engine =
+        Home::memory().open(Engine::builder().workers(0).settings(r#"{"limits": {"body": 400}}"#)).await;
+    let session = engine.session("s");
+    let error = session.append(vec![Message::user("x".repeat(150)); 3]).await.unwrap_err();
+    assert!(matches!(&error, Error::Invalid(why) if why.contains("limits.body")), "{error}");
+    assert!(matches!(session.info().await, Err(Error::NotFound { .. })), "nothing of it was kept");
+    session.append(Message::user("x".repeat(150))).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_limit_in_characters_binds_lines_that_need_no_model_too() {
+    let model = Scripted::new().otherwise(|_| Ok(Reply::complete("They said ping and pong.")));
+    let slots = r#", "slot": [{"name": "short", "trigger": "messages(20)", "max_chars": 80}]"#;
+    let engine = Home::memory().open(with_settings(&model, slots)).await;
+    let session = engine.session("s");
+    session.append(vec![Message::user("Ping"); 20]).await.unwrap();
+    session.work().await.unwrap();
+    let all = session.summaries().await.unwrap();
+    assert!(all.iter().all(|summary| summary.text.chars().count() <= 80), "{all:?}");
+}

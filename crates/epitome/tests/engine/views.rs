@@ -1,10 +1,12 @@
 //! Looking back: contexts as they were, and messages by their words.
 
+use std::collections::BTreeSet;
+
 use epitome::core::context::{Oversize, Request};
 use epitome::core::message::{Limits, Message, Seq};
 use epitome::core::tokens::{Counter, Encoding};
 use epitome::model::Scripted;
-use epitome::{Context, ContextRequest, Error, Page, Session};
+use epitome::{Context, ContextRequest, Engine, Error, Page, Session};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
@@ -284,4 +286,32 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(drawn_against_the_whole(drawn, budgets))?;
     }
+}
+
+#[tokio::test]
+async fn a_context_is_the_same_whatever_was_asked_for_before_it() {
+    let home = Home::file();
+    let engine = home.open(Engine::builder().workers(0)).await;
+    let session = engine.session("s");
+    let mut sizes = BTreeSet::new();
+    for round in 0..4usize {
+        let from = if round == 0 { 1 } else { 101 + round * 20 };
+        session.append(talk(from, 120 + round * 20)).await.unwrap();
+        session.work().await.unwrap();
+        for tokens in [6_000, 400, 1_500, 700, 3_000, 1_000, 6_000] {
+            for fill in [false, true] {
+                let asked = ContextRequest { fill, ..tokens.into() };
+                let ours = ageless(session.context(asked.clone()).await.unwrap());
+                // Whoever comes new remembers nothing.
+                let fresh = home.open(Engine::builder().workers(0)).await;
+                let theirs = ageless(fresh.session("s").context(asked).await.unwrap());
+                fresh.close().await;
+                assert_eq!(ours, theirs, "{tokens} tokens after {} messages, fill {fill}", 120 + round * 20);
+                assert!(ours.report.tokens.total() <= tokens);
+                sizes.extend(ours.summary.map(|summary| (summary.joined.is_some(), summary.text.len())));
+            }
+        }
+    }
+    assert!(sizes.iter().filter(|(joined, _)| *joined).count() > 3, "joined in several sizes: {sizes:?}");
+    assert!(sizes.iter().filter(|(joined, _)| !joined).count() > 3, "alone in several sizes: {sizes:?}");
 }

@@ -91,3 +91,14 @@ fn a_list_that_cannot_be_helped_says_why() {
     let shown = condense_offline::show(&[odd; 800].join("\n")).unwrap();
     assert!(shown.contains("messages without words"), "{}", &shown[..300]);
 }
+
+#[tokio::test]
+async fn the_readmes_settings_are_accepted() {
+    let readme = include_str!("../../../README.md");
+    let document = readme.split(".settings(r#\"").nth(1).and_then(|rest| rest.split("\"#").next()).unwrap();
+    let builder = epitome::Engine::builder().model("main", epitome::model::Scripted::new());
+    let engine = builder.settings(document).memory().await.unwrap();
+    let names: Vec<&str> = engine.settings().slots.iter().map(|slot| slot.slot.name.as_str()).collect();
+    assert_eq!(names, ["short", "log", "lean"]);
+    engine.close().await;
+}

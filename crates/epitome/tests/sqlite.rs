@@ -222,6 +222,12 @@ async fn a_full_disk_loses_nothing_that_was_kept() {
     };
     assert!(matches!(refused, StoreError::Full { .. }), "{refused:?}");
     assert_eq!(row(&store, &key("a")).await.tracker.head(), kept);
+    // Whoever goes on goes on from what was kept, not from what was refused.
+    for size in [1, 400, 1, 1] {
+        let decide = append(messages(&format!("u:{size}")).unwrap(), vec![]);
+        kept += u64::from(store.change(&key("a"), Load::default(), decide).await.is_ok());
+        assert_eq!(row(&store, &key("a")).await.tracker.head(), kept);
+    }
     store.close().await;
     let store = Sqlite::open(&path, options()).unwrap();
     say(&store, &key("a"), "u").await;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use epitome_core::message::{Limits, Message, MessageError, Span, Timestamp, Tokens};
+use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::SlotState;
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;
@@ -257,6 +258,22 @@ fn grow(shared: &Shared, standing: &Standing, settings: &Settings, counted: &[Co
     // Whoever's slot nobody spoke to need not be written again.
     slots.retain(|row| standing.slot(&row.scope, &row.name) != Some(row));
     Changes { session: Some(session), messages, slots, ..Changes::default() }
+}
+
+impl SessionRow {
+    /// Counts what is skipped, by whole call batches, as the log grows by this message.
+    pub(super) fn skip(&mut self, outline: &Outline) {
+        if outline.cut >= Cut::InLoop {
+            (self.batch_from, self.batch_skipped) = (outline.seq, false);
+        }
+        if self.batch_skipped {
+            self.skipped = self.skipped.saturating_add(1);
+        } else if outline.skip {
+            self.batch_skipped = true;
+            let batch = outline.seq.saturating_sub(self.batch_from).saturating_add(1);
+            self.skipped = self.skipped.saturating_add(batch);
+        }
+    }
 }
 
 /// Makes a session of messages of ours, with these settings and notes. False when there is one already.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use epitome_core::message::{Message, Seq, Timestamp, Tokens};
-use epitome_core::outline::{Cut, Totals};
+use epitome_core::outline::Totals;
 use epitome_core::slot::{Firing, Slot, SlotState};
 use epitome_core::track::Tracker;
 use epitome_core::view::recognise;
@@ -197,22 +197,6 @@ async fn follow(shared: &Shared, copied: SessionId, at: Seq, from: &SessionRow) 
         row.tracker = tracker;
     }
     Ok(row)
-}
-
-impl SessionRow {
-    /// Counts what is skipped, by whole call batches, as the log grows by this message.
-    pub(super) fn skip(&mut self, outline: &epitome_core::outline::Outline) {
-        if outline.cut >= Cut::InLoop {
-            (self.batch_from, self.batch_skipped) = (outline.seq, false);
-        }
-        if self.batch_skipped {
-            self.skipped = self.skipped.saturating_add(1);
-        } else if outline.skip {
-            self.batch_skipped = true;
-            let batch = outline.seq.saturating_sub(self.batch_from).saturating_add(1);
-            self.skipped = self.skipped.saturating_add(batch);
-        }
-    }
 }
 
 /// The summary a slot had at some message, and the one before it, so that it can be undone there too.

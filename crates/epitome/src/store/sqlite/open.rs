@@ -114,7 +114,10 @@ fn limit(db: &Connection, options: &SqliteOptions) -> Outcome<()> {
 fn reachable(path: &Path) -> Result<(), StoreError> {
     let unreachable = |reason: String| StoreError::Unreachable { path: path.display().to_string(), reason };
     match path.to_str() {
-        Some("") => return Err(unreachable("it is empty; give the path of a file".to_owned())),
+        Some("") => {
+            let reason = "it is empty; give the path of a file".to_owned();
+            return Err(StoreError::Unreachable { path: "the path".to_owned(), reason });
+        }
         Some(":memory:") => {
             return Err(unreachable("it is no path; a store in memory is opened by `memory`".to_owned()));
         }
@@ -122,6 +125,11 @@ fn reachable(path: &Path) -> Result<(), StoreError> {
     }
     if path.is_dir() {
         return Err(unreachable("it is a directory; give the path of a file in it".to_owned()));
+    }
+    if path.exists() && !path.is_file() {
+        return Err(unreachable(
+            "it is no file but a device or the like; give the path of a file".to_owned(),
+        ));
     }
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty())
         && !parent.is_dir()

@@ -208,26 +208,11 @@ pub(super) fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
 
 /// Writes a session's row over the one it has. Which messages can be searched is not the caller's to say.
 pub(super) fn update_session(db: &Connection, id: SessionId, row: &SessionRow) -> Outcome<()> {
+    grow_session(db, id, row)?;
     let metadata = if row.metadata.is_empty() { String::new() } else { json(&row.metadata)? };
-    let sql = "UPDATE sessions SET encoding = ?2, tracker = ?3, head = ?4, turns = ?5, tokens = ?6, opener = ?7, \
-         batch_from = ?8, batch_skipped = ?9, skipped = ?10, settings = ?11, metadata = ?12, created = ?13, \
-         updated = ?14 WHERE id = ?1";
-    db.prepare_cached(sql)?.execute(params![
-        id,
-        row.encoding,
-        json(&row.tracker)?,
-        int(row.tracker.head()),
-        int(row.tracker.turns()),
-        int(row.tracker.tokens()),
-        int(row.opener),
-        int(row.batch_from),
-        row.batch_skipped,
-        int(row.skipped),
-        row.settings,
-        metadata,
-        row.created.0,
-        row.updated.0,
-    ])?;
+    let sql = "UPDATE sessions SET encoding = ?2, settings = ?3, metadata = ?4, created = ?5 WHERE id = ?1";
+    let given = params![id, row.encoding, row.settings, metadata, row.created.0];
+    db.prepare_cached(sql)?.execute(given)?;
     Ok(())
 }
 
@@ -239,7 +224,7 @@ pub(super) fn only_grew(before: &SessionRow, row: &SessionRow) -> bool {
         && before.metadata == row.metadata
 }
 
-/// As [`update_session`], for a session that only grew: every append does this.
+/// Writes what every message changes, and nothing else.
 pub(super) fn grow_session(db: &Connection, id: SessionId, row: &SessionRow) -> Outcome<()> {
     let sql = "UPDATE sessions SET tracker = ?2, head = ?3, turns = ?4, tokens = ?5, opener = ?6, \
          batch_from = ?7, batch_skipped = ?8, skipped = ?9, updated = ?10 WHERE id = ?1";

@@ -29,15 +29,12 @@
 //! Nothing here waits for a model, [`Session::summarize`] with `wait` and [`Engine::work`] excepted. What is
 //! decided is decided in `epitome_core`; what is written goes through [`crate::store::Store::change`].
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use epitome_core::message::{Timestamp, Tokens};
-use epitome_core::slot::Scope;
-use epitome_core::tokens::Encoding;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
@@ -45,10 +42,8 @@ use crate::error::Error;
 use crate::hook::{Hook, Hooks};
 use crate::model::{Local, Model};
 use crate::retry::Backoff;
-use crate::settings::{Patch, Settings, SlotSettings};
-use crate::store::{
-    Changes, Fault, Load, SessionId, SessionKey, Sqlite, SqliteOptions, Standing, Store, UsageQuery, UsageSum,
-};
+use crate::settings::{Patch, Settings};
+use crate::store::{Fault, Sqlite, SqliteOptions, Store, UsageQuery, UsageSum};
 use crate::worker;
 
 mod append;
@@ -57,6 +52,7 @@ mod explain;
 mod fork;
 mod memo;
 mod session;
+mod shared;
 mod summaries;
 mod workspace;
 
@@ -66,6 +62,7 @@ pub use context::{Context, ContextRequest, ShownSummary};
 pub use explain::{Explanation, Queue, QueueEntry, SlotExplanation, SlotStatus};
 pub use fork::{Fork, ForkKind};
 pub use session::{Flags, Found, Page, Session, SessionInfo};
+pub(crate) use shared::{Shared, Told, lock, millis_between};
 pub use summaries::{Summarize, Summarized};
 pub use workspace::Workspace;
 
@@ -90,37 +87,6 @@ struct Inner {
     /// Closed, and so told to the worker, by being dropped.
     stop: watch::Sender<bool>,
     worker: Mutex<Option<JoinHandle<()>>>,
-}
-
-/// What engine and worker both need.
-pub(crate) struct Shared {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) models: BTreeMap<String, Arc<dyn Model>>,
-    pub(crate) hooks: Hooks,
-    pub(crate) pace: Pace,
-    /// This engine among all that work on the store.
-    pub(crate) owner: String,
-    /// The settings under those of workspaces and sessions.
-    settings: Settings,
-    /// Settings put together before, by the two documents they were put together from.
-    merged: Mutex<HashMap<(String, String), Arc<Settings>>>,
-    /// How sessions were counted when last seen: a guess that is checked in the transaction.
-    encodings: Mutex<HashMap<SessionKey, Encoding>>,
-    pub(crate) memo: memo::Memo,
-    /// Slots that are another engine's, and until when they are not looked at again.
-    not_ours: Mutex<HashMap<(SessionId, Scope, String), Instant>>,
-    /// Something may be due.
-    pub(crate) wake: Notify,
-    /// Counts up whenever a slot moved: whoever waits for a summary looks again.
-    pub(crate) moved: watch::Sender<u64>,
-    /// What troubles the worker, where that is no single slot's matter.
-    trouble: Mutex<Option<String>>,
-    /// What was wrong with hooks when they last ran.
-    hook_trouble: Mutex<Option<String>>,
-    /// Whoever has a summary written is to stop now.
-    pub(crate) give_up: watch::Sender<bool>,
-    /// How many summaries this engine is having written.
-    pub(crate) working: AtomicUsize,
 }
 
 /// How the worker goes about it. All have sound defaults.
@@ -379,187 +345,4 @@ impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine").field("owner", &self.shared().owner).finish_non_exhaustive()
     }
-}
-
-/// So many slots of other engines' are known as such at a time.
-const MOST_NOT_OURS: usize = 10_000;
-
-/// For so long a slot of another engine's is not looked at.
-const LOOK_AWAY: Duration = Duration::from_secs(60);
-
-/// More settings than this are not remembered as put together.
-const MOST_MERGED: usize = 256;
-
-/// More sessions than this are not remembered by their encoding.
-const MOST_ENCODINGS: usize = 10_000;
-
-impl Shared {
-    /// The settings that hold in a session.
-    pub(crate) fn settings_of(&self, workspace: &str, session: &str) -> Result<Arc<Settings>, Error> {
-        let key = (workspace.to_owned(), session.to_owned());
-        if let Some(merged) = lock(&self.merged).get(&key) {
-            return Ok(Arc::clone(merged));
-        }
-        let mut settings = self.settings.clone();
-        for document in [workspace, session].into_iter().filter(|document| !document.is_empty()) {
-            settings = settings.with(&Patch::parse(document)?)?;
-        }
-        let settings = Arc::new(settings);
-        let mut merged = lock(&self.merged);
-        if merged.len() >= MOST_MERGED {
-            merged.clear();
-        }
-        merged.insert(key, Arc::clone(&settings));
-        Ok(settings)
-    }
-
-    /// The settings that hold where a session stands.
-    pub(crate) fn settings_at(&self, standing: &Standing) -> Result<Arc<Settings>, Error> {
-        let own = standing.session.as_ref().map_or("", |row| &row.settings);
-        self.settings_of(&standing.workspace_settings, own)
-    }
-
-    /// Refuses settings that name models nobody knows, or measure by a window nobody knows.
-    pub(crate) fn check(&self, settings: &Settings) -> Result<(), Error> {
-        let own =
-            |(at, slot): (usize, &SlotSettings)| Some((format!("slot[{at}].models"), slot.models.clone()?));
-        let all = ("summarize.models".to_owned(), settings.summarize.models.clone());
-        for (key, names) in settings.slots.iter().enumerate().filter_map(own).chain([all]) {
-            if let Some(unknown) = names.iter().find(|name| !self.models.contains_key(*name)) {
-                let known: Vec<&str> = self.models.keys().map(String::as_str).collect();
-                let known = known.join(", ");
-                return Err(Error::Invalid(format!("{key}: `{unknown}` is unknown; known here: {known}")));
-            }
-        }
-        for slot in &settings.slots {
-            slot.slot.check(self.room(settings, slot)).map_err(Error::invalid)?;
-        }
-        Ok(())
-    }
-
-    /// The models that write a slot's summaries, first choice first.
-    pub(crate) fn chain(&self, settings: &Settings, slot: &SlotSettings) -> Vec<Arc<dyn Model>> {
-        let names = slot.models.as_ref().unwrap_or(&settings.summarize.models);
-        names.iter().filter_map(|name| self.models.get(name)).cloned().collect()
-    }
-
-    /// What is wrong where the settings name a model for this slot that this engine does not have. Another one
-    /// may.
-    pub(crate) fn lacking(&self, settings: &Settings, slot: &SlotSettings) -> Option<String> {
-        let lacks = settings.models_of(slot).iter().find(|name| !self.models.contains_key(*name))?;
-        Some(format!("the settings name the model `{lacks}`, which this engine does not have"))
-    }
-
-    /// Does not look at a slot for a while: it is another engine's. False when there are too many of them to know.
-    pub(crate) fn look_away(&self, session: SessionId, scope: &Scope, slot: &str) -> bool {
-        let until = Instant::now() + LOOK_AWAY;
-        let mut slots = lock(&self.not_ours);
-        let knows = slots.len() < MOST_NOT_OURS;
-        if knows {
-            slots.insert((session, scope.clone(), slot.to_owned()), until);
-        }
-        knows
-    }
-
-    /// The slots that are not looked at now.
-    pub(crate) fn not_ours(&self) -> HashSet<(SessionId, Scope, String)> {
-        let mut slots = lock(&self.not_ours);
-        if !slots.is_empty() {
-            let now = Instant::now();
-            slots.retain(|_, until| *until > now);
-        }
-        slots.keys().cloned().collect()
-    }
-
-    /// The window, less its output reserve, that a slot's fractions are measured by: its first model's.
-    pub(crate) fn room(&self, settings: &Settings, slot: &SlotSettings) -> Option<Tokens> {
-        self.chain(settings, slot).first()?.room()
-    }
-
-    /// Changes a session, as [`Store::change`] does, for a decision that may fail and has something to tell.
-    pub(crate) async fn change<T, F>(&self, key: &SessionKey, load: Load, decide: F) -> Result<T, Error>
-    where
-        T: Send + 'static,
-        F: Fn(&Standing) -> Result<(Option<Changes>, T), Error> + Send + Sync + 'static,
-    {
-        let told = Told::default();
-        let tell = told.clone();
-        let decide = move |standing: &Standing| {
-            let (changes, answer) = match decide(standing) {
-                Ok((changes, answer)) => (changes, Ok(answer)),
-                Err(error) => (None, Err(error)),
-            };
-            tell.put(answer);
-            changes
-        };
-        self.store.change(key, load, Box::new(decide)).await?;
-        told.take().unwrap_or(Err(Error::Closed))
-    }
-
-    /// How a session is counted, as far as is known.
-    fn encoding(&self, key: &SessionKey) -> Encoding {
-        lock(&self.encodings).get(key).copied().unwrap_or(self.settings.encoding)
-    }
-
-    fn learn_encoding(&self, key: &SessionKey, encoding: Encoding) {
-        let mut known = lock(&self.encodings);
-        if encoding == self.settings.encoding {
-            known.remove(key);
-            return;
-        }
-        if known.len() >= MOST_ENCODINGS {
-            known.clear();
-        }
-        known.insert(key.clone(), encoding);
-    }
-
-    /// Tells whoever waits that a slot moved.
-    pub(crate) fn tell_moved(&self) {
-        self.moved.send_modify(|count| *count = count.wrapping_add(1));
-    }
-
-    /// Notes what troubles the worker, or that nothing does any more.
-    pub(crate) fn set_trouble(&self, trouble: Option<String>) {
-        *lock(&self.trouble) = trouble;
-    }
-
-    /// Notes what was wrong with hooks this time; nothing where all was well.
-    pub(crate) fn set_hook_trouble(&self, problems: Vec<String>) {
-        *lock(&self.hook_trouble) = problems.into_iter().next();
-    }
-}
-
-/// Where a decision that is made inside a store leaves what it has to tell. Clones are one place.
-pub(crate) struct Told<T>(Arc<Mutex<Option<Result<T, Error>>>>);
-
-impl<T> Told<T> {
-    pub(crate) fn put(&self, answer: Result<T, Error>) {
-        *lock(&self.0) = Some(answer);
-    }
-
-    pub(crate) fn take(&self) -> Option<Result<T, Error>> {
-        lock(&self.0).take()
-    }
-}
-
-impl<T> Default for Told<T> {
-    fn default() -> Self {
-        Self(Arc::default())
-    }
-}
-
-impl<T> Clone for Told<T> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-/// A lock that a panic elsewhere does not break: what is inside is always whole.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Milliseconds from one moment to a later one; 0 where the clock went back.
-pub(crate) fn millis_between(from: Timestamp, to: Timestamp) -> u64 {
-    u64::try_from(to.0.saturating_sub(from.0)).unwrap_or(0)
 }

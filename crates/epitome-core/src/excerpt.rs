@@ -125,6 +125,7 @@ fn shrink(message: &Message, cap: Tokens, counter: &Counter) -> Message {
         skip: message.skip,
         at: message.at,
         metadata: message.metadata.clone(),
+        wire: None,
     }
 }
 

@@ -382,6 +382,10 @@ pub struct Message {
     /// The caller's own notes, carried untouched.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
+    /// What the dialect it came in said besides, so that it can be given back as it came: unknown fields, an
+    /// unusual spelling. Dialects write and read it; nobody is shown it, and no token is counted for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire: Option<Box<Value>>,
 }
 
 impl Message {
@@ -396,6 +400,7 @@ impl Message {
             skip: false,
             at: Timestamp::default(),
             metadata: Map::new(),
+            wire: None,
         }
     }
 
@@ -480,7 +485,7 @@ impl Message {
         Ok(())
     }
 
-    /// The size of its parts and its author in bytes, metadata not included.
+    /// The size of its parts, its author and what came with it on the wire in bytes, metadata not included.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let media = |m: &Media| {
@@ -509,7 +514,8 @@ impl Message {
                 Part::Media(m) => media(m),
             })
             .sum();
-        (parts + self.author.as_ref().map_or(0, |author| author.len())) as u64
+        let wire = self.wire.as_ref().map_or(0, |wire| wire.to_string().len());
+        (parts + wire + self.author.as_ref().map_or(0, |author| author.len())) as u64
     }
 
     fn metadata_bytes(&self) -> u64 {

@@ -33,6 +33,7 @@
 
 pub mod bench;
 mod brief;
+pub mod dialect;
 mod engine;
 mod error;
 pub mod hook;

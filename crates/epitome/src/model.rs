@@ -39,6 +39,22 @@ pub trait Model: Send + Sync + 'static {
     /// Its window less its output reserve, where known: how large a prompt may be.
     fn room(&self) -> Option<Tokens>;
 
+    /// Whom it is asked of. Models of one provider fail together, and are left alone together.
+    fn provider(&self) -> &str {
+        self.name()
+    }
+
+    /// How long one call of it may take, where that is not the engine's `Pace::time_out`.
+    fn time_out(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Whether an answer that was kept may be given again to the very same question, without asking: worth it where
+    /// asking costs time or money.
+    fn reusable(&self) -> bool {
+        false
+    }
+
     /// Writes one summary. Whoever calls may stop waiting at any time; what was begun is then dropped. It must
     /// not block its thread: no time-out reaches a model that does.
     async fn write(&self, ask: &Ask) -> Result<Reply, ModelError>;

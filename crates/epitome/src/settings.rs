@@ -19,12 +19,16 @@
 //! | `summarize.stand_in_after` | `"10m"` | when `local` stands in for models that fail; `"never"` |
 //! | `summarize.redact` | `true` | whether secrets are taken out |
 //! | `summarize.catch_up` | `"join"` | what slots do that are far behind and do not say: `"step"` |
+//! | `summarize.spend_cap_per_day` | none | what a workspace may spend on summaries in a day (UTC), in the prices' money |
+//! | `summarize.breaker_after`, `summarize.breaker_for` | `5`, `"60s"` | after so many failures in a row a provider is left alone, for so long |
+//! | `models.NAME` | none | models over a network, see [`ModelSettings`]; set for the whole program only |
 //! | `prices.MODEL` | none | `input`, `output`, `cache_read`, `cache_write`, per million tokens |
 //! | `limits.message`, `limits.metadata` | 1 MiB, 64 KiB | bytes of one message |
 //! | `limits.batch` | `1000` | messages in one append |
 //! | `limits.body` | 16 MiB | bytes of one request |
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use epitome_core::context::Request;
 use epitome_core::message::{self, Tokens};
@@ -33,12 +37,14 @@ use epitome_core::tokens::Encoding;
 use epitome_core::trigger::Fraction;
 use serde_json::{Map, Value, json};
 
+mod models;
 mod patch;
 mod price;
 mod read;
 mod slots;
 mod time;
 
+pub use models::{ModelSettings, Provider};
 pub use patch::Patch;
 pub use price::{Money, Price};
 use read::Table;
@@ -76,6 +82,8 @@ pub struct Settings {
     pub slots: Vec<SlotSettings>,
     /// Who writes them, and how.
     pub summarize: SummarizeSettings,
+    /// Models that are asked over a network, by the names they are chosen by.
+    pub models: BTreeMap<String, ModelSettings>,
     /// What models cost, by their names. See [`Settings::price`].
     pub prices: BTreeMap<String, Price>,
     /// How large things may be.
@@ -102,6 +110,12 @@ pub struct SummarizeSettings {
     pub redact: bool,
     /// What slots do that have fallen far behind and do not say themselves.
     pub catch_up: CatchUp,
+    /// What a workspace may spend in a day, by UTC.
+    pub spend_cap_per_day: Option<Money>,
+    /// After so many failures in a row a provider is left alone.
+    pub breaker_after: u64,
+    /// For so long it is.
+    pub breaker_for: Duration,
 }
 
 /// How large things may be.
@@ -124,6 +138,7 @@ impl Default for Settings {
             context: ContextSettings::default(),
             slots: vec![Slot::short().into(), Slot::long().into()],
             summarize: SummarizeSettings::default(),
+            models: BTreeMap::new(),
             prices: BTreeMap::new(),
             limits: Limits::default(),
         }
@@ -144,6 +159,9 @@ impl Default for SummarizeSettings {
             stand_in_after: StandIn::default(),
             redact: true,
             catch_up: CatchUp::default(),
+            spend_cap_per_day: None,
+            breaker_after: 5,
+            breaker_for: Duration::from_secs(60),
         }
     }
 }
@@ -227,7 +245,7 @@ impl Settings {
     fn overlaid(&self, entries: &Map<String, Value>) -> Result<Self, SettingsError> {
         let mut new = self.clone();
         let top = Table::top(entries);
-        top.only("encoding, context, slot, summarize, prices, limits")?;
+        top.only("encoding, context, slot, summarize, models, prices, limits")?;
         top.parsed("encoding")?.set(&mut new.encoding);
         if let Some(context) = top.table("context")? {
             context.only("summary_share, max_tokens")?;
@@ -238,11 +256,32 @@ impl Settings {
             new.slots = slots::read(&slots)?;
         }
         if let Some(summarize) = top.table("summarize")? {
-            summarize.only("models, stand_in_after, redact, catch_up")?;
+            summarize.only(
+                "models, stand_in_after, redact, catch_up, spend_cap_per_day, breaker_after, breaker_for",
+            )?;
             summarize.models("models")?.set(&mut new.summarize.models);
             summarize.stand_in("stand_in_after")?.set(&mut new.summarize.stand_in_after);
             summarize.yes_or_no("redact")?.set(&mut new.summarize.redact);
             summarize.catch_up("catch_up")?.set(&mut new.summarize.catch_up);
+            summarize.cap("spend_cap_per_day")?.set(&mut new.summarize.spend_cap_per_day);
+            summarize.whole("breaker_after")?.set(&mut new.summarize.breaker_after);
+            summarize.time("breaker_for")?.set(&mut new.summarize.breaker_for);
+        }
+        if let Some(models) = top.table("models")? {
+            for name in models.keys() {
+                if !read::is_name(name) {
+                    return Err(models.wrong(name, "no model can be called so; 1 to 128 bytes are allowed"));
+                }
+                if let Some(model) = models.table(name)? {
+                    if name == Local::NAME {
+                        return Err(
+                            models.wrong(name, "is always there and needs no settings; take another name")
+                        );
+                    }
+                    let model = ModelSettings::read(new.models.get(name), &model)?;
+                    new.models.insert(name.to_owned(), model);
+                }
+            }
         }
         if let Some(prices) = top.table("prices")? {
             for model in prices.keys() {
@@ -269,6 +308,8 @@ impl Settings {
 
     fn written(&self) -> Map<String, Value> {
         let slots: Vec<Value> = self.slots.iter().map(SlotSettings::to_value).collect();
+        let models: Map<String, Value> =
+            self.models.iter().map(|(name, model)| (name.clone(), model.to_value())).collect();
         let prices: Map<String, Value> =
             self.prices.iter().map(|(model, price)| (model.clone(), price.to_value())).collect();
         let entries = [
@@ -288,8 +329,12 @@ impl Settings {
                     "stand_in_after": self.summarize.stand_in_after.to_string(),
                     "redact": self.summarize.redact,
                     "catch_up": slots::word(self.summarize.catch_up),
+                    "spend_cap_per_day": self.summarize.spend_cap_per_day.map(Money::get),
+                    "breaker_after": self.summarize.breaker_after,
+                    "breaker_for": write_time(self.summarize.breaker_for),
                 }),
             ),
+            ("models", Value::Object(models)),
             ("prices", Value::Object(prices)),
             (
                 "limits",

@@ -129,6 +129,7 @@ fn bare(message: &Message) -> Message {
         skip: message.skip,
         at: message.at,
         metadata: message.metadata.clone(),
+        wire: None,
         ..Message::new(message.role, [])
     }
 }

@@ -2,12 +2,13 @@
 
 use std::fmt::Display;
 use std::str::FromStr;
+use std::time::Duration;
 
 use epitome_core::slot::CatchUp;
 use epitome_core::trigger::Fraction;
 use serde_json::{Map, Value};
 
-use super::{SettingsError, StandIn, time};
+use super::{Money, SettingsError, StandIn, time};
 
 /// So much of a wrong value is repeated, in characters.
 const LONGEST_GIVEN: usize = 60;
@@ -137,6 +138,23 @@ impl<'a> Table<'a> {
 
     pub(super) fn stand_in(&self, key: &str) -> Result<Option<StandIn>, SettingsError> {
         self.read(key, time::ALLOWED, StandIn::read)
+    }
+
+    /// A time that is told as such.
+    pub(super) fn time(&self, key: &str) -> Result<Option<Duration>, SettingsError> {
+        self.read(key, time::TIME, time::read)
+    }
+
+    /// An amount of money, or `"none"`.
+    pub(super) fn cap(&self, key: &str) -> Result<Option<Option<Money>>, SettingsError> {
+        self.read(key, "an amount of at least 0, such as 2.50, or \"none\"", |value| match value {
+            Value::String(none) if none == "none" => Some(None),
+            Value::Number(_) => {
+                let amount = value.as_f64().filter(|amount| (0.0..=1e9).contains(amount))?;
+                Some(Some(Money::from(amount)))
+            }
+            _ => None,
+        })
     }
 
     pub(super) fn models(&self, key: &str) -> Result<Option<Vec<String>>, SettingsError> {

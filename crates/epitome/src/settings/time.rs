@@ -11,6 +11,14 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3_600);
 pub(super) const ALLOWED: &str =
     "\"never\", or a time of at most a year such as \"10m\", \"30s\", \"2h\", \"500ms\" or 600 for seconds";
 
+pub(super) const TIME: &str =
+    "a time of at most a year such as \"10m\", \"30s\", \"2h\", \"500ms\" or 600 for seconds";
+
+/// From a second to an hour.
+pub(super) fn bounded(value: &Value) -> Option<Duration> {
+    read(value).filter(|time| (Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(time))
+}
+
 /// The time that is written so: `10m`, `30s`, `2h`, `500ms`, or a bare number of seconds. None where it
 /// cannot be read, and where it is more than a year.
 ///
@@ -57,7 +65,7 @@ fn allowed(time: Duration) -> Option<Duration> {
 }
 
 /// Written as a text, or as a number of seconds.
-fn read(value: &Value) -> Option<Duration> {
+pub(super) fn read(value: &Value) -> Option<Duration> {
     match value {
         Value::String(text) => parse_time(text),
         Value::Number(seconds) => {

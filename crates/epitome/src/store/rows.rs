@@ -265,6 +265,8 @@ struct Words<'a> {
     parts: Cow<'a, [Part]>,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     metadata: Cow<'a, Map<String, Value>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wire: Option<Cow<'a, Value>>,
 }
 
 /// What of a message is kept as text: all that its outline does not have.
@@ -273,6 +275,7 @@ pub fn words(message: &Message) -> Result<String, serde_json::Error> {
         author: message.author.as_deref().map(Cow::Borrowed),
         parts: Cow::Borrowed(&message.parts),
         metadata: Cow::Borrowed(&message.metadata),
+        wire: message.wire.as_deref().map(Cow::Borrowed),
     })
 }
 
@@ -288,6 +291,7 @@ pub fn message(outline: &Outline, body: &str) -> Result<Message, serde_json::Err
         skip: outline.skip,
         at: outline.at,
         metadata: words.metadata.into_owned(),
+        wire: words.wire.map(|wire| Box::new(wire.into_owned())),
     })
 }
 

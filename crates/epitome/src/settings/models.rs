@@ -1,0 +1,188 @@
+//! Models that are asked over a network: where, as whom, and how much they read.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use epitome_core::message::Tokens;
+use serde_json::{Map, Value, json};
+
+use super::read::Table;
+use super::time::write_time;
+use super::{Set, SettingsError};
+
+/// Whose wire format a model speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Provider {
+    /// OpenAI's chat completions, and every server that speaks them.
+    OpenAi,
+    /// Anthropic's messages.
+    Anthropic,
+    /// The built-in one.
+    Local,
+}
+
+impl Provider {
+    /// As it is written.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
+            Self::Local => "local",
+        }
+    }
+
+    /// Where it is found when nobody says otherwise; nothing for `local`.
+    #[must_use]
+    pub fn base_url(self) -> &'static str {
+        match self {
+            Self::OpenAi => "https://api.openai.com/v1",
+            Self::Anthropic => "https://api.anthropic.com/v1",
+            Self::Local => "",
+        }
+    }
+
+    /// The environment's variable that holds the key when nobody says otherwise; nothing for `local`.
+    #[must_use]
+    pub fn key_env(self) -> &'static str {
+        match self {
+            Self::OpenAi => "OPENAI_API_KEY",
+            Self::Anthropic => "ANTHROPIC_API_KEY",
+            Self::Local => "",
+        }
+    }
+}
+
+impl FromStr for Provider {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let all = [Self::OpenAi, Self::Anthropic, Self::Local];
+        let found = all.into_iter().find(|provider| provider.name() == name);
+        found.ok_or_else(|| format!("{name:?} given; allowed is openai, anthropic or local"))
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// One model of the settings, `[models.NAME]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelSettings {
+    /// Whose wire format it speaks.
+    pub provider: Provider,
+    /// What the provider calls it. Empty for `local`.
+    pub model: String,
+    /// Where it is asked, up to and with the version: `https://api.openai.com/v1`. The provider's own address where
+    /// nothing is set.
+    pub base_url: Option<String>,
+    /// The environment's variable with the key. The provider's usual one where nothing is set; with a `base_url` of
+    /// one's own it may then be missing.
+    pub key_env: Option<String>,
+    /// How long one call may take.
+    pub timeout: Duration,
+    /// How many tokens it reads and writes in all, where the table of models does not know or is wrong.
+    pub window: Option<Tokens>,
+    /// How many of those are kept free for its answer.
+    pub output_reserve: Option<Tokens>,
+    /// Whether its answer is streamed. A server that closes silent connections may need it.
+    pub stream: bool,
+}
+
+/// The least and the most that may be waited.
+const TIMEOUTS: &str = "a time from \"1s\" to \"1h\"";
+
+impl ModelSettings {
+    /// A model of this provider with everything else as usual.
+    #[must_use]
+    pub fn new(provider: Provider, model: impl Into<String>) -> Self {
+        Self {
+            provider,
+            model: model.into(),
+            base_url: None,
+            key_env: None,
+            timeout: Duration::from_secs(120),
+            window: None,
+            output_reserve: None,
+            stream: false,
+        }
+    }
+
+    pub(super) fn read(before: Option<&Self>, table: &Table<'_>) -> Result<Self, SettingsError> {
+        table.only("provider, model, base_url, key_env, timeout, window, output_reserve, stream")?;
+        let provider = table.parsed("provider")?.or(before.map(|before| before.provider));
+        let provider = provider.ok_or_else(|| {
+            table.wrong("provider", "is missing; say \"openai\", \"anthropic\" or \"local\"")
+        })?;
+        let mut new = before.cloned().unwrap_or_else(|| Self::new(provider, ""));
+        new.provider = provider;
+        table.text("model")?.map(str::to_owned).set(&mut new.model);
+        let address =
+            table.read("base_url", ADDRESS, |value| value.as_str().filter(|url| is_address(url)))?;
+        address.map(|url| Some(url.trim_end_matches('/').to_owned())).set(&mut new.base_url);
+        let variable =
+            table.read("key_env", VARIABLE, |value| value.as_str().filter(|name| is_variable(name)))?;
+        variable.map(|name| Some(name.to_owned())).set(&mut new.key_env);
+        table.read("timeout", TIMEOUTS, super::time::bounded)?.set(&mut new.timeout);
+        table.whole("window")?.map(Some).set(&mut new.window);
+        table.whole("output_reserve")?.map(Some).set(&mut new.output_reserve);
+        table.yes_or_no("stream")?.set(&mut new.stream);
+        if provider != Provider::Local && new.model.trim().is_empty() {
+            return Err(
+                table.wrong("model", "is missing; name it as the provider does, such as \"gpt-5-mini\"")
+            );
+        }
+        if let (Some(window), Some(reserve)) = (new.window, new.output_reserve)
+            && reserve >= window
+        {
+            return Err(
+                table.wrong("output_reserve", format!("{reserve} leaves nothing of the window of {window}"))
+            );
+        }
+        Ok(new)
+    }
+
+    pub(super) fn to_value(&self) -> Value {
+        let mut entries = Map::new();
+        entries.insert("provider".to_owned(), json!(self.provider.name()));
+        if !self.model.is_empty() {
+            entries.insert("model".to_owned(), json!(self.model));
+        }
+        for (key, text) in [("base_url", &self.base_url), ("key_env", &self.key_env)] {
+            if let Some(text) = text {
+                entries.insert(key.to_owned(), json!(text));
+            }
+        }
+        entries.insert("timeout".to_owned(), json!(write_time(self.timeout)));
+        for (key, tokens) in [("window", self.window), ("output_reserve", self.output_reserve)] {
+            if let Some(tokens) = tokens {
+                entries.insert(key.to_owned(), json!(tokens));
+            }
+        }
+        entries.insert("stream".to_owned(), json!(self.stream));
+        Value::Object(entries)
+    }
+}
+
+const ADDRESS: &str =
+    "an address that begins with http:// or https://, such as \"http://127.0.0.1:11434/v1\"";
+const VARIABLE: &str = "the name of an environment variable, such as \"OPENAI_API_KEY\"; not the key itself";
+
+fn is_address(url: &str) -> bool {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    // A user in the address would be a secret in the settings.
+    rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && !url.contains(['@', '?', '#', ' ']))
+        && !url.contains(char::is_control)
+}
+
+/// So that a key written here by mistake is seen as one, and is not looked up, nor told.
+fn is_variable(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    (1..=64).contains(&name.len())
+        && name.chars().all(plain)
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+}

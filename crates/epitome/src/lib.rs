@@ -32,6 +32,7 @@
 //! Nothing of HTTP servers or flags stands here: a program that embeds Epitome gets neither.
 
 pub mod bench;
+mod breaker;
 mod brief;
 pub mod dialect;
 mod engine;

@@ -23,6 +23,7 @@ use std::time::Duration;
 use epitome_core::inspect::Refusal;
 
 use crate::model::ModelError;
+use crate::settings::{Money, write_time};
 
 /// Why a summary was not written. What is displayed may be recorded: it holds no word of the
 /// conversation.
@@ -34,6 +35,45 @@ pub enum Failure {
     /// What it gave cannot be kept.
     #[error("the answer was refused: {0}")]
     Answer(#[from] Refusal),
+    /// Its provider failed too often, and nobody asks it for a while.
+    #[error(
+        "{provider} failed {} in a row and is left alone for {}; the last time: {last}",
+        times(*failures), write_time(whole(*wait))
+    )]
+    Resting {
+        /// Who.
+        provider: String,
+        /// How often.
+        failures: u64,
+        /// For how long yet.
+        wait: Duration,
+        /// How it failed last.
+        last: String,
+    },
+    /// The workspace has spent what it may spend in a day.
+    #[error(
+        "{spent} of {cap} (summarize.spend_cap_per_day) are spent today, and this may cost {more}; the next day begins \
+         in {}",
+        write_time(whole(*wait))
+    )]
+    Spent {
+        /// What it may spend.
+        cap: Money,
+        /// What it has spent.
+        spent: Money,
+        /// What the summary may cost.
+        more: Money,
+        /// How long the day goes on.
+        wait: Duration,
+    },
+    /// There is a cap on what may be spent, and nobody knows what the model costs.
+    #[error(
+        "what `{model}` costs is not known, and summarize.spend_cap_per_day is set; set prices.\"{model}\""
+    )]
+    Unpriced {
+        /// Which model.
+        model: String,
+    },
     /// What is to be summarized could not be read, or the summary not be kept.
     #[error("{reason}")]
     Store {
@@ -58,11 +98,23 @@ impl Failure {
         match self {
             Self::Model(error) => error.kind(),
             Self::Answer(_) => "answer",
+            Self::Resting { .. } => "resting",
+            Self::Spent { .. } => "spent",
+            Self::Unpriced { .. } => "unpriced",
             Self::Store { .. } => "store",
         }
     }
 
-    /// How long a provider asked to be left alone, where it did.
+    /// Whether a model was asked at all.
+    #[must_use]
+    pub fn was_asked(&self) -> bool {
+        match self {
+            Self::Model(_) | Self::Answer(_) | Self::Store { .. } => true,
+            Self::Resting { .. } | Self::Spent { .. } | Self::Unpriced { .. } => false,
+        }
+    }
+
+    /// For how long it is of no use to try again, where that is known: a provider asked to be left alone, say.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -71,9 +123,20 @@ impl Failure {
                 ModelError::TooLong { .. } | ModelError::Refused { .. } | ModelError::NoAnswer { .. },
             )
             | Self::Answer(_)
+            | Self::Unpriced { .. }
             | Self::Store { .. } => None,
+            Self::Resting { wait, .. } | Self::Spent { wait, .. } => Some(*wait),
         }
     }
+}
+
+fn times(failures: u64) -> String {
+    if failures == 1 { "once".to_owned() } else { format!("{failures} times") }
+}
+
+/// In whole seconds, rounded up: nobody wants to read milliseconds there.
+fn whole(wait: Duration) -> Duration {
+    Duration::from_secs(wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0)))
 }
 
 /// How waiting grows.

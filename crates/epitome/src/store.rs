@@ -231,6 +231,16 @@ pub trait Store: Send + Sync + 'static {
     async fn summaries(&self, session: SessionId, pick: PickSummaries)
     -> Result<Vec<SummaryRow>, StoreError>;
 
+    /// The text of a summary that was written to the very same question, by the hash of that
+    /// ([`Facts::asked`]), in any session of the workspace, the newest. None is given that was undone in this
+    /// session: whoever took it back wants another.
+    async fn recall(
+        &self,
+        workspace: &str,
+        session: SessionId,
+        asked: &str,
+    ) -> Result<Option<String>, StoreError>;
+
     /// Messages by their words, newest session and newest message first.
     async fn search(&self, search: Search) -> Result<Vec<Hit>, StoreError>;
 

@@ -109,6 +109,8 @@ CREATE TABLE summaries (
     state    TEXT NOT NULL CHECK (state IN ('standing', 'superseded', 'undone')),
     parent   INTEGER,
     created  INTEGER NOT NULL,
+    -- What its model was asked, hashed: the same question need not be asked twice.
+    asked    TEXT,
     -- Everything else that is known of it.
     facts    TEXT NOT NULL,
     text     TEXT NOT NULL,
@@ -120,6 +122,7 @@ CREATE TABLE summaries (
 CREATE INDEX summaries_by_slot ON summaries (session, scope, slot, through);
 -- A slot has thousands in time. One of them stands, and two or three can be built upon.
 CREATE INDEX summaries_standing ON summaries (session, scope, slot) WHERE state = 'standing';
+CREATE INDEX summaries_asked ON summaries (asked) WHERE asked IS NOT NULL;
 CREATE INDEX summaries_sources ON summaries (session, scope, slot) WHERE sources IS NOT NULL;
 
 -- Appends that were already done, by the caller's key: kept for a week.

@@ -166,8 +166,11 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
 }
 
 fn hash(messages: &[Message]) -> Result<Vec<u8>, Error> {
-    let json = serde_json::to_vec(messages).map_err(|error| Error::invalid(format!("messages: {error}")))?;
-    Ok(blake3::hash(&json).as_bytes().to_vec())
+    let mut value =
+        serde_json::to_value(messages).map_err(|error| Error::invalid(format!("messages: {error}")))?;
+    // In whatever order a caller's notes are written, they are the same.
+    value.sort_all_objects();
+    Ok(blake3::hash(value.to_string().as_bytes()).as_bytes().to_vec())
 }
 
 /// Counts messages and writes them down, away from the caller's thread where there is much of them.

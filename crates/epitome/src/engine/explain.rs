@@ -205,7 +205,7 @@ fn why(row: &SlotRow, status: SlotStatus, gauges: Option<&trigger::Standing>, of
 fn failed(row: &SlotRow) -> String {
     let error = row.work.last_error.as_deref().unwrap_or("no answer");
     match row.work.attempts {
-        0 => String::new(),
+        0 => row.work.last_error.as_ref().map_or_else(String::new, |error| format!("; {error}")),
         1 => format!("; failed once: {error}"),
         times => format!("; failed {times} times: {error}"),
     }

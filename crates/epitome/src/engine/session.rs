@@ -12,7 +12,7 @@ use super::append::{self, Appended, Batch, new_session, slots};
 use super::context::{self, Context, ContextRequest, scope};
 use super::explain::{self, Explanation};
 use super::fork::{self, Fork};
-use super::workspace::{concerns_models, read_patch};
+use super::workspace::{check_own, concerns_models, read_patch};
 use super::{Engine, Shared};
 use crate::error::Error;
 use crate::search::{Query, text_of};
@@ -310,6 +310,7 @@ impl Session {
     /// back. Creates the session where there is none. How tokens are counted cannot be changed any more.
     pub async fn set(&self, patch: &Patch) -> Result<Arc<Settings>, Error> {
         self.check_names()?;
+        check_own(patch)?;
         let (engine, patch) = (Arc::clone(self.shared()), patch.clone());
         self.shared()
             .change(&self.key, Load::default(), move |standing| {

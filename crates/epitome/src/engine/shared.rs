@@ -11,10 +11,11 @@ use epitome_core::tokens::Encoding;
 use tokio::sync::{Notify, watch};
 
 use super::{Pace, memo};
+use crate::breaker::Breaker;
 use crate::error::Error;
 use crate::hook::Hooks;
-use crate::model::Model;
-use crate::settings::{Patch, Settings, SlotSettings};
+use crate::model::{Local, Model};
+use crate::settings::{Money, Patch, Price, Settings, SlotSettings};
 use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store};
 
 /// What engine and worker both need.
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) memo: memo::Memo,
     /// Slots that are another engine's, and until when they are not looked at again.
     pub(super) not_ours: Mutex<HashMap<(SessionId, Scope, String), Instant>>,
+    /// Providers that failed lately.
+    pub(crate) breakers: Mutex<HashMap<String, Breaker>>,
     /// Something may be due.
     pub(crate) wake: Notify,
     /// Counts up whenever a slot moved: whoever waits for a summary looks again.
@@ -100,14 +103,29 @@ impl Shared {
         }
         for slot in &settings.slots {
             slot.slot.check(self.room(settings, slot)).map_err(Error::invalid)?;
+            let unpriced = |writer: &Writer| writer.price(settings).is_none();
+            if let Some(writer) = self.chain(settings, slot).into_iter().find(unpriced)
+                && self.cap(settings).is_some()
+            {
+                return Err(Error::Invalid(format!(
+                    "summarize.spend_cap_per_day: what `{0}` costs is not known; set prices.{0:?}",
+                    writer.name
+                )));
+            }
         }
         Ok(())
     }
 
     /// The models that write a slot's summaries, first choice first.
-    pub(crate) fn chain(&self, settings: &Settings, slot: &SlotSettings) -> Vec<Arc<dyn Model>> {
-        let names = slot.models.as_ref().unwrap_or(&settings.summarize.models);
-        names.iter().filter_map(|name| self.models.get(name)).cloned().collect()
+    pub(crate) fn chain(&self, settings: &Settings, slot: &SlotSettings) -> Vec<Writer> {
+        let names = settings.models_of(slot).iter();
+        names.filter_map(|name| Some(Writer::new(name, self.models.get(name)?))).collect()
+    }
+
+    /// What a workspace may spend in a day. Its own settings may lower what the engine's allow, not raise it.
+    pub(crate) fn cap(&self, settings: &Settings) -> Option<Money> {
+        let caps = [self.settings.summarize.spend_cap_per_day, settings.summarize.spend_cap_per_day];
+        caps.into_iter().flatten().min()
     }
 
     /// What is wrong where the settings name a model for this slot that this engine does not have. Another one
@@ -140,7 +158,7 @@ impl Shared {
 
     /// The window, less its output reserve, that a slot's fractions are measured by: its first model's.
     pub(crate) fn room(&self, settings: &Settings, slot: &SlotSettings) -> Option<Tokens> {
-        self.chain(settings, slot).first()?.room()
+        self.chain(settings, slot).first()?.model.room()
     }
 
     /// Changes a session, as [`Store::change`] does, for a decision that may fail and has something to tell.
@@ -193,6 +211,30 @@ impl Shared {
     /// Notes what was wrong with hooks this time; nothing where all was well.
     pub(crate) fn set_hook_trouble(&self, problems: Vec<String>) {
         *lock(&self.hook_trouble) = problems.into_iter().next();
+    }
+}
+
+/// A model as the settings know it.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    /// By which name it is chosen.
+    pub(crate) name: String,
+    pub(crate) model: Arc<dyn Model>,
+}
+
+impl Writer {
+    pub(crate) fn new(name: &str, model: &Arc<dyn Model>) -> Self {
+        Self { name: name.to_owned(), model: Arc::clone(model) }
+    }
+
+    /// `local`, whatever it is called.
+    pub(crate) fn is_local(&self) -> bool {
+        self.model.name() == Local::NAME
+    }
+
+    /// What it costs, where that is known: by the name it is chosen by, or by its own.
+    pub(crate) fn price(&self, settings: &Settings) -> Option<Price> {
+        settings.price(&self.name).or_else(|| settings.price(self.model.name()))
     }
 }
 

@@ -62,6 +62,7 @@ impl Workspace {
     /// the next message of each session on.
     pub async fn set(&self, patch: &Patch) -> Result<Arc<Settings>, Error> {
         check_name("workspace", &self.name)?;
+        check_own(patch)?;
         let shared = Arc::clone(self.engine.shared());
         let (engine, patch) = (Arc::clone(&shared), patch.clone());
         let told = Told::default();
@@ -121,6 +122,17 @@ impl Workspace {
 /// A document as it is stored.
 pub(super) fn read_patch(stored: &str) -> Result<Patch, Error> {
     Ok(if stored.is_empty() { Patch::default() } else { Patch::parse(stored)? })
+}
+
+/// Refuses what is set for the whole program only: whoever could say where a model is asked could have the program's
+/// key sent there.
+pub(super) fn check_own(patch: &Patch) -> Result<(), Error> {
+    if patch.entries().contains_key("models") {
+        return Err(Error::invalid(
+            "models: are set for the whole program; a workspace or session chooses among them with summarize.models",
+        ));
+    }
+    Ok(())
 }
 
 /// Whether it says who writes summaries, or what is measured by their window. Other settings are accepted by an

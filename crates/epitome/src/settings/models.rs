@@ -124,9 +124,13 @@ impl ModelSettings {
         let address =
             table.read("base_url", ADDRESS, |value| value.as_str().filter(|url| is_address(url)))?;
         address.map(|url| Some(url.trim_end_matches('/').to_owned())).set(&mut new.base_url);
-        let variable =
-            table.read("key_env", VARIABLE, |value| value.as_str().filter(|name| is_variable(name)))?;
-        variable.map(|name| Some(name.to_owned())).set(&mut new.key_env);
+        if let Some(name) = table.text("key_env")? {
+            if !is_variable(name) {
+                // It may be a key, so it is not repeated.
+                return Err(table.wrong("key_env", VARIABLE));
+            }
+            new.key_env = Some(name.to_owned());
+        }
         table.read("timeout", TIMEOUTS, super::time::bounded)?.set(&mut new.timeout);
         table.whole("window")?.map(Some).set(&mut new.window);
         table.whole("output_reserve")?.map(Some).set(&mut new.output_reserve);
@@ -170,7 +174,8 @@ impl ModelSettings {
 
 const ADDRESS: &str =
     "an address that begins with http:// or https://, such as \"http://127.0.0.1:11434/v1\"";
-const VARIABLE: &str = "the name of an environment variable, such as \"OPENAI_API_KEY\"; not the key itself";
+const VARIABLE: &str =
+    "allowed is the name of an environment variable, such as \"OPENAI_API_KEY\"; not the key itself";
 
 fn is_address(url: &str) -> bool {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));

@@ -42,7 +42,11 @@ fn the_defaults_are_those_of_the_table() {
                     "auto": true, "profile": "auto"
                 },
             ],
-            "summarize": {"models": ["local"], "stand_in_after": "10m", "redact": true, "catch_up": "join"},
+            "summarize": {
+                "models": ["local"], "stand_in_after": "10m", "redact": true, "catch_up": "join",
+                "spend_cap_per_day": null, "breaker_after": 5, "breaker_for": "1m",
+            },
+            "models": {},
             "prices": {},
             "limits": {"message": 1_048_576, "batch": 1_000, "body": 16_777_216, "metadata": 65_536},
         })
@@ -125,7 +129,7 @@ fn what_is_written_reads_back_the_same() {
 fn names_nobody_knows_are_refused() {
     refused(
         json!({"contexts": {}}),
-        "contexts: no such setting; allowed here are encoding, context, slot, summarize, prices, limits",
+        "contexts: no such setting; allowed here are encoding, context, slot, summarize, models, prices, limits",
     );
     refused(
         json!({"context": {"tokens": 5}}),
@@ -133,7 +137,8 @@ fn names_nobody_knows_are_refused() {
     );
     refused(
         json!({"summarize": {"model": "x"}}),
-        "summarize.model: no such setting; allowed here are models, stand_in_after, redact, catch_up",
+        "summarize.model: no such setting; allowed here are models, stand_in_after, redact, catch_up, \
+         spend_cap_per_day, breaker_after, breaker_for",
     );
     refused(
         json!({"limits": {"bodies": 5}}),
@@ -153,7 +158,87 @@ fn names_nobody_knows_are_refused() {
 }
 
 fn unknown_at_the_top(key: &str) -> String {
-    format!("{key}: no such setting; allowed here are encoding, context, slot, summarize, prices, limits")
+    format!(
+        "{key}: no such setting; allowed here are encoding, context, slot, summarize, models, prices, limits"
+    )
+}
+
+#[test]
+fn a_model_over_a_network_is_read_key_by_key() {
+    let settings = with(json!({"models": {
+        "cheap": {"provider": "openai", "model": "gpt-5-mini"},
+        "own": {
+            "provider": "openai", "model": "qwen", "base_url": "http://127.0.0.1:11434/v1/", "key_env": "MY_KEY",
+            "timeout": "30s", "window": 32_000, "output_reserve": 2_000, "stream": true,
+        },
+        "again": {"provider": "local"},
+    }}));
+    let own = &settings.models["own"];
+    assert_eq!(own.base_url.as_deref(), Some("http://127.0.0.1:11434/v1"));
+    assert_eq!((own.timeout, own.stream), (Duration::from_secs(30), true));
+    assert_eq!(settings.models["cheap"], ModelSettings::new(Provider::OpenAi, "gpt-5-mini"));
+    // A later layer changes what it names.
+    let later =
+        settings.with(&patch(json!({"models": {"own": {"provider": "openai", "model": "phi"}}}))).unwrap();
+    assert_eq!((later.models["own"].model.as_str(), later.models["own"].window), ("phi", Some(32_000)));
+    let text = serde_json::to_string(&settings.patch()).unwrap();
+    assert_eq!(Settings::default().with(&Patch::parse(&text).unwrap()).unwrap(), settings);
+}
+
+#[test]
+fn wrong_models_are_refused_by_name() {
+    let model = |key: &str, value: Value| {
+        let mut model = json!({"provider": "openai", "model": "m"});
+        model[key] = value;
+        json!({"models": {"main": model}})
+    };
+    refused(
+        model("provider", json!("mistral")),
+        "models.main.provider: \"mistral\" given; allowed is openai, anthropic or local",
+    );
+    refused(
+        json!({"models": {"main": {"model": "m"}}}),
+        "models.main.provider: is missing; say \"openai\", \"anthropic\" or \"local\"",
+    );
+    refused(
+        json!({"models": {"main": {"provider": "anthropic"}}}),
+        "models.main.model: is missing; name it as the provider does, such as \"gpt-5-mini\"",
+    );
+    refused(
+        json!({"models": {"local": {"provider": "local"}}}),
+        "models.local: is always there and needs no settings; take another name",
+    );
+    for url in
+        ["api.openai.com", "ftp://x", "http://", "https://user:key@x.org/v1", "http://x y", "http://x/?k=1"]
+    {
+        let error = Patch::from_value(model("base_url", json!(url))).unwrap_err().to_string();
+        assert!(error.contains("allowed is an address that begins with http:// or https://"), "{error}");
+    }
+    for time in [json!("0s"), json!("2h"), json!("soon")] {
+        let error = Patch::from_value(model("timeout", time)).unwrap_err().to_string();
+        assert!(error.contains("allowed is a time from \"1s\" to \"1h\""), "{error}");
+    }
+    let both = json!({"provider": "openai", "model": "m", "window": 1_000, "output_reserve": 1_000});
+    refused(
+        json!({"models": {"main": both}}),
+        "models.main.output_reserve: 1000 leaves nothing of the window of 1000",
+    );
+    for cap in [json!(-1), json!("much"), json!(true)] {
+        let expected = format!(
+            "summarize.spend_cap_per_day: {cap} given; allowed is an amount of at least 0, such as 2.50, or \"none\""
+        );
+        refused(json!({"summarize": {"spend_cap_per_day": cap}}), &expected);
+    }
+}
+
+/// A key written where the name of a variable belongs is the likeliest mistake, and must not travel any further.
+#[test]
+fn a_key_in_place_of_a_variables_name_is_refused_and_not_repeated() {
+    let key = "sk-proj-0123456789abcdefghijklmnop";
+    let value = json!({"models": {"main": {"provider": "openai", "model": "m", "key_env": key}}});
+    let error = Patch::from_value(value).unwrap_err().to_string();
+    assert!(error.starts_with("models.main.key_env: ") && error.contains("not the key itself"), "{error}");
+    assert!(!error.contains("0123456789"), "{error}");
 }
 
 #[test]

@@ -244,6 +244,9 @@ pub struct Facts {
     pub cost: Option<i64>,
     /// How long it took to write, in milliseconds.
     pub millis: u64,
+    /// What its model was asked, hashed; nothing where asking again costs nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<String>,
 }
 
 /// A message to be kept: its shape, and its words as [`words`] writes them.

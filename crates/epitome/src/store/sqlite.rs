@@ -267,6 +267,16 @@ impl Store for Sqlite {
         self.read(move |db| read::summaries(db, session, &pick)).await
     }
 
+    async fn recall(
+        &self,
+        workspace: &str,
+        session: SessionId,
+        asked: &str,
+    ) -> Result<Option<String>, StoreError> {
+        let (workspace, asked) = (workspace.to_owned(), asked.to_owned());
+        self.read(move |db| read::recall(db, &workspace, session, &asked)).await
+    }
+
     async fn search(&self, search: Search) -> Result<Vec<Hit>, StoreError> {
         self.read(move |db| find::search(db, &search)).await
     }

@@ -111,6 +111,7 @@ impl Job<'_> {
             output: self.spent.output,
             cost: self.spent.cost,
             millis: self.spent.millis,
+            asked: draft.asked.clone(),
         };
         let condensed = Condensed {
             workspace: Arc::clone(&self.key.workspace),
@@ -305,7 +306,8 @@ fn put_off(
     now: Timestamp,
 ) {
     let since = *row.work.failing_since.get_or_insert(now);
-    row.work.attempts = row.work.attempts.saturating_add(1);
+    // Where nobody was asked, nobody failed once more.
+    row.work.attempts = row.work.attempts.saturating_add(u32::from(failure.was_asked()));
     let mut wait = after_failure(failure, row.work.attempts, jitter(), backoff);
     let failing = Duration::from_millis(millis_between(since, now));
     if let Some(StandIn::After(after)) = stand_in

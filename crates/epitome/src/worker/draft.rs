@@ -58,6 +58,8 @@ pub(super) struct Draft {
     pub(super) sources: Sources,
     /// Names that were missing, and were added.
     pub(super) added: Vec<String>,
+    /// What its model was asked, hashed, where that is worth knowing.
+    pub(super) asked: Option<String>,
 }
 
 impl Draft {
@@ -79,6 +81,9 @@ pub(super) const KEPT: &str = "kept";
 
 /// The same where no summary came of it after all: the lease was lost, say.
 const UNUSED: &str = "unused";
+
+/// What is recorded where the answer was there already, and nobody was called.
+pub(super) const REUSED: &str = "reused";
 
 /// What is recorded of a call that nobody waited for any more.
 pub(super) const DROPPED: &str = "dropped";

@@ -1,6 +1,7 @@
 //! One slot, worked off under one lease.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use epitome_core::message::{Seq, Span, Tokens};
 use epitome_core::outline::Outline;
@@ -10,9 +11,9 @@ use epitome_core::tokens::{Counter, Encoding};
 
 use super::draft::{Base, Spent};
 use super::write::{Failed, Task};
-use crate::engine::Shared;
+use crate::engine::{Shared, Writer};
 use crate::error::Error;
-use crate::model::{Local, Model, ModelError};
+use crate::model::{Local, ModelError};
 use crate::retry::Failure;
 use crate::settings::{Patch, Settings, SlotSettings};
 use crate::store::{Lease, Load, PickSummaries, SessionId, SessionKey, SlotRow, Standing, SummaryRow};
@@ -21,13 +22,13 @@ use crate::store::{Lease, Load, PickSummaries, SessionId, SessionKey, SlotRow, S
 const LOOK_AHEAD: usize = 20_000;
 
 /// What a model whose window nobody knows is given to read at once.
-const UNKNOWN_INPUT: Tokens = 100_000;
+pub(super) const UNKNOWN_INPUT: Tokens = 100_000;
 
 /// What `local` is given to read at once: no window binds it, but memory does.
 const LOCAL_INPUT: Tokens = 400_000;
 
 /// What rules, template and frame of a prompt take, at most.
-const PROMPT_OVERHEAD: Tokens = 2_000;
+pub(super) const PROMPT_OVERHEAD: Tokens = 2_000;
 
 /// Below this a prompt is not made smaller any more.
 const LEAST_INPUT: Tokens = 500;
@@ -209,9 +210,9 @@ impl<'a> Job<'a> {
         let chain = self.shared.chain(&ground.settings, &ground.order);
         let first = chain.first().filter(|_| self.mode == Mode::Models);
         let input = match first {
-            Some(model) if model.name() != Local::NAME => {
+            Some(writer) if !writer.is_local() => {
                 let taken = PROMPT_OVERHEAD.saturating_add(base.tokens);
-                model.room().map_or(UNKNOWN_INPUT, |room| room.saturating_sub(taken))
+                writer.model.room().map_or(UNKNOWN_INPUT, |room| room.saturating_sub(taken))
             }
             _ => LOCAL_INPUT,
         };
@@ -232,9 +233,9 @@ impl<'a> Job<'a> {
             let error = ModelError::TooLong { sent: plan.tokens, limit: None };
             return self.fail(ground, error.into()).await;
         }
-        let chain: Vec<Arc<dyn Model>> = match self.mode {
+        let chain = match self.mode {
             Mode::Models => self.shared.chain(&ground.settings, &ground.order),
-            Mode::StandIn => vec![Arc::new(Local)],
+            Mode::StandIn => vec![Writer { name: Local::NAME.to_owned(), model: Arc::new(Local) }],
         };
         let task = Task {
             shared: self.shared,
@@ -248,6 +249,8 @@ impl<'a> Job<'a> {
             authors,
             log,
             focus: ground.row.work.focus.as_deref().unwrap_or(""),
+            begun: (ground.standing.now, Instant::now()),
+            anew: ground.row.work.rebuild,
             chain: &chain,
         };
         self.shared.set_trouble(None);

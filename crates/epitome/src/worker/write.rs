@@ -1,7 +1,7 @@
 //! Having one summary written: who is asked, with what, and what is taken of the answer.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use epitome_core::inspect::{Refusal, Standard, inspect};
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Span, Timestamp};
@@ -11,14 +11,16 @@ use epitome_core::prompt::{SMALL, lines_of};
 use epitome_core::slot::{Limit, Scope};
 use epitome_core::tokens::Counter;
 
-use super::draft::{Base, DROPPED, Draft, KEPT, Spent};
-use crate::engine::Shared;
+use super::draft::{Base, DROPPED, Draft, KEPT, REUSED, Spent};
+use super::job::{PROMPT_OVERHEAD, UNKNOWN_INPUT};
+use crate::breaker;
+use crate::engine::{Shared, Writer, lock};
 use crate::error::Error;
 use crate::hook::{Leaving, Running};
-use crate::model::{Ask, Local, Model, ModelError, Reply, Tally, Told};
+use crate::model::{Ask, Model, ModelError, Reply, Tally, Told};
 use crate::retry::Failure;
-use crate::settings::{Settings, SlotSettings};
-use crate::store::{Pick, SessionId, SessionKey, Sources, SummaryRow, UsageRow};
+use crate::settings::{Money, Settings, SlotSettings};
+use crate::store::{Pick, SessionId, SessionKey, Sources, SummaryRow, UsageQuery, UsageRow};
 
 /// What is recorded as the writer of lines that needed none.
 const VERBATIM: &str = "verbatim";
@@ -28,6 +30,9 @@ const AT_A_TIME: usize = 32;
 
 /// So many names a model's summary is looked through for.
 const NAMES: usize = 30;
+
+/// A day, in milliseconds.
+const DAY: i64 = 24 * 3_600 * 1_000;
 
 /// One summary to be written.
 pub(super) struct Task<'a> {
@@ -43,8 +48,12 @@ pub(super) struct Task<'a> {
     pub(super) authors: &'a [SummaryRow],
     pub(super) log: &'a [Outline],
     pub(super) focus: &'a str,
+    /// The moment it was begun, by the store's clock and by ours.
+    pub(super) begun: (Timestamp, Instant),
+    /// Whether what was answered before to the same question will not do.
+    pub(super) anew: bool,
     /// Who is asked, first choice first.
-    pub(super) chain: &'a [Arc<dyn Model>],
+    pub(super) chain: &'a [Writer],
 }
 
 /// Why there is none.
@@ -139,7 +148,7 @@ impl Task<'_> {
         let mut ledger = self.base.ledger();
         told.iter().filter_map(Told::message).for_each(|message| ledger.read(message));
         let sources = Sources { extracts: None, ledger: Some(ledger) };
-        Some(Draft { text, tokens, model: VERBATIM.to_owned(), sources, added: Vec::new() })
+        Some(Draft { text, tokens, model: VERBATIM.to_owned(), sources, added: Vec::new(), asked: None })
     }
 
     /// The operator's instructions, and what hooks add to them.
@@ -172,43 +181,22 @@ impl Task<'_> {
     async fn ask(&self, ask: &Ask, spent: &mut Spent) -> Result<Draft, Failed> {
         let mut last = Failed::Failure(ModelError::no_answer("no model is named in the settings").into());
         let mut too_long = false;
-        for model in self.chain {
-            if spent.down.contains_key(model.name()) {
+        for writer in self.chain {
+            if spent.down.contains_key(&writer.name) {
                 continue;
             }
-            let local = model.name() == Local::NAME;
-            let mut ask = ask.clone();
-            // `local` would only say the same again.
-            for _ in 0..if local { 1 } else { 2 } {
-                let started = Instant::now();
-                spent.under_way = Some(self.usage(model.name(), DROPPED, &Tally::default(), 0));
-                let answer = self.answer(model, &ask).await;
-                spent.under_way = None;
-                let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-                let reply = match answer {
-                    Ok(reply) => reply,
-                    Err(error) => {
-                        spent.add(self.usage(model.name(), error.kind(), &Tally::default(), millis));
-                        if matches!(error, ModelError::TooLong { .. }) {
-                            too_long = true;
-                        } else {
-                            spent.down.insert(model.name().to_owned(), error.clone().into());
-                        }
-                        last = Failed::Failure(error.into());
-                        break;
-                    }
-                };
-                let tally = self.tally(&ask, &reply);
-                match self.judge(&ask, reply, model.name()) {
-                    Ok(draft) => {
-                        spent.add(self.usage(model.name(), KEPT, &tally, millis));
-                        return Ok(draft);
-                    }
-                    Err(refusal) => {
-                        spent.add(self.usage(model.name(), word(&refusal), &tally, millis));
-                        last = Failed::Failure(refusal.clone().into());
-                        ask.refused = Some(refusal);
-                    }
+            let asked = writer.model.reusable().then(|| fingerprint(writer, ask)).flatten();
+            if let Some(draft) = self.recall(writer, ask, asked.as_deref(), spent).await? {
+                return Ok(draft);
+            }
+            match self.try_one(writer, ask, asked, spent).await? {
+                Ok(draft) => return Ok(draft),
+                Err(Failure::Model(ModelError::TooLong { .. })) => too_long = true,
+                // Whose answer was refused may be asked again for a smaller piece; whoever failed may not.
+                Err(failure @ Failure::Answer(_)) => last = Failed::Failure(failure),
+                Err(failure) => {
+                    spent.down.insert(writer.name.clone(), failure.clone());
+                    last = Failed::Failure(failure);
                 }
             }
         }
@@ -221,9 +209,142 @@ impl Task<'_> {
         Err(asked.max_by_key(|failure| failure.retry_after()).cloned().map_or(last, Failed::Failure))
     }
 
+    /// Asks one model, a second time with the reason where its answer was refused.
+    async fn try_one(
+        &self,
+        writer: &Writer,
+        ask: &Ask,
+        asked: Option<String>,
+        spent: &mut Spent,
+    ) -> Result<Result<Draft, Failure>, Failed> {
+        let mut ask = ask.clone();
+        // `local` would only say the same again.
+        let times = if writer.is_local() { 1 } else { 2 };
+        let mut last = Failure::from(ModelError::no_answer("it was not asked"));
+        for _ in 0..times {
+            if let Err(failure) = self.may_ask(writer, &ask, spent).await? {
+                return Ok(Err(failure));
+            }
+            let started = Instant::now();
+            spent.under_way = Some(self.usage(writer, DROPPED, &Tally::default(), 0));
+            let answer = self.answer(&writer.model, &ask).await;
+            spent.under_way = None;
+            let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            self.note(writer, answer.as_ref().err());
+            let reply = match answer {
+                Ok(reply) => reply,
+                Err(error) => {
+                    spent.add(self.usage(writer, error.kind(), &Tally::default(), millis));
+                    return Ok(Err(error.into()));
+                }
+            };
+            let tally = self.tally(&ask, &reply);
+            match self.judge(&ask, reply, writer.model.name()) {
+                Ok(draft) => {
+                    spent.add(self.usage(writer, KEPT, &tally, millis));
+                    return Ok(Ok(Draft { asked, ..draft }));
+                }
+                Err(refusal) => {
+                    spent.add(self.usage(writer, word(&refusal), &tally, millis));
+                    last = refusal.clone().into();
+                    ask.refused = Some(refusal);
+                }
+            }
+        }
+        Ok(Err(last))
+    }
+
+    /// An answer that was given before to the very same question, judged anew; nothing where there is none, or where
+    /// another one is wanted.
+    async fn recall(
+        &self,
+        writer: &Writer,
+        ask: &Ask,
+        asked: Option<&str>,
+        spent: &mut Spent,
+    ) -> Result<Option<Draft>, Failed> {
+        let Some(asked) = asked.filter(|_| !self.anew) else { return Ok(None) };
+        let found = self.shared.store.recall(&self.key.workspace, self.id, asked).await;
+        let Some(text) = found.map_err(|error| Failed::Store(error.into()))? else { return Ok(None) };
+        let Ok(draft) = self.judge(ask, Reply::complete(text), writer.model.name()) else { return Ok(None) };
+        spent.add(self.usage(writer, REUSED, &Tally::default(), 0));
+        Ok(Some(Draft { asked: Some(asked.to_owned()), ..draft }))
+    }
+
+    /// Whether a model may be asked: its provider is not left alone, and there is money for it.
+    async fn may_ask(
+        &self,
+        writer: &Writer,
+        ask: &Ask,
+        spent: &Spent,
+    ) -> Result<Result<(), Failure>, Failed> {
+        if writer.is_local() {
+            return Ok(Ok(()));
+        }
+        if let Some(cap) = self.shared.cap(self.settings) {
+            let Some(price) = writer.price(self.settings) else {
+                return Ok(Err(Failure::Unpriced { model: writer.name.clone() }));
+            };
+            let now = self.now().0;
+            let day = now.rem_euclid(DAY);
+            let since = Timestamp(now.saturating_sub(day));
+            let workspace = Arc::clone(&self.key.workspace);
+            let query = UsageQuery { workspace, session: None, since };
+            let rows = self.shared.store.usage(query).await.map_err(|error| Failed::Store(error.into()))?;
+            let recorded = rows.iter().filter_map(|row| row.cost);
+            let fresh = spent.unrecorded.iter().filter_map(|row| row.cost);
+            let so_far: Money = recorded.chain(fresh).map(Money::millionths).sum();
+            let more = price.cost(&Tally {
+                input: ask.replaces.saturating_add(PROMPT_OVERHEAD),
+                cached: 0,
+                output: match ask.limit {
+                    Limit::Tokens(tokens) | Limit::Chars(tokens) => tokens,
+                },
+            });
+            if so_far + more > cap {
+                let wait = Duration::from_millis(u64::try_from(DAY.saturating_sub(day)).unwrap_or(0));
+                return Ok(Err(Failure::Spent { cap, spent: so_far, more, wait }));
+            }
+        }
+        let provider = writer.model.provider();
+        let mut breakers = lock(&self.shared.breakers);
+        let Some(breaker) = breakers.get_mut(provider) else { return Ok(Ok(())) };
+        Ok(breaker.ask(provider, &self.breaker_limits(), self.now()))
+    }
+
+    /// Notes for everybody how a provider fared.
+    fn note(&self, writer: &Writer, error: Option<&ModelError>) {
+        if writer.is_local() {
+            return;
+        }
+        let mut breakers = lock(&self.shared.breakers);
+        match error {
+            None => drop(breakers.remove(writer.model.provider())),
+            Some(error) => {
+                let breaker = breakers.entry(writer.model.provider().to_owned()).or_default();
+                breaker.failed(error, &self.breaker_limits(), self.now());
+            }
+        }
+    }
+
+    /// The moment, by the store's clock as far as can be told without asking it.
+    fn now(&self) -> Timestamp {
+        let (begun, at) = self.begun;
+        Timestamp(begun.0.saturating_add(i64::try_from(at.elapsed().as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    fn breaker_limits(&self) -> breaker::Limits {
+        breaker::Limits {
+            after: self.settings.summarize.breaker_after,
+            pause: self.settings.summarize.breaker_for,
+            most_asked: self.shared.pace.backoff.most_asked,
+        }
+    }
+
     /// One call of a model, in a task of its own: neither its panic nor its silence is ours.
     async fn answer(&self, model: &Arc<dyn Model>, ask: &Ask) -> Result<Reply, ModelError> {
-        let (model, ask, time_out) = (Arc::clone(model), ask.clone(), self.shared.pace.time_out);
+        let time_out = model.time_out().unwrap_or(self.shared.pace.time_out);
+        let (model, ask) = (Arc::clone(model), ask.clone());
         let mut call = Running(tokio::spawn(async move { model.write(&ask).await }));
         match tokio::time::timeout(time_out, &mut call.0).await {
             Ok(Ok(answer)) => answer,
@@ -251,6 +372,7 @@ impl Task<'_> {
                 model: model.to_owned(),
                 sources,
                 added: Vec::new(),
+                asked: None,
             });
         }
         let mut ledger = self.base.ledger();
@@ -276,6 +398,7 @@ impl Task<'_> {
             model: model.to_owned(),
             sources,
             added: kept.added,
+            asked: None,
         })
     }
 
@@ -288,15 +411,15 @@ impl Task<'_> {
         })
     }
 
-    fn usage(&self, model: &str, outcome: &str, tally: &Tally, millis: u64) -> UsageRow {
-        let cost = self.settings.price(model).map(|price| price.cost(tally).to_millionths());
+    fn usage(&self, writer: &Writer, outcome: &str, tally: &Tally, millis: u64) -> UsageRow {
+        let cost = writer.price(self.settings).map(|price| price.cost(tally).to_millionths());
         let scope: Option<epitome_core::message::Author> = self.order.slot.scope.clone().into();
         UsageRow {
             workspace: self.key.workspace.to_string(),
             session: self.key.session.to_string(),
             scope: scope.as_deref().unwrap_or("").to_owned(),
             slot: self.order.slot.name.clone(),
-            model: model.to_owned(),
+            model: writer.model.name().to_owned(),
             outcome: outcome.to_owned(),
             input: tally.input,
             cached: tally.cached,
@@ -306,6 +429,18 @@ impl Task<'_> {
             at: Timestamp(0),
         }
     }
+}
+
+/// What a model is asked, hashed: the same prior, messages, prompt and model give the same. Nothing where no prompt
+/// can be made of it.
+fn fingerprint(writer: &Writer, ask: &Ask) -> Option<String> {
+    let prompt = ask.prompt(writer.model.room().unwrap_or(UNKNOWN_INPUT)).ok()?;
+    let mut hasher = blake3::Hasher::new();
+    for part in [writer.model.provider(), writer.model.name(), &prompt.system, &prompt.user] {
+        // With their lengths, so that no two lists of parts read the same.
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
+    }
+    Some(hasher.finalize().to_hex().to_string())
 }
 
 /// A message without the bytes of its pictures and sounds. Nobody reads them here, and a window of them would

@@ -23,6 +23,7 @@ mod retries;
 mod reviewed;
 mod scopes;
 mod slots;
+mod spending;
 mod support;
 mod usage;
 mod views;

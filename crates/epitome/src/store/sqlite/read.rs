@@ -108,6 +108,20 @@ pub(super) fn summaries(db: &Connection, id: SessionId, pick: &PickSummaries) ->
     Ok(found)
 }
 
+pub(super) fn recall(
+    db: &Connection,
+    workspace: &str,
+    session: SessionId,
+    asked: &str,
+) -> Outcome<Option<String>> {
+    let sql = "SELECT text FROM summaries INDEXED BY summaries_asked WHERE asked = ?1 AND state <> 'undone' \
+         AND session IN (SELECT id FROM sessions WHERE workspace = ?2 AND state = 'open') \
+         AND NOT EXISTS (SELECT 1 FROM summaries WHERE asked = ?1 AND state = 'undone' AND session = ?3) \
+         ORDER BY id DESC LIMIT 1";
+    let found = db.prepare_cached(sql)?.query_row(params![asked, workspace, session], |row| row.get(0));
+    Ok(found.optional()?)
+}
+
 pub(super) fn sessions(
     db: &Connection,
     workspace: &str,

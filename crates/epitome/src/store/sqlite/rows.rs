@@ -347,8 +347,8 @@ pub(super) fn summary(row: &Row<'_>) -> rusqlite::Result<SummaryRow> {
 /// Keeps a summary under a new number, which it gives back.
 pub(super) fn insert_summary(db: &Connection, session: SessionId, row: &SummaryRow) -> Outcome<SummaryId> {
     let sources = (!row.sources.is_empty()).then_some(&row.sources);
-    let sql = "INSERT INTO summaries (session, scope, slot, through, state, parent, text, sources, facts, created) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    let sql = "INSERT INTO summaries (session, scope, slot, through, state, parent, text, sources, facts, created, asked) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
     db.prepare_cached(sql)?.execute(params![
         session,
         scope_text(&row.scope),
@@ -360,6 +360,7 @@ pub(super) fn insert_summary(db: &Connection, session: SessionId, row: &SummaryR
         sources,
         json(&row.facts)?,
         row.created.0,
+        row.facts.asked,
     ])?;
     Ok(db.last_insert_rowid())
 }

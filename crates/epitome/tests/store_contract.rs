@@ -206,6 +206,41 @@ async fn a_summary_takes_the_place_of_the_one_before(made: Made) {
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
+async fn an_answer_is_recalled_by_what_was_asked(made: Made) {
+    let store = &*made.store;
+    let keep = async |key: &SessionKey, text: &str| {
+        say(store, key, "u a u a").await;
+        let text = text.to_owned();
+        let decide: Decide = Box::new(move |standing| {
+            let slot = SlotRow::new(Scope::Session, "s");
+            let new = SummaryRow { text: text.clone(), ..summary(&Scope::Session, "s", 2, None) };
+            let facts = Facts { asked: Some("question".to_owned()), ..new.facts.clone() };
+            let session = standing.session.clone();
+            let summary = Some(SummaryRow { facts, ..new });
+            Some(Changes { session, slots: vec![slot], summary, ..Changes::default() })
+        });
+        assert!(store.change(key, Load::default(), decide).await.unwrap());
+        row(store, key).await.id
+    };
+    let (one, two) = (keep(&key("a"), "the first").await, keep(&key("b"), "the second").await);
+    let stranger = keep(&SessionKey::new("other", "a"), "a stranger's").await;
+    let recall = |workspace: &'static str, id, asked: &'static str| store.recall(workspace, id, asked);
+    assert_eq!(recall("w", one, "question").await.unwrap().as_deref(), Some("the second"));
+    assert_eq!(recall("other", stranger, "question").await.unwrap().as_deref(), Some("a stranger's"));
+    assert_eq!(recall("nowhere", stranger, "question").await.unwrap(), None);
+    assert_eq!(recall("w", one, "another").await.unwrap(), None);
+    // Whoever took it back gets none; others do, but not the one that was taken back.
+    let undo: Decide = Box::new(|standing| {
+        let id = standing.slots[0].active.unwrap();
+        Some(Changes { states: vec![(id, SummaryState::Undone)], ..Changes::default() })
+    });
+    store.change(&key("b"), Load::default(), undo).await.unwrap();
+    assert_eq!(recall("w", two, "question").await.unwrap(), None);
+    assert_eq!(recall("w", one, "question").await.unwrap().as_deref(), Some("the first"));
+    store.delete(&key("a")).await.unwrap();
+    assert_eq!(recall("w", one, "question").await.unwrap(), None);
+}
+
 async fn shapes_are_loaded_for_a_decision(made: Made) {
     let store = &*made.store;
     say_with(store, &key("a"), "u a(x,y) r(x) r(y) a u a u", &[every(3)]).await;
@@ -468,6 +503,7 @@ macro_rules! contract {
             a_slot_is_ready_when_its_time_has_come
             the_queue_tells_who_waits_longest
             a_summary_takes_the_place_of_the_one_before
+            an_answer_is_recalled_by_what_was_asked
             shapes_are_loaded_for_a_decision
             messages_come_in_pages
             flags_change

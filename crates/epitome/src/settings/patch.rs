@@ -18,7 +18,7 @@ use super::{Settings, SettingsError};
 /// let merged = stored.merged(&newer);
 /// assert_eq!(
 ///     serde_json::to_string(&merged).unwrap(),
-///     r#"{"limits":{"batch":50},"summarize":{"stand_in_after":"2h"}}"#,
+///     r#"{"summarize":{"stand_in_after":"2h"},"limits":{"batch":50}}"#,
 /// );
 /// assert!(Settings::default().with(&merged)?.summarize.redact);
 /// # Ok::<(), epitome::settings::SettingsError>(())

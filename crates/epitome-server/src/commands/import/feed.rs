@@ -1,0 +1,335 @@
+//! Puts recorded conversations into a workspace.
+//!
+//! Twice through the files: first everything is read and judged and nothing written, so that a wrong line at the end
+//! leaves nothing half done; then it is added, batch by batch. Where a session already holds messages, those of the
+//! file must begin with the same ones, and only what is new is added. So an import that was interrupted goes on when
+//! it is started again, a file that has grown is imported anew, and nothing is ever there twice. No cursor is kept
+//! anywhere that could be wrong.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use epitome::core::message::{Limits, Message, Seq};
+use epitome::dialect::Dialect;
+use epitome::{Page, Session, Workspace};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::recording::{Item, Place, Recording};
+
+/// A batch is added when it holds so many messages, or so many bytes.
+const BATCH: u64 = 1_000;
+const BATCH_BYTES: u64 = 4 << 20;
+
+/// So many batches wait to be added while more is read.
+const AHEAD: usize = 4;
+
+/// So many stored messages are compared at a time.
+const COMPARED: usize = 500;
+
+/// So many problems are told one by one.
+pub(super) const TOLD: usize = 20;
+
+/// A file to be read, and what it is called in messages.
+#[derive(Debug, Clone)]
+pub(super) struct Source {
+    pub(super) path: PathBuf,
+    pub(super) shown: String,
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Options {
+    pub(super) session: Option<String>,
+    pub(super) dialect: Option<Dialect>,
+    /// Leave out what cannot be read instead of importing nothing.
+    pub(super) keep_going: bool,
+    /// Add to what a session holds, whatever that is.
+    pub(super) append: bool,
+    /// The largest batch that may be added: messages, and bytes.
+    pub(super) most: (u64, u64),
+}
+
+impl Options {
+    /// As large as the settings allow, and no larger than is of use.
+    pub(super) fn sized(self, limits: &epitome::settings::Limits) -> Self {
+        // A message is a little larger in the log than its words.
+        Self { most: (BATCH.min(limits.batch), BATCH_BYTES.min(limits.body / 2)), ..self }
+    }
+}
+
+/// How far it is; read by whoever shows it.
+#[derive(Debug, Default)]
+pub(super) struct Gauge {
+    /// Bytes read in this pass.
+    pub(super) bytes: Arc<AtomicU64>,
+    /// Messages checked, then messages added or found to be there.
+    pub(super) messages: AtomicU64,
+    pub(super) stop: AtomicBool,
+}
+
+/// What the first pass found.
+#[derive(Debug, Default)]
+pub(super) struct Checked {
+    pub(super) messages: u64,
+    pub(super) sessions: u64,
+    /// How many pieces cannot be read, and the first of them.
+    pub(super) bad: u64,
+    pub(super) told: Vec<String>,
+}
+
+impl Checked {
+    fn bad(&mut self, at: &Place, problem: &str) {
+        self.bad += 1;
+        if self.told.len() < TOLD {
+            self.told.push(format!("{at}: {problem}"));
+        }
+    }
+}
+
+/// What became of one session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Imported {
+    pub(super) session: String,
+    /// Messages that were added.
+    pub(super) added: u64,
+    /// Messages of the file that were there before.
+    pub(super) known: u64,
+}
+
+/// Why it stopped.
+#[derive(Debug)]
+pub(super) enum Stop {
+    Read(Source, io::Error),
+    Engine(epitome::Error),
+    /// A session holds something else.
+    Differs { session: String, seq: Seq, at: Place },
+    /// Somebody asked for it.
+    Asked,
+}
+
+impl From<epitome::Error> for Stop {
+    fn from(error: epitome::Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+/// Reads everything and judges it. Blocks: to be run on a thread of its own.
+pub(super) fn check(
+    sources: &[Source],
+    options: &Options,
+    limits: &Limits,
+    gauge: &Gauge,
+) -> Result<Checked, Stop> {
+    let mut checked = Checked::default();
+    let mut sessions: HashMap<String, Place> = HashMap::new();
+    for source in sources {
+        for item in open(source, options, gauge)? {
+            if gauge.stop.load(Ordering::Relaxed) {
+                return Err(Stop::Asked);
+            }
+            match item.map_err(|error| Stop::Read(source.clone(), error))? {
+                Item::Session { name, at, .. } => {
+                    checked.sessions += 1;
+                    if let Some(before) = sessions.get(&name) {
+                        checked.bad(&at, &format!("session `{name}` again; it began at {before} already"));
+                    }
+                    sessions.insert(name, at);
+                }
+                Item::Message { message, at } => match message.check(limits) {
+                    Ok(()) => {
+                        checked.messages += 1;
+                        gauge.messages.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(error) => checked.bad(&at, &error.to_string()),
+                },
+                Item::Bad { problem, at } => checked.bad(&at, &problem),
+            }
+        }
+    }
+    Ok(checked)
+}
+
+fn open(source: &Source, options: &Options, gauge: &Gauge) -> Result<Recording, Stop> {
+    let session = options.session.as_deref();
+    Recording::open(&source.path, &source.shown, session, options.dialect, &gauge.bytes)
+        .map_err(|error| Stop::Read(source.clone(), error))
+}
+
+/// What the reading thread sends.
+enum Sent {
+    Session { name: String, metadata: Map<String, Value> },
+    Messages(Vec<(Message, Place)>),
+    Failed(Source, io::Error),
+}
+
+/// Adds everything to the workspace. What cannot be read was told by [`check`], and is left out.
+pub(super) async fn import(
+    workspace: &Workspace,
+    sources: Vec<Source>,
+    options: &Options,
+    limits: Limits,
+    gauge: Arc<Gauge>,
+) -> Result<Vec<Imported>, (Vec<Imported>, Stop)> {
+    let (sender, mut batches) = tokio::sync::mpsc::channel(AHEAD);
+    let (wanted, reading) = (options.clone(), Arc::clone(&gauge));
+    let reader = tokio::task::spawn_blocking(move || {
+        // Nobody listens any more: then there is nothing left to do.
+        let _ = send_all(&sources, &wanted, &limits, &reading, &sender);
+    });
+    let mut done: Vec<Imported> = Vec::new();
+    let mut under_way: Option<UnderWay> = None;
+    let result = loop {
+        let Some(sent) = batches.recv().await else { break Ok(()) };
+        let step = async {
+            match sent {
+                Sent::Failed(source, error) => return Err(Stop::Read(source, error)),
+                Sent::Session { name, metadata } => {
+                    let begun = UnderWay::begin(workspace.session(name), metadata, options).await?;
+                    done.extend(under_way.replace(begun).map(|ended| ended.imported));
+                }
+                Sent::Messages(messages) => {
+                    if let Some(session) = &mut under_way {
+                        gauge.messages.fetch_add(messages.len() as u64, Ordering::Relaxed);
+                        session.take(messages).await?;
+                    }
+                }
+            }
+            Ok(())
+        };
+        if let Err(stop) = step.await {
+            break Err(stop);
+        }
+        if gauge.stop.load(Ordering::Relaxed) {
+            break Err(Stop::Asked);
+        }
+    };
+    drop(batches);
+    let _ = reader.await;
+    done.extend(under_way.map(|ended| ended.imported));
+    match result {
+        Ok(()) => Ok(done),
+        Err(stop) => Err((done, stop)),
+    }
+}
+
+fn send_all(
+    sources: &[Source],
+    options: &Options,
+    limits: &Limits,
+    gauge: &Gauge,
+    sender: &tokio::sync::mpsc::Sender<Sent>,
+) -> Result<(), ()> {
+    let send = |sent| sender.blocking_send(sent).map_err(|_| ());
+    let (most, most_bytes) = options.most;
+    // A session that begins a second time was told as wrong.
+    let mut begun: HashSet<String> = HashSet::new();
+    for source in sources {
+        let recording = match open(source, options, gauge) {
+            Ok(recording) => recording,
+            Err(Stop::Read(source, error)) => return send(Sent::Failed(source, error)),
+            Err(_) => return Err(()),
+        };
+        let mut batch: Vec<(Message, Place)> = Vec::new();
+        let mut bytes = 0;
+        let mut again = false;
+        for item in recording {
+            match item {
+                Err(error) => return send(Sent::Failed(source.clone(), error)),
+                Ok(Item::Session { name, metadata, .. }) => {
+                    send(Sent::Messages(std::mem::take(&mut batch)))?;
+                    bytes = 0;
+                    again = !begun.insert(name.clone());
+                    if !again {
+                        send(Sent::Session { name, metadata })?;
+                    }
+                }
+                Ok(Item::Message { message, at }) if !again && message.check(limits).is_ok() => {
+                    let size = message.bytes();
+                    if batch.len() as u64 >= most || bytes + size > most_bytes {
+                        send(Sent::Messages(std::mem::take(&mut batch)))?;
+                        bytes = 0;
+                    }
+                    bytes += size;
+                    batch.push((*message, at));
+                }
+                Ok(Item::Message { .. } | Item::Bad { .. }) => {}
+            }
+        }
+        send(Sent::Messages(batch))?;
+    }
+    Ok(())
+}
+
+/// A session that is being filled.
+struct UnderWay {
+    session: Session,
+    imported: Imported,
+    /// What it held before, as far as it was not compared yet: read a page at a time.
+    held: VecDeque<Message>,
+    read: Seq,
+    head: Seq,
+}
+
+impl UnderWay {
+    async fn begin(session: Session, metadata: Map<String, Value>, options: &Options) -> Result<Self, Stop> {
+        let head = match session.info().await {
+            Ok(info) => info.messages,
+            Err(epitome::Error::NotFound { .. }) => {
+                if !metadata.is_empty() {
+                    session.set_metadata(metadata).await?;
+                }
+                0
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let head = if options.append { 0 } else { head };
+        let imported = Imported { session: session.name().to_owned(), added: 0, known: 0 };
+        Ok(Self { session, imported, held: VecDeque::new(), read: 0, head })
+    }
+
+    async fn take(&mut self, messages: Vec<(Message, Place)>) -> Result<(), Stop> {
+        let mut new = Vec::new();
+        for (message, at) in messages {
+            match self.next_held().await? {
+                None => new.push(message),
+                Some(held) if is_same(&held, &message) => self.imported.known += 1,
+                Some(held) => {
+                    return Err(Stop::Differs { session: self.imported.session.clone(), seq: held.seq, at });
+                }
+            }
+        }
+        let added = new.len() as u64;
+        if added > 0 {
+            self.session.append(new).await?;
+        }
+        self.imported.added += added;
+        Ok(())
+    }
+
+    async fn next_held(&mut self) -> Result<Option<Message>, Stop> {
+        if self.held.is_empty() && self.read < self.head {
+            let page = Page {
+                after: Some(self.read),
+                before: Some(self.head.saturating_add(1)),
+                limit: COMPARED,
+                ..Page::default()
+            };
+            self.held = self.session.messages(page).await?.into();
+            self.read = self.held.back().map_or(self.head, |last| last.seq);
+        }
+        Ok(self.held.pop_front())
+    }
+}
+
+/// Whether it is the same message. When it came and how it was flagged since is another matter.
+fn is_same(held: &Message, new: &Message) -> bool {
+    held.role == new.role
+        && held.author == new.author
+        && held.parts == new.parts
+        && held.metadata == new.metadata
+        && held.wire == new.wire
+}

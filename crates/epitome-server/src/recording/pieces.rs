@@ -1,0 +1,312 @@
+//! A file's JSON values, one after the other, without ever holding the whole file.
+//!
+//! Three shapes are told apart by how the file begins: a value on each line, one large list whose elements are given
+//! one by one, or one document. What cannot be read is given as such, with its line, and reading goes on behind it
+//! where it is known where that is: at the next line, or the next element.
+
+use std::io::{self, BufRead, Read};
+
+/// A line, an element or a document is not held when it is larger than this.
+const MOST: u64 = 64 << 20;
+
+/// A value, and the line it begins on.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) line: u64,
+    /// The value's text, or what is wrong with it.
+    pub(super) text: Result<String, String>,
+}
+
+impl Piece {
+    fn good(line: u64, bytes: Vec<u8>) -> Self {
+        Self { line, text: String::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned()) }
+    }
+
+    fn bad(line: u64, problem: impl Into<String>) -> Self {
+        Self { line, text: Err(problem.into()) }
+    }
+}
+
+/// The values of a file.
+pub(super) struct Pieces<R> {
+    from: io::Chain<io::Cursor<Vec<u8>>, R>,
+    shape: Shape,
+    line: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Lines,
+    /// Inside of a list; `first` before its bracket was read.
+    Elements {
+        first: bool,
+    },
+    Document,
+    Ended,
+}
+
+impl<R: BufRead> Pieces<R> {
+    pub(super) fn new(mut from: R) -> io::Result<Self> {
+        let mut line = 0;
+        let mut begun = Vec::new();
+        // The first line that says something tells the shape.
+        while begun.trim_ascii().is_empty() {
+            begun.clear();
+            line += 1;
+            if (&mut from).take(MOST).read_until(b'\n', &mut begun)? == 0 {
+                break;
+            }
+            if line == 1 && begun.starts_with(b"\xef\xbb\xbf") {
+                begun.drain(..3);
+            }
+        }
+        let whole = is_json(&begun);
+        let more = !from.fill_buf()?.trim_ascii().is_empty();
+        let shape = match begun.trim_ascii().first() {
+            // A list on a line of its own is one of several conversations; any other list is the file.
+            Some(b'[') if !(whole && more) => Shape::Elements { first: true },
+            Some(b'{') if !whole && opens(&begun) => Shape::Document,
+            _ => Shape::Lines,
+        };
+        Ok(Self { from: io::Cursor::new(begun).chain(from), shape, line })
+    }
+
+    fn next_line(&mut self) -> io::Result<Option<Piece>> {
+        loop {
+            let line = self.line;
+            let mut bytes = Vec::new();
+            let read = (&mut self.from).take(MOST + 1).read_until(b'\n', &mut bytes)?;
+            self.line += 1;
+            if read == 0 {
+                return Ok(None);
+            }
+            if bytes.len() as u64 > MOST {
+                self.skip_line()?;
+                return Ok(Some(Piece::bad(line, too_large("the line"))));
+            }
+            if !bytes.trim_ascii().is_empty() {
+                return Ok(Some(Piece::good(line, bytes.trim_ascii().to_vec())));
+            }
+        }
+    }
+
+    fn skip_line(&mut self) -> io::Result<()> {
+        loop {
+            let held = self.from.fill_buf()?;
+            if held.is_empty() {
+                return Ok(());
+            }
+            let end = held.iter().position(|byte| *byte == b'\n');
+            let used = end.map_or(held.len(), |end| end + 1);
+            self.from.consume(used);
+            if end.is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn document(&mut self) -> io::Result<Option<Piece>> {
+        self.shape = Shape::Ended;
+        let mut bytes = Vec::new();
+        (&mut self.from).take(MOST + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MOST {
+            return Ok(Some(Piece::bad(self.line, too_large("the document"))));
+        }
+        Ok(Some(Piece::good(self.line, bytes)))
+    }
+
+    /// The next byte, where there is one.
+    fn byte(&mut self) -> io::Result<Option<u8>> {
+        let byte = self.from.fill_buf()?.first().copied();
+        if let Some(byte) = byte {
+            self.from.consume(1);
+            self.line += u64::from(byte == b'\n');
+        }
+        Ok(byte)
+    }
+
+    fn next_element(&mut self, first: bool) -> io::Result<Option<Piece>> {
+        let mut bracket = first;
+        let start = loop {
+            match self.byte()? {
+                Some(b'[') if bracket => bracket = false,
+                Some(byte) if byte.is_ascii_whitespace() || byte == b',' => {}
+                Some(b']') => {
+                    self.shape = Shape::Ended;
+                    let line = self.line;
+                    while let Some(byte) = self.byte()? {
+                        if !byte.is_ascii_whitespace() {
+                            return Ok(Some(Piece::bad(line, "something follows after the end of the list")));
+                        }
+                    }
+                    return Ok(None);
+                }
+                Some(byte) => break byte,
+                None => {
+                    self.shape = Shape::Ended;
+                    return Ok(Some(Piece::bad(self.line, "the file ends before the list does")));
+                }
+            }
+        };
+        self.shape = Shape::Elements { first: false };
+        let line = self.line;
+        let mut value = Value::default();
+        let mut next = Some(start);
+        while let Some(byte) = next {
+            value.push(byte);
+            if value.is_complete() {
+                break;
+            }
+            // What is no text and in no brackets ends where something else begins.
+            next = match self.from.fill_buf()?.first() {
+                Some(b',' | b']') if value.is_bare() => break,
+                _ => self.byte()?,
+            };
+        }
+        if next.is_none() {
+            self.shape = Shape::Ended;
+            return Ok(Some(Piece::bad(line, "the file ends inside of this element")));
+        }
+        if value.length > MOST {
+            return Ok(Some(Piece::bad(line, too_large("the element"))));
+        }
+        Ok(Some(Piece::good(line, value.bytes)))
+    }
+}
+
+impl<R: BufRead> Iterator for Pieces<R> {
+    type Item = io::Result<Piece>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.shape {
+            Shape::Lines => self.next_line(),
+            Shape::Elements { first } => self.next_element(first),
+            Shape::Document => self.document(),
+            Shape::Ended => Ok(None),
+        }
+        .transpose()
+    }
+}
+
+/// A value as it is read byte by byte, just closely enough to know where it ends.
+#[derive(Default)]
+struct Value {
+    bytes: Vec<u8>,
+    length: u64,
+    depth: u64,
+    quoted: bool,
+    escaped: bool,
+    closed: bool,
+}
+
+impl Value {
+    fn push(&mut self, byte: u8) {
+        self.length += 1;
+        if self.length <= MOST {
+            self.bytes.push(byte);
+        }
+        match byte {
+            _ if self.escaped => self.escaped = false,
+            b'\\' if self.quoted => self.escaped = true,
+            b'"' => {
+                self.quoted = !self.quoted;
+                self.closed = !self.quoted && self.depth == 0;
+            }
+            b'{' | b'[' if !self.quoted => self.depth += 1,
+            b'}' | b']' if !self.quoted => {
+                self.depth = self.depth.saturating_sub(1);
+                self.closed = self.depth == 0;
+            }
+            _ => {}
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.closed
+    }
+
+    fn is_bare(&self) -> bool {
+        self.depth == 0 && !self.quoted
+    }
+}
+
+fn is_json(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<&serde_json::value::RawValue>(bytes.trim_ascii()).is_ok()
+}
+
+/// Whether a document begins here that goes on with the next line, as it is written for people to read.
+fn opens(bytes: &[u8]) -> bool {
+    matches!(bytes.trim_ascii().last(), Some(b'{' | b'[' | b','))
+}
+
+fn too_large(what: &str) -> String {
+    format!("{what} is larger than {} MiB; write one message a line", MOST >> 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `line:text` of every piece, `line!problem` of those that are wrong.
+    fn pieces(file: &str) -> Vec<String> {
+        let pieces = Pieces::new(io::BufReader::with_capacity(7, file.as_bytes())).unwrap();
+        let shown = |piece: Piece| match piece.text {
+            Ok(text) => format!("{}:{text}", piece.line),
+            Err(problem) => format!("{}!{problem}", piece.line),
+        };
+        pieces.map(|piece| shown(piece.unwrap())).collect()
+    }
+
+    #[test]
+    fn a_value_on_each_line() {
+        assert_eq!(pieces("{\"a\":1}\n\n  {\"b\": 2}\r\n{\"c\""), ["1:{\"a\":1}", "3:{\"b\": 2}", "4:{\"c\""]);
+        assert_eq!(pieces("\u{feff}\n{\"a\":1}"), ["2:{\"a\":1}"]);
+        assert_eq!(pieces("[1]\n[2]\n"), ["1:[1]", "2:[2]"]);
+        assert_eq!(pieces("nonsense\n{}"), ["1:nonsense", "2:{}"]);
+        assert_eq!(pieces(""), [""; 0]);
+        assert_eq!(pieces(" \n\n "), [""; 0]);
+    }
+
+    #[test]
+    fn the_elements_of_one_list() {
+        assert_eq!(pieces("[1, \"a]\\\"\" , {\"b\": [2, \"}\"]},\n[3],null\n]\n"), [
+            "1:1",
+            "1:\"a]\\\"\"",
+            "1:{\"b\": [2, \"}\"]}",
+            "2:[3]",
+            "2:null\n",
+        ]);
+        assert_eq!(pieces("[]"), [""; 0]);
+        assert_eq!(pieces("[\n]"), [""; 0]);
+        assert_eq!(pieces("[{}\n,{\"a\":"), ["1:{}", "2!the file ends inside of this element"]);
+        assert_eq!(pieces("[{}"), ["1:{}", "1!the file ends before the list does"]);
+        assert_eq!(pieces("[{}]\n]x"), ["1:[{}]", "2:]x"], "two lines, the second of them wrong");
+        assert_eq!(pieces("[\n{}] x"), ["2:{}", "2!something follows after the end of the list"]);
+    }
+
+    #[test]
+    fn a_document_over_several_lines() {
+        assert_eq!(pieces("{\n \"a\": 1\n}"), ["1:{\n \"a\": 1\n}"]);
+        assert_eq!(pieces("{\"a\": [\n1]}"), ["1:{\"a\": [\n1]}"]);
+    }
+
+    #[test]
+    fn what_is_not_utf8_is_named_and_passed_over() {
+        let file = [b"{\"a\":1}\n\"\xff\"\n{}".as_slice()].concat();
+        let found: Vec<Piece> = Pieces::new(file.as_slice()).unwrap().map(Result::unwrap).collect();
+        assert_eq!(found[1], Piece { line: 2, text: Err("is not UTF-8".to_owned()) });
+        assert_eq!(found.len(), 3);
+    }
+
+    #[test]
+    fn what_is_too_large_is_not_held() {
+        let long = "x".repeat(usize::try_from(MOST).unwrap() + 10);
+        let found: Vec<Piece> =
+            Pieces::new(format!("{{}}\n{long}\n{{}}").as_bytes()).unwrap().map(Result::unwrap).collect();
+        assert_eq!(found.len(), 3);
+        assert!(found[1].text.as_ref().is_err_and(|problem| problem.contains("larger than 64 MiB")));
+        let found: Vec<Piece> =
+            Pieces::new(format!("[\n\"{long}\",\n1]").as_bytes()).unwrap().map(Result::unwrap).collect();
+        assert!(found[0].text.is_err() && found[1].text == Ok("1".to_owned()), "{}", found.len());
+    }
+}

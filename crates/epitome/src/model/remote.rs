@@ -54,6 +54,12 @@ const MOST_RESERVE: Tokens = 16_384;
 /// Whoever waits for a call waits so much longer, so that it is told here what went wrong.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// So much is shown of an answer that broke off, in characters. Nobody keeps it.
+const SHOWN: usize = 1_000;
+
+/// What is longer than this is not counted but guessed, in bytes.
+const COUNTED: usize = 64 << 10;
+
 /// What is asked to see whether anybody answers.
 const TRIAL: &str = "Reply with the word: ready";
 
@@ -460,10 +466,12 @@ impl Remote {
         };
         let fault = fault(status, told, wait, &asked);
         if let ModelError::TooLong { sent, limit: Some(limit) } = fault.error {
-            // Where it counts more than we do, its window holds less of what we count.
-            let ours = u128::from(limit) * u128::from(question.tokens)
-                / u128::from(sent.max(question.tokens).max(1));
-            let window = Tokens::try_from(ours).unwrap_or(limit).max(1);
+            // Where it counts more than we do, its window holds less of what we count. It may also have counted the
+            // room for the answer, so it is believed by half at most.
+            let counted = sent.max(1);
+            let ours = question.tokens.clamp(counted / 2, counted);
+            let window = u128::from(limit) * u128::from(ours) / u128::from(counted);
+            let window = Tokens::try_from(window).unwrap_or(limit).max(1);
             self.told.fetch_min(window, Ordering::Relaxed);
         }
         fault
@@ -473,14 +481,17 @@ impl Remote {
     /// is told as cut off, and is never long enough to be cut where the summary's limit is.
     fn cut_short(&self, ask: &Ask, answer: Answer, cut: Cut) -> Result<Reply, ModelError> {
         let Some(tally) = answer.tally else { return Err(ModelError::no_answer(&cut.reason())) };
-        let text = match ask.limit {
-            Limit::Tokens(_) => answer.text,
-            Limit::Chars(chars) => {
-                answer.text.chars().take(usize::try_from(chars).unwrap_or(usize::MAX)).collect()
-            }
+        let chars = match ask.limit {
+            Limit::Tokens(_) => SHOWN,
+            Limit::Chars(chars) => usize::try_from(chars).unwrap_or(SHOWN).min(SHOWN),
         };
+        let text: String = answer.text.chars().take(chars).collect();
         // The provider counts what was written when it is done, and it was not.
-        let output = tally.output.max(ask.counter.text(&text));
+        let counted = match answer.text.len() {
+            0..COUNTED => ask.counter.text(&answer.text),
+            bytes => bytes as Tokens / 4,
+        };
+        let output = tally.output.max(counted);
         Ok(Reply { text, finish: Finish::Length, tally: Some(Tally { output, ..tally }), extracts: None })
     }
 }

@@ -77,6 +77,8 @@ fn room_comes_from_the_settings_then_from_the_table_and_only_ever_shrinks() {
     assert_eq!(model.room(), Some(3_000), "it counts twice as much as we do");
     hear("9000", "64000");
     assert_eq!(model.room(), Some(3_000));
+    hear("90000", "8000");
+    assert_eq!(model.room(), Some(3_000), "ten times as much is not believed");
     hear("9000", "0");
     assert_eq!(model.room(), Some(0));
 }

@@ -1,5 +1,5 @@
-//! Models over a network, against a stand-in for their providers: the clients alone, and every fault through a whole
-//! engine.
+//! Models over a network, against a stand-in for their providers: the clients alone, and every fault through
+//! a whole engine.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,12 +1,12 @@
 //! Models that are asked over a network.
 //!
-//! Two wires are spoken, OpenAI's chat completions (by far the most servers) and Anthropic's messages, whole or
-//! streamed. What each sends and says is a plain mapping in `openai` and `anthropic`; what their failures mean
-//! stands in `fault`; `http` bounds it all in time and size.
+//! Two wires are spoken, OpenAI's chat completions (by far the most servers) and Anthropic's messages, whole
+//! or streamed. What each sends and says is a plain mapping in `openai` and `anthropic`; what their failures
+//! mean stands in `fault`; `http` bounds it all in time and size.
 //!
-//! A call is made once. Whether it is made again, when, and of whom, is the worker's matter; whether a text may be
-//! kept is [`epitome_core::inspect`]'s. Only what an answer says of its own end is taken from here, and what did not
-//! come to its end is never told as whole.
+//! A call is made once. Whether it is made again, when, and of whom, is the worker's matter; whether a text
+//! may be kept is [`epitome_core::inspect`]'s. Only what an answer says of its own end is taken from here,
+//! and what did not come to its end is never told as whole.
 //!
 //! What providers say in the words of their errors is not repeated anywhere: they quote prompts and keys.
 
@@ -68,8 +68,8 @@ const TRIAL_TOKENS: Tokens = 1_024;
 
 /// A model of the settings, asked over a network.
 ///
-/// It holds its key and never shows it. A key that is missing is no error until the model is asked, so that a program
-/// which only reads needs none.
+/// It holds its key and never shows it. A key that is missing is no error until the model is asked, so that a
+/// program which only reads needs none.
 ///
 /// ```
 /// use epitome::model::{Model, Remote};
@@ -174,8 +174,8 @@ pub enum Wrong {
     Other,
 }
 
-/// Asks every model of the settings that is reached over a network for a word, all at the same time, and tells by
-/// name how it went. Models of the provider `local` are always there and are left out.
+/// Asks every model of the settings that is reached over a network for a word, all at the same time, and
+/// tells by name how it went. Models of the provider `local` are always there and are left out.
 ///
 /// ```
 /// # async fn try_it() -> Result<(), epitome::settings::SettingsError> {
@@ -466,8 +466,8 @@ impl Remote {
         };
         let fault = fault(status, told, wait, &asked);
         if let ModelError::TooLong { sent, limit: Some(limit) } = fault.error {
-            // Where it counts more than we do, its window holds less of what we count. It may also have counted the
-            // room for the answer, so it is believed by half at most.
+            // Where it counts more than we do, its window holds less of what we count. It may also have
+            // counted the room for the answer, so it is believed by half at most.
             let counted = sent.max(1);
             let ours = question.tokens.clamp(counted / 2, counted);
             let window = u128::from(limit) * u128::from(ours) / u128::from(counted);
@@ -477,9 +477,9 @@ impl Remote {
         fault
     }
 
-    /// What is made of an answer that did not come to its end. What it cost is told where that is known; its text
-    /// is told as cut off, and is never long enough to be cut where the summary's limit is.
-    fn cut_short(&self, ask: &Ask, answer: Answer, cut: Cut) -> Result<Reply, ModelError> {
+    /// What is made of an answer that did not come to its end. What it cost is told where that is known; its
+    /// text is told as cut off, and is never long enough to be cut where the summary's limit is.
+    fn cut_short(&self, ask: &Ask, answer: &Answer, cut: Cut) -> Result<Reply, ModelError> {
         let Some(tally) = answer.tally else { return Err(ModelError::no_answer(&cut.reason())) };
         let chars = match ask.limit {
             Limit::Tokens(_) => SHOWN,
@@ -548,7 +548,7 @@ impl Model for Remote {
         let question = self.question(&prompt.system, &prompt.user, prompt.tokens, self.most(ask.limit));
         let (answer, cut) = self.ask(&question).await.map_err(|fault| fault.error)?;
         if let Some(cut) = cut {
-            return self.cut_short(ask, answer, cut);
+            return self.cut_short(ask, &answer, cut);
         }
         if answer.finish == Finish::Length {
             // It may have reasoned for too long. It is given more the next time.

@@ -1,12 +1,12 @@
 //! The shipped table of models: how much they read and write, and what they cost.
 //!
-//! So that `provider` and `model` are enough to begin with. It is dated because it grows old: settings go before
-//! it, and what a provider says of its own window goes before both. A model that is not in it is no error; its
-//! window and its prices are then unknown until they are set.
+//! So that `provider` and `model` are enough to begin with. It is dated because it grows old: settings go
+//! before it, and what a provider says of its own window goes before both. A model that is not in it is no
+//! error; its window and its prices are then unknown until they are set.
 //!
 //! A wrong price is worse than none, so only a name that is surely the same model is found: another date or
-//! `-latest` after it, its maker's name before it. Models that are served by anyone, under windows of the server's
-//! choosing (Ollama, vLLM), are left out on purpose.
+//! `-latest` after it, its maker's name before it. Models that are served by anyone, under windows of the
+//! server's choosing (Ollama, vLLM), are left out on purpose.
 
 use std::sync::LazyLock;
 

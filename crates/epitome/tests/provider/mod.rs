@@ -1,8 +1,9 @@
-//! A stand-in for providers: a real HTTP server on loopback that speaks both wires, well or badly as it is told.
+//! A stand-in for providers: a real HTTP server on loopback that speaks both wires, well or badly as it is
+//! told.
 //!
-//! It keeps every request it got. What it does with the next one is taken from a queue; when that is empty, it does
-//! what it always does, which is to answer well. Clones are one server. It needs nothing but tokio and serde_json, so
-//! any test binary can take it in with `#[path]`.
+//! It keeps every request it got. What it does with the next one is taken from a queue; when that is empty,
+//! it does what it always does, which is to answer well. Clones are one server. It needs nothing but tokio
+//! and serde_json, so any test binary can take it in with `#[path]`.
 
 #![allow(
     dead_code,
@@ -25,7 +26,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// What it says it counted for every answer: the whole prompt, the part of it from a cache, and what it wrote.
+/// What it says it counted for every answer: the whole prompt, the part of it from a cache, and what it
+/// wrote.
 pub const INPUT: u64 = 1_000;
 pub const CACHED: u64 = 200;
 pub const OUTPUT: u64 = 50;
@@ -403,7 +405,8 @@ impl Connection<'_> {
                     format!("prompt is too long: {sent} tokens > {limit} maximum")
                 } else {
                     format!(
-                        "This model's maximum context length is {limit} tokens. However, your messages resulted in \
+                        "This model's maximum context length is {limit} tokens. However, your messages \
+                         resulted in \
                          {sent} tokens. Please reduce the length of the messages."
                     )
                 };
@@ -613,7 +616,8 @@ fn body(request: &Request, said: &Said) -> String {
         if said.finish == "tool_calls" {
             blocks.push(json!({"type": "tool_use", "id": "x", "name": "look", "input": {}}));
         }
-        return json!({"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": blocks,
+        return json!({"id": "msg_1", "type": "message", "role": "assistant", "model": model,
+            "content": blocks,
             "stop_reason": stop_reason(said.finish), "stop_sequence": null, "usage": usage})
         .to_string();
     }

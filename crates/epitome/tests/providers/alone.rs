@@ -326,7 +326,10 @@ async fn whoever_came_to_no_end_is_given_more_room_the_next_time() {
 
 #[tokio::test]
 async fn a_server_that_streams_unasked_or_not_though_asked_is_understood() {
-    let body = |text: &str| serde_json::json!({"choices": [{"message": {"content": text}, "finish_reason": "stop"}]});
+    let body = |text: &str| {
+        let message = serde_json::json!({"content": text});
+        serde_json::json!({"choices": [{"message": message, "finish_reason": "stop"}]})
+    };
     let whole = Act::Raw(200, Vec::new(), body("Ann ordered tea.").to_string());
     let chunk = r#"data: {"choices":[{"delta":{"content":"Ann ordered tea."},"finish_reason":"stop"}]}"#;
     let kind = ("content-type".to_owned(), "text/event-stream; charset=utf-8".to_owned());

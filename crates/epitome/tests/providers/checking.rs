@@ -67,7 +67,8 @@ async fn all_models_of_the_settings_are_checked_by_name() {
             "claude": {{"provider": "anthropic", "model": "m", "base_url": "{url}"}},
             "gone": {{"provider": "openai", "model": "m", "base_url": "http://127.0.0.1:1/v1"}},
             "gpt": {{"provider": "openai", "model": "m", "base_url": "{url}"}},
-            "unkeyed": {{"provider": "openai", "model": "m", "base_url": "{url}", "key_env": "NOBODY_SETS_THIS"}}
+            "unkeyed": {{"provider": "openai", "model": "m", "base_url": "{url}",
+                "key_env": "NOBODY_SETS_THIS"}}
         }}}}"#
     );
     let settings = Settings::default().with(&Patch::parse(&document).unwrap()).unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use epitome::core::message::Seq;
 
-use crate::provider::{Act, CACHED, INPUT, OUTPUT, Provider};
+use crate::provider::{Act, CACHED, INPUT, OUTPUT, Provider, Request};
 use crate::support::{Clock, WAYS, Way, assert_discreet, assert_whole, engine, history, slot, talk};
 
 /// What is done, what is recorded of it, a word of what is said of it, and whether its cost is known.
@@ -69,7 +69,7 @@ async fn check(way: Way, fault: &Fault) {
     assert_eq!((last.through, last.stand_in), (40, false), "{about}: {:?}", slot(&session).await.last_error);
     assert_eq!((after[0].id, &after[0].text), (before[0].id, &before[0].text), "{about}");
     let shown: Vec<u64> =
-        provider.requests().iter().rev().take(after.len() - 1).rev().flat_map(|r| r.seqs()).collect();
+        provider.requests().iter().rev().take(after.len() - 1).rev().flat_map(Request::seqs).collect();
     assert_eq!(shown, (21..=40).collect::<Vec<Seq>>(), "{about}: the whole window, and nothing before it");
     assert_whole(&session.context(8_000).await.unwrap(), 40);
     assert_eq!(slot(&session).await.last_error, None, "{about}");

@@ -13,7 +13,8 @@ fn settings(provider: &Provider, wire: &str) -> String {
     format!(
         r#"{{
             "slot": [{{"name": "short", "trigger": "messages(20)"}}],
-            "models": {{"main": {{"provider": "{wire}", "model": "stand-in-1", "base_url": "{url}", "timeout": "60s"}}}},
+            "models": {{"main": {{"provider": "{wire}", "model": "stand-in-1", "base_url": "{url}",
+                "timeout": "60s"}}}},
             "summarize": {{"models": ["main"], "stand_in_after": "never"}}
         }}"#
     )

@@ -95,23 +95,23 @@ mod tests {
     use super::*;
     use crate::model::Tally;
 
-    fn whole(content: Value, reason: &str) -> Option<(String, Finish)> {
+    fn whole(content: &Value, reason: &str) -> Option<(String, Finish)> {
         answer(&json!({"content": content, "stop_reason": reason})).map(|answer| (answer.text, answer.finish))
     }
 
     #[test]
     fn only_text_is_taken_and_the_reason_is_known() {
         let said = |text: &str, finish| Some((text.to_owned(), finish));
-        let thought = json!([{"type": "thinking", "thinking": "Hm.", "signature": "x"}, {"type": "text", "text": "Ann."}]);
-        assert_eq!(whole(thought, "end_turn"), said("Ann.", Finish::Complete));
+        let thought = json!([{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Ann."}]);
+        assert_eq!(whole(&thought, "end_turn"), said("Ann.", Finish::Complete));
         let text = || json!([{"type": "text", "text": "Ann."}]);
-        assert_eq!(whole(text(), "max_tokens"), said("Ann.", Finish::Length));
-        assert_eq!(whole(text(), "refusal"), said("Ann.", Finish::Filtered));
-        assert_eq!(whole(text(), "tool_use"), said("", Finish::Unknown));
-        assert_eq!(whole(text(), "pause_turn"), said("Ann.", Finish::Unknown));
-        assert_eq!(whole(json!([]), "end_turn"), said("", Finish::Complete));
-        assert_eq!(whole(json!("Ann."), "end_turn"), None);
-        assert_eq!(whole(json!([{"type": "text", "text": 7}]), "end_turn"), None);
+        assert_eq!(whole(&text(), "max_tokens"), said("Ann.", Finish::Length));
+        assert_eq!(whole(&text(), "refusal"), said("Ann.", Finish::Filtered));
+        assert_eq!(whole(&text(), "tool_use"), said("", Finish::Unknown));
+        assert_eq!(whole(&text(), "pause_turn"), said("Ann.", Finish::Unknown));
+        assert_eq!(whole(&json!([]), "end_turn"), said("", Finish::Complete));
+        assert_eq!(whole(&json!("Ann."), "end_turn"), None);
+        assert_eq!(whole(&json!([{"type": "text", "text": 7}]), "end_turn"), None);
     }
 
     #[test]
@@ -124,9 +124,8 @@ mod tests {
         tell(json!({"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "Hm."}}));
         tell(json!({"type": "ping"}));
         tell(json!({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Ann."}}));
-        tell(
-            json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 8}}),
-        );
+        tell(json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"},
+                "usage": {"output_tokens": 8}}));
         assert!(matches!(
             tell(json!({"type": "error", "error": {"type": "overloaded_error"}})),
             Then::Failed(_)

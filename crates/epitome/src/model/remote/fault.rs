@@ -1,8 +1,8 @@
 //! What a provider's refusal means, and what may be said of it.
 //!
-//! Pure: a status, a body and a header or two go in, one of the four kinds of [`ModelError`] comes out. Providers
-//! put what they like into the message of an error, the prompt and the key included. It is read here for signs and
-//! numbers and never passed on; codes are, where they look like codes.
+//! Pure: a status, a body and a header or two go in, one of the four kinds of [`ModelError`] comes out.
+//! Providers put what they like into the message of an error, the prompt and the key included. It is read
+//! here for signs and numbers and never passed on; codes are, where they look like codes.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,8 +12,8 @@ use serde_json::Value;
 use super::Wrong;
 use crate::model::ModelError;
 
-/// So much of a provider's message is looked at, in characters: what it has to say comes first, and what it quotes
-/// comes after.
+/// So much of a provider's message is looked at, in characters: what it has to say comes first, and what it
+/// quotes comes after.
 const LOOKED_AT: usize = 400;
 
 /// Nobody is left alone for longer than this at a time.
@@ -184,7 +184,9 @@ pub(super) fn fault(status: u16, told: &Told, retry_after: Option<Duration>, ask
             Wrong::Key,
             &format!("{address} wants a key ({status}); name the variable that holds it in {setting}"),
         ),
-        400 | 404 if told.is("model_not_found") => no_model(model, status),
+        400 | 404 if told.is("model_not_found") || told.says(&["not a valid model", "invalid model"]) => {
+            no_model(model, status)
+        }
         404 if told.is("not_found_error") || told.says(&["model"]) => no_model(model, status),
         404 | 405 => Fault::refused(
             Wrong::Address,
@@ -267,12 +269,12 @@ mod tests {
         sent: 4_000,
     };
 
-    fn shown(status: u16, body: Value) -> String {
-        let fault = fault(status, &Told::of(&body), None, &ASKED);
+    fn shown(status: u16, body: &Value) -> String {
+        let fault = fault(status, &Told::of(body), None, &ASKED);
         format!("{:?}: {}", fault.wrong, fault.error)
     }
 
-    fn check(status: u16, body: Value, expected: &str) {
+    fn check(status: u16, body: &Value, expected: &str) {
         assert_eq!(shown(status, body), expected);
     }
 
@@ -281,47 +283,47 @@ mod tests {
         let error = |kind: &str| json!({"error": {"type": kind, "message": "Words."}});
         check(
             401,
-            error("invalid_request_error"),
+            &error("invalid_request_error"),
             "Key: the model refused: the key in OPENAI_API_KEY is not accepted (401)",
         );
-        check(403, json!(null), "Key: the model refused: the key in OPENAI_API_KEY is not accepted (403)");
+        check(403, &json!(null), "Key: the model refused: the key in OPENAI_API_KEY is not accepted (403)");
         check(
             404,
-            json!({"error": {"code": "model_not_found"}}),
+            &json!({"error": {"code": "model_not_found"}}),
             "Model: the model refused: the provider knows no model `gpt-5-mini` (404)",
         );
         check(
             404,
-            json!({"type": "error", "error": {"type": "not_found_error", "message": "model: x"}}),
+            &json!({"type": "error", "error": {"type": "not_found_error", "message": "model: x"}}),
             "Model: the model refused: the provider knows no model `gpt-5-mini` (404)",
         );
         check(
             404,
-            json!(null),
+            &json!(null),
             "Address: the model refused: nothing answers chat completions at \
              https://api.openai.com/v1/chat/completions (404); is base_url right?",
         );
         check(
             400,
-            error("invalid_request_error"),
+            &error("invalid_request_error"),
             "Other: the model refused: the provider refused the request (400, invalid_request_error)",
         );
         check(
             500,
-            error("server_error"),
+            &error("server_error"),
             "Other: no answer from the model: the provider failed (500, server_error)",
         );
-        check(502, json!(null), "Other: no answer from the model: the provider failed (502)");
-        check(529, json!(null), "Other: the model is busy");
-        check(503, json!(null), "Other: the model is busy");
-        check(200, json!({"error": {"type": "overloaded_error"}}), "Other: the model is busy");
+        check(502, &json!(null), "Other: no answer from the model: the provider failed (502)");
+        check(529, &json!(null), "Other: the model is busy");
+        check(503, &json!(null), "Other: the model is busy");
+        check(200, &json!({"error": {"type": "overloaded_error"}}), "Other: the model is busy");
         check(
             429,
-            error("insufficient_quota"),
+            &error("insufficient_quota"),
             "Key: the model refused: no credit (429, insufficient_quota)",
         );
-        check(402, json!(null), "Key: the model refused: no credit (402)");
-        assert!(shown(307, json!(null)).starts_with("Address: the model refused: https://api.openai.com/"));
+        check(402, &json!(null), "Key: the model refused: no credit (402)");
+        assert!(shown(307, &json!(null)).starts_with("Address: the model refused: https://api.openai.com/"));
     }
 
     #[test]
@@ -330,8 +332,8 @@ mod tests {
         assert!(fault.error.to_string().contains("models.cheap.key_env"), "{}", fault.error);
     }
 
-    fn too_long(body: Value, sent: Tokens, limit: Option<Tokens>) {
-        let fault = fault(400, &Told::of(&body), None, &ASKED);
+    fn too_long(body: &Value, sent: Tokens, limit: Option<Tokens>) {
+        let fault = fault(400, &Told::of(body), None, &ASKED);
         assert_eq!(fault.error, ModelError::TooLong { sent, limit }, "{body}");
     }
 
@@ -339,43 +341,47 @@ mod tests {
     fn too_long_is_known_in_every_dialect_with_its_numbers() {
         let says = |message: &str| json!({"error": {"message": message, "type": "invalid_request_error"}});
         too_long(
-            says(
-                "This model's maximum context length is 128000 tokens. However, your messages resulted in 131,072 tokens.",
+            &says(
+                "This model's maximum context length is 128000 tokens. However, your messages resulted \
+                 in 131,072 tokens.",
             ),
             131_072,
             Some(128_000),
         );
         too_long(
-            says(
-                "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 280000 tokens.",
+            &says(
+                "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in \
+                 280000 tokens.",
             ),
             280_000,
             Some(272_000),
         );
-        too_long(says("prompt is too long: 210000 tokens > 200000 maximum"), 210_000, Some(200_000));
+        too_long(&says("prompt is too long: 210000 tokens > 200000 maximum"), 210_000, Some(200_000));
         too_long(
-            says("input length and `max_tokens` exceed context limit: 199000 + 4000 > 200000, decrease"),
+            &says("input length and `max_tokens` exceed context limit: 199000 + 4000 > 200000, decrease"),
             199_000,
             Some(200_000),
         );
         too_long(
-            json!({"object": "error", "code": 400, "message": "This model's maximum context length is 4096 tokens. \
+            &json!({"object": "error", "message": "This model's maximum context length is 4096 tokens. \
                 However, you requested 5000 tokens (4000 in the messages, 1000 in the completion)."}),
             5_000,
             Some(4_096),
         );
         too_long(
-            json!({"error": {"code": 400, "message": "the request exceeds the available context size. try more",
+            &json!({"error": {"code": 400, "message": "the request exceeds the available context size.",
                 "type": "exceed_context_size_error", "n_prompt_tokens": 9000, "n_ctx": 8192}}),
             9_000,
             Some(8_192),
         );
         too_long(
-            says("request (5000 tokens) exceeds the available context size (4096 tokens), try increasing it"),
+            &says(
+                "request (5000 tokens) exceeds the available context size (4096 tokens), try increasing it",
+            ),
             5_000,
             Some(4_096),
         );
-        too_long(json!({"error": {"code": "context_length_exceeded"}}), 4_000, None);
+        too_long(&json!({"error": {"code": "context_length_exceeded"}}), 4_000, None);
     }
 
     #[test]
@@ -387,7 +393,7 @@ mod tests {
                 json!({"error": quoted}),
                 json!({"message": quoted, "code": "hunter22"}),
             ] {
-                let shown = shown(status, body);
+                let shown = shown(status, &body);
                 assert!(!shown.contains("hunter22") && !shown.contains("0123456789"), "{shown}");
             }
         }

@@ -1,7 +1,7 @@
 //! One way to one address: a client, its limits, and what becomes of a connection that fails.
 //!
-//! Nothing is followed and nothing is tried again here: a key goes where it was meant to go, once. What an answer
-//! means is not known here; that it is bounded in time and size is.
+//! Nothing is followed and nothing is tried again here: a key goes where it was meant to go, once. What an
+//! answer means is not known here; that it is bounded in time and size is.
 
 use std::error::Error;
 use std::io;

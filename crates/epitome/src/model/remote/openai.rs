@@ -98,7 +98,8 @@ impl Heard {
         Some(())
     }
 
-    /// Takes the reason it stopped for, where there is one. A refusal stays one whatever is given as the reason.
+    /// Takes the reason it stopped for, where there is one. A refusal stays one whatever is given as the
+    /// reason.
     fn stop(&mut self, choice: &Value) -> bool {
         let Some(reason) = choice.get("finish_reason").and_then(Value::as_str) else { return false };
         if self.finish != Some(Finish::Filtered) {
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
     use crate::model::Tally;
 
-    fn whole(message: Value, reason: Value) -> Option<(String, Finish)> {
+    fn whole(message: &Value, reason: &str) -> Option<(String, Finish)> {
         let body = json!({"choices": [{"message": message, "finish_reason": reason}]});
         answer(&body).map(|answer| (answer.text, answer.finish))
     }
@@ -132,20 +133,21 @@ mod tests {
     fn the_text_is_taken_whatever_form_it_has_and_reasoning_is_not() {
         let said = |text: &str, finish| Some((text.to_owned(), finish));
         let plain = json!({"role": "assistant", "content": "Ann.", "reasoning_content": "Hm."});
-        assert_eq!(whole(plain, json!("stop")), said("Ann.", Finish::Complete));
+        assert_eq!(whole(&plain, "stop"), said("Ann.", Finish::Complete));
         let parts = json!({"content": [{"type": "text", "text": "An"}, {"type": "text", "text": "n."}]});
-        assert_eq!(whole(parts, json!("length")), said("Ann.", Finish::Length));
+        assert_eq!(whole(&parts, "length"), said("Ann.", Finish::Length));
         let refusal = json!({"content": null, "refusal": "I can't."});
-        assert_eq!(whole(refusal, json!("content_filter")), said("", Finish::Filtered));
+        assert_eq!(whole(&refusal, "content_filter"), said("", Finish::Filtered));
         let calls = json!({"content": "I'll look.", "tool_calls": [{"id": "x"}]});
-        assert_eq!(whole(calls, json!("tool_calls")), said("", Finish::Unknown));
-        assert_eq!(whole(json!({"content": "x"}), json!("weary")), said("x", Finish::Unknown));
-        assert_eq!(whole(json!({"content": "x"}), json!(null)), said("x", Finish::Unknown));
+        assert_eq!(whole(&calls, "tool_calls"), said("", Finish::Unknown));
+        assert_eq!(whole(&json!({"content": "x"}), "weary"), said("x", Finish::Unknown));
+        let untold = json!({"choices": [{"message": {"content": "x"}, "finish_reason": null}]});
+        assert_eq!(answer(&untold).unwrap().finish, Finish::Unknown);
     }
 
     #[test]
     fn a_refusal_stays_one_though_the_reason_is_stop() {
-        let (_, finish) = whole(json!({"content": null, "refusal": "I can't."}), json!("stop")).unwrap();
+        let (_, finish) = whole(&json!({"content": null, "refusal": "I can't."}), "stop").unwrap();
         assert_eq!(finish, Finish::Filtered);
     }
 
@@ -154,7 +156,7 @@ mod tests {
         for body in [json!({}), json!([]), json!({"choices": []}), json!({"choices": [{"text": "old"}]})] {
             assert!(answer(&body).is_none(), "{body}");
         }
-        assert_eq!(whole(json!({"content": 7}), json!("stop")), None);
+        assert_eq!(whole(&json!({"content": 7}), "stop"), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Server-sent events, and what is gathered of an answer while they come in.
 //!
-//! Pure: bytes go in, in whatever pieces the network makes of them, events come out. What an event says is known
-//! next door, in `openai` and `anthropic`.
+//! Pure: bytes go in, in whatever pieces the network makes of them, events come out. What an event says is
+//! known next door, in `openai` and `anthropic`.
 
 use epitome_core::inspect::Finish;
 use serde_json::Value;

@@ -108,9 +108,9 @@ fn a_text_cut_short_is_never_long_enough_to_be_cut_where_the_limit_is() {
     let answer = |tally| Answer { text: "word ".repeat(100), finish: Finish::Unknown, tally, whole: false };
     let ask = Ask { limit: Limit::Chars(50), ..ask() };
     let tally = Tally { input: 10, cached: 0, output: 1 };
-    let reply = model.cut_short(&ask, answer(Some(tally)), Cut::Broken).unwrap();
+    let reply = model.cut_short(&ask, &answer(Some(tally)), Cut::Broken).unwrap();
     assert_eq!((reply.text.len(), reply.finish), (50, Finish::Length));
     assert!(reply.tally.unwrap().output > 5, "what was written was counted here");
-    let error = model.cut_short(&ask, answer(None), Cut::Broken).unwrap_err();
+    let error = model.cut_short(&ask, &answer(None), Cut::Broken).unwrap_err();
     assert_eq!(error, ModelError::no_answer("the answer broke off"));
 }

@@ -153,7 +153,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Names a model, so that settings can choose it. `local` is always there.
+    /// Names a model, so that settings can choose it. `local` is always there, and so are those of `models` in
+    /// the settings; one of the same name that is given here goes before them.
     pub fn model(mut self, name: impl Into<String>, model: impl Model) -> Self {
         self.models.insert(name.into(), Arc::new(model));
         self

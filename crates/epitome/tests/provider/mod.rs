@@ -406,14 +406,16 @@ impl Connection<'_> {
                 } else {
                     format!(
                         "This model's maximum context length is {limit} tokens. However, your messages \
-                         resulted in \
-                         {sent} tokens. Please reduce the length of the messages."
+                         resulted in {sent} tokens. Please reduce the length of the messages."
                     )
                 };
                 self.error(&request, 400, "invalid_request_error", &message).await
             }
             Act::Echo => {
-                let quoted = format!("{:?} {}", request.headers, request.prompt());
+                // What was said comes first, so that it stands in the shortest excerpt.
+                let prompt = request.prompt();
+                let said = prompt.lines().find(|line| line.starts_with('[')).unwrap_or_default();
+                let quoted = format!("{said} {:?} {prompt}", request.headers);
                 let body =
                     json!({"error": {"message": quoted, "type": quoted, "code": quoted, "param": quoted}});
                 self.whole(400, &[], &body.to_string()).await

@@ -40,9 +40,9 @@ use tokio::task::JoinHandle;
 
 use crate::error::Error;
 use crate::hook::{Hook, Hooks};
-use crate::model::{Local, Model};
+use crate::model::{Local, Model, Remote};
 use crate::retry::Backoff;
-use crate::settings::{Patch, Settings};
+use crate::settings::{Patch, Provider, Settings};
 use crate::store::{Fault, Sqlite, SqliteOptions, Store, UsageQuery, UsageSum};
 use crate::worker;
 
@@ -153,7 +153,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Names a model, so that settings can choose it. `local` is always there.
+    /// Names a model, so that settings can choose it. `local` is always there, and so are those of `models` in
+    /// the settings; one of the same name that is given here goes before them.
     pub fn model(mut self, name: impl Into<String>, model: impl Model) -> Self {
         self.models.insert(name.into(), Arc::new(model));
         self
@@ -228,6 +229,16 @@ impl Builder {
             Some(patch) => Settings::default().with(&patch?)?,
             None => Settings::default(),
         };
+        for (name, model) in &settings.models {
+            // What the program brought itself goes first.
+            if !models.contains_key(name) {
+                let model: Arc<dyn Model> = match model.provider {
+                    Provider::Local => Arc::new(Local),
+                    Provider::OpenAi | Provider::Anthropic => Arc::new(Remote::from_env(name, model)?),
+                };
+                models.insert(name.clone(), model);
+            }
+        }
         let shared = Shared {
             store,
             models,

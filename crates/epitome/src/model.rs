@@ -2,8 +2,8 @@
 //!
 //! A [`Model`] is given an [`Ask`], which holds all there is to know about the summary to be written,
 //! and gives a [`Reply`] or one of four errors, sorted by what happens next. A provider makes a prompt
-//! of the ask with [`Ask::prompt`]; [`Local`] reads the messages themselves and needs no prompt;
-//! [`Scripted`] says what it was told to say.
+//! of the ask with [`Ask::prompt`], as [`Remote`] does over a network; [`Local`] reads the messages
+//! themselves and needs no prompt; [`Scripted`] says what it was told to say.
 //!
 //! A model judges nothing. Whether its text may be kept is [`epitome_core::inspect`]'s matter, which
 //! model is asked next and when is the worker's. It knows neither stores nor sessions.
@@ -24,10 +24,13 @@ use crate::brief::brief;
 
 mod gate;
 mod local;
+mod remote;
 mod scripted;
+pub mod table;
 
 pub use gate::Gate;
 pub use local::Local;
+pub use remote::{CheckError, Checked, Remote, Wrong, check};
 pub use scripted::Scripted;
 
 /// Somebody who writes summaries.

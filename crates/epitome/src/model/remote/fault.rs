@@ -1,0 +1,440 @@
+//! What a provider's refusal means, and what may be said of it.
+//!
+//! Pure: a status, a body and a header or two go in, one of the four kinds of [`ModelError`] comes out.
+//! Providers put what they like into the message of an error, the prompt and the key included. It is read
+//! here for signs and numbers and never passed on; codes are, where they look like codes.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use epitome_core::message::Tokens;
+use serde_json::Value;
+
+use super::Wrong;
+use crate::model::ModelError;
+
+/// So much of a provider's message is looked at, in characters: what it has to say comes first, and what it
+/// quotes comes after.
+const LOOKED_AT: usize = 400;
+
+/// Nobody is left alone for longer than this at a time.
+const LONGEST: Duration = Duration::from_secs(24 * 3_600);
+
+/// A call that gave no answer.
+#[derive(Debug)]
+pub(super) struct Fault {
+    /// What becomes of the work.
+    pub(super) error: ModelError,
+    /// What somebody would have to mend.
+    pub(super) wrong: Wrong,
+}
+
+impl Fault {
+    pub(super) fn no_answer(wrong: Wrong, reason: &str) -> Self {
+        Self { error: ModelError::no_answer(reason), wrong }
+    }
+
+    pub(super) fn refused(wrong: Wrong, reason: &str) -> Self {
+        Self { error: ModelError::refused(reason), wrong }
+    }
+}
+
+/// Who was asked for what, for words.
+pub(super) struct Asked<'a> {
+    pub(super) model: &'a str,
+    pub(super) address: &'a str,
+    /// The environment's variable the key came from.
+    pub(super) variable: &'a str,
+    /// Where that is set.
+    pub(super) setting: &'a str,
+    pub(super) with_key: bool,
+    /// The size of the prompt as it was counted here.
+    pub(super) sent: Tokens,
+}
+
+/// What an error's body says, in whichever of its forms.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    message: String,
+    kind: String,
+    code: String,
+    param: String,
+    sent: Option<Tokens>,
+    limit: Option<Tokens>,
+}
+
+impl Told {
+    pub(super) fn read(body: &[u8]) -> Self {
+        serde_json::from_slice(body).map_or_else(|_| Self::default(), |body| Self::of(&body))
+    }
+
+    /// `{"error": {…}}`, `[{"error": {…}}]`, `{"error": "…"}`, or the error itself.
+    pub(super) fn of(body: &Value) -> Self {
+        let body = body.get(0).unwrap_or(body);
+        let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(body);
+        let text = |key: &str| match error.get(key) {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Number(number)) => number.to_string(),
+            _ => String::new(),
+        };
+        let message = error.as_str().map_or_else(|| text("message"), str::to_owned);
+        let message: String = message.chars().take(LOOKED_AT).collect::<String>().to_lowercase();
+        let tokens = |key: &str| error.get(key).and_then(Value::as_u64);
+        let (sent, limit) = (tokens("n_prompt_tokens"), tokens("n_ctx"));
+        Self { message, kind: text("type"), code: text("code"), param: text("param"), sent, limit }
+    }
+
+    fn is(&self, word: &str) -> bool {
+        self.kind == word || self.code == word
+    }
+
+    fn says(&self, words: &[&str]) -> bool {
+        words.iter().any(|word| self.message.contains(word))
+    }
+
+    /// The status that stands in the body where the answer's own says that all is well.
+    pub(super) fn status(&self) -> Option<u16> {
+        self.code.parse().ok().filter(|status| (400..600).contains(status))
+    }
+
+    /// The request was refused for the name of the limit, this one.
+    pub(super) fn dislikes(&self, name: &str) -> bool {
+        let named =
+            self.param == name || self.message.contains(&format!("'{name}'")) || self.message.contains(name);
+        let words =
+            ["unsupported", "not supported", "unrecognized", "unknown", "not permitted", "unexpected"];
+        named && (self.is("unsupported_parameter") || self.is("unknown_parameter") || self.says(&words))
+    }
+
+    fn is_too_long(&self) -> bool {
+        const SIGNS: [&str; 9] = [
+            "prompt is too long",
+            "maximum context length",
+            "context limit",
+            "context window",
+            "context size",
+            "input tokens exceed",
+            "too many input tokens",
+            "input is too long",
+            "reduce the length of the messages",
+        ];
+        self.is("context_length_exceeded") || self.is("exceed_context_size_error") || self.says(&SIGNS)
+    }
+
+    /// How much was sent and how much is allowed, as the provider counts.
+    pub(super) fn sizes(&self) -> (Option<Tokens>, Option<Tokens>) {
+        const SENT: [&str; 6] = [
+            "resulted in",
+            "you requested",
+            "too long:",
+            "request (",
+            "your request has",
+            "exceed context limit:",
+        ];
+        const LIMIT: [&str; 6] = [
+            "maximum context length is",
+            "configured limit of",
+            "context size (",
+            "context window of",
+            "context length of",
+            ">",
+        ];
+        let after = |signs: &[&str]| signs.iter().find_map(|sign| number_after(&self.message, sign));
+        (self.sent.or_else(|| after(&SENT)), self.limit.or_else(|| after(&LIMIT)))
+    }
+
+    /// The status and the provider's word for it.
+    fn word(&self, status: u16) -> String {
+        let is_code = |word: &&String| {
+            (1..=40).contains(&word.len())
+                && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        };
+        match [&self.code, &self.kind].into_iter().find(is_code) {
+            Some(word) => format!("{status}, {word}"),
+            None => status.to_string(),
+        }
+    }
+}
+
+/// What a status that is not 200 means.
+pub(super) fn fault(status: u16, told: &Told, retry_after: Option<Duration>, asked: &Asked<'_>) -> Fault {
+    let Asked { model, address, variable, setting, .. } = asked;
+    let word = told.word(status);
+    if (300..400).contains(&status) {
+        let reason =
+            format!("{address} sends us elsewhere ({status}), where no key is taken; is base_url right?");
+        return Fault::refused(Wrong::Address, &reason);
+    }
+    if status == 413 || (matches!(status, 400 | 422 | 500) && told.is_too_long()) {
+        let (sent, limit) = told.sizes();
+        let error = ModelError::TooLong { sent: sent.unwrap_or(asked.sent), limit };
+        return Fault { error, wrong: Wrong::Other };
+    }
+    let no_credit = told.is("insufficient_quota") || told.is("billing_error");
+    if status == 402 || no_credit || (status == 400 && told.says(&["credit balance is too low"])) {
+        return Fault::refused(Wrong::Key, &format!("no credit ({word})"));
+    }
+    if matches!(status, 429 | 503 | 529) || told.is("overloaded_error") || told.is("rate_limit_error") {
+        return Fault { error: ModelError::Busy { retry_after }, wrong: Wrong::Other };
+    }
+    match status {
+        401 | 403 if asked.with_key => {
+            Fault::refused(Wrong::Key, &format!("the key in {variable} is not accepted ({status})"))
+        }
+        401 | 403 => Fault::refused(
+            Wrong::Key,
+            &format!("{address} wants a key ({status}); name the variable that holds it in {setting}"),
+        ),
+        400 | 404 if told.is("model_not_found") || told.says(&["not a valid model", "invalid model"]) => {
+            no_model(model, status)
+        }
+        404 if told.is("not_found_error") || told.says(&["model"]) => no_model(model, status),
+        404 | 405 => Fault::refused(
+            Wrong::Address,
+            &format!("nothing answers {} at {address} ({status}); is base_url right?", wire(address)),
+        ),
+        408 | 425 => Fault::no_answer(Wrong::Other, &format!("the provider gave up waiting ({status})")),
+        400..500 => Fault::refused(Wrong::Other, &format!("the provider refused the request ({word})")),
+        500.. => Fault::no_answer(Wrong::Other, &format!("the provider failed ({word})")),
+        _ => Fault::no_answer(Wrong::Other, &format!("the provider answered nothing ({status})")),
+    }
+}
+
+fn no_model(model: &str, status: u16) -> Fault {
+    Fault::refused(Wrong::Model, &format!("the provider knows no model `{model}` ({status})"))
+}
+
+fn wire(address: &str) -> &'static str {
+    if address.ends_with("/messages") { "messages" } else { "chat completions" }
+}
+
+/// The number that follows these words at once.
+fn number_after(text: &str, words: &str) -> Option<Tokens> {
+    let (_, rest) = text.split_once(words)?;
+    let digits: String = rest
+        .trim_start()
+        .chars()
+        .take_while(|c| c.is_ascii_digit() || *c == ',')
+        .filter(|c| *c != ',')
+        .collect();
+    digits.parse().ok()
+}
+
+/// How long a provider wants to be left alone: in milliseconds, in seconds, or until a date.
+pub(super) fn retry_after(millis: Option<&str>, after: Option<&str>, now: SystemTime) -> Option<Duration> {
+    let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| *number >= 0.0);
+    let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST).min(LONGEST);
+    if let Some(millis) = millis.and_then(number) {
+        return Some(seconds(millis / 1_000.0));
+    }
+    let after = after?;
+    if let Some(after) = number(after) {
+        return Some(seconds(after));
+    }
+    let then = UNIX_EPOCH.checked_add(Duration::from_secs(http_date(after)?))?;
+    // A moment that has passed asks for nothing.
+    Some(then.duration_since(now).unwrap_or_default().min(LONGEST))
+}
+
+/// `Wed, 21 Oct 2015 07:28:00 GMT` in seconds since 1970.
+fn http_date(text: &str) -> Option<u64> {
+    const MONTHS: &str = "janfebmaraprmayjunjulaugsepoctnovdec";
+    let (_, date) = text.split_once(',')?;
+    let mut words = date.split_ascii_whitespace();
+    let (day, month, year) = (words.next()?, words.next()?.to_ascii_lowercase(), words.next()?);
+    let mut time = words.next()?.split(':');
+    let mut clock = |most: u64| time.next()?.parse::<u64>().ok().filter(|number| *number <= most);
+    let (hour, minute, second) = (clock(23)?, clock(59)?, clock(60)?);
+    let (day, year): (u64, u64) = (day.parse().ok()?, year.parse().ok()?);
+    let month = MONTHS.find(&month).filter(|at| at % 3 == 0 && month.len() == 3)? as u64 / 3;
+    if !(1..=31).contains(&day) || !(1970..=9999).contains(&year) {
+        return None;
+    }
+    // Days before the month, counted from March so that the leap day comes last.
+    let (year, month) = if month < 2 { (year - 1, month + 10) } else { (year, month - 2) };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
+    Some((days.checked_sub(719_468)? * 24 + hour) * 3_600 + minute * 60 + second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const ASKED: Asked<'_> = Asked {
+        model: "gpt-5-mini",
+        address: "https://api.openai.com/v1/chat/completions",
+        variable: "OPENAI_API_KEY",
+        setting: "models.cheap.key_env",
+        with_key: true,
+        sent: 4_000,
+    };
+
+    fn shown(status: u16, body: &Value) -> String {
+        let fault = fault(status, &Told::of(body), None, &ASKED);
+        format!("{:?}: {}", fault.wrong, fault.error)
+    }
+
+    fn check(status: u16, body: &Value, expected: &str) {
+        assert_eq!(shown(status, body), expected);
+    }
+
+    #[test]
+    fn each_status_says_what_to_mend() {
+        let error = |kind: &str| json!({"error": {"type": kind, "message": "Words."}});
+        check(
+            401,
+            &error("invalid_request_error"),
+            "Key: the model refused: the key in OPENAI_API_KEY is not accepted (401)",
+        );
+        check(403, &json!(null), "Key: the model refused: the key in OPENAI_API_KEY is not accepted (403)");
+        check(
+            404,
+            &json!({"error": {"code": "model_not_found"}}),
+            "Model: the model refused: the provider knows no model `gpt-5-mini` (404)",
+        );
+        check(
+            404,
+            &json!({"type": "error", "error": {"type": "not_found_error", "message": "model: x"}}),
+            "Model: the model refused: the provider knows no model `gpt-5-mini` (404)",
+        );
+        check(
+            404,
+            &json!(null),
+            "Address: the model refused: nothing answers chat completions at \
+             https://api.openai.com/v1/chat/completions (404); is base_url right?",
+        );
+        check(
+            400,
+            &error("invalid_request_error"),
+            "Other: the model refused: the provider refused the request (400, invalid_request_error)",
+        );
+        check(
+            500,
+            &error("server_error"),
+            "Other: no answer from the model: the provider failed (500, server_error)",
+        );
+        check(502, &json!(null), "Other: no answer from the model: the provider failed (502)");
+        check(529, &json!(null), "Other: the model is busy");
+        check(503, &json!(null), "Other: the model is busy");
+        check(200, &json!({"error": {"type": "overloaded_error"}}), "Other: the model is busy");
+        check(
+            429,
+            &error("insufficient_quota"),
+            "Key: the model refused: no credit (429, insufficient_quota)",
+        );
+        check(402, &json!(null), "Key: the model refused: no credit (402)");
+        assert!(shown(307, &json!(null)).starts_with("Address: the model refused: https://api.openai.com/"));
+    }
+
+    #[test]
+    fn without_a_key_one_is_asked_for() {
+        let fault = fault(401, &Told::default(), None, &Asked { with_key: false, ..ASKED });
+        assert!(fault.error.to_string().contains("models.cheap.key_env"), "{}", fault.error);
+    }
+
+    fn too_long(body: &Value, sent: Tokens, limit: Option<Tokens>) {
+        let fault = fault(400, &Told::of(body), None, &ASKED);
+        assert_eq!(fault.error, ModelError::TooLong { sent, limit }, "{body}");
+    }
+
+    #[test]
+    fn too_long_is_known_in_every_dialect_with_its_numbers() {
+        let says = |message: &str| json!({"error": {"message": message, "type": "invalid_request_error"}});
+        too_long(
+            &says(
+                "This model's maximum context length is 128000 tokens. However, your messages resulted \
+                 in 131,072 tokens.",
+            ),
+            131_072,
+            Some(128_000),
+        );
+        too_long(
+            &says(
+                "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in \
+                 280000 tokens.",
+            ),
+            280_000,
+            Some(272_000),
+        );
+        too_long(&says("prompt is too long: 210000 tokens > 200000 maximum"), 210_000, Some(200_000));
+        too_long(
+            &says("input length and `max_tokens` exceed context limit: 199000 + 4000 > 200000, decrease"),
+            199_000,
+            Some(200_000),
+        );
+        too_long(
+            &json!({"object": "error", "message": "This model's maximum context length is 4096 tokens. \
+                However, you requested 5000 tokens (4000 in the messages, 1000 in the completion)."}),
+            5_000,
+            Some(4_096),
+        );
+        too_long(
+            &json!({"error": {"code": 400, "message": "the request exceeds the available context size.",
+                "type": "exceed_context_size_error", "n_prompt_tokens": 9000, "n_ctx": 8192}}),
+            9_000,
+            Some(8_192),
+        );
+        too_long(
+            &says(
+                "request (5000 tokens) exceeds the available context size (4096 tokens), try increasing it",
+            ),
+            5_000,
+            Some(4_096),
+        );
+        too_long(&json!({"error": {"code": "context_length_exceeded"}}), 4_000, None);
+    }
+
+    #[test]
+    fn a_providers_words_are_never_passed_on() {
+        let quoted = "My prompt says hunter22 and the key is sk-0123456789abcdef";
+        for status in [200, 302, 400, 401, 404, 413, 422, 429, 500, 503] {
+            for body in [
+                json!({"error": {"message": quoted, "type": quoted, "code": quoted}}),
+                json!({"error": quoted}),
+                json!({"message": quoted, "code": "hunter22"}),
+            ] {
+                let shown = shown(status, &body);
+                assert!(!shown.contains("hunter22") && !shown.contains("0123456789"), "{shown}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_other_name_of_the_limit_is_asked_for_in_several_ways() {
+        let told = |error: Value| Told::of(&json!({"error": error}));
+        let openai =
+            told(json!({"message": "Unsupported parameter: 'max_tokens' is not supported with this model. \
+            Use 'max_completion_tokens' instead.", "param": "max_tokens", "code": "unsupported_parameter"}));
+        assert!(openai.dislikes("max_tokens"));
+        let old = told(json!({"message": "Unrecognized request argument supplied: max_completion_tokens"}));
+        assert!(old.dislikes("max_completion_tokens") && !old.dislikes("temperature"));
+        assert!(!told(json!({"message": "max_tokens must be at least 1"})).dislikes("max_tokens"));
+    }
+
+    #[test]
+    fn a_wait_is_read_in_milliseconds_seconds_or_until_a_date() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_445_412_450);
+        let check = |millis, after, expected: Option<u64>| {
+            assert_eq!(
+                retry_after(millis, after, now),
+                expected.map(Duration::from_millis),
+                "{millis:?} {after:?}"
+            );
+        };
+        check(None, Some("20"), Some(20_000));
+        check(None, Some(" 1.5 "), Some(1_500));
+        check(Some("250"), Some("20"), Some(250));
+        check(None, Some("Wed, 21 Oct 2015 07:28:00 GMT"), Some(30_000));
+        check(None, Some("Wed, 21 Oct 2015 07:27:00 GMT"), Some(0));
+        check(None, Some("Thu, 29 Feb 2024 00:00:00 GMT"), Some(24 * 3_600_000));
+        check(None, Some("1e300"), Some(24 * 3_600_000));
+        for odd in
+            ["", "soon", "-5", "NaN", "Wed, 99 Oct 2015 07:28:00 GMT", "Wed, 21 Nix 2015 07:28:00 GMT", ","]
+        {
+            check(None, Some(odd), None);
+        }
+        check(None, None, None);
+        assert_eq!(http_date("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
+        assert_eq!(http_date("Fri, 01 Mar 2024 00:00:01 GMT"), Some(1_709_251_201));
+    }
+}

@@ -1,0 +1,302 @@
+//! One way to one address: a client, its limits, and what becomes of a connection that fails.
+//!
+//! Nothing is followed and nothing is tried again here: a key goes where it was meant to go, once. What an
+//! answer means is not known here; that it is bounded in time and size is.
+
+use std::error::Error;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Once;
+use std::time::{Duration, SystemTime};
+
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Response, Url};
+use tokio::time::{Instant, timeout_at};
+
+use super::Wrong;
+use super::fault::{Fault, retry_after};
+
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// How long a stream may be silent.
+const IDLE: Duration = Duration::from_secs(90);
+
+/// More of an answer is not read, in bytes.
+const LARGEST: usize = 4 << 20;
+
+/// More of an error is not read, in bytes.
+const LARGEST_ERROR: usize = 64 << 10;
+
+/// The way to an address.
+pub(super) struct Line {
+    /// None where the system has no certificates, and so nobody could be believed.
+    client: Option<Client>,
+    url: Url,
+    /// Where it goes, without the path.
+    origin: String,
+    timeout: Duration,
+    idle: Duration,
+}
+
+/// An answer that has begun.
+pub(super) struct Call {
+    pub(super) status: u16,
+    pub(super) retry_after: Option<Duration>,
+    response: Response,
+    deadline: Instant,
+    timeout: Duration,
+    idle: Duration,
+    read: usize,
+}
+
+/// Why an answer did not come to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// The connection broke.
+    Broken,
+    /// The time for the whole call is over.
+    Late(Duration),
+    /// Nothing came for too long.
+    Silent(Duration),
+    /// There was too much of it.
+    Large,
+}
+
+impl Cut {
+    /// What happened, in a few words.
+    pub(super) fn reason(self) -> String {
+        match self {
+            Self::Broken => "the answer broke off".to_owned(),
+            Self::Late(time) => format!("no answer within {time:?}"),
+            Self::Silent(time) => format!("the answer stalled for {time:?}"),
+            Self::Large => format!("the answer is larger than {} MiB", LARGEST >> 20),
+        }
+    }
+}
+
+impl Line {
+    pub(super) fn new(url: Url, timeout: Duration) -> Self {
+        let origin = url.origin().ascii_serialization();
+        let mut builder = Client::builder()
+            .redirect(Policy::none())
+            .connect_timeout(CONNECT)
+            .user_agent(concat!("epitome/", env!("CARGO_PKG_VERSION")));
+        if is_loopback(&url) {
+            builder = builder.no_proxy();
+        }
+        if url.scheme() == "http" {
+            // Nothing is ever believed by its certificate here, so none are loaded.
+            builder = builder.tls_certs_only([]);
+        }
+        with_tls();
+        Self { client: builder.build().ok(), url, origin, timeout, idle: IDLE }
+    }
+
+    pub(super) fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    pub(super) fn address(&self) -> &str {
+        self.url.as_str()
+    }
+
+    /// Sends a request, and waits until an answer begins.
+    pub(super) async fn post(&self, headers: HeaderMap, body: String) -> Result<Call, Fault> {
+        let Some(client) = &self.client else {
+            let reason = format!("{} cannot be believed: this system has no certificates", self.origin);
+            return Err(Fault::refused(Wrong::Other, &reason));
+        };
+        let deadline = Instant::now() + self.timeout;
+        let json = HeaderValue::from_static("application/json");
+        let request = client.post(self.url.clone()).headers(headers).header(CONTENT_TYPE, json).body(body);
+        let response = match timeout_at(deadline, request.send()).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(self.unreachable(&error)),
+            Err(_) => return Err(Fault::no_answer(Wrong::Other, &Cut::Late(self.timeout).reason())),
+        };
+        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let wait = retry_after(header("retry-after-ms"), header(RETRY_AFTER.as_str()), SystemTime::now());
+        Ok(Call {
+            status: response.status().as_u16(),
+            retry_after: wait,
+            response,
+            deadline,
+            timeout: self.timeout,
+            idle: self.idle,
+            read: 0,
+        })
+    }
+
+    /// Why a request could not be made. What the error displays is not passed on.
+    fn unreachable(&self, error: &reqwest::Error) -> Fault {
+        let origin = &self.origin;
+        if error.is_connect() {
+            return Fault::no_answer(
+                Wrong::Address,
+                &format!("nothing answers at {origin}: {}", cause(error)),
+            );
+        }
+        if error.is_timeout() {
+            return Fault::no_answer(Wrong::Other, &Cut::Late(self.timeout).reason());
+        }
+        Fault::no_answer(Wrong::Other, &format!("{origin} closed the connection without an answer"))
+    }
+}
+
+impl Call {
+    /// Whether it says that it is a stream of events.
+    pub(super) fn is_stream(&self) -> bool {
+        let kind = self.response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        kind.is_some_and(|kind| kind.to_ascii_lowercase().contains("event-stream"))
+    }
+
+    /// The next bytes; nothing at the end.
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Cut> {
+        let silent = Instant::now() + self.idle;
+        let bytes = match timeout_at(self.deadline.min(silent), self.response.chunk()).await {
+            Ok(Ok(Some(bytes))) => bytes,
+            Ok(Ok(None)) => return Ok(None),
+            Ok(Err(_)) => return Err(Cut::Broken),
+            Err(_) if self.deadline <= silent => return Err(Cut::Late(self.timeout)),
+            Err(_) => return Err(Cut::Silent(self.idle)),
+        };
+        self.read = self.read.saturating_add(bytes.len());
+        if self.read > LARGEST { Err(Cut::Large) } else { Ok(Some(bytes.to_vec())) }
+    }
+
+    /// All of it.
+    pub(super) async fn body(&mut self) -> Result<Vec<u8>, Cut> {
+        let mut body = Vec::new();
+        // A model that is not heard until it has written everything may be silent for long.
+        self.idle = self.timeout;
+        while let Some(bytes) = self.next().await? {
+            body.extend(bytes);
+        }
+        Ok(body)
+    }
+
+    /// The beginning of an error, as much of it as there is.
+    pub(super) async fn error(&mut self) -> Vec<u8> {
+        let mut body = Vec::new();
+        while let Ok(Some(bytes)) = self.next().await {
+            body.extend(bytes);
+            if body.len() >= LARGEST_ERROR {
+                break;
+            }
+        }
+        body
+    }
+}
+
+/// What kept a connection from being made.
+fn cause(error: &reqwest::Error) -> &'static str {
+    if error.is_timeout() {
+        return "it took too long to connect";
+    }
+    let mut next = error.source();
+    while let Some(error) = next {
+        if let Some(cause) = named(error) {
+            return cause;
+        }
+        next = error.source();
+    }
+    "the connection failed"
+}
+
+/// An error's own word, or that of the error it wraps: the latter is not among its sources.
+fn named(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    if error.is::<rustls::Error>() {
+        return Some("its certificate is not accepted, or it speaks no TLS");
+    }
+    if let Some(error) = error.downcast_ref::<io::Error>() {
+        return match error.kind() {
+            io::ErrorKind::ConnectionRefused => Some("connection refused"),
+            io::ErrorKind::ConnectionReset => Some("connection reset"),
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Some("no way leads there"),
+            _ => error.get_ref().and_then(|inner| named(inner)),
+        };
+    }
+    (error.to_string() == "dns error").then_some("the name is not known")
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or("").trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Sees to it that there is somebody to do the cryptography. Whoever the program has chosen stays.
+fn with_tls() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            // Where another thread was quicker, its choice is as good.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    #[test]
+    fn loopback_addresses_are_known() {
+        for (url, is) in [
+            ("http://127.0.0.1:8080/v1", true),
+            ("http://[::1]:8080/v1", true),
+            ("http://localhost/v1", true),
+            ("https://api.openai.com/v1", false),
+            ("http://10.0.0.1/v1", false),
+        ] {
+            assert_eq!(is_loopback(&Url::parse(url).unwrap()), is, "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_falls_silent_is_left_before_its_time_is_over() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = Url::parse(&format!("http://{}/v1", listener.local_addr().unwrap())).unwrap();
+        let server = tokio::spawn(async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4_096];
+            let _ = socket.read(&mut request).await.unwrap();
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: a\n\n";
+            socket.write_all(head.as_bytes()).await.unwrap();
+            // Held open until the other side goes.
+            let _ = socket.read(&mut request).await;
+        });
+        let line = Line { idle: Duration::from_millis(80), ..Line::new(url, Duration::from_secs(30)) };
+        let mut call = line.post(HeaderMap::new(), "{}".to_owned()).await.unwrap();
+        assert!(call.is_stream());
+        assert_eq!(call.next().await.unwrap().unwrap(), b"data: a\n\n");
+        assert_eq!(call.next().await.unwrap_err(), Cut::Silent(Duration::from_millis(80)));
+        drop(call);
+        tokio::time::timeout(Duration::from_secs(5), server).await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_closed_port_and_a_server_without_tls_are_told_apart() {
+        let reason = async |url: &str| {
+            let line = Line::new(Url::parse(url).unwrap(), Duration::from_secs(5));
+            line.post(HeaderMap::new(), String::new()).await.err().unwrap().error.to_string()
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = tokio::spawn(async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        });
+        let plain = reason(&format!("https://127.0.0.1:{port}/v1")).await;
+        assert!(plain.contains("speaks no TLS"), "{plain}");
+        server.await.unwrap();
+        let closed = reason(&format!("http://127.0.0.1:{port}/v1")).await;
+        assert!(
+            closed.ends_with(&format!("nothing answers at http://127.0.0.1:{port}: connection refused")),
+            "{closed}"
+        );
+    }
+}

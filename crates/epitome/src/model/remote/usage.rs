@@ -1,0 +1,111 @@
+//! What a provider says it counted.
+
+use epitome_core::message::Tokens;
+use serde_json::Value;
+
+use crate::model::Tally;
+
+/// No call has more tokens than this: a larger number is a mistake, and its cost would be one too.
+const MOST: Tokens = 1_000_000_000;
+
+/// The numbers as they come in, some early and some late.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Usage {
+    pub(super) input: Option<Tokens>,
+    /// Read from a cache, and not in `input`.
+    pub(super) cache_read: Option<Tokens>,
+    /// Put into a cache, and not in `input`.
+    pub(super) cache_write: Option<Tokens>,
+    pub(super) output: Option<Tokens>,
+}
+
+impl Usage {
+    /// The sums, where they make sense.
+    pub(super) fn tally(&self) -> Option<Tally> {
+        let sensible = |tokens: Option<Tokens>| tokens.unwrap_or(0) <= MOST;
+        if ![self.input, self.cache_read, self.cache_write, self.output].into_iter().all(sensible) {
+            return None;
+        }
+        let cached = self.cache_read.unwrap_or(0);
+        let input = self.input? + cached + self.cache_write.unwrap_or(0);
+        // Some servers fill the fields in and count nothing.
+        (input > 0).then_some(Tally { input, cached, output: self.output.unwrap_or(0) })
+    }
+
+    /// OpenAI's: `prompt_tokens` holds what was read from a cache.
+    pub(super) fn openai(usage: &Value) -> Self {
+        let cached = tokens(usage.pointer("/prompt_tokens_details/cached_tokens"));
+        let all = tokens(usage.get("prompt_tokens"));
+        let cached = cached.map(|cached| cached.min(all.unwrap_or(0)));
+        Self {
+            input: all.map(|all| all - cached.unwrap_or(0)),
+            cache_read: cached,
+            cache_write: None,
+            output: tokens(usage.get("completion_tokens")),
+        }
+    }
+
+    /// Takes over what Anthropic tells, which comes in two pieces where it is streamed.
+    pub(super) fn hear_anthropic(&mut self, usage: &Value) {
+        let places = [
+            (&mut self.input, "input_tokens"),
+            (&mut self.cache_read, "cache_read_input_tokens"),
+            (&mut self.cache_write, "cache_creation_input_tokens"),
+            (&mut self.output, "output_tokens"),
+        ];
+        for (place, key) in places {
+            if let Some(told) = tokens(usage.get(key)) {
+                *place = Some(told);
+            }
+        }
+    }
+}
+
+/// A count. What is there and no count is told as more than can be.
+fn tokens(value: Option<&Value>) -> Option<Tokens> {
+    let value = value.filter(|value| !value.is_null())?;
+    Some(value.as_u64().unwrap_or(Tokens::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn tally(input: Tokens, cached: Tokens, output: Tokens) -> Option<Tally> {
+        Some(Tally { input, cached, output })
+    }
+
+    #[test]
+    fn what_openai_counts_holds_the_cache_and_what_anthropic_counts_does_not() {
+        let usage = json!({"prompt_tokens": 100, "completion_tokens": 20,
+            "prompt_tokens_details": {"cached_tokens": 60}});
+        assert_eq!(Usage::openai(&usage).tally(), tally(100, 60, 20));
+        let mut heard = Usage::default();
+        heard.hear_anthropic(&json!({"input_tokens": 40, "cache_read_input_tokens": 60,
+            "cache_creation_input_tokens": 5, "output_tokens": 1}));
+        heard.hear_anthropic(&json!({"output_tokens": 20}));
+        assert_eq!(heard.tally(), tally(105, 60, 20));
+    }
+
+    #[test]
+    fn absent_and_absurd_numbers_count_for_nothing() {
+        for usage in [
+            json!(null),
+            json!({}),
+            json!({"prompt_tokens": null, "completion_tokens": 4}),
+            json!({"prompt_tokens": -4, "completion_tokens": 4}),
+            json!({"prompt_tokens": "many", "completion_tokens": 4}),
+            json!({"prompt_tokens": 0, "completion_tokens": 0}),
+            json!({"prompt_tokens": 10, "completion_tokens": 9_000_000_000u64}),
+            json!({"prompt_tokens": u64::MAX, "completion_tokens": u64::MAX}),
+        ] {
+            assert_eq!(Usage::openai(&usage).tally(), None, "{usage}");
+        }
+        let more_cached = json!({"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 99}});
+        assert_eq!(Usage::openai(&more_cached).tally(), tally(10, 10, 0));
+        let mut heard = Usage::default();
+        heard.hear_anthropic(&json!({"input_tokens": u64::MAX, "cache_read_input_tokens": u64::MAX}));
+        assert_eq!(heard.tally(), None);
+    }
+}

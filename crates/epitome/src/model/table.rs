@@ -1,0 +1,171 @@
+//! The shipped table of models: how much they read and write, and what they cost.
+//!
+//! So that `provider` and `model` are enough to begin with. It is dated because it grows old: settings go
+//! before it, and what a provider says of its own window goes before both. A model that is not in it is no
+//! error; its window and its prices are then unknown until they are set.
+//!
+//! A wrong price is worse than none, so only a name that is surely the same model is found: another date or
+//! `-latest` after it, its maker's name before it. Models that are served by anyone, under windows of the
+//! server's choosing (Ollama, vLLM), are left out on purpose.
+
+use std::sync::LazyLock;
+
+use epitome_core::message::Tokens;
+
+use crate::settings::{Money, Price};
+
+/// When the table was last gone through.
+pub const DATED: &str = "2026-11-15";
+
+/// One line of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// What the provider calls it, without a date.
+    pub model: &'static str,
+    /// How many tokens a prompt and its answer may have together.
+    pub window: Tokens,
+    /// The most it writes: what is kept free of the window.
+    pub output_reserve: Tokens,
+    /// What a million tokens cost, in US dollars, where that is known.
+    pub price: Option<Price>,
+}
+
+/// What is known of a model, by the name its provider gives it.
+///
+/// ```
+/// use epitome::model::table::find;
+///
+/// let mini = find("gpt-5-mini-2025-08-07").unwrap();
+/// assert_eq!((mini.model, mini.window), ("gpt-5-mini", 400_000));
+/// assert_eq!(find("openai/gpt-4o").unwrap().price.unwrap().input.to_string(), "2.50");
+/// assert_eq!(find("gpt-4o-audio-preview"), None, "another model, at another price");
+/// ```
+#[must_use]
+pub fn find(model: &str) -> Option<&'static Entry> {
+    let name = MAKERS.iter().find_map(|maker| model.strip_prefix(maker)).unwrap_or(model);
+    let exact = |name: &str| TABLE.iter().find(|entry| entry.model == name);
+    exact(name).or_else(|| exact(undated(name)?))
+}
+
+/// The whole table.
+pub fn all() -> impl Iterator<Item = &'static Entry> {
+    TABLE.iter()
+}
+
+/// Names that routers put before a model's own.
+const MAKERS: [&str; 5] = ["openai/", "anthropic/", "google/", "deepseek/", "models/"];
+
+static TABLE: LazyLock<Vec<Entry>> =
+    LazyLock::new(|| include_str!("table.txt").lines().filter_map(line).collect());
+
+fn line(line: &'static str) -> Option<Entry> {
+    let mut words = line.split_whitespace();
+    let model = words.next().filter(|model| !model.starts_with('#'))?;
+    let (window, output_reserve) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let mut money = || words.next()?.parse::<f64>().ok().map(Money::from);
+    let price = match (money(), money(), money(), money()) {
+        (Some(input), Some(output), read, write) => {
+            let (cache_read, cache_write) = (read.unwrap_or(input), write.unwrap_or(input));
+            Some(Price { input, output, cache_read, cache_write })
+        }
+        _ => None,
+    };
+    Some(Entry { model, window, output_reserve, price })
+}
+
+/// A name without `-latest` or the date at its end.
+fn undated(name: &str) -> Option<&str> {
+    if let Some(bare) = name.strip_suffix("-latest") {
+        return Some(bare);
+    }
+    if let Some((bare, date)) = name.rsplit_once(['-', '@'])
+        && is_number(date, 8)
+    {
+        return Some(bare);
+    }
+    let mut parts = name.rsplitn(4, '-');
+    let (day, month, year, bare) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    (is_number(day, 2) && is_number(month, 2) && is_number(year, 4)).then_some(bare)
+}
+
+fn is_number(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(model: &str, found: &str) {
+        assert_eq!(find(model).map_or("", |entry| entry.model), found, "{model}");
+    }
+
+    #[test]
+    fn every_line_of_the_table_is_read_and_makes_sense() {
+        let lines = include_str!("table.txt").lines();
+        let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+        assert_eq!(lines.len(), all().count());
+        for (entry, line) in all().zip(&lines) {
+            check(entry.model, entry.model);
+            assert!(entry.output_reserve >= 4_096 && entry.output_reserve * 2 <= entry.window, "{entry:?}");
+            assert_eq!(entry.price.is_some(), line.split_whitespace().count() > 3, "{line}");
+            if let Some(price) = entry.price {
+                assert_eq!(line.split_whitespace().count(), 7, "{line}");
+                assert!(price.cache_read <= price.input && price.input < price.output, "{line}");
+                assert!(price.input <= price.cache_write && price.cache_write < price.output, "{line}");
+            }
+        }
+        let names: std::collections::BTreeSet<&str> = all().map(|entry| entry.model).collect();
+        assert_eq!(names.len(), lines.len(), "each once");
+        assert!(is_number(&DATED.replace('-', ""), 8));
+    }
+
+    #[test]
+    fn a_date_or_latest_after_the_name_and_its_maker_before_it_change_nothing() {
+        check("gpt-5-mini-2025-08-07", "gpt-5-mini");
+        check("gpt-4o-2024-08-06", "gpt-4o");
+        check("claude-sonnet-4-5-20250929", "claude-sonnet-4-5");
+        check("claude-sonnet-4-20250514", "claude-sonnet-4");
+        check("claude-haiku-4-5@20251001", "claude-haiku-4-5");
+        check("claude-3-5-sonnet-latest", "claude-3-5-sonnet");
+        check("gpt-5-chat-latest", "gpt-5-chat");
+        check("openai/gpt-4o", "gpt-4o");
+        check("anthropic/claude-opus-4-6", "claude-opus-4-6");
+        check("models/gemini-2.5-flash", "gemini-2.5-flash");
+    }
+
+    #[test]
+    fn a_sibling_is_never_taken_for_it() {
+        for other in [
+            "gpt-5-minimal-x",
+            "gpt-5-min",
+            "gpt-5-pro",
+            "gpt-5-codex-mini",
+            "gpt-4o-audio",
+            "gpt-4o-audio-preview-2024-12-17",
+            "gpt-4o-realtime-preview",
+            "gpt-4",
+            "o3-pro",
+            "o3-deep-research-2025-06-26",
+            "claude-opus-4-99",
+            "claude-opus-4-55",
+            "claude-sonnet-4-5-fast",
+            "ft:gpt-4o-mini-2024-07-18:acme::abc",
+            "openai/gpt-4o:free",
+            "somebody/gpt-4o",
+            "gpt-5-2025-08",
+            "-20250514",
+            "2025-08-07",
+            "",
+        ] {
+            check(other, "");
+        }
+    }
+
+    #[test]
+    fn what_one_dated_model_costs_is_not_what_its_family_does() {
+        check("gpt-4o-2024-05-13", "gpt-4o-2024-05-13");
+        let input = |model| find(model).unwrap().price.unwrap().input.to_string();
+        assert_eq!((input("gpt-4o-2024-05-13"), input("gpt-4o")), ("5.00".to_owned(), "2.50".to_owned()));
+    }
+}

@@ -1,0 +1,685 @@
+//! A stand-in for providers: a real HTTP server on loopback that speaks both wires, well or badly as it is
+//! told.
+//!
+//! It keeps every request it got. What it does with the next one is taken from a queue; when that is empty,
+//! it does what it always does, which is to answer well. Clones are one server. It needs nothing but tokio
+//! and serde_json, so any test binary can take it in with `#[path]`.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "each test binary uses a part of it, and a stand-in that cannot go on fails the test"
+)]
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinSet};
+
+/// What it says it counted for every answer: the whole prompt, the part of it from a cache, and what it
+/// wrote.
+pub const INPUT: u64 = 1_000;
+pub const CACHED: u64 = 200;
+pub const OUTPUT: u64 = 50;
+
+/// What is done with a request.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Act {
+    /// A short summary that names the last message it was shown.
+    Good,
+    /// This text, finished.
+    Text(String),
+    /// A good one, after reasoning in a field or a block of its own and in the text.
+    Thinks,
+    /// A good one without a word on what it cost.
+    Uncounted,
+    /// A good one, this much later.
+    Slow(Duration),
+    /// The first half of a good one, and then nothing more.
+    Stall,
+    /// The first half of a good one, and then the connection is closed.
+    Cut,
+    /// The first half of a good one in a body that ends properly.
+    Unfinished,
+    /// The connection is closed without a word.
+    Close,
+    /// The connection is held without a word.
+    Silent,
+    /// Bytes that mean nothing.
+    Garbage,
+    /// A web page, with 200.
+    Html,
+    /// JSON of another shape, with 200.
+    WrongShape,
+    /// An error, with 200, where the answer should be.
+    ErrorInside,
+    /// A body longer than its length says.
+    WrongLength,
+    /// No text.
+    Empty,
+    /// A tool is called instead.
+    CallsTool,
+    /// The same again and again.
+    Loops,
+    /// The provider would not let it.
+    Declines,
+    /// The end was not reached for the limit.
+    Length,
+    /// Reasoning in the text that comes to no end.
+    ThinksForEver,
+    /// More than anybody should read.
+    Huge,
+    /// Somewhere else.
+    Redirect(String),
+    /// 429, with this `Retry-After`.
+    Busy(Option<String>),
+    /// 429 for want of money.
+    NoCredit,
+    /// 401.
+    WrongKey,
+    /// 404 for the model.
+    NoModel,
+    /// 400 for the size of the prompt, in this wire's words.
+    TooLong { sent: u64, limit: u64 },
+    /// 400 with the prompt and all headers quoted wherever there is room for words.
+    Echo,
+    /// 400 for whichever of these names stands in the request.
+    Dislikes(&'static str),
+    /// This status with a plain error.
+    Status(u16),
+    /// This status, headers and body.
+    Raw(u16, Vec<(String, String)>, String),
+}
+
+/// A request it got.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub path: String,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+    pub body: Value,
+}
+
+impl Request {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    pub fn streamed(&self) -> bool {
+        self.body["stream"] == true
+    }
+
+    fn anthropic(&self) -> bool {
+        self.path.ends_with("/messages")
+    }
+
+    /// Everything that was asked, in one text.
+    pub fn prompt(&self) -> String {
+        let messages = self.body["messages"].as_array().cloned().unwrap_or_default();
+        let texts = messages.iter().filter_map(|message| message["content"].as_str());
+        texts.chain(self.body["system"].as_str()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The numbers of the messages it shows, as lines `[7] user: …` do.
+    pub fn seqs(&self) -> Vec<u64> {
+        let prompt = self.prompt();
+        let number = |line: &str| line.strip_prefix('[')?.split_once(']')?.0.parse().ok();
+        prompt.lines().filter_map(number).collect()
+    }
+}
+
+/// The stand-in.
+#[derive(Clone)]
+pub struct Provider {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    address: SocketAddr,
+    state: Mutex<State>,
+    /// Connections that are open now.
+    open: AtomicUsize,
+}
+
+struct State {
+    queue: VecDeque<Act>,
+    always: Act,
+    requests: Vec<Request>,
+    /// The key without which nobody is served, and whether requests are looked through.
+    strict: Option<String>,
+    server: Option<AbortHandle>,
+}
+
+impl Provider {
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let state = State {
+            queue: VecDeque::new(),
+            always: Act::Good,
+            requests: Vec::new(),
+            strict: None,
+            server: None,
+        };
+        let address = listener.local_addr().unwrap();
+        let provider = Self {
+            shared: Arc::new(Shared { address, state: Mutex::new(state), open: AtomicUsize::new(0) }),
+        };
+        provider.serve(listener);
+        provider
+    }
+
+    /// What goes into `base_url`.
+    pub fn url(&self) -> String {
+        format!("http://{}/v1", self.shared.address)
+    }
+
+    /// Does this with the next request nothing is said about yet.
+    pub fn then(&self, act: Act) -> &Self {
+        self.state().queue.push_back(act);
+        self
+    }
+
+    /// Does this with every request nothing else is said about.
+    pub fn always(&self, act: Act) -> &Self {
+        self.state().always = act;
+        self
+    }
+
+    /// Forgets what it was told to do, and answers well.
+    pub fn heal(&self) -> &Self {
+        let mut state = self.state();
+        state.queue.clear();
+        state.always = Act::Good;
+        drop(state);
+        self
+    }
+
+    /// Refuses what a real one would refuse: this key missing, no model, no messages, no limit for Anthropic.
+    pub fn strict(&self, key: &str) -> &Self {
+        self.state().strict = Some(key.to_owned());
+        self
+    }
+
+    pub fn requests(&self) -> Vec<Request> {
+        self.state().requests.clone()
+    }
+
+    pub fn last(&self) -> Request {
+        self.state().requests.last().expect("nobody asked").clone()
+    }
+
+    /// How many requests it got.
+    pub fn calls(&self) -> usize {
+        self.state().requests.len()
+    }
+
+    /// How many connections are open.
+    pub fn open(&self) -> usize {
+        self.shared.open.load(Ordering::SeqCst)
+    }
+
+    /// Closes every connection and the port.
+    pub async fn leave(&self) {
+        let server = self.state().server.take();
+        if let Some(server) = server {
+            server.abort();
+            while !server.is_finished() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    }
+
+    /// Listens again, on the same port.
+    pub async fn come_back(&self) {
+        for _ in 0..200 {
+            if let Ok(listener) = TcpListener::bind(self.shared.address).await {
+                return self.serve(listener);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("the port is taken");
+    }
+
+    fn serve(&self, listener: TcpListener) {
+        // Weak, so that the server goes with the last one who holds it.
+        let shared = Arc::downgrade(&self.shared);
+        let server = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let accepted = listener.accept().await;
+                while connections.try_join_next().is_some() {}
+                let (Ok((socket, _)), Some(shared)) = (accepted, shared.upgrade()) else { return };
+                connections.spawn(async move {
+                    shared.open.fetch_add(1, Ordering::SeqCst);
+                    let _open = Open(Arc::clone(&shared));
+                    let mut connection = Connection { socket, shared: &shared };
+                    while connection.answer().await.is_some() {}
+                });
+            }
+        });
+        self.state().server = Some(server.abort_handle());
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap()
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        // Connections hold it too, for as long as they last.
+        if Arc::strong_count(&self.shared) == 1
+            && let Some(server) = self.state().server.take()
+        {
+            server.abort();
+        }
+    }
+}
+
+struct Open(Arc<Shared>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+struct Connection<'a> {
+    socket: TcpStream,
+    shared: &'a Shared,
+}
+
+/// What is said, before it has the form of a wire.
+struct Said {
+    thinking: Option<&'static str>,
+    text: String,
+    /// `stop`, `length`, `content_filter` or `tool_calls`.
+    finish: &'static str,
+    counted: bool,
+}
+
+impl Connection<'_> {
+    /// Answers one request. None where the connection is to be closed.
+    async fn answer(&mut self) -> Option<()> {
+        let request = self.read().await?;
+        let act = {
+            let mut state = self.shared.state.lock().unwrap();
+            state.requests.push(request.clone());
+            let act = state.queue.pop_front().unwrap_or_else(|| state.always.clone());
+            let refused = state.strict.as_deref().and_then(|key| missing(&request, key));
+            refused.unwrap_or(act)
+        };
+        let good = || Said { thinking: None, text: good(&request), finish: "stop", counted: true };
+        let says = |text: String| Said { text, ..good() };
+        match act {
+            Act::Good => self.say(&request, good()).await,
+            Act::Text(text) => self.say(&request, says(text)).await,
+            Act::Thinks => {
+                let text = format!("<think>What matters most?</think>{}", good().text);
+                self.say(&request, Said { thinking: Some("Let me see. "), text, ..good() }).await
+            }
+            Act::Uncounted => self.say(&request, Said { counted: false, ..good() }).await,
+            Act::Slow(time) => {
+                // Whoever goes meanwhile is not waited for.
+                tokio::select! {
+                    () = tokio::time::sleep(time) => {}
+                    _ = self.socket.read_u8() => return None,
+                }
+                self.say(&request, good()).await
+            }
+            Act::Stall => {
+                self.half(&request, good(), false).await?;
+                self.hold().await
+            }
+            Act::Cut => {
+                self.half(&request, good(), false).await?;
+                None
+            }
+            Act::Unfinished => self.half(&request, good(), true).await,
+            Act::Close => None,
+            Act::Silent => self.hold().await,
+            Act::Garbage => self.whole(200, &[], "\u{1}\u{2}]]} what? {{[[").await,
+            Act::Html => {
+                let page = "<!DOCTYPE html><html><body>Welcome to our router!</body></html>";
+                self.whole(200, &[("content-type", "text/html")], page).await
+            }
+            Act::WrongShape => self.whole(200, &[], r#"{"answer": {"words": ["Ann", "ordered"]}}"#).await,
+            Act::ErrorInside => self.error(&request, 200, "overloaded_error", "Overloaded").await,
+            Act::WrongLength => {
+                let body = body(&request, &good());
+                let length = body.len() / 2;
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+                );
+                self.write(format!("{head}{body}").as_bytes()).await?;
+                None
+            }
+            Act::Empty => self.say(&request, says(String::new())).await,
+            Act::CallsTool => {
+                self.say(&request, Said { finish: "tool_calls", ..says("I will look it up.".to_owned()) })
+                    .await
+            }
+            Act::Loops => {
+                self.say(&request, says("The parcel has not arrived yet and she was told. ".repeat(14))).await
+            }
+            Act::Declines => {
+                let text = "I cannot help with that.".to_owned();
+                self.say(&request, Said { finish: "content_filter", ..says(text) }).await
+            }
+            Act::Length => {
+                let text = "The customers in Oslo asked for their".to_owned();
+                self.say(&request, Said { finish: "length", ..says(text) }).await
+            }
+            Act::ThinksForEver => {
+                let text = format!("<think>{}", "Is it the parcel? Or is it Oslo? ".repeat(20));
+                self.say(&request, Said { finish: "length", ..says(text) }).await
+            }
+            Act::Huge => self.say(&request, says("All orders of Oslo. ".repeat(250_000))).await,
+            Act::Redirect(to) => self.whole(307, &[("location", &to)], "").await,
+            Act::Busy(after) => {
+                let headers: Vec<(&str, &str)> =
+                    after.iter().map(|after| ("retry-after", after.as_str())).collect();
+                let error = error(&request, "rate_limit_error", "Slow down.");
+                self.whole(429, &headers, &error.to_string()).await
+            }
+            Act::NoCredit => {
+                self.error(&request, 429, "insufficient_quota", "You exceeded your quota.").await
+            }
+            Act::WrongKey => self.error(&request, 401, "authentication_error", "invalid x-api-key").await,
+            Act::NoModel if request.anthropic() => {
+                self.error(&request, 404, "not_found_error", "model: whatever").await
+            }
+            Act::NoModel => self.error(&request, 404, "model_not_found", "The model does not exist.").await,
+            Act::TooLong { sent, limit } => {
+                let message = if request.anthropic() {
+                    format!("prompt is too long: {sent} tokens > {limit} maximum")
+                } else {
+                    format!(
+                        "This model's maximum context length is {limit} tokens. However, your messages \
+                         resulted in {sent} tokens. Please reduce the length of the messages."
+                    )
+                };
+                self.error(&request, 400, "invalid_request_error", &message).await
+            }
+            Act::Echo => {
+                // What was said comes first, so that it stands in the shortest excerpt.
+                let prompt = request.prompt();
+                let said = prompt.lines().find(|line| line.starts_with('[')).unwrap_or_default();
+                let quoted = format!("{said} {:?} {prompt}", request.headers);
+                let body =
+                    json!({"error": {"message": quoted, "type": quoted, "code": quoted, "param": quoted}});
+                self.whole(400, &[], &body.to_string()).await
+            }
+            Act::Dislikes(name) if request.body.get(name).is_some() => {
+                let message = format!("Unsupported parameter: '{name}' is not supported with this model.");
+                let body =
+                    json!({"error": {"message": message, "param": name, "code": "unsupported_parameter"}});
+                self.whole(400, &[], &body.to_string()).await
+            }
+            Act::Dislikes(_) => self.say(&request, good()).await,
+            Act::Status(status) => self.error(&request, status, "api_error", "Something went wrong.").await,
+            Act::Raw(status, headers, body) => {
+                let headers: Vec<(&str, &str)> =
+                    headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+                self.whole(status, &headers, &body).await
+            }
+        }
+    }
+
+    async fn read(&mut self) -> Option<Request> {
+        let mut bytes = Vec::new();
+        let head = loop {
+            if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+                break end;
+            }
+            if self.socket.read_buf(&mut bytes).await.ok()? == 0 {
+                return None;
+            }
+        };
+        let text = String::from_utf8_lossy(&bytes[..head]).into_owned();
+        let mut lines = text.split("\r\n");
+        let path = lines.next()?.split(' ').nth(1)?.to_owned();
+        let header = |line: &str| {
+            let (name, value) = line.split_once(':')?;
+            Some((name.to_ascii_lowercase(), value.trim().to_owned()))
+        };
+        let headers: Vec<(String, String)> = lines.filter_map(header).collect();
+        let length = headers.iter().find(|(name, _)| name == "content-length");
+        let length: usize = length.map_or(0, |(_, value)| value.parse().unwrap());
+        while bytes.len() < head + 4 + length {
+            if self.socket.read_buf(&mut bytes).await.ok()? == 0 {
+                return None;
+            }
+        }
+        let body = serde_json::from_slice(&bytes[head + 4..]).unwrap_or(Value::Null);
+        Some(Request { path, headers, body })
+    }
+
+    /// Says it all, in the form that was asked for.
+    async fn say(&mut self, request: &Request, said: Said) -> Option<()> {
+        if !request.streamed() {
+            return self.whole(200, &[], &body(request, &said)).await;
+        }
+        self.begin_stream().await?;
+        for event in events(request, &said) {
+            self.piece(&event).await?;
+        }
+        self.write(b"0\r\n\r\n").await
+    }
+
+    /// Says half of it.
+    async fn half(&mut self, request: &Request, said: Said, properly: bool) -> Option<()> {
+        if !request.streamed() {
+            let body = body(request, &said);
+            let half = &body[..body.len() / 2];
+            if properly {
+                return self.whole(200, &[], half).await;
+            }
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{half}",
+                body.len()
+            );
+            return self.write(head.as_bytes()).await;
+        }
+        self.begin_stream().await?;
+        let events = events(request, &said);
+        for event in &events[..events.len() / 2] {
+            self.piece(event).await?;
+        }
+        if properly { self.write(b"0\r\n\r\n").await } else { Some(()) }
+    }
+
+    async fn error(&mut self, request: &Request, status: u16, kind: &str, message: &str) -> Option<()> {
+        self.whole(status, &[], &error(request, kind, message).to_string()).await
+    }
+
+    async fn whole(&mut self, status: u16, headers: &[(&str, &str)], body: &str) -> Option<()> {
+        let mut head = format!("HTTP/1.1 {status} Whatever\r\ncontent-length: {}\r\n", body.len());
+        if !headers.iter().any(|(name, _)| *name == "content-type") {
+            head.push_str("content-type: application/json\r\n");
+        }
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        self.write(format!("{head}\r\n{body}").as_bytes()).await
+    }
+
+    async fn begin_stream(&mut self) -> Option<()> {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+        self.write(head.as_bytes()).await
+    }
+
+    /// One chunk, in two writes, so that events do not come in as they were sent.
+    async fn piece(&mut self, event: &str) -> Option<()> {
+        let chunk = format!("{:x}\r\n{event}\r\n", event.len());
+        let (one, two) = chunk.as_bytes().split_at(chunk.len() / 3);
+        self.write(one).await?;
+        self.write(two).await
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> Option<()> {
+        self.socket.write_all(bytes).await.ok()
+    }
+
+    /// Until the other side goes.
+    async fn hold(&mut self) -> Option<()> {
+        let _ = self.socket.read_u8().await;
+        None
+    }
+}
+
+/// A summary nobody has to refuse, another one for other messages.
+pub fn good(request: &Request) -> String {
+    let seqs = request.seqs();
+    match (seqs.first(), seqs.last()) {
+        (Some(first), Some(last)) => format!(
+            "Messages {first} to {last}: customers in Oslo asked where their parcels are; each was told when."
+        ),
+        _ => "ready".to_owned(),
+    }
+}
+
+fn error(request: &Request, kind: &str, message: &str) -> Value {
+    if request.anthropic() {
+        return json!({"type": "error", "error": {"type": kind, "message": message}});
+    }
+    json!({"error": {"message": message, "type": kind, "code": kind, "param": null}})
+}
+
+/// What a real one would refuse.
+fn missing(request: &Request, key: &str) -> Option<Act> {
+    let anthropic = request.anthropic();
+    let given = if anthropic {
+        request.header("x-api-key").map(str::to_owned)
+    } else {
+        request.header("authorization").and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned)
+    };
+    if given.as_deref() != Some(key) {
+        return Some(Act::WrongKey);
+    }
+    let body = &request.body;
+    let content = |message: &Value| {
+        let role = message["role"].as_str().unwrap_or("");
+        let roles: &[&str] =
+            if anthropic { &["user", "assistant"] } else { &["system", "user", "assistant"] };
+        roles.contains(&role) && message["content"].as_str().is_some_and(|text| !text.is_empty())
+    };
+    let limit = |name: &str| body.get(name).is_none_or(|limit| limit.as_u64().is_some_and(|limit| limit > 0));
+    let well = body["model"].as_str().is_some_and(|model| !model.is_empty())
+        && body["messages"].as_array().is_some_and(|all| !all.is_empty() && all.iter().all(content))
+        && ["max_tokens", "max_completion_tokens"].into_iter().all(limit)
+        && !(body.get("max_tokens").is_some() && body.get("max_completion_tokens").is_some())
+        && (request.path == "/v1/chat/completions" || request.path == "/v1/messages")
+        && request.header("content-type") == Some("application/json")
+        && (!anthropic
+            || (body.get("max_tokens").is_some() && request.header("anthropic-version").is_some()))
+        && (anthropic || body.get("stream_options").is_none() || request.streamed());
+    if well { None } else { Some(Act::Status(400)) }
+}
+
+fn stop_reason(finish: &str) -> &str {
+    match finish {
+        "stop" => "end_turn",
+        "length" => "max_tokens",
+        "content_filter" => "refusal",
+        _ => "tool_use",
+    }
+}
+
+fn usage(anthropic: bool) -> Value {
+    if anthropic {
+        return json!({"input_tokens": INPUT - CACHED, "cache_read_input_tokens": CACHED,
+            "cache_creation_input_tokens": 0, "output_tokens": OUTPUT});
+    }
+    json!({"prompt_tokens": INPUT, "completion_tokens": OUTPUT, "total_tokens": INPUT + OUTPUT,
+        "prompt_tokens_details": {"cached_tokens": CACHED}})
+}
+
+/// The whole answer.
+fn body(request: &Request, said: &Said) -> String {
+    let model = &request.body["model"];
+    let usage = if said.counted { usage(request.anthropic()) } else { Value::Null };
+    if request.anthropic() {
+        let mut blocks = Vec::new();
+        blocks.extend(
+            said.thinking.map(|words| json!({"type": "thinking", "thinking": words, "signature": "x"})),
+        );
+        blocks.push(json!({"type": "text", "text": said.text}));
+        if said.finish == "tool_calls" {
+            blocks.push(json!({"type": "tool_use", "id": "x", "name": "look", "input": {}}));
+        }
+        return json!({"id": "msg_1", "type": "message", "role": "assistant", "model": model,
+            "content": blocks,
+            "stop_reason": stop_reason(said.finish), "stop_sequence": null, "usage": usage})
+        .to_string();
+    }
+    let filtered = said.finish == "content_filter";
+    let message = json!({
+        "role": "assistant",
+        "content": if filtered { Value::Null } else { json!(said.text) },
+        "refusal": if filtered { json!(said.text) } else { Value::Null },
+        "reasoning_content": said.thinking,
+    });
+    json!({"id": "chatcmpl-1", "object": "chat.completion", "model": model, "usage": usage,
+        "choices": [{"index": 0, "message": message, "finish_reason": said.finish}]})
+    .to_string()
+}
+
+/// The answer as the events of a stream.
+fn events(request: &Request, said: &Said) -> Vec<String> {
+    // A few words at a time, and not too many times.
+    let chars: Vec<char> = said.text.chars().collect();
+    let texts = chars.chunks(16.max(chars.len() / 40)).map(|few| few.iter().collect::<String>());
+    if request.anthropic() {
+        let mut told = json!({});
+        if said.counted {
+            told = usage(true);
+            told["output_tokens"] = json!(1);
+        }
+        let mut all = vec![json!({"type": "message_start", "message": {"id": "msg_1", "usage": told}})];
+        all.push(json!({"type": "ping"}));
+        if let Some(words) = said.thinking {
+            let delta = json!({"type": "thinking_delta", "thinking": words});
+            all.push(json!({"type": "content_block_delta", "index": 0, "delta": delta}));
+        }
+        all.push(
+            json!({"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}}),
+        );
+        all.extend(texts.map(|text| {
+            json!({"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": text}})
+        }));
+        all.push(json!({"type": "content_block_stop", "index": 1}));
+        let counted = if said.counted { json!({"output_tokens": OUTPUT}) } else { Value::Null };
+        let reason = stop_reason(said.finish);
+        all.push(json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": counted}));
+        all.push(json!({"type": "message_stop"}));
+        let named = |event: Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap());
+        return all.into_iter().map(named).collect();
+    }
+    let choice = |delta: Value, finish: Value| {
+        json!({"object": "chat.completion.chunk", "usage": null,
+            "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+    };
+    let mut all = vec![choice(json!({"role": "assistant", "content": ""}), Value::Null)];
+    all.extend(said.thinking.map(|words| choice(json!({"reasoning_content": words}), Value::Null)));
+    let key = if said.finish == "content_filter" { "refusal" } else { "content" };
+    all.extend(texts.map(|text| choice(json!({key: text}), Value::Null)));
+    all.push(choice(json!({}), json!(said.finish)));
+    let wanted = request.body["stream_options"]["include_usage"] == true;
+    if said.counted && wanted {
+        all.push(json!({"object": "chat.completion.chunk", "choices": [], "usage": usage(false)}));
+    }
+    let mut lines: Vec<String> = all.into_iter().map(|event| format!("data: {event}\n\n")).collect();
+    lines.push("data: [DONE]\n\n".to_owned());
+    lines
+}

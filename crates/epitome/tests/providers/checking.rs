@@ -1,0 +1,83 @@
+//! Whether configured models answer, and what is wrong where they do not.
+
+use epitome::model::{Remote, Wrong, check};
+use epitome::settings::{ModelSettings, Patch, Settings};
+
+use crate::provider::{Act, Provider};
+use crate::support::{KEY, WAYS, assert_discreet};
+
+#[tokio::test]
+async fn a_model_that_answers_is_well_though_it_says_nothing() {
+    for way in WAYS {
+        let provider = Provider::start().await;
+        provider.strict(KEY);
+        let model = way.remote(&provider);
+        let well = model.check().await.unwrap();
+        assert_eq!((well.model.as_str(), well.empty), ("stand-in-1", false));
+        assert!(provider.last().prompt().contains("ready"));
+        provider.then(Act::Empty);
+        assert!(model.check().await.unwrap().empty);
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_sorted_by_what_is_to_be_mended() {
+    for way in WAYS {
+        let provider = Provider::start().await;
+        let model = way.remote(&provider);
+        for (act, what, word) in [
+            (Act::WrongKey, Wrong::Key, "STAND_IN_KEY"),
+            (Act::NoCredit, Wrong::Key, "no credit"),
+            (Act::NoModel, Wrong::Model, "stand-in-1"),
+            (Act::Raw(404, Vec::new(), String::new()), Wrong::Address, "base_url"),
+            (Act::Redirect("http://127.0.0.1:1/".to_owned()), Wrong::Address, "base_url"),
+            (Act::Html, Wrong::Address, "web page"),
+            (Act::Status(500), Wrong::Other, "500"),
+            (Act::Busy(Some("9".to_owned())), Wrong::Other, "wait 9s"),
+            (Act::Echo, Wrong::Other, "400"),
+            (Act::Cut, Wrong::Other, "broke off"),
+        ] {
+            provider.then(act.clone());
+            let error = model.check().await.unwrap_err();
+            assert_eq!(error.what, what, "{way:?} {act:?}: {error}");
+            assert!(error.reason.contains(word), "{way:?} {act:?}: {error}");
+            assert_discreet(&error.reason);
+        }
+        provider.leave().await;
+        let error = model.check().await.unwrap_err();
+        assert_eq!(error.what, Wrong::Address);
+        assert!(error.reason.contains("connection refused"), "{error}");
+        let unkeyed = Remote::new("main", &way.settings(&provider), None).unwrap().check().await.unwrap_err();
+        assert_eq!(unkeyed.what, Wrong::Key);
+        let elsewhere =
+            ModelSettings { base_url: Some("http://127.0.0.1:1/v1".to_owned()), ..way.settings(&provider) };
+        let error =
+            Remote::new("main", &elsewhere, Some(KEY.to_owned().into())).unwrap().check().await.unwrap_err();
+        assert_eq!(error.what, Wrong::Address);
+    }
+}
+
+#[tokio::test]
+async fn all_models_of_the_settings_are_checked_by_name() {
+    let provider = Provider::start().await;
+    let url = provider.url();
+    let document = format!(
+        r#"{{"models": {{
+            "built_in": {{"provider": "local"}},
+            "claude": {{"provider": "anthropic", "model": "m", "base_url": "{url}"}},
+            "gone": {{"provider": "openai", "model": "m", "base_url": "http://127.0.0.1:1/v1"}},
+            "gpt": {{"provider": "openai", "model": "m", "base_url": "{url}"}},
+            "unkeyed": {{"provider": "openai", "model": "m", "base_url": "{url}",
+                "key_env": "NOBODY_SETS_THIS"}}
+        }}}}"#
+    );
+    let settings = Settings::default().with(&Patch::parse(&document).unwrap()).unwrap();
+    let found: Vec<(String, Option<Wrong>)> = check(&settings)
+        .await
+        .into_iter()
+        .map(|(name, result)| (name, result.err().map(|error| error.what)))
+        .collect();
+    let expected =
+        [("claude", None), ("gone", Some(Wrong::Address)), ("gpt", None), ("unkeyed", Some(Wrong::Key))];
+    assert_eq!(found, expected.map(|(name, wrong)| (name.to_owned(), wrong)));
+}

@@ -20,6 +20,8 @@ mod completions;
 mod context;
 mod expand;
 mod explain;
+mod export;
+mod import;
 mod list;
 mod messages;
 mod search;
@@ -92,6 +94,10 @@ struct Globals {
 enum Command {
     /// The sessions there are
     List(list::Args),
+    /// Recorded conversations become sessions
+    Import(import::Args),
+    /// Sessions as they came in
+    Export(export::Args),
     /// A session in so many tokens, ready to be sent
     Context(context::Args),
     /// Has a summary written now
@@ -243,6 +249,8 @@ async fn act(
     match command {
         None => check_config::run(&loaded, show).await,
         Some(Command::List(args)) => list::run(&args, &loaded, show).await,
+        Some(Command::Import(args)) => import::run(&args, &loaded, show).await,
+        Some(Command::Export(args)) => export::run(&args, &loaded, show).await,
         Some(Command::Context(args)) => context::run(&args, &loaded, show).await,
         Some(Command::Summarize(args)) => summarize::run(&args, &loaded, show).await,
         Some(Command::Undo(args)) => undo::run(&args, &loaded, show).await,

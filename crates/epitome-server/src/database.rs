@@ -36,7 +36,6 @@ impl Database {
     }
 
     /// Opens it, and makes it with its folder where it is missing.
-    #[expect(dead_code, reason = "commands that append, import and demo, come next")]
     pub(crate) async fn created(loaded: &Loaded) -> Result<Self, Failure> {
         if let Some(folder) = loaded.db.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             std::fs::create_dir_all(folder)

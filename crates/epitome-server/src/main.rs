@@ -7,6 +7,7 @@ mod commands;
 mod database;
 mod failure;
 mod near;
+mod recording;
 mod settings;
 mod show;
 

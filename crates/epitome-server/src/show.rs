@@ -114,6 +114,20 @@ impl Show {
         Ok(())
     }
 
+    /// Something that is wrong and does not end the command, or not alone: a line on standard error. What was made so
+    /// far goes out first.
+    pub(crate) fn error(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
+        self.flush()?;
+        // Nobody is left to be told when this fails.
+        let _ = writeln!(self.errors, "{}", one_line(&text.to_string()));
+        Ok(())
+    }
+
+    /// The same as [`Show::progress`], of so many bytes.
+    pub(crate) fn bytes_progress(&self, what: &str, of: u64) -> Progress {
+        Progress::of_bytes(self.watched, what, of)
+    }
+
     /// Something that takes a while, shown on standard error where somebody watches. Of so many steps, where that
     /// is known.
     pub(crate) fn progress(&self, what: &str, of: Option<u64>) -> Progress {

@@ -22,7 +22,7 @@
 //! | `summarize.spend_cap_per_day` | none | what a workspace may spend on summaries in a day (UTC), in the prices' money |
 //! | `summarize.breaker_after`, `summarize.breaker_for` | `5`, `"60s"` | after so many failures in a row a provider is left alone, for so long |
 //! | `models.NAME` | none | models over a network, see [`ModelSettings`]; set for the whole program only |
-//! | `prices.MODEL` | none | `input`, `output`, `cache_read`, `cache_write`, per million tokens |
+//! | `prices.MODEL` | the shipped table | `input`, `output`, `cache_read`, `cache_write`, per million tokens |
 //! | `limits.message`, `limits.metadata` | 1 MiB, 64 KiB | bytes of one message |
 //! | `limits.batch` | `1000` | messages in one append |
 //! | `limits.body` | 16 MiB | bytes of one request |
@@ -51,7 +51,7 @@ use read::Table;
 pub use slots::{Preset, SlotSettings};
 pub use time::{StandIn, parse_time, write_time};
 
-use crate::model::Local;
+use crate::model::{Local, table};
 
 /// Everything that can be set.
 ///
@@ -229,17 +229,30 @@ impl Settings {
         slot.models.as_deref().unwrap_or(&self.summarize.models)
     }
 
-    /// What a model costs, where it is known. `local` costs nothing.
+    /// What a model costs, where it is known: as `prices` say, by the name it has in `models` or by its own, else as the
+    /// shipped table says. `local` costs nothing.
     ///
     /// ```
     /// use epitome::settings::{Price, Settings};
     /// assert_eq!(Settings::default().price("local"), Some(Price::FREE));
-    /// assert_eq!(Settings::default().price("gpt-5"), None);
+    /// assert!(Settings::default().price("gpt-5-mini").is_some());
+    /// assert_eq!(Settings::default().price("my-own-model"), None);
     /// ```
     #[must_use]
     pub fn price(&self, model: &str) -> Option<Price> {
-        let free = (model == Local::NAME).then_some(Price::FREE);
-        self.prices.get(model).copied().or(free)
+        if let Some(price) = self.prices.get(model) {
+            return Some(*price);
+        }
+        match self.models.get(model) {
+            _ if model == Local::NAME => Some(Price::FREE),
+            Some(ModelSettings { provider: Provider::Local, .. }) => Some(Price::FREE),
+            // Whoever serves it at an address of one's own has prices of their own.
+            Some(own) if own.base_url.is_some() => self.prices.get(&own.model).copied(),
+            Some(ModelSettings { model, .. }) => {
+                self.prices.get(model).copied().or_else(|| table::find(model)?.price)
+            }
+            None => table::find(model)?.price,
+        }
     }
 
     fn overlaid(&self, entries: &Map<String, Value>) -> Result<Self, SettingsError> {

@@ -12,12 +12,21 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(super) fn new(watched: bool, what: &str, of: Option<u64>) -> Self {
-        let target = if watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(of, target);
         let look = match of {
             Some(_) => "{prefix} {wide_bar:.cyan/dim} {human_pos} of {human_len} {msg}",
             None => "{spinner} {prefix} {msg}",
         };
+        Self::looking(watched, what, of, look)
+    }
+
+    pub(super) fn of_bytes(watched: bool, what: &str, of: u64) -> Self {
+        let look = "{prefix} {wide_bar:.cyan/dim} {bytes} of {total_bytes} {msg} {eta}";
+        Self::looking(watched, what, Some(of), look)
+    }
+
+    fn looking(watched: bool, what: &str, of: Option<u64>, look: &str) -> Self {
+        let target = if watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(of, target);
         // The look is ours and right; were it not, the usual one would do.
         if let Ok(style) = ProgressStyle::with_template(look) {
             bar.set_style(style);

@@ -268,9 +268,11 @@ impl Remote {
         })
     }
 
-    /// The same, with the key that the environment holds under `key_env`, or under the provider's usual name.
+    /// The same, with the key that the environment holds under `key_env`, or under the provider's usual name. Whoever
+    /// is asked at an address of one's own gets no key that is not named: the usual one is somebody else's.
     pub fn from_env(name: &str, settings: &ModelSettings) -> Result<Self, SettingsError> {
-        let key = std::env::var(variable(settings)).ok().map(SecretString::from);
+        let named = settings.base_url.is_none() || settings.key_env.is_some();
+        let key = std::env::var(variable(settings)).ok().filter(|_| named).map(SecretString::from);
         Self::new(name, settings, key)
     }
 

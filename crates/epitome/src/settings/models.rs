@@ -80,8 +80,8 @@ pub struct ModelSettings {
     /// Where it is asked, up to and with the version: `https://api.openai.com/v1`. The provider's own address where
     /// nothing is set.
     pub base_url: Option<String>,
-    /// The environment's variable with the key. The provider's usual one where nothing is set; with a `base_url` of
-    /// one's own it may then be missing.
+    /// The environment's variable with the key. The provider's usual one where nothing is set, unless there is a
+    /// `base_url` of one's own: then no key is sent that is not named here.
     pub key_env: Option<String>,
     /// How long one call may take.
     pub timeout: Duration,

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use epitome::core::message::{Limits, Message, Seq};
 use epitome::dialect::Dialect;
@@ -68,7 +68,6 @@ pub(super) struct Gauge {
     pub(super) bytes: Arc<AtomicU64>,
     /// Messages checked, then messages added or found to be there.
     pub(super) messages: AtomicU64,
-    pub(super) stop: AtomicBool,
 }
 
 /// What the first pass found.
@@ -100,6 +99,13 @@ pub(super) struct Imported {
     pub(super) known: u64,
 }
 
+impl Imported {
+    /// Messages of the file.
+    pub(super) fn messages(&self) -> u64 {
+        self.added + self.known
+    }
+}
+
 /// Why it stopped.
 #[derive(Debug)]
 pub(super) enum Stop {
@@ -107,8 +113,6 @@ pub(super) enum Stop {
     Engine(epitome::Error),
     /// A session holds something else.
     Differs { session: String, seq: Seq, at: Place },
-    /// Somebody asked for it.
-    Asked,
 }
 
 impl From<epitome::Error> for Stop {
@@ -128,9 +132,6 @@ pub(super) fn check(
     let mut sessions: HashMap<String, Place> = HashMap::new();
     for source in sources {
         for item in open(source, options, gauge)? {
-            if gauge.stop.load(Ordering::Relaxed) {
-                return Err(Stop::Asked);
-            }
             match item.map_err(|error| Stop::Read(source.clone(), error))? {
                 Item::Session { name, at, .. } => {
                     checked.sessions += 1;
@@ -202,9 +203,6 @@ pub(super) async fn import(
         };
         if let Err(stop) = step.await {
             break Err(stop);
-        }
-        if gauge.stop.load(Ordering::Relaxed) {
-            break Err(Stop::Asked);
         }
     };
     drop(batches);

@@ -1,0 +1,159 @@
+//! `epitome export`: sessions as they came in.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use epitome::dialect::Dialect;
+use epitome::{Page, Session, SessionInfo};
+use serde_json::json;
+
+use super::SessionArgs;
+use crate::database::Database;
+use crate::failure::Failure;
+use crate::recording::HEADER;
+use crate::settings::Loaded;
+use crate::show::{Show, count};
+
+const EXAMPLES: &str = "\
+Examples:
+  epitome export ann > ann.jsonl                   everything that is known of each message
+  epitome export ann --format openai -o ann.jsonl  as it came from OpenAI's format
+  epitome export --all -o everything.jsonl         all sessions of the workspace
+  epitome import everything.jsonl --db other.db    and in again
+
+One message a line. What came in a format goes out in it as it came, unknown fields and all; what came
+in another is spelled plainly. --all with a foreign format is one conversation a line.";
+
+/// Sessions as they came in
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    session: SessionArgs,
+    /// All sessions of the workspace
+    #[arg(long, conflicts_with_all = ["named", "session"])]
+    all: bool,
+    /// openai, responses, anthropic or epitome
+    #[arg(long, value_name = "FORMAT", default_value_t = Dialect::Ours)]
+    format: Dialect,
+    /// The file to be written (standard output); one that is there is not replaced
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// So many messages are read at once.
+const PAGE: usize = 500;
+
+pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
+    let named = if args.all { None } else { Some(args.session.name()?) };
+    let database = Database::existing(loaded).await?;
+    let mut to = match &args.output {
+        None => Target::Out,
+        Some(path) => {
+            let refused = |error| Failure::Failed(format!("{} cannot be written: {error}", path.display()));
+            Target::File(path.clone(), BufWriter::new(File::create_new(path).map_err(refused)?))
+        }
+    };
+    let mut written = (0, 0);
+    if let Some(name) = named {
+        let (session, info) = database.session(name).await?;
+        written = (1, write(args, &session, &info, &mut to, show).await?);
+    } else {
+        let mut after: Option<String> = None;
+        loop {
+            let page = database.workspace.sessions(after.as_deref(), 100).await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.name.to_string());
+            for info in &page {
+                let session = database.workspace.session(info.name.as_ref());
+                written.0 += 1;
+                written.1 += write(args, &session, info, &mut to, show).await?;
+            }
+        }
+    }
+    to.finish()?;
+    if let Some(path) = &args.output {
+        let (sessions, messages) = (count(written.0, "session"), count(written.1, "message"));
+        show.note(format!("{sessions} with {messages} written to {}", path.display()))?;
+    }
+    database.close().await;
+    Ok(())
+}
+
+/// One session. Tells how many messages it has.
+async fn write(
+    args: &Args,
+    session: &Session,
+    info: &SessionInfo,
+    to: &mut Target,
+    show: &mut Show,
+) -> Result<u64, Failure> {
+    let gathered = args.all && args.format != Dialect::Ours;
+    if args.format == Dialect::Ours {
+        let mut header = json!({ "session": info.name, "created": info.created });
+        if !info.metadata.is_empty() {
+            header["metadata"] = json!(info.metadata);
+        }
+        to.put(show, format!("{}\n", json!({ HEADER: header })).as_bytes())?;
+    } else if gathered {
+        let list = if args.format == Dialect::Responses { "input" } else { "messages" };
+        to.put(show, format!("{{\"id\":{},\"{list}\":[", json!(info.name)).as_bytes())?;
+    }
+    let (mut after, mut messages, mut first) = (0, 0, true);
+    // Up to where it stood: whoever appends meanwhile could keep us here for ever.
+    while after < info.messages {
+        let before = Some(info.messages.saturating_add(1));
+        let page = session.messages(Page { after: Some(after), before, limit: PAGE, ..Page::default() }).await?;
+        let Some(last) = page.last() else { break };
+        after = last.seq;
+        messages += page.len() as u64;
+        let mut text = String::new();
+        for wire in args.format.restore_text(&page) {
+            if gathered && !std::mem::take(&mut first) {
+                text.push(',');
+            }
+            text.push_str(&wire);
+            if !gathered {
+                text.push('\n');
+            }
+        }
+        to.put(show, text.as_bytes())?;
+    }
+    if gathered {
+        to.put(show, b"]}\n")?;
+    }
+    Ok(messages)
+}
+
+/// Where it goes.
+enum Target {
+    Out,
+    File(PathBuf, BufWriter<File>),
+}
+
+impl Target {
+    fn put(&mut self, show: &mut Show, text: &[u8]) -> Result<(), Failure> {
+        match self {
+            Self::Out => {
+                show.raw(text)?;
+                show.flush()
+            }
+            Self::File(path, file) => file.write_all(text).map_err(|error| unwritten(path, &error)),
+        }
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        match self {
+            Self::Out => Ok(()),
+            Self::File(path, file) => {
+                let written = file.into_inner().map_err(std::io::IntoInnerError::into_error);
+                written.and_then(|file| file.sync_all()).map_err(|error| unwritten(&path, &error))
+            }
+        }
+    }
+}
+
+fn unwritten(path: &std::path::Path, error: &std::io::Error) -> Failure {
+    Failure::Failed(format!("{} cannot be written: {error}", path.display()))
+}

@@ -1,0 +1,271 @@
+//! `epitome import`: recorded conversations become sessions.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use epitome::Session;
+use epitome::dialect::Dialect;
+use serde_json::json;
+
+use crate::database::Database;
+use crate::failure::Failure;
+use crate::settings::Loaded;
+use crate::show::{Progress, Show, count, tame};
+
+mod feed;
+
+use feed::{Gauge, Imported, Options, Source, Stop};
+
+const EXAMPLES: &str = "\
+Examples:
+  epitome import chat.jsonl                        one message a line: the session `chat`
+  epitome import request.json --session ann        a whole request, or a list of messages
+  epitome import traces/*.jsonl                    one conversation a line: a session each, by its id
+  agent-log | epitome import --session ann         from a pipe
+
+Messages of OpenAI's chat and Responses formats, Anthropic's, and what `epitome export` wrote; the
+format is found out unless --format names it. Everything is checked before anything is added: lines
+that cannot be read are named, and nothing is imported unless --keep-going. Started again, an import
+goes on where it was interrupted, and adds what a file has grown by. --json is one object: checked
+messages, what was left out, and for each session how many messages were added and known.";
+
+/// Recorded conversations become sessions
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Files to be read; - or none for standard input
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// The session for messages, and what names of conversations begin with (the file's name)
+    #[arg(short, long, value_name = "NAME")]
+    session: Option<String>,
+    /// openai, responses, anthropic or epitome (found out)
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<Dialect>,
+    /// Leaves out what cannot be read, and imports the rest
+    #[arg(long)]
+    keep_going: bool,
+    /// Adds everything after what a session holds, whatever that is
+    #[arg(long)]
+    append: bool,
+    /// Leaves the summaries to whoever works on the database next
+    #[arg(long)]
+    no_wait: bool,
+}
+
+/// How often it is shown how far it is.
+const TICK: Duration = Duration::from_millis(100);
+
+pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
+    let spool = Spool::of(args).await?;
+    let sources = spool.sources(args);
+    let database = Database::created(loaded).await?;
+    let settings = database.workspace.settings().await?;
+    let limits = settings.limits.of_message();
+    let options = Options {
+        session: spool.session(args),
+        dialect: args.format,
+        keep_going: args.keep_going,
+        append: args.append,
+        ..Options::default()
+    }
+    .sized(&settings.limits);
+
+    let total = sources.iter().map(|source| std::fs::metadata(&source.path).map_or(0, |file| file.len())).sum();
+    let gauge = Arc::new(Gauge::default());
+    let checked = {
+        let progress = show.bytes_progress("checking", total);
+        let (sources, options, reading) = (sources.clone(), options.clone(), Arc::clone(&gauge));
+        let check = tokio::task::spawn_blocking(move || feed::check(&sources, &options, &limits, &reading));
+        watched(async { check.await.map_err(|_| Failure::Failed("reading failed".to_owned())) }, &gauge, &progress)
+            .await?
+            .map_err(|stop| refused(&stop))?
+    };
+    if checked.bad > 0 {
+        for problem in &checked.told {
+            show.error(tame(problem))?;
+        }
+        let more = checked.bad - checked.told.len() as u64;
+        if more > 0 {
+            show.error(format!("and {} more", count(more, "problem")))?;
+        }
+        if !args.keep_going {
+            let bad = count(checked.bad, "problem");
+            let told = format!("{bad}: nothing was imported; mend them, or leave them out with --keep-going");
+            return Err(Failure::Setting(told));
+        }
+    }
+    if checked.messages == 0 {
+        return Err(Failure::Setting("there are no messages to import".to_owned()));
+    }
+
+    let gauge = Arc::new(Gauge::default());
+    let imported = {
+        let progress = show.bytes_progress("importing", total);
+        let work = feed::import(&database.workspace, sources, &options, limits, Arc::clone(&gauge));
+        watched(work, &gauge, &progress).await
+    };
+    let sessions = match imported {
+        Ok(sessions) => sessions,
+        Err((done, stop)) => {
+            let added: u64 = done.iter().map(|imported| imported.added).sum();
+            if added > 0 {
+                let added = count(added, "message");
+                show.note(format!("{added} were added before that; the same command goes on from there"))?;
+            }
+            return Err(refused(&stop));
+        }
+    };
+    if !args.no_wait {
+        summarize(&database, &sessions, show).await?;
+    }
+    tell(&sessions, checked.bad, show)?;
+    database.close().await;
+    Ok(())
+}
+
+/// Has what is due in the sessions written.
+async fn summarize(database: &Database, sessions: &[Imported], show: &mut Show) -> Result<(), Failure> {
+    let progress = show.progress("summarizing", Some(sessions.iter().map(Imported::messages).sum()));
+    let mut before = 0;
+    for imported in sessions {
+        let session = database.workspace.session(imported.session.as_str());
+        progress.say(tame(&imported.session));
+        let work = session.work();
+        tokio::pin!(work);
+        let mut ticks = tokio::time::interval(4 * TICK);
+        loop {
+            tokio::select! {
+                done = &mut work => break done?,
+                _ = ticks.tick() => progress.set(before + covered(&session).await),
+            }
+        }
+        before += imported.messages();
+        progress.set(before);
+    }
+    Ok(())
+}
+
+/// How far all of a session's summaries reach. How far it is, is no reason to fail.
+async fn covered(session: &Session) -> u64 {
+    let slots = session.explain().await.map(|explained| explained.slots).unwrap_or_default();
+    slots.iter().filter(|slot| slot.due.is_some()).map(|slot| slot.covered).min().unwrap_or(0)
+}
+
+/// So many sessions are told one by one.
+const TOLD: usize = 20;
+
+fn tell(sessions: &[Imported], left_out: u64, show: &mut Show) -> Result<(), Failure> {
+    let added: u64 = sessions.iter().map(|imported| imported.added).sum();
+    let known: u64 = sessions.iter().map(|imported| imported.known).sum();
+    if show.json {
+        return show.object(&json!({
+            "messages": added + known,
+            "added": added,
+            "known": known,
+            "left_out": left_out,
+            "sessions": sessions,
+        }));
+    }
+    for imported in sessions.iter().take(TOLD) {
+        let Imported { session, added, known } = imported;
+        let known = if *known > 0 { format!(", {} known already", count(*known, "message")) } else { String::new() };
+        show.line(format!("{}: {} added{known}", tame(session), count(*added, "message")))?;
+    }
+    if sessions.len() > TOLD {
+        let added = count(added, "message");
+        show.line(format!("and more: {added} added to {} in all", count(sessions.len() as u64, "session")))?;
+    }
+    if left_out > 0 {
+        show.line(format!("left out: {}", count(left_out, "line")))?;
+    }
+    Ok(())
+}
+
+fn refused(stop: &Stop) -> Failure {
+    match stop {
+        Stop::Read(source, error) => Failure::Failed(format!("{} cannot be read: {error}", source.shown)),
+        Stop::Engine(error) => Failure::Engine(error.clone()),
+        Stop::Differs { session, seq, at } => Failure::Failed(format!(
+            "{at}: session \"{session}\" holds another message {seq}; import it as --session NAME, or add it all to \
+             what is there with --append"
+        )),
+    }
+}
+
+/// Waits for it, and shows meanwhile how far it is.
+async fn watched<T>(work: impl Future<Output = T>, gauge: &Gauge, progress: &Progress) -> T {
+    tokio::pin!(work);
+    let mut ticks = tokio::time::interval(TICK);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            _ = ticks.tick() => {
+                progress.set(gauge.bytes.load(Ordering::Relaxed));
+                progress.say(count(gauge.messages.load(Ordering::Relaxed), "message"));
+            }
+        }
+    }
+}
+
+/// What came through a pipe, in a file: it is read twice. Gone when dropped.
+struct Spool(Option<PathBuf>);
+
+impl Spool {
+    async fn of(args: &Args) -> Result<Self, Failure> {
+        let piped = args.files.iter().filter(|file| file.as_os_str() == "-").count();
+        if piped > 1 {
+            return Err(Failure::Misused("standard input (-) is given twice".to_owned()));
+        }
+        if piped == 0 && !args.files.is_empty() {
+            return Ok(Self(None));
+        }
+        if io::IsTerminal::is_terminal(&io::stdin()) {
+            return Err(Failure::Misused("no file given, and nothing is piped in".to_owned()));
+        }
+        let path = std::env::temp_dir().join(format!("epitome-import-{}.jsonl", std::process::id()));
+        let spool = Self(Some(path.clone()));
+        let copied = tokio::task::spawn_blocking(move || {
+            let mut options = std::fs::OpenOptions::new();
+            options.write(true).create_new(true);
+            #[cfg(unix)]
+            {
+                use std::os::unix::fs::OpenOptionsExt;
+                // It is somebody's conversation.
+                options.mode(0o600);
+            }
+            let mut file = options.open(&path)?;
+            io::copy(&mut io::stdin().lock(), &mut file)?;
+            file.flush()
+        });
+        match copied.await {
+            Ok(Ok(())) => Ok(spool),
+            Ok(Err(error)) => Err(Failure::Failed(format!("standard input cannot be kept to be read twice: {error}"))),
+            Err(_) => Err(Failure::Failed("standard input cannot be read".to_owned())),
+        }
+    }
+
+    fn sources(&self, args: &Args) -> Vec<Source> {
+        let piped = self.0.iter().map(|path| Source { path: path.clone(), shown: "<stdin>".to_owned() });
+        let named = args.files.iter().filter(|file| file.as_os_str() != "-");
+        let named = named.map(|path| Source { path: path.clone(), shown: tame(&path.display().to_string()) });
+        piped.chain(named).collect()
+    }
+
+    /// What came through a pipe has no name of its own.
+    fn session(&self, args: &Args) -> Option<String> {
+        args.session.clone().or_else(|| self.0.as_ref().map(|_| "import".to_owned()))
+    }
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // It is only clutter by now.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

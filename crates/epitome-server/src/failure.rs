@@ -26,7 +26,8 @@ impl Failure {
     /// With which code the program ends.
     pub(crate) fn code(&self) -> u8 {
         match self {
-            Self::Misused(_) | Self::Setting(_) => 2,
+            // What the engine will not do for anybody was asked for wrongly.
+            Self::Misused(_) | Self::Setting(_) | Self::Engine(epitome::Error::Invalid(_)) => 2,
             Self::Failed(_) | Self::Engine(_) => 1,
             Self::Told(code) => *code,
             Self::Unread => 0,

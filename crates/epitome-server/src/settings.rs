@@ -18,7 +18,9 @@ mod places;
 mod write;
 
 pub(crate) use file::NAME as FILE_NAME;
-pub(crate) use places::{Os, World};
+#[cfg(test)]
+use places::Os;
+pub(crate) use places::World;
 pub(crate) use write::template;
 
 /// What the command line says about settings.
@@ -101,35 +103,48 @@ pub(crate) struct Difference {
 
 /// Reads it all.
 pub(crate) fn load(given: &Given, world: &World) -> Result<Loaded, String> {
-    let named = given.config.clone().or_else(|| world.var("EPITOME_CONFIG").map(PathBuf::from));
-    let file = file::find(named.as_deref(), world)?;
+    let by_flag = given.config.clone().map(|path| ("--config", path));
+    let named = by_flag.or_else(|| Some(("EPITOME_CONFIG", PathBuf::from(world.var("EPITOME_CONFIG")?))));
+    let file = file::find(named.as_ref().map(|(by, path)| (*by, path.as_path())), world)?;
     let (path, entries) = file.map_or((None, Map::new()), |file| (Some(file.path), file.entries));
 
     let mut tree = Map::new();
-    let mut items = Vec::new();
+    let mut items: Vec<Item> = Vec::new();
+    let mut stages: Vec<Vec<Item>> = Vec::new();
     if let Some(path) = &path {
-        judge(&entries).map_err(|wrong| format!("{}: {wrong}", path.display()))?;
+        tree.clone_from(&entries);
         leaves(&entries, &mut Vec::new(), &mut |path_of, value| {
-            items.push(Item {
-                source: Source::File(path.clone()),
-                path: path_of.to_vec(),
-                value: value.clone(),
-            });
+            let source = Source::File(path.clone());
+            items.push(Item { source, path: path_of.to_vec(), value: value.clone() });
         });
-        tree = entries.clone();
     }
-
     let flags = from_flags(given)?;
     let (variables, unknown) = env::read(world, &entries, &flags)?;
-    for stage in [variables, flags] {
+    stages.extend([variables, flags]);
+
+    // What one stage leaves out another may still say.
+    let mut missing = None;
+    if let (Some(path), Err(wrong)) = (&path, judge(&tree)) {
+        let told = format!("{}: {wrong}", path.display());
+        if !wrong.is_missing() {
+            return Err(told);
+        }
+        missing = Some(told);
+    }
+    for stage in stages {
         for item in &stage {
             put(&mut tree, &item.path, item.value.clone());
         }
-        judge(&tree).map_err(|wrong| blamed(&wrong, &stage))?;
+        if let Err(wrong) = judge(&tree) {
+            let told = blamed(&wrong, &stage);
+            if !wrong.is_missing() {
+                return Err(told);
+            }
+            missing.get_or_insert(told);
+        }
         items.extend(stage);
     }
-
-    let (server, patch) = judge(&tree).map_err(|wrong| wrong.to_string())?;
+    let (server, patch) = judge(&tree).map_err(|wrong| missing.unwrap_or_else(|| wrong.to_string()))?;
     let settings = Settings::default().with(&patch).map_err(|wrong| wrong.to_string())?;
     let keys = |name: &String| settings.models.values().any(|model| model.key_env.as_ref() == Some(name));
     if let Some(unknown) = unknown.iter().find(|name| !keys(name)) {
@@ -264,6 +279,13 @@ struct Server {
 struct Wrong {
     key: String,
     problem: String,
+}
+
+impl Wrong {
+    /// Whether nothing is wrong but that something is not said.
+    fn is_missing(&self) -> bool {
+        self.problem.starts_with("is missing")
+    }
 }
 
 impl std::fmt::Display for Wrong {

@@ -27,6 +27,8 @@ pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure>
 }
 
 /// Asks each configured model one word. Says what came back, or what is wrong: key, address or model name.
+///
+/// The models over a network know how to be asked (`Remote::check`); until they stand, nobody is.
 async fn ask_models(_settings: &Settings) -> Vec<(String, Result<String, String>)> {
     Vec::new()
 }

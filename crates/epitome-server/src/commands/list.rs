@@ -1,5 +1,6 @@
 //! `epitome list`: the sessions there are.
 
+use epitome::Next;
 use serde_json::json;
 
 use crate::database::Database;
@@ -46,8 +47,9 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         more = page.len() as u64 > asked;
         for info in page.into_iter().take(usize::try_from(asked).unwrap_or(usize::MAX)) {
             // Somebody may delete it meanwhile: then it is not there any more.
-            let Ok(explained) = database.workspace.session(info.name.as_ref()).explain().await else {
-                continue;
+            let explained = match database.workspace.session(info.name.as_ref()).explain().await {
+                Err(error) if error.next() == Next::Look => continue,
+                explained => explained?,
             };
             after = Some(info.name.to_string());
             shown += 1;

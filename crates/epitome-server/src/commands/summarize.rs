@@ -77,7 +77,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
             }
             Summarized::NothingNew { summary: None } => show.note("there is nothing to summarize yet")?,
             Summarized::Pending { reason: Some(reason) } => {
-                show.note(format!("not written yet: {reason}"))?
+                show.note(format!("not written yet: {reason}"))?;
             }
             Summarized::Pending { reason: None } => {
                 show.note("wanted; whoever works on the database next writes it")?;

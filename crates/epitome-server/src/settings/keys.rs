@@ -146,8 +146,8 @@ pub(super) const SLOT_KEYS: &[(&str, &str, &str)] = &[
     ("scope", r#""builder""#, "Whose messages it covers: an author's; the whole session's unless set."),
     (
         "trigger",
-        r#""any(messages(30), tokens(6000))""#,
-        "When it is due: messages(n), turns(n), tokens(n), chars(n), window(f), every(s), idle(s), all(..), any(..).",
+        r#""turns(30)""#,
+        "messages, turns, tokens, chars(n), window(f), every, idle(s), all(..), any(..).",
     ),
     (
         "keep",

@@ -42,12 +42,12 @@ pub(crate) fn bytes(number: u64) -> String {
 pub(crate) fn ago(now: Timestamp, then: Timestamp) -> String {
     let seconds = now.0.saturating_sub(then.0) / 1_000;
     match seconds {
-        ..-60 => utc(then),
-        ..60 => "just now".to_owned(),
-        ..3_600 => format!("{} min ago", seconds / 60),
-        ..86_400 => format!("{} h ago", seconds / 3_600),
-        ..172_800 => "1 day ago".to_owned(),
-        ..2_678_400 => format!("{} days ago", seconds / 86_400),
+        ..=-60 => utc(then),
+        -59..60 => "just now".to_owned(),
+        60..3_600 => format!("{} min ago", seconds / 60),
+        3_600..86_400 => format!("{} h ago", seconds / 3_600),
+        86_400..172_800 => "1 day ago".to_owned(),
+        172_800..2_678_400 => format!("{} days ago", seconds / 86_400),
         _ => utc(then),
     }
 }
@@ -76,8 +76,9 @@ fn date(days: i64) -> (i64, i64, i64) {
 /// How far it is, as a bar of so many columns: `█████░░░`.
 pub(crate) fn bar(have: u64, need: u64, columns: usize) -> String {
     let all = columns as u64;
-    let full = if need == 0 { all } else { (u128::from(have) * u128::from(all) / u128::from(need)) as u64 };
-    let full = usize::try_from(full.min(all)).unwrap_or(columns);
+    let part = u128::from(have) * u128::from(all);
+    let full = part.checked_div(u128::from(need)).unwrap_or(u128::MAX);
+    let full = usize::try_from(full).unwrap_or(columns).min(columns);
     format!("{}{}", "█".repeat(full), "░".repeat(columns.saturating_sub(full)))
 }
 

@@ -1,7 +1,7 @@
 //! What the command line asks for, and how it is answered.
 //!
-//! One file a command. Flags become settings once ([`crate::settings::load`]), then a plain function runs: it takes
-//! its arguments, the settings, and a [`Show`] it prints through.
+//! One file a command. Flags become settings once ([`crate::settings::load`]), then a plain function runs: it
+//! takes its arguments, the settings, and a [`Show`] it prints through.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

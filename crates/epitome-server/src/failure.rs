@@ -57,7 +57,8 @@ impl From<epitome::Error> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// What goes wrong in writing the output; errors of other files are told with their names where they arise.
+    /// What goes wrong in writing the output; errors of other files are told with their names where they
+    /// arise.
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::Unread,

@@ -56,8 +56,8 @@ fn note(file: Option<PathBuf>) {
     }
 }
 
-/// Removes what a copy that is not finished has written so far. The store writes it beside its target, under the
-/// target's name and this process's number.
+/// Removes what a copy that is not finished has written so far. The store writes it beside its target, under
+/// the target's name and this process's number.
 pub(crate) fn interrupted() {
     let Some(file) = UNDER_WAY.lock().ok().and_then(|mut file| file.take()) else { return };
     let Some(name) = file.file_name().and_then(|name| name.to_str()) else { return };

@@ -52,7 +52,8 @@ pub(crate) struct Args {
     #[arg(long)]
     steady: bool,
     /// A newest message over the budget: empty, or clip
-    #[arg(long, value_name = "HOW", default_value = "empty", value_parser = ["empty", "clip"], hide_possible_values = true)]
+    #[arg(long, value_name = "HOW", default_value = "empty")]
+    #[arg(value_parser = ["empty", "clip"], hide_possible_values = true)]
     oversize: String,
     /// text, openai, responses, anthropic or epitome
     #[arg(long, value_name = "FORMAT")]

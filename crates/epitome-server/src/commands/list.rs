@@ -57,7 +57,14 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
                 let slots: Vec<_> = explained
                     .slots
                     .iter()
-                    .map(|slot| json!({"slot": slot.slot, "scope": slot.scope.as_deref(), "covered": slot.covered, "status": slot.status}))
+                    .map(|slot| {
+                        json!({
+                            "slot": slot.slot,
+                            "scope": slot.scope.as_deref(),
+                            "covered": slot.covered,
+                            "status": slot.status,
+                        })
+                    })
                     .collect();
                 let mut line = serde_json::to_value(&info).unwrap_or_default();
                 if let Some(line) = line.as_object_mut() {

@@ -1,7 +1,7 @@
 //! Every key: its name, how its value is written, what it means.
 //!
-//! One list for the environment, for `--set` and for the file that `--write-config` writes. Whether a value is
-//! allowed is the engine's to say; here it is only made into what a file would have said.
+//! One list for the environment, for `--set` and for the file that `--write-config` writes. Whether a value
+//! is allowed is the engine's to say; here it is only made into what a file would have said.
 
 use serde_json::{Number, Value};
 
@@ -174,8 +174,8 @@ pub(super) fn kind_of(path: &[String]) -> Option<Kind> {
     KEYS.iter().find(fits).map(|key| key.kind)
 }
 
-/// What a file would have said. What cannot be read stays a text, and is refused as such with what is allowed; an
-/// error is one that only shows here.
+/// What a file would have said. What cannot be read stays a text, and is refused as such with what is
+/// allowed; an error is one that only shows here.
 pub(super) fn value(kind: Option<Kind>, text: &str) -> Result<Value, String> {
     let trimmed = text.trim();
     let as_text = || Value::String(text.to_owned());

@@ -204,6 +204,21 @@ fn a_variable_with_a_models_key_is_no_setting() {
 }
 
 #[test]
+fn a_secret_in_the_wrong_place_is_not_repeated() {
+    for (set, named) in
+        [("models.m.key_env=sk-secret-1", "key_env"), ("models.m.base_url=https://u:secret@h/v1", "base_url")]
+    {
+        let trial = Trial::new().set("models.m.provider=local").set(set);
+        let wrong = load(&trial.given, &trial.world).unwrap_err();
+        assert!(
+            wrong.starts_with(&format!("--set models.m.{named}: not repeated here; allowed is ")),
+            "{wrong}"
+        );
+        assert!(!wrong.contains("secret"), "{wrong}");
+    }
+}
+
+#[test]
 fn every_kind_of_value_can_be_told_by_the_environment() {
     let loaded = Trial::new()
         .env("EPITOME_ENCODING", "cl100k_base")
@@ -282,7 +297,8 @@ fn what_the_file_leaves_out_the_environment_may_say() {
 #[test]
 fn a_model_that_is_not_set_up_is_told_before_anything_is_opened() {
     Trial::new().env("EPITOME_SUMMARIZE_MODELS", "cheap").refused(
-        "EPITOME_SUMMARIZE_MODELS: summarize.models: `cheap` is unknown; set it up as models.cheap; known here: local",
+        "EPITOME_SUMMARIZE_MODELS: summarize.models: `cheap` is unknown; set it up as models.cheap; \
+         known here: local",
     );
     Trial::new().file("[[slot]]\nname = \"a\"\nmodels = [\"cheap\"]").refused(
         "epitome.toml: slot[0].models: `cheap` is unknown; set it up as models.cheap; known here: local",

@@ -15,7 +15,7 @@ impl Progress {
         let target = if watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(of, target);
         let look = match of {
-            Some(_) => "{prefix} {wide_bar:.cyan/dim} {human_pos} of {human_len} {msg}",
+            Some(_) => "{prefix} {wide_bar} {human_pos} of {human_len} {msg}",
             None => "{spinner} {prefix} {msg}",
         };
         // The look is ours and right; were it not, the usual one would do.

@@ -59,8 +59,8 @@ fn a_context_that_fits_nothing_says_why() {
     place.fails(
         &["context", "large", "--tokens", "50"],
         1,
-        "nothing fits in 50 tokens: the newest message, with its call batch, is over what pinned messages leave \
-         of the budget; --oversize clip shows an excerpt of it",
+        "nothing fits in 50 tokens: the newest message, with its call batch, is over what pinned messages \
+         leave of the budget; --oversize clip shows an excerpt of it",
     );
     assert!(!place.good(&["context", "large", "--tokens", "50", "--oversize", "clip"]).is_empty());
     let (code, _, errors) = place.on_db(&["context", "ann", "--tokens", "0"]);

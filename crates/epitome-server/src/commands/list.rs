@@ -46,12 +46,12 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         let page = database.workspace.sessions(after.as_deref(), wanted).await?;
         more = page.len() as u64 > asked;
         for info in page.into_iter().take(usize::try_from(asked).unwrap_or(usize::MAX)) {
+            after = Some(info.name.to_string());
             // Somebody may delete it meanwhile: then it is not there any more.
             let explained = match database.workspace.session(info.name.as_ref()).explain().await {
                 Err(error) if error.next() == Next::Look => continue,
                 explained => explained?,
             };
-            after = Some(info.name.to_string());
             shown += 1;
             if show.json {
                 let slots: Vec<_> = explained

@@ -88,6 +88,39 @@ fn summarize_writes_shows_and_knows_when_nothing_is_new() {
 }
 
 #[test]
+fn a_summary_that_cannot_be_written_yet_says_why() {
+    let place = Place::new();
+    place.engine(|engine| async move {
+        let mut call = Message::assistant("");
+        call.parts = vec![Part::call("c", "run", "{}")];
+        engine.session("open").append(call).await.unwrap();
+    });
+    let line = "not written yet: no legal cut yet: a tool call or loop is under way";
+    place.fails(&["summarize", "open"], 1, line);
+    let (code, out, errors) = place.on_db(&["summarize", "open", "--json"]);
+    assert_eq!((code, errors.as_str()), (Some(1), ""));
+    assert!(out.contains("\"status\": \"pending\""), "{out}");
+    assert!(place.good(&["explain", "open"]).contains("parked"));
+}
+
+#[test]
+fn commands_work_beside_whoever_else_has_it_open() {
+    let place = Place::with_sessions();
+    let there = &place;
+    place.engine(|engine| async move {
+        talk(&engine.session("ann"), 3).await;
+        let written = there.json(&["summarize", "ann", "--slot", "short"]);
+        assert_eq!(written["summary"]["through"], 66);
+        let seen = engine.session("ann").summaries().await.unwrap();
+        assert!(seen.iter().any(|summary| summary.slot == "short" && summary.through == 66));
+        there.good(&["undo", "ann", "--slot", "short"]);
+        let seen = engine.session("ann").summaries().await.unwrap();
+        assert!(seen.iter().any(|summary| summary.slot == "short" && summary.through == 60));
+        assert!(there.good(&["verify"]).contains("all is well"));
+    });
+}
+
+#[test]
 fn undo_takes_back_what_stands() {
     let place = Place::with_sessions();
     let out = place.good(&["undo", "ann", "--slot", "short"]);

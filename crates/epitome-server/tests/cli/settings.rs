@@ -70,6 +70,10 @@ fn settings_reach_the_engine() {
     assert!(errors.contains("800"), "{errors}");
     let by_env = told(place.epitome(&["list"]).env("EPITOME_DB", "epitome.db").output().unwrap());
     assert_eq!(by_env.0, Some(0), "{}", by_env.2);
+    let usual = place.path(".local/share/epitome");
+    std::fs::create_dir_all(&usual).unwrap();
+    std::fs::copy(place.db(), usual.join("epitome.db")).unwrap();
+    assert!(place.run(&["list"]).1.contains("ann"), "the usual place");
     let odd = told(place.epitome(&["list"]).env("EPITOME_ODD", "1").output().unwrap());
     assert_eq!((odd.0, odd.2.lines().count()), (Some(2), 1), "{}", odd.2);
 }

@@ -1,7 +1,7 @@
 //! What the command line asks for, and how it is answered.
 //!
-//! One file a command. Flags become settings once ([`crate::settings::load`]), then a plain function runs: it takes
-//! its arguments, the settings, and a [`Show`] it prints through.
+//! One file a command. Flags become settings once ([`crate::settings::load`]), then a plain function runs: it
+//! takes its arguments, the settings, and a [`Show`] it prints through.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -46,17 +46,11 @@ There is not yet: serve (HTTP and proxy), condense, replay, keys.";
 
 /// Keeps long agent conversations inside a model's window without losing the thread.
 #[derive(Parser)]
-#[command(
-    name = "epitome",
-    version,
-    after_help = TODAY,
-    disable_help_subcommand = true,
-    args_conflicts_with_subcommands = false
-)]
+#[command(name = "epitome", version, after_help = TODAY, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Writes a settings file with every key, its default and its meaning (epitome.toml; - shows it)
+    /// Writes every setting, explained, to FILE (epitome.toml; - shows it)
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = crate::settings::FILE_NAME)]
     write_config: Option<PathBuf>,
     /// Says which settings hold and from where, and tries the models
@@ -70,7 +64,7 @@ struct Cli {
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "For every command")]
 struct Globals {
-    /// The settings file (./epitome.toml, else the user's own) [env: EPITOME_CONFIG]
+    /// The settings (./epitome.toml, else the user's) [env: EPITOME_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The database (epitome.db in the user's data folder) [env: EPITOME_DB]
@@ -85,8 +79,9 @@ struct Globals {
     /// JSON instead of text
     #[arg(long, global = true)]
     json: bool,
-    /// When there are colours
-    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = Color::Auto, hide_possible_values = true, help = "Colours: auto, always or never")]
+    /// Colours: auto, always or never
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = Color::Auto)]
+    #[arg(hide_possible_values = true)]
     color: Color,
 }
 

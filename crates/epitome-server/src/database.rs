@@ -13,8 +13,8 @@ const LOOKED_THROUGH: usize = 5_000;
 
 /// An open database, and the workspace the settings name.
 ///
-/// It has no workers of its own: a command does what it is asked for and leaves the rest to others. What is due in
-/// a session it appended to or summarized is worked off with [`Session::work`].
+/// It has no workers of its own: a command does what it is asked for and leaves the rest to others. What is
+/// due in a session it appended to or summarized is worked off with [`Session::work`].
 #[derive(Debug)]
 pub(crate) struct Database {
     pub(crate) engine: Engine,

@@ -26,7 +26,8 @@ impl Failure {
     /// With which code the program ends.
     pub(crate) fn code(&self) -> u8 {
         match self {
-            Self::Misused(_) | Self::Setting(_) => 2,
+            // What the engine will not do for anybody was asked for wrongly.
+            Self::Misused(_) | Self::Setting(_) | Self::Engine(epitome::Error::Invalid(_)) => 2,
             Self::Failed(_) | Self::Engine(_) => 1,
             Self::Told(code) => *code,
             Self::Unread => 0,
@@ -56,7 +57,8 @@ impl From<epitome::Error> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// What goes wrong in writing the output; errors of other files are told with their names where they arise.
+    /// What goes wrong in writing the output; errors of other files are told with their names where they
+    /// arise.
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::Unread,

@@ -1,7 +1,7 @@
 //! The binary `epitome`.
 //!
-//! Parse, load, run, exit code: what was typed becomes settings once, then plain functions run. HTTP and the proxy
-//! will stand here too, over the same engine.
+//! Parse, load, run, exit code: what was typed becomes settings once, then plain functions run. HTTP and the
+//! proxy will stand here too, over the same engine.
 
 mod commands;
 mod database;
@@ -42,8 +42,8 @@ fn tell(show: &mut Show, text: &str) -> u8 {
     }
 }
 
-/// Runs it on a task of its own, so that Ctrl-C is heard even while the command waits for somebody to read what it
-/// says.
+/// Runs it on a task of its own, so that Ctrl-C is heard even while the command waits for somebody to read
+/// what it says.
 fn run(asked: Asked, world: World, mut show: Show) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -59,7 +59,8 @@ fn run(asked: Asked, world: World, mut show: Show) -> ExitCode {
             Ok(()) = tokio::signal::ctrl_c() => {
                 commands::interrupted();
                 let _ = writeln!(stderr());
-                // Nothing is waited for: what was kept is kept, and the rest is as after a crash, never there.
+                // Nothing is waited for: what was kept is kept, and the rest is as after a crash, never
+                // there.
                 std::process::exit(INTERRUPTED)
             }
         }

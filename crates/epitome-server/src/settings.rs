@@ -1,24 +1,30 @@
 //! Flags over environment over `epitome.toml` over defaults.
 //!
 //! What is given comes in as values ([`Given`], [`World`]), is laid over each other, judged by the engine
-//! ([`epitome::settings`]), and goes out as [`Loaded`]: typed and right. An error names the key and where it came
-//! from, so that nobody has to look for it in four places.
+//! ([`epitome::settings`]), and goes out as [`Loaded`]: typed and right. An error names the key and where it
+//! came from, so that nobody has to look for it in four places.
 //!
 //! The section `[server]` is ours: `db` and `workspace`. All others are the engine's.
 
 use std::path::{Path, PathBuf};
 
-use epitome::settings::{Patch, Settings, SettingsError};
+use epitome::settings::{Patch, Settings};
 use serde_json::{Map, Value};
 
 mod env;
 mod file;
+mod judge;
 mod keys;
 mod places;
+mod tree;
 mod write;
 
 pub(crate) use file::NAME as FILE_NAME;
-pub(crate) use places::{Os, World};
+use judge::{blamed, judge};
+#[cfg(test)]
+use places::Os;
+pub(crate) use places::World;
+use tree::{leaves, put};
 pub(crate) use write::template;
 
 /// What the command line says about settings.
@@ -101,35 +107,48 @@ pub(crate) struct Difference {
 
 /// Reads it all.
 pub(crate) fn load(given: &Given, world: &World) -> Result<Loaded, String> {
-    let named = given.config.clone().or_else(|| world.var("EPITOME_CONFIG").map(PathBuf::from));
-    let file = file::find(named.as_deref(), world)?;
+    let by_flag = given.config.clone().map(|path| ("--config", path));
+    let named = by_flag.or_else(|| Some(("EPITOME_CONFIG", PathBuf::from(world.var("EPITOME_CONFIG")?))));
+    let file = file::find(named.as_ref().map(|(by, path)| (*by, path.as_path())), world)?;
     let (path, entries) = file.map_or((None, Map::new()), |file| (Some(file.path), file.entries));
 
     let mut tree = Map::new();
-    let mut items = Vec::new();
+    let mut items: Vec<Item> = Vec::new();
+    let mut stages: Vec<Vec<Item>> = Vec::new();
     if let Some(path) = &path {
-        judge(&entries).map_err(|wrong| format!("{}: {wrong}", path.display()))?;
+        tree.clone_from(&entries);
         leaves(&entries, &mut Vec::new(), &mut |path_of, value| {
-            items.push(Item {
-                source: Source::File(path.clone()),
-                path: path_of.to_vec(),
-                value: value.clone(),
-            });
+            let source = Source::File(path.clone());
+            items.push(Item { source, path: path_of.to_vec(), value: value.clone() });
         });
-        tree = entries.clone();
     }
-
     let flags = from_flags(given)?;
     let (variables, unknown) = env::read(world, &entries, &flags)?;
-    for stage in [variables, flags] {
+    stages.extend([variables, flags]);
+
+    // What one stage leaves out another may still say.
+    let mut missing = None;
+    if let (Some(path), Err(wrong)) = (&path, judge(&tree)) {
+        let told = format!("{}: {wrong}", path.display());
+        if !wrong.is_missing() {
+            return Err(told);
+        }
+        missing = Some(told);
+    }
+    for stage in stages {
         for item in &stage {
             put(&mut tree, &item.path, item.value.clone());
         }
-        judge(&tree).map_err(|wrong| blamed(&wrong, &stage))?;
+        if let Err(wrong) = judge(&tree) {
+            let told = blamed(&wrong, &stage);
+            if !wrong.is_missing() {
+                return Err(told);
+            }
+            missing.get_or_insert(told);
+        }
         items.extend(stage);
     }
-
-    let (server, patch) = judge(&tree).map_err(|wrong| wrong.to_string())?;
+    let (server, patch) = judge(&tree).map_err(|wrong| missing.unwrap_or_else(|| wrong.to_string()))?;
     let settings = Settings::default().with(&patch).map_err(|wrong| wrong.to_string())?;
     let keys = |name: &String| settings.models.values().any(|model| model.key_env.as_ref() == Some(name));
     if let Some(unknown) = unknown.iter().find(|name| !keys(name)) {
@@ -207,7 +226,8 @@ impl Loaded {
                 let known = known.join(", ");
                 let source = self.source(set_as);
                 return Err(format!(
-                    "{source}: {key}: `{unknown}` is unknown; set it up as models.{unknown}; known here: {known}"
+                    "{source}: {key}: `{unknown}` is unknown; set it up as models.{unknown}; \
+                     known here: {known}"
                 ));
             }
         }
@@ -252,98 +272,6 @@ impl Loaded {
     }
 }
 
-/// Our own section.
-#[derive(Debug)]
-struct Server {
-    db: Option<String>,
-    workspace: String,
-}
-
-/// What is wrong with a key.
-#[derive(Debug)]
-struct Wrong {
-    key: String,
-    problem: String,
-}
-
-impl std::fmt::Display for Wrong {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.key, self.problem)
-    }
-}
-
-impl From<SettingsError> for Wrong {
-    fn from(error: SettingsError) -> Self {
-        let (key, text) = (error.key().to_owned(), error.to_string());
-        let problem = text.strip_prefix(&key).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&text);
-        let problem = match &error {
-            // The engine does not know of our section.
-            SettingsError::Unknown { allowed, .. } if allowed.starts_with("encoding, ") => {
-                format!("no such setting; allowed here are server, {allowed}")
-            }
-            _ => problem.to_owned(),
-        };
-        Self { key, problem }
-    }
-}
-
-/// Our section and the engine's settings, or the first thing that is wrong.
-fn judge(tree: &Map<String, Value>) -> Result<(Server, Patch), Wrong> {
-    let wrong = |key: &str, problem: String| Wrong { key: key.to_owned(), problem };
-    let mut engine = tree.clone();
-    let mut server = Server { db: None, workspace: "default".to_owned() };
-    match engine.shift_remove("server") {
-        None | Some(Value::Null) => {}
-        Some(Value::Object(entries)) => {
-            for (key, value) in entries {
-                let name = keys::name(&["server".to_owned(), key.clone()]);
-                let text = |value: Value| match value {
-                    Value::String(text) => Ok(text),
-                    other => Err(wrong(&name, format!("{other} given; allowed is a text"))),
-                };
-                match (key.as_str(), value) {
-                    ("db" | "workspace", Value::Null) => {}
-                    ("db", value) => server.db = Some(text(value)?),
-                    ("workspace", value) => server.workspace = text(value)?,
-                    _ => {
-                        return Err(wrong(
-                            &name,
-                            "no such setting; allowed here are db, workspace".to_owned(),
-                        ));
-                    }
-                }
-            }
-        }
-        Some(other) => return Err(wrong("server", format!("{other} given; allowed is a table of settings"))),
-    }
-    let name = &server.workspace;
-    if name.is_empty() || name.len() > 512 || name.contains(char::is_control) {
-        return Err(wrong(
-            "server.workspace",
-            "a name has 1 to 512 bytes and no control characters".to_owned(),
-        ));
-    }
-    Ok((server, Patch::from_value(Value::Object(engine))?))
-}
-
-/// What is wrong, with who of these is to blame: whoever set the key, or something next to it.
-fn blamed(wrong: &Wrong, stage: &[Item]) -> String {
-    let key: Vec<String> = keys::path(&wrong.key)
-        .unwrap_or_default()
-        .into_iter()
-        .map(|part| part.split('[').next().unwrap_or_default().to_owned())
-        .collect();
-    let common = |item: &&Item| item.path.iter().zip(&key).take_while(|(one, other)| one == other).count();
-    let Some(item) = stage.iter().max_by_key(common) else { return wrong.to_string() };
-    let own = keys::name(&item.path) == wrong.key;
-    match &item.source {
-        Source::Set if own => format!("--set {wrong}"),
-        Source::Set => format!("--set {}: {wrong}", keys::name(&item.path)),
-        source if own => format!("{source}: {}", wrong.problem),
-        source => format!("{source}: {wrong}"),
-    }
-}
-
 fn from_flags(given: &Given) -> Result<Vec<Item>, String> {
     let mut items = Vec::new();
     for set in &given.set {
@@ -362,41 +290,6 @@ fn from_flags(given: &Given) -> Result<Vec<Item>, String> {
         }
     }
     Ok(items)
-}
-
-/// Sets a key, whatever was there; tables are laid over each other.
-fn put(tree: &mut Map<String, Value>, path: &[String], value: Value) {
-    let Some((first, rest)) = path.split_first() else { return };
-    let place = tree.entry(first.clone()).or_insert(Value::Null);
-    if rest.is_empty() {
-        match (place, value) {
-            (Value::Object(old), Value::Object(new)) => {
-                for (key, value) in new {
-                    put(old, &[key], value);
-                }
-            }
-            (place, value) => *place = value,
-        }
-        return;
-    }
-    if !place.is_object() {
-        *place = Value::Object(Map::new());
-    }
-    if let Value::Object(table) = place {
-        put(table, rest, value);
-    }
-}
-
-/// Every key with a value of its own. A list is one value.
-fn leaves(table: &Map<String, Value>, path: &mut Vec<String>, tell: &mut dyn FnMut(&[String], &Value)) {
-    for (key, value) in table {
-        path.push(key.clone());
-        match value {
-            Value::Object(inner) => leaves(inner, path, tell),
-            value => tell(path, value),
-        }
-        path.pop();
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! How things are shown: where words go, in which colours, how wide, and what moves while one waits.
 //!
-//! Every command is handed a [`Show`] and prints through it alone, so that it can be tried without a process. What
-//! is asked for goes to standard output; what only goes with it (notes, progress) to standard error. Colours, bars
-//! and cut-off columns are for terminals: what is piped is plain and whole.
+//! Every command is handed a [`Show`] and prints through it alone, so that it can be tried without a process.
+//! What is asked for goes to standard output; what only goes with it (notes, progress) to standard error.
+//! Colours, bars and cut-off columns are for terminals: what is piped is plain and whole.
 //!
 //! | what | how |
 //! |---|---|
@@ -136,7 +136,8 @@ impl Show {
 
     /// Ends it all with a failure's line, where it has one, and tells the exit code.
     pub(crate) fn end(&mut self, failure: &Failure, database: Option<&std::path::Path>) -> u8 {
-        // What was made before it failed is still true, and whoever reads it sees by the code that there is more.
+        // What was made before it failed is still true, and whoever reads it sees by the code that there is
+        // more.
         let _ = self.out.flush();
         if let Some(line) = failure.line(database) {
             let _ = self.errors.write_all(line.as_bytes());

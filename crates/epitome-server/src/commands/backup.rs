@@ -15,8 +15,8 @@ Examples:
   epitome backup epitome-2026-03-14.db
   epitome verify --db epitome-2026-03-14.db
 
-A file that is there is never replaced, and the copy appears when it is whole or not at all. --json is
-one object: from, to, bytes.";
+A file that is there is never replaced, and the copy appears when it is whole or not at all. --json
+is one object: from, to, bytes.";
 
 /// Copies the database into a new file, while it is used
 #[derive(clap::Args)]
@@ -56,8 +56,8 @@ fn note(file: Option<PathBuf>) {
     }
 }
 
-/// Removes what a copy that is not finished has written so far. The store writes it beside its target, under the
-/// target's name and this process's number.
+/// Removes what a copy that is not finished has written so far. The store writes it beside its target, under
+/// the target's name and this process's number.
 pub(crate) fn interrupted() {
     let Some(file) = UNDER_WAY.lock().ok().and_then(|mut file| file.take()) else { return };
     let Some(name) = file.file_name().and_then(|name| name.to_str()) else { return };
@@ -69,5 +69,26 @@ pub(crate) fn interrupted() {
             // It is only clutter; that it stays is no reason to say anything now.
             let _ = std::fs::remove_file(entry.path());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_copy_is_not_left_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: String| folder.path().join(name);
+        let ours = file(format!("copy.db.{}-123.part", std::process::id()));
+        for path in [&ours, &file("copy.db".to_owned()), &file("copy.db.1-123.part".to_owned())] {
+            std::fs::write(path, "").unwrap();
+        }
+        interrupted();
+        assert!(ours.exists(), "nothing is under way");
+        note(Some(file("copy.db".to_owned())));
+        interrupted();
+        assert!(!ours.exists());
+        assert_eq!(folder.path().read_dir().unwrap().count(), 2, "what is not ours stays");
     }
 }

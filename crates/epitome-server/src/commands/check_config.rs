@@ -1,5 +1,6 @@
 //! `epitome --check-config`: which settings hold, from where, and whether the models answer.
 
+use epitome::model::{CheckError, Checked};
 use epitome::settings::Settings;
 use serde_json::{Value, json};
 
@@ -27,8 +28,18 @@ pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure>
 }
 
 /// Asks each configured model one word. Says what came back, or what is wrong: key, address or model name.
-async fn ask_models(_settings: &Settings) -> Vec<(String, Result<String, String>)> {
-    Vec::new()
+///
+/// The models over a network know how to be asked (`Remote::check`); until they stand, nobody is.
+async fn ask_models(settings: &Settings) -> Vec<(String, Result<String, String>)> {
+    let told = |answer: Result<Checked, CheckError>| match answer {
+        Ok(Checked { model, millis, empty: false }) => Ok(format!("{model} answered in {millis} ms")),
+        Ok(Checked { model, millis, empty: true }) => {
+            Ok(format!("{model} answered in {millis} ms, without a word; it may need a larger output_reserve"))
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    let answers = epitome::model::check(settings).await;
+    answers.into_iter().map(|(name, answer)| (name, told(answer))).collect()
 }
 
 type Answers = [(String, Result<String, String>)];

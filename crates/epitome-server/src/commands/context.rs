@@ -20,9 +20,9 @@ Examples:
   epitome context ann --tokens 8000 --format anthropic | jq '. + {model: \"...\", max_tokens: 1024}'
   epitome context ann --as-of 120 --no-summary
 
-Text is for reading, and says on standard error what is in it. The other formats are one JSON object,
-ready to be sent: openai (chat completions), responses, anthropic, epitome. --json is the context with
-its whole report. Where nothing fits, nothing is printed and the exit code is 1.";
+Text is for reading, and says on standard error what is in it. The other formats are one JSON
+object, ready to be sent: openai (chat completions), responses, anthropic, epitome. --json is the
+context with its whole report. Where nothing fits, nothing is printed and the exit code is 1.";
 
 /// A session in so many tokens, ready to be sent
 #[derive(clap::Args)]
@@ -51,8 +51,9 @@ pub(crate) struct Args {
     /// Moves the start in steps, for prompt caches
     #[arg(long)]
     steady: bool,
-    /// What a newest message over the budget becomes: empty, or clip for an excerpt
-    #[arg(long, value_name = "HOW", default_value = "empty", value_parser = ["empty", "clip"], hide_possible_values = true)]
+    /// A newest message over the budget: empty, or clip
+    #[arg(long, value_name = "HOW", default_value = "empty")]
+    #[arg(value_parser = ["empty", "clip"], hide_possible_values = true)]
     oversize: String,
     /// text, openai, responses, anthropic or epitome
     #[arg(long, value_name = "FORMAT")]

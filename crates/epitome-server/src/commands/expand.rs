@@ -15,8 +15,8 @@ Examples:
   epitome expand ann --slot short | less
   epitome expand ann --summary 42 --after 100 --limit 20
 
-Undone and superseded summaries can be looked beneath too, by their numbers. With --json each line is
-a message.";
+Undone and superseded summaries can be looked beneath too, by their numbers. With --json each
+line is a message.";
 
 /// The messages beneath a summary, word for word
 #[derive(clap::Args)]
@@ -35,7 +35,7 @@ pub(crate) struct Args {
 }
 
 /// So many are read at once.
-const PAGE: u64 = 200;
+const PAGE: u64 = 50;
 
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
     let name = args.session.name()?;

@@ -9,11 +9,11 @@ use super::SessionArgs;
 use crate::database::Database;
 use crate::failure::Failure;
 use crate::settings::Loaded;
-use crate::show::{Show, Table, ago, bar, count, grouped, tame};
+use crate::show::{Show, Table, ago, bar, count, grouped, tame, utc};
 
 const EXAMPLES: &str = "\
 Examples:
-  epitome explain ann          every slot: what it covers, what is missing until it fires, what failed
+  epitome explain ann          every slot: what it covers, why it is not due, what failed
   epitome explain              the queue: what is due anywhere
   epitome explain ann --json | jq .slots[].why
 
@@ -104,6 +104,12 @@ fn show_slot(slot: &SlotExplanation, messages: u64, show: &mut Show) -> Result<(
             count(slot.attempts.into(), "time"),
             style.red(&tame(error))
         ))?;
+    }
+    if let Some(then) = slot.not_before.filter(|_| slot.status == SlotStatus::Waiting) {
+        show.line(format!("  again    at {}", utc(then)))?;
+    }
+    if let Some(then) = slot.due_at.filter(|_| slot.status == SlotStatus::Idle) {
+        show.line(format!("  due at   {} if nobody says anything more", utc(then)))?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! `epitome list`: the sessions there are.
 
+use epitome::Next;
 use serde_json::json;
 
 use crate::database::Database;
@@ -45,17 +46,25 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         let page = database.workspace.sessions(after.as_deref(), wanted).await?;
         more = page.len() as u64 > asked;
         for info in page.into_iter().take(usize::try_from(asked).unwrap_or(usize::MAX)) {
-            // Somebody may delete it meanwhile: then it is not there any more.
-            let Ok(explained) = database.workspace.session(info.name.as_ref()).explain().await else {
-                continue;
-            };
             after = Some(info.name.to_string());
+            // Somebody may delete it meanwhile: then it is not there any more.
+            let explained = match database.workspace.session(info.name.as_ref()).explain().await {
+                Err(error) if error.next() == Next::Look => continue,
+                explained => explained?,
+            };
             shown += 1;
             if show.json {
                 let slots: Vec<_> = explained
                     .slots
                     .iter()
-                    .map(|slot| json!({"slot": slot.slot, "scope": slot.scope.as_deref(), "covered": slot.covered, "status": slot.status}))
+                    .map(|slot| {
+                        json!({
+                            "slot": slot.slot,
+                            "scope": slot.scope.as_deref(),
+                            "covered": slot.covered,
+                            "status": slot.status,
+                        })
+                    })
                     .collect();
                 let mut line = serde_json::to_value(&info).unwrap_or_default();
                 if let Some(line) = line.as_object_mut() {

@@ -1,6 +1,7 @@
 //! A message as people read it.
 
 use epitome::core::message::{Content, Message, Part};
+use epitome::settings::Money;
 
 use crate::failure::Failure;
 use crate::show::{Show, Style, count, tame};
@@ -61,8 +62,10 @@ pub(super) fn reach(through: u64) -> String {
 pub(super) fn facts(summary: &epitome::Summary) -> String {
     let scope = summary.scope.as_ref().map_or(String::new(), |author| format!(" of {author}"));
     let stand_in = if summary.stand_in { ", standing in for a model that failed" } else { "" };
-    let cost =
-        summary.cost.filter(|cost| *cost > 0.0).map_or(String::new(), |cost| format!(", cost {cost:.6}"));
+    let cost = summary
+        .cost
+        .filter(|cost| *cost > 0.0)
+        .map_or(String::new(), |cost| format!(", cost {}", Money::from(cost)));
     tame(&format!(
         "summary {} ({}{scope}): {}, {}, written by {}{stand_in}{cost}",
         summary.id,

@@ -13,8 +13,8 @@ Examples:
   epitome search 7071 --session ann --limit 3
   epitome search --json refund | jq .message.seq
 
-All words must be in a message, in any order, each also as part of a longer word, in any case and any
-script; newest first. With --json each line is a match: session, message, excerpt.";
+All words must be in a message, in any order, each also as part of a longer word, in any case and
+any script; newest first. With --json each line is a match: session, message, excerpt.";
 
 /// Finds messages by their words, summarized or not
 #[derive(clap::Args)]

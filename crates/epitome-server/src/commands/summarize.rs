@@ -21,8 +21,8 @@ Examples:
   epitome summarize ann --slot long --rebuild        again from the first message on
 
 With nothing new to tell, the summary that stands is shown and no model is asked. Other summaries of
-the session that are due are written too, unless --no-wait. --json is one object: status (written,
-nothing_new or pending) and the summary.";
+the session that are due are written too, unless --no-wait. The exit code is 1 where none could be
+written. --json is one object: status (written, nothing_new or pending) and the summary.";
 
 /// Has a summary written now
 #[derive(clap::Args)]
@@ -65,6 +65,9 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     };
     if show.json {
         show.object(&serde_json::to_value(&came).unwrap_or_else(|_| json!({})))?;
+        if matches!(came, Summarized::Pending { reason: Some(_) }) {
+            return Err(Failure::Told(1));
+        }
     } else {
         match &came {
             Summarized::Written { summary } => {
@@ -77,7 +80,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
             }
             Summarized::NothingNew { summary: None } => show.note("there is nothing to summarize yet")?,
             Summarized::Pending { reason: Some(reason) } => {
-                show.note(format!("not written yet: {reason}"))?
+                return Err(Failure::Failed(format!("not written yet: {reason}")));
             }
             Summarized::Pending { reason: None } => {
                 show.note("wanted; whoever works on the database next writes it")?;

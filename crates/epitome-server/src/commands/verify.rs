@@ -12,8 +12,8 @@ Examples:
   epitome verify
   epitome verify --db backup.db --json
 
-Reads everything, of all workspaces, and changes nothing. The exit code is 1 where something is wrong.
---json is one object: ok, and faults with where (at) and what.";
+Reads everything, of all workspaces, and changes nothing. The exit code is 1 where something is
+wrong. --json is one object: ok, and faults with where (at) and what.";
 
 /// Looks the whole database through
 #[derive(clap::Args)]

@@ -3,6 +3,8 @@
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
+use serde_json::json;
+
 use crate::failure::Failure;
 use crate::settings::{World, template};
 use crate::show::Show;
@@ -27,6 +29,9 @@ pub(super) fn run(path: &Path, world: &World, show: &mut Show) -> Result<(), Fai
         // Half a file would be read as a whole one.
         let _ = std::fs::remove_file(world.here.join(path));
         return Err(failed(error));
+    }
+    if show.json {
+        return show.object(&json!({"written": name.to_string()}));
     }
     show.line(format!("{name} is written: every setting with its default; `epitome --check-config` reads it"))
 }

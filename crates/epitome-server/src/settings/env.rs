@@ -128,7 +128,8 @@ fn models(file: &Map<String, Value>) -> Vec<String> {
     table.map(|models| models.keys().cloned().collect()).unwrap_or_default()
 }
 
-/// The names a price may be under: those of prices first, then what providers call the models, then what we do.
+/// The names a price may be under: those of prices first, then what providers call the models, then what we
+/// do.
 fn priced_names(file: &Map<String, Value>) -> Vec<String> {
     let prices = file.get("prices").and_then(Value::as_object);
     let mut names: Vec<String> = prices.map(|prices| prices.keys().cloned().collect()).unwrap_or_default();

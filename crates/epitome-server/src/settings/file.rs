@@ -18,11 +18,11 @@ pub(super) struct File {
     pub(super) entries: Map<String, Value>,
 }
 
-/// The file that was named; else the one here; else the user's; else none.
-pub(super) fn find(named: Option<&Path>, world: &World) -> Result<Option<File>, String> {
-    if let Some(named) = named {
+/// The file that was named, and by what; else the one here; else the user's; else none.
+pub(super) fn find(named: Option<(&str, &Path)>, world: &World) -> Result<Option<File>, String> {
+    if let Some((by, named)) = named {
         let found = read(named, &world.here.join(named))?;
-        return found.map(Some).ok_or_else(|| format!("{}: there is no such file", named.display()));
+        return found.map(Some).ok_or_else(|| format!("{by}: there is no file {}", named.display()));
     }
     if let Some(here) = read(Path::new(NAME), &world.here.join(NAME))? {
         return Ok(Some(here));

@@ -1,7 +1,7 @@
 //! Every key: its name, how its value is written, what it means.
 //!
-//! One list for the environment, for `--set` and for the file that `--write-config` writes. Whether a value is
-//! allowed is the engine's to say; here it is only made into what a file would have said.
+//! One list for the environment, for `--set` and for the file that `--write-config` writes. Whether a value
+//! is allowed is the engine's to say; here it is only made into what a file would have said.
 
 use serde_json::{Number, Value};
 
@@ -146,8 +146,8 @@ pub(super) const SLOT_KEYS: &[(&str, &str, &str)] = &[
     ("scope", r#""builder""#, "Whose messages it covers: an author's; the whole session's unless set."),
     (
         "trigger",
-        r#""any(messages(30), tokens(6000))""#,
-        "When it is due: messages(n), turns(n), tokens(n), chars(n), window(f), every(s), idle(s), all(..), any(..).",
+        r#""turns(30)""#,
+        "messages, turns, tokens, chars(n), window(f), every, idle(s), all(..), any(..).",
     ),
     (
         "keep",
@@ -174,8 +174,8 @@ pub(super) fn kind_of(path: &[String]) -> Option<Kind> {
     KEYS.iter().find(fits).map(|key| key.kind)
 }
 
-/// What a file would have said. What cannot be read stays a text, and is refused as such with what is allowed; an
-/// error is one that only shows here.
+/// What a file would have said. What cannot be read stays a text, and is refused as such with what is
+/// allowed; an error is one that only shows here.
 pub(super) fn value(kind: Option<Kind>, text: &str) -> Result<Value, String> {
     let trimmed = text.trim();
     let as_text = || Value::String(text.to_owned());

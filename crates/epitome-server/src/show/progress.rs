@@ -13,7 +13,7 @@ pub(crate) struct Progress {
 impl Progress {
     pub(super) fn new(watched: bool, what: &str, of: Option<u64>) -> Self {
         let look = match of {
-            Some(_) => "{prefix} {wide_bar:.cyan/dim} {human_pos} of {human_len} {msg}",
+            Some(_) => "{prefix} {wide_bar} {human_pos} of {human_len} {msg}",
             None => "{spinner} {prefix} {msg}",
         };
         Self::looking(watched, what, of, look)

@@ -37,17 +37,17 @@ pub(crate) fn bytes(number: u64) -> String {
     format!("{size:.1} TB")
 }
 
-/// How long ago something was: `just now`, `3 min ago`, `5 h ago`, `2 days ago`; what is older than a month, or
-/// still to come, by its date.
+/// How long ago something was: `just now`, `3 min ago`, `5 h ago`, `2 days ago`; what is older than a month,
+/// or still to come, by its date.
 pub(crate) fn ago(now: Timestamp, then: Timestamp) -> String {
     let seconds = now.0.saturating_sub(then.0) / 1_000;
     match seconds {
-        ..-60 => utc(then),
-        ..60 => "just now".to_owned(),
-        ..3_600 => format!("{} min ago", seconds / 60),
-        ..86_400 => format!("{} h ago", seconds / 3_600),
-        ..172_800 => "1 day ago".to_owned(),
-        ..2_678_400 => format!("{} days ago", seconds / 86_400),
+        ..=-60 => utc(then),
+        -59..60 => "just now".to_owned(),
+        60..3_600 => format!("{} min ago", seconds / 60),
+        3_600..86_400 => format!("{} h ago", seconds / 3_600),
+        86_400..172_800 => "1 day ago".to_owned(),
+        172_800..2_678_400 => format!("{} days ago", seconds / 86_400),
         _ => utc(then),
     }
 }
@@ -60,8 +60,8 @@ pub(crate) fn utc(moment: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", of_day / 3_600, of_day / 60 % 60)
 }
 
-/// The date so many days after 1970-01-01. Years are counted from March on, in eras of 400 that are all alike, so
-/// that the odd day comes last.
+/// The date so many days after 1970-01-01. Years are counted from March on, in eras of 400 that are all
+/// alike, so that the odd day comes last.
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days.saturating_add(719_468);
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -76,13 +76,14 @@ fn date(days: i64) -> (i64, i64, i64) {
 /// How far it is, as a bar of so many columns: `█████░░░`.
 pub(crate) fn bar(have: u64, need: u64, columns: usize) -> String {
     let all = columns as u64;
-    let full = if need == 0 { all } else { (u128::from(have) * u128::from(all) / u128::from(need)) as u64 };
-    let full = usize::try_from(full.min(all)).unwrap_or(columns);
+    let part = u128::from(have) * u128::from(all);
+    let full = part.checked_div(u128::from(need)).unwrap_or(u128::MAX);
+    let full = usize::try_from(full).unwrap_or(columns).min(columns);
     format!("{}{}", "█".repeat(full), "░".repeat(columns.saturating_sub(full)))
 }
 
-/// A text from outside, safe to be shown: what would move a terminal's cursor or change its colours is written
-/// out. Line ends and tabs stay.
+/// A text from outside, safe to be shown: what would move a terminal's cursor or change its colours is
+/// written out. Line ends and tabs stay.
 pub(crate) fn tame(text: &str) -> String {
     let text = text.replace("\r\n", "\n");
     let shown = |c: char| c == '\n' || c == '\t' || !c.is_control();

@@ -121,9 +121,13 @@ impl ModelSettings {
         let mut new = before.cloned().unwrap_or_else(|| Self::new(provider, ""));
         new.provider = provider;
         table.text("model")?.map(str::to_owned).set(&mut new.model);
-        let address =
-            table.read("base_url", ADDRESS, |value| value.as_str().filter(|url| is_address(url)))?;
-        address.map(|url| Some(url.trim_end_matches('/').to_owned())).set(&mut new.base_url);
+        if let Some(url) = table.text("base_url")? {
+            if !is_address(url) {
+                // There may be a password in it, so it is not repeated.
+                return Err(table.wrong("base_url", ADDRESS));
+            }
+            new.base_url = Some(url.trim_end_matches('/').to_owned());
+        }
         if let Some(name) = table.text("key_env")? {
             if !is_variable(name) {
                 // It may be a key, so it is not repeated.
@@ -173,7 +177,7 @@ impl ModelSettings {
 }
 
 const ADDRESS: &str =
-    "an address that begins with http:// or https://, such as \"http://127.0.0.1:11434/v1\"";
+    "allowed is an address that begins with http:// or https://, without a user or a query, such as \"http://127.0.0.1:11434/v1\"";
 const VARIABLE: &str =
     "allowed is the name of an environment variable, such as \"OPENAI_API_KEY\"; not the key itself";
 

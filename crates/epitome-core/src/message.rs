@@ -171,6 +171,13 @@ pub enum Part {
         /// The provider's proof that it wrote this; without it the block is refused.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signature: Option<String>,
+        /// What OpenAI's Responses call it; empty where it came without. Nobody else names reasoning, so this
+        /// also tells whose signature it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<String>,
+        /// Whether the provider sealed the reasoning itself, so that `signature` holds all of it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        redacted: bool,
     },
     /// The model asks for a tool.
     ToolCall(ToolCall),
@@ -188,7 +195,7 @@ impl Part {
 
     /// Reasoning without a signature.
     pub fn thinking(text: impl Into<String>) -> Self {
-        Self::Thinking { text: text.into(), signature: None }
+        Self::Thinking { text: text.into(), signature: None, id: None, redacted: false }
     }
 
     /// A call of the tool `name`, its arguments as the model wrote them.
@@ -499,7 +506,10 @@ impl Message {
             .iter()
             .map(|part| match part {
                 Part::Text { text } => text.len(),
-                Part::Thinking { text, signature } => text.len() + signature.as_ref().map_or(0, String::len),
+                Part::Thinking { text, signature, id, .. } => {
+                    let sealed = [signature, id].into_iter().flatten().map(String::len);
+                    text.len() + sealed.sum::<usize>()
+                }
                 Part::ToolCall(call) => {
                     let item = call.item_id.as_ref().map_or(0, |item| item.len());
                     call.id.len() + item + call.name.len() + call.arguments.len()

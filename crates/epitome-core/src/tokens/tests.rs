@@ -114,7 +114,8 @@ fn arguments_are_counted_as_they_would_be_sent() {
 #[test]
 fn ids_signatures_and_metadata_are_not_counted() {
     let long = "x".repeat(10_000);
-    let thinking = Part::Thinking { text: "abc".to_owned(), signature: Some(long.clone()) };
+    let thinking =
+        Part::Thinking { text: "abc".to_owned(), signature: Some(long.clone()), id: None, redacted: false };
     assert_eq!(chars().message(&assistant(thinking)), 4 + 3);
     let call = ToolCall {
         id: long.as_str().into(),

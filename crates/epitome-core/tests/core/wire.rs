@@ -1,24 +1,16 @@
-//! What the three wires refuse, written apart from the code under test.
+//! What the three wires refuse, held against what the core hands out.
 //!
-//! Each dialect has two halves. `spell` writes a list of messages the plain way and mends nothing: an
-//! orphan stays an orphan, and what has no spelling is a complaint. `complaints` reads JSON only, as
-//! a strict provider would, and knows nothing of the core; it may be fed any request body.
-//!
-//! What a dialect must do in any case is done by the spelling, so that it is not held against the
-//! core: letters and lengths of ids, names of authors, a mark for media in a tool's answer, merging
-//! of neighbours, reasoning at the front of a merged reply.
+//! The judges themselves, who know nothing of the core, are in [`judges`].
 
-mod anthropic;
-mod chat;
 mod contexts;
 mod faults;
-mod responses;
+mod judges;
+mod odd;
 mod spelling;
 
-use std::fmt::Display;
-
-use epitome_core::message::{Content, Media, MediaSource, Message, Part, ToolResult};
-use serde_json::{Map, Value, json};
+use epitome_core::message::Message;
+use judges::{Spelled, anthropic, chat, responses, signed};
+use serde_json::Value;
 
 /// What all three providers would have to say about this list.
 ///
@@ -41,132 +33,4 @@ pub(crate) fn complaints_of_all(list: &[Message]) -> Vec<String> {
 /// [`anthropic::late_thinking`]. It is no rule for every list, since a log may break it by itself.
 pub(crate) fn late_thinking(list: &[Message]) -> Vec<String> {
     anthropic::late_thinking(&anthropic::spell(&signed(list)).body)
-}
-
-/// The list with a signature on all reasoning that lacks one.
-fn signed(list: &[Message]) -> Vec<Message> {
-    let mut list = list.to_vec();
-    for part in list.iter_mut().flat_map(|message| &mut message.parts) {
-        if let Part::Thinking { signature, .. } = part {
-            signature.get_or_insert_with(|| "c2lnbmVk".to_owned());
-        }
-    }
-    list
-}
-
-/// A list as a dialect writes it.
-struct Spelled {
-    body: Value,
-    /// What has no spelling in this dialect.
-    unspelled: Vec<String>,
-}
-
-/// The complaint about a part that its message cannot carry on this wire.
-fn unspelled(message: &Message, part: &Part) -> String {
-    let kind = match part {
-        Part::Text { .. } => "text",
-        Part::Thinking { .. } => "thinking",
-        Part::ToolCall(_) => "a tool call",
-        Part::ToolResult(_) => "a tool result",
-        Part::Media(_) => "media",
-    };
-    format!("message {}: cannot be spelled: {kind} from {}", message.seq, message.role)
-}
-
-/// Complaints in the making. Each is made of the words of a rule that the dialect lists, so that the
-/// planted faults can be held against the list.
-struct Complaints {
-    rules: &'static [&'static str],
-    out: Vec<String>,
-}
-
-impl Complaints {
-    fn new(rules: &'static [&'static str]) -> Self {
-        Self { rules, out: Vec::new() }
-    }
-
-    fn add(&mut self, place: impl Display, rule: &str, what: impl Display) {
-        assert!(self.rules.contains(&rule), "a rule that is not listed: {rule}");
-        self.out.push(format!("{place}: {rule}: {what}"));
-    }
-
-    /// An object with no fields but these.
-    fn fields(&mut self, place: impl Display, object: &Map<String, Value>, allowed: &[&str]) {
-        for own in object.keys().filter(|key| !allowed.contains(&key.as_str())) {
-            self.add(&place, "unknown field", own);
-        }
-    }
-}
-
-/// The objects of a list; anything else is nothing to a strict reader.
-fn objects(value: &Value) -> Vec<Map<String, Value>> {
-    let items = value.as_array().map_or(&[][..], Vec::as_slice);
-    items.iter().map(|item| item.as_object().cloned().unwrap_or_default()).collect()
-}
-
-fn str_of<'a>(object: &'a Map<String, Value>, field: &str) -> &'a str {
-    object.get(field).and_then(Value::as_str).unwrap_or("")
-}
-
-fn is_blank(text: &str) -> bool {
-    text.chars().all(char::is_whitespace)
-}
-
-/// `^[a-zA-Z0-9_-]{1,longest}$`
-fn is_plain(name: &str, longest: usize) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    (1..=longest).contains(&name.len()) && name.chars().all(plain)
-}
-
-fn is_json_object(text: &str) -> bool {
-    serde_json::from_str::<Value>(text).is_ok_and(|value| value.is_object())
-}
-
-/// An id in letters that are allowed everywhere. One that had to be changed carries a hash of what it
-/// was, so that two of them do not become one.
-fn safe_id(id: &str, longest: usize) -> String {
-    if is_plain(id, longest) {
-        return id.to_owned();
-    }
-    let hash = id
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-    let start: String = id.chars().map(plain).take(longest - 17).collect();
-    format!("{start}_{hash:016x}")
-}
-
-/// Where a picture's bytes are, as an address.
-fn address(media: &Media) -> Option<String> {
-    match &media.source {
-        MediaSource::Base64(bytes) => Some(format!("data:{};base64,{bytes}", media.mime)),
-        MediaSource::Url(url) => Some(url.clone()),
-        MediaSource::File(_) => None,
-    }
-}
-
-fn is_picture(media: &Media) -> bool {
-    media.mime.starts_with("image/")
-}
-
-/// A tool's answer where only words can be sent. Media are marked.
-fn answer_in_words(result: &ToolResult) -> String {
-    let pieces = result.content.iter().map(|content| match content {
-        Content::Text { text } => text.clone(),
-        Content::Media(media) => format!("[{}]", media.mime),
-    });
-    pieces.collect::<Vec<_>>().join("\n")
-}
-
-/// Arguments as the value they stand for; what is no JSON stays a string and is complained about.
-fn value_of(arguments: &str) -> Value {
-    serde_json::from_str(arguments).unwrap_or_else(|_| json!(arguments))
-}
-
-#[test]
-fn ids_are_spelled_safely_and_stay_apart() {
-    assert_eq!(safe_id("call_1", 40), "call_1");
-    let odd = ["call|1", "call 1", "call_1", "", "ü", &"x".repeat(80), &"x".repeat(81)];
-    let spelled: std::collections::HashSet<String> = odd.iter().map(|id| safe_id(id, 40)).collect();
-    assert!(spelled.len() == odd.len() && spelled.iter().all(|id| is_plain(id, 40)), "{spelled:?}");
 }

@@ -10,7 +10,7 @@ use super::{
 };
 
 /// The words of every complaint.
-pub(super) const RULES: &[&str] = &[
+pub(crate) const RULES: &[&str] = &[
     "messages must be a list that is not empty",
     "system must be text",
     "the first message must be from the user",
@@ -38,7 +38,7 @@ pub(super) const RULES: &[&str] = &[
 
 const LONGEST_ID: usize = 64;
 
-pub(super) fn spell(list: &[Message]) -> Spelled {
+pub(crate) fn spell(list: &[Message]) -> Spelled {
     let (mut system, mut messages, mut left) = (Vec::new(), Vec::<Value>::new(), Vec::new());
     for message in list {
         let side = if message.role == Role::Assistant { "assistant" } else { "user" };
@@ -49,7 +49,7 @@ pub(super) fn spell(list: &[Message]) -> Spelled {
                     rest.push(json!({ "type": "text", "text": text }));
                 }
                 Part::Media(media) if message.role.is_user() => rest.push(block(media)),
-                Part::Thinking { text, signature } if side == "assistant" => {
+                Part::Thinking { text, signature, .. } if side == "assistant" => {
                     front.push(json!({ "type": "thinking", "thinking": text, "signature": signature }));
                 }
                 Part::ToolCall(call) if side == "assistant" => rest.push(json!({
@@ -118,7 +118,7 @@ fn block(media: &Media) -> Value {
 }
 
 /// What the provider refuses in the `system` and the `messages` of this body.
-pub(super) fn complaints(body: &Value) -> Vec<String> {
+pub(crate) fn complaints(body: &Value) -> Vec<String> {
     let mut out = Complaints::new(RULES);
     check_system(&mut out, &body["system"]);
     let messages = objects(&body["messages"]);
@@ -284,7 +284,7 @@ fn check_pairs(out: &mut Complaints, at: usize, contents: &[Vec<Map<String, Valu
 /// The rule of thinking that is switched on by hand: from the last words of the user on it is all one
 /// turn of the assistant, whatever tools it called, and such a turn has no thinking at all or begins
 /// with it. Thinking that the model switches on for itself (`adaptive`) may begin later.
-pub(super) fn late_thinking(body: &Value) -> Vec<String> {
+pub(crate) fn late_thinking(body: &Value) -> Vec<String> {
     let mut out = Complaints::new(RULES);
     let messages = objects(&body["messages"]);
     let contents: Vec<Vec<Map<String, Value>>> = messages.iter().map(blocks).collect();

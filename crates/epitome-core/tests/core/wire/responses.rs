@@ -11,7 +11,7 @@ use super::{
 };
 
 /// The words of every complaint.
-pub(super) const RULES: &[&str] = &[
+pub(crate) const RULES: &[&str] = &[
     "input must be a list that is not empty",
     "unknown item",
     "unknown role",
@@ -34,7 +34,7 @@ pub(super) const RULES: &[&str] = &[
 
 const LONGEST_ID: usize = 64;
 
-pub(super) fn spell(list: &[Message]) -> Spelled {
+pub(crate) fn spell(list: &[Message]) -> Spelled {
     let (mut input, mut left) = (Vec::new(), Vec::new());
     for message in list {
         let role = if message.role == Role::Peer { Role::User } else { message.role };
@@ -53,7 +53,7 @@ pub(super) fn spell(list: &[Message]) -> Spelled {
                     Some(found) => content.push(found),
                     None => left.push(unspelled(message, part)),
                 },
-                Part::Thinking { text, signature } if role == Role::Assistant => {
+                Part::Thinking { text, signature, .. } if role == Role::Assistant => {
                     item = Some(json!({
                         "type": "reasoning",
                         "id": format!("rs_{}", input.len()),
@@ -116,7 +116,7 @@ fn media(media: &Media) -> Option<Value> {
 }
 
 /// What the provider refuses in the `input` of this body.
-pub(super) fn complaints(body: &Value) -> Vec<String> {
+pub(crate) fn complaints(body: &Value) -> Vec<String> {
     let mut out = Complaints::new(RULES);
     let items = objects(&body["input"]);
     if items.is_empty() {

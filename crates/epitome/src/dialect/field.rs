@@ -1,0 +1,93 @@
+//! The fields of a wire message, and what is wrong with them.
+//!
+//! Every complaint is one line that names the place. What people said is never repeated in it: only the value of
+//! a field that has few lawful ones is, and shortened.
+
+use serde_json::{Map, Value};
+
+use super::DialectError;
+
+pub(super) type Object = Map<String, Value>;
+pub(super) type Result<T> = std::result::Result<T, DialectError>;
+
+pub(super) fn object(value: &Value) -> Result<&Object> {
+    value.as_object().ok_or_else(|| DialectError::new("", format!("is {}; it must be an object", kind(value))))
+}
+
+/// A field that must be there and be text.
+pub(super) fn text<'a>(fields: &'a Object, key: &str) -> Result<&'a str> {
+    optional_text(fields, key)?.ok_or_else(|| DialectError::new(key, "is missing"))
+}
+
+/// A field that may be missing or null.
+pub(super) fn optional_text<'a>(fields: &'a Object, key: &str) -> Result<Option<&'a str>> {
+    match fields.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(other) => Err(wrong(key, other, "a string")),
+    }
+}
+
+/// A field that must name something.
+pub(super) fn name<'a>(fields: &'a Object, key: &str) -> Result<&'a str> {
+    let name = text(fields, key)?;
+    if name.is_empty() { Err(DialectError::new(key, "is empty; it must name something")) } else { Ok(name) }
+}
+
+/// A field that may be missing or null.
+pub(super) fn flag(fields: &Object, key: &str) -> Result<bool> {
+    match fields.get(key) {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(flag)) => Ok(*flag),
+        Some(other) => Err(wrong(key, other, "true or false")),
+    }
+}
+
+/// An object that must be there.
+pub(super) fn inner<'a>(fields: &'a Object, key: &str) -> Result<&'a Object> {
+    let found = fields.get(key).ok_or_else(|| DialectError::new(key, "is missing"))?;
+    object(found).map_err(|error| error.under(key))
+}
+
+/// A list; missing and null are an empty one.
+pub(super) fn list<'a>(fields: &'a Object, key: &str) -> Result<&'a [Value]> {
+    match fields.get(key) {
+        None | Some(Value::Null) => Ok(&[]),
+        Some(Value::Array(values)) => Ok(values),
+        Some(other) => Err(wrong(key, other, "a list")),
+    }
+}
+
+/// Reads each of a list that stands under `key`.
+pub(super) fn each(key: &str, values: &[Value], mut read: impl FnMut(&Object) -> Result<()>) -> Result<()> {
+    for (at, value) in values.iter().enumerate() {
+        let read = object(value).and_then(&mut read);
+        read.map_err(|error| error.under(&format!("{key}[{at}]")))?;
+    }
+    Ok(())
+}
+
+/// The complaint about a value of the wrong kind.
+pub(super) fn wrong(key: &str, value: &Value, allowed: &str) -> DialectError {
+    DialectError::new(key, format!("is {}; it must be {allowed}", kind(value)))
+}
+
+/// The complaint about a word that is none of the lawful ones.
+pub(super) fn unknown(key: &str, word: &str, allowed: &str) -> DialectError {
+    let mut short: String = word.chars().take(24).collect();
+    if short.len() < word.len() {
+        short.push('…');
+    }
+    DialectError::new(key, format!("{short:?} is unknown; there are {allowed}"))
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}

@@ -1,0 +1,55 @@
+//! Our two flags on a foreign wire: a message's `epitome: {pinned, skip}`.
+
+use epitome_core::message::Message;
+use serde_json::{Map, Value, json};
+
+use super::field::{self, Object, Result};
+
+const FIELD: &str = "epitome";
+
+/// The flags `pinned` and `skip` of a wire message.
+pub(super) fn of(fields: &Object) -> Result<(bool, bool)> {
+    match fields.get(FIELD) {
+        None | Some(Value::Null) => Ok((false, false)),
+        Some(flags) => field::object(flags)
+            .and_then(|flags| Ok((field::flag(flags, "pinned")?, field::flag(flags, "skip")?)))
+            .map_err(|error| error.under(FIELD)),
+    }
+}
+
+/// Makes the items that stand for a message say its flags, and changes nothing where they do.
+///
+/// False where an item has no room for them.
+#[must_use]
+pub(super) fn show(items: &mut [Value], message: &Message) -> bool {
+    let said = |items: &[Value]| {
+        let all = items.iter().filter_map(Value::as_object).map(|item| of(item).unwrap_or_default());
+        all.fold((false, false), |all, one| (all.0 | one.0, all.1 | one.1))
+    };
+    let wanted = (message.pinned, message.skip);
+    if said(items) == wanted {
+        return true;
+    }
+    for item in items.iter_mut().filter_map(Value::as_object_mut) {
+        if let Some(flags) = item.get_mut(FIELD).and_then(Value::as_object_mut) {
+            flags.shift_remove("pinned");
+            flags.shift_remove("skip");
+            if flags.is_empty() {
+                item.shift_remove(FIELD);
+            }
+        }
+    }
+    let Some(first) = items.first_mut().and_then(Value::as_object_mut) else { return false };
+    let flags = [("pinned", message.pinned), ("skip", message.skip)];
+    let set = flags.into_iter().filter(|(_, set)| *set).map(|(flag, _)| (flag.to_owned(), json!(true)));
+    let set: Map<String, Value> = set.collect();
+    if !set.is_empty() {
+        match first.get_mut(FIELD) {
+            Some(Value::Object(flags)) => flags.extend(set),
+            _ => {
+                first.insert(FIELD.to_owned(), Value::Object(set));
+            }
+        }
+    }
+    said(items) == wanted
+}

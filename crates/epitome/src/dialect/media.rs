@@ -1,0 +1,100 @@
+//! Pictures, sounds and documents, as far as the dialects spell them alike.
+//!
+//! What a dialect has no place for is named in words, so that the reader of the list knows that there was
+//! something. No bytes are ever changed or read, but for the first few where nobody said what they are.
+
+use epitome_core::message::{Media, MediaSource};
+use serde_json::{Value, json};
+
+use super::field::{self, Object, Result};
+
+/// A picture of which nobody said more.
+pub(super) const IMAGE: &str = "image/*";
+/// A file of which nobody said what it is.
+pub(super) const FILE: &str = "application/octet-stream";
+
+pub(super) fn of(mime: &str, source: MediaSource) -> Media {
+    Media { mime: mime.to_owned(), source, size: None }
+}
+
+/// A medium behind an address; the bytes themselves where the address holds them in base64.
+pub(super) fn at_address(url: &str, mime: &str) -> Media {
+    let inline = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
+    match inline {
+        Some((told, data)) if !told.is_empty() && !told.contains([';', ',']) => {
+            of(told, MediaSource::Base64(data.to_owned()))
+        }
+        _ => of(mime, MediaSource::Url(url.to_owned())),
+    }
+}
+
+/// Its address; none where it is with the provider.
+pub(super) fn address(media: &Media) -> Option<String> {
+    match &media.source {
+        // Nobody said what it is: the bare base64, as it came.
+        MediaSource::Base64(data) if media.mime.is_empty() => Some(data.clone()),
+        MediaSource::Base64(data) => Some(format!("data:{};base64,{data}", media.mime)),
+        MediaSource::Url(url) => Some(url.clone()),
+        MediaSource::File(_) => None,
+    }
+}
+
+pub(super) fn is_picture(media: &Media) -> bool {
+    media.mime.starts_with("image/")
+}
+
+/// Whether OpenAI's wires have the means to send it, apart from the role that says it.
+pub(super) fn is_sound(media: &Media) -> bool {
+    media.mime.starts_with("audio/") || media.mime.starts_with("video/")
+}
+
+/// What is sent in place of a medium that a dialect cannot carry.
+pub(super) fn in_words(media: &Media) -> String {
+    let mime: String = media.mime.chars().filter(|c| !c.is_control()).collect();
+    if mime.trim().is_empty() { "[media]".to_owned() } else { format!("[{}]", mime.trim()) }
+}
+
+/// A medium that has to say what it is, where its first bytes tell.
+pub(super) fn told(media: &Media) -> Media {
+    let mut media = media.clone();
+    if let MediaSource::Base64(data) = &media.source
+        && (media.mime.is_empty() || media.mime == IMAGE || media.mime == FILE)
+    {
+        let starts = [
+            ("iVBORw0KGgo", "image/png"),
+            ("/9j/", "image/jpeg"),
+            ("R0lGOD", "image/gif"),
+            ("UklGR", "image/webp"),
+            ("JVBERi0", "application/pdf"),
+        ];
+        let known = starts.into_iter().find(|(start, _)| data.starts_with(start)).map(|(_, mime)| mime);
+        media.mime = known.unwrap_or(FILE).to_owned();
+    }
+    media
+}
+
+/// `input_audio`, which both of OpenAI's wires spell alike.
+pub(super) fn sound(piece: &Object) -> Result<Media> {
+    let audio = field::inner(piece, "input_audio")?;
+    let under = |error: super::DialectError| error.under("input_audio");
+    let format = field::name(audio, "format").map_err(under)?;
+    let data = field::text(audio, "data").map_err(under)?;
+    let mime = if format == "mp3" { "audio/mpeg".to_owned() } else { format!("audio/{format}") };
+    Ok(of(&mime, MediaSource::Base64(data.to_owned())))
+}
+
+/// The inverse of [`sound`].
+pub(super) fn sound_spelled(media: &Media) -> Option<Value> {
+    let MediaSource::Base64(data) = &media.source else { return None };
+    let format = match media.mime.strip_prefix("audio/")? {
+        "mpeg" => "mp3",
+        "x-wav" | "wave" | "vnd.wave" => "wav",
+        format => format,
+    };
+    Some(json!({ "type": "input_audio", "input_audio": { "data": data, "format": format } }))
+}
+
+/// What a file is called whose name nobody told; OpenAI wants one.
+pub(super) fn file_name(media: &Media) -> &'static str {
+    if media.mime == "application/pdf" { "attachment.pdf" } else { "attachment" }
+}

@@ -1,0 +1,149 @@
+//! Messages as this crate writes them: `{"role", "parts", …}`, the form `serde` gives them.
+//!
+//! They are read by hand nevertheless: `serde` repeats what it does not like, which may be what somebody said, and
+//! knows only the line where it stood. What came with a message on another wire stays with it (`wire`), so that a
+//! session that was exported is whole when it is imported again.
+
+use epitome_core::message::{
+    Content, Media, MediaSource, Message, Part, Role, Timestamp, ToolCall, ToolResult,
+};
+use serde_json::{Map, Value};
+
+use super::DialectError;
+use super::field::{self, Object, Result};
+
+pub(super) fn read(wire: &Value) -> Result<Message> {
+    let fields = field::object(wire)?;
+    let role = match field::name(fields, "role")? {
+        "system" => Role::System,
+        "developer" => Role::Developer,
+        "user" => Role::User,
+        "assistant" => Role::Assistant,
+        "tool" => Role::Tool,
+        "peer" => Role::Peer,
+        other => {
+            return Err(field::unknown("role", other, "system, developer, user, assistant, tool and peer"));
+        }
+    };
+    if !fields.contains_key("parts") {
+        return Err(DialectError::new("parts", "is missing"));
+    }
+    let mut parts = Vec::new();
+    field::each("parts", field::list(fields, "parts")?, |part| {
+        parts.push(read_part(part)?);
+        Ok(())
+    })?;
+    let mut message = Message::new(role, parts);
+    message.author = field::optional_text(fields, "author")?.filter(|name| !name.is_empty()).map(Into::into);
+    message.pinned = field::flag(fields, "pinned")?;
+    message.skip = field::flag(fields, "skip")?;
+    if let Some(seq) = fields.get("seq").filter(|seq| !seq.is_null()) {
+        message.seq = seq.as_u64().ok_or_else(|| field::wrong("seq", seq, "a whole number from 0 on"))?;
+    }
+    if let Some(at) = fields.get("at").filter(|at| !at.is_null()) {
+        let at = at.as_i64().ok_or_else(|| field::wrong("at", at, "a whole number of milliseconds"))?;
+        message.at = Timestamp(at);
+    }
+    if let Some(notes) = fields.get("metadata").filter(|notes| !notes.is_null()) {
+        message.metadata = field::object(notes).map_err(|error| error.under("metadata"))?.clone();
+    }
+    if let Some(came) = fields.get("wire").filter(|came| !came.is_null()) {
+        field::object(came).map_err(|error| error.under("wire"))?;
+        message.wire = Some(Box::new(came.clone()));
+    }
+    Ok(message)
+}
+
+fn read_part(part: &Object) -> Result<Part> {
+    Ok(match field::name(part, "type")? {
+        "text" => Part::text(field::text(part, "text")?),
+        "thinking" => Part::Thinking {
+            text: field::text(part, "text")?.to_owned(),
+            signature: field::optional_text(part, "signature")?.map(str::to_owned),
+            id: field::optional_text(part, "id")?.map(str::to_owned),
+            redacted: field::flag(part, "redacted")?,
+        },
+        "tool_call" => Part::ToolCall(ToolCall {
+            id: field::name(part, "id")?.into(),
+            item_id: field::optional_text(part, "item_id")?.map(Into::into),
+            name: field::name(part, "name")?.to_owned(),
+            arguments: field::text(part, "arguments")?.to_owned(),
+        }),
+        "tool_result" => {
+            let mut content = Vec::new();
+            field::each("content", field::list(part, "content")?, |piece| {
+                content.push(match field::name(piece, "type")? {
+                    "text" => Content::Text { text: field::text(piece, "text")?.to_owned() },
+                    "media" => Content::Media(read_media(piece)?),
+                    other => return Err(field::unknown("type", other, "text and media")),
+                });
+                Ok(())
+            })?;
+            let (call, error) = (field::name(part, "call")?.into(), field::flag(part, "error")?);
+            Part::ToolResult(ToolResult { call, content, error })
+        }
+        "media" => Part::Media(read_media(part)?),
+        other => {
+            let allowed = "text, thinking, tool_call, tool_result and media";
+            return Err(field::unknown("type", other, allowed));
+        }
+    })
+}
+
+fn read_media(piece: &Object) -> Result<Media> {
+    let source = field::inner(piece, "source")?;
+    let under = |error: DialectError| error.under("source");
+    let told = |key| field::optional_text(source, key).map_err(under);
+    let source = match (told("base64")?, told("url")?, told("file")?) {
+        (Some(data), None, None) => MediaSource::Base64(data.to_owned()),
+        (None, Some(url), None) => MediaSource::Url(url.to_owned()),
+        (None, None, Some(id)) => MediaSource::File(id.to_owned()),
+        _ => return Err(DialectError::new("source", "must be one of base64, url and file")),
+    };
+    let size = match piece.get("size") {
+        None | Some(Value::Null) => None,
+        Some(size) => {
+            let edge = |at: usize| u32::try_from(size.get(at)?.as_u64()?).ok();
+            let pair = size.as_array().filter(|size| size.len() == 2).and_then(|_| Some((edge(0)?, edge(1)?)));
+            Some(pair.ok_or_else(|| DialectError::new("size", "must be a width and a height in pixels"))?)
+        }
+    };
+    Ok(Media { mime: field::text(piece, "mime")?.to_owned(), source, size })
+}
+
+/// One message, the plain way: as `serde` has it, places and times that are not known yet left out.
+pub(super) fn spell(message: &Message, name: &str) -> Vec<Value> {
+    let Ok(Value::Object(mut spelled)) = serde_json::to_value(message) else { return Vec::new() };
+    spelled.retain(|key, value| !(matches!(key.as_str(), "seq" | "at") && value.as_i64() == Some(0)));
+    if let Some(Value::Object(came)) = spelled.get_mut("wire") {
+        came.shift_remove(name);
+        if came.is_empty() {
+            spelled.shift_remove("wire");
+        }
+    }
+    vec![Value::Object(spelled)]
+}
+
+/// Makes what came in say where the message stands by now, and changes nothing where it does.
+pub(super) fn show(items: &mut [Value], message: &Message) {
+    let Some(fields) = items.first_mut().and_then(Value::as_object_mut) else { return };
+    let seq = fields.get("seq").and_then(Value::as_u64).unwrap_or_default();
+    if seq != message.seq {
+        fields.insert("seq".to_owned(), message.seq.into());
+    }
+    let at = fields.get("at").and_then(Value::as_i64).unwrap_or_default();
+    if at != message.at.0 {
+        fields.insert("at".to_owned(), message.at.0.into());
+    }
+    for (flag, set) in [("pinned", message.pinned), ("skip", message.skip)] {
+        if field::flag(fields, flag).unwrap_or_default() != set {
+            fields.insert(flag.to_owned(), set.into());
+        }
+    }
+}
+
+/// What goes out: the messages, without what came with them on another wire.
+pub(super) fn write(messages: &[Message], name: &str) -> Map<String, Value> {
+    let list = messages.iter().flat_map(|message| spell(&Message { wire: None, ..message.clone() }, name));
+    Map::from_iter([("messages".to_owned(), list.collect())])
+}

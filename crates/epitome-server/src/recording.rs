@@ -153,7 +153,7 @@ impl Recording {
         match reader.push_text(text) {
             Ok(complete) => {
                 lines.push_back(at.line);
-                for read in complete {
+                if let Some(read) = complete {
                     self.complete(read, &mut lines);
                 }
             }

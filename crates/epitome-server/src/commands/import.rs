@@ -68,7 +68,6 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     let options = Options {
         session: spool.session(args),
         dialect: args.format,
-        keep_going: args.keep_going,
         append: args.append,
         ..Options::default()
     }

@@ -24,6 +24,9 @@ use crate::recording::{Item, Place, Recording};
 const BATCH: u64 = 1_000;
 const BATCH_BYTES: u64 = 4 << 20;
 
+/// The longest name of a session.
+const LONGEST_NAME: usize = 512;
+
 /// So many batches wait to be added while more is read.
 const AHEAD: usize = 4;
 
@@ -45,8 +48,6 @@ pub(super) struct Source {
 pub(super) struct Options {
     pub(super) session: Option<String>,
     pub(super) dialect: Option<Dialect>,
-    /// Leave out what cannot be read instead of importing nothing.
-    pub(super) keep_going: bool,
     /// Add to what a session holds, whatever that is.
     pub(super) append: bool,
     /// The largest batch that may be added: messages, and bytes.
@@ -74,7 +75,6 @@ pub(super) struct Gauge {
 #[derive(Debug, Default)]
 pub(super) struct Checked {
     pub(super) messages: u64,
-    pub(super) sessions: u64,
     /// How many pieces cannot be read, and the first of them.
     pub(super) bad: u64,
     pub(super) told: Vec<String>,
@@ -134,8 +134,10 @@ pub(super) fn check(
         for item in open(source, options, gauge)? {
             match item.map_err(|error| Stop::Read(source.clone(), error))? {
                 Item::Session { name, at, .. } => {
-                    checked.sessions += 1;
-                    if let Some(before) = sessions.get(&name) {
+                    if name.is_empty() || name.len() > LONGEST_NAME || name.contains(char::is_control) {
+                        let told = format!("a session's name has 1 to {LONGEST_NAME} bytes and no control characters");
+                        checked.bad(&at, &told);
+                    } else if let Some(before) = sessions.get(&name) {
                         checked.bad(&at, &format!("session `{name}` again; it began at {before} already"));
                     }
                     sessions.insert(name, at);

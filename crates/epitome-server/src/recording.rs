@@ -229,7 +229,8 @@ fn is_conversation(value: &Value) -> bool {
 
 /// What it is called, where it says.
 fn name_of(value: &Value) -> Option<String> {
-    let named = ["id", "session", "session_id", "conversation_id", "name"].iter().find_map(|key| value.get(key))?;
+    let named =
+        ["id", "session", "session_id", "conversation_id", "name"].iter().find_map(|key| value.get(key))?;
     match named {
         Value::String(name) if !name.is_empty() => Some(name.clone()),
         Value::Number(number) => Some(number.to_string()),

@@ -332,7 +332,9 @@ impl Dialect {
             None => residue::apply(&self.spelled(message), residue),
         };
         // Parts may have been changed since, and a residue may be anybody's: what is read again must be the message.
-        let Some(mut came) = came.filter(|came: &Vec<Value>| self.reads_as(came, message)) else { return plain() };
+        let Some(mut came) = came.filter(|came: &Vec<Value>| self.reads_as(came, message)) else {
+            return plain();
+        };
         let before = texts.is_some().then(|| came.clone());
         if !self.show(&mut came, message) {
             return plain();
@@ -528,7 +530,8 @@ impl Pending {
             message.parts = blank_if_nothing(message.parts);
         }
         let whole = |texts: Vec<Option<String>>| {
-            let whole = texts.into_iter().zip(&came).map(|(text, value)| text.unwrap_or_else(|| value.to_string()));
+            let whole =
+                texts.into_iter().zip(&came).map(|(text, value)| text.unwrap_or_else(|| value.to_string()));
             json!({ "raw": whole.collect::<Vec<_>>() })
         };
         let residue = if texts.iter().any(Option::is_some) {

@@ -33,9 +33,9 @@ pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure>
 async fn ask_models(settings: &Settings) -> Vec<(String, Result<String, String>)> {
     let told = |answer: Result<Checked, CheckError>| match answer {
         Ok(Checked { model, millis, empty: false }) => Ok(format!("{model} answered in {millis} ms")),
-        Ok(Checked { model, millis, empty: true }) => {
-            Ok(format!("{model} answered in {millis} ms, without a word; it may need a larger output_reserve"))
-        }
+        Ok(Checked { model, millis, empty: true }) => Ok(format!(
+            "{model} answered in {millis} ms, without a word; it may need a larger output_reserve"
+        )),
         Err(error) => Err(error.to_string()),
     };
     let answers = epitome::model::check(settings).await;

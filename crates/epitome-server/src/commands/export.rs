@@ -22,8 +22,8 @@ Examples:
   epitome export --all -o everything.jsonl         all sessions of the workspace
   epitome import everything.jsonl --db other.db    and in again
 
-One message a line. What came in a format goes out in it as it came, unknown fields and all; what came
-in another is spelled plainly. --all with a foreign format is one conversation a line.";
+One message a line. What came in a format goes out in it as it came, unknown fields and all; what
+came in another is spelled plainly. --all with a foreign format is one conversation a line.";
 
 /// Sessions as they came in
 #[derive(clap::Args)]
@@ -104,7 +104,8 @@ async fn write(
     // Up to where it stood: whoever appends meanwhile could keep us here for ever.
     while after < info.messages {
         let before = Some(info.messages.saturating_add(1));
-        let page = session.messages(Page { after: Some(after), before, limit: PAGE, ..Page::default() }).await?;
+        let page =
+            session.messages(Page { after: Some(after), before, limit: PAGE, ..Page::default() }).await?;
         let Some(last) = page.last() else { break };
         after = last.seq;
         messages += page.len() as u64;

@@ -23,7 +23,7 @@ const EXAMPLES: &str = "\
 Examples:
   epitome import chat.jsonl                        one message a line: the session `chat`
   epitome import request.json --session ann        a whole request, or a list of messages
-  epitome import traces/*.jsonl                    one conversation a line: a session each, by its id
+  epitome import traces/*.jsonl                    a conversation a line: a session each, by its id
   agent-log | epitome import --session ann         from a pipe
 
 Messages of OpenAI's chat and Responses formats, Anthropic's, and what `epitome export` wrote; the
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// Files to be read; - or none for standard input
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The session for messages, and what names of conversations begin with (the file's name)
+    /// The session; of several, what their names begin with (the file's name)
     #[arg(short, long, value_name = "NAME")]
     session: Option<String>,
     /// openai, responses, anthropic or epitome (found out)
@@ -62,8 +62,15 @@ const TICK: Duration = Duration::from_millis(100);
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
     let spool = Spool::of(args).await?;
     let sources = spool.sources(args);
-    let database = Database::created(loaded).await?;
-    let settings = database.workspace.settings().await?;
+    // Where there is no database yet, none is made before it is known that there is something to put into it.
+    let there = match loaded.db.try_exists() {
+        Ok(false) => None,
+        _ => Some(Database::existing(loaded).await?),
+    };
+    let settings = match &there {
+        Some(database) => database.workspace.settings().await?,
+        None => Arc::new(loaded.settings.clone()),
+    };
     let limits = settings.limits.of_message();
     let options = Options {
         session: spool.session(args),
@@ -73,15 +80,20 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     }
     .sized(&settings.limits);
 
-    let total = sources.iter().map(|source| std::fs::metadata(&source.path).map_or(0, |file| file.len())).sum();
+    let total =
+        sources.iter().map(|source| std::fs::metadata(&source.path).map_or(0, |file| file.len())).sum();
     let gauge = Arc::new(Gauge::default());
     let checked = {
         let progress = show.bytes_progress("checking", total);
         let (sources, options, reading) = (sources.clone(), options.clone(), Arc::clone(&gauge));
         let check = tokio::task::spawn_blocking(move || feed::check(&sources, &options, &limits, &reading));
-        watched(async { check.await.map_err(|_| Failure::Failed("reading failed".to_owned())) }, &gauge, &progress)
-            .await?
-            .map_err(|stop| refused(&stop))?
+        watched(
+            async { check.await.map_err(|_| Failure::Failed("reading failed".to_owned())) },
+            &gauge,
+            &progress,
+        )
+        .await?
+        .map_err(|stop| refused(&stop))?
     };
     if checked.bad > 0 {
         for problem in &checked.told {
@@ -101,6 +113,10 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         return Err(Failure::Setting("there are no messages to import".to_owned()));
     }
 
+    let database = match there {
+        Some(database) => database,
+        None => Database::created(loaded).await?,
+    };
     let gauge = Arc::new(Gauge::default());
     let imported = {
         let progress = show.bytes_progress("importing", total);
@@ -171,7 +187,8 @@ fn tell(sessions: &[Imported], left_out: u64, show: &mut Show) -> Result<(), Fai
     }
     for imported in sessions.iter().take(TOLD) {
         let Imported { session, added, known } = imported;
-        let known = if *known > 0 { format!(", {} known already", count(*known, "message")) } else { String::new() };
+        let known =
+            if *known > 0 { format!(", {} known already", count(*known, "message")) } else { String::new() };
         show.line(format!("{}: {} added{known}", tame(session), count(*added, "message")))?;
     }
     if sessions.len() > TOLD {
@@ -242,7 +259,9 @@ impl Spool {
         });
         match copied.await {
             Ok(Ok(())) => Ok(spool),
-            Ok(Err(error)) => Err(Failure::Failed(format!("standard input cannot be kept to be read twice: {error}"))),
+            Ok(Err(error)) => {
+                Err(Failure::Failed(format!("standard input cannot be kept to be read twice: {error}")))
+            }
             Err(_) => Err(Failure::Failed("standard input cannot be read".to_owned())),
         }
     }

@@ -259,7 +259,10 @@ mod tests {
 
     #[test]
     fn a_value_on_each_line() {
-        assert_eq!(pieces("{\"a\":1}\n\n  {\"b\": 2}\r\n{\"c\""), ["1:{\"a\":1}", "3:{\"b\": 2}", "4:{\"c\""]);
+        assert_eq!(
+            pieces("{\"a\":1}\n\n  {\"b\": 2}\r\n{\"c\""),
+            ["1:{\"a\":1}", "3:{\"b\": 2}", "4:{\"c\""]
+        );
         assert_eq!(pieces("\u{feff}\n{\"a\":1}"), ["2:{\"a\":1}"]);
         assert_eq!(pieces("[1]\n[2]\n"), ["1:[1]", "2:[2]"]);
         assert_eq!(pieces("nonsense\n{}"), ["1:nonsense", "2:{}"]);
@@ -269,13 +272,10 @@ mod tests {
 
     #[test]
     fn the_elements_of_one_list() {
-        assert_eq!(pieces("[1, \"a]\\\"\" , {\"b\": [2, \"}\"]},\n[3],null\n]\n"), [
-            "1:1",
-            "1:\"a]\\\"\"",
-            "1:{\"b\": [2, \"}\"]}",
-            "2:[3]",
-            "2:null\n",
-        ]);
+        assert_eq!(
+            pieces("[1, \"a]\\\"\" , {\"b\": [2, \"}\"]},\n[3],null\n]\n"),
+            ["1:1", "1:\"a]\\\"\"", "1:{\"b\": [2, \"}\"]}", "2:[3]", "2:null\n",]
+        );
         assert_eq!(pieces("[]"), [""; 0]);
         assert_eq!(pieces("[\n]"), [""; 0]);
         assert_eq!(pieces("[{}\n,{\"a\":"), ["1:{}", "2!the file ends inside of this element"]);

@@ -34,9 +34,6 @@ impl std::fmt::Display for Wrong {
     }
 }
 
-/// What may hold a secret when it is wrong.
-const SECRET: [&str; 2] = [".key_env", ".base_url"];
-
 impl From<SettingsError> for Wrong {
     fn from(error: SettingsError) -> Self {
         let (key, text) = (error.key().to_owned(), error.to_string());
@@ -45,10 +42,6 @@ impl From<SettingsError> for Wrong {
             // The engine does not know of our section.
             SettingsError::Unknown { allowed, .. } if allowed.starts_with("encoding, ") => {
                 format!("no such setting; allowed here are server, {allowed}")
-            }
-            // A key or a password put there by mistake is not repeated.
-            SettingsError::Value { allowed, .. } if SECRET.iter().any(|secret| key.ends_with(secret)) => {
-                format!("not repeated here; allowed is {allowed}")
             }
             _ => problem.to_owned(),
         };

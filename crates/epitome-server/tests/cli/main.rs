@@ -5,6 +5,7 @@
 mod bench;
 mod bin;
 mod commands;
+mod importing;
 mod settings;
 mod trouble;
 

@@ -1,6 +1,6 @@
 //! What goes wrong around the binary: pipes, disks, locks, Ctrl-C.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 

@@ -176,8 +176,7 @@ impl ModelSettings {
     }
 }
 
-const ADDRESS: &str =
-    "allowed is an address that begins with http:// or https://, without a user or a query, such as \"http://127.0.0.1:11434/v1\"";
+const ADDRESS: &str = "allowed is an address that begins with http:// or https://, without a user or a query, such as \"http://127.0.0.1:11434/v1\"";
 const VARIABLE: &str =
     "allowed is the name of an environment variable, such as \"OPENAI_API_KEY\"; not the key itself";
 

@@ -112,7 +112,11 @@ pub(super) enum Stop {
     Read(Source, io::Error),
     Engine(epitome::Error),
     /// A session holds something else.
-    Differs { session: String, seq: Seq, at: Place },
+    Differs {
+        session: String,
+        seq: Seq,
+        at: Place,
+    },
 }
 
 impl From<epitome::Error> for Stop {
@@ -135,7 +139,9 @@ pub(super) fn check(
             match item.map_err(|error| Stop::Read(source.clone(), error))? {
                 Item::Session { name, at, .. } => {
                     if name.is_empty() || name.len() > LONGEST_NAME || name.contains(char::is_control) {
-                        let told = format!("a session's name has 1 to {LONGEST_NAME} bytes and no control characters");
+                        let told = format!(
+                            "a session's name has 1 to {LONGEST_NAME} bytes and no control characters"
+                        );
                         checked.bad(&at, &told);
                     } else if let Some(before) = sessions.get(&name) {
                         checked.bad(&at, &format!("session `{name}` again; it began at {before} already"));

@@ -1,0 +1,325 @@
+//! `import` and `export`: what goes in comes out, and nothing is half done.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::bin::{Place, told};
+
+/// The three foreign wires and ours, one message a line, with what is odd in each.
+fn recordings() -> [(&'static str, Vec<Value>); 4] {
+    let openai = vec![
+        json!({"role": "system", "content": "You are brief."}),
+        json!({"role": "user", "content": [{"type": "text", "text": "Where is order 7071?"},
+            {"type": "image_url", "image_url": {"url": "https://x.org/a.png", "detail": "low"}}], "name": "ann"}),
+        json!({"role": "assistant", "content": null, "usage": {"total_tokens": 12}, "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{\"order\": 7071}"}},
+            {"id": "c2", "type": "function", "function": {"name": "find", "arguments": "not json"}}]}),
+        json!({"role": "tool", "tool_call_id": "c1", "content": "packed in Oslo <|endoftext|>\u{0}"}),
+        json!({"role": "tool", "tool_call_id": "c2", "content": [{"type": "text", "text": ""}]}),
+        json!({"role": "assistant", "content": "It is packed.", "refusal": null, "x_unknown": [1.5, {"b": 1, "a": 2}]}),
+        json!({"role": "user", "content": "Danke! 谢谢 👍🏽", "epitome": {"pinned": true}}),
+    ];
+    let responses = vec![
+        json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Find it."}]}),
+        json!({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}),
+        json!({"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "find", "arguments": "{}", "status": "completed"}),
+        json!({"type": "function_call", "id": "fc_2", "call_id": "c2", "name": "find", "arguments": "{}"}),
+        json!({"type": "function_call_output", "call_id": "c1", "output": "one"}),
+        json!({"type": "function_call_output", "call_id": "c2", "output": "two"}),
+        json!({"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"query": "x"}}),
+        json!({"type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
+            "content": [{"type": "output_text", "text": "Found.", "annotations": [], "logprobs": []}]}),
+    ];
+    let anthropic = vec![
+        json!({"role": "user", "content": "Find it."}),
+        json!({"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"},
+            {"type": "redacted_thinking", "data": "ZGF0YQ=="},
+            {"type": "text", "text": "Looking.", "cache_control": {"type": "ephemeral"}},
+            {"type": "tool_use", "id": "toolu_1", "name": "find", "input": {"z": 1, "a": [2.5]}}]}),
+        json!({"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "toolu_1", "is_error": true, "content": [{"type": "text", "text": "no"}]},
+            {"type": "text", "text": "Try again."}]}),
+        json!({"role": "assistant", "content": "Done."}),
+    ];
+    let ours = vec![
+        json!({"role": "user", "author": "ann", "parts": [{"type": "text", "text": "Hello."}], "pinned": true,
+            "at": 1_772_442_000_000u64, "metadata": {"z": 1, "a": 2}}),
+        json!({"role": "assistant", "parts": [{"type": "text", "text": "Hello!"}], "at": 1_772_442_001_000u64}),
+    ];
+    [("openai", openai), ("responses", responses), ("anthropic", anthropic), ("epitome", ours)]
+}
+
+fn lines(values: &[Value]) -> String {
+    values.iter().map(|value| format!("{value}\n")).collect()
+}
+
+/// So many messages, each on a line.
+fn many(count: usize) -> String {
+    (1..=count)
+        .map(|n| {
+            format!(
+                "{{\"role\":\"{}\",\"content\":\"Message {n} about order {n}0071.\"}}\n",
+                if n % 2 == 1 { "user" } else { "assistant" }
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn what_is_imported_is_exported_as_it_came() {
+    for (format, wire) in recordings() {
+        let place = Place::new();
+        std::fs::write(place.path("talk.jsonl"), lines(&wire)).unwrap();
+        place.good(&["import", "talk.jsonl"]);
+        let out = place.good(&["export", "talk", "--format", format]);
+        let out: Vec<&str> = out.lines().collect();
+        if format == "epitome" {
+            // A header, and the place each message got.
+            assert_eq!(serde_json::from_str::<Value>(out[0]).unwrap()["epitome"]["session"], "talk");
+            for (line, came) in out[1..].iter().zip(&wire) {
+                let mut line: Value = serde_json::from_str(line).unwrap();
+                line.as_object_mut().unwrap().remove("seq");
+                assert_eq!(&line, came);
+            }
+            continue;
+        }
+        let came: Vec<String> = wire.iter().map(Value::to_string).collect();
+        assert_eq!(out, came, "{format}: every byte");
+    }
+}
+
+#[test]
+fn numbers_come_back_digit_by_digit() {
+    let place = Place::new();
+    let line = r#"{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{"b":[2.50,1e2],"a":123456789012345678901234567890}}],"x":1.10}"#;
+    std::fs::write(place.path("exact.jsonl"), format!("{line}\n")).unwrap();
+    place.good(&["import", "exact.jsonl"]);
+    assert_eq!(place.good(&["export", "exact", "--format", "anthropic"]), format!("{line}\n"));
+}
+
+#[test]
+fn the_same_goes_for_lists_requests_and_conversations() {
+    for (format, wire) in recordings() {
+        let (list, words) =
+            if format == "responses" { ("input", "instructions") } else { ("messages", "system") };
+        let place = Place::new();
+        std::fs::write(place.path("list.json"), format!("{:#}", json!(wire))).unwrap();
+        std::fs::write(
+            place.path("request.json"),
+            format!("{:#}", json!({"model": "m", words: "Be brief.", list: wire})),
+        )
+        .unwrap();
+        let conversations = [json!({"id": "one", list: wire}), json!({"id": 2, list: wire})];
+        std::fs::write(place.path("many.jsonl"), lines(&conversations)).unwrap();
+        place.good(&["import", "list.json", "many.jsonl", "--format", format]);
+        let plain = |name: &str| -> Vec<Value> {
+            let out = place.good(&["export", name, "--format", format]);
+            let lines = out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+            lines
+                .filter(|line| line.get("epitome").is_none_or(|header| header.get("session").is_none()))
+                .collect()
+        };
+        let first = plain("list");
+        assert!(
+            first == plain("one") && first == plain("2") && first.len() == wire.len(),
+            "{format}: {first:?}"
+        );
+        if format != "epitome" {
+            assert_eq!(first, wire, "{format}");
+            place.good(&["import", "request.json", "--format", format]);
+            let with_system = plain("request-1");
+            assert!(with_system.len() > wire.len() || format == "openai", "{format}: {with_system:?}");
+        }
+    }
+}
+
+#[test]
+fn everything_exported_can_be_imported_elsewhere() {
+    let place = Place::with_sessions();
+    for format in ["epitome", "openai", "responses", "anthropic"] {
+        let file = format!("{format}.jsonl");
+        place.good(&["export", "--all", "--format", format, "-o", &file]);
+        let db = format!("{format}.db");
+        let (code, _, errors) = told(place.epitome(&["import", &file, "--db", &db]).output().unwrap());
+        assert_eq!(code, Some(0), "{errors}");
+        let (_, out, _) =
+            told(place.epitome(&["export", "ann", "--format", "openai", "--db", &db]).output().unwrap());
+        assert_eq!(out, place.good(&["export", "ann", "--format", "openai"]), "{format}");
+    }
+    // What is there is not replaced.
+    let (code, _, errors) = place.on_db(&["export", "--all", "-o", "openai.jsonl"]);
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.starts_with("epitome: openai.jsonl cannot be written: "), "{errors}");
+}
+
+#[test]
+fn a_context_in_a_format_holds_what_was_imported_word_for_word() {
+    let place = Place::new();
+    let (_, wire) = &recordings()[0];
+    std::fs::write(place.path("talk.jsonl"), lines(wire)).unwrap();
+    place.good(&["import", "talk.jsonl"]);
+    let out = place.good(&["context", "talk", "--no-summary", "--format", "openai"]);
+    let body: Value = serde_json::from_str(&out).unwrap();
+    let messages = body["messages"].as_array().unwrap();
+    assert_eq!(messages.len(), wire.len());
+    for (sent, came) in messages.iter().zip(wire) {
+        assert_eq!(sent["role"], came["role"]);
+        if came["content"].is_string() {
+            assert_eq!(sent["content"], came["content"]);
+        }
+        for ours in ["epitome", "usage", "x_unknown"] {
+            assert!(sent.get(ours).is_none(), "no provider knows {ours}: {sent}");
+        }
+    }
+}
+
+#[test]
+fn wrong_lines_are_named_and_nothing_is_imported() {
+    let place = Place::new();
+    let good = many(3_000);
+    let wrong = format!(
+        "{good}{{\"role\": \"user\", \"content\": \"half\nnull\n{{\"role\": \"nobody\", \"content\": \"x\"}}\n{{\"role\":\"user\",\"content\":\"end\"}}\n"
+    );
+    std::fs::write(place.path("wrong.jsonl"), &wrong).unwrap();
+    std::fs::write(place.path("right.jsonl"), &good).unwrap();
+    let (code, out, errors) = place.on_db(&["import", "right.jsonl", "wrong.jsonl"]);
+    assert_eq!((code, out.as_str()), (Some(2), ""), "{errors}");
+    let told: Vec<&str> = errors.lines().collect();
+    assert_eq!(told.len(), 4, "{errors}");
+    assert!(told[0].starts_with("wrong.jsonl:3001: is not JSON: "), "{errors}");
+    assert!(told[1].starts_with("wrong.jsonl:3002: "), "{errors}");
+    assert!(told[2].starts_with("wrong.jsonl:3003: ") && told[2].contains("nobody"), "{errors}");
+    assert!(told[3].contains("nothing was imported") && told[3].contains("--keep-going"), "{errors}");
+    let (_, list, _) = place.on_db(&["list"]);
+    assert_eq!(list, "", "not the right file either");
+    // Asked to, it leaves them out.
+    let report = place.json(&["import", "wrong.jsonl", "--keep-going"]);
+    assert_eq!((&report["added"], &report["left_out"]), (&json!(3_001), &json!(3)));
+}
+
+#[test]
+fn what_is_too_large_is_named_and_a_name_that_cannot_be_is_too() {
+    let place = Place::new();
+    let large = json!({"role": "user", "content": "x".repeat(2 << 20)});
+    std::fs::write(place.path("large.jsonl"), format!("{}\n{large}\n", many(1).trim())).unwrap();
+    let (code, _, errors) = place.on_db(&["import", "large.jsonl"]);
+    assert_eq!(code, Some(2));
+    assert!(
+        errors.contains("large.jsonl:2: message: 2097152 bytes; at most 1048576 are allowed"),
+        "{errors}"
+    );
+    let twice = [
+        json!({"id": "a", "messages": []}),
+        json!({"id": "a", "messages": []}),
+        json!({"id": "b\nc", "messages": []}),
+    ];
+    std::fs::write(place.path("twice.jsonl"), lines(&twice)).unwrap();
+    let (code, _, errors) = place.on_db(&["import", "twice.jsonl"]);
+    assert_eq!(code, Some(2));
+    assert!(
+        errors.contains("twice.jsonl:2: session `a` again; it began at twice.jsonl:1 already"),
+        "{errors}"
+    );
+    assert!(errors.contains("twice.jsonl:3: a session's name has"), "{errors}");
+}
+
+#[test]
+fn started_again_it_adds_nothing_twice_and_a_file_that_has_grown_is_followed() {
+    let place = Place::new();
+    std::fs::write(place.path("talk.jsonl"), many(2_500)).unwrap();
+    let first = place.json(&["import", "talk.jsonl"]);
+    assert_eq!((&first["added"], &first["known"]), (&json!(2_500), &json!(0)));
+    let again = place.json(&["import", "talk.jsonl"]);
+    assert_eq!((&again["added"], &again["known"]), (&json!(0), &json!(2_500)));
+    std::fs::write(place.path("talk.jsonl"), many(2_600)).unwrap();
+    let grown = place.json(&["import", "talk.jsonl"]);
+    assert_eq!((&grown["added"], &grown["known"]), (&json!(100), &json!(2_500)));
+    // A session that holds something else is not mixed up with it.
+    let other = many(2_600).replace("Message 2577 ", "Another 2577 ");
+    std::fs::write(place.path("talk.jsonl"), other).unwrap();
+    let (code, _, errors) = place.on_db(&["import", "talk.jsonl"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        errors.starts_with("epitome: talk.jsonl:2577: session \"talk\" holds another message 2577; "),
+        "{errors}"
+    );
+    let forced = place.json(&["import", "talk.jsonl", "--append"]);
+    assert_eq!(&forced["added"], &json!(2_600));
+    let (code, out, _) = place.on_db(&["verify"]);
+    assert_eq!(code, Some(0), "{out}");
+}
+
+/// Killed again and again at any moment, it goes on each time and is whole in the end.
+#[test]
+fn an_import_that_is_killed_goes_on_from_there() {
+    let place = Place::new();
+    let file = many(40_000);
+    std::fs::write(place.path("talk.jsonl"), &file).unwrap();
+    let (mut kills, mut last) = (0, 0);
+    for wait in [300, 450, 600, 800, 1_000, 1_300] {
+        let mut child =
+            place.epitome(&["import", "talk.jsonl", "--no-wait", "--db", "epitome.db"]).spawn().unwrap();
+        let until = Instant::now() + Duration::from_millis(wait);
+        while Instant::now() < until && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if child.try_wait().unwrap().is_none() {
+            child.kill().unwrap();
+            kills += 1;
+        }
+        child.wait().unwrap();
+        let (code, out, _) = place.on_db(&["list", "--json"]);
+        let held = if code == Some(0) && !out.is_empty() {
+            serde_json::from_str::<Value>(out.trim()).unwrap()["messages"].as_u64().unwrap()
+        } else {
+            0
+        };
+        assert!(held >= last, "{held} after {last}");
+        last = held;
+    }
+    assert!(kills > 0);
+    let report = place.json(&["import", "talk.jsonl"]);
+    assert_eq!(report["messages"], json!(40_000));
+    assert_eq!(place.good(&["export", "talk", "--format", "openai"]), file);
+    assert_eq!(place.on_db(&["verify"]).0, Some(0));
+    let context = place.json(&["context", "talk", "--tokens", "2000"]);
+    assert_eq!(context["report"]["exhaustive"], json!(true));
+}
+
+#[test]
+fn what_is_piped_in_is_imported_and_leaves_nothing_behind() {
+    let place = Place::new();
+    let temporary = place.path("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    let mut command = place.epitome(&["import", "-", "--session", "piped", "--json", "--db", "epitome.db"]);
+    let mut child = command
+        .env("TMPDIR", &temporary)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(many(50).as_bytes()).unwrap();
+    let (code, out, errors) = told(child.wait_with_output().unwrap());
+    assert_eq!(code, Some(0), "{errors}");
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["sessions"][0]["session"], "piped");
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
+    assert_eq!(place.good(&["export", "piped", "--format", "openai"]), many(50));
+}
+
+#[test]
+fn files_that_are_not_there_or_hold_nothing_are_told() {
+    let place = Place::new();
+    let (code, out, errors) = place.on_db(&["import", "nowhere.jsonl"]);
+    assert_eq!((code, out.as_str(), errors.lines().count()), (Some(1), "", 1), "{errors}");
+    assert!(errors.starts_with("epitome: nowhere.jsonl cannot be read: "), "{errors}");
+    assert!(!place.db().exists(), "no database is made for nothing");
+    std::fs::write(place.path("empty.jsonl"), "\n\n").unwrap();
+    place.fails(&["import", "empty.jsonl"], 2, "there are no messages to import");
+    place.fails(&["import", "empty.jsonl", "--format", "latin"], 2,
+        "invalid value 'latin' for '--format <FORMAT>': \"latin\": no such format; there are openai, responses, anthropic and epitome; `epitome --help` says what there is");
+}

@@ -1,0 +1,403 @@
+//! How the demo looks: calm, in one accent, and as wide as there is room.
+
+use std::path::Path;
+use std::time::Duration;
+
+use epitome::core::message::{Message, Tokens};
+
+use super::play::{Found, OneSummary, PRICE, Played, Savings, Size, Written};
+use crate::failure::Failure;
+use crate::show::{Show, clipped, columns, count, grouped};
+
+/// In which colour a piece of a line is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ink {
+    Plain,
+    Bold,
+    /// What only goes with it.
+    Dim,
+    /// The one accent: what Epitome made.
+    Accent,
+    /// What is well.
+    Good,
+    /// What should be looked at.
+    Bad,
+}
+
+use Ink::{Accent, Bad, Bold, Dim, Good, Plain};
+
+/// A piece of a line, in its colour.
+type Piece = (Ink, String);
+
+fn piece(ink: Ink, text: impl Into<String>) -> Piece {
+    (ink, text.into())
+}
+
+/// Where the demo is shown.
+pub(super) struct Screen<'a> {
+    show: &'a mut Show,
+    /// How wide text is set.
+    width: usize,
+    /// Whether somebody watches, who wants to see it happen.
+    live: bool,
+    /// Whether nothing is to be said: all of it becomes one object.
+    mute: bool,
+    /// Whether the line that moves is there.
+    moving: bool,
+    /// What was said last by a person.
+    said: String,
+}
+
+impl<'a> Screen<'a> {
+    pub(super) fn new(show: &'a mut Show, fast: bool, mute: bool) -> Self {
+        let live = !fast && show.watched && show.width.is_some();
+        let width = show.width.unwrap_or(80).min(110);
+        Self { show, width, live, mute, moving: false, said: String::new() }
+    }
+
+    /// Waits a moment, where somebody watches.
+    pub(super) async fn pause(&mut self, time: Duration) -> Result<(), Failure> {
+        if self.live {
+            self.show.flush()?;
+            tokio::time::sleep(time).await;
+        }
+        Ok(())
+    }
+
+    /// What this is going to be.
+    pub(super) fn opening(&mut self, messages: &[Message]) -> Result<(), Failure> {
+        let calls: u64 = messages.iter().map(|message| message.calls().count() as u64).sum();
+        self.blank()?;
+        self.words(&format!(
+            "An engineer on call and her agent hunt a failing checkout for two days: {}, {}. No model could be \
+             sent all of it at every step for long. So it is summarized as it grows, by the model that is built \
+             in: no key, no network.",
+            count(messages.len() as u64, "message"),
+            count(calls, "tool call"),
+        ))?;
+        self.blank()?;
+        let head = "  slot   stands for        tokens before → after        took";
+        self.line(&[piece(Dim, head)])
+    }
+
+    /// The line that moves: how far it is, and what was said last.
+    pub(super) async fn progress(
+        &mut self,
+        message: &Message,
+        done: u64,
+        all: u64,
+        tokens: Tokens,
+    ) -> Result<(), Failure> {
+        if !self.live {
+            return Ok(());
+        }
+        let spoken = message.author.as_deref().zip(message.parts.first());
+        if let Some((who, epitome::core::message::Part::Text { text })) = spoken {
+            self.said = format!("{who}: {text}");
+        }
+        let (full, empty) = bar(done, all, 14);
+        let told = format!("  {done:>3} messages {:>6} tokens  ", grouped(tokens));
+        let left = self.width.saturating_sub(columns(&told) + 16 + 1);
+        let pieces = [
+            piece(Plain, "  "),
+            piece(Accent, full),
+            piece(Dim, empty),
+            piece(Plain, told),
+            piece(Dim, clipped(&self.said, left)),
+        ];
+        let line = self.painted(&pieces);
+        self.show.raw(format!("\r{line}\u{1b}[K").as_bytes())?;
+        self.moving = true;
+        let millis = if spoken.is_some() { 90 } else { 12 };
+        self.pause(Duration::from_millis(millis)).await
+    }
+
+    /// A summary was written.
+    pub(super) fn written(&mut self, written: &Written) -> Result<(), Failure> {
+        let ink = if written.slot == "long" { Accent } else { Plain };
+        self.line(&[
+            piece(ink, format!("  {:5}", written.slot)),
+            piece(Plain, format!("  1-{:<13}", written.through)),
+            piece(Dim, format!("{:>13} → ", grouped(written.replaced))),
+            piece(Plain, format!("{:<7}", grouped(written.tokens))),
+            piece(Dim, format!("{:>12}", took(written.millis.saturating_mul(1_000)))),
+        ])
+    }
+
+    /// It was played to its end.
+    pub(super) fn played(&mut self, played: &Played) -> Result<(), Failure> {
+        self.blank()?;
+        let spent: u64 = played.summaries.iter().map(|written| written.tokens).max().unwrap_or(0);
+        self.words(&format!(
+            "{} and {} are stored, every one word for word; {} were written beside them, none over {} tokens.",
+            count(played.messages, "message"),
+            count(played.tokens, "token"),
+            count(played.summaries.len() as u64, "summary"),
+            grouped(spent),
+        ))
+    }
+
+    /// The conversation in several sizes.
+    pub(super) fn sizes(&mut self, sizes: &[Size], all: Tokens) -> Result<(), Failure> {
+        self.heading(&format!("{} tokens, in as many as you have room for", grouped(all)))?;
+        let drawn = self.width >= 76;
+        let bars = if drawn { self.width.saturating_sub(62).min(28) } else { 0 };
+        let space = " ".repeat(if drawn { bars + 2 } else { 0 });
+        let head = format!("  budget    used  {space}summary  verbatim  nothing missing        took");
+        self.line(&[piece(Dim, head)])?;
+        for size in sizes {
+            let mut line = vec![
+                piece(Bold, format!("  {:>6}", grouped(size.budget))),
+                piece(Plain, format!("  {:>6}  ", grouped(size.used))),
+            ];
+            if drawn {
+                line.extend(parts(size, bars));
+                line.push(piece(Plain, "  "));
+            }
+            let through = size.summary_through.map_or("-".to_owned(), |through| format!("1-{through}"));
+            let (ink, whole) = if size.exhaustive { (Good, "yes") } else { (Bad, "no") };
+            line.extend([
+                piece(Plain, format!("{through:>7}  {:>8}  ", size.verbatim)),
+                piece(ink, format!("{whole:>15}")),
+                piece(Dim, format!("  {:>10}", took(size.micros))),
+            ]);
+            self.line(&line)?;
+        }
+        if drawn {
+            self.line(&[
+                piece(Plain, format!("{:18}", "")),
+                piece(Bad, "▓"),
+                piece(Dim, " pinned  "),
+                piece(Accent, "█"),
+                piece(Dim, " summary  "),
+                piece(Good, "▒"),
+                piece(Dim, " messages  "),
+                piece(Dim, "· free"),
+            ])?;
+        }
+        Ok(())
+    }
+
+    /// What is still known of what was said long ago.
+    pub(super) fn facts(&mut self, facts: &[Found], sizes: &[Size]) -> Result<(), Failure> {
+        self.heading("Nothing is lost")?;
+        self.words(
+            "The last message asks for the incident report, from memory. Is what it needs in the context, and can \
+             the rest be found?",
+        )?;
+        self.blank()?;
+        let what = facts.iter().map(|fact| columns(fact.what)).max().unwrap_or(0).max(38);
+        let mut head = format!("  {:what$}  {:>7}", "", "said in");
+        for size in sizes {
+            head.push_str(&format!("{:>7}", grouped(size.budget)));
+        }
+        head.push_str("  search");
+        self.line(&[piece(Dim, head)])?;
+        for fact in facts {
+            let said = fact.message.map_or("-".to_owned(), |seq| format!("#{seq}"));
+            let mut line = vec![piece(Plain, format!("  {:what$}  ", fact.what)), piece(Dim, format!("{said:>7}"))];
+            line.extend(fact.in_contexts.iter().map(|there| mark(*there, 7)));
+            line.push(mark(fact.message.is_some(), 8));
+            self.line(&line)?;
+        }
+        let found = facts.iter().filter(|fact| fact.message.is_some()).count();
+        let told = |which: fn(&Found) -> &[bool], at: usize| {
+            facts.iter().filter(|fact| which(fact).get(at) == Some(&true)).count()
+        };
+        let rows: [(&str, fn(&Found) -> &[bool], Ink, Option<usize>); 2] = [
+            ("with the summary, of 8", |fact| &fact.in_contexts, Bold, Some(found)),
+            ("the newest messages alone, of 8", |fact| &fact.in_recent, Dim, None),
+        ];
+        for (name, which, ink, search) in rows {
+            let name = name.replace('8', &facts.len().to_string());
+            let mut line = format!("  {name:what$}  {:>7}", "");
+            for at in 0..sizes.len() {
+                line.push_str(&format!("{:>7}", told(which, at)));
+            }
+            line.push_str(&search.map_or(String::new(), |search| format!("{search:>8}")));
+            self.line(&[piece(ink, line)])?;
+        }
+        Ok(())
+    }
+
+    /// One summary, whole.
+    pub(super) fn summary(&mut self, summary: &OneSummary) -> Result<(), Failure> {
+        self.heading(&format!(
+            "The summary in a context of {}: messages 1-{} in {} tokens",
+            grouped(summary.budget),
+            summary.through,
+            summary.tokens
+        ))?;
+        for line in summary.text.lines() {
+            for (at, row) in wrapped(line, self.width.saturating_sub(4)).into_iter().enumerate() {
+                let indent = if at == 0 { "  " } else { "    " };
+                self.line(&[piece(Plain, indent), piece(Plain, row)])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was sent, and what it costs.
+    pub(super) fn savings(&mut self, savings: &Savings) -> Result<(), Failure> {
+        self.heading(&format!("What the agent's {} calls of its model would send", grouped(savings.calls)))?;
+        let head = format!("  {:34}{:>12}{:>14}{:>16}", "", "tokens", "list price", "if all cached");
+        self.line(&[piece(Dim, head)])?;
+        let contexts = format!("contexts of at most {} tokens", grouped(savings.budget));
+        for (what, sent, ink) in
+            [("the whole conversation", &savings.whole, Plain), (contexts.as_str(), &savings.contexts, Good)]
+        {
+            let (list, cached) = (money(sent.dollars), money(sent.dollars_with_caching));
+            self.line(&[
+                piece(Plain, format!("  {what:34}")),
+                piece(ink, format!("{:>12}{list:>14}", grouped(sent.tokens))),
+                piece(Dim, format!("{cached:>16}")),
+            ])?;
+        }
+        self.blank()?;
+        self.line(&[piece(Good, format!("  {:.1} times fewer tokens.", savings.times))])?;
+        let all = if savings.exhaustive == savings.calls { "All of the".to_owned() } else {
+            format!("{} of the {}", grouped(savings.exhaustive), grouped(savings.calls))
+        };
+        self.dim_words(&format!(
+            "{all} contexts were exhaustive. The price is an example: ${PRICE:.2} for a million tokens of input, as \
+             many mid-sized models list it. Prompt caching narrows the gap: the last column takes every token that \
+             was sent before at the same place for cached, at a tenth, and the others for written, at 1.25."
+        ))
+    }
+
+    /// What to try now.
+    pub(super) fn next(&mut self, path: &Path, session: &str) -> Result<(), Failure> {
+        self.heading("Try it on this conversation")?;
+        let path = path.display().to_string();
+        let db = if path.contains([' ', '\'', '"']) { format!("{path:?}") } else { path };
+        for (command, rest) in [
+            ("context", "--tokens 1000"),
+            ("search", "ord_58213"),
+            ("explain", ""),
+            ("expand", "--slot short --limit 5"),
+            ("undo", "--slot short"),
+        ] {
+            let line = format!("  epitome {command} --db {db} --session {session} {rest}");
+            self.whole_line(&[piece(Accent, line.trim_end())])?;
+        }
+        Ok(())
+    }
+
+    fn heading(&mut self, text: &str) -> Result<(), Failure> {
+        self.blank()?;
+        self.line(&[piece(Bold, text)])?;
+        self.blank()
+    }
+
+    fn blank(&mut self) -> Result<(), Failure> {
+        self.line(&[])
+    }
+
+    fn words(&mut self, text: &str) -> Result<(), Failure> {
+        for row in wrapped(text, self.width) {
+            self.line(&[piece(Plain, row)])?;
+        }
+        Ok(())
+    }
+
+    fn dim_words(&mut self, text: &str) -> Result<(), Failure> {
+        for row in wrapped(text, self.width.saturating_sub(2)) {
+            self.line(&[piece(Dim, format!("  {row}"))])?;
+        }
+        Ok(())
+    }
+
+    /// A line, clipped where a terminal is too narrow for it.
+    fn line(&mut self, pieces: &[Piece]) -> Result<(), Failure> {
+        let mut left = self.show.width.unwrap_or(usize::MAX);
+        let mut fitting = Vec::new();
+        for (ink, text) in pieces {
+            let text = clipped(text, left);
+            left = left.saturating_sub(columns(&text));
+            fitting.push((*ink, text));
+        }
+        self.whole_line(&fitting)
+    }
+
+    /// A line to be copied: never clipped.
+    fn whole_line(&mut self, pieces: &[Piece]) -> Result<(), Failure> {
+        if self.mute {
+            return Ok(());
+        }
+        if std::mem::take(&mut self.moving) {
+            self.show.raw(b"\r\x1b[K")?;
+        }
+        let line = self.painted(pieces);
+        self.show.line(line.trim_end())?;
+        if self.live { self.show.flush() } else { Ok(()) }
+    }
+
+    fn painted(&self, pieces: &[Piece]) -> String {
+        let style = self.show.style;
+        let paint = |(ink, text): &Piece| match ink {
+            Plain => text.clone(),
+            Bold => style.bold(text),
+            Dim => style.dim(text),
+            Accent => style.cyan(text),
+            Good => style.green(text),
+            Bad => style.yellow(text),
+        };
+        pieces.iter().map(paint).collect()
+    }
+}
+
+/// How long something took, told so that it is mostly the same.
+fn took(micros: u64) -> String {
+    if micros < 1_000 { "under 1 ms".to_owned() } else { format!("{} ms", grouped(micros / 1_000)) }
+}
+
+fn money(dollars: f64) -> String {
+    format!("${dollars:.2}")
+}
+
+/// Whether something is there.
+fn mark(there: bool, width: usize) -> Piece {
+    if there { piece(Good, format!("{:>width$}", "✓")) } else { piece(Dim, format!("{:>width$}", "·")) }
+}
+
+/// The full and the empty part of a bar.
+fn bar(have: u64, need: u64, columns: usize) -> (String, String) {
+    let full = share(have, need, columns);
+    ("█".repeat(full), "░".repeat(columns.saturating_sub(full)))
+}
+
+/// How many columns of a bar that is.
+fn share(have: u64, need: u64, columns: usize) -> usize {
+    let full = u128::from(have) * columns as u128 / u128::from(need.max(1));
+    usize::try_from(full).unwrap_or(columns).min(columns)
+}
+
+/// What a context's budget went to. Whatever is there gets a column at least.
+fn parts(size: &Size, columns: usize) -> Vec<Piece> {
+    let mut left = columns;
+    let mut drawn = Vec::new();
+    let spent = [(size.pinned(), Bad, "▓"), (size.spent.summary, Accent, "█"), (size.spent.messages, Good, "▒")];
+    for (tokens, ink, glyph) in spent {
+        let wide = share(tokens, size.budget, columns).max(usize::from(tokens > 0)).min(left);
+        left = left.saturating_sub(wide);
+        drawn.push(piece(ink, glyph.repeat(wide)));
+    }
+    drawn.push(piece(Dim, "·".repeat(left)));
+    drawn
+}
+
+/// A text in rows of so many columns at most; a word longer than that has a row of its own.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut rows: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match rows.last_mut() {
+            Some(row) if columns(row) + 1 + columns(word) <= width => {
+                row.push(' ');
+                row.push_str(word);
+            }
+            _ => rows.push(word.to_owned()),
+        }
+    }
+    rows
+}
+

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use epitome::core::message::{Message, Tokens};
 
-use super::play::{Found, OneSummary, PRICE, Played, Savings, Size, Written};
+use super::play::{Found, OneSummary, PRICE, PRICED, Played, Savings, Size, Written};
 use crate::failure::Failure;
 use crate::show::{Show, clipped, columns, count, grouped};
 
@@ -69,9 +69,9 @@ impl<'a> Screen<'a> {
         let calls: u64 = messages.iter().map(|message| message.calls().count() as u64).sum();
         self.blank()?;
         self.words(&format!(
-            "An engineer on call and her agent hunt a failing checkout for two days: {}, {}. No model could be \
-             sent all of it at every step for long. So it is summarized as it grows, by the model that is built \
-             in: no key, no network.",
+            "An engineer on call and her agent hunt a failing checkout for two days: {}, {}. To send all of that at \
+             each step gets slow and dear, and one day no longer fits. Epitome keeps every word, and writes summaries \
+             as the conversation grows; here with its built-in model, without key or network.",
             count(messages.len() as u64, "message"),
             count(calls, "tool call"),
         ))?;
@@ -141,9 +141,9 @@ impl<'a> Screen<'a> {
     pub(super) fn sizes(&mut self, sizes: &[Size], all: Tokens) -> Result<(), Failure> {
         self.heading(&format!("{} tokens, in as many as you have room for", grouped(all)))?;
         let drawn = self.width >= 76;
-        let bars = if drawn { self.width.saturating_sub(62).min(28) } else { 0 };
+        let bars = if drawn { self.width.saturating_sub(61).min(28) } else { 0 };
         let space = " ".repeat(if drawn { bars + 2 } else { 0 });
-        let head = format!("  budget    used  {space}summary  verbatim  nothing missing        took");
+        let head = format!("  budget    used  {space}summary  verbatim  exhaustive        took");
         self.line(&[piece(Dim, head)])?;
         for size in sizes {
             let mut line = vec![
@@ -158,7 +158,7 @@ impl<'a> Screen<'a> {
             let (ink, whole) = if size.exhaustive { (Good, "yes") } else { (Bad, "no") };
             line.extend([
                 piece(Plain, format!("{through:>7}  {:>8}  ", size.verbatim)),
-                piece(ink, format!("{whole:>15}")),
+                piece(ink, format!("{whole:>10}")),
                 piece(Dim, format!("  {:>10}", took(size.micros))),
             ]);
             self.line(&line)?;
@@ -186,17 +186,17 @@ impl<'a> Screen<'a> {
              the rest be found?",
         )?;
         self.blank()?;
-        let what = facts.iter().map(|fact| columns(fact.what)).max().unwrap_or(0).max(38);
+        let what = facts.iter().map(|fact| columns(fact.what)).max().unwrap_or(0);
         let mut head = format!("  {:what$}  {:>7}", "", "said in");
         for size in sizes {
-            head.push_str(&format!("{:>7}", grouped(size.budget)));
+            head.push_str(&format!("{:>5}", short(size.budget)));
         }
         head.push_str("  search");
         self.line(&[piece(Dim, head)])?;
         for fact in facts {
             let said = fact.message.map_or("-".to_owned(), |seq| format!("#{seq}"));
             let mut line = vec![piece(Plain, format!("  {:what$}  ", fact.what)), piece(Dim, format!("{said:>7}"))];
-            line.extend(fact.in_contexts.iter().map(|there| mark(*there, 7)));
+            line.extend(fact.in_contexts.iter().map(|there| mark(*there, 5)));
             line.push(mark(fact.message.is_some(), 8));
             self.line(&line)?;
         }
@@ -212,7 +212,7 @@ impl<'a> Screen<'a> {
             let name = name.replace('8', &facts.len().to_string());
             let mut line = format!("  {name:what$}  {:>7}", "");
             for at in 0..sizes.len() {
-                line.push_str(&format!("{:>7}", told(which, at)));
+                line.push_str(&format!("{:>5}", told(which, at)));
             }
             line.push_str(&search.map_or(String::new(), |search| format!("{search:>8}")));
             self.line(&[piece(ink, line)])?;
@@ -240,7 +240,7 @@ impl<'a> Screen<'a> {
     /// What was sent, and what it costs.
     pub(super) fn savings(&mut self, savings: &Savings) -> Result<(), Failure> {
         self.heading(&format!("What the agent's {} calls of its model would send", grouped(savings.calls)))?;
-        let head = format!("  {:34}{:>12}{:>14}{:>16}", "", "tokens", "list price", "if all cached");
+        let head = format!("  {:34}{:>12}{:>14}{:>16}", "", "tokens", "list price", "with caching");
         self.line(&[piece(Dim, head)])?;
         let contexts = format!("contexts of at most {} tokens", grouped(savings.budget));
         for (what, sent, ink) in
@@ -259,9 +259,9 @@ impl<'a> Screen<'a> {
             format!("{} of the {}", grouped(savings.exhaustive), grouped(savings.calls))
         };
         self.dim_words(&format!(
-            "{all} contexts were exhaustive. The price is an example: ${PRICE:.2} for a million tokens of input, as \
-             many mid-sized models list it. Prompt caching narrows the gap: the last column takes every token that \
-             was sent before at the same place for cached, at a tenth, and the others for written, at 1.25."
+            "{all} contexts were exhaustive. The price is an example: what {PRICED} lists, ${PRICE:.2} for a million \
+             tokens of input. Prompt caching narrows the gap: the last column is the best case, where each token that \
+             was sent before in the same place costs a tenth, and each other one a quarter more."
         ))
     }
 
@@ -349,6 +349,11 @@ impl<'a> Screen<'a> {
 /// How long something took, told so that it is mostly the same.
 fn took(micros: u64) -> String {
     if micros < 1_000 { "under 1 ms".to_owned() } else { format!("{} ms", grouped(micros / 1_000)) }
+}
+
+/// `16k`.
+fn short(tokens: Tokens) -> String {
+    if tokens >= 1_000 && tokens.is_multiple_of(1_000) { format!("{}k", tokens / 1_000) } else { tokens.to_string() }
 }
 
 fn money(dollars: f64) -> String {

@@ -19,9 +19,10 @@ pub(super) const SIZES: [Tokens; 5] = [500, 1_000, 2_000, 4_000, 16_000];
 /// The size of the context whose summary is shown whole.
 const SHOWN: Tokens = 1_000;
 
-/// What a million tokens of input cost in the example, in dollars: the list price of many mid-sized models. With
-/// prompt caching, reading costs a tenth of it and writing a quarter more.
-pub(super) const PRICE: f64 = 3.0;
+/// Whose list price is taken for an example, and what a million tokens of input cost there, in dollars. With prompt
+/// caching, reading costs a tenth of it and writing a quarter more. (platform.claude.com/docs, "Pricing".)
+pub(super) const PRICED: &str = "Claude Sonnet 5.5";
+pub(super) const PRICE: f64 = 2.0;
 const CACHE_READ: f64 = 0.1;
 const CACHE_WRITE: f64 = 1.25;
 
@@ -111,6 +112,7 @@ impl Savings {
             "whole": self.whole.object(),
             "contexts": self.contexts.object(),
             "times_less": self.times,
+            "priced_as": PRICED,
             "dollars_per_million": PRICE,
         })
     }

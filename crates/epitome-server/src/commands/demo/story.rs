@@ -169,11 +169,13 @@ fn object(arguments: &str) -> String {
 /// Makes what tools pour out: always the same, never twice alike.
 struct Bulk {
     state: u64,
+    /// Where a series begins, in seconds.
+    from: u64,
 }
 
 impl Bulk {
     fn new(seed: u64) -> Self {
-        Self { state: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1 }
+        Self { state: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, from: seed * 47 }
     }
 
     /// A number below `most`: xorshift.
@@ -211,19 +213,21 @@ impl Bulk {
         match kind {
             "log" => {
                 let clock = clock(two, n * 7 + self.below(7));
-                let path = self.pick(&["/v1/checkout", "/v1/cart/items", "/v1/cart/shipping", "/v1/stock", "/health"]);
-                let (cart, took, request) = (self.hex(6), self.below(220) + 8, self.hex(8));
+                let what = self.pick(&["items", "address", "shipping", "totals", "confirm"]);
+                let (pod, cart, took) = (self.hex(5), self.hex(6), self.below(220) + 8);
+                let request = self.hex(8);
                 format!(
-                    "{clock}.{millis:03}Z {one} eu-w-{node} INFO POST {path} 200 {took}ms cart=c_{cart} req={request}"
+                    "{clock}.{millis:03}Z {one} pod={one}-{pod} INFO POST /v1/carts/c_{cart}/{what} ok {took}ms \
+                     req={request}"
                 )
             }
             "series" => {
                 let (value, unit) = two.split_once(' ').unwrap_or((two, ""));
-                let decimals = value.split_once('.').map_or(0, |(_, decimals)| decimals.len());
                 let around: f64 = value.parse().unwrap_or(0.0);
-                let factor = [0.94, 0.97, 1.0, 1.02, 1.05, 1.08].get(self.below(6) as usize).unwrap_or(&1.0);
-                let (hour, minute) = (8 + n / 6, n % 6 * 10);
-                format!("{hour:02}:{minute:02}  {:.decimals$} {unit}", around * factor)
+                let off = i32::try_from(self.below(2_000)).unwrap_or(0) - 1_000;
+                let sample = around * (1.0 + f64::from(off) / 20_000.0);
+                let name = if n == 0 { format!("{one} in {unit}, every 10 min\n") } else { String::new() };
+                format!("{name}[{}, {sample:.4}]", 1_772_438_400 + self.from + n * 600)
             }
             "rows" => {
                 let (id, total, version) = (self.hex(6), 900 + self.below(18_000), self.below(40) + 2);
@@ -244,9 +248,17 @@ impl Bulk {
                 format!("✓ {one}: {what} {whom}, case {} ({} ms)", n + 1, self.below(40) + 1)
             }
             "code" => {
-                let name = self.pick(&["stored", "incoming", "lines", "total", "session", "reply"]);
-                let call = self.pick(&["load", "save", "clone", "check", "sum", "emit"]);
-                format!("{:>3}   const {name}{n} = await {call}(ctx.{name}, {{ trace: '{one}.{call}' }})", 40 + n)
+                let nouns = ["cart", "line", "price", "guest", "stock", "order", "address", "total", "voucher", "tax"];
+                let (one, two, three) = (self.pick(&nouns), self.pick(&nouns), self.pick(&nouns));
+                let verb = self.pick(&["load", "check", "merge", "count", "send", "keep", "find", "sort"]);
+                let (from, at) = (self.below(400) + 40, self.below(3) * 2);
+                let line = match self.below(4) {
+                    0 => format!("if ({one} === {two}) return {verb}({three})"),
+                    1 => format!("for (const {one} of {two}) {verb}({one}, {three})"),
+                    2 => format!("// The {one} is there before the {two}; {verb} the {three} last."),
+                    _ => format!("const {one} = await {verb}({two}, {three})"),
+                };
+                format!("{:>4} {}{line}", from + n, " ".repeat(usize::try_from(at).unwrap_or(0)))
             }
             "nodes" => format!("eu-w-{} {about}, healthy after {} s", n + 1, self.below(20) + 9),
             "retries" => {

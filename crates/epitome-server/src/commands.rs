@@ -1,77 +1,253 @@
-//! What the command line asks for, and what it is answered.
+//! What the command line asks for, and how it is answered.
 //!
-//! Arguments in, words and an exit code out. Answers are not printed here, so every one can be tried without a
-//! process.
+//! One file a command. Flags become settings once ([`crate::settings::load`]), then a plain function runs: it
+//! takes its arguments, the settings, and a [`Show`] it prints through.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::error::{ContextKind, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::failure::Failure;
+use crate::settings::{Given, Loaded, World, load};
+use crate::show::{Color, Show};
+
+mod backup;
 mod bench;
+mod check_config;
+mod completions;
+mod context;
+mod expand;
+mod explain;
+mod list;
+mod messages;
+mod search;
+mod summarize;
+mod undo;
+mod verify;
+mod write_config;
+
+pub(crate) use backup::interrupted;
 
 const TODAY: &str = "\
 Examples:
-  epitome bench            a minute of measuring, on the disk of the temporary folder
-  epitome bench --quick --dir . --json
+  epitome list                                  the sessions there are
+  epitome context ann --tokens 8000             one of them in 8,000 tokens
+  epitome search \"order 7071\"                   what was said about it, summarized or not
+  epitome --write-config                        every setting, explained, in epitome.toml
 
-There is today: sessions that summarize themselves, on SQLite, as a Rust library: use the crate
-`epitome`.
+Settings come from flags, then the environment (EPITOME_CONTEXT_MAX_TOKENS is context.max_tokens),
+then epitome.toml, here or in the user's config folder. `epitome COMMAND --help` says more.
 
-There is not yet: models over a network, the HTTP server, the proxy, and every other command (demo,
-serve, condense, context and the others).";
+There is not yet: serve (HTTP and proxy), condense, replay, keys.";
 
 /// Keeps long agent conversations inside a model's window without losing the thread.
 #[derive(Parser)]
 #[command(name = "epitome", version, after_help = TODAY, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
+    /// Writes every setting, explained, to FILE (epitome.toml; - shows it)
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = crate::settings::FILE_NAME)]
+    write_config: Option<PathBuf>,
+    /// Says which settings hold and from where, and tries the models
+    #[arg(long, conflicts_with = "write_config")]
+    check_config: bool,
+    #[command(flatten)]
+    globals: Globals,
+}
+
+/// What every command takes.
+#[derive(clap::Args, Debug, Clone, Default)]
+#[command(next_help_heading = "For every command")]
+struct Globals {
+    /// The settings (./epitome.toml, else the user's) [env: EPITOME_CONFIG]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The database (epitome.db in the user's data folder) [env: EPITOME_DB]
+    #[arg(long, global = true, value_name = "PATH|sqlite:PATH")]
+    db: Option<String>,
+    /// Whose sessions (default) [env: EPITOME_WORKSPACE]
+    #[arg(long, global = true, value_name = "NAME")]
+    workspace: Option<String>,
+    /// Sets any key of the settings; may be given again
+    #[arg(long, global = true, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// JSON instead of text
+    #[arg(long, global = true)]
+    json: bool,
+    /// Colours: auto, always or never
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = Color::Auto)]
+    #[arg(hide_possible_values = true)]
+    color: Color,
 }
 
 #[derive(Subcommand)]
-pub(crate) enum Command {
+enum Command {
+    /// The sessions there are
+    List(list::Args),
+    /// A session in so many tokens, ready to be sent
+    Context(context::Args),
+    /// Has a summary written now
+    Summarize(summarize::Args),
+    /// Takes a summary back; the one before it stands again
+    Undo(undo::Args),
+    /// The messages beneath a summary, word for word
+    Expand(expand::Args),
+    /// Finds messages by their words, summarized or not
+    Search(search::Args),
+    /// Where each summary stands, and why it is due or not
+    Explain(explain::Args),
+    /// Looks the whole database through
+    Verify(verify::Args),
+    /// Copies the database into a new file, while it is used
+    Backup(backup::Args),
     /// The numbers in the README, on this machine
     Bench(bench::Args),
+    /// Completions for a shell
+    Completions(completions::Args),
 }
 
-/// What goes where. Texts end their own lines; an empty one is not printed.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-    pub(crate) code: u8,
+/// What the command line asks for.
+pub(crate) enum Asked {
+    /// Words that are known already: help, the version.
+    Told(String),
+    /// Something to be done.
+    Job(Box<Job>),
 }
 
-impl Answer {
-    pub(crate) fn good(stdout: String) -> Self {
-        Self { stdout, stderr: String::new(), code: 0 }
+/// Something to be done, and what every command takes.
+pub(crate) struct Job {
+    what: What,
+    globals: Globals,
+}
+
+enum What {
+    Command(Command),
+    WriteConfig(PathBuf),
+    CheckConfig,
+}
+
+impl Asked {
+    /// When there are colours.
+    pub(crate) fn color(&self) -> Color {
+        match self {
+            Self::Told(_) => Color::Auto,
+            Self::Job(job) => job.globals.color,
+        }
     }
 
-    /// One line, and exit code 2: the command was not understood and nothing was done.
-    pub(crate) fn misused(problem: &str) -> Self {
-        let stderr = format!("epitome: {}; `epitome --help` says what there is\n", one_line(problem));
-        Self { stdout: String::new(), stderr, code: 2 }
-    }
-
-    /// One line, and exit code 1: it was understood, and did not work.
-    pub(crate) fn failed(problem: &str) -> Self {
-        Self { stdout: String::new(), stderr: format!("epitome: {}\n", one_line(problem)), code: 1 }
+    /// Whether JSON was asked for.
+    pub(crate) fn json(&self) -> bool {
+        matches!(self, Self::Job(job) if job.globals.json)
     }
 }
 
-/// What the arguments, the program's name first, ask for; or the answer where that is known already.
-pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Answer> {
-    Cli::try_parse_from(args).map(|cli| cli.command).map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Answer::good(error.render().to_string()),
-        _ => Answer::misused(&problem(&error)),
-    })
+impl Globals {
+    fn given(&self) -> Given {
+        Given {
+            config: self.config.clone(),
+            db: self.db.clone(),
+            workspace: self.workspace.clone(),
+            set: self.set.clone(),
+        }
+    }
 }
 
-/// Does it. `watched` where somebody sees standard error as it is written.
-pub(crate) async fn run(command: Command, watched: bool) -> Answer {
+/// The session a command is about, by flag or without one.
+#[derive(clap::Args, Debug)]
+struct SessionArgs {
+    /// The session
+    #[arg(value_name = "SESSION")]
+    named: Option<String>,
+    /// The same, by a flag
+    #[arg(short, long, value_name = "NAME", conflicts_with = "named")]
+    session: Option<String>,
+}
+
+impl SessionArgs {
+    fn optional(&self) -> Option<&str> {
+        self.named.as_deref().or(self.session.as_deref())
+    }
+
+    fn name(&self) -> Result<&str, Failure> {
+        self.optional().ok_or_else(|| {
+            Failure::Misused(
+                "no session given: say --session NAME; `epitome list` shows those there are".to_owned(),
+            )
+        })
+    }
+}
+
+/// What the arguments, the program's name first, ask for.
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, Failure> {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            return match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                    Ok(Asked::Told(error.render().to_string()))
+                }
+                _ => Err(Failure::Misused(problem(&error))),
+            };
+        }
+    };
+    let what = match (cli.command, cli.write_config, cli.check_config) {
+        (Some(command), None, false) => What::Command(command),
+        (None, Some(path), _) => What::WriteConfig(path),
+        (None, None, true) => What::CheckConfig,
+        (None, None, false) => return Err(Failure::Misused("no argument given".to_owned())),
+        (Some(_), ..) => {
+            let problem =
+                "--write-config and --check-config are commands of their own; leave out the other one";
+            return Err(Failure::Misused(problem.to_owned()));
+        }
+    };
+    Ok(Asked::Job(Box::new(Job { what, globals: cli.globals })))
+}
+
+/// Does it, says what went wrong, and tells the exit code.
+pub(crate) async fn run(asked: Asked, world: World, mut show: Show) -> u8 {
+    let Asked::Job(job) = asked else { return 0 };
+    let mut database = None;
+    let done = act(*job, &world, &mut show, &mut database).await;
+    match done.and_then(|()| show.flush()) {
+        Ok(()) => 0,
+        Err(failure) => show.end(&failure, database.as_deref()),
+    }
+}
+
+async fn act(
+    job: Job,
+    world: &World,
+    show: &mut Show,
+    database: &mut Option<PathBuf>,
+) -> Result<(), Failure> {
+    let Job { what, globals } = job;
+    // These need no settings, and must work where some are wrong.
+    let command = match what {
+        What::WriteConfig(path) => return write_config::run(&path, world, show),
+        What::Command(Command::Bench(args)) => return bench::run(&args, show).await,
+        What::Command(Command::Completions(args)) => return completions::run(&args, Cli::command(), show),
+        What::Command(command) => Some(command),
+        What::CheckConfig => None,
+    };
+    let loaded: Loaded = load(&globals.given(), world).map_err(Failure::Setting)?;
+    *database = Some(loaded.db.clone());
     match command {
-        Command::Bench(args) => bench::run(&args, watched).await,
+        None => check_config::run(&loaded, show).await,
+        Some(Command::List(args)) => list::run(&args, &loaded, show).await,
+        Some(Command::Context(args)) => context::run(&args, &loaded, show).await,
+        Some(Command::Summarize(args)) => summarize::run(&args, &loaded, show).await,
+        Some(Command::Undo(args)) => undo::run(&args, &loaded, show).await,
+        Some(Command::Expand(args)) => expand::run(&args, &loaded, show).await,
+        Some(Command::Search(args)) => search::run(&args, &loaded, show).await,
+        Some(Command::Explain(args)) => explain::run(&args, &loaded, show).await,
+        Some(Command::Verify(args)) => verify::run(&args, &loaded, show).await,
+        Some(Command::Backup(args)) => backup::run(&args, &loaded, show).await,
+        // Done above.
+        Some(Command::Bench(_) | Command::Completions(_)) => Ok(()),
     }
 }
 
@@ -93,81 +269,5 @@ fn problem(error: &clap::Error) -> String {
     }
 }
 
-/// On one line, whatever was typed.
-fn one_line(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    text.lines().map(str::trim).collect::<Vec<_>>().join(" ").chars().map(shown).collect()
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ask(args: &[&str]) -> Answer {
-        let all = ["epitome"].iter().chain(args).map(OsString::from);
-        parse(all).err().expect("a command was understood where none should be")
-    }
-
-    #[track_caller]
-    fn check_misused(args: &[&str], problem: &str) {
-        let expected = format!("epitome: {problem}; `epitome --help` says what there is\n");
-        assert_eq!(ask(args), Answer { stdout: String::new(), stderr: expected, code: 2 });
-    }
-
-    #[test]
-    fn the_version_is_one_line() {
-        let line = format!("epitome {}\n", env!("CARGO_PKG_VERSION"));
-        assert_eq!(ask(&["--version"]), Answer::good(line));
-        assert_eq!(ask(&["-V"]), ask(&["--version"]));
-    }
-
-    #[test]
-    fn the_help_says_what_there_is_and_what_there_is_not() {
-        let Answer { stdout, stderr, code } = ask(&["--help"]);
-        assert!(stdout.contains("There is today") && stdout.contains("There is not yet"), "{stdout}");
-        assert!(stdout.contains("Examples:") && stdout.contains("bench"), "{stdout}");
-        assert!(stdout.ends_with(".\n"), "{stdout}");
-        assert_eq!((stderr.as_str(), code), ("", 0));
-        assert_eq!(ask(&["-h"]), ask(&["--help"]));
-    }
-
-    #[test]
-    fn every_help_has_examples_and_fits_a_terminal() {
-        for help in [ask(&["--help"]), ask(&["bench", "--help"])] {
-            assert!(help.stdout.contains("Examples:\n"), "{}", help.stdout);
-            let wide = help.stdout.lines().find(|line| line.chars().count() > 100);
-            assert_eq!(wide, None);
-        }
-    }
-
-    #[test]
-    fn what_is_not_understood_is_named() {
-        check_misused(&["serve"], r#"unknown argument "serve""#);
-        check_misused(&["--versions"], r#"unknown argument "--versions""#);
-        check_misused(&["bench", "--slow"], r#"unknown argument "--slow""#);
-        check_misused(&["bench", "now"], r#"unknown argument "now""#);
-        check_misused(&["", "--help"], r#"unknown argument """#);
-        check_misused(&[], "no argument given");
-        check_misused(&["bench", "--quick", "--full"], "the argument '--quick' cannot be used with '--full'");
-        check_misused(
-            &["bench", "--messages", "many"],
-            "invalid value 'many' for '--messages <N>': invalid digit found in string",
-        );
-    }
-
-    #[test]
-    fn a_misuse_is_one_line_whatever_was_typed() {
-        check_misused(&["two\nlines \u{1b}[31m"], r#"unknown argument "two\nlines \u{1b}[31m""#);
-        let odd = ask(&["bench", "--messages", "two\nlines \u{1b}[31m"]);
-        assert_eq!((odd.stderr.lines().count(), odd.code), (1, 2), "{}", odd.stderr);
-        assert!(!odd.stderr.contains('\u{1b}'), "{}", odd.stderr);
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn an_argument_need_not_be_text() {
-        use std::os::unix::ffi::OsStringExt;
-        let odd = parse(["epitome".into(), OsString::from_vec(vec![b'a', 0xff])]).err().unwrap();
-        assert_eq!((odd.stderr.lines().count(), odd.code), (1, 2), "{}", odd.stderr);
-    }
-}
+mod tests;

@@ -1,44 +1,69 @@
 //! The binary `epitome`.
 //!
-//! HTTP, proxy and the other commands will stand here, over an engine. Today it measures, tells its version and
-//! what there is.
+//! Parse, load, run, exit code: what was typed becomes settings once, then plain functions run. HTTP and the
+//! proxy will stand here too, over the same engine.
 
 mod commands;
+mod database;
+mod failure;
+mod near;
+mod settings;
+mod show;
 
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{Write, stderr};
 use std::process::ExitCode;
 
-use commands::Answer;
+use commands::Asked;
+use failure::Failure;
+use settings::World;
+use show::{Color, Show};
+
+/// What a shell gives for a program ended by Ctrl-C.
+const INTERRUPTED: i32 = 130;
 
 fn main() -> ExitCode {
-    let answer = match commands::parse(std::env::args_os()) {
-        Ok(command) => run(command),
-        Err(answer) => answer,
-    };
-    // Nobody is left to be told when this fails.
-    let _ = io::stderr().write_all(answer.stderr.as_bytes());
-    match print(&answer.stdout) {
-        Ok(()) => ExitCode::from(answer.code),
-        // The reader has seen enough.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::from(answer.code),
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "epitome: cannot write to standard output: {error}");
-            ExitCode::FAILURE
-        }
+    let world = World::of_process();
+    let asked = commands::parse(std::env::args_os());
+    let (color, json) = asked.as_ref().map_or((Color::Auto, false), |asked| (asked.color(), asked.json()));
+    let mut show = Show::process(color, json, &|name| world.text(name));
+    match asked {
+        Ok(Asked::Told(text)) => ExitCode::from(tell(&mut show, &text)),
+        Ok(asked) => run(asked, world, show),
+        Err(failure) => ExitCode::from(show.end(&failure, None)),
     }
 }
 
-fn run(command: commands::Command) -> Answer {
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return Answer::failed(&format!("no threads can be started: {error}")),
-    };
-    runtime.block_on(commands::run(command, io::stderr().is_terminal()))
+/// Text that is known without doing anything: help, the version.
+fn tell(show: &mut Show, text: &str) -> u8 {
+    match show.raw(text.as_bytes()).and_then(|()| show.flush()) {
+        Ok(()) => 0,
+        Err(failure) => show.end(&failure, None),
+    }
 }
 
-/// Flushes by hand: at exit, an error would go unseen.
-fn print(text: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()
+/// Runs it on a task of its own, so that Ctrl-C is heard even while the command waits for somebody to read
+/// what it says.
+fn run(asked: Asked, world: World, mut show: Show) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let failure = Failure::Failed(format!("no threads can be started: {error}"));
+            return ExitCode::from(show.end(&failure, None));
+        }
+    };
+    let command = runtime.spawn(commands::run(asked, world, show));
+    let code = runtime.block_on(async {
+        tokio::select! {
+            code = command => code.unwrap_or(1),
+            Ok(()) = tokio::signal::ctrl_c() => {
+                commands::interrupted();
+                let _ = writeln!(stderr());
+                // Nothing is waited for: what was kept is kept, and the rest is as after a crash, never
+                // there.
+                std::process::exit(INTERRUPTED)
+            }
+        }
+    });
+    runtime.shutdown_background();
+    ExitCode::from(code)
 }

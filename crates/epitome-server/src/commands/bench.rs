@@ -1,14 +1,12 @@
 //! `epitome bench`: measures, and shows a table.
 
-use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
-use epitome::bench::{self, Options, Progress, Report};
-use serde_json::json;
+use epitome::bench::{self, Options, Report};
+use serde_json::{Value, json};
 
-use super::Answer;
+use crate::failure::Failure;
+use crate::show::{Show, Table};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,7 +15,8 @@ Examples:
   epitome bench --quick --json        for a script
 
 Appends and contexts are compared within the run, with a bare SQLite loop and with a short session:
-those ratios mean the same on every machine. Files are made in DIR and removed afterwards.";
+those ratios mean the same on every machine. Files are made in DIR and removed afterwards. --json is
+one object.";
 
 /// The numbers in the README, on this machine
 #[derive(clap::Args)]
@@ -38,9 +37,6 @@ pub(crate) struct Args {
     /// The messages of the long session
     #[arg(long, value_name = "N", hide = true)]
     long: Option<u64>,
-    /// One JSON object instead of a table
-    #[arg(long)]
-    json: bool,
 }
 
 impl Args {
@@ -67,19 +63,22 @@ impl Args {
     }
 }
 
-pub(super) async fn run(args: &Args, watched: bool) -> Answer {
-    let line = StatusLine::new(watched);
-    let measured = bench::run(&args.options(), &|progress| line.show(progress)).await;
-    line.clear();
-    match measured {
-        Ok(report) if args.json => Answer::good(object(&report, args.size())),
-        Ok(report) => Answer::good(table(&report)),
-        Err(error) => Answer::failed(&format!("bench: {error}")),
-    }
+pub(super) async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
+    let measured = {
+        let progress = show.progress("", Some(0));
+        bench::run(&args.options(), &|now| {
+            progress.stage(now.stage);
+            progress.set_of(now.of);
+            progress.set(now.done);
+        })
+        .await
+    };
+    let report = measured.map_err(|error| Failure::Failed(format!("bench: {error}")))?;
+    if show.json { show.object(&object(&report, args.size())) } else { show.table(&table(&report)) }
 }
 
-fn object(report: &Report, size: &str) -> String {
-    let object = json!({
+fn object(report: &Report, size: &str) -> Value {
+    json!({
         "version": env!("CARGO_PKG_VERSION"),
         "size": size,
         "met": report.met(),
@@ -88,64 +87,18 @@ fn object(report: &Report, size: &str) -> String {
         "batches": report.batches,
         "memory": report.memory,
         "lines": report.lines(),
-    });
-    format!("{object:#}\n")
+    })
 }
 
-/// Columns as wide as what stands in them.
-fn table(report: &Report) -> String {
-    let head = ["what", "figure", "target", ""].map(str::to_owned);
-    let met = |met: Option<bool>| match met {
-        Some(true) => "met",
-        Some(false) => "missed",
-        None => "unknown",
-    };
-    let lines = report.lines().into_iter();
-    let rows: Vec<[String; 4]> = std::iter::once(head)
-        .chain(lines.map(|line| [line.name, line.figure, line.target, met(line.met).to_owned()]))
-        .collect();
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths = [width(0), width(1), width(2), 0];
-    let mut text = String::new();
-    for row in &rows {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        let line = cells.collect::<Vec<_>>().join("  ");
-        text.push_str(line.trim_end());
-        text.push('\n');
+fn table(report: &Report) -> Table {
+    let mut table = Table::new(&["what", "figure", "target", ""]);
+    for line in report.lines() {
+        let met = match line.met {
+            Some(true) => "met",
+            Some(false) => "missed",
+            None => "unknown",
+        };
+        table.row([line.name, line.figure, line.target, met.to_owned()]);
     }
-    text
-}
-
-/// One line on standard error that is written over, where somebody watches.
-struct StatusLine {
-    watched: bool,
-    shown: Mutex<Option<Instant>>,
-}
-
-impl StatusLine {
-    fn new(watched: bool) -> Self {
-        Self { watched, shown: Mutex::new(None) }
-    }
-
-    fn show(&self, progress: Progress) {
-        if !self.watched {
-            return;
-        }
-        let Ok(mut shown) = self.shown.lock() else { return };
-        if shown.is_some_and(|shown| shown.elapsed() < Duration::from_millis(50)) {
-            return;
-        }
-        *shown = Some(Instant::now());
-        let Progress { stage, done, of } = progress;
-        // Nobody is left to be told when this fails.
-        let _ = write!(std::io::stderr(), "\r\u{1b}[K{stage}: {done} of {of}");
-    }
-
-    fn clear(&self) {
-        if self.watched {
-            let _ = write!(std::io::stderr(), "\r\u{1b}[K");
-        }
-    }
+    table
 }

@@ -1,0 +1,96 @@
+//! `epitome --check-config`: which settings hold, from where, and whether the models answer.
+
+use epitome::settings::Settings;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::settings::Loaded;
+use crate::show::{Show, Table, count, tame};
+
+pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
+    let answers = {
+        let _progress = show.progress("asking the models", None);
+        ask_models(&loaded.settings).await
+    };
+    let failed = answers.iter().filter(|(_, answer)| answer.is_err()).count();
+    if show.json {
+        show.object(&object(loaded, &answers, failed == 0))?;
+    } else {
+        text(loaded, &answers, show)?;
+    }
+    show.flush()?;
+    match failed as u64 {
+        0 => Ok(()),
+        _ if show.json => Err(Failure::Told(1)),
+        many => Err(Failure::Failed(format!("{} failed", count(many, "model")))),
+    }
+}
+
+/// Asks each configured model one word. Says what came back, or what is wrong: key, address or model name.
+///
+/// The models over a network know how to be asked (`Remote::check`); until they stand, nobody is.
+async fn ask_models(_settings: &Settings) -> Vec<(String, Result<String, String>)> {
+    Vec::new()
+}
+
+type Answers = [(String, Result<String, String>)];
+
+fn object(loaded: &Loaded, answers: &Answers, ok: bool) -> Value {
+    let differences = loaded.differences().into_iter().map(|difference| {
+        json!({
+            "key": difference.key,
+            "value": difference.value,
+            "default": difference.default,
+            "source": difference.source.to_string(),
+        })
+    });
+    let models = answers.iter().map(|(name, answer)| match answer {
+        Ok(said) => json!({"model": name, "ok": true, "said": said}),
+        Err(problem) => json!({"model": name, "ok": false, "problem": problem}),
+    });
+    json!({
+        "ok": ok,
+        "sources": loaded.sources(),
+        "db": loaded.db.display().to_string(),
+        "workspace": loaded.workspace,
+        "differences": differences.collect::<Vec<_>>(),
+        "models": models.collect::<Vec<_>>(),
+    })
+}
+
+fn text(loaded: &Loaded, answers: &Answers, show: &mut Show) -> Result<(), Failure> {
+    let sources = loaded.sources();
+    let from =
+        if sources.is_empty() { "nowhere: all is as by default".to_owned() } else { sources.join(", ") };
+    let there = if matches!(loaded.db.try_exists(), Ok(true)) { "" } else { ", not there yet" };
+    show.line(format!("settings   from {}", tame(&from)))?;
+    show.line(format!("database   {} ({}{there})", loaded.db.display(), loaded.source("server.db")))?;
+    show.line(format!("workspace  {} ({})", tame(&loaded.workspace), loaded.source("server.workspace")))?;
+    let differences = loaded.differences();
+    if !differences.is_empty() {
+        let mut table = Table::new(&["setting", "value", "default", "from"]);
+        for difference in &differences {
+            let shown =
+                |value: &Value| if value.is_null() { String::new() } else { tame(&value.to_string()) };
+            table.row([
+                difference.key.clone(),
+                shown(&difference.value),
+                shown(&difference.default),
+                tame(&difference.source.to_string()),
+            ]);
+        }
+        show.line("")?;
+        show.table(&table)?;
+    }
+    if !answers.is_empty() {
+        show.line("")?;
+    }
+    for (name, answer) in answers {
+        let said = match answer {
+            Ok(said) => format!("{}: {}", show.style.green("answers"), tame(said)),
+            Err(problem) => format!("{}: {}", show.style.red("fails"), tame(problem)),
+        };
+        show.line(format!("model {}  {said}", show.style.bold(&tame(name))))?;
+    }
+    Ok(())
+}

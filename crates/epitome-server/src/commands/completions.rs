@@ -1,0 +1,27 @@
+//! `epitome completions`: for a shell.
+
+use clap_complete::Shell;
+
+use crate::failure::Failure;
+use crate::show::Show;
+
+const EXAMPLES: &str = "\
+Examples:
+  epitome completions bash > ~/.local/share/bash-completion/completions/epitome
+  epitome completions zsh > ~/.zfunc/_epitome
+  epitome completions fish > ~/.config/fish/completions/epitome.fish";
+
+/// Completions for a shell
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// bash, elvish, fish, powershell or zsh
+    #[arg(value_name = "SHELL", hide_possible_values = true)]
+    shell: Shell,
+}
+
+pub(super) fn run(args: &Args, mut command: clap::Command, show: &mut Show) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "epitome", &mut script);
+    show.raw(&script)
+}

@@ -1,0 +1,67 @@
+//! `epitome expand`: the originals beneath a summary.
+
+use epitome::Page;
+
+use super::SessionArgs;
+use super::messages::show_message;
+use super::undo::Which;
+use crate::database::Database;
+use crate::failure::Failure;
+use crate::settings::Loaded;
+use crate::show::Show;
+
+const EXAMPLES: &str = "\
+Examples:
+  epitome expand ann --slot short | less
+  epitome expand ann --summary 42 --after 100 --limit 20
+
+Undone and superseded summaries can be looked beneath too, by their numbers. With --json each
+line is a message.";
+
+/// The messages beneath a summary, word for word
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    session: SessionArgs,
+    #[command(flatten)]
+    which: Which,
+    /// Only messages after this one
+    #[arg(long, value_name = "SEQ")]
+    after: Option<u64>,
+    /// At most so many (all)
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+}
+
+/// So many are read at once.
+const PAGE: u64 = 50;
+
+pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
+    let name = args.session.name()?;
+    let database = Database::existing(loaded).await?;
+    let (session, _) = database.session(name).await?;
+    let id = args.which.id(&session).await?;
+    let mut after = args.after;
+    let mut left = args.limit.unwrap_or(u64::MAX);
+    while left > 0 {
+        let limit = usize::try_from(left.min(PAGE)).unwrap_or(1);
+        let page = session.expand(id, Page { after, limit, ..Page::default() }).await?;
+        for message in &page {
+            if show.json {
+                show.json(&serde_json::to_value(message).unwrap_or_default())?;
+            } else {
+                show_message(show, message)?;
+            }
+        }
+        show.flush()?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.seq);
+        left = left.saturating_sub(page.len() as u64);
+        if page.len() < limit {
+            break;
+        }
+    }
+    database.close().await;
+    Ok(())
+}

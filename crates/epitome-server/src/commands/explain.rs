@@ -1,0 +1,175 @@
+//! `epitome explain`: where each summary stands, and why.
+
+use epitome::settings::Money;
+use epitome::store::UsageSum;
+use epitome::{Queue, SlotExplanation, SlotStatus};
+use serde_json::json;
+
+use super::SessionArgs;
+use crate::database::Database;
+use crate::failure::Failure;
+use crate::settings::Loaded;
+use crate::show::{Show, Table, ago, bar, count, grouped, tame, utc};
+
+const EXAMPLES: &str = "\
+Examples:
+  epitome explain ann          every slot: what it covers, why it is not due, what failed
+  epitome explain              the queue: what is due anywhere
+  epitome explain ann --json | jq .slots[].why
+
+--json is one object: session, slots and usage; without a session the queue.";
+
+/// Where each summary stands, and why it is due or not
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    session: SessionArgs,
+}
+
+/// How wide a gauge is drawn.
+const BAR: usize = 16;
+
+pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
+    let database = Database::existing(loaded).await?;
+    match args.session.optional() {
+        Some(name) => session(&database, name, show).await?,
+        None => queue(&database, show).await?,
+    }
+    database.close().await;
+    Ok(())
+}
+
+async fn session(database: &Database, name: &str, show: &mut Show) -> Result<(), Failure> {
+    let (session, info) = database.session(name).await?;
+    let explained = session.explain().await?;
+    let usage = session.usage().await?;
+    if show.json {
+        let mut object = serde_json::to_value(&explained).unwrap_or_else(|_| json!({}));
+        if let Some(object) = object.as_object_mut() {
+            object.insert("usage".to_owned(), serde_json::to_value(&usage).unwrap_or_default());
+        }
+        return show.object(&object);
+    }
+    let style = show.style;
+    show.line(format!(
+        "{}: {}, {}, {}, updated {}",
+        style.bold(&tame(&info.name)),
+        count(info.messages, "message"),
+        count(info.turns, "turn"),
+        count(info.tokens, "token"),
+        ago(show.now, info.updated)
+    ))?;
+    for slot in &explained.slots {
+        show.line("")?;
+        show_slot(slot, info.messages, show)?;
+    }
+    show_usage(&usage, show)
+}
+
+fn show_slot(slot: &SlotExplanation, messages: u64, show: &mut Show) -> Result<(), Failure> {
+    let style = show.style;
+    let scope = slot.scope.as_ref().map_or(String::new(), |author| format!(" of {}", tame(author)));
+    let status = status(slot.status);
+    let painted = match slot.status {
+        SlotStatus::Idle => style.green(status),
+        SlotStatus::Due | SlotStatus::Working => style.cyan(status),
+        SlotStatus::Waiting | SlotStatus::Parked => style.yellow(status),
+        SlotStatus::Retired => style.dim(status),
+    };
+    show.line(format!("{}{scope}  {painted}  {}", style.bold(&tame(&slot.slot)), tame(&slot.why)))?;
+    let covers = match (slot.covered, slot.summary) {
+        (0, _) | (_, None) => "nothing yet".to_owned(),
+        (covered, Some(id)) => format!("messages 1-{covered} of {messages}, summary {id}"),
+    };
+    show.line(format!("  covers   {covers}"))?;
+    if let Some(trigger) = &slot.trigger {
+        show.line(format!("  trigger  {}", tame(trigger)))?;
+    }
+    for gauge in slot.gauges.iter().flat_map(|gauges| &gauges.gauges) {
+        let drawn = match (show.width, gauge.need) {
+            (Some(_), Some(need)) => format!("{} ", style.cyan(&bar(gauge.have, need, BAR))),
+            _ => String::new(),
+        };
+        show.line(format!("  gauge    {drawn}{gauge}"))?;
+    }
+    if !slot.models.is_empty() {
+        show.line(format!("  models   {}", tame(&slot.models.join(", "))))?;
+    }
+    if let Some(error) = slot.last_error.as_ref().filter(|_| slot.attempts > 0) {
+        let since =
+            slot.failing_since.map_or(String::new(), |since| format!(", since {}", ago(show.now, since)));
+        show.line(format!(
+            "  failed   {}{since}: {}",
+            count(slot.attempts.into(), "time"),
+            style.red(&tame(error))
+        ))?;
+    }
+    if let Some(then) = slot.not_before.filter(|_| slot.status == SlotStatus::Waiting) {
+        show.line(format!("  again    at {}", utc(then)))?;
+    }
+    if let Some(then) = slot.due_at.filter(|_| slot.status == SlotStatus::Idle) {
+        show.line(format!("  due at   {} if nobody says anything more", utc(then)))?;
+    }
+    Ok(())
+}
+
+fn show_usage(usage: &[UsageSum], show: &mut Show) -> Result<(), Failure> {
+    if usage.is_empty() {
+        return Ok(());
+    }
+    let mut table =
+        Table::new(&["model", "slot", "outcome", "calls>", "in>", "cached>", "out>", "cost>", "time>"]);
+    for sum in usage {
+        table.row([
+            tame(&sum.model),
+            tame(&sum.slot),
+            tame(&sum.outcome),
+            grouped(sum.calls),
+            grouped(sum.input),
+            grouped(sum.cached),
+            grouped(sum.output),
+            sum.cost.map_or("unknown".to_owned(), |cost| Money::millionths(cost).to_string()),
+            format!("{} ms", grouped(sum.millis)),
+        ]);
+    }
+    show.line("")?;
+    show.table(&table)
+}
+
+async fn queue(database: &Database, show: &mut Show) -> Result<(), Failure> {
+    let queue = database.workspace.queue().await?;
+    if show.json {
+        return show.object(&serde_json::to_value(&queue).unwrap_or_default());
+    }
+    let Queue { due, working, waiting, parked, slots } = &queue;
+    show.line(format!(
+        "{due} due, {working} being written, {waiting} waiting after a failure, {parked} not to be cut yet"
+    ))?;
+    if slots.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new(&["session", "slot", "status", "due since", "failed>", "last error"]);
+    for entry in slots {
+        table.row([
+            tame(&entry.session),
+            tame(&entry.slot),
+            status(entry.status).to_owned(),
+            entry.since.map_or(String::new(), |since| ago(show.now, since)),
+            grouped(entry.attempts.into()),
+            tame(entry.last_error.as_deref().unwrap_or_default()).replace('\n', " "),
+        ]);
+    }
+    show.table(&table)
+}
+
+fn status(status: SlotStatus) -> &'static str {
+    match status {
+        SlotStatus::Idle => "idle",
+        SlotStatus::Due => "due",
+        SlotStatus::Working => "being written",
+        SlotStatus::Waiting => "waiting",
+        SlotStatus::Parked => "parked",
+        SlotStatus::Retired => "retired",
+    }
+}

@@ -1,0 +1,77 @@
+//! A message as people read it.
+
+use epitome::core::message::{Content, Message, Part};
+use epitome::settings::Money;
+
+use crate::failure::Failure;
+use crate::show::{Show, Style, count, tame};
+
+/// `12 user ann` and what was said, with an empty line after it.
+pub(super) fn show_message(show: &mut Show, message: &Message) -> Result<(), Failure> {
+    let style = show.style;
+    let mut head = String::new();
+    if message.seq > 0 {
+        head.push_str(&style.dim(&format!("{} ", message.seq)));
+    }
+    head.push_str(&style.cyan(&message.role.to_string()));
+    if let Some(author) = &message.author {
+        head.push_str(&format!(" {}", style.bold(&tame(author))));
+    }
+    for (flag, word) in [(message.pinned, "pinned"), (message.skip, "skipped")] {
+        if flag {
+            head.push_str(&style.yellow(&format!(" [{word}]")));
+        }
+    }
+    show.line(head)?;
+    for part in &message.parts {
+        show.line(part_text(part, style))?;
+    }
+    show.line("")
+}
+
+fn part_text(part: &Part, style: Style) -> String {
+    match part {
+        Part::Text { text } => tame(text),
+        Part::Thinking { text, .. } if text.is_empty() => style.dim("[thinking, hidden]"),
+        Part::Thinking { text, .. } => style.dim(&format!("[thinking] {}", tame(text))),
+        Part::ToolCall(call) => {
+            format!("{} {}", style.yellow(&format!("→ {}", tame(&call.name))), tame(&call.arguments))
+        }
+        Part::ToolResult(result) => {
+            let pieces: Vec<String> = result
+                .content
+                .iter()
+                .map(|content| match content {
+                    Content::Text { text } => tame(text),
+                    Content::Media(media) => format!("[{}]", tame(&media.mime)),
+                })
+                .collect();
+            let arrow = if result.error { style.red("← failed:") } else { style.yellow("←") };
+            format!("{arrow} {}", pieces.join("\n"))
+        }
+        Part::Media(media) => format!("[{}]", tame(&media.mime)),
+    }
+}
+
+/// `messages 1-440`.
+pub(super) fn reach(through: u64) -> String {
+    if through == 0 { "no messages".to_owned() } else { format!("messages 1-{through}") }
+}
+
+/// A summary's facts on a line.
+pub(super) fn facts(summary: &epitome::Summary) -> String {
+    let scope = summary.scope.as_ref().map_or(String::new(), |author| format!(" of {author}"));
+    let stand_in = if summary.stand_in { ", standing in for a model that failed" } else { "" };
+    let cost = summary
+        .cost
+        .filter(|cost| *cost > 0.0)
+        .map_or(String::new(), |cost| format!(", cost {}", Money::from(cost)));
+    tame(&format!(
+        "summary {} ({}{scope}): {}, {}, written by {}{stand_in}{cost}",
+        summary.id,
+        summary.slot,
+        reach(summary.through),
+        count(summary.tokens, "token"),
+        summary.model
+    ))
+}

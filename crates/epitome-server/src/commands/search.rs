@@ -1,0 +1,157 @@
+//! `epitome search`: messages by their words.
+
+use epitome::{Found, Next};
+
+use crate::database::Database;
+use crate::failure::Failure;
+use crate::settings::Loaded;
+use crate::show::{Show, Style, tame};
+
+const EXAMPLES: &str = "\
+Examples:
+  epitome search parser \"line 12\"            both, the second as one
+  epitome search 7071 --session ann --limit 3
+  epitome search --json refund | jq .message.seq
+
+All words must be in a message, in any order, each also as part of a longer word, in any case and
+any script; newest first. With --json each line is a match: session, message, excerpt.";
+
+/// Finds messages by their words, summarized or not
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// What is looked for
+    #[arg(value_name = "WORDS", required = true)]
+    words: Vec<String>,
+    /// Only in this session
+    #[arg(short, long, value_name = "NAME")]
+    session: Option<String>,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    limit: u64,
+}
+
+/// So many are read at once.
+const PAGE: u64 = 50;
+
+pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
+    let query = query(&args.words);
+    let database = Database::existing(loaded).await?;
+    let session = match &args.session {
+        Some(name) => Some(database.session(name).await?.0),
+        None => None,
+    };
+    let terms = terms(&query);
+    let (mut cursor, mut left, mut shown) = (None, args.limit, 0u64);
+    let mut more = false;
+    while left > 0 {
+        let asked = left.min(PAGE);
+        // One more than is shown, to know whether there are more.
+        let limit = usize::try_from(asked.saturating_add(1)).unwrap_or(1);
+        let page = match &session {
+            Some(session) => session.search(&query, None, cursor, limit).await,
+            None => database.workspace.search(&query, cursor, limit).await,
+        };
+        let page = page.map_err(|error| match error.next() {
+            Next::Mend => Failure::Misused(error.to_string()),
+            _ => error.into(),
+        })?;
+        more = page.len() as u64 > asked;
+        for found in page.iter().take(usize::try_from(asked).unwrap_or(usize::MAX)) {
+            cursor = Some(found.cursor);
+            shown += 1;
+            if show.json {
+                show.json(&serde_json::to_value(found).unwrap_or_default())?;
+            } else {
+                show.line(line(found, &terms, show.style))?;
+            }
+        }
+        show.flush()?;
+        left -= asked;
+        if !more {
+            break;
+        }
+    }
+    if !show.json {
+        if shown == 0 {
+            show.note("nothing found")?;
+        } else if more {
+            show.note(format!("there are more: --limit {}", args.limit.saturating_mul(5)))?;
+        }
+    }
+    database.close().await;
+    Ok(())
+}
+
+/// What was typed, as a query: an argument with spaces in it is a phrase, unless it has quotes of its own.
+fn query(words: &[String]) -> String {
+    let quoted = |word: &String| match word.contains(char::is_whitespace) && !word.contains('"') {
+        true => format!("\"{word}\""),
+        false => word.clone(),
+    };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// The words and phrases of a query, to be marked where they stand.
+fn terms(query: &str) -> Vec<Vec<char>> {
+    let pieces = query.split('"').enumerate();
+    let words = pieces.flat_map(|(at, piece)| match at % 2 {
+        1 => vec![piece],
+        _ => piece.split_whitespace().collect(),
+    });
+    words.map(|word| word.chars().map(fold).collect::<Vec<_>>()).filter(|term| !term.is_empty()).collect()
+}
+
+/// Letter by letter, so that places stay the same.
+fn fold(c: char) -> char {
+    c.to_lowercase().next().unwrap_or(c)
+}
+
+fn line(found: &Found, terms: &[Vec<char>], style: Style) -> String {
+    let place = format!("{} {}", tame(&found.session), found.message.seq);
+    format!("{}  {}", style.cyan(&place), marked(&tame(&found.excerpt), terms, style))
+}
+
+/// The text with what was looked for in colour.
+fn marked(text: &str, terms: &[Vec<char>], style: Style) -> String {
+    if !style.is_painted() {
+        return text.to_owned();
+    }
+    let letters: Vec<char> = text.chars().collect();
+    let folded: Vec<char> = letters.iter().copied().map(fold).collect();
+    let mut line = String::new();
+    let mut at = 0;
+    while let Some(rest) = folded.get(at..).filter(|rest| !rest.is_empty()) {
+        let found = terms.iter().filter(|term| rest.starts_with(term)).map(Vec::len).max();
+        let length = found.unwrap_or(1);
+        let piece: String = letters.iter().skip(at).take(length).collect();
+        line.push_str(&if found.is_some() { style.yellow(&piece) } else { piece });
+        at += length;
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::show::Color;
+
+    #[test]
+    fn an_argument_with_spaces_is_a_phrase() {
+        let query = |words: &[&str]| query(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(query(&["parser", "line 12"]), r#"parser "line 12""#);
+        assert_eq!(query(&[r#"parser "line 12""#]), r#"parser "line 12""#);
+        assert_eq!(terms(r#"Parser "Line 12""#).len(), 2);
+    }
+
+    #[test]
+    fn what_was_looked_for_is_marked() {
+        let style = Style::new(Color::Always, false, &|_| None);
+        let terms = terms("parser 12");
+        assert_eq!(
+            marked("the PARSER, 12", &terms, style),
+            "the \u{1b}[33mPARSER\u{1b}[0m, \u{1b}[33m12\u{1b}[0m"
+        );
+        assert_eq!(marked("the parser", &terms, Style::default()), "the parser");
+    }
+}

@@ -1,0 +1,159 @@
+//! `epitome summarize`: a summary now.
+
+use std::future::Future;
+use std::time::Duration;
+
+use epitome::core::message::Author;
+use epitome::{Session, SlotExplanation, SlotStatus, Summarize, Summarized};
+use serde_json::json;
+
+use super::SessionArgs;
+use super::messages::facts;
+use crate::database::Database;
+use crate::failure::Failure;
+use crate::settings::Loaded;
+use crate::show::{Progress, Show, tame};
+
+const EXAMPLES: &str = "\
+Examples:
+  epitome summarize ann
+  epitome summarize ann --slot long --focus \"open questions\"
+  epitome summarize ann --slot long --rebuild        again from the first message on
+
+With nothing new to tell, the summary that stands is shown and no model is asked. Other summaries of
+the session that are due are written too, unless --no-wait. The exit code is 1 where none could be
+written. --json is one object: status (written, nothing_new or pending) and the summary.";
+
+/// Has a summary written now
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    session: SessionArgs,
+    /// Which slot (the first one)
+    #[arg(long, value_name = "NAME")]
+    slot: Option<String>,
+    /// Whose messages (everybody's)
+    #[arg(long, value_name = "AUTHOR")]
+    scope: Option<String>,
+    /// What to pay attention to most
+    #[arg(long, value_name = "TEXT", conflicts_with = "rebuild")]
+    focus: Option<String>,
+    /// Writes it again from the first message on, with today's settings
+    #[arg(long)]
+    rebuild: bool,
+    /// Only notes that it is wanted; whoever works on the database next writes it
+    #[arg(long)]
+    no_wait: bool,
+}
+
+pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
+    let name = args.session.name()?;
+    let database = Database::existing(loaded).await?;
+    let (session, info) = database.session(name).await?;
+    let scope: Option<Author> = args.scope.as_deref().map(Into::into);
+    let came = {
+        let progress = show.progress(&format!("summarizing {}", tame(name)), Some(info.messages));
+        let work = async {
+            if args.rebuild {
+                rebuild(args, &session, scope).await
+            } else {
+                wish(args, &session, scope).await
+            }
+        };
+        watched(work, &session, &progress).await?
+    };
+    if show.json {
+        show.object(&serde_json::to_value(&came).unwrap_or_else(|_| json!({})))?;
+        if matches!(came, Summarized::Pending { reason: Some(_) }) {
+            return Err(Failure::Told(1));
+        }
+    } else {
+        match &came {
+            Summarized::Written { summary } => {
+                show.note(facts(summary))?;
+                show.line(tame(&summary.text))?;
+            }
+            Summarized::NothingNew { summary: Some(summary) } => {
+                show.note(format!("nothing new to tell; {} stands", facts(summary)))?;
+                show.line(tame(&summary.text))?;
+            }
+            Summarized::NothingNew { summary: None } => show.note("there is nothing to summarize yet")?,
+            Summarized::Pending { reason: Some(reason) } => {
+                return Err(Failure::Failed(format!("not written yet: {reason}")));
+            }
+            Summarized::Pending { reason: None } => {
+                show.note("wanted; whoever works on the database next writes it")?;
+            }
+        }
+    }
+    database.close().await;
+    Ok(())
+}
+
+async fn wish(args: &Args, session: &Session, scope: Option<Author>) -> Result<Summarized, Failure> {
+    let wish = Summarize { slot: args.slot.clone(), scope, focus: args.focus.clone(), wait: !args.no_wait };
+    let came = session.summarize(wish).await?;
+    if !args.no_wait {
+        session.work().await?;
+    }
+    Ok(came)
+}
+
+async fn rebuild(args: &Args, session: &Session, scope: Option<Author>) -> Result<Summarized, Failure> {
+    let slot = match &args.slot {
+        Some(slot) => slot.clone(),
+        None => {
+            let slots = session.explain().await?.slots;
+            let own = |slot: &&SlotExplanation| slot.scope == scope && slot.status != SlotStatus::Retired;
+            let first = slots.iter().find(own).map(|slot| slot.slot.clone());
+            first
+                .ok_or_else(|| Failure::Failed("the settings name no slot for this; see `slot`".to_owned()))?
+        }
+    };
+    if !session.rebuild(scope.clone(), &slot).await? {
+        return Ok(Summarized::NothingNew { summary: None });
+    }
+    if args.no_wait {
+        return Ok(Summarized::Pending { reason: None });
+    }
+    session.work().await?;
+    let slots = session.explain().await?.slots;
+    let stands = slots.into_iter().find(|explained| explained.slot == slot && explained.scope == scope);
+    match stands {
+        Some(SlotExplanation { due: Some(_), why, .. }) => {
+            Err(Failure::Failed(format!("not written yet: {why}")))
+        }
+        Some(SlotExplanation { summary: Some(id), .. }) => {
+            let found = session.summaries().await?.into_iter().find(|summary| summary.id == id);
+            Ok(found
+                .map_or(Summarized::NothingNew { summary: None }, |summary| Summarized::Written { summary }))
+        }
+        _ => Ok(Summarized::NothingNew { summary: None }),
+    }
+}
+
+/// Waits for it, and shows meanwhile how far the summaries reach.
+async fn watched<T>(
+    work: impl Future<Output = Result<T, Failure>>,
+    session: &Session,
+    progress: &Progress,
+) -> Result<T, Failure> {
+    tokio::pin!(work);
+    let mut ticks = tokio::time::interval(Duration::from_millis(250));
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            _ = ticks.tick() => {
+                // How far it is, is no reason to fail.
+                if let Ok(explained) = session.explain().await {
+                    let busy = explained.slots.iter().find(|slot| slot.status == SlotStatus::Working);
+                    if let Some(slot) = busy {
+                        progress.set(slot.covered);
+                        progress.say(tame(&slot.slot));
+                    }
+                }
+            }
+        }
+    }
+}

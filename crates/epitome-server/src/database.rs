@@ -1,0 +1,100 @@
+//! The database a command works on.
+
+use std::path::{Path, PathBuf};
+
+use epitome::{Engine, Next, Session, SessionInfo, Workspace};
+
+use crate::failure::Failure;
+use crate::near::near;
+use crate::settings::Loaded;
+
+/// So many sessions are looked through for a name that was meant.
+const LOOKED_THROUGH: usize = 5_000;
+
+/// An open database, and the workspace the settings name.
+///
+/// It has no workers of its own: a command does what it is asked for and leaves the rest to others. What is
+/// due in a session it appended to or summarized is worked off with [`Session::work`].
+#[derive(Debug)]
+pub(crate) struct Database {
+    pub(crate) engine: Engine,
+    pub(crate) workspace: Workspace,
+    pub(crate) path: PathBuf,
+}
+
+impl Database {
+    /// Opens the one that is there; none is made.
+    pub(crate) async fn existing(loaded: &Loaded) -> Result<Self, Failure> {
+        let there = loaded.db.try_exists();
+        if matches!(there, Ok(false)) {
+            return Err(Failure::Failed(format!(
+                "no database at {}; `epitome demo` shows what this is, `epitome import` makes one",
+                loaded.db.display()
+            )));
+        }
+        Self::open(loaded).await
+    }
+
+    /// Opens it, and makes it with its folder where it is missing.
+    #[expect(dead_code, reason = "commands that append, import and demo, come next")]
+    pub(crate) async fn created(loaded: &Loaded) -> Result<Self, Failure> {
+        if let Some(folder) = loaded.db.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            std::fs::create_dir_all(folder)
+                .map_err(|error| Failure::Failed(format!("{} cannot be made: {error}", folder.display())))?;
+        }
+        Self::open(loaded).await
+    }
+
+    async fn open(loaded: &Loaded) -> Result<Self, Failure> {
+        let opened = Engine::builder().patch(loaded.patch.clone()).workers(0).open(&loaded.db).await;
+        let engine = opened.map_err(|error| match error {
+            // The request is the settings: nothing else was asked for yet.
+            epitome::Error::Invalid(problem) => Failure::Setting(problem),
+            other => Failure::Engine(other),
+        })?;
+        let workspace = engine.workspace(loaded.workspace.as_str());
+        Ok(Self { engine, workspace, path: loaded.db.clone() })
+    }
+
+    /// A session that is there. Where there is none, near names are told.
+    pub(crate) async fn session(&self, name: &str) -> Result<(Session, SessionInfo), Failure> {
+        let session = self.workspace.session(name);
+        match session.info().await {
+            Ok(info) => Ok((session, info)),
+            Err(error) if error.next() == Next::Look => Err(self.unknown(name).await?),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn unknown(&self, name: &str) -> Result<Failure, Failure> {
+        let mut names: Vec<String> = Vec::new();
+        while names.len() < LOOKED_THROUGH {
+            let page = self.workspace.sessions(names.last().map(String::as_str), 1_000).await?;
+            let last = page.len() < 1_000;
+            names.extend(page.into_iter().map(|info| info.name.to_string()));
+            if last {
+                break;
+            }
+        }
+        let meant = near(name, names.iter().map(String::as_str), 3);
+        let hint = match meant.as_slice() {
+            [] if names.is_empty() => "there are no sessions yet".to_owned(),
+            [] => "`epitome list` shows those there are".to_owned(),
+            near => format!("near it: {}", near.join(", ")),
+        };
+        let workspace = self.workspace.name();
+        let whose =
+            if workspace == "default" { String::new() } else { format!(" in the workspace \"{workspace}\"") };
+        Ok(Failure::Failed(format!("there is no session \"{name}\"{whose}; {hint}")))
+    }
+
+    /// Lets go of it.
+    pub(crate) async fn close(self) {
+        self.engine.close().await;
+    }
+
+    /// Its file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}

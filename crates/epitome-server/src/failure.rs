@@ -1,0 +1,96 @@
+//! Why a command did not do it, sorted by how the program ends.
+
+use std::io;
+use std::path::Path;
+
+use epitome::store::StoreError;
+
+/// Why a command did not do it. Each is one line on standard error, or none, and an exit code.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It was not understood, and nothing was done: 2, and where help is.
+    Misused(String),
+    /// A setting is wrong, and nothing was done: 2.
+    Setting(String),
+    /// It was understood, and did not work: 1.
+    Failed(String),
+    /// The same, from the engine. What it means for the file is told by [`Failure::line`].
+    Engine(epitome::Error),
+    /// All there was to say is said: only the exit code is left.
+    Told(u8),
+    /// Whoever read the output has seen enough: 0.
+    Unread,
+}
+
+impl Failure {
+    /// With which code the program ends.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            // What the engine will not do for anybody was asked for wrongly.
+            Self::Misused(_) | Self::Setting(_) | Self::Engine(epitome::Error::Invalid(_)) => 2,
+            Self::Failed(_) | Self::Engine(_) => 1,
+            Self::Told(code) => *code,
+            Self::Unread => 0,
+        }
+    }
+
+    /// What is said on standard error, its line end included. `database` is the file, where one was open.
+    pub(crate) fn line(&self, database: Option<&Path>) -> Option<String> {
+        let problem = match self {
+            Self::Misused(problem) => format!("{problem}; `epitome --help` says what there is"),
+            Self::Setting(problem) | Self::Failed(problem) => problem.clone(),
+            Self::Engine(epitome::Error::Busy(_) | epitome::Error::Store(StoreError::Busy)) => {
+                let file = database.map_or("the database".to_owned(), |path| path.display().to_string());
+                format!("{file} is locked by another process; try again, or see who else has it open")
+            }
+            Self::Engine(error) => error.to_string(),
+            Self::Told(_) | Self::Unread => return None,
+        };
+        Some(format!("epitome: {}\n", one_line(&problem)))
+    }
+}
+
+impl From<epitome::Error> for Failure {
+    fn from(error: epitome::Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// What goes wrong in writing the output; errors of other files are told with their names where they
+    /// arise.
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Unread,
+            _ => Self::Failed(format!("cannot write to standard output: {error}")),
+        }
+    }
+}
+
+/// On one line, whatever was typed or stored.
+pub(crate) fn one_line(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.lines().map(str::trim).collect::<Vec<_>>().join(" ").chars().map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_locked_database_is_named() {
+        let busy = Failure::from(epitome::Error::from(StoreError::Busy));
+        let line = busy.line(Some(Path::new("/data/a.db"))).unwrap();
+        assert!(line.starts_with("epitome: /data/a.db is locked by another process; "), "{line}");
+        assert_eq!(busy.code(), 1);
+    }
+
+    #[test]
+    fn a_closed_pipe_is_the_end_and_no_error() {
+        let gone = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!((gone.code(), gone.line(None)), (0, None));
+        let full = Failure::from(io::Error::from(io::ErrorKind::StorageFull));
+        assert_eq!(full.code(), 1);
+        assert!(full.line(None).unwrap().starts_with("epitome: cannot write to standard output: "));
+    }
+}

@@ -1,0 +1,296 @@
+//! Flags over environment over `epitome.toml` over defaults.
+//!
+//! What is given comes in as values ([`Given`], [`World`]), is laid over each other, judged by the engine
+//! ([`epitome::settings`]), and goes out as [`Loaded`]: typed and right. An error names the key and where it
+//! came from, so that nobody has to look for it in four places.
+//!
+//! The section `[server]` is ours: `db` and `workspace`. All others are the engine's.
+
+use std::path::{Path, PathBuf};
+
+use epitome::settings::{Patch, Settings};
+use serde_json::{Map, Value};
+
+mod env;
+mod file;
+mod judge;
+mod keys;
+mod places;
+mod tree;
+mod write;
+
+pub(crate) use file::NAME as FILE_NAME;
+use judge::{blamed, judge};
+#[cfg(test)]
+use places::Os;
+pub(crate) use places::World;
+use tree::{leaves, put};
+pub(crate) use write::template;
+
+/// What the command line says about settings.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Given {
+    /// `--config`
+    pub(crate) config: Option<PathBuf>,
+    /// `--db`
+    pub(crate) db: Option<String>,
+    /// `--workspace`
+    pub(crate) workspace: Option<String>,
+    /// `--set`, each `KEY=VALUE`
+    pub(crate) set: Vec<String>,
+}
+
+/// The settings that hold.
+#[derive(Debug, Clone)]
+pub(crate) struct Loaded {
+    /// The engine's, as a patch over the defaults: what an engine is built with.
+    pub(crate) patch: Patch,
+    /// The same, complete.
+    pub(crate) settings: Settings,
+    /// The database's file.
+    pub(crate) db: PathBuf,
+    /// Whose sessions.
+    pub(crate) workspace: String,
+    /// The settings file that was read.
+    pub(crate) file: Option<PathBuf>,
+    /// What was set, those that hold last.
+    items: Vec<Item>,
+}
+
+/// Where a setting came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Nobody set it.
+    Default,
+    /// A file.
+    File(PathBuf),
+    /// A variable of the environment.
+    Variable(String),
+    /// `--set`.
+    Set,
+    /// Another flag.
+    Flag(&'static str),
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Variable(name) => f.write_str(name),
+            Self::Set => f.write_str("--set"),
+            Self::Flag(flag) => f.write_str(flag),
+        }
+    }
+}
+
+/// One key that was set.
+#[derive(Debug, Clone)]
+struct Item {
+    source: Source,
+    path: Vec<String>,
+    value: Value,
+}
+
+/// A setting that is not as it is by default.
+#[derive(Debug, Clone)]
+pub(crate) struct Difference {
+    /// Its full name.
+    pub(crate) key: String,
+    /// Its value.
+    pub(crate) value: Value,
+    /// What it would be.
+    pub(crate) default: Value,
+    /// Who set it.
+    pub(crate) source: Source,
+}
+
+/// Reads it all.
+pub(crate) fn load(given: &Given, world: &World) -> Result<Loaded, String> {
+    let by_flag = given.config.clone().map(|path| ("--config", path));
+    let named = by_flag.or_else(|| Some(("EPITOME_CONFIG", PathBuf::from(world.var("EPITOME_CONFIG")?))));
+    let file = file::find(named.as_ref().map(|(by, path)| (*by, path.as_path())), world)?;
+    let (path, entries) = file.map_or((None, Map::new()), |file| (Some(file.path), file.entries));
+
+    let mut tree = Map::new();
+    let mut items: Vec<Item> = Vec::new();
+    let mut stages: Vec<Vec<Item>> = Vec::new();
+    if let Some(path) = &path {
+        tree.clone_from(&entries);
+        leaves(&entries, &mut Vec::new(), &mut |path_of, value| {
+            let source = Source::File(path.clone());
+            items.push(Item { source, path: path_of.to_vec(), value: value.clone() });
+        });
+    }
+    let flags = from_flags(given)?;
+    let (variables, unknown) = env::read(world, &entries, &flags)?;
+    stages.extend([variables, flags]);
+
+    // What one stage leaves out another may still say.
+    let mut missing = None;
+    if let (Some(path), Err(wrong)) = (&path, judge(&tree)) {
+        let told = format!("{}: {wrong}", path.display());
+        if !wrong.is_missing() {
+            return Err(told);
+        }
+        missing = Some(told);
+    }
+    for stage in stages {
+        for item in &stage {
+            put(&mut tree, &item.path, item.value.clone());
+        }
+        if let Err(wrong) = judge(&tree) {
+            let told = blamed(&wrong, &stage);
+            if !wrong.is_missing() {
+                return Err(told);
+            }
+            missing.get_or_insert(told);
+        }
+        items.extend(stage);
+    }
+    let (server, patch) = judge(&tree).map_err(|wrong| missing.unwrap_or_else(|| wrong.to_string()))?;
+    let settings = Settings::default().with(&patch).map_err(|wrong| wrong.to_string())?;
+    let keys = |name: &String| settings.models.values().any(|model| model.key_env.as_ref() == Some(name));
+    if let Some(unknown) = unknown.iter().find(|name| !keys(name)) {
+        return Err(env::refuse(unknown));
+    }
+    let loaded =
+        Loaded { patch, settings, db: PathBuf::new(), workspace: server.workspace, file: path, items };
+    loaded.check_models()?;
+    let db = loaded.database(server.db.as_deref(), world)?;
+    Ok(Loaded { db, ..loaded })
+}
+
+impl Loaded {
+    /// Who set a key; the nearest above it where it was set as a part of something.
+    pub(crate) fn source(&self, key: &str) -> Source {
+        let path = keys::path(key).unwrap_or_default();
+        let set =
+            self.items.iter().rev().find(|item| path.starts_with(&item.path) || item.path.starts_with(&path));
+        set.map_or(Source::Default, |item| item.source.clone())
+    }
+
+    /// Everything that was set from somewhere, told once each.
+    pub(crate) fn sources(&self) -> Vec<String> {
+        let mut told: Vec<String> = Vec::new();
+        for item in &self.items {
+            let source = match &item.source {
+                Source::Set => format!("--set {}", keys::name(&item.path)),
+                other => other.to_string(),
+            };
+            if !told.contains(&source) {
+                told.push(source);
+            }
+        }
+        // A file is read even where it sets nothing.
+        if let Some(file) = self.file.as_ref().map(|file| file.display().to_string())
+            && !told.contains(&file)
+        {
+            told.insert(0, file);
+        }
+        told
+    }
+
+    /// What is not as it is by default.
+    pub(crate) fn differences(&self) -> Vec<Difference> {
+        let (ours, defaults) = (self.settings.to_value(), Settings::default().to_value());
+        let mut found = Vec::new();
+        let (Some(ours), Some(defaults)) = (ours.as_object(), defaults.as_object()) else { return found };
+        let mut flat = Vec::new();
+        leaves(defaults, &mut Vec::new(), &mut |path, value| flat.push((path.to_vec(), value.clone())));
+        leaves(ours, &mut Vec::new(), &mut |path, value| {
+            let default = flat.iter().find(|(known, _)| known == path);
+            let default = default.map_or(Value::Null, |(_, value)| value.clone());
+            let key = keys::name(path);
+            let source = self.source(&key);
+            // What was worked out for a model because it was set up at all is nobody's doing.
+            if default != *value && source != Source::Default {
+                found.push(Difference { key, value: value.clone(), default, source });
+            }
+        });
+        found
+    }
+
+    /// Refuses the names of models that are not set up.
+    fn check_models(&self) -> Result<(), String> {
+        let own = self.settings.slots.iter().enumerate();
+        let own =
+            own.filter_map(|(at, slot)| Some((format!("slot[{at}].models"), "slot", slot.models.as_ref()?)));
+        let all = ("summarize.models".to_owned(), "summarize.models", &self.settings.summarize.models);
+        for (key, set_as, names) in own.chain([all]) {
+            let known =
+                |name: &&String| name.as_str() != "local" && !self.settings.models.contains_key(*name);
+            if let Some(unknown) = names.iter().find(known) {
+                let known: Vec<&str> =
+                    self.settings.models.keys().map(String::as_str).chain(["local"]).collect();
+                let known = known.join(", ");
+                let source = self.source(set_as);
+                return Err(format!(
+                    "{source}: {key}: `{unknown}` is unknown; set it up as models.{unknown}; \
+                     known here: {known}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The file of the database.
+    fn database(&self, set: Option<&str>, world: &World) -> Result<PathBuf, String> {
+        let source = self.source("server.db");
+        let Some(set) = set else {
+            let folder =
+                world.data_folder().ok_or("--db: say where the database is; no data folder is known here")?;
+            return Ok(folder.join("epitome.db"));
+        };
+        let refused = |problem: &str| Err(format!("{source}: {problem}"));
+        let path = match set.split_once(':') {
+            Some(("sqlite", path)) => path.strip_prefix("//").unwrap_or(path),
+            Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
+                return refused("PostgreSQL cannot be used yet; give the path of a SQLite file");
+            }
+            Some((_, rest)) if rest.starts_with("//") => {
+                return refused("no such database; give the path of a SQLite file, or sqlite:PATH");
+            }
+            _ => set,
+        };
+        if path == ":memory:" {
+            return refused("what is kept in memory is gone when the command ends; give the path of a file");
+        }
+        if path.trim().is_empty() {
+            return refused("is empty; give the path of a SQLite file");
+        }
+        // So that one file means the same database wherever one stands.
+        let base = match &source {
+            Source::File(file) => world.here.join(file).parent().map(Path::to_owned),
+            _ => None,
+        };
+        // A plain path stays as it was typed: that is how people know it.
+        match base.filter(|base| *base != world.here) {
+            Some(base) => Ok(world.meant(path, &base)),
+            None => Ok(world.meant(path, Path::new(""))),
+        }
+    }
+}
+
+fn from_flags(given: &Given) -> Result<Vec<Item>, String> {
+    let mut items = Vec::new();
+    for set in &given.set {
+        let (name, text) = set
+            .split_once('=')
+            .ok_or_else(|| format!("--set {set}: say KEY=VALUE, as in context.max_tokens=50000"))?;
+        let path = keys::path(name).ok_or_else(|| format!("--set {set}: no setting is called so"))?;
+        let value = keys::value(keys::kind_of(&path), text)
+            .map_err(|problem| format!("--set {}: {problem}", keys::name(&path)))?;
+        items.push(Item { source: Source::Set, path, value });
+    }
+    for (flag, key, text) in [("--db", "db", &given.db), ("--workspace", "workspace", &given.workspace)] {
+        if let Some(text) = text {
+            let path = vec!["server".to_owned(), key.to_owned()];
+            items.push(Item { source: Source::Flag(flag), path, value: Value::String(text.clone()) });
+        }
+    }
+    Ok(items)
+}
+
+#[cfg(test)]
+mod tests;

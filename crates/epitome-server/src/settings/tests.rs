@@ -1,0 +1,443 @@
+//! What is given, and what comes of it.
+
+use std::ffi::OsString;
+
+use serde_json::json;
+
+use super::*;
+
+/// A folder, an environment and flags to be tried.
+struct Trial {
+    folder: tempfile::TempDir,
+    world: World,
+    given: Given,
+}
+
+impl Trial {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().join("home");
+        std::fs::create_dir_all(folder.path().join("here")).unwrap();
+        std::fs::create_dir_all(&home).unwrap();
+        let env = vec![("HOME".into(), home.into_os_string()), ("PATH".into(), "/bin".into())];
+        let world = World { env, here: folder.path().join("here"), os: Os::Unix };
+        Self { folder, world, given: Given::default() }
+    }
+
+    /// `epitome.toml` in the folder it runs in.
+    fn file(self, text: &str) -> Self {
+        self.file_at("here/epitome.toml", text)
+    }
+
+    fn file_at(self, path: &str, text: &str) -> Self {
+        let path = self.folder.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+        self
+    }
+
+    fn env(mut self, name: &str, value: &str) -> Self {
+        self.world.env.push((name.into(), OsString::from(value)));
+        self
+    }
+
+    fn set(mut self, set: &str) -> Self {
+        self.given.set.push(set.to_owned());
+        self
+    }
+
+    fn db(mut self, db: &str) -> Self {
+        self.given.db = Some(db.to_owned());
+        self
+    }
+
+    #[track_caller]
+    fn load(&self) -> Loaded {
+        load(&self.given, &self.world).unwrap()
+    }
+
+    #[track_caller]
+    fn refused(&self, expected: &str) {
+        let wrong = load(&self.given, &self.world).unwrap_err();
+        assert_eq!(wrong, expected);
+        assert_eq!(wrong.lines().count(), 1);
+    }
+}
+
+#[test]
+fn with_nothing_given_all_is_as_by_default() {
+    let trial = Trial::new();
+    let loaded = trial.load();
+    assert_eq!(loaded.settings, Settings::default());
+    assert!(loaded.patch.is_empty() && loaded.sources().is_empty() && loaded.differences().is_empty());
+    assert_eq!(loaded.workspace, "default");
+    assert_eq!(loaded.db, trial.folder.path().join("home/.local/share/epitome/epitome.db"));
+    assert_eq!(loaded.source("server.db"), Source::Default);
+}
+
+#[test]
+fn flags_go_over_environment_over_file_over_defaults() {
+    let file = "[context]\nmax_tokens = 1000\nsummary_share = 0.2\n[limits]\nbatch = 7\n";
+    let trial =
+        Trial::new().file(file).env("EPITOME_CONTEXT_MAX_TOKENS", "2_000").env("EPITOME_LIMITS_BATCH", "8");
+    let trial = trial.set("context.max_tokens=3000");
+    let loaded = trial.load();
+    assert_eq!(loaded.settings.context.max_tokens, 3_000);
+    assert_eq!(loaded.settings.context.summary_share.get(), 0.2);
+    assert_eq!(loaded.settings.limits.batch, 8);
+    assert_eq!(loaded.settings.limits.body, Settings::default().limits.body);
+    let told: Vec<String> = loaded
+        .differences()
+        .iter()
+        .map(|found| format!("{} {} {}", found.key, found.value, found.source))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "context.summary_share 0.2 epitome.toml",
+            "context.max_tokens 3000 --set",
+            "limits.batch 8 EPITOME_LIMITS_BATCH",
+        ]
+    );
+    assert_eq!(
+        loaded.sources(),
+        ["epitome.toml", "EPITOME_CONTEXT_MAX_TOKENS", "EPITOME_LIMITS_BATCH", "--set context.max_tokens"]
+    );
+}
+
+#[test]
+fn an_empty_variable_is_as_good_as_none() {
+    assert_eq!(
+        Trial::new().env("EPITOME_LIMITS_BATCH", "").env("EPITOME_ODD", "").load().settings,
+        Settings::default()
+    );
+}
+
+#[test]
+fn the_nearest_file_is_read() {
+    let user = "home/.config/epitome/epitome.toml";
+    let batch = |trial: &Trial| trial.load().settings.limits.batch;
+    let trial = Trial::new().file_at(user, "[limits]\nbatch = 1");
+    assert_eq!(batch(&trial), 1);
+    let trial = trial.file("[limits]\nbatch = 2");
+    assert_eq!(batch(&trial), 2);
+    let mut trial =
+        trial.file_at("here/other.toml", "[limits]\nbatch = 3").env("EPITOME_CONFIG", "other.toml");
+    assert_eq!(batch(&trial), 3);
+    trial.given.config = Some("epitome.toml".into());
+    assert_eq!(batch(&trial), 2);
+    trial.given.config = Some("none.toml".into());
+    trial.refused("--config: there is no file none.toml");
+}
+
+#[test]
+fn a_file_that_makes_no_sense_is_told_by_line_and_column() {
+    let wrong =
+        load(&Given::default(), &Trial::new().file("[context]\nmax_tokens = = 5\n").world).unwrap_err();
+    assert!(wrong.starts_with("epitome.toml: line 2, column 14: "), "{wrong}");
+    let twice =
+        load(&Given::default(), &Trial::new().file("[limits]\nbatch = 1\nbatch = 2\n").world).unwrap_err();
+    assert!(twice.starts_with("epitome.toml: line 3, column 1: "), "{twice}");
+    let trial = Trial::new();
+    std::fs::write(trial.world.here.join("epitome.toml"), [0xff, 0xfe]).unwrap();
+    trial.refused("epitome.toml: is not UTF-8 text");
+    assert_eq!(Trial::new().file("\u{feff}[limits]\r\nbatch = 9\r\n").load().settings.limits.batch, 9);
+    let folder = Trial::new();
+    std::fs::create_dir(folder.world.here.join("epitome.toml")).unwrap();
+    assert!(load(&folder.given, &folder.world).unwrap_err().starts_with("epitome.toml: cannot be read: "));
+}
+
+#[test]
+fn what_is_wrong_is_told_with_where_it_came_from() {
+    let allowed = "no such setting; allowed here are summary_share, max_tokens";
+    Trial::new()
+        .file("[context]\nmax_token = 5")
+        .refused(&format!("epitome.toml: context.max_token: {allowed}"));
+    Trial::new().set("context.max_token=5").refused(&format!("--set context.max_token: {allowed}"));
+    Trial::new()
+        .env("EPITOME_CONTEXT_MAX_TOKENS", "many")
+        .refused("EPITOME_CONTEXT_MAX_TOKENS: \"many\" given; allowed is a whole number from 1");
+    Trial::new()
+        .set("context.max_tokens=0")
+        .refused("--set context.max_tokens: 0 given; allowed is a whole number from 1");
+    Trial::new()
+        .file("[context]\nmax_tokens = 5")
+        .set("summarize.redact=maybe")
+        .refused("--set summarize.redact: \"maybe\" given; allowed is true or false");
+    // What is wrong with a trigger is told by the core; here it is from where.
+    let slot = Trial::new().env("EPITOME_SLOT", r#"[{"name": "a", "trigger": "sometimes"}]"#);
+    let slot = slot.env("EPITOME_LIMITS_BATCH", "5");
+    let wrong = load(&slot.given, &slot.world).unwrap_err();
+    assert!(wrong.starts_with("EPITOME_SLOT: slot[0].trigger: "), "{wrong}");
+}
+
+#[test]
+fn sections_that_come_later_are_not_there_yet() {
+    let allowed = "allowed here are server, encoding, context, slot, summarize, models, prices, limits";
+    for section in ["condense", "proxy"] {
+        let file = format!("[{section}]\n");
+        Trial::new().file(&file).refused(&format!("epitome.toml: {section}: no such setting; {allowed}"));
+    }
+    Trial::new()
+        .file("[server]\nlisten = \"127.0.0.1:1\"")
+        .refused("epitome.toml: server.listen: no such setting; allowed here are db, workspace");
+    Trial::new().file("server = 5").refused("epitome.toml: server: 5 given; allowed is a table of settings");
+    Trial::new().file("[server]\ndb = 5").refused("epitome.toml: server.db: 5 given; allowed is a text");
+}
+
+#[test]
+fn a_variable_nobody_knows_is_refused() {
+    Trial::new()
+        .env("EPITOME_CONTEXT_MAX_TOKEN", "5")
+        .refused("EPITOME_CONTEXT_MAX_TOKEN: no such setting; did you mean EPITOME_CONTEXT_MAX_TOKENS?");
+    Trial::new()
+        .env("EPITOME_PROXY_SHADOW", "true")
+        .refused("EPITOME_PROXY_SHADOW: no such setting; `epitome --write-config -` lists them all");
+    Trial::new().env("EPITOME_FUZZ_SECONDS", "5").env("EPITOME_CONFIG", "").load();
+}
+
+#[test]
+fn a_variable_with_a_models_key_is_no_setting() {
+    let file = "[models.main]\nprovider = \"openai\"\nmodel = \"m\"\nkey_env = \"EPITOME_OWN_KEY\"\n";
+    let loaded = Trial::new().file(file).env("EPITOME_OWN_KEY", "sk-secret").load();
+    assert!(!format!("{:?}", loaded.patch).contains("sk-secret"));
+}
+
+#[test]
+fn a_secret_in_the_wrong_place_is_not_repeated() {
+    for (set, named) in
+        [("models.m.key_env=sk-secret-1", "key_env"), ("models.m.base_url=https://u:secret@h/v1", "base_url")]
+    {
+        let trial = Trial::new().set("models.m.provider=local").set(set);
+        let wrong = load(&trial.given, &trial.world).unwrap_err();
+        assert!(
+            wrong.starts_with(&format!("--set models.m.{named}: not repeated here; allowed is ")),
+            "{wrong}"
+        );
+        assert!(!wrong.contains("secret"), "{wrong}");
+    }
+}
+
+#[test]
+fn every_kind_of_value_can_be_told_by_the_environment() {
+    let loaded = Trial::new()
+        .env("EPITOME_ENCODING", "cl100k_base")
+        .env("EPITOME_SUMMARIZE_MODELS", "big-one, local")
+        .env("EPITOME_SUMMARIZE_STAND_IN_AFTER", "never")
+        .env("EPITOME_SUMMARIZE_REDACT", "false")
+        .env("EPITOME_SUMMARIZE_SPEND_CAP_PER_DAY", "2.50")
+        .env("EPITOME_CONTEXT_SUMMARY_SHARE", "0.25")
+        .env("EPITOME_SLOT", r#"[{"name": "notes", "trigger": "turns(5)"}]"#)
+        .env("EPITOME_MODELS_BIG_ONE_MODEL", "gpt-5.1")
+        .env("EPITOME_MODELS_BIG_ONE_BASE_URL", "http://127.0.0.1:1/v1")
+        .env("EPITOME_MODELS_BIG_ONE_OUTPUT_RESERVE", "1000")
+        .env("EPITOME_MODELS_SMALL_PROVIDER", "local")
+        .env("EPITOME_PRICES_GPT_5_1_INPUT", "1.25")
+        .env("EPITOME_PRICES_GPT_5_1_OUTPUT", "10")
+        .env("EPITOME_PRICES_OTHER_INPUT", "1")
+        .env("EPITOME_PRICES_OTHER_OUTPUT", "1")
+        .file("[models.big-one]\nprovider = \"openai\"\nmodel = \"old\"\nwindow = 9000\n")
+        .load();
+    let value = loaded.settings.to_value();
+    for (pointer, expected) in [
+        ("/encoding", json!("cl100k_base")),
+        ("/summarize/models", json!(["big-one", "local"])),
+        ("/summarize/stand_in_after", json!("never")),
+        ("/summarize/redact", json!(false)),
+        ("/summarize/spend_cap_per_day", json!(2.5)),
+        ("/context/summary_share", json!(0.25)),
+        ("/slot/0/name", json!("notes")),
+        ("/models/big-one/model", json!("gpt-5.1")),
+        ("/models/big-one/base_url", json!("http://127.0.0.1:1/v1")),
+        ("/models/big-one/output_reserve", json!(1_000)),
+        ("/models/big-one/window", json!(9_000)),
+        ("/models/small/provider", json!("local")),
+        ("/prices/gpt-5.1/output", json!(10.0)),
+        ("/prices/other/input", json!(1.0)),
+    ] {
+        assert_eq!(value.pointer(pointer), Some(&expected), "{pointer} in {value:#}");
+    }
+    assert_eq!(value.pointer("/slot/1"), None);
+}
+
+#[test]
+fn lists_may_be_json_too_and_wrong_json_is_told() {
+    let loaded = Trial::new().set(r#"summarize.models=["local"]"#).load();
+    assert_eq!(loaded.settings.summarize.models, ["local"]);
+    let wrong = load(&Given::default(), &Trial::new().env("EPITOME_SLOT", "short").world).unwrap_err();
+    assert!(wrong.starts_with("EPITOME_SLOT: not JSON: "), "{wrong}");
+    Trial::new()
+        .set("limits.batch")
+        .refused("--set limits.batch: say KEY=VALUE, as in context.max_tokens=50000");
+    Trial::new().set("=5").refused("--set =5: no setting is called so");
+    let back = Trial::new().file("[limits]\nbatch = 5").set("limits.batch=null").load();
+    assert_eq!(back.settings.limits.batch, 1_000, "null takes it back");
+    let dotted = Trial::new().set("prices.\"gpt-5.1\"={\"input\": 1, \"output\": 2}").load();
+    assert!(dotted.settings.prices.contains_key("gpt-5.1"));
+}
+
+#[test]
+fn half_a_price_is_told_by_the_half_that_is_there() {
+    Trial::new()
+        .env("EPITOME_LIMITS_BATCH", "5")
+        .env("EPITOME_PRICES_BIG_INPUT", "1")
+        .refused("EPITOME_PRICES_BIG_INPUT: prices.big.output: is missing; a price names input and output");
+}
+
+#[test]
+fn what_the_file_leaves_out_the_environment_may_say() {
+    let file = "[models.main]\nprovider = \"openai\"\n";
+    let loaded = Trial::new().file(file).env("EPITOME_MODELS_MAIN_MODEL", "m").load();
+    assert_eq!(loaded.settings.models["main"].model, "m");
+    Trial::new().file(file).env("EPITOME_LIMITS_BATCH", "5").refused(
+        "epitome.toml: models.main.model: is missing; name it as the provider does, such as \"gpt-5-mini\"",
+    );
+}
+
+#[test]
+fn a_model_that_is_not_set_up_is_told_before_anything_is_opened() {
+    Trial::new().env("EPITOME_SUMMARIZE_MODELS", "cheap").refused(
+        "EPITOME_SUMMARIZE_MODELS: summarize.models: `cheap` is unknown; set it up as models.cheap; \
+         known here: local",
+    );
+    Trial::new().file("[[slot]]\nname = \"a\"\nmodels = [\"cheap\"]").refused(
+        "epitome.toml: slot[0].models: `cheap` is unknown; set it up as models.cheap; known here: local",
+    );
+}
+
+#[test]
+fn a_database_is_found_where_it_is_meant() {
+    let trial = Trial::new();
+    let home = trial.folder.path().join("home");
+    let db = |db: &str| {
+        Trial { folder: tempfile::tempdir().unwrap(), world: trial.world.clone(), given: Given::default() }
+            .db(db)
+            .load()
+            .db
+    };
+    assert_eq!(db("a.db"), Path::new("a.db"));
+    assert_eq!(db("sqlite:a.db"), Path::new("a.db"));
+    assert_eq!(db("sqlite:///tmp/a.db"), Path::new("/tmp/a.db"));
+    assert_eq!(db("~/a.db"), home.join("a.db"));
+    let user =
+        trial.file_at("home/.config/epitome/epitome.toml", "[server]\ndb = \"my.db\"\nworkspace = \"w\"");
+    assert_eq!(user.load().db, home.join(".config/epitome/my.db"), "from the file's folder on");
+    assert_eq!(user.load().workspace, "w");
+    let user =
+        user.env("EPITOME_DB", "/e.db").env("EPITOME_SERVER_DB", "/long.db").env("EPITOME_WORKSPACE", "x");
+    assert_eq!((user.load().db, user.load().workspace), ("/e.db".into(), "x".to_owned()));
+}
+
+#[test]
+fn other_databases_are_refused() {
+    Trial::new()
+        .db("postgres://localhost/x")
+        .refused("--db: PostgreSQL cannot be used yet; give the path of a SQLite file");
+    Trial::new()
+        .env("EPITOME_DB", "mysql://x")
+        .refused("EPITOME_DB: no such database; give the path of a SQLite file, or sqlite:PATH");
+    Trial::new().db("").refused("--db: is empty; give the path of a SQLite file");
+    Trial::new()
+        .db("sqlite::memory:")
+        .refused("--db: what is kept in memory is gone when the command ends; give the path of a file");
+    let mut homeless = Trial::new();
+    homeless.world.env.clear();
+    homeless.refused("--db: say where the database is; no data folder is known here");
+    let mut odd = Trial::new();
+    odd.given.workspace = Some("a\nb".to_owned());
+    odd.refused("--workspace: a name has 1 to 512 bytes and no control characters");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_variable_that_is_no_text_is_told() {
+    use std::os::unix::ffi::OsStringExt;
+    let mut trial = Trial::new();
+    trial.world.env.push(("EPITOME_ENCODING".into(), OsString::from_vec(vec![0xff])));
+    trial.refused("EPITOME_ENCODING: is not UTF-8 text");
+}
+
+/// A line `#key` is a default.
+fn uncommented(text: &str) -> String {
+    let bare = |line: &str| match line.strip_prefix('#') {
+        Some(rest) if !rest.is_empty() && !rest.starts_with(' ') => rest.to_owned(),
+        _ => line.to_owned(),
+    };
+    text.lines().map(bare).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_written_file_changes_nothing_with_or_without_its_marks() {
+    let written = template();
+    let loaded = Trial::new().file(&written).load();
+    assert_eq!(loaded.settings, Settings::default());
+    let loaded = Trial::new().file(&uncommented(&written)).load();
+    assert_eq!(loaded.settings, Settings::default());
+    assert_eq!(loaded.workspace, "default");
+    // Every default is there, or the two would not differ in what they name.
+    let named = file::parse(&uncommented(&written)).unwrap();
+    let mut defaults = Settings::default().to_value();
+    defaults["summarize"]["spend_cap_per_day"] = json!("none");
+    for section in ["encoding", "context", "slot", "summarize", "limits"] {
+        assert_eq!(named.get(section), defaults.get(section), "{section}");
+    }
+    let wide = written.lines().find(|line| line.chars().count() > 110);
+    assert_eq!(wide, None);
+}
+
+#[test]
+fn the_written_file_has_every_key_and_its_examples_are_right() {
+    let written = template();
+    for key in keys::KEYS {
+        let name = key.path.rsplit('.').next().unwrap();
+        assert!(written.contains(&format!("{name} = ")) || name == "slot", "{}", key.path);
+        assert!(written.contains(key.meaning.lines().next().unwrap()), "{}", key.path);
+        if !key.path.contains('*') && name != "slot" {
+            let text = key.example.trim_matches('"');
+            let trial = Trial::new().set(&format!("{}={text}", key.path));
+            let trial = trial.set("models.cheap.provider=local").set("models.main.provider=local");
+            assert!(!trial.load().sources().is_empty(), "{}", key.path);
+        }
+    }
+    // The examples that stand in sections of their own, taken out of their comments.
+    let examples: String = written
+        .lines()
+        .skip_while(|line| !line.starts_with("# Example of a slot"))
+        .skip(1)
+        .filter(|line| {
+            !line.contains("max_chars")
+                && !line.starts_with("# Models that")
+                && !line.starts_with("# What models")
+        })
+        .map(|line| format!("{}\n", line.trim_start_matches("# ")))
+        .collect();
+    let examples = format!("{examples}\n[models.main]\nprovider = \"local\"\n");
+    let loaded = Trial::new().file(&examples).load();
+    let value = loaded.settings.to_value();
+    assert_eq!(value.pointer("/models/cheap/model"), Some(&json!("gpt-5-mini")));
+    assert_eq!(value.pointer("/prices/gpt-5-mini/output"), Some(&json!(2.0)));
+}
+
+/// Whatever the engine learns to take is to be in our list, and so in the file and in the environment.
+#[test]
+fn every_key_of_the_engine_is_known_here() {
+    let text = r#"{
+        "models": {"m": {"provider": "openai", "model": "x", "base_url": "http://h/v1", "key_env": "K",
+            "window": 10, "output_reserve": 5}},
+        "prices": {"m": {"input": 1, "output": 1}}
+    }"#;
+    let settings = Settings::default().with(&Patch::parse(text).unwrap()).unwrap();
+    let Value::Object(all) = settings.to_value() else { unreachable!() };
+    let mut found = 0;
+    leaves(&all, &mut Vec::new(), &mut |path, _| {
+        assert!(keys::kind_of(path).is_some(), "{}", keys::name(path));
+        found += 1;
+    });
+    assert_eq!(found + 2, keys::KEYS.len(), "a key of ours that the engine does not have");
+    let slot = r#"[{"name": "a", "scope": "b", "max_tokens": 100, "models": ["local"], "catch_up": "step",
+        "instructions": "i", "prompt": "{conversation_text}"}]"#;
+    let slot = Trial::new().set(&format!("slot={slot}")).load().settings.to_value();
+    for key in slot.pointer("/slot/0").and_then(Value::as_object).unwrap().keys() {
+        assert!(keys::SLOT_KEYS.iter().any(|(known, ..)| known == key), "{key}");
+    }
+}

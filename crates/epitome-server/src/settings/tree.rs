@@ -1,0 +1,42 @@
+//! Settings as a tree of tables.
+
+use serde_json::{Map, Value};
+
+/// Sets a key, whatever was there; tables are laid over each other.
+pub(super) fn put(tree: &mut Map<String, Value>, path: &[String], value: Value) {
+    let Some((first, rest)) = path.split_first() else { return };
+    let place = tree.entry(first.clone()).or_insert(Value::Null);
+    if rest.is_empty() {
+        match (place, value) {
+            (Value::Object(old), Value::Object(new)) => {
+                for (key, value) in new {
+                    put(old, &[key], value);
+                }
+            }
+            (place, value) => *place = value,
+        }
+        return;
+    }
+    if !place.is_object() {
+        *place = Value::Object(Map::new());
+    }
+    if let Value::Object(table) = place {
+        put(table, rest, value);
+    }
+}
+
+/// Every key with a value of its own. A list is one value.
+pub(super) fn leaves(
+    table: &Map<String, Value>,
+    path: &mut Vec<String>,
+    tell: &mut dyn FnMut(&[String], &Value),
+) {
+    for (key, value) in table {
+        path.push(key.clone());
+        match value {
+            Value::Object(inner) => leaves(inner, path, tell),
+            value => tell(path, value),
+        }
+        path.pop();
+    }
+}

@@ -1,0 +1,86 @@
+//! The file that `--write-config` writes: every key, its default, its meaning, an example.
+//!
+//! A line `#key = value` is a default: without its `#` it changes nothing. A line `# words` is a remark or an
+//! example.
+
+use epitome::settings::Settings;
+use serde_json::Value;
+
+use super::keys::{KEYS, Key, SLOT_KEYS};
+
+const HEAD: &str = "\
+# Settings of Epitome. Flags go over the environment, the environment over this file.
+#
+# A line that begins with # and a key is a default: take the # away and change it. Every key can also be
+# set in the environment (context.max_tokens is EPITOME_CONTEXT_MAX_TOKENS) and by a flag
+# (--set context.max_tokens=50000). `epitome --check-config` says what holds, and tries the models.
+
+";
+
+/// The whole file.
+pub(crate) fn template() -> String {
+    let defaults = Settings::default().to_value();
+    let mut text = HEAD.to_owned();
+    let mut section = "";
+    // What stands in no section comes before all sections.
+    let fixed = KEYS.iter().filter(|key| !key.path.contains('*') && key.path != "slot");
+    let (mut bare, mut sorted): (Vec<&Key>, Vec<&Key>) = fixed.partition(|key| !key.path.contains('.'));
+    bare.append(&mut sorted);
+    for key in bare {
+        let (table, name) = key.path.rsplit_once('.').unwrap_or(("", key.path));
+        if table != section {
+            text.push_str(&format!("[{table}]\n"));
+            section = table;
+        }
+        remark(&mut text, key.meaning);
+        let pointer = format!("/{}", key.path.replace('.', "/"));
+        match (key.path, defaults.pointer(&pointer)) {
+            ("server.workspace", _) => text.push_str("#workspace = \"default\"\n"),
+            (_, Some(Value::Null)) => text.push_str(&format!("#{name} = \"none\"\n")),
+            (_, Some(value)) => text.push_str(&format!("#{name} = {value}\n")),
+            (_, None) => {}
+        }
+        text.push_str(&format!("# Example: {name} = {}\n\n", key.example));
+    }
+    slots(&mut text, &defaults);
+    named(&mut text, "models", "cheap", "Models that are asked over a network, by names of your own.");
+    named(&mut text, "prices", "gpt-5-mini", "What models cost, by the names their providers give them.");
+    text
+}
+
+fn slots(text: &mut String, defaults: &Value) {
+    if let Some(slot) = KEYS.iter().find(|key| key.path == "slot") {
+        remark(text, slot.meaning);
+    }
+    for slot in defaults.get("slot").and_then(Value::as_array).into_iter().flatten() {
+        text.push_str("#[[slot]]\n");
+        for (key, value) in slot.as_object().into_iter().flatten() {
+            text.push_str(&format!("#{key} = {value}\n"));
+        }
+        text.push('\n');
+    }
+    text.push_str(
+        "# Example of a slot with all there is to set; of max_tokens and max_chars, set one.\n# [[slot]]\n",
+    );
+    for (key, example, meaning) in SLOT_KEYS {
+        text.push_str(&format!("# {key} = {example}  # {meaning}\n"));
+    }
+    text.push('\n');
+}
+
+fn named(text: &mut String, table: &str, name: &str, meaning: &str) {
+    remark(text, meaning);
+    text.push_str(&format!("# [{table}.{name}]\n"));
+    for key in KEYS {
+        if let Some(bare) = key.path.strip_prefix(table).and_then(|rest| rest.strip_prefix(".*.")) {
+            text.push_str(&format!("# {bare} = {}  # {}\n", key.example, key.meaning));
+        }
+    }
+    text.push('\n');
+}
+
+fn remark(text: &mut String, words: &str) {
+    for line in words.lines() {
+        text.push_str(&format!("# {line}\n"));
+    }
+}

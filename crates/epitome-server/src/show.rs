@@ -1,0 +1,184 @@
+//! How things are shown: where words go, in which colours, how wide, and what moves while one waits.
+//!
+//! Every command is handed a [`Show`] and prints through it alone, so that it can be tried without a process.
+//! What is asked for goes to standard output; what only goes with it (notes, progress) to standard error.
+//! Colours, bars and cut-off columns are for terminals: what is piped is plain and whole.
+//!
+//! | what | how |
+//! |---|---|
+//! | a line of the answer | [`Show::line`] |
+//! | a line of JSON, or an object spread out | [`Show::json`], [`Show::object`] |
+//! | what was made so far goes out | [`Show::flush`]: after each page of something long |
+//! | a remark | [`Show::note`] |
+//! | columns | [`Table`] and [`Show::table`] |
+//! | colours | `show.style`, a [`Style`] |
+//! | numbers, times, sizes | [`grouped`], [`count`], [`ago`], [`utc`], [`bytes`], [`bar`] |
+//! | text from outside | [`tame`], [`columns`], [`clipped`] |
+//! | something that takes a while | [`Show::progress`] |
+
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use epitome::core::message::Timestamp;
+use serde_json::Value;
+
+use crate::failure::{Failure, one_line};
+
+mod progress;
+mod style;
+mod table;
+mod words;
+
+pub(crate) use progress::Progress;
+pub(crate) use style::{Color, Style};
+pub(crate) use table::Table;
+pub(crate) use words::{ago, bar, bytes, clipped, columns, count, grouped, tame, utc};
+
+/// Where a command's words go.
+pub(crate) struct Show {
+    out: Box<dyn Write + Send>,
+    errors: Box<dyn Write + Send>,
+    /// How words are coloured on standard output.
+    pub(crate) style: Style,
+    /// How they are coloured on standard error.
+    notes: Style,
+    /// How many columns the terminal has; none where it is no terminal, and lines may be as long as they are.
+    pub(crate) width: Option<usize>,
+    /// Whether somebody sees standard error as it is written.
+    pub(crate) watched: bool,
+    /// Whether JSON was asked for: `--json`.
+    pub(crate) json: bool,
+    /// What time it is, for "3 min ago".
+    pub(crate) now: Timestamp,
+}
+
+impl Show {
+    /// The program's own standard output and error.
+    pub(crate) fn process(color: Color, json: bool, env: &dyn Fn(&str) -> Option<String>) -> Self {
+        let (out, errors) = (io::stdout(), io::stderr());
+        let (seen, watched) = (out.is_terminal(), errors.is_terminal());
+        let asked = env("COLUMNS").and_then(|columns| columns.parse::<usize>().ok());
+        let size = || console::Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            style: Style::new(color, seen, env),
+            notes: Style::new(color, watched, env),
+            width: seen.then(|| size().or(asked).unwrap_or(80).max(20)),
+            watched: watched && env("TERM").is_none_or(|term| term != "dumb"),
+            json,
+            now: Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX)),
+            out: Box::new(BufWriter::with_capacity(1 << 16, out)),
+            errors: Box::new(errors),
+        }
+    }
+
+    /// A line of the answer.
+    pub(crate) fn line(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
+        Ok(writeln!(self.out, "{text}")?)
+    }
+
+    /// Words of the answer, as they are.
+    pub(crate) fn raw(&mut self, words: &[u8]) -> Result<(), Failure> {
+        Ok(self.out.write_all(words)?)
+    }
+
+    /// JSON on one line.
+    pub(crate) fn json(&mut self, value: &Value) -> Result<(), Failure> {
+        self.line(value)
+    }
+
+    /// JSON spread out.
+    pub(crate) fn object(&mut self, value: &Value) -> Result<(), Failure> {
+        self.line(format_args!("{value:#}"))
+    }
+
+    /// The rows of a table, as wide as the terminal at most.
+    pub(crate) fn table(&mut self, table: &Table) -> Result<(), Failure> {
+        for line in table.lines(self.width, self.style) {
+            self.line(line)?;
+        }
+        Ok(())
+    }
+
+    /// Sends out what was made so far.
+    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
+        Ok(self.out.flush()?)
+    }
+
+    /// A remark on standard error, where it is in nobody's way. What was made so far goes out first.
+    pub(crate) fn note(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
+        self.flush()?;
+        let line = self.notes.dim(&one_line(&text.to_string()));
+        // Nobody is left to be told when this fails.
+        let _ = writeln!(self.errors, "{line}");
+        Ok(())
+    }
+
+    /// Something that takes a while, shown on standard error where somebody watches. Of so many steps, where
+    /// that is known.
+    pub(crate) fn progress(&self, what: &str, of: Option<u64>) -> Progress {
+        Progress::new(self.watched, what, of)
+    }
+
+    /// Ends it all with a failure's line, where it has one, and tells the exit code.
+    pub(crate) fn end(&mut self, failure: &Failure, database: Option<&std::path::Path>) -> u8 {
+        // What was made before it failed is still true, and whoever reads it sees by the code that there is
+        // more.
+        let _ = self.out.flush();
+        if let Some(line) = failure.line(database) {
+            let _ = self.errors.write_all(line.as_bytes());
+        }
+        failure.code()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// What was written, for tests.
+    #[derive(Clone, Default)]
+    pub(crate) struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Written {
+        pub(crate) fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    impl Write for Written {
+        fn write(&mut self, words: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(words)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// One that writes into the first (output) and the second (errors).
+    pub(crate) fn written(json: bool) -> (Show, Written, Written) {
+        let (out, errors) = (Written::default(), Written::default());
+        let show = Show {
+            out: Box::new(out.clone()),
+            errors: Box::new(errors.clone()),
+            style: Style::default(),
+            notes: Style::default(),
+            width: None,
+            watched: false,
+            json,
+            now: Timestamp(0),
+        };
+        (show, out, errors)
+    }
+
+    #[test]
+    fn remarks_go_elsewhere_and_on_one_line() {
+        let (mut show, out, errors) = written(false);
+        show.line("asked for").unwrap();
+        show.note("by\nthe way").unwrap();
+        assert_eq!((out.text().as_str(), errors.text().as_str()), ("asked for\n", "by the way\n"));
+    }
+}

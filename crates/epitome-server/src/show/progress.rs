@@ -1,0 +1,57 @@
+//! Something that moves while one waits.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A line on standard error that says how far it is; nothing where nobody watches. Gone when dropped.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    pub(super) fn new(watched: bool, what: &str, of: Option<u64>) -> Self {
+        let target = if watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(of, target);
+        let look = match of {
+            Some(_) => "{prefix} {wide_bar} {human_pos} of {human_len} {msg}",
+            None => "{spinner} {prefix} {msg}",
+        };
+        // The look is ours and right; were it not, the usual one would do.
+        if let Ok(style) = ProgressStyle::with_template(look) {
+            bar.set_style(style);
+        }
+        bar.set_prefix(what.to_owned());
+        if watched {
+            bar.enable_steady_tick(Duration::from_millis(120));
+        }
+        Self { bar }
+    }
+
+    /// What is being done now.
+    pub(crate) fn stage(&self, what: impl Into<String>) {
+        self.bar.set_prefix(what.into());
+    }
+
+    /// So many steps are done.
+    pub(crate) fn set(&self, done: u64) {
+        self.bar.set_position(done);
+    }
+
+    /// Of so many.
+    pub(crate) fn set_of(&self, of: u64) {
+        self.bar.set_length(of);
+    }
+
+    /// A few words at the end of the line.
+    pub(crate) fn say(&self, words: impl Into<String>) {
+        self.bar.set_message(words.into());
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,121 @@
+//! Columns as wide as what stands in them.
+
+use super::{Style, clipped, columns};
+
+/// How a column is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Set {
+    Left,
+    Right,
+}
+
+/// Rows under headings.
+///
+/// ```text
+/// let mut table = Table::new(&["session", "messages>", "updated"]);
+/// table.row(["ann".to_owned(), grouped(1_200), "just now".to_owned()]);
+/// show.table(&table)?;
+/// ```
+///
+/// A heading that ends in `>` has its column set to the right. On a terminal that is too narrow the widest column
+/// is clipped; what is piped stays whole.
+#[derive(Debug)]
+pub(crate) struct Table {
+    columns: Vec<(String, Set)>,
+    rows: Vec<Vec<String>>,
+}
+
+/// A column is not made narrower than this.
+const NARROWEST: usize = 8;
+
+impl Table {
+    /// With these headings.
+    pub(crate) fn new(headings: &[&str]) -> Self {
+        let set = |heading: &&str| match heading.strip_suffix('>') {
+            Some(right) => (right.to_owned(), Set::Right),
+            None => ((*heading).to_owned(), Set::Left),
+        };
+        Self { columns: headings.iter().map(set).collect(), rows: Vec::new() }
+    }
+
+    /// One more row. Missing cells are empty; cells too many are not shown.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// Headings and rows, without what would stand empty at the end of a line.
+    pub(crate) fn lines(&self, width: Option<usize>, style: Style) -> Vec<String> {
+        let headings: Vec<String> = self.columns.iter().map(|(heading, _)| heading.clone()).collect();
+        let widths = self.widths(width);
+        let head = style.bold(&self.line(&headings, &widths));
+        std::iter::once(head).chain(self.rows.iter().map(|row| self.line(row, &widths))).collect()
+    }
+
+    fn widths(&self, most: Option<usize>) -> Vec<usize> {
+        let widest =
+            |at: usize| self.rows.iter().filter_map(|row| row.get(at)).map(|cell| columns(cell)).max();
+        let wanted = self
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(at, (heading, _))| columns(heading).max(widest(at).unwrap_or(0)));
+        let mut widths: Vec<usize> = wanted.collect();
+        let gaps = widths.len().saturating_sub(1) * 2;
+        while let Some(most) = most {
+            let over = (widths.iter().sum::<usize>() + gaps).saturating_sub(most);
+            let Some(widest) = widths.iter_mut().max() else { break };
+            if over == 0 || *widest <= NARROWEST {
+                break;
+            }
+            *widest = widest.saturating_sub(over.min(*widest - NARROWEST).min(4));
+        }
+        widths
+    }
+
+    fn line(&self, cells: &[String], widths: &[usize]) -> String {
+        let mut line = String::new();
+        for (at, ((_, set), width)) in self.columns.iter().zip(widths).enumerate() {
+            let cell = clipped(cells.get(at).map_or("", String::as_str), *width);
+            let space = " ".repeat(width.saturating_sub(columns(&cell)));
+            line.push_str(if at > 0 { "  " } else { "" });
+            match set {
+                Set::Left => line.extend([cell, space]),
+                Set::Right => line.extend([space, cell]),
+            }
+        }
+        line.truncate(line.trim_end().len());
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Table {
+        let mut table = Table::new(&["session", "messages>", "updated"]);
+        table.row(["ann".to_owned(), "1,200".to_owned(), "just now".to_owned()]);
+        table.row(["a name that goes on and on".to_owned(), "7".to_owned()]);
+        table
+    }
+
+    #[test]
+    fn columns_stand_under_each_other() {
+        assert_eq!(
+            sample().lines(None, Style::default()),
+            [
+                "session                     messages  updated",
+                "ann                            1,200  just now",
+                "a name that goes on and on         7",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_narrow_terminal_clips_the_widest() {
+        let lines = sample().lines(Some(40), Style::default());
+        assert!(lines.iter().all(|line| columns(line) <= 40), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains('…')), "{lines:#?}");
+        assert!(sample().lines(Some(1), Style::default()).len() == 3, "too narrow for anything");
+    }
+}

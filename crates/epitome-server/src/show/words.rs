@@ -1,0 +1,194 @@
+//! Numbers, times and texts as people read them.
+
+use epitome::core::message::Timestamp;
+
+/// `1234567` as `1,234,567`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 message`, `1,200 messages`.
+pub(crate) fn count(number: u64, what: &str) -> String {
+    let plural = match what.strip_suffix('y') {
+        Some(stem) if !stem.ends_with(['a', 'e', 'o']) => format!("{stem}ies"),
+        _ => format!("{what}s"),
+    };
+    format!("{} {}", grouped(number), if number == 1 { what } else { &plural })
+}
+
+/// `3.4 MB`: in tens of thousands, as disks are sold.
+#[expect(clippy::cast_precision_loss, reason = "it is rounded to a tenth")]
+pub(crate) fn bytes(number: u64) -> String {
+    let mut size = number as f64;
+    for unit in ["bytes", "kB", "MB", "GB"] {
+        if size < 1_000.0 {
+            return if unit == "bytes" { format!("{number} bytes") } else { format!("{size:.1} {unit}") };
+        }
+        size /= 1_000.0;
+    }
+    format!("{size:.1} TB")
+}
+
+/// How long ago something was: `just now`, `3 min ago`, `5 h ago`, `2 days ago`; what is older than a month,
+/// or still to come, by its date.
+pub(crate) fn ago(now: Timestamp, then: Timestamp) -> String {
+    let seconds = now.0.saturating_sub(then.0) / 1_000;
+    match seconds {
+        ..=-60 => utc(then),
+        -59..60 => "just now".to_owned(),
+        60..3_600 => format!("{} min ago", seconds / 60),
+        3_600..86_400 => format!("{} h ago", seconds / 3_600),
+        86_400..172_800 => "1 day ago".to_owned(),
+        172_800..2_678_400 => format!("{} days ago", seconds / 86_400),
+        _ => utc(then),
+    }
+}
+
+/// `2026-03-14 10:22 UTC`.
+pub(crate) fn utc(moment: Timestamp) -> String {
+    let seconds = moment.0.div_euclid(1_000);
+    let (day, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let (year, month, day) = date(day);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", of_day / 3_600, of_day / 60 % 60)
+}
+
+/// The date so many days after 1970-01-01. Years are counted from March on, in eras of 400 that are all
+/// alike, so that the odd day comes last.
+fn date(days: i64) -> (i64, i64, i64) {
+    let days = days.saturating_add(719_468);
+    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    (year + era * 400 + i64::from(month <= 2), month, day)
+}
+
+/// How far it is, as a bar of so many columns: `█████░░░`.
+pub(crate) fn bar(have: u64, need: u64, columns: usize) -> String {
+    let all = columns as u64;
+    let part = u128::from(have) * u128::from(all);
+    let full = part.checked_div(u128::from(need)).unwrap_or(u128::MAX);
+    let full = usize::try_from(full).unwrap_or(columns).min(columns);
+    format!("{}{}", "█".repeat(full), "░".repeat(columns.saturating_sub(full)))
+}
+
+/// A text from outside, safe to be shown: what would move a terminal's cursor or change its colours is
+/// written out. Line ends and tabs stay.
+pub(crate) fn tame(text: &str) -> String {
+    let text = text.replace("\r\n", "\n");
+    let shown = |c: char| c == '\n' || c == '\t' || !c.is_control();
+    let mut tamed = String::with_capacity(text.len());
+    for c in text.chars() {
+        if shown(c) { tamed.push(c) } else { tamed.extend(c.escape_default()) }
+    }
+    tamed
+}
+
+/// How many columns of a terminal a text takes.
+pub(crate) fn columns(text: &str) -> usize {
+    text.chars().map(wide).sum()
+}
+
+/// So much of a text as fits, with `…` where it was cut.
+pub(crate) fn clipped(text: &str, most: usize) -> String {
+    if columns(text) <= most {
+        return text.to_owned();
+    }
+    let mut left = most.saturating_sub(1);
+    let mut short: String = text
+        .chars()
+        .take_while(|c| {
+            let fits = wide(*c) <= left;
+            left = left.saturating_sub(wide(*c));
+            fits
+        })
+        .collect();
+    short.push('…');
+    short
+}
+
+/// Near enough: marks that stand on another letter take nothing, East Asian letters and pictures two columns.
+fn wide(c: char) -> usize {
+    match c {
+        '\u{0300}'..='\u{036F}'
+        | '\u{200B}'..='\u{200F}'
+        | '\u{20D0}'..='\u{20FF}'
+        | '\u{FE00}'..='\u{FE0F}' => 0,
+        '\u{1100}'..='\u{115F}'
+        | '\u{2E80}'..='\u{303E}'
+        | '\u{3041}'..='\u{33FF}'
+        | '\u{3400}'..='\u{4DBF}'
+        | '\u{4E00}'..='\u{9FFF}'
+        | '\u{A000}'..='\u{A4CF}'
+        | '\u{AC00}'..='\u{D7A3}'
+        | '\u{F900}'..='\u{FAFF}'
+        | '\u{FE30}'..='\u{FE4F}'
+        | '\u{FF00}'..='\u{FF60}'
+        | '\u{FFE0}'..='\u{FFE6}'
+        | '\u{1F300}'..='\u{1F64F}'
+        | '\u{1F680}'..='\u{1F6FF}'
+        | '\u{1F900}'..='\u{1F9FF}'
+        | '\u{20000}'..='\u{3FFFD}' => 2,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(count(1, "message"), "1 message");
+        assert_eq!(count(2_000, "summary"), "2,000 summaries");
+        assert_eq!([0, 999, 1_500, 12_345_678].map(bytes), ["0 bytes", "999 bytes", "1.5 kB", "12.3 MB"]);
+    }
+
+    #[test]
+    fn moments_are_told_as_people_do() {
+        let now = Timestamp(1_773_483_725_000);
+        let before = |seconds: i64| ago(now, Timestamp(now.0 - seconds * 1_000));
+        assert_eq!(
+            [0, 59, 60, 7_300, 90_000, 180_000].map(before).join(", "),
+            "just now, just now, 1 min ago, 2 h ago, 1 day ago, 2 days ago"
+        );
+        assert_eq!(utc(now), "2026-03-14 10:22 UTC");
+        assert_eq!(before(40 * 86_400), "2026-02-02 10:22 UTC");
+        for (millis, date) in [
+            (0, "1970-01-01 00:00 UTC"),
+            (-1, "1969-12-31 23:59 UTC"),
+            (951_782_400_000, "2000-02-29 00:00 UTC"),
+            (4_107_542_400_000, "2100-03-01 00:00 UTC"),
+        ] {
+            assert_eq!(utc(Timestamp(millis)), date);
+        }
+        for odd in [i64::MIN, i64::MAX] {
+            assert!(!utc(Timestamp(odd)).is_empty() && !ago(now, Timestamp(odd)).is_empty());
+        }
+    }
+
+    #[test]
+    fn bars_and_clips_are_as_wide_as_they_may_be() {
+        assert_eq!(bar(13, 20, 8), "█████░░░");
+        assert_eq!([bar(30, 20, 4), bar(0, 0, 2), bar(u64::MAX, 1, 2)], ["████", "██", "██"]);
+        assert_eq!(clipped("support", 7), "support");
+        assert_eq!(clipped("support-42", 7), "suppor…");
+        assert_eq!((columns("日本語"), clipped("日本語", 4)), (6, "日…".to_owned()));
+    }
+
+    #[test]
+    fn no_text_moves_the_terminal() {
+        assert_eq!(tame("red \u{1b}[31m\r\nnext\ttab\u{7}"), "red \\u{1b}[31m\nnext\ttab\\u{7}");
+    }
+}

@@ -1,0 +1,122 @@
+//! A place of its own for every test, and a database in it.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use epitome::core::message::Message;
+use epitome::{Engine, Session};
+
+/// A folder in which the binary runs, with a home of its own and none of our variables.
+pub(crate) struct Place {
+    pub(crate) folder: tempfile::TempDir,
+}
+
+/// Exit code, standard output, standard error.
+pub(crate) type Told = (Option<i32>, String, String);
+
+pub(crate) fn told(output: Output) -> Told {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// With the sessions `ann` (60 messages, summarized) and `anne` (two).
+    pub(crate) fn with_sessions() -> Self {
+        let place = Self::new();
+        place.engine(|engine| async move {
+            talk(&engine.session("ann"), 30).await;
+            engine.work().await.unwrap();
+            talk(&engine.session("anne"), 1).await;
+        });
+        place
+    }
+
+    /// Does something with the database, from a process of its own, as it were.
+    pub(crate) fn engine<F: Future<Output = ()>>(&self, work: impl FnOnce(Engine) -> F) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let engine = Engine::builder().workers(0).open(self.db()).await.unwrap();
+            work(engine.clone()).await;
+            engine.close().await;
+        });
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn db(&self) -> PathBuf {
+        self.path("epitome.db")
+    }
+
+    pub(crate) fn epitome(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_epitome"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("EPITOME_") {
+                command.env_remove(name);
+            }
+        }
+        for name in ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "NO_COLOR"] {
+            command.env_remove(name);
+        }
+        command
+            .stdin(Stdio::null())
+            .current_dir(self.folder.path())
+            .env("HOME", self.folder.path())
+            .args(args);
+        command
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(&self, args: &[&str]) -> Told {
+        told(self.epitome(args).output().unwrap())
+    }
+
+    /// The same on this place's database.
+    pub(crate) fn on_db(&self, args: &[&str]) -> Told {
+        told(self.epitome(args).args(["--db", "epitome.db"]).output().unwrap())
+    }
+
+    /// What it says, where all goes well.
+    #[track_caller]
+    pub(crate) fn good(&self, args: &[&str]) -> String {
+        let (code, out, errors) = self.on_db(args);
+        assert_eq!(code, Some(0), "{args:?}: {errors}");
+        out
+    }
+
+    /// The lines of JSON it says.
+    #[track_caller]
+    pub(crate) fn json(&self, args: &[&str]) -> serde_json::Value {
+        let out = self.good(&[args, &["--json"]].concat());
+        assert!(!out.contains('\u{1b}'), "{out}");
+        serde_json::from_str(&out).unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn json_lines(&self, args: &[&str]) -> Vec<serde_json::Value> {
+        let out = self.good(&[args, &["--json"]].concat());
+        out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// One line, this exit code, nothing on standard output.
+    #[track_caller]
+    pub(crate) fn fails(&self, args: &[&str], code: i32, line: &str) {
+        assert_eq!(self.on_db(args), (Some(code), String::new(), format!("epitome: {line}\n")), "{args:?}");
+    }
+}
+
+/// So many turns about orders.
+pub(crate) async fn talk(session: &Session, turns: usize) {
+    for n in 1..=turns {
+        let messages = [
+            Message::user(format!("Please look at order {n}0071, it has not arrived.")),
+            Message::assistant(format!("Order {n}0071 was sent from Oslo yesterday and arrives on Monday.")),
+        ];
+        session.append(messages).await.unwrap();
+    }
+}

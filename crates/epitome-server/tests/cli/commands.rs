@@ -1,0 +1,283 @@
+//! Every command, right and wrong.
+
+use epitome::core::message::{Message, Part};
+use serde_json::json;
+
+use crate::bin::{Place, talk, told};
+
+#[test]
+fn list_shows_sessions_with_what_their_summaries_cover() {
+    let place = Place::with_sessions();
+    let out = place.good(&["list"]);
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(lines[0].starts_with("session  messages  turns  tokens  updated"), "{out}");
+    assert!(lines[1].starts_with("ann ") && lines[1].ends_with("long 1-60, short 1-60"), "{out}");
+    assert!(lines[1].contains("just now") && lines[2].starts_with("anne "), "{out}");
+    let (_, out, errors) = place.on_db(&["list", "--limit", "1"]);
+    assert_eq!(out.lines().count(), 2);
+    assert_eq!(errors, "there are more: --after \"ann\"\n");
+    assert!(place.good(&["list", "--after", "ann"]).lines().nth(1).unwrap().starts_with("anne "));
+    let sessions = place.json_lines(&["list"]);
+    assert_eq!((&sessions[0]["name"], &sessions[0]["messages"]), (&json!("ann"), &json!(60)));
+    assert_eq!(sessions[0]["slots"][0]["covered"], 60);
+    let (code, out, errors) = place.on_db(&["list", "--workspace", "empty"]);
+    assert_eq!((code, out.as_str(), errors.as_str()), (Some(0), "", "no sessions in epitome.db\n"));
+}
+
+#[test]
+fn context_is_text_with_a_report_beside_it() {
+    let place = Place::with_sessions();
+    let (code, out, report) = place.on_db(&["context", "ann", "--tokens", "600"]);
+    assert_eq!(code, Some(0));
+    assert!(report.contains(" of 600 tokens · ") && report.contains("exhaustive"), "{report}");
+    assert!(report.contains("summary of 1-60"), "{report}");
+    assert!(out.contains("\nuser\n<summary covers=\"1-60\">"), "{out}");
+    let bare = place.good(&["context", "--session", "anne", "--no-summary"]);
+    assert!(bare.contains("assistant\nOrder 10071 was sent from Oslo"), "{bare}");
+    let early = place.good(&["context", "ann", "--no-summary", "--as-of", "2"]);
+    assert!(early.contains("order 10071") && !early.contains("order 20071"), "{early}");
+}
+
+#[test]
+fn context_for_a_provider_is_one_object() {
+    let place = Place::with_sessions();
+    for format in ["openai", "responses", "anthropic", "epitome"] {
+        let out = place.good(&["context", "ann", "--format", format]);
+        assert!(serde_json::from_str::<serde_json::Value>(&out).unwrap().is_object(), "{format}: {out}");
+    }
+    let whole = place.json(&["context", "ann", "--tokens", "700", "--fill"]);
+    assert_eq!(whole["report"]["budget"], 700);
+    assert!(!whole["messages"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn a_context_that_fits_nothing_says_why() {
+    let place = Place::with_sessions();
+    place.engine(|engine| async move {
+        engine.session("large").append(Message::user("word ".repeat(2_000))).await.unwrap();
+    });
+    place.fails(
+        &["context", "large", "--tokens", "50"],
+        1,
+        "nothing fits in 50 tokens: the newest message, with its call batch, is over what pinned messages \
+         leave of the budget; --oversize clip shows an excerpt of it",
+    );
+    assert!(!place.good(&["context", "large", "--tokens", "50", "--oversize", "clip"]).is_empty());
+    let (code, _, errors) = place.on_db(&["context", "ann", "--tokens", "0"]);
+    assert_eq!((code, errors.lines().count()), (Some(2), 1), "{errors}");
+    let (code, _, errors) = place.on_db(&["context", "ann", "--json", "--format", "openai"]);
+    assert_eq!((code, errors.lines().count()), (Some(2), 1), "{errors}");
+}
+
+#[test]
+fn summarize_writes_shows_and_knows_when_nothing_is_new() {
+    let place = Place::with_sessions();
+    place.engine(|engine| async move { talk(&engine.session("ann"), 3).await });
+    let (code, out, errors) = place.on_db(&["summarize", "ann", "--slot", "short"]);
+    assert_eq!(code, Some(0));
+    assert!(errors.contains("(short): messages 1-66, ") && errors.contains("written by local"), "{errors}");
+    assert!(out.contains("Oslo"), "{out}");
+    let again = place.json(&["summarize", "ann", "--slot", "short"]);
+    assert_eq!((&again["status"], &again["summary"]["through"]), (&json!("nothing_new"), &json!(66)));
+    let rebuilt = place.json(&["summarize", "ann", "--slot", "short", "--rebuild"]);
+    assert_eq!((&rebuilt["status"], &rebuilt["summary"]["span"]["from"]), (&json!("written"), &json!(1)));
+    let noted = place.json(&["summarize", "anne", "--no-wait"]);
+    assert_eq!(noted["status"], "pending");
+    assert!(place.good(&["explain"]).starts_with("1 due, "));
+    place.fails(&["summarize", "ann", "--slot", "none"], 1, "slot `none` of the whole session not found");
+}
+
+#[test]
+fn a_summary_that_cannot_be_written_yet_says_why() {
+    let place = Place::new();
+    place.engine(|engine| async move {
+        let mut call = Message::assistant("");
+        call.parts = vec![Part::call("c", "run", "{}")];
+        engine.session("open").append(call).await.unwrap();
+    });
+    let line = "not written yet: no legal cut yet: a tool call or loop is under way";
+    place.fails(&["summarize", "open"], 1, line);
+    let (code, out, errors) = place.on_db(&["summarize", "open", "--json"]);
+    assert_eq!((code, errors.as_str()), (Some(1), ""));
+    assert!(out.contains("\"status\": \"pending\""), "{out}");
+    assert!(place.good(&["explain", "open"]).contains("parked"));
+}
+
+#[test]
+fn commands_work_beside_whoever_else_has_it_open() {
+    let place = Place::with_sessions();
+    let there = &place;
+    place.engine(|engine| async move {
+        talk(&engine.session("ann"), 3).await;
+        let written = there.json(&["summarize", "ann", "--slot", "short"]);
+        assert_eq!(written["summary"]["through"], 66);
+        let seen = engine.session("ann").summaries().await.unwrap();
+        assert!(seen.iter().any(|summary| summary.slot == "short" && summary.through == 66));
+        there.good(&["undo", "ann", "--slot", "short"]);
+        let seen = engine.session("ann").summaries().await.unwrap();
+        assert!(seen.iter().any(|summary| summary.slot == "short" && summary.through == 60));
+        assert!(there.good(&["verify"]).contains("all is well"));
+    });
+}
+
+#[test]
+fn undo_takes_back_what_stands() {
+    let place = Place::with_sessions();
+    let out = place.good(&["undo", "ann", "--slot", "short"]);
+    assert!(out.contains("is undone; summary ") && out.ends_with("stands again\n"), "{out}");
+    let (code, _, errors) = place.on_db(&["undo", "ann"]);
+    assert_eq!(code, Some(2));
+    assert!(errors.starts_with("epitome: which summary? say --slot or --summary; there are "), "{errors}");
+    let long = place.json(&["undo", "ann", "--slot", "long"]);
+    assert_eq!(long["stands"], json!(null));
+    let id = long["undone"].to_string();
+    let line = format!("summary {id} does not stand any more; undo the one that does");
+    place.fails(&["undo", "ann", "--summary", &id], 1, &line);
+    place.fails(&["undo", "anne"], 1, "no summary stands in this session");
+    place.fails(&["undo", "ann", "--summary", "999"], 1, "summary 999 not found");
+}
+
+#[test]
+fn expand_gives_every_original() {
+    let place = Place::with_sessions();
+    let all = place.json_lines(&["expand", "ann", "--slot", "long"]);
+    let seqs: Vec<u64> = all.iter().map(|message| message["seq"].as_u64().unwrap()).collect();
+    assert_eq!(seqs, (1..=60).collect::<Vec<_>>());
+    let some =
+        place.good(&["expand", "--session", "ann", "--slot", "short", "--after", "10", "--limit", "2"]);
+    assert!(some.starts_with("11 user\nPlease look at order 60071"), "{some}");
+    assert_eq!(some.matches("order").count() + some.matches("Order").count(), 2, "{some}");
+}
+
+#[test]
+fn expand_goes_on_past_a_page() {
+    let place = Place::new();
+    place.engine(|engine| async move {
+        talk(&engine.session("long"), 250).await;
+        engine.work().await.unwrap();
+    });
+    assert_eq!(place.json_lines(&["expand", "long", "--slot", "short"]).len(), 500);
+    assert_eq!(place.json_lines(&["expand", "long", "--slot", "short", "--limit", "201"]).len(), 201);
+    assert_eq!(place.json_lines(&["search", "order", "--limit", "120"]).len(), 120);
+}
+
+#[test]
+fn search_finds_beneath_summaries() {
+    let place = Place::with_sessions();
+    let out = place.good(&["search", "order 70071"]);
+    assert_eq!(out.lines().count(), 2, "{out}");
+    assert!(out.starts_with("ann 14  Order 70071 was sent"), "{out}");
+    let (_, out, errors) = place.on_db(&["search", "order", "--limit", "3", "--session", "ann"]);
+    assert_eq!((out.lines().count(), errors.as_str()), (3, "there are more: --limit 15\n"));
+    let found = place.json_lines(&["search", "OSLO", "yesterday", "--session", "anne"]);
+    assert_eq!((found.len(), &found[0]["message"]["seq"]), (1, &json!(2)));
+    let (code, out, errors) = place.on_db(&["search", "zebra"]);
+    assert_eq!((code, out.as_str(), errors.as_str()), (Some(0), "", "nothing found\n"));
+    let (code, _, errors) = place.on_db(&["search", " "]);
+    assert_eq!((code, errors.lines().count()), (Some(2), 1), "{errors}");
+}
+
+#[test]
+fn explain_says_where_everything_stands() {
+    let place = Place::with_sessions();
+    let out = place.good(&["explain", "ann"]);
+    for word in [
+        "ann: 60 messages, 30 turns",
+        "\nshort  idle  not due",
+        "covers   messages 1-60 of 60",
+        "models   local",
+        "cost",
+    ] {
+        assert!(out.contains(word), "{word} in {out}");
+    }
+    let whole = place.json(&["explain", "ann"]);
+    assert_eq!((&whole["slots"][0]["covered"], &whole["usage"][0]["model"]), (&json!(60), &json!("local")));
+    assert_eq!(place.json(&["explain"])["due"], 0);
+    assert!(place.good(&["explain"]).starts_with("0 due, 0 being written"));
+}
+
+#[test]
+fn verify_and_backup_go_together() {
+    let place = Place::with_sessions();
+    assert_eq!(place.good(&["verify"]), "epitome.db: all is well\n");
+    assert_eq!(place.json(&["verify"])["ok"], true);
+    let out = place.good(&["backup", "copy.db"]);
+    assert!(out.starts_with("epitome.db copied to copy.db, "), "{out}");
+    assert_eq!(place.run(&["verify", "--db", "copy.db"]).0, Some(0));
+    let line = "copy.db cannot be opened: there is a file already; a backup never replaces one";
+    place.fails(&["backup", "copy.db"], 1, line);
+    assert!(place.json(&["backup", "other.db"])["bytes"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_session_that_is_not_there_is_told_with_those_near() {
+    let place = Place::with_sessions();
+    for command in ["context", "summarize", "undo", "expand", "explain"] {
+        place.fails(&[command, "Ann1"], 1, "there is no session \"Ann1\"; near it: ann, anne");
+    }
+    place.fails(&["context", "zzz"], 1, "there is no session \"zzz\"; `epitome list` shows those there are");
+    place.fails(&["search", "x", "--session", "an"], 1, "there is no session \"an\"; near it: ann");
+    place.fails(
+        &["context", "ann", "--workspace", "w"],
+        1,
+        "there is no session \"ann\" in the workspace \"w\"; there are no sessions yet",
+    );
+    let (code, _, errors) = place.on_db(&["context"]);
+    assert_eq!(code, Some(2));
+    assert!(errors.starts_with("epitome: no session given: say --session NAME"), "{errors}");
+}
+
+#[test]
+fn no_command_makes_a_database() {
+    let place = Place::new();
+    let line = "no database at epitome.db; `epitome demo` shows what this is, `epitome import` makes one";
+    for args in [
+        ["list"].as_slice(),
+        &["context", "a"],
+        &["summarize", "a"],
+        &["undo", "a"],
+        &["expand", "a"],
+        &["search", "a"],
+        &["explain"],
+        &["verify"],
+        &["backup", "b.db"],
+    ] {
+        place.fails(args, 1, line);
+    }
+    let usual = place.path(".local/share/epitome/epitome.db");
+    let (code, _, errors) = place.run(&["list"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.starts_with(&format!("epitome: no database at {}", usual.display())), "{errors}");
+    assert_eq!(place.folder.path().read_dir().unwrap().count(), 0, "something was made");
+}
+
+#[test]
+fn what_is_piped_is_plain_and_colours_can_be_had() {
+    let place = Place::with_sessions();
+    for args in [
+        ["list"].as_slice(),
+        &["explain", "ann"],
+        &["search", "oslo"],
+        &["expand", "ann", "--slot", "long"],
+        &["verify"],
+    ] {
+        assert!(!place.good(args).contains('\u{1b}'), "{args:?}");
+        assert!(place.good(&[args, &["--color", "always"]].concat()).contains('\u{1b}'), "{args:?}");
+    }
+    let no_color =
+        told(place.epitome(&["list", "--db", "epitome.db"]).env("NO_COLOR", "1").output().unwrap());
+    assert!(!no_color.1.contains('\u{1b}'));
+}
+
+#[test]
+fn what_was_said_cannot_play_with_the_terminal() {
+    let place = Place::new();
+    place.engine(|engine| async move {
+        let mut call = Message::assistant("");
+        call.parts = vec![Part::call("c", "run", r#"{"cmd": "ls"}"#)];
+        let messages = [Message::user("red \u{1b}[31m words"), call];
+        engine.session("odd\u{202e}name").append(messages).await.unwrap();
+    });
+    let out = place.good(&["context", "odd\u{202e}name"]);
+    assert!(out.contains("red \\u{1b}[31m words") && out.contains("→ run {\"cmd\": \"ls\"}"), "{out}");
+}

@@ -1,0 +1,79 @@
+//! Settings, as the real binary finds them.
+
+use serde_json::Value;
+
+use crate::bin::{Place, told};
+
+#[test]
+fn a_settings_file_is_written_once() {
+    let place = Place::new();
+    let (code, out, errors) = place.run(&["--write-config"]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(out.starts_with("epitome.toml is written"), "{out}");
+    let written = std::fs::read_to_string(place.path("epitome.toml")).unwrap();
+    assert_eq!(place.run(&["--write-config", "-"]).1, written);
+    let (code, _, errors) = place.run(&["--write-config"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        errors.starts_with("epitome: epitome.toml: there is a file already, which is not replaced"),
+        "{errors}"
+    );
+    assert_eq!(place.run(&["--write-config", "other.toml"]).0, Some(0));
+    assert_eq!(place.run(&["--write-config", "no/where.toml"]).0, Some(1));
+    assert_eq!(place.run(&["--check-config"]).0, Some(0));
+}
+
+#[test]
+fn check_config_says_what_holds_and_opens_nothing() {
+    let place = Place::new();
+    std::fs::write(place.path("epitome.toml"), "[context]\nmax_tokens = 50000\n").unwrap();
+    let mut command = place.epitome(&["--check-config", "--set", "limits.batch=7"]);
+    let (code, out, errors) = told(command.env("EPITOME_SUMMARIZE_REDACT", "false").output().unwrap());
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    for line in [
+        "settings   from epitome.toml, EPITOME_SUMMARIZE_REDACT, --set limits.batch",
+        "(default, not there yet)",
+        "workspace  default (default)",
+        "context.max_tokens  50000  100000   epitome.toml",
+        "summarize.redact    false  true     EPITOME_SUMMARIZE_REDACT",
+    ] {
+        assert!(out.contains(line), "{line} in {out}");
+    }
+    let (code, out, _) = place.run(&["--check-config", "--json"]);
+    let object: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, object["ok"].as_bool()), (Some(0), Some(true)));
+    assert_eq!(object["differences"][0]["key"], "context.max_tokens");
+    assert_eq!(place.folder.path().read_dir().unwrap().count(), 1, "something was made");
+}
+
+#[test]
+fn a_wrong_setting_stops_every_command_before_anything_is_done() {
+    let place = Place::with_sessions();
+    std::fs::write(place.path("epitome.toml"), "[context]\nmax_token = 5\n").unwrap();
+    let line = "epitome.toml: context.max_token: no such setting; allowed here are summary_share, max_tokens";
+    for args in [["list"].as_slice(), &["context", "ann"], &["--check-config"]] {
+        let expected = (Some(2), String::new(), format!("epitome: {line}\n"));
+        assert_eq!(place.run(args), expected);
+    }
+    // What helps out of it works.
+    assert_eq!(place.run(&["--write-config", "-"]).0, Some(0));
+    assert_eq!(place.run(&["completions", "bash"]).0, Some(0));
+    assert_eq!(place.on_db(&["list", "--config", "/dev/null"]).0, Some(0));
+}
+
+#[test]
+fn settings_reach_the_engine() {
+    let place = Place::with_sessions();
+    let (code, _, errors) =
+        place.on_db(&["context", "ann", "--tokens", "900", "--set", "context.max_tokens=800"]);
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("800"), "{errors}");
+    let by_env = told(place.epitome(&["list"]).env("EPITOME_DB", "epitome.db").output().unwrap());
+    assert_eq!(by_env.0, Some(0), "{}", by_env.2);
+    let usual = place.path(".local/share/epitome");
+    std::fs::create_dir_all(&usual).unwrap();
+    std::fs::copy(place.db(), usual.join("epitome.db")).unwrap();
+    assert!(place.run(&["list"]).1.contains("ann"), "the usual place");
+    let odd = told(place.epitome(&["list"]).env("EPITOME_ODD", "1").output().unwrap());
+    assert_eq!((odd.0, odd.2.lines().count()), (Some(2), 1), "{}", odd.2);
+}

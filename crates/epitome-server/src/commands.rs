@@ -18,6 +18,7 @@ mod bench;
 mod check_config;
 mod completions;
 mod context;
+mod demo;
 mod expand;
 mod explain;
 mod list;
@@ -85,6 +86,8 @@ struct Globals {
 
 #[derive(Subcommand)]
 enum Command {
+    /// A long conversation condensed before your eyes: no key, no server, no set-up
+    Demo(demo::Args),
     /// The sessions there are
     List(list::Args),
     /// A session in so many tokens, ready to be sent
@@ -228,6 +231,7 @@ async fn act(
     // These need no settings, and must work where some are wrong.
     let command = match what {
         What::WriteConfig(path) => return write_config::run(&path, world, show),
+        What::Command(Command::Demo(args)) => return demo::run(&args, globals.db.as_deref(), show).await,
         What::Command(Command::Bench(args)) => return bench::run(&args, show).await,
         What::Command(Command::Completions(args)) => return completions::run(&args, Cli::command(), show),
         What::Command(command) => Some(command),
@@ -247,7 +251,7 @@ async fn act(
         Some(Command::Verify(args)) => verify::run(&args, &loaded, show).await,
         Some(Command::Backup(args)) => backup::run(&args, &loaded, show).await,
         // Done above.
-        Some(Command::Bench(_) | Command::Completions(_)) => Ok(()),
+        Some(Command::Demo(_) | Command::Bench(_) | Command::Completions(_)) => Ok(()),
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use epitome::core::message::Tokens;
-use epitome::{Engine, Session};
+use epitome::{Engine, Session, SessionInfo};
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
@@ -28,8 +28,8 @@ Examples:
   epitome demo --json --db demo.db    everything as one object, and the database kept there
 
 It needs no key, no server and no network: summaries are written by the built-in model. The database
-stays (epitome-demo.db in the temporary folder), so that the other commands can be tried on it; the
-next demo replaces it, but never a file that is not a demo's.";
+stays (epitome-demo.db in the temporary folder), so that the other commands can be tried on it. The
+next demo replaces what is in it; a database with anything else in it is refused.";
 
 /// A long conversation condensed before your eyes
 #[derive(clap::Args)]
@@ -46,7 +46,7 @@ pub(crate) struct Args {
 /// The session's name.
 const SESSION: &str = "demo";
 
-/// What a demo's session says of itself, so that only such a database is replaced.
+/// What a demo's session says of itself, so that only such a session is replaced.
 const MADE_BY: (&str, &str) = ("made_by", "epitome demo");
 
 pub(super) async fn run(args: &Args, db: Option<&str>, show: &mut Show) -> Result<(), Failure> {
@@ -54,11 +54,14 @@ pub(super) async fn run(args: &Args, db: Option<&str>, show: &mut Show) -> Resul
         Some(given) => PathBuf::from(given.strip_prefix("sqlite:").unwrap_or(given)),
         None => std::env::temp_dir().join("epitome-demo.db"),
     };
-    make_room(&path).await?;
-    let engine = open(&path).await?;
-    let session = engine.session(SESSION);
-    session.set_metadata(Map::from_iter([(MADE_BY.0.to_owned(), Value::from(MADE_BY.1))])).await?;
-    let done = tell(args, &session, &path, show).await;
+    // No workers: summaries are written between two messages, so that each demo is like the other.
+    let opened = Engine::builder().workers(0).open(&path).await;
+    let engine =
+        opened.map_err(|error| Failure::Failed(format!("no demo at {}: {error}", path.display())))?;
+    let done = match make_room(&engine, &path).await {
+        Ok(session) => tell(args, &session, &path, show).await,
+        Err(refused) => Err(refused),
+    };
     engine.close().await;
     done
 }
@@ -71,18 +74,18 @@ async fn tell(args: &Args, session: &Session, path: &Path, show: &mut Show) -> R
     screen.opening(&messages)?;
     let played = play::play(session, messages, args.tokens, &mut screen).await?;
     screen.played(&played)?;
-    screen.pause(Duration::from_millis(900)).await?;
+    screen.pause(Duration::from_millis(800)).await?;
     let sizes = play::sizes(session).await?;
     screen.sizes(&sizes, played.tokens)?;
-    screen.pause(Duration::from_millis(1_200)).await?;
+    screen.pause(Duration::from_millis(800)).await?;
     let facts = play::facts(session, &sizes).await?;
     screen.facts(&facts, &sizes)?;
-    screen.pause(Duration::from_millis(1_200)).await?;
+    screen.pause(Duration::from_millis(800)).await?;
     let one = play::one_summary(session).await?;
     screen.summary(&one)?;
-    screen.pause(Duration::from_millis(1_200)).await?;
+    screen.pause(Duration::from_millis(800)).await?;
     screen.savings(&played.savings)?;
-    screen.pause(Duration::from_millis(900)).await?;
+    screen.pause(Duration::from_millis(800)).await?;
     screen.next(path, SESSION)?;
     if json {
         show.object(&json!({
@@ -101,49 +104,23 @@ async fn tell(args: &Args, session: &Session, path: &Path, show: &mut Show) -> R
     Ok(())
 }
 
-async fn open(path: &Path) -> Result<Engine, Failure> {
-    // No workers: summaries are written between two messages, so that each demo is like the other.
-    let opened = Engine::builder().workers(0).open(path).await;
-    opened.map_err(|error| Failure::Failed(format!("no demo database at {}: {error}", path.display())))
-}
-
-/// Takes away the database of an earlier demo. Anything else that is there is left alone, and is an error.
-async fn make_room(path: &Path) -> Result<(), Failure> {
-    let refuse = |why: &str| {
+/// A new session for the demo, in place of an earlier demo's. A database that holds anything else is left alone.
+async fn make_room(engine: &Engine, path: &Path) -> Result<Session, Failure> {
+    let made_by = || Value::from(MADE_BY.1);
+    let is_demo =
+        |info: &SessionInfo| &*info.name == SESSION && info.metadata.get(MADE_BY.0) == Some(&made_by());
+    let there = engine.workspace("default").sessions(None, 2).await?;
+    if !there.iter().all(is_demo) {
         let path = path.display();
-        Failure::Failed(format!("{path} {why}; nothing was changed: give another place with --db"))
-    };
-    match std::fs::metadata(path) {
-        Err(_) => return Ok(()),
-        Ok(there) if !there.is_file() => return Err(refuse("is no file")),
-        Ok(there) if there.len() == 0 => return Ok(()),
-        Ok(_) => {}
+        return Err(Failure::Failed(format!(
+            "{path} holds sessions that are not a demo's; nothing was changed: give another place with --db"
+        )));
     }
-    let engine = Engine::builder().workers(0).open(path).await;
-    let engine = engine.map_err(|error| refuse(&format!("is not a demo's database ({error})")))?;
-    let ours = is_ours(&engine).await;
-    engine.close().await;
-    if !ours? {
-        return Err(refuse("holds more than a demo"));
-    }
-    for end in ["", "-wal", "-shm"] {
-        let mut file = path.as_os_str().to_owned();
-        file.push(end);
-        match std::fs::remove_file(&file) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(refuse(&format!("cannot be removed ({error})")));
-            }
-            _ => {}
-        }
-    }
-    Ok(())
+    let session = engine.session(SESSION);
+    session.delete().await?;
+    session.set_metadata(Map::from_iter([(MADE_BY.0.to_owned(), made_by())])).await?;
+    Ok(session)
 }
 
-/// Whether a database holds a demo's session and nothing else.
-async fn is_ours(engine: &Engine) -> Result<bool, Failure> {
-    let mut sessions = engine.workspace("default").sessions(None, 2).await?;
-    let (one, more) = (sessions.pop(), sessions.pop());
-    let made_by = |info: &epitome::SessionInfo| info.metadata.get(MADE_BY.0) == Some(&Value::from(MADE_BY.1));
-    Ok(more.is_none() && one.is_none_or(|info| &*info.name == SESSION && made_by(&info)))
-}
-
+#[cfg(test)]
+mod tests;

@@ -67,6 +67,7 @@ impl<'a> Screen<'a> {
     /// What this is going to be.
     pub(super) fn opening(&mut self, messages: &[Message]) -> Result<(), Failure> {
         let calls: u64 = messages.iter().map(|message| message.calls().count() as u64).sum();
+        self.line(&[piece(Bold, "A long conversation, kept short and whole")])?;
         self.blank()?;
         self.words(&format!(
             "An engineer on call and her agent hunt a failing checkout for two days: {}, {}. To send all of that at \
@@ -76,7 +77,7 @@ impl<'a> Screen<'a> {
             count(calls, "tool call"),
         ))?;
         self.blank()?;
-        let head = "  slot   stands for        tokens before → after        took";
+        let head = "  slot   stands for   tokens before → after        took";
         self.line(&[piece(Dim, head)])
     }
 
@@ -108,7 +109,7 @@ impl<'a> Screen<'a> {
         let line = self.painted(&pieces);
         self.show.raw(format!("\r{line}\u{1b}[K").as_bytes())?;
         self.moving = true;
-        let millis = if spoken.is_some() { 90 } else { 12 };
+        let millis = if spoken.is_some() { 60 } else { 7 };
         self.pause(Duration::from_millis(millis)).await
     }
 
@@ -117,9 +118,9 @@ impl<'a> Screen<'a> {
         let ink = if written.slot == "long" { Accent } else { Plain };
         self.line(&[
             piece(ink, format!("  {:5}", written.slot)),
-            piece(Plain, format!("  1-{:<13}", written.through)),
+            piece(Plain, format!("  1-{:<8}", written.through)),
             piece(Dim, format!("{:>13} → ", grouped(written.replaced))),
-            piece(Plain, format!("{:<7}", grouped(written.tokens))),
+            piece(Plain, format!("{:>5}", grouped(written.tokens))),
             piece(Dim, format!("{:>12}", took(written.millis.saturating_mul(1_000)))),
         ])
     }
@@ -166,7 +167,7 @@ impl<'a> Screen<'a> {
         if drawn {
             self.line(&[
                 piece(Plain, format!("{:18}", "")),
-                piece(Bad, "▓"),
+                piece(Plain, "▓"),
                 piece(Dim, " pinned  "),
                 piece(Accent, "█"),
                 piece(Dim, " summary  "),
@@ -174,6 +175,16 @@ impl<'a> Screen<'a> {
                 piece(Dim, " messages  "),
                 piece(Dim, "· free"),
             ])?;
+        }
+        if let Some((size, gap)) = sizes.iter().find_map(|size| Some((size, size.gap?))) {
+            self.blank()?;
+            self.words(&format!(
+                "Exhaustive: each message is in the summary or there word for word. {} tokens are too few for that \
+                 today; the context says so itself, and that {}-{} is missing.",
+                grouped(size.budget),
+                gap.from,
+                gap.through,
+            ))?;
         }
         Ok(())
     }
@@ -186,7 +197,7 @@ impl<'a> Screen<'a> {
              the rest be found?",
         )?;
         self.blank()?;
-        let what = facts.iter().map(|fact| columns(fact.what)).max().unwrap_or(0);
+        let what = facts.iter().map(|fact| columns(fact.what)).max().unwrap_or(0).max(35);
         let mut head = format!("  {:what$}  {:>7}", "", "said in");
         for size in sizes {
             head.push_str(&format!("{:>5}", short(size.budget)));
@@ -195,29 +206,36 @@ impl<'a> Screen<'a> {
         self.line(&[piece(Dim, head)])?;
         for fact in facts {
             let said = fact.message.map_or("-".to_owned(), |seq| format!("#{seq}"));
-            let mut line = vec![piece(Plain, format!("  {:what$}  ", fact.what)), piece(Dim, format!("{said:>7}"))];
+            let mut line =
+                vec![piece(Plain, format!("  {:what$}  ", fact.what)), piece(Dim, format!("{said:>7}"))];
             line.extend(fact.in_contexts.iter().map(|there| mark(*there, 5)));
             line.push(mark(fact.message.is_some(), 8));
             self.line(&line)?;
         }
+        let of = facts.len();
         let found = facts.iter().filter(|fact| fact.message.is_some()).count();
-        let told = |which: fn(&Found) -> &[bool], at: usize| {
-            facts.iter().filter(|fact| which(fact).get(at) == Some(&true)).count()
+        let sum = |named: String, told: &dyn Fn(&Found, usize) -> bool| {
+            let counts = (0..sizes.len()).map(|at| facts.iter().filter(|fact| told(fact, at)).count());
+            let counts: String = counts.map(|count| format!("{count:>5}")).collect();
+            format!("  {named:what$}  {:>7}{counts}", "")
         };
-        let rows: [(&str, fn(&Found) -> &[bool], Ink, Option<usize>); 2] = [
-            ("with the summary, of 8", |fact| &fact.in_contexts, Bold, Some(found)),
-            ("the newest messages alone, of 8", |fact| &fact.in_recent, Dim, None),
-        ];
-        for (name, which, ink, search) in rows {
-            let name = name.replace('8', &facts.len().to_string());
-            let mut line = format!("  {name:what$}  {:>7}", "");
-            for at in 0..sizes.len() {
-                line.push_str(&format!("{:>5}", told(which, at)));
-            }
-            line.push_str(&search.map_or(String::new(), |search| format!("{search:>8}")));
-            self.line(&[piece(ink, line)])?;
-        }
-        Ok(())
+        let ours =
+            sum(format!("in the context, of {of}"), &|fact, at| fact.in_contexts.get(at) == Some(&true));
+        let recent = sum(format!("in the newest messages alone, of {of}"), &|fact, at| {
+            fact.in_recent.get(at) == Some(&true)
+        });
+        self.line(&[piece(Bold, format!("{ours}{found:>8}"))])?;
+        self.line(&[piece(Dim, recent)])?;
+        let missing = |fact: &&Found| fact.in_contexts.get(1) == Some(&false) && fact.excerpt.is_some();
+        let Some((fact, size)) = facts.iter().find(missing).zip(sizes.get(1)) else { return Ok(()) };
+        self.blank()?;
+        self.words(&format!(
+            "What is not in {} tokens is one search away: {} finds #{}, \"{}\"",
+            grouped(size.budget),
+            fact.query,
+            fact.message.unwrap_or(0),
+            fact.excerpt.as_deref().unwrap_or_default(),
+        ))
     }
 
     /// One summary, whole.
@@ -255,11 +273,17 @@ impl<'a> Screen<'a> {
         }
         self.blank()?;
         self.line(&[piece(Good, format!("  {:.1} times fewer tokens.", savings.times))])?;
-        let all = if savings.exhaustive == savings.calls { "All of the".to_owned() } else {
-            format!("{} of the {}", grouped(savings.exhaustive), grouped(savings.calls))
+        let left = savings.calls.saturating_sub(savings.exhaustive);
+        let all = match left {
+            0 => "All contexts were exhaustive".to_owned(),
+            _ => format!(
+                "{} contexts were exhaustive; in the other {left} new tool outputs took the room, and each names what \
+                 it leaves out",
+                grouped(savings.exhaustive)
+            ),
         };
         self.dim_words(&format!(
-            "{all} contexts were exhaustive. The price is an example: what {PRICED} lists, ${PRICE:.2} for a million \
+            "{all}. The price is an example: what {PRICED} lists, ${PRICE:.2} for a million \
              tokens of input. Prompt caching narrows the gap: the last column is the best case, where each token that \
              was sent before in the same place costs a tenth, and each other one a quarter more."
         ))
@@ -312,9 +336,13 @@ impl<'a> Screen<'a> {
         let mut left = self.show.width.unwrap_or(usize::MAX);
         let mut fitting = Vec::new();
         for (ink, text) in pieces {
-            let text = clipped(text, left);
-            left = left.saturating_sub(columns(&text));
-            fitting.push((*ink, text));
+            let short = clipped(text, left);
+            let cut = short != *text;
+            left = left.saturating_sub(columns(&short));
+            fitting.push((*ink, short));
+            if cut {
+                break;
+            }
         }
         self.whole_line(&fitting)
     }
@@ -353,7 +381,11 @@ fn took(micros: u64) -> String {
 
 /// `16k`.
 fn short(tokens: Tokens) -> String {
-    if tokens >= 1_000 && tokens.is_multiple_of(1_000) { format!("{}k", tokens / 1_000) } else { tokens.to_string() }
+    if tokens >= 1_000 && tokens.is_multiple_of(1_000) {
+        format!("{}k", tokens / 1_000)
+    } else {
+        tokens.to_string()
+    }
 }
 
 fn money(dollars: f64) -> String {
@@ -381,7 +413,8 @@ fn share(have: u64, need: u64, columns: usize) -> usize {
 fn parts(size: &Size, columns: usize) -> Vec<Piece> {
     let mut left = columns;
     let mut drawn = Vec::new();
-    let spent = [(size.pinned(), Bad, "▓"), (size.spent.summary, Accent, "█"), (size.spent.messages, Good, "▒")];
+    let spent =
+        [(size.pinned(), Plain, "▓"), (size.spent.summary, Accent, "█"), (size.spent.messages, Good, "▒")];
     for (tokens, ink, glyph) in spent {
         let wide = share(tokens, size.budget, columns).max(usize::from(tokens > 0)).min(left);
         left = left.saturating_sub(wide);
@@ -405,4 +438,3 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     }
     rows
 }
-

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use epitome::core::context::{Oversize, Spent};
-use epitome::core::message::{Message, Role, Seq, Tokens};
+use epitome::core::message::{Message, Role, Seq, Span, Tokens};
 use epitome::core::tokens::{Counter, Encoding};
 use epitome::search::text_of;
 use epitome::{Context, ContextRequest, Session};
@@ -197,6 +197,8 @@ pub(super) struct Size {
     /// How many messages are in it word for word.
     pub(super) verbatim: u64,
     pub(super) exhaustive: bool,
+    /// What it leaves out, where it does.
+    pub(super) gap: Option<Span>,
     pub(super) micros: u64,
     /// Its words, to look for facts in.
     text: String,
@@ -215,6 +217,7 @@ impl Size {
             "covers": self.summary_through.map(|through| [1, through]),
             "verbatim": self.verbatim,
             "exhaustive": self.exhaustive,
+            "gap": self.gap.map(|gap| [gap.from, gap.through]),
             "micros": self.micros,
         })
     }
@@ -240,6 +243,7 @@ pub(super) async fn sizes(session: &Session) -> Result<Vec<Size>, Failure> {
             summary_through: context.report.covers.map(|span| span.through),
             verbatim,
             exhaustive: context.report.exhaustive,
+            gap: context.report.gap,
             micros: micros(took),
             text: words(&context),
             recent: words(&recent),
@@ -261,7 +265,8 @@ fn words(context: &Context) -> String {
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) what: &'static str,
-    pub(super) words: &'static [&'static str],
+    /// The words that tell it, as a search takes them.
+    pub(super) query: String,
     /// Where it was first said, as a search beneath the summary finds it.
     pub(super) message: Option<Seq>,
     pub(super) excerpt: Option<String>,
@@ -275,7 +280,7 @@ impl Found {
     pub(super) fn object(&self) -> Value {
         json!({
             "what": self.what,
-            "words": self.words,
+            "query": self.query,
             "message": self.message,
             "excerpt": self.excerpt,
             "in_contexts": self.in_contexts,
@@ -293,7 +298,7 @@ pub(super) async fn facts(session: &Session, sizes: &[Size]) -> Result<Vec<Found
         let first = hits.pop();
         found.push(Found {
             what: fact.what,
-            words: fact.words,
+            query: fact.query(),
             message: first.as_ref().map(|hit| hit.message.seq),
             excerpt: first.map(|hit| hit.excerpt),
             in_contexts: sizes.iter().map(|size| fact.is_in(&size.text)).collect(),

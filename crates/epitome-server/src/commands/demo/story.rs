@@ -235,20 +235,30 @@ impl Bulk {
                 match one {
                     "orders" => format!("ord_{} | null", 57_900 + n * 21 + self.below(21)),
                     "minutes" => format!("2026-03-02 {:02}:{minute:02} | {}", 6 + n / 6, self.below(5) + 1),
-                    _ => format!("c_{id} | {version} | {total} | {hour:02}:{minute:02}:{second:02}.{millis:03} | eu-w-{node}"),
+                    _ => format!(
+                        "c_{id} | {version} | {total} | {hour:02}:{minute:02}:{second:02}.{millis:03} | eu-w-{node}"
+                    ),
                 }
             }
             "files" => {
-                let stem = self.pick(&["address", "shipping", "totals", "discount", "guest", "lines", "session"]);
-                format!("{one}/{stem}-{}.ts:{}:  const cart = await load(id)", self.hex(3), self.below(300) + 1)
+                let stem =
+                    self.pick(&["address", "shipping", "totals", "discount", "guest", "lines", "session"]);
+                format!(
+                    "{one}/{stem}-{}.ts:{}:  const cart = await load(id)",
+                    self.hex(3),
+                    self.below(300) + 1
+                )
             }
             "tests" => {
                 let what = self.pick(&["merges", "keeps", "refuses", "saves", "restores", "prices", "locks"]);
-                let whom = self.pick(&["two devices", "an empty cart", "a guest", "many lines", "a late save"]);
+                let whom =
+                    self.pick(&["two devices", "an empty cart", "a guest", "many lines", "a late save"]);
                 format!("✓ {one}: {what} {whom}, case {} ({} ms)", n + 1, self.below(40) + 1)
             }
             "code" => {
-                let nouns = ["cart", "line", "price", "guest", "stock", "order", "address", "total", "voucher", "tax"];
+                let nouns = [
+                    "cart", "line", "price", "guest", "stock", "order", "address", "total", "voucher", "tax",
+                ];
                 let (one, two, three) = (self.pick(&nouns), self.pick(&nouns), self.pick(&nouns));
                 let verb = self.pick(&["load", "check", "merge", "count", "send", "keep", "find", "sort"]);
                 let (from, at) = (self.below(400) + 40, self.below(3) * 2);
@@ -263,14 +273,28 @@ impl Bulk {
             "nodes" => format!("eu-w-{} {about}, healthy after {} s", n + 1, self.below(20) + 9),
             "retries" => {
                 let (order, trace) = (58_300 + n * 3 + self.below(3), self.hex(6));
-                format!("{}.{millis:03}Z WARN retry STALE_CART order=ord_{order} trace=tr_{trace}", clock(one, n * 47))
+                format!(
+                    "{}.{millis:03}Z WARN retry STALE_CART order=ord_{order} trace=tr_{trace}",
+                    clock(one, n * 47)
+                )
             }
             "trace" => {
-                let step = self.pick(&["cart.load", "cart.lock", "cart.merge", "stock.reserve", "db.query", "redis.get"]);
+                let step = self.pick(&[
+                    "cart.load",
+                    "cart.lock",
+                    "cart.merge",
+                    "stock.reserve",
+                    "db.query",
+                    "redis.get",
+                ]);
                 format!("{one} +{:>4} ms {step} {} ms", n * 23 + self.below(20), self.below(18) + 1)
             }
             "kernel" => {
-                let what = self.pick(&["nvme0: I/O 12 QID 3 timeout", "TCP: request_sock_TCP", "perf: interrupt took too long"]);
+                let what = self.pick(&[
+                    "nvme0: I/O 12 QID 3 timeout",
+                    "TCP: request_sock_TCP",
+                    "perf: interrupt took too long",
+                ]);
                 format!("[{}.{millis:06}] {one} {what} ({})", 1_000 + n * 911, self.hex(4))
             }
             "clocks" => {
@@ -293,3 +317,75 @@ fn clock(from: &str, seconds: u64) -> String {
     text
 }
 
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use epitome::core::message::CallId;
+    use epitome::core::tokens::{Counter, Encoding};
+    use epitome::search::text_of;
+
+    use super::*;
+
+    #[test]
+    fn every_call_is_answered_before_anything_else_is_said() {
+        let mut open: HashSet<CallId> = HashSet::new();
+        for message in messages() {
+            message.check(&epitome::core::message::Limits::default()).unwrap();
+            for result in message.results() {
+                assert!(open.remove(&result.call), "{} answers nothing", result.call);
+            }
+            assert!(message.role == Role::Tool || open.is_empty(), "{open:?} before {}", text_of(&message));
+            for call in message.calls() {
+                assert!(
+                    serde_json::from_str::<Map<String, Value>>(&call.arguments).is_ok(),
+                    "{}",
+                    call.arguments
+                );
+                assert!(open.insert(call.id.clone()), "{} twice", call.id);
+            }
+        }
+        assert!(open.is_empty(), "{open:?}");
+    }
+
+    #[test]
+    fn it_is_as_long_as_a_long_conversation_and_the_same_every_time() {
+        let messages = messages();
+        let counter = Counter::new(Encoding::O200k);
+        let tokens: u64 = messages.iter().map(|message| counter.message(message)).sum();
+        assert!((300..=450).contains(&messages.len()), "{}", messages.len());
+        assert!((40_000..=80_000).contains(&tokens), "{tokens}");
+        assert!(messages.iter().any(|message| message.calls().count() >= 3), "no calls at the same time");
+        assert!(messages.is_sorted_by_key(|message| message.at));
+        assert_eq!(messages, super::messages());
+    }
+
+    #[test]
+    fn one_rule_is_pinned_and_the_last_message_asks() {
+        let messages = messages();
+        let pinned: Vec<String> = messages.iter().filter(|message| message.pinned).map(text_of).collect();
+        assert_eq!(pinned.len(), 1);
+        assert!(pinned[0].contains("never restart db-2"), "{pinned:?}");
+        assert_eq!(messages.last().map(|message| message.role), Some(Role::User));
+    }
+
+    #[test]
+    fn what_is_asked_for_was_said_long_before_and_not_lately() {
+        let texts: Vec<String> = messages().iter().map(text_of).collect();
+        let recent = texts.len() - 12;
+        for fact in &FACTS {
+            let said = texts.iter().position(|text| fact.is_in(text));
+            assert!(said.is_some_and(|at| at < texts.len() * 2 / 3), "{}: {said:?}", fact.what);
+            assert!(!texts[recent..].iter().any(|text| fact.is_in(text)), "{} was said lately", fact.what);
+        }
+    }
+
+    #[test]
+    fn nothing_of_the_notation_is_left() {
+        for message in messages() {
+            let text = text_of(&message);
+            assert!(!text.is_empty() && !text.contains(['«', '»', '¶']), "{text}");
+        }
+        assert!(PLAY.lines().all(|line| line.chars().count() <= 110));
+    }
+}

@@ -106,7 +106,8 @@ impl<'a> Screen<'a> {
             piece(Plain, told),
             piece(Dim, clipped(&self.said, left)),
         ];
-        let line = self.painted(&pieces);
+        // Never to the last column: there a terminal would begin a new line.
+        let line = self.painted(&fitting(&pieces, self.width.saturating_sub(1)));
         self.show.raw(format!("\r{line}\u{1b}[K").as_bytes())?;
         self.moving = true;
         let millis = if spoken.is_some() { 60 } else { 7 };
@@ -333,17 +334,7 @@ impl<'a> Screen<'a> {
 
     /// A line, clipped where a terminal is too narrow for it.
     fn line(&mut self, pieces: &[Piece]) -> Result<(), Failure> {
-        let mut left = self.show.width.unwrap_or(usize::MAX);
-        let mut fitting = Vec::new();
-        for (ink, text) in pieces {
-            let short = clipped(text, left);
-            let cut = short != *text;
-            left = left.saturating_sub(columns(&short));
-            fitting.push((*ink, short));
-            if cut {
-                break;
-            }
-        }
+        let fitting = fitting(pieces, self.show.width.unwrap_or(usize::MAX));
         self.whole_line(&fitting)
     }
 
@@ -372,6 +363,20 @@ impl<'a> Screen<'a> {
         };
         pieces.iter().map(paint).collect()
     }
+}
+
+/// So much of a line as fits.
+fn fitting(pieces: &[Piece], mut left: usize) -> Vec<Piece> {
+    let mut fitting = Vec::new();
+    for (ink, text) in pieces {
+        if left == 0 {
+            break;
+        }
+        let short = clipped(text, left);
+        left = if short == *text { left.saturating_sub(columns(text)) } else { 0 };
+        fitting.push((*ink, short));
+    }
+    fitting
 }
 
 /// How long something took, told so that it is mostly the same.

@@ -18,6 +18,7 @@ mod bench;
 mod check_config;
 mod completions;
 mod context;
+mod demo;
 mod expand;
 mod explain;
 mod export;
@@ -87,6 +88,8 @@ struct Globals {
 
 #[derive(Subcommand)]
 enum Command {
+    /// A long conversation condensed before your eyes: no key, no server, no set-up
+    Demo(demo::Args),
     /// The sessions there are
     List(list::Args),
     /// Recorded conversations become sessions
@@ -234,6 +237,7 @@ async fn act(
     // These need no settings, and must work where some are wrong.
     let command = match what {
         What::WriteConfig(path) => return write_config::run(&path, world, show),
+        What::Command(Command::Demo(args)) => return demo::run(&args, globals.db.as_deref(), show).await,
         What::Command(Command::Bench(args)) => return bench::run(&args, show).await,
         What::Command(Command::Completions(args)) => return completions::run(&args, Cli::command(), show),
         What::Command(command) => Some(command),
@@ -255,7 +259,7 @@ async fn act(
         Some(Command::Verify(args)) => verify::run(&args, &loaded, show).await,
         Some(Command::Backup(args)) => backup::run(&args, &loaded, show).await,
         // Done above.
-        Some(Command::Bench(_) | Command::Completions(_)) => Ok(()),
+        Some(Command::Demo(_) | Command::Bench(_) | Command::Completions(_)) => Ok(()),
     }
 }
 

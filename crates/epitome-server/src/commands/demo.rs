@@ -1,0 +1,126 @@
+//! `epitome demo`: a long conversation condensed before your eyes.
+//!
+//! It plays [`story`] into a database of its own, message by message, with the built-in summarizer; then it asks that
+//! database for the conversation in several sizes and shows what it got. Every figure is counted in that run, by
+//! [`play`]; how they look is [`look`]'s matter. All but the durations is the same every time.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use epitome::core::message::Tokens;
+use epitome::{Engine, Session, SessionInfo};
+use serde_json::{Map, Value, json};
+
+use crate::failure::Failure;
+use crate::show::Show;
+
+mod look;
+mod play;
+mod story;
+
+use look::Screen;
+use play::{Found, Size, Written};
+
+const EXAMPLES: &str = "\
+Examples:
+  epitome demo                        ten seconds in a terminal
+  epitome demo --fast --tokens 2000   no pauses; what contexts of 2,000 tokens would save
+  epitome demo --json --db demo.db    everything as one object, and the database kept there
+
+It needs no key, no server and no network: summaries are written by the built-in model. The database
+stays (epitome-demo.db in the temporary folder), so that the other commands can be tried on it. The
+next demo replaces what is in it; a database with anything else in it is refused.";
+
+/// A long conversation condensed before your eyes
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// No pauses
+    #[arg(long)]
+    fast: bool,
+    /// The size of the contexts whose savings are counted
+    #[arg(long, value_name = "N", default_value_t = 4_000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    tokens: Tokens,
+}
+
+/// The session's name.
+const SESSION: &str = "demo";
+
+/// What a demo's session says of itself, so that only such a session is replaced.
+const MADE_BY: (&str, &str) = ("made_by", "epitome demo");
+
+pub(super) async fn run(args: &Args, db: Option<&str>, show: &mut Show) -> Result<(), Failure> {
+    let path = match db {
+        Some(given) => PathBuf::from(given.strip_prefix("sqlite:").unwrap_or(given)),
+        None => std::env::temp_dir().join("epitome-demo.db"),
+    };
+    // No workers: summaries are written between two messages, so that each demo is like the other.
+    let opened = Engine::builder().workers(0).open(&path).await;
+    let engine =
+        opened.map_err(|error| Failure::Failed(format!("no demo at {}: {error}", path.display())))?;
+    let done = match make_room(&engine, &path).await {
+        Ok(session) => tell(args, &session, &path, show).await,
+        Err(refused) => Err(refused),
+    };
+    engine.close().await;
+    done
+}
+
+/// Plays it, and shows each thing when it is there.
+async fn tell(args: &Args, session: &Session, path: &Path, show: &mut Show) -> Result<(), Failure> {
+    let messages = story::messages();
+    let json = show.json;
+    let mut screen = Screen::new(show, args.fast || json, json);
+    screen.opening(&messages)?;
+    let played = play::play(session, messages, args.tokens, &mut screen).await?;
+    screen.played(&played)?;
+    screen.pause(Duration::from_millis(800)).await?;
+    let sizes = play::sizes(session).await?;
+    screen.sizes(&sizes, played.tokens)?;
+    screen.pause(Duration::from_millis(800)).await?;
+    let facts = play::facts(session, &sizes).await?;
+    screen.facts(&facts, &sizes)?;
+    screen.pause(Duration::from_millis(800)).await?;
+    let one = play::one_summary(session).await?;
+    screen.summary(&one)?;
+    screen.pause(Duration::from_millis(800)).await?;
+    screen.savings(&played.savings)?;
+    screen.pause(Duration::from_millis(800)).await?;
+    screen.next(path, SESSION)?;
+    if json {
+        show.object(&json!({
+            "database": path.display().to_string(),
+            "session": SESSION,
+            "messages": played.messages,
+            "tokens": played.tokens,
+            "tool_calls": played.tool_calls,
+            "summaries": played.summaries.iter().map(Written::object).collect::<Vec<_>>(),
+            "contexts": sizes.iter().map(Size::object).collect::<Vec<_>>(),
+            "facts": facts.iter().map(Found::object).collect::<Vec<_>>(),
+            "summary": one.object(),
+            "savings": played.savings.object(),
+        }))?;
+    }
+    Ok(())
+}
+
+/// A new session for the demo, in place of an earlier demo's. A database that holds anything else is left alone.
+async fn make_room(engine: &Engine, path: &Path) -> Result<Session, Failure> {
+    let made_by = || Value::from(MADE_BY.1);
+    let is_demo =
+        |info: &SessionInfo| &*info.name == SESSION && info.metadata.get(MADE_BY.0) == Some(&made_by());
+    let there = engine.workspace("default").sessions(None, 2).await?;
+    if !there.iter().all(is_demo) {
+        let path = path.display();
+        return Err(Failure::Failed(format!(
+            "{path} holds sessions that are not a demo's; nothing was changed: give another place with --db"
+        )));
+    }
+    let session = engine.session(SESSION);
+    session.delete().await?;
+    session.set_metadata(Map::from_iter([(MADE_BY.0.to_owned(), made_by())])).await?;
+    Ok(session)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! `epitome demo`, the first thing people run.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on should stop, loudly"
+)]
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// The demo with its temporary folder and nothing of the user's around it.
+fn demo(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_epitome"));
+    command.arg("demo").args(args).current_dir(folder);
+    for name in ["TMPDIR", "TEMP", "TMP", "HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"] {
+        command.env(name, folder);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+fn text(output: &Output) -> (Option<i32>, String, String) {
+    let said = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code(), said(&output.stdout), said(&output.stderr))
+}
+
+#[test]
+fn it_is_plain_when_piped_and_keeps_its_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, out, errors) = text(&demo(folder.path(), &[]).output().unwrap());
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(!out.contains(['\u{1b}', '\r']), "{out}");
+    assert!(out.starts_with("A long conversation, kept short and whole\n"), "{out}");
+    let db = folder.path().join("epitome-demo.db");
+    let commands: Vec<&str> = out.lines().filter(|line| line.starts_with("  epitome ")).collect();
+    assert!(commands.len() >= 5 && db.exists(), "{out}");
+    for command in commands {
+        let words: Vec<&str> = command.split_whitespace().skip(1).collect();
+        let tried = Command::new(env!("CARGO_BIN_EXE_epitome"))
+            .args(words)
+            .env("HOME", folder.path())
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        let (code, out, errors) = text(&tried);
+        assert!(code == Some(0) && !out.is_empty(), "{command}: {errors}");
+    }
+}
+
+#[test]
+fn its_object_has_all_that_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["--json", "--tokens", "2000", "--db", "mine.db"];
+    let (code, out, errors) = text(&demo(folder.path(), &args).output().unwrap());
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let object: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(object["savings"]["budget"], 2_000);
+    for name in ["summaries", "contexts", "facts"] {
+        assert!(object[name].as_array().is_some_and(|list| list.len() >= 5), "{name}");
+    }
+    assert!(folder.path().join("mine.db").exists());
+}
+
+#[test]
+fn colours_only_when_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, out, _) = text(&demo(folder.path(), &["--color", "always"]).output().unwrap());
+    assert!(out.contains("\u{1b}[32m") && !out.contains("\u{1b}[K"), "colours, and nothing that moves");
+}
+
+#[test]
+fn a_wrong_place_is_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("letter.txt"), "Dear Ann, this is no database at all.").unwrap();
+    for (args, code) in
+        [(["--db", "letter.txt"], 1), (["--db", "no/such/folder.db"], 1), (["--tokens", "0"], 2)]
+    {
+        let (exit, out, errors) = text(&demo(folder.path(), &args).output().unwrap());
+        assert_eq!((exit, out.as_str(), errors.lines().count()), (Some(code), "", 1), "{errors}");
+    }
+}
+
+#[test]
+fn a_reader_who_has_seen_enough_is_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut running = demo(folder.path(), &[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(running.stdout.take());
+    let mut errors = String::new();
+    running.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert_eq!((running.wait().unwrap().code(), errors.as_str()), (Some(0), ""));
+}
+
+/// What the README shows of the demo is what the demo prints: every line, in this order, durations aside. A line
+/// `...` stands for any number of them.
+#[test]
+fn the_readme_shows_what_it_prints() {
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let Some((_, shown)) = readme.split_once("```text\nA long conversation, kept short and whole\n") else {
+        return;
+    };
+    let shown = shown.split("```").next().unwrap_or_default();
+    let folder = tempfile::tempdir().unwrap();
+    let (_, out, _) = text(&demo(folder.path(), &[]).output().unwrap());
+    let out = out.replace(&folder.path().display().to_string(), "/tmp");
+    let mut printed = out.lines().map(timeless).skip(1);
+    let mut skips = false;
+    for line in shown.lines().map(timeless) {
+        if line == "..." {
+            skips = true;
+            continue;
+        }
+        let found =
+            if std::mem::take(&mut skips) { printed.find(|next| *next == line) } else { printed.next() };
+        assert_eq!(found.as_deref(), Some(line.as_str()), "the README shows what the demo does not print");
+    }
+}
+
+/// A line without the duration at its end, and without the space before it.
+fn timeless(line: &str) -> String {
+    let Some(rest) = line.strip_suffix(" ms") else { return line.to_owned() };
+    let rest = rest.trim_end_matches(|c: char| c.is_ascii_digit() || c == ',').trim_end();
+    rest.strip_suffix("under").unwrap_or(rest).trim_end().to_owned()
+}
+
+#[test]
+fn durations_are_left_out_of_comparisons() {
+    let lines = ["  short  1-20  2,703 →   996  under 1 ms", "  short  1-20  2,703 →   996       12 ms"];
+    assert_eq!(lines.map(timeless), ["  short  1-20  2,703 →   996"; 2]);
+}

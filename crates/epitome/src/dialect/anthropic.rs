@@ -22,7 +22,9 @@ pub(super) fn read(wire: &Value) -> Result<Message> {
         "user" => Role::User,
         "assistant" => Role::Assistant,
         "system" => Role::System,
-        other => return Err(field::unknown("role", other, "user, assistant and, for the system prompt, system")),
+        other => {
+            return Err(field::unknown("role", other, "user, assistant and, for the system prompt, system"));
+        }
     };
     let mut parts = Vec::new();
     match fields.get("content") {

@@ -61,16 +61,21 @@ mod tests {
 
     #[test]
     fn plain_numbers_and_fields_are_exact() {
-        for text in
-            [r#"{"a": [1, -2, 0.5], "b": {"c": "1e2 : \" {\\"}, "d": true}"#, "18446744073709551615", "[]", "0.1"]
-        {
+        for text in [
+            r#"{"a": [1, -2, 0.5], "b": {"c": "1e2 : \" {\\"}, "d": true}"#,
+            "18446744073709551615",
+            "[]",
+            "0.1",
+        ] {
             check(text, true);
         }
     }
 
     #[test]
     fn numbers_that_lose_digits_or_their_spelling_are_not() {
-        for text in ["1e2", "[1.0e0]", "123456789012345678901234567890", "1.10", "-0", r#"{"a":{"b":[0.10]}}"#] {
+        for text in
+            ["1e2", "[1.0e0]", "123456789012345678901234567890", "1.10", "-0", r#"{"a":{"b":[0.10]}}"#]
+        {
             check(text, false);
         }
     }

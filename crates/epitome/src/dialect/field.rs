@@ -11,7 +11,9 @@ pub(super) type Object = Map<String, Value>;
 pub(super) type Result<T> = std::result::Result<T, DialectError>;
 
 pub(super) fn object(value: &Value) -> Result<&Object> {
-    value.as_object().ok_or_else(|| DialectError::new("", format!("is {}; it must be an object", kind(value))))
+    value
+        .as_object()
+        .ok_or_else(|| DialectError::new("", format!("is {}; it must be an object", kind(value))))
 }
 
 /// A field that must be there and be text.

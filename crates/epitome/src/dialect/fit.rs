@@ -101,7 +101,8 @@ impl<'a> Fitter<'a> {
     }
 
     fn answer(&self, content: &[Content]) -> Vec<Content> {
-        let pieces = content.iter().filter(|piece| !matches!(piece, Content::Text { text } if is_blank(text)));
+        let pieces =
+            content.iter().filter(|piece| !matches!(piece, Content::Text { text } if is_blank(text)));
         if self.wants.media_in_results {
             let pieces = pieces.map(|piece| match piece {
                 Content::Text { .. } => piece.clone(),
@@ -163,7 +164,8 @@ impl Names {
         if let Some(shown) = self.shown.get(name) {
             return Arc::clone(shown);
         }
-        let mut shown: Arc<str> = if is_plain(name, self.longest) { name.into() } else { self.hashed(name, 0) };
+        let mut shown: Arc<str> =
+            if is_plain(name, self.longest) { name.into() } else { self.hashed(name, 0) };
         let mut again = 0;
         while self.used.contains(&shown) {
             again += 1;
@@ -192,7 +194,7 @@ mod tests {
         let mut names = Names::new(40);
         assert_eq!(&*names.shown("call_1"), "call_1");
         let changed = names.shown("call|1");
-        let odd = ["call|1", "call 1", "call_1", "", "ü", &"x".repeat(80), &"x".repeat(81), &changed.to_string()];
+        let odd = ["call|1", "call 1", "call_1", "", "ü", &"x".repeat(80), &"x".repeat(81), &changed];
         let shown: HashSet<Arc<str>> = odd.iter().map(|name| names.shown(name)).collect();
         assert!(shown.len() == odd.len() && shown.iter().all(|name| is_plain(name, 40)), "{shown:?}");
         assert_eq!(names.shown("call|1"), changed, "once and for all");

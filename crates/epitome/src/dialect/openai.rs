@@ -145,7 +145,9 @@ pub(super) fn spell(message: &Message) -> Vec<Value> {
     for part in &message.parts {
         match part {
             Part::Text { text } => content.push(words(text)),
-            Part::Media(media) => content.push(spell_media(media).unwrap_or_else(|| words(&media::in_words(media)))),
+            Part::Media(media) => {
+                content.push(spell_media(media).unwrap_or_else(|| words(&media::in_words(media))));
+            }
             Part::Thinking { text, .. } => thoughts.push(text.as_str()),
             Part::ToolCall(call) => calls.push(json!({
                 "id": &*call.id,

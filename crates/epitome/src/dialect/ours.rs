@@ -104,7 +104,8 @@ fn read_media(piece: &Object) -> Result<Media> {
         None | Some(Value::Null) => None,
         Some(size) => {
             let edge = |at: usize| u32::try_from(size.get(at)?.as_u64()?).ok();
-            let pair = size.as_array().filter(|size| size.len() == 2).and_then(|_| Some((edge(0)?, edge(1)?)));
+            let pair =
+                size.as_array().filter(|size| size.len() == 2).and_then(|_| Some((edge(0)?, edge(1)?)));
             Some(pair.ok_or_else(|| DialectError::new("size", "must be a width and a height in pixels"))?)
         }
     };

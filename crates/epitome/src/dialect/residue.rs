@@ -202,7 +202,8 @@ mod tests {
     use super::*;
 
     fn json() -> impl Strategy<Value = Value> {
-        let word = || prop::sample::select(vec!["a", "b", "@", "@@", "=", "a text that is long enough to share"]);
+        let word =
+            || prop::sample::select(vec!["a", "b", "@", "@@", "=", "a text that is long enough to share"]);
         let leaf = prop_oneof![
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),
@@ -211,7 +212,8 @@ mod tests {
             word().prop_map(Value::from),
         ];
         leaf.prop_recursive(4, 24, 4, move |inner| {
-            let keys = prop::sample::select(vec!["a", "b", "c", "@", "@@", "=", "gone", "keys", "edits", "items"]);
+            let keys =
+                prop::sample::select(vec!["a", "b", "c", "@", "@@", "=", "gone", "keys", "edits", "items"]);
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
                 prop::collection::vec((keys, inner), 0..4).prop_map(|fields| {

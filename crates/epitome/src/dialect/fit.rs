@@ -194,8 +194,7 @@ mod tests {
         let mut names = Names::new(40);
         assert_eq!(&*names.shown("call_1"), "call_1");
         let changed = names.shown("call|1");
-        let odd =
-            ["call|1", "call 1", "call_1", "", "ü", &"x".repeat(80), &"x".repeat(81), &changed.to_string()];
+        let odd = ["call|1", "call 1", "call_1", "", "ü", &"x".repeat(80), &"x".repeat(81), &changed];
         let shown: HashSet<Arc<str>> = odd.iter().map(|name| names.shown(name)).collect();
         assert!(shown.len() == odd.len() && shown.iter().all(|name| is_plain(name, 40)), "{shown:?}");
         assert_eq!(names.shown("call|1"), changed, "once and for all");

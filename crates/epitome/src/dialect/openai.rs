@@ -146,7 +146,7 @@ pub(super) fn spell(message: &Message) -> Vec<Value> {
         match part {
             Part::Text { text } => content.push(words(text)),
             Part::Media(media) => {
-                content.push(spell_media(media).unwrap_or_else(|| words(&media::in_words(media))))
+                content.push(spell_media(media).unwrap_or_else(|| words(&media::in_words(media))));
             }
             Part::Thinking { text, .. } => thoughts.push(text.as_str()),
             Part::ToolCall(call) => calls.push(json!({

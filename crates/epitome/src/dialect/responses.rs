@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::field::{self, Object, Result};
 use super::fit::{Fitter, Wants};
-use super::{DialectError, blank_if_nothing, media};
+use super::{blank_if_nothing, media};
 
 const ROLES: &str = "system, developer, user and assistant";
 const LONGEST_ID: usize = 64;
@@ -175,10 +175,10 @@ pub(super) fn spell(message: &Message) -> Vec<Value> {
     for part in &message.parts {
         match part {
             Part::Text { text } if role == Role::Assistant => {
-                out.push(item(role, vec![json!({ "type": "output_text", "text": text })]));
+                out.push(item(role, &[json!({ "type": "output_text", "text": text })]));
             }
             Part::Media(media) if role == Role::Assistant => {
-                out.push(item(role, vec![json!({ "type": "output_text", "text": media::in_words(media) })]));
+                out.push(item(role, &[json!({ "type": "output_text", "text": media::in_words(media) })]));
             }
             Part::Text { text } => content.push(words(text)),
             Part::Media(media) => content.push(spell_media(media)),
@@ -212,12 +212,12 @@ pub(super) fn spell(message: &Message) -> Vec<Value> {
         }
     }
     if !content.is_empty() {
-        out.push(item(role, content));
+        out.push(item(role, &content));
     }
     out
 }
 
-fn item(role: Role, content: Vec<Value>) -> Value {
+fn item(role: Role, content: &[Value]) -> Value {
     json!({ "type": "message", "role": role.to_string(), "content": content })
 }
 
@@ -288,17 +288,4 @@ pub(super) fn write(messages: &[Message], first_is_instructions: bool) -> Map<St
     let input: Vec<Value> = fitted.flat_map(|message| spell(&message)).collect();
     fields.insert("input".to_owned(), Value::Array(input));
     fields
-}
-
-/// What stands for the instructions of a request, and its input.
-pub(super) fn parted(body: &Object) -> Result<(Vec<Value>, Vec<Value>)> {
-    let head = body.get(INSTRUCTIONS).filter(|found| !found.is_null());
-    let head = head.map(|instructions| json!({ INSTRUCTIONS: instructions }));
-    let list = match body.get("input") {
-        None => return Err(DialectError::new("input", "is missing")),
-        Some(Value::Array(input)) => input.clone(),
-        Some(text @ Value::String(_)) => vec![text.clone()],
-        Some(other) => return Err(field::wrong("input", other, "a string or a list")),
-    };
-    Ok((head.into_iter().collect(), list))
 }

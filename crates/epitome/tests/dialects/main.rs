@@ -1,0 +1,49 @@
+//! Dialects, tried from outside: what is written is taken by strict providers, what is read is given back.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test that cannot go on should stop, loudly"
+)]
+
+mod drawn_wire;
+mod reading;
+mod restoring;
+mod writing;
+mod written_promises;
+
+#[path = "../../../epitome-core/tests/core/conversations.rs"]
+#[allow(dead_code, reason = "the core's own tests use all of it")]
+mod conversations;
+#[path = "../../../epitome-core/tests/core/drawn.rs"]
+#[allow(dead_code, reason = "the core's own tests use all of it")]
+mod drawn;
+#[path = "../../../epitome-core/tests/core/wire/judges.rs"]
+#[allow(dead_code, reason = "the core's own tests use all of it")]
+mod judges;
+#[path = "../../../epitome-core/tests/core/wire/odd.rs"]
+mod odd;
+
+use epitome::dialect::Dialect;
+use proptest::prelude::ProptestConfig;
+use serde_json::{Map, Value};
+
+/// At least this many cases; `PROPTEST_CASES` asks for more.
+fn config(cases: u32) -> ProptestConfig {
+    let asked = ProptestConfig::default();
+    ProptestConfig { cases: asked.cases.max(cases), failure_persistence: None, ..asked }
+}
+
+/// What the provider says about these fields of a request.
+fn complaints(dialect: Dialect, fields: &Map<String, Value>) -> Vec<String> {
+    let body = Value::Object(fields.clone());
+    match dialect {
+        Dialect::OpenAi => judges::chat::complaints(&body),
+        Dialect::Responses => judges::responses::complaints(&body),
+        Dialect::Anthropic => judges::anthropic::complaints(&body),
+        Dialect::Ours => Vec::new(),
+    }
+}

@@ -35,6 +35,7 @@ pub(crate) use backup::interrupted;
 
 const TODAY: &str = "\
 Examples:
+  epitome demo                                  see what it does, in ten seconds
   epitome list                                  the sessions there are
   epitome context ann --tokens 8000             one of them in 8,000 tokens
   epitome search \"order 7071\"                   what was said about it, summarized or not

@@ -120,7 +120,7 @@ impl<'a> Screen<'a> {
         self.line(&[
             piece(ink, format!("  {:5}", written.slot)),
             piece(Plain, format!("  1-{:<8}", written.through)),
-            piece(Dim, format!("{:>13} → ", grouped(written.replaced))),
+            piece(Dim, format!("{:>16} → ", grouped(written.replaced))),
             piece(Plain, format!("{:>5}", grouped(written.tokens))),
             piece(Dim, format!("{:>12}", took(written.millis.saturating_mul(1_000)))),
         ])
@@ -278,8 +278,8 @@ impl<'a> Screen<'a> {
         let all = match left {
             0 => "All contexts were exhaustive".to_owned(),
             _ => format!(
-                "{} contexts were exhaustive; in the other {left} new tool outputs took the room, and each names what \
-                 it leaves out",
+                "{} contexts were exhaustive; in the other {left} the messages since the last summary did not all fit, \
+                 and each names what it leaves out",
                 grouped(savings.exhaustive)
             ),
         };

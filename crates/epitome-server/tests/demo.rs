@@ -19,7 +19,7 @@ fn demo(folder: &Path, args: &[&str]) -> Command {
     for name in ["TMPDIR", "TEMP", "TMP", "HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"] {
         command.env(name, folder);
     }
-    command.stdin(Stdio::null());
+    command.stdin(Stdio::null()).env_remove("CARGO").env_remove("EPITOME_DB");
     command
 }
 
@@ -36,12 +36,13 @@ fn it_is_plain_when_piped_and_keeps_its_database() {
     assert!(!out.contains(['\u{1b}', '\r']), "{out}");
     assert!(out.starts_with("A long conversation, kept short and whole\n"), "{out}");
     let db = folder.path().join("epitome-demo.db");
-    let commands: Vec<&str> = out.lines().filter(|line| line.starts_with("  epitome ")).collect();
+    let commands: Vec<&str> = out.lines().filter_map(|line| line.strip_prefix("  epitome ")).collect();
     assert!(commands.len() >= 5 && db.exists(), "{out}");
+    assert!(out.contains(&format!("  export EPITOME_DB={}\n", db.display())), "{out}");
     for command in commands {
-        let words: Vec<&str> = command.split_whitespace().skip(1).collect();
         let tried = Command::new(env!("CARGO_BIN_EXE_epitome"))
-            .args(words)
+            .args(command.split_whitespace())
+            .env("EPITOME_DB", &db)
             .env("HOME", folder.path())
             .current_dir(folder.path())
             .output()
@@ -100,12 +101,11 @@ fn a_reader_who_has_seen_enough_is_no_error() {
 fn the_readme_shows_what_it_prints() {
     let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
     let readme = std::fs::read_to_string(readme).unwrap();
-    let Some((_, shown)) = readme.split_once("```text\nA long conversation, kept short and whole\n") else {
-        return;
-    };
-    let shown = shown.split("```").next().unwrap_or_default();
+    let (_, shown) = readme.split_once("```text\nA long conversation, kept short and whole\n").unwrap();
+    let shown = shown.split("```").next().unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let (_, out, _) = text(&demo(folder.path(), &[]).output().unwrap());
+    // As in a fresh clone.
+    let (_, out, _) = text(&demo(folder.path(), &[]).env("CARGO", "cargo").output().unwrap());
     let out = out.replace(&folder.path().display().to_string(), "/tmp");
     let mut printed = out.lines().map(timeless).skip(1);
     let mut skips = false;

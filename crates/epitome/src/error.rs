@@ -1,5 +1,6 @@
 //! What can go wrong, sorted by what the caller does next.
 
+use crate::dialect::DialectError;
 use crate::settings::SettingsError;
 use crate::store::StoreError;
 
@@ -103,6 +104,12 @@ impl From<StoreError> for Error {
             StoreError::Closed => Self::Closed,
             _ => Self::Store(error),
         }
+    }
+}
+
+impl From<DialectError> for Error {
+    fn from(error: DialectError) -> Self {
+        Self::invalid(error)
     }
 }
 

@@ -86,7 +86,7 @@ async fn tell(args: &Args, session: &Session, path: &Path, show: &mut Show) -> R
     screen.pause(Duration::from_millis(800)).await?;
     screen.savings(&played.savings)?;
     screen.pause(Duration::from_millis(800)).await?;
-    screen.next(path, SESSION)?;
+    screen.next(path, program(), SESSION)?;
     if json {
         show.object(&json!({
             "database": path.display().to_string(),
@@ -102,6 +102,11 @@ async fn tell(args: &Args, session: &Session, path: &Path, show: &mut Show) -> R
         }))?;
     }
     Ok(())
+}
+
+/// How whoever runs this can run it again: a fresh clone has no `epitome` to be found by its name.
+fn program() -> &'static str {
+    if std::env::var_os("CARGO").is_some() { "cargo run -q --" } else { "epitome" }
 }
 
 /// A new session for the demo, in place of an earlier demo's. A database that holds anything else is left alone.

@@ -291,19 +291,20 @@ impl<'a> Screen<'a> {
     }
 
     /// What to try now.
-    pub(super) fn next(&mut self, path: &Path, session: &str) -> Result<(), Failure> {
+    pub(super) fn next(&mut self, path: &Path, program: &str, session: &str) -> Result<(), Failure> {
         self.heading("Try it on this conversation")?;
         let path = path.display().to_string();
         let db = if path.contains([' ', '\'', '"']) { format!("{path:?}") } else { path };
-        for (command, rest) in [
-            ("context", "--tokens 1000"),
-            ("search", "ord_58213"),
-            ("explain", ""),
-            ("expand", "--slot short --limit 5"),
-            ("undo", "--slot short"),
+        self.whole_line(&[piece(Accent, format!("  export EPITOME_DB={db}"))])?;
+        for command in [
+            format!("context {session} --tokens 1000"),
+            "search ord_58213".to_owned(),
+            format!("explain {session}"),
+            format!("expand {session} --slot short --limit 5"),
+            format!("undo {session} --slot short"),
+            "--help".to_owned(),
         ] {
-            let line = format!("  epitome {command} --db {db} --session {session} {rest}");
-            self.whole_line(&[piece(Accent, line.trim_end())])?;
+            self.whole_line(&[piece(Accent, format!("  {program} {command}"))])?;
         }
         Ok(())
     }

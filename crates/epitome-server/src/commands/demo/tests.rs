@@ -40,7 +40,7 @@ async fn it_is_the_same_every_time_and_replaces_its_own_database() {
     let first = demo(&path, None).await.unwrap();
     let again = demo(&path, None).await.unwrap();
     assert_eq!(timeless(&first), timeless(&again));
-    let wide = first.lines().find(|line| columns(line) > 80 && !line.starts_with("  epitome "));
+    let wide = first.lines().find(|line| columns(line) > 80 && !is_command(line));
     assert_eq!(wide, None, "what is piped fits 80 columns");
 }
 
@@ -49,7 +49,7 @@ async fn it_fits_whatever_room_there_is() {
     let folder = tempfile::tempdir().unwrap();
     for width in [20, 40, 80, 120] {
         let shown = demo(&folder.path().join("demo.db"), Some(width)).await.unwrap();
-        let wide = shown.lines().find(|line| columns(line) > width && !line.starts_with("  epitome "));
+        let wide = shown.lines().find(|line| columns(line) > width && !is_command(line));
         assert_eq!(wide, None, "at {width}");
         let cut = shown.lines().find(|line| width >= 80 && line.ends_with('…'));
         assert_eq!(cut, None, "at {width}");
@@ -104,4 +104,9 @@ async fn its_object_agrees_with_itself() {
         assert!((dollars - sent["dollars"].as_f64().unwrap()).abs() < 0.01, "{sent}");
         assert!(sent["cached"].as_u64() < sent["tokens"].as_u64(), "{sent}");
     }
+}
+
+/// Something to be typed, which is never broken into lines.
+fn is_command(line: &str) -> bool {
+    ["  export ", "  epitome ", "  cargo "].iter().any(|begin| line.starts_with(begin))
 }

@@ -1,0 +1,99 @@
+//! What the README shows is what comes out.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop, loudly")]
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+fn readme() -> String {
+    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap()
+}
+
+/// The blocks of a language.
+fn blocks(language: &str) -> Vec<String> {
+    let readme = readme();
+    let fence = format!("```{language}\n");
+    let blocks: Vec<String> =
+        readme.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect();
+    assert!(!blocks.is_empty(), "the README has no {language}");
+    blocks
+}
+
+/// A shell in a folder that stands for the temporary one, with the binary on its path.
+fn shell(folder: &Path, command: &str) -> String {
+    let binary = Path::new(env!("CARGO_BIN_EXE_epitome")).parent().unwrap();
+    let path = std::env::join_paths(
+        std::iter::once(binary.to_owned()).chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+    );
+    let mut run = Command::new("sh");
+    run.args(["-c", &format!("{command} 2>&1")]).current_dir(folder).stdin(Stdio::null());
+    run.env("PATH", path.unwrap()).env("TMPDIR", folder).env("HOME", folder);
+    for name in ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "EPITOME_DB", "EPITOME_CONFIG", "OPENAI_API_KEY"] {
+        run.env_remove(name);
+    }
+    let output = run.output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{command}: {said}");
+    said
+}
+
+/// Every line that is shown is said, in this order and nothing between; `...` stands for any number of lines.
+#[track_caller]
+fn check(command: &str, shown: &[&str], said: &str) {
+    let mut said_lines = said.lines();
+    let mut skips = false;
+    for line in shown {
+        if *line == "..." {
+            skips = true;
+            continue;
+        }
+        let next = if skips { said_lines.find(|said| said == line) } else { said_lines.next() };
+        assert_eq!(next, Some(*line), "`{command}` says something else:\n{said}");
+        skips = false;
+    }
+    assert!(skips || said_lines.next().is_none(), "`{command}` says more:\n{said}");
+}
+
+#[test]
+fn the_tour_is_true() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path().display().to_string();
+    shell(folder.path(), "epitome demo");
+    let mut set = String::new();
+    let mut tried = 0;
+    for block in blocks("console") {
+        let block = block.replace("/tmp/", &format!("{here}/"));
+        for step in block.split("$ ").skip(1) {
+            let (command, shown) = step.split_once('\n').unwrap();
+            if command.starts_with("export ") {
+                set = format!("{command}; ");
+                continue;
+            }
+            let said = shell(folder.path(), &format!("{set}{command}"));
+            check(command, &shown.lines().collect::<Vec<_>>(), &said);
+            tried += 1;
+        }
+    }
+    assert!(tried >= 9, "{tried}");
+}
+
+#[test]
+fn its_settings_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    for block in blocks("toml") {
+        std::fs::write(folder.path().join("epitome.toml"), block).unwrap();
+        // Without the key: whoever needs it is told, and whoever does not is not kept from working.
+        std::fs::write(folder.path().join("a.jsonl"), "{\"role\":\"user\",\"content\":\"Hello.\"}\n").unwrap();
+        let said = shell(folder.path(), "epitome import a.jsonl --db a.db");
+        assert_eq!(said, "a: 1 message added\n");
+        let said = shell(folder.path(), "epitome --check-config --db a.db || true");
+        assert!(said.contains("the environment has no OPENAI_API_KEY"), "{said}");
+    }
+}
+
+/// The first block of commands is what is typed first of all.
+#[test]
+fn its_two_commands_are_there() {
+    let commands = blocks("sh").remove(0);
+    assert!(commands.starts_with("cargo run -- demo ") && commands.contains("\n./check "), "{commands}");
+}

@@ -156,6 +156,25 @@ fn nothing_of_ours_is_on_the_wire() {
 }
 
 #[test]
+fn what_says_nothing_is_not_sent() {
+    let list = [
+        Message::user("Hello"),
+        Message::new(
+            Role::Assistant,
+            [Part::text(" \n"), Part::text("Hi"), thinking("hm", Some("abc"), None)],
+        ),
+        Message::assistant(""),
+        Message::user("\t"),
+    ];
+    for dialect in [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic] {
+        assert_eq!(
+            written(dialect, &list),
+            written(dialect, &[Message::user("Hello"), Message::assistant("Hi")])
+        );
+    }
+}
+
+#[test]
 fn a_call_and_its_result_are_renamed_alike() {
     let id = "call|1 ".repeat(20);
     let list = [

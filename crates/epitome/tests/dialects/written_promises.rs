@@ -72,10 +72,10 @@ fn odder(messages: Vec<Message>, odds: &[u16]) -> Vec<Message> {
                 }
                 Part::ToolCall(call) if odd % 4 == 0 => call.name = "files.read ü".to_owned(),
                 Part::ToolCall(call) if odd % 4 == 1 => {
-                    call.item_id = Some(format!("fc_{}", odd % 11).into())
+                    call.item_id = Some(format!("fc_{}", odd % 11).into());
                 }
                 Part::Text { text } if odd % 3 == 0 && message.role == Role::Assistant => {
-                    text.push_str(" \n")
+                    text.push_str(" \n");
                 }
                 Part::Media(media) => odd_media(media, odd),
                 _ => {}

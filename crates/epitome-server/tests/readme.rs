@@ -83,7 +83,8 @@ fn its_settings_are_read() {
     for block in blocks("toml") {
         std::fs::write(folder.path().join("epitome.toml"), block).unwrap();
         // Without the key: whoever needs it is told, and whoever does not is not kept from working.
-        std::fs::write(folder.path().join("a.jsonl"), "{\"role\":\"user\",\"content\":\"Hello.\"}\n").unwrap();
+        std::fs::write(folder.path().join("a.jsonl"), "{\"role\":\"user\",\"content\":\"Hello.\"}\n")
+            .unwrap();
         let said = shell(folder.path(), "epitome import a.jsonl --db a.db");
         assert_eq!(said, "a: 1 message added\n");
         let said = shell(folder.path(), "epitome --check-config --db a.db || true");

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use epitome::dialect::Dialect;
 use epitome::{Page, Session, SessionInfo};
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::SessionArgs;
 use crate::database::Database;
@@ -91,9 +91,11 @@ async fn write(
 ) -> Result<u64, Failure> {
     let gathered = args.all && args.format != Dialect::Ours;
     if args.format == Dialect::Ours {
-        let mut header = json!({ "session": info.name, "created": info.created });
+        let mut header = Map::new();
+        header.insert("session".to_owned(), json!(info.name));
+        header.insert("created".to_owned(), json!(info.created));
         if !info.metadata.is_empty() {
-            header["metadata"] = json!(info.metadata);
+            header.insert("metadata".to_owned(), json!(info.metadata));
         }
         to.put(show, format!("{}\n", json!({ HEADER: header })).as_bytes())?;
     } else if gathered {

@@ -270,7 +270,7 @@ fn a_long_text_with_a_field_beside_it_is_kept_once() {
 
 #[test]
 fn what_is_nested_deeply_can_still_be_stored() {
-    let deep = (0..118).fold(json!(1), |inner, _| json!([inner]));
+    let deep = (0..124).fold(json!(1), |inner, _| json!([inner]));
     let wire = json!({ "role": "user", "content": "Hello", "x": deep });
     let messages = stored(&Dialect::OpenAi.read(&json!([wire])).unwrap());
     assert_eq!(Dialect::OpenAi.restore(&messages), [wire]);

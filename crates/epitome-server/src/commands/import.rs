@@ -120,6 +120,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     let gauge = Arc::new(Gauge::default());
     let imported = {
         let progress = show.bytes_progress("importing", total);
+        let options = Options { left_out: checked.bad, ..options };
         let work = feed::import(&database.workspace, sources, &options, limits, Arc::clone(&gauge));
         watched(work, &gauge, &progress).await
     };
@@ -205,6 +206,9 @@ fn refused(stop: &Stop) -> Failure {
     match stop {
         Stop::Read(source, error) => Failure::Failed(format!("{} cannot be read: {error}", source.shown)),
         Stop::Engine(error) => Failure::Engine(error.clone()),
+        Stop::Changed(at) => Failure::Failed(format!(
+            "{at}: was changed while it was imported; run the same command again when it is at rest"
+        )),
         Stop::Differs { session, seq, at } => Failure::Failed(format!(
             "{at}: session \"{session}\" holds another message {seq}; import it as --session NAME, or add it all to \
              what is there with --append"

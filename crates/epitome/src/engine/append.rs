@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use epitome_core::message::{Limits, Message, MessageError, Span, Timestamp, Tokens};
+use epitome_core::message::{Limits, Message, MessageError, Seq, Span, Timestamp, Tokens};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::SlotState;
 use epitome_core::tokens::{Counter, Encoding};
@@ -28,9 +28,32 @@ use crate::store::{self, Changes, Load, NewMessage, Repeat, SessionKey, SessionR
 pub struct Batch {
     messages: Vec<Message>,
     key: Option<String>,
+    after: Option<Seq>,
 }
 
 impl Batch {
+    /// Only right after this message, 0 for an empty session: where somebody else has added something meanwhile it
+    /// is a conflict, and nothing is added.
+    ///
+    /// ```
+    /// # async fn try_it() -> Result<(), epitome::Error> {
+    /// use epitome::{Batch, Engine, Error};
+    /// use epitome::core::message::Message;
+    ///
+    /// let session = Engine::memory().await?.session("ann");
+    /// session.append(Batch::from(Message::user("Hello.")).after(0)).await?;
+    /// let late = session.append(Batch::from(Message::user("Hello!")).after(0)).await;
+    /// assert!(matches!(late, Err(Error::Conflict(_))));
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
+    /// ```
+    #[must_use]
+    pub fn after(mut self, seq: Seq) -> Self {
+        self.after = Some(seq);
+        self
+    }
+
     /// Remembers the append by this key for a week: the same again under the same key adds nothing, and
     /// anything else under it is a conflict. So an append whose answer got lost can be repeated.
     #[must_use]
@@ -54,19 +77,19 @@ impl Batch {
 
 impl From<Message> for Batch {
     fn from(message: Message) -> Self {
-        Self { messages: vec![message], key: None }
+        Self { messages: vec![message], key: None, after: None }
     }
 }
 
 impl From<Vec<Message>> for Batch {
     fn from(messages: Vec<Message>) -> Self {
-        Self { messages, key: None }
+        Self { messages, key: None, after: None }
     }
 }
 
 impl<const N: usize> From<[Message; N]> for Batch {
     fn from(messages: [Message; N]) -> Self {
-        Self { messages: messages.into(), key: None }
+        Self { messages: messages.into(), key: None, after: None }
     }
 }
 
@@ -100,7 +123,7 @@ enum Tried {
 }
 
 pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch) -> Result<Appended, Error> {
-    let Batch { messages, key: again } = batch;
+    let Batch { messages, key: again, after } = batch;
     if messages.is_empty() {
         return Err(Error::invalid("messages: is empty; append at least one"));
     }
@@ -137,6 +160,12 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
                         ));
                     }
                     return Ok((None, Tried::Added(Appended { span: done.span, repeated: true }, false)));
+                }
+                let head = standing.session.as_ref().map_or(0, |row| row.tracker.head());
+                if let Some(after) = after.filter(|after| *after != head) {
+                    return Err(Error::Conflict(format!(
+                        "the session ends with message {head} and not with {after}: somebody else added to it"
+                    )));
                 }
                 let mut changes = grow(&engine, standing, &settings, &all);
                 let span = changes.messages.first().zip(changes.messages.last());

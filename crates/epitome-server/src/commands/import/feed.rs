@@ -12,9 +12,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use epitome::core::message::{Limits, Message, Seq};
+use epitome::core::message::{Limits, Message, MessageError, Seq};
 use epitome::dialect::Dialect;
-use epitome::{Page, Session, Workspace};
+use epitome::{Batch, Page, Session, Workspace};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -50,6 +50,8 @@ pub(super) struct Options {
     pub(super) dialect: Option<Dialect>,
     /// Add to what a session holds, whatever that is.
     pub(super) append: bool,
+    /// So many pieces were found wrong, and are left out.
+    pub(super) left_out: u64,
     /// The largest batch that may be added: messages, and bytes.
     pub(super) most: (u64, u64),
 }
@@ -111,6 +113,8 @@ impl Imported {
 pub(super) enum Stop {
     Read(Source, io::Error),
     Engine(epitome::Error),
+    /// The file is not what it was when it was checked.
+    Changed(Place),
     /// A session holds something else.
     Differs {
         session: String,
@@ -153,6 +157,9 @@ pub(super) fn check(
                         checked.messages += 1;
                         gauge.messages.fetch_add(1, Ordering::Relaxed);
                     }
+                    Err(error @ MessageError::TooLarge { field, .. }) => {
+                        checked.bad(&at, &format!("{error} (limits.{field})"));
+                    }
                     Err(error) => checked.bad(&at, &error.to_string()),
                 },
                 Item::Bad { problem, at } => checked.bad(&at, &problem),
@@ -170,9 +177,14 @@ fn open(source: &Source, options: &Options, gauge: &Gauge) -> Result<Recording, 
 
 /// What the reading thread sends.
 enum Sent {
-    Session { name: String, metadata: Map<String, Value> },
+    Session {
+        name: String,
+        metadata: Map<String, Value>,
+    },
     Messages(Vec<(Message, Place)>),
     Failed(Source, io::Error),
+    /// There is more to be left out than was told.
+    Changed(Place),
 }
 
 /// Adds everything to the workspace. What cannot be read was told by [`check`], and is left out.
@@ -196,6 +208,7 @@ pub(super) async fn import(
         let step = async {
             match sent {
                 Sent::Failed(source, error) => return Err(Stop::Read(source, error)),
+                Sent::Changed(at) => return Err(Stop::Changed(at)),
                 Sent::Session { name, metadata } => {
                     let begun = UnderWay::begin(workspace.session(name), metadata, options).await?;
                     done.extend(under_way.replace(begun).map(|ended| ended.imported));
@@ -233,6 +246,7 @@ fn send_all(
     let (most, most_bytes) = options.most;
     // A session that begins a second time was told as wrong.
     let mut begun: HashSet<String> = HashSet::new();
+    let mut left_out = 0;
     for source in sources {
         let recording = match open(source, options, gauge) {
             Ok(recording) => recording,
@@ -262,7 +276,12 @@ fn send_all(
                     bytes += size;
                     batch.push((*message, at));
                 }
-                Ok(Item::Message { .. } | Item::Bad { .. }) => {}
+                Ok(Item::Message { at, .. } | Item::Bad { at, .. }) => {
+                    left_out += 1;
+                    if left_out > options.left_out {
+                        return send(Sent::Changed(at));
+                    }
+                }
             }
         }
         send(Sent::Messages(batch))?;
@@ -277,7 +296,9 @@ struct UnderWay {
     /// What it held before, as far as it was not compared yet: read a page at a time.
     held: VecDeque<Message>,
     read: Seq,
+    /// Where it ends, as far as is known.
     head: Seq,
+    append: bool,
 }
 
 impl UnderWay {
@@ -292,27 +313,51 @@ impl UnderWay {
             }
             Err(error) => return Err(error.into()),
         };
-        let head = if options.append { 0 } else { head };
+        let append = options.append;
+        let read = if append { head } else { 0 };
         let imported = Imported { session: session.name().to_owned(), added: 0, known: 0 };
-        Ok(Self { session, imported, held: VecDeque::new(), read: 0, head })
+        Ok(Self { session, imported, held: VecDeque::new(), read, head, append })
     }
 
     async fn take(&mut self, messages: Vec<(Message, Place)>) -> Result<(), Stop> {
-        let mut new = Vec::new();
-        for (message, at) in messages {
-            match self.next_held().await? {
-                None => new.push(message),
-                Some(held) if is_same(&held, &message) => self.imported.known += 1,
-                Some(held) => {
-                    return Err(Stop::Differs { session: self.imported.session.clone(), seq: held.seq, at });
+        let mut messages: VecDeque<(Message, Place)> = messages.into();
+        while !messages.is_empty() {
+            self.compare(&mut messages).await?;
+            let new: Vec<Message> = messages.iter().map(|(message, _)| message.clone()).collect();
+            let added = new.len() as u64;
+            if added == 0 {
+                break;
+            }
+            let batch = Batch::from(new);
+            let batch = if self.append { batch } else { batch.after(self.head) };
+            match self.session.append(batch).await {
+                Ok(appended) => {
+                    self.head = appended.span.through;
+                    self.read = self.head;
+                    self.imported.added += added;
+                    break;
                 }
+                // Somebody else added to it, perhaps the same: what is there now is compared as well.
+                Err(epitome::Error::Conflict(_)) => self.head = self.session.info().await?.messages,
+                Err(error) => return Err(error.into()),
             }
         }
-        let added = new.len() as u64;
-        if added > 0 {
-            self.session.append(new).await?;
+        Ok(())
+    }
+
+    /// Takes away what the session holds already.
+    async fn compare(&mut self, messages: &mut VecDeque<(Message, Place)>) -> Result<(), Stop> {
+        while let Some((message, at)) = messages.front() {
+            match self.next_held().await? {
+                None => return Ok(()),
+                Some(held) if is_same(&held, message) => self.imported.known += 1,
+                Some(held) => {
+                    let (session, at) = (self.imported.session.clone(), at.clone());
+                    return Err(Stop::Differs { session, seq: held.seq, at });
+                }
+            }
+            messages.pop_front();
         }
-        self.imported.added += added;
         Ok(())
     }
 

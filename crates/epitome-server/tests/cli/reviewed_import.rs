@@ -6,7 +6,8 @@ use crate::bin::Place;
 fn numbers_in_a_conversation_come_back_digit_by_digit_too() {
     let place = Place::new();
     let message = r#"{"role":"user","content":"Hello.","x":1e2,"y":123456789012345678901234567890}"#;
-    std::fs::write(place.path("many.jsonl"), format!("{{\"id\":\"one\",\"messages\":[{message}]}}\n")).unwrap();
+    std::fs::write(place.path("many.jsonl"), format!("{{\"id\":\"one\",\"messages\":[{message}]}}\n"))
+        .unwrap();
     place.good(&["import", "many.jsonl", "--format", "openai"]);
     assert_eq!(place.good(&["export", "one", "--format", "openai"]), format!("{message}\n"));
 }
@@ -15,7 +16,8 @@ fn numbers_in_a_conversation_come_back_digit_by_digit_too() {
 fn a_responses_file_that_grew_inside_a_reply_is_imported_again() {
     let place = Place::new();
     let user = r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"Find it."}]}"#;
-    let said = r#"{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Looking."}]}"#;
+    let said =
+        r#"{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Looking."}]}"#;
     let call = r#"{"type":"function_call","call_id":"c1","name":"find","arguments":"{}"}"#;
     let answer = r#"{"type":"function_call_output","call_id":"c1","output":"one"}"#;
     std::fs::write(place.path("log.jsonl"), format!("{user}\n{said}\n")).unwrap();
@@ -40,7 +42,9 @@ fn a_request_goes_into_the_session_that_is_named() {
 #[test]
 fn a_session_that_cannot_be_called_so_is_left_out_with_keep_going() {
     let place = Place::new();
-    let line = |id: &str| format!("{{\"id\":\"{id}\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello.\"}}]}}\n");
+    let line = |id: &str| {
+        format!("{{\"id\":\"{id}\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello.\"}}]}}\n")
+    };
     std::fs::write(place.path("many.jsonl"), line("good") + &line(&"x".repeat(600)) + &line("fine")).unwrap();
     let (code, _, errors) = place.on_db(&["import", "many.jsonl", "--keep-going"]);
     assert_eq!(code, Some(0), "{errors}");

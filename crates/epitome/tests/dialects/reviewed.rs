@@ -12,12 +12,15 @@ fn text_of(message: &Message) -> String {
     let texts = message.parts.iter().filter_map(|part| match part {
         Part::Text { text } => Some(text.clone()),
         Part::ToolResult(result) => Some(
-            result.content.iter().filter_map(|piece| match piece {
-                Content::Text { text } => Some(text.as_str()),
-                Content::Media(_) => None,
-            })
-            .collect::<Vec<_>>()
-            .join("\n"),
+            result
+                .content
+                .iter()
+                .filter_map(|piece| match piece {
+                    Content::Text { text } => Some(text.as_str()),
+                    Content::Media(_) => None,
+                })
+                .collect::<Vec<_>>()
+                .join("\n"),
         ),
         _ => None,
     });
@@ -56,8 +59,12 @@ fn a_failed_tool_shows_no_picture_to_anthropic() {
     let content = vec![Content::Text { text: "failed".to_owned() }, Content::Media(picture)];
     let body = written(Dialect::Anthropic, &asked_and_failed(content));
     let result = &body["messages"][2]["content"][0];
-    let kinds: Vec<&Value> = result["content"].as_array().into_iter().flatten().map(|piece| &piece["type"]).collect();
-    assert!(result["is_error"] != json!(true) || kinds.iter().all(|kind| **kind == json!("text")), "{result}");
+    let kinds: Vec<&Value> =
+        result["content"].as_array().into_iter().flatten().map(|piece| &piece["type"]).collect();
+    assert!(
+        result["is_error"] != json!(true) || kinds.iter().all(|kind| **kind == json!("text")),
+        "{result}"
+    );
 }
 
 /// Blocks of reasoning must be given back as they came: "cannot be modified", order included.
@@ -96,11 +103,15 @@ fn a_jpg_is_a_jpeg() {
 #[test]
 fn bytes_in_an_address_are_never_sent_as_an_address() {
     for url in ["data:image/png;charset=utf-8;base64,iVBORw0KGgo=", "data:image/svg+xml,%3Csvg%3E"] {
-        let came = json!([{ "role": "user", "content": [{ "type": "image_url", "image_url": { "url": url } }] }]);
+        let came =
+            json!([{ "role": "user", "content": [{ "type": "image_url", "image_url": { "url": url } }] }]);
         let messages = Dialect::OpenAi.read(&came).unwrap();
         let body = written(Dialect::Anthropic, &messages);
         let source = &body["messages"][0]["content"][0]["source"];
-        assert!(source["type"] != json!("url") || source["url"].as_str().unwrap().starts_with("http"), "{body}");
+        assert!(
+            source["type"] != json!("url") || source["url"].as_str().unwrap().starts_with("http"),
+            "{body}"
+        );
     }
 }
 
@@ -140,9 +151,12 @@ fn the_words_of_documents_and_search_results_are_words() {
 #[test]
 fn pictures_that_openai_cannot_read_are_named_in_words() {
     for mime in ["image/svg+xml", "image/tiff", "image/heic"] {
-        let media = Media { mime: mime.to_owned(), source: MediaSource::Base64("AAAA".to_owned()), size: None };
+        let media =
+            Media { mime: mime.to_owned(), source: MediaSource::Base64("AAAA".to_owned()), size: None };
         let list = [Message::new(Role::User, [Part::text("Look."), Part::Media(media)])];
-        for (dialect, list_key, kind) in [(Dialect::OpenAi, "messages", "image_url"), (Dialect::Responses, "input", "input_image")] {
+        for (dialect, list_key, kind) in
+            [(Dialect::OpenAi, "messages", "image_url"), (Dialect::Responses, "input", "input_image")]
+        {
             let body = written(dialect, &list);
             let pieces = body[list_key][0]["content"].as_array().unwrap().clone();
             assert!(pieces.iter().all(|piece| piece["type"] != kind), "{mime}: {body}");

@@ -39,11 +39,8 @@ async fn a_workspace_does_not_get_around_the_cap_by_prices_of_its_own() {
         let free = patch(json!({"prices": {"main": {"input": 0, "output": 0}}}));
         let session = engine.session("s");
         // Refusing it would do as well.
-        let _ = if by_session {
-            session.set(&free).await
-        } else {
-            engine.workspace("default").set(&free).await
-        };
+        let _ =
+            if by_session { session.set(&free).await } else { engine.workspace("default").set(&free).await };
         for turn in 0..4 {
             session.append(talk(turn * 20 + 1, turn * 20 + 20)).await.unwrap();
             session.work().await.unwrap();
@@ -161,7 +158,14 @@ async fn two_sessions_at_once_do_not_spend_the_same_money() {
     let (one, two) = tokio::join!(a.work(), b.work());
     one.unwrap();
     two.unwrap();
-    let spent: i64 = engine.workspace("default").usage(Timestamp(0)).await.unwrap().iter().filter_map(|row| row.cost).sum();
+    let spent: i64 = engine
+        .workspace("default")
+        .usage(Timestamp(0))
+        .await
+        .unwrap()
+        .iter()
+        .filter_map(|row| row.cost)
+        .sum();
     assert!(spent <= 50_000, "0.05 may be spent, and {spent} millionths were");
 }
 
@@ -209,8 +213,8 @@ async fn a_spare_that_failed_once_is_not_made_to_wait_for_the_first_models_money
 #[tokio::test]
 async fn a_spare_that_failed_once_is_not_made_to_wait_for_a_pause_of_another_provider() {
     let home = Home::memory();
-    let main = Scripted::new()
-        .otherwise_fails(ModelError::Busy { retry_after: Some(Duration::from_secs(3_000)) });
+    let main =
+        Scripted::new().otherwise_fails(ModelError::Busy { retry_after: Some(Duration::from_secs(3_000)) });
     let spare = Scripted::new().named("spare-1").fails(down());
     let settings = r#", "slot": [{"name": "short", "trigger": "messages(20)"}],
         "summarize": {"models": ["main", "spare"], "stand_in_after": "never"}"#;
@@ -233,4 +237,30 @@ async fn a_model_over_a_network_that_is_called_local_is_left_alone_like_any_othe
     }
     engine.work().await.unwrap();
     assert_eq!(model.calls(), 5);
+}
+
+#[tokio::test]
+async fn a_model_without_a_price_under_a_cap_is_not_tried_again_every_second_for_ever() {
+    let home = Home::file();
+    let slots = r#""slot": [{"name": "short", "trigger": "messages(20)"}]"#;
+    let open = |more: &str| {
+        let document = format!(r#"{{{slots}, "summarize": {{"stand_in_after": "never"{more}}}}}"#);
+        Engine::builder().model("main", Scripted::new()).settings(&document).workers(0).pace(quick(0))
+    };
+    let engine = home.open(open("")).await;
+    engine.session("s").set(&patch(json!({"summarize": {"models": ["main"]}}))).await.unwrap();
+    engine.session("s").append(talk(1, 20)).await.unwrap();
+    engine.close().await;
+    // Another day somebody sets a cap.
+    let engine = home.open(open(r#", "spend_cap_per_day": 1"#)).await;
+    let session = engine.session("s");
+    let mut tries = 0;
+    let end = home.clock.now().0 + 3_600_000;
+    while home.clock.now().0 < end && tries < 1_000 {
+        session.work().await.unwrap();
+        tries += 1;
+        let then = slot(&session, "short").await.not_before.unwrap();
+        home.clock.set(Timestamp(then.0 + 1));
+    }
+    assert!(tries < 100, "{tries} tries in an hour: {}", slot(&session, "short").await.why);
 }

@@ -134,7 +134,10 @@ async fn a_password_in_an_address_is_never_shown() {
 async fn carriage_returns_alone_end_the_lines_of_a_stream_too() {
     // The standard allows CR, LF and CRLF.
     let event = |text: &str, end: &str| {
-        format!("data: {}\r\r", json!({"choices": [{"delta": {"content": text}, "finish_reason": if end.is_empty() { json!(null) } else { json!(end) }}]}))
+        format!(
+            "data: {}\r\r",
+            json!({"choices": [{"delta": {"content": text}, "finish_reason": if end.is_empty() { json!(null) } else { json!(end) }}]})
+        )
     };
     let body = event("Ann ", "") + &event("asked.", "stop") + "data: [DONE]\r\r";
     let provider = Provider::start().await;

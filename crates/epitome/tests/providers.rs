@@ -17,6 +17,8 @@ mod checking;
 mod faults;
 #[path = "provider/mod.rs"]
 mod provider;
+#[path = "providers/reviewed.rs"]
+mod reviewed;
 #[path = "providers/support.rs"]
 mod support;
 #[path = "providers/working.rs"]

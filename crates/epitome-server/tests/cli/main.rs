@@ -6,6 +6,7 @@ mod bench;
 mod bin;
 mod commands;
 mod importing;
+mod reviewed_import;
 mod settings;
 mod trouble;
 

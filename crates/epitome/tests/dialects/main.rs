@@ -12,6 +12,7 @@
 mod drawn_wire;
 mod reading;
 mod restoring;
+mod reviewed;
 mod writing;
 mod written_promises;
 

@@ -21,6 +21,7 @@ mod people;
 mod races;
 mod retries;
 mod reviewed;
+mod reviewed_5;
 mod scopes;
 mod slots;
 mod spending;

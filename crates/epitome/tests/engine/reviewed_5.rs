@@ -1,0 +1,266 @@
+//! Found in review: where money, breakers and chains did not do what they promise.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use epitome::Engine;
+use epitome::core::message::{Timestamp, Tokens};
+use epitome::model::{Ask, Model, ModelError, Reply, Scripted, Tally};
+use epitome::settings::Patch;
+use serde_json::json;
+
+use crate::failing::down;
+use crate::support::{Home, MINUTE, one_slot, quick, slot, standing, talk, with_settings};
+
+fn patch(value: serde_json::Value) -> Patch {
+    serde_json::from_value(value).unwrap()
+}
+
+fn dear(text: &str) -> Reply {
+    Reply { tally: Some(Tally { input: 90_000, cached: 0, output: 10_000 }), ..Reply::complete(text) }
+}
+
+fn capped(cap: &str) -> String {
+    format!(
+        r#", "slot": [{{"name": "short", "trigger": "messages(20)"}}],
+        "summarize": {{"models": ["main"], "stand_in_after": "never", "spend_cap_per_day": {cap}}},
+        "prices": {{"main": {{"input": 10, "output": 10}}}}"#
+    )
+}
+
+#[tokio::test]
+async fn a_workspace_does_not_get_around_the_cap_by_prices_of_its_own() {
+    for by_session in [false, true] {
+        let home = Home::memory();
+        let model = Scripted::new().otherwise(|_| Ok(dear("Customers in Oslo wait for their parcels.")));
+        let engine = home.open(with_settings(&model, &capped("0.5"))).await;
+        let free = patch(json!({"prices": {"main": {"input": 0, "output": 0}}}));
+        let session = engine.session("s");
+        // Refusing it would do as well.
+        let _ =
+            if by_session { session.set(&free).await } else { engine.workspace("default").set(&free).await };
+        for turn in 0..4 {
+            session.append(talk(turn * 20 + 1, turn * 20 + 20)).await.unwrap();
+            session.work().await.unwrap();
+        }
+        assert_eq!(model.calls(), 1, "the engine allows 0.50 a day, and one call costs 1.00");
+    }
+}
+
+#[tokio::test]
+async fn a_session_does_not_raise_what_its_workspace_may_spend() {
+    let home = Home::memory();
+    let model = Scripted::new().otherwise(|_| Ok(dear("Customers in Oslo wait for their parcels.")));
+    let engine = home.open(with_settings(&model, &capped("100"))).await;
+    engine.workspace("default").set(&patch(json!({"summarize": {"spend_cap_per_day": 0.5}}))).await.unwrap();
+    let session = engine.session("s");
+    let _ = session.set(&patch(json!({"summarize": {"spend_cap_per_day": 100}}))).await;
+    for turn in 0..4 {
+        session.append(talk(turn * 20 + 1, turn * 20 + 20)).await.unwrap();
+        session.work().await.unwrap();
+    }
+    assert_eq!(model.calls(), 1, "summarize.spend_cap_per_day is what a workspace may spend");
+}
+
+/// Two calls that are under way at the same time; what the first and the second get.
+struct Together {
+    calls: AtomicUsize,
+    first: Result<Reply, ModelError>,
+    second: Result<Reply, ModelError>,
+}
+
+impl Together {
+    fn new(first: Result<Reply, ModelError>, second: Result<Reply, ModelError>) -> Self {
+        Self { calls: AtomicUsize::new(0), first, second }
+    }
+}
+
+struct Shared(Arc<Together>);
+
+#[async_trait]
+impl Model for Shared {
+    fn name(&self) -> &str {
+        "together"
+    }
+    fn room(&self) -> Option<Tokens> {
+        None
+    }
+    async fn write(&self, _: &Ask) -> Result<Reply, ModelError> {
+        let at = self.0.calls.fetch_add(1, Ordering::SeqCst);
+        for _ in 0..40 {
+            if self.0.calls.load(Ordering::SeqCst) > 1 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        if at == 0 {
+            return self.0.first.clone();
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        self.0.second.clone()
+    }
+}
+
+async fn together(home: &Home, model: &Arc<Together>, more: &str) -> Engine {
+    let document = format!(
+        r#"{{"slot": [{{"name": "short", "trigger": "messages(20)"}}],
+            "summarize": {{"models": ["main"], "stand_in_after": "never"{more}}},
+            "prices": {{"main": {{"input": 10, "output": 10}}}}}}"#
+    );
+    let builder = Engine::builder().model("main", Shared(Arc::clone(model))).settings(&document);
+    home.open(builder.workers(0).pace(quick(0))).await
+}
+
+#[tokio::test]
+async fn a_call_under_way_that_fails_does_not_forget_how_long_a_provider_wants_to_be_left_alone() {
+    for second in [
+        ModelError::no_answer("connection reset"),
+        ModelError::Busy { retry_after: None },
+        ModelError::Busy { retry_after: Some(Duration::from_secs(1)) },
+    ] {
+        let home = Home::memory();
+        let busy = ModelError::Busy { retry_after: Some(Duration::from_secs(1_800)) };
+        let model = Arc::new(Together::new(Err(busy), Err(second.clone())));
+        let engine = together(&home, &model, "").await;
+        for name in ["a", "b", "c"] {
+            engine.session(name).append(talk(1, 20)).await.unwrap();
+        }
+        let (a, b) = (engine.session("a"), engine.session("b"));
+        let (one, two) = tokio::join!(a.work(), b.work());
+        one.unwrap();
+        two.unwrap();
+        assert_eq!(model.calls.load(Ordering::SeqCst), 2);
+        home.clock.pass(Duration::from_secs(10));
+        engine.session("c").work().await.unwrap();
+        assert_eq!(
+            model.calls.load(Ordering::SeqCst),
+            2,
+            "it asked to be left alone for half an hour, and is asked ten seconds later, after {second}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn two_sessions_at_once_do_not_spend_the_same_money() {
+    let home = Home::memory();
+    let text = Reply {
+        tally: Some(Tally { input: 2_000, cached: 0, output: 1_000 }),
+        ..Reply::complete("Customers in Oslo wait for their parcels.")
+    };
+    let model = Arc::new(Together::new(Ok(text.clone()), Ok(text)));
+    // One call is reckoned with about 0.04.
+    let engine = together(&home, &model, r#", "spend_cap_per_day": 0.05"#).await;
+    let (a, b) = (engine.session("a"), engine.session("b"));
+    a.append(talk(1, 20)).await.unwrap();
+    b.append(talk(101, 120)).await.unwrap();
+    let (one, two) = tokio::join!(a.work(), b.work());
+    one.unwrap();
+    two.unwrap();
+    let spent: i64 = engine
+        .workspace("default")
+        .usage(Timestamp(0))
+        .await
+        .unwrap()
+        .iter()
+        .filter_map(|row| row.cost)
+        .sum();
+    assert!(spent <= 50_000, "0.05 may be spent, and {spent} millionths were");
+}
+
+#[tokio::test]
+async fn a_clock_that_goes_back_does_not_silence_a_provider_for_longer_than_its_pause() {
+    let home = Home::memory();
+    let mut model = Scripted::new();
+    for _ in 0..5 {
+        model = model.fails(down());
+    }
+    let engine = home.open(one_slot(&model)).await;
+    for n in 0..5 {
+        engine.session(format!("s{n}")).append(talk(1, 20)).await.unwrap();
+    }
+    engine.work().await.unwrap();
+    assert_eq!(model.calls(), 5);
+    let now = home.clock.now();
+    home.clock.set(Timestamp(now.0 - 24 * 3_600_000));
+    home.clock.pass(10 * MINUTE);
+    let session = engine.session("new");
+    session.append(talk(1, 20)).await.unwrap();
+    session.work().await.unwrap();
+    assert_eq!(model.calls(), 6, "the pause is a minute: {}", slot(&session, "short").await.why);
+}
+
+#[tokio::test]
+async fn a_spare_that_failed_once_is_not_made_to_wait_for_the_first_models_money() {
+    let home = Home::memory();
+    let main = Scripted::new();
+    let spare = Scripted::new().named("spare-1").fails(down());
+    let settings = r#", "slot": [{"name": "short", "trigger": "messages(20)"}],
+        "summarize": {"models": ["main", "spare"], "stand_in_after": "never", "spend_cap_per_day": 0},
+        "prices": {"main": {"input": 10, "output": 10}, "spare": {"input": 0, "output": 0}}"#;
+    let engine = home.open(with_settings(&main, settings).model("spare", spare.clone())).await;
+    let session = engine.session("s");
+    session.append(talk(1, 20)).await.unwrap();
+    session.work().await.unwrap();
+    assert_eq!(spare.calls(), 1);
+    // The first backoff is a second; the spare is free and well again.
+    home.clock.pass(MINUTE);
+    session.work().await.unwrap();
+    assert!(standing(&session, "short").await.is_some(), "{}", slot(&session, "short").await.why);
+}
+
+#[tokio::test]
+async fn a_spare_that_failed_once_is_not_made_to_wait_for_a_pause_of_another_provider() {
+    let home = Home::memory();
+    let main =
+        Scripted::new().otherwise_fails(ModelError::Busy { retry_after: Some(Duration::from_secs(3_000)) });
+    let spare = Scripted::new().named("spare-1").fails(down());
+    let settings = r#", "slot": [{"name": "short", "trigger": "messages(20)"}],
+        "summarize": {"models": ["main", "spare"], "stand_in_after": "never"}"#;
+    let engine = home.open(with_settings(&main, settings).model("spare", spare.clone())).await;
+    let session = engine.session("s");
+    session.append(talk(1, 20)).await.unwrap();
+    session.work().await.unwrap();
+    home.clock.pass(MINUTE);
+    session.work().await.unwrap();
+    assert!(standing(&session, "short").await.is_some(), "{}", slot(&session, "short").await.why);
+}
+
+#[tokio::test]
+async fn a_model_over_a_network_that_is_called_local_is_left_alone_like_any_other() {
+    let home = Home::memory();
+    let model = Scripted::new().named("local").otherwise_fails(down());
+    let engine = home.open(one_slot(&model)).await;
+    for n in 0..20 {
+        engine.session(format!("s{n}")).append(talk(1, 20)).await.unwrap();
+    }
+    engine.work().await.unwrap();
+    assert_eq!(model.calls(), 5);
+}
+
+#[tokio::test]
+async fn a_model_without_a_price_under_a_cap_is_not_tried_again_every_second_for_ever() {
+    let home = Home::file();
+    let slots = r#""slot": [{"name": "short", "trigger": "messages(20)"}]"#;
+    let open = |more: &str| {
+        let document = format!(r#"{{{slots}, "summarize": {{"stand_in_after": "never"{more}}}}}"#);
+        Engine::builder().model("main", Scripted::new()).settings(&document).workers(0).pace(quick(0))
+    };
+    let engine = home.open(open("")).await;
+    engine.session("s").set(&patch(json!({"summarize": {"models": ["main"]}}))).await.unwrap();
+    engine.session("s").append(talk(1, 20)).await.unwrap();
+    engine.close().await;
+    // Another day somebody sets a cap.
+    let engine = home.open(open(r#", "spend_cap_per_day": 1"#)).await;
+    let session = engine.session("s");
+    let mut tries = 0;
+    let end = home.clock.now().0 + 3_600_000;
+    while home.clock.now().0 < end && tries < 1_000 {
+        session.work().await.unwrap();
+        tries += 1;
+        let then = slot(&session, "short").await.not_before.unwrap();
+        home.clock.set(Timestamp(then.0 + 1));
+    }
+    assert!(tries < 100, "{tries} tries in an hour: {}", slot(&session, "short").await.why);
+}

@@ -19,6 +19,8 @@ use crate::retry::Failure;
 pub(crate) struct Breaker {
     failures: u64,
     until: Option<Timestamp>,
+    /// How long the longest pause was that was decided on: more is never waited, whatever the clock does.
+    longest: Duration,
     /// How it failed last, in words.
     last: String,
 }
@@ -37,19 +39,15 @@ pub(crate) struct Limits {
 impl Breaker {
     /// Whether it may be asked now. Whoever is told so after a pause is the only one: the others wait for another.
     pub(crate) fn ask(&mut self, provider: &str, limits: &Limits, now: Timestamp) -> Result<(), Failure> {
-        match self.until {
-            Some(until) if until > now => Err(Failure::Resting {
-                provider: provider.to_owned(),
-                failures: self.failures,
-                wait: Duration::from_millis(millis_between(now, until)),
-                last: self.last.clone(),
-            }),
-            Some(_) => {
-                self.until = Some(after(now, limits.pause));
-                Ok(())
-            }
-            None => Ok(()),
+        let Some(until) = self.until else { return Ok(()) };
+        let wait = Duration::from_millis(millis_between(now, until));
+        // A clock that was set back would have it wait for ever.
+        if wait > Duration::ZERO && wait <= self.longest {
+            let (provider, failures, last) = (provider.to_owned(), self.failures, self.last.clone());
+            return Err(Failure::Resting { provider, failures, wait, last });
         }
+        self.pause(limits.pause, now);
+        Ok(())
     }
 
     /// It answered, whatever the answer is worth.
@@ -68,7 +66,15 @@ impl Breaker {
         self.last = error.to_string();
         let pause = (self.failures >= limits.after).then_some(limits.pause);
         let pause = pause.max(asked.map(|asked| asked.min(limits.most_asked)));
-        self.until = pause.map(|pause| after(now, pause));
+        if let Some(pause) = pause {
+            self.pause(pause, now);
+        }
+    }
+
+    /// Whoever fails later does not shorten what was asked for earlier.
+    fn pause(&mut self, pause: Duration, now: Timestamp) {
+        self.longest = self.longest.max(pause);
+        self.until = self.until.max(Some(after(now, pause)));
     }
 }
 
@@ -154,7 +160,7 @@ mod tests {
         let told = breaker.ask("http://127.0.0.1:1", &LIMITS, now).unwrap_err().to_string();
         assert_eq!(
             told,
-            "http://127.0.0.1:1 failed 3 times in a row and is left alone for 1m; the last time: no answer from the \
+            "http://127.0.0.1:1 failed 3 times in a row and is left alone for 60s; the last time: no answer from the \
              model: connection refused"
         );
     }

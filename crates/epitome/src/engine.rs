@@ -62,7 +62,7 @@ pub use context::{Context, ContextRequest, ShownSummary};
 pub use explain::{Explanation, Queue, QueueEntry, SlotExplanation, SlotStatus};
 pub use fork::{Fork, ForkKind};
 pub use session::{Flags, Found, Page, Session, SessionInfo};
-pub(crate) use shared::{Shared, Told, Writer, lock, millis_between};
+pub(crate) use shared::{Reserved, Shared, Told, Writer, lock, millis_between};
 pub use summaries::{Summarize, Summarized};
 pub use workspace::Workspace;
 
@@ -251,6 +251,7 @@ impl Builder {
             memo: memo::Memo::default(),
             not_ours: Mutex::default(),
             breakers: Mutex::default(),
+            purse: Arc::default(),
             wake: Notify::new(),
             moved: watch::Sender::new(0),
             trouble: Mutex::default(),

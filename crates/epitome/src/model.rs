@@ -58,6 +58,12 @@ pub trait Model: Send + Sync + 'static {
         false
     }
 
+    /// Whether it is the one that is built in, whatever it is called: it costs nothing and cannot fail for long.
+    #[doc(hidden)]
+    fn is_built_in(&self) -> bool {
+        false
+    }
+
     /// Writes one summary. Whoever calls may stop waiting at any time; what was begun is then dropped. It must
     /// not block its thread: no time-out reaches a model that does.
     async fn write(&self, ask: &Ask) -> Result<Reply, ModelError>;

@@ -23,7 +23,7 @@ use std::time::Duration;
 use epitome_core::inspect::Refusal;
 
 use crate::model::ModelError;
-use crate::settings::{Money, write_time};
+use crate::settings::Money;
 
 /// Why a summary was not written. What is displayed may be recorded: it holds no word of the
 /// conversation.
@@ -33,12 +33,12 @@ pub enum Failure {
     #[error(transparent)]
     Model(#[from] ModelError),
     /// What it gave cannot be kept.
-    #[error("the answer was refused: {0}")]
+    #[error("the answer was refused: {}", bare(_0))]
     Answer(#[from] Refusal),
     /// Its provider failed too often, and nobody asks it for a while.
     #[error(
         "{provider} failed {} in a row and is left alone for {}; the last time: {last}",
-        times(*failures), write_time(whole(*wait))
+        times(*failures), spoken(*wait)
     )]
     Resting {
         /// Who.
@@ -54,7 +54,7 @@ pub enum Failure {
     #[error(
         "{spent} of {cap} (summarize.spend_cap_per_day) are spent today, and this may cost {more}; the next day begins \
          in {}",
-        write_time(whole(*wait))
+        spoken(*wait)
     )]
     Spent {
         /// What it may spend.
@@ -105,12 +105,14 @@ impl Failure {
         }
     }
 
-    /// Whether a model was asked at all.
+    /// Whether it counts as an attempt: a model was asked, or waiting alone does not mend it.
     #[must_use]
-    pub fn was_asked(&self) -> bool {
+    pub fn is_attempt(&self) -> bool {
         match self {
             Self::Model(_) | Self::Answer(_) | Self::Store { .. } => true,
-            Self::Resting { .. } | Self::Spent { .. } | Self::Unpriced { .. } => false,
+            // Nobody was, but it is tried less and less often all the same: only a setting can mend it.
+            Self::Unpriced { .. } => true,
+            Self::Resting { .. } | Self::Spent { .. } => false,
         }
     }
 
@@ -127,6 +129,22 @@ impl Failure {
             | Self::Store { .. } => None,
             Self::Resting { wait, .. } | Self::Spent { wait, .. } => Some(*wait),
         }
+    }
+}
+
+/// What was wrong, without what the model is told to do about it.
+fn bare(refusal: &Refusal) -> String {
+    let told = refusal.to_string();
+    told.split_once("; ").map_or(told.as_str(), |(what, _)| what).to_owned()
+}
+
+/// As people say it: hours and minutes, or minutes, or seconds.
+fn spoken(wait: Duration) -> String {
+    let seconds = whole(wait).as_secs();
+    match (seconds / 3_600, seconds.div_ceil(60) % 60, seconds.div_ceil(60)) {
+        (0, _, 0 | 1) => format!("{seconds}s"),
+        (0, _, minutes) => format!("{minutes}m"),
+        (hours, minutes, _) => format!("{hours}h {minutes}m"),
     }
 }
 

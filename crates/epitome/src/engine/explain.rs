@@ -190,7 +190,9 @@ fn why(row: &SlotRow, status: SlotStatus, gauges: Option<&trigger::Standing>, of
     let due = row.state.due.map_or(0, |firing| firing.seq);
     match status {
         SlotStatus::Idle if off => "it is written only when asked for".to_owned(),
-        SlotStatus::Idle => gauges.map(|gauges| format!("not due: {gauges}")).unwrap_or_default(),
+        SlotStatus::Idle => {
+            gauges.map(|gauges| format!("not due: {gauges}{}", failed(row))).unwrap_or_default()
+        }
         SlotStatus::Due => format!("due since message {due}{}", failed(row)),
         SlotStatus::Working => format!("due since message {due}, and being written{}", failed(row)),
         SlotStatus::Waiting => format!("due since message {due}{}; it is tried again", failed(row)),

@@ -12,7 +12,7 @@ use super::append::{self, Appended, Batch, new_session, slots};
 use super::context::{self, Context, ContextRequest, scope};
 use super::explain::{self, Explanation};
 use super::fork::{self, Fork};
-use super::workspace::{check_own, concerns_models, read_patch};
+use super::workspace::{check_own, check_sessions, concerns_models, read_patch};
 use super::{Engine, Shared};
 use crate::error::Error;
 use crate::search::{Query, text_of};
@@ -311,6 +311,7 @@ impl Session {
     pub async fn set(&self, patch: &Patch) -> Result<Arc<Settings>, Error> {
         self.check_names()?;
         check_own(patch)?;
+        check_sessions(patch)?;
         let (engine, patch) = (Arc::clone(self.shared()), patch.clone());
         self.shared()
             .change(&self.key, Load::default(), move |standing| {

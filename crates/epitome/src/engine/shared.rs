@@ -14,7 +14,7 @@ use super::{Pace, memo};
 use crate::breaker::Breaker;
 use crate::error::Error;
 use crate::hook::Hooks;
-use crate::model::{Local, Model};
+use crate::model::{Model, table};
 use crate::settings::{Money, Patch, Price, Settings, SlotSettings};
 use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store};
 
@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     pub(super) not_ours: Mutex<HashMap<(SessionId, Scope, String), Instant>>,
     /// Providers that failed lately.
     pub(crate) breakers: Mutex<HashMap<String, Breaker>>,
+    /// What calls under way may cost.
+    pub(crate) purse: Arc<Purse>,
     /// Something may be due.
     pub(crate) wake: Notify,
     /// Counts up whenever a slot moved: whoever waits for a summary looks again.
@@ -229,12 +231,72 @@ impl Writer {
 
     /// `local`, whatever it is called.
     pub(crate) fn is_local(&self) -> bool {
-        self.model.name() == Local::NAME
+        self.model.is_built_in()
     }
 
-    /// What it costs, where that is known: by the name it is chosen by, or by its own.
+    /// What it costs, where that is known: as set, by the name it is chosen by or by its own, else as the shipped table
+    /// says. Whoever serves it at an address of one's own has prices of their own.
     pub(crate) fn price(&self, settings: &Settings) -> Option<Price> {
-        settings.price(&self.name).or_else(|| settings.price(self.model.name()))
+        let set = |name: &str| settings.prices.get(name).copied();
+        if self.is_local() {
+            return set(&self.name).or(Some(Price::FREE));
+        }
+        let own = settings.models.get(&self.name).is_some_and(|model| model.base_url.is_some());
+        let known = || table::find(self.model.name()).filter(|_| !own)?.price;
+        set(&self.name).or_else(|| set(self.model.name())).or_else(known)
+    }
+}
+
+/// What calls under way may cost at most, in millionths, by workspace: two of them must not spend the same money.
+#[derive(Default)]
+pub(crate) struct Purse(Mutex<HashMap<Arc<str>, i64>>);
+
+impl Purse {
+    /// Sets an amount aside, if with it and with what was spent the cap is not passed; else what is set aside already.
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        workspace: &Arc<str>,
+        spent: Money,
+        more: Money,
+        cap: Money,
+    ) -> Result<Reserved, Money> {
+        let mut amounts = lock(&self.0);
+        let held = Money::millionths(amounts.get(workspace).copied().unwrap_or(0));
+        if spent + held + more > cap {
+            return Err(held);
+        }
+        let amount = more.to_millionths();
+        let sum = amounts.entry(Arc::clone(workspace)).or_insert(0);
+        *sum = sum.saturating_add(amount);
+        Ok(Reserved { purse: Arc::clone(self), workspace: Arc::clone(workspace), amount })
+    }
+}
+
+/// Money set aside, until what was really spent is recorded. Given back when dropped.
+pub(crate) struct Reserved {
+    purse: Arc<Purse>,
+    workspace: Arc<str>,
+    amount: i64,
+}
+
+impl Reserved {
+    /// It turned out to cost this.
+    pub(crate) fn settle(&mut self, cost: i64) {
+        let mut amounts = lock(&self.purse.0);
+        if let Some(sum) = amounts.get_mut(&self.workspace) {
+            *sum = sum.saturating_sub(self.amount).saturating_add(cost);
+            self.amount = cost;
+        }
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.settle(0);
+        let mut amounts = lock(&self.purse.0);
+        if amounts.get(&self.workspace).is_some_and(|sum| *sum <= 0) {
+            amounts.remove(&self.workspace);
+        }
     }
 }
 

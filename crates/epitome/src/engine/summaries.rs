@@ -326,6 +326,10 @@ fn find_slot(
             Scope::Session => "of the whole session".to_owned(),
             Scope::Author(author) => format!("with the scope `{author}`"),
         };
-        Error::NotFound { what: format!("{named} {of}") }
+        let there = settings.slots.iter().filter(|order| order.slot.scope == *whose);
+        let there: Vec<&str> = there.map(|order| order.slot.name.as_str()).collect();
+        let there =
+            if there.is_empty() { String::new() } else { format!(" (there are: {})", there.join(", ")) };
+        Error::NotFound { what: format!("{named} {of}{there}") }
     })
 }

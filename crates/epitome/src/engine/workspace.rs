@@ -124,15 +124,26 @@ pub(super) fn read_patch(stored: &str) -> Result<Patch, Error> {
     Ok(if stored.is_empty() { Patch::default() } else { Patch::parse(stored)? })
 }
 
-/// Refuses what is set for the whole program only: whoever could say where a model is asked could have the program's
-/// key sent there.
+/// Refuses what is set for the whole program only. Whoever could say where a model is asked could have the program's key
+/// sent there, and whoever could say what it costs could spend as if it cost nothing.
 pub(super) fn check_own(patch: &Patch) -> Result<(), Error> {
-    if patch.entries().contains_key("models") {
-        return Err(Error::invalid(
-            "models: are set for the whole program; a workspace or session chooses among them with summarize.models",
-        ));
+    match ["models", "prices"].into_iter().find(|key| patch.entries().contains_key(*key)) {
+        None => Ok(()),
+        Some(key) => Err(Error::invalid(format!(
+            "{key}: are set for the whole program; a workspace or session chooses among models with summarize.models"
+        ))),
     }
-    Ok(())
+}
+
+/// Refuses what a session cannot say of its workspace.
+pub(super) fn check_sessions(patch: &Patch) -> Result<(), Error> {
+    let cap = patch.entries().get("summarize").and_then(|summarize| summarize.get("spend_cap_per_day"));
+    match cap {
+        None => Ok(()),
+        Some(_) => {
+            Err(Error::invalid("summarize.spend_cap_per_day: is set for a workspace, not for a session"))
+        }
+    }
 }
 
 /// Whether it says who writes summaries, or what is measured by their window. Other settings are accepted by an

@@ -50,6 +50,10 @@ impl Model for Local {
         Self::NAME
     }
 
+    fn is_built_in(&self) -> bool {
+        true
+    }
+
     fn room(&self) -> Option<Tokens> {
         None
     }

@@ -142,6 +142,7 @@ impl Job<'_> {
         let (slot, covered, active) =
             (ground.order.slot.clone(), ground.row.state.covered, ground.row.active);
         let (usage, failed) = (self.spent.unrecorded.clone(), self.failed.clone());
+        let missed = self.spent.missed.first().cloned();
         let next = Next::Summarize(plan);
         let kept = self
             .move_on(Log::Pending(self.scope.clone(), self.name.clone()), move |row, standing| {
@@ -150,7 +151,7 @@ impl Job<'_> {
                     return Err(Error::Conflict("the slot moved under its lease".to_owned()));
                 }
                 next.settle(&slot, &mut row.state, &standing.log, room);
-                row.work = kept_work(row, stand_in, failed.as_ref(), standing.now);
+                row.work = kept_work(row, stand_in, failed.as_ref(), missed.as_deref(), standing.now);
                 let mut summary = summary.clone();
                 summary.parent = row.active;
                 summary.created = standing.now;
@@ -307,7 +308,7 @@ fn put_off(
 ) {
     let since = *row.work.failing_since.get_or_insert(now);
     // Where nobody was asked, nobody failed once more.
-    row.work.attempts = row.work.attempts.saturating_add(u32::from(failure.was_asked()));
+    row.work.attempts = row.work.attempts.saturating_add(u32::from(failure.is_attempt()));
     let mut wait = after_failure(failure, row.work.attempts, jitter(), backoff);
     let failing = Duration::from_millis(millis_between(since, now));
     if let Some(StandIn::After(after)) = stand_in
@@ -328,7 +329,13 @@ fn release(row: &mut SlotRow) {
 }
 
 /// How the work stands after a summary was kept. The lease goes on as long as something is due.
-fn kept_work(row: &SlotRow, stand_in: bool, failed: Option<&Failure>, now: Timestamp) -> crate::store::Work {
+fn kept_work(
+    row: &SlotRow,
+    stand_in: bool,
+    failed: Option<&Failure>,
+    missed: Option<&str>,
+    now: Timestamp,
+) -> crate::store::Work {
     let mut work = row.work.clone();
     if row.state.due.is_none() {
         // Until then it may be the last of several firings that was asked for.
@@ -342,7 +349,8 @@ fn kept_work(row: &SlotRow, stand_in: bool, failed: Option<&Failure>, now: Times
     } else {
         work.attempts = 0;
         work.failing_since = None;
-        work.last_error = None;
+        // It was written, but not by whom it should have been.
+        work.last_error = missed.map(brief);
     }
     work
 }

@@ -7,6 +7,7 @@ use epitome_core::ledger::Ledger;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Seq, Tokens};
 
+use crate::engine::Reserved;
 use crate::retry::Failure;
 use crate::store::{Sources, SummaryId, SummaryRow, UsageRow};
 
@@ -98,6 +99,10 @@ pub(super) struct Spent {
     pub(super) output: Tokens,
     pub(super) cost: Option<i64>,
     pub(super) millis: u64,
+    /// Who should have written it and did not, in words; first choice first.
+    pub(super) missed: Vec<String>,
+    /// Money set aside for calls that are not recorded yet.
+    pub(super) reserved: Vec<Reserved>,
     /// Models that failed already, and how: they are not asked again for the same window in smaller pieces.
     pub(super) down: HashMap<String, Failure>,
 }

@@ -189,7 +189,11 @@ impl Task<'_> {
             if let Some(draft) = self.recall(writer, ask, asked.as_deref(), spent).await? {
                 return Ok(draft);
             }
-            match self.try_one(writer, ask, asked, spent).await? {
+            let tried = self.try_one(writer, ask, asked, spent).await?;
+            if let Err(failure) = &tried {
+                spent.missed.push(format!("`{}` did not write it: {failure}", writer.name));
+            }
+            match tried {
                 Ok(draft) => return Ok(draft),
                 Err(Failure::Model(ModelError::TooLong { .. })) => too_long = true,
                 // Whose answer was refused may be asked again for a smaller piece; whoever failed may not.
@@ -204,9 +208,9 @@ impl Task<'_> {
             // Whatever the others said: a shorter one may be written by whom this one was too long for.
             return Err(Failed::TooLong);
         }
-        // Whoever asked to be left alone longest is the one to wait for.
-        let asked = spent.down.values().filter(|failure| failure.retry_after().is_some());
-        Err(asked.max_by_key(|failure| failure.retry_after()).cloned().map_or(last, Failed::Failure))
+        // Whoever may be asked soonest is the one to wait for. The others are left alone by the breaker.
+        let soonest = spent.down.values().min_by_key(|failure| failure.retry_after());
+        Err(soonest.cloned().map_or(last, Failed::Failure))
     }
 
     /// Asks one model, a second time with the reason where its answer was refused.
@@ -230,6 +234,13 @@ impl Task<'_> {
             let answer = self.answer(&writer.model, &ask).await;
             spent.under_way = None;
             let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let cost = answer.as_ref().map_or(0, |reply| {
+                let tally = self.tally(&ask, reply);
+                writer.price(self.settings).map_or(0, |price| price.cost(&tally).to_millionths())
+            });
+            if let Some(reserved) = spent.reserved.last_mut() {
+                reserved.settle(cost);
+            }
             self.note(writer, answer.as_ref().err());
             let reply = match answer {
                 Ok(reply) => reply,
@@ -276,7 +287,7 @@ impl Task<'_> {
         &self,
         writer: &Writer,
         ask: &Ask,
-        spent: &Spent,
+        spent: &mut Spent,
     ) -> Result<Result<(), Failure>, Failed> {
         if writer.is_local() {
             return Ok(Ok(()));
@@ -291,9 +302,7 @@ impl Task<'_> {
             let workspace = Arc::clone(&self.key.workspace);
             let query = UsageQuery { workspace, session: None, since };
             let rows = self.shared.store.usage(query).await.map_err(|error| Failed::Store(error.into()))?;
-            let recorded = rows.iter().filter_map(|row| row.cost);
-            let fresh = spent.unrecorded.iter().filter_map(|row| row.cost);
-            let so_far: Money = recorded.chain(fresh).map(Money::millionths).sum();
+            let so_far: Money = rows.iter().filter_map(|row| row.cost).map(Money::millionths).sum();
             let more = price.cost(&Tally {
                 input: ask.replaces.saturating_add(PROMPT_OVERHEAD),
                 cached: 0,
@@ -301,9 +310,12 @@ impl Task<'_> {
                     Limit::Tokens(tokens) | Limit::Chars(tokens) => tokens,
                 },
             });
-            if so_far + more > cap {
-                let wait = Duration::from_millis(u64::try_from(DAY.saturating_sub(day)).unwrap_or(0));
-                return Ok(Err(Failure::Spent { cap, spent: so_far, more, wait }));
+            match self.shared.purse.reserve(&self.key.workspace, so_far, more, cap) {
+                Ok(reserved) => spent.reserved.push(reserved),
+                Err(held) => {
+                    let wait = Duration::from_millis(u64::try_from(DAY.saturating_sub(day)).unwrap_or(0));
+                    return Ok(Err(Failure::Spent { cap, spent: so_far + held, more, wait }));
+                }
             }
         }
         let provider = writer.model.provider();

@@ -79,7 +79,8 @@ impl Writer {
     /// Ends the thread once what is waiting is written.
     pub(super) async fn close(&self) {
         let checkpoint = |db: &Connection| {
-            // Whoever still reads keeps it from being complete, which is no harm.
+            // Whoever still reads or writes keeps it from being complete, which is no harm; nobody waits for them.
+            let _ = db.busy_timeout(Duration::ZERO);
             let _ = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
             Ok(())
         };
@@ -316,7 +317,10 @@ impl Desk {
             let Some(chore) = chores::find(&self.db, now)? else { return Ok(false) };
             self.known.forget_all();
             self.tell(WriteStage::Begun);
+            // Where somebody else writes it can wait, and so can not those who want to write or close meanwhile.
+            self.db.busy_timeout(Duration::ZERO)?;
             let done = self.db.execute_batch("BEGIN IMMEDIATE").map_err(Trouble::from);
+            self.db.busy_timeout(self.options.busy)?;
             let done = done.and_then(|()| chore.run(&self.db, now));
             let done = done.and_then(|()| Ok(self.db.execute_batch("COMMIT")?));
             if !self.db.is_autocommit() {

@@ -1,4 +1,4 @@
-//! Found in review: where money, breakers and chains did not do what they promise.
+//! Money, breakers and chains where it is easy to get them wrong: found in review.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -7,21 +7,22 @@
 //!
 //! Nothing is decided here about what becomes of it, and what cannot be read is told with its place and passed over.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use epitome::core::message::Message;
-use epitome::dialect::{Dialect, Reader};
+use epitome::dialect::{Dialect, DialectError, Read, Reader};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 mod pieces;
 
-use pieces::{Piece, Pieces};
+use pieces::{Piece, Pieces as Values};
 
 /// So many values are looked at to see which dialect a file is in.
 const LOOK: usize = 1_000;
@@ -45,27 +46,57 @@ pub(crate) enum Item {
     /// A session begins, with notes on it. Messages that follow are its.
     Session { name: String, metadata: Map<String, Value>, at: Place },
     /// A message of the session that began last.
-    Message { message: Box<Message>, at: Place },
+    Message { message: Box<Message>, at: Place, pieces: Pieces },
     /// Something that cannot be read.
     Bad { problem: String, at: Place },
 }
 
+/// Of which wire messages a message was made, where there are several: a recording that was read too early may hold
+/// only the first of them.
+pub(crate) type Pieces = Vec<String>;
+
 /// A file of conversations.
 pub(crate) struct Recording {
-    pieces: Pieces<BufReader<Counted>>,
+    values: Values<BufReader<Counted>>,
     file: Arc<str>,
     /// The name of the session for lone messages, and of others that have none.
     name: String,
     /// Whether that was asked for; then names of conversations begin with it.
     named: bool,
-    /// What was asked for, else what lone messages turned out to be in.
+    /// Whether there is only one value in the file: then that name is its own.
+    single: bool,
+    /// The dialect that was asked for.
     asked: Option<Dialect>,
-    found: Dialect,
+    /// What lone messages begin in, where they do not tell.
+    first: Dialect,
     /// How many conversations came so far.
     count: u64,
-    /// Reads lone messages, once there are any, and the lines of those it still holds.
-    reader: Option<(Reader, VecDeque<u64>)>,
+    /// Reads the messages of the session under way.
+    reading: Option<Reading>,
     waiting: VecDeque<Item>,
+}
+
+/// Reads the messages of a session, one after the other.
+struct Reading {
+    dialect: Dialect,
+    reader: Reader,
+    /// The lines and the texts of those it still holds.
+    held: VecDeque<(u64, String)>,
+}
+
+impl Reading {
+    fn new(dialect: Dialect) -> Self {
+        Self { dialect, reader: dialect.reader(), held: VecDeque::new() }
+    }
+
+    /// A message stands where the first of its pieces does.
+    fn complete(&mut self, read: Read, file: &Arc<str>) -> Item {
+        let taken = read.count.min(self.held.len());
+        let (lines, texts): (Vec<u64>, Vec<String>) = self.held.drain(..taken).unzip();
+        let at = Place { file: Arc::clone(file), line: lines.first().copied().unwrap_or(0) };
+        let pieces = if texts.len() > 1 { texts } else { Pieces::new() };
+        Item::Message { message: Box::new(read.message), at, pieces }
+    }
 }
 
 impl Recording {
@@ -77,21 +108,19 @@ impl Recording {
         dialect: Option<Dialect>,
         read: &Arc<AtomicU64>,
     ) -> io::Result<Self> {
-        let found = match dialect {
-            Some(dialect) => dialect,
-            None => detect(path)?,
-        };
+        let (first, single) = look(path)?;
         let stem = path.file_stem().map_or_else(|| "import".into(), |stem| stem.to_string_lossy());
         let file = Counted { file: File::open(path)?, read: Arc::clone(read) };
         Ok(Self {
-            pieces: Pieces::new(BufReader::with_capacity(1 << 16, file))?,
+            values: Values::new(BufReader::with_capacity(1 << 16, file))?,
             file: shown.into(),
             name: session.unwrap_or(&stem).to_owned(),
             named: session.is_some(),
+            single,
             asked: dialect,
-            found,
+            first: dialect.unwrap_or(first),
             count: 0,
-            reader: None,
+            reading: None,
             waiting: VecDeque::new(),
         })
     }
@@ -104,83 +133,112 @@ impl Recording {
         };
         match serde_json::from_str::<Value>(&text) {
             Err(error) => self.waiting.push_back(Item::Bad { problem: not_json(&error), at }),
+            // A list of nothing says nothing.
+            Ok(Value::Array(list)) if list.is_empty() => {}
             Ok(value) => match header(&value) {
-                Some((name, metadata)) => self.begin(Some(name), metadata, at),
-                None if is_conversation(&value) => self.conversation(&value, at),
-                None => self.lone(&text, at),
+                Some((name, metadata)) => {
+                    self.begin(Some(name), metadata, at);
+                    self.reading = Some(Reading::new(self.first));
+                }
+                None if is_conversation(&value) => self.conversation(&value, &text, at),
+                None => self.lone(&value, text, at),
             },
         }
     }
 
-    /// A session begins. One that has no name gets a number.
+    /// A session begins. One that has no name gets a number, if it is not the only one.
     fn begin(&mut self, name: Option<String>, metadata: Map<String, Value>, at: Place) {
         self.end();
         self.count += 1;
-        let name = match (name, self.named) {
-            (Some(name), false) => name,
-            (Some(name), true) if self.count == 1 && name.is_empty() => self.name.clone(),
-            (Some(name), true) => format!("{}/{name}", self.name),
-            (None, _) => format!("{}-{}", self.name, self.count),
+        let name = match name {
+            Some(_) if self.named && self.single => self.name.clone(),
+            Some(name) if self.named => format!("{}/{name}", self.name),
+            Some(name) => name,
+            None if self.count == 1 => self.name.clone(),
+            None => format!("{}-{}", self.name, self.count),
         };
-        self.reader = Some((self.found.reader(), VecDeque::new()));
         self.waiting.push_back(Item::Session { name, metadata, at });
     }
 
     /// What the reader still holds is complete now.
     fn end(&mut self) {
-        if let Some((mut reader, mut lines)) = self.reader.take()
-            && let Some(read) = reader.finish()
+        if let Some(mut reading) = self.reading.take()
+            && let Some(read) = reading.reader.finish()
         {
-            self.complete(read, &mut lines);
+            let item = reading.complete(read, &self.file);
+            self.waiting.push_back(item);
         }
     }
 
-    /// A message stands where the first of its pieces does.
-    fn complete(&mut self, read: epitome::dialect::Read, lines: &mut VecDeque<u64>) {
-        let taken = read.count.min(lines.len());
-        let line = lines.drain(..taken).next().unwrap_or(0);
-        let at = Place { file: Arc::clone(&self.file), line };
-        self.waiting.push_back(Item::Message { message: Box::new(read.message), at });
-    }
-
-    fn lone(&mut self, text: &str, at: Place) {
-        if self.reader.is_none() {
-            let name = self.name.clone();
-            self.waiting.push_back(Item::Session { name, metadata: Map::new(), at: at.clone() });
-        }
-        let (mut reader, mut lines) =
-            self.reader.take().unwrap_or_else(|| (self.found.reader(), VecDeque::new()));
-        match reader.push_text(text) {
-            Ok(complete) => {
-                lines.push_back(at.line);
-                if let Some(read) = complete {
-                    self.complete(read, &mut lines);
-                }
+    /// A message by itself. Its dialect may change from one to the next: logs are written by several programs.
+    fn lone(&mut self, value: &Value, text: String, at: Place) {
+        let told = self.asked.or_else(|| Dialect::of(value));
+        let mut reading = match self.reading.take() {
+            Some(reading) if told.is_none_or(|told| told == reading.dialect) => reading,
+            Some(before) => {
+                self.reading = Some(before);
+                self.end();
+                Reading::new(told.unwrap_or(self.first))
             }
-            Err(error) => self.waiting.push_back(Item::Bad { problem: self.as_read(&error), at }),
-        }
-        self.reader = Some((reader, lines));
+            None => {
+                let (name, metadata) = (self.name.clone(), Map::new());
+                self.waiting.push_back(Item::Session { name, metadata, at: at.clone() });
+                Reading::new(told.unwrap_or(self.first))
+            }
+        };
+        let item = push(&mut reading, text, &at, self.asked.is_some(), "");
+        self.waiting.extend(item);
+        self.reading = Some(reading);
     }
 
-    fn conversation(&mut self, value: &Value, at: Place) {
+    /// A conversation: its messages one by one, so that a number is read to its last digit, and what is wrong has a
+    /// place.
+    fn conversation(&mut self, value: &Value, text: &str, at: Place) {
         let dialect = self.asked.unwrap_or_else(|| of_conversation(value));
-        match dialect.read(value) {
-            Ok(messages) => {
-                self.begin(name_of(value), Map::new(), at.clone());
-                for message in messages {
-                    self.waiting.push_back(Item::Message { message: Box::new(message), at: at.clone() });
-                }
+        let key = list_of(value);
+        let (head, fields) = around(value, key);
+        let before = match dialect.read(&head) {
+            Ok(messages) => messages,
+            Err(error) => {
+                let problem = as_read(&error, dialect, self.asked.is_some());
+                return self.waiting.push_back(Item::Bad { problem, at });
             }
-            Err(error) => self.waiting.push_back(Item::Bad { problem: self.as_read(&error), at }),
+        };
+        self.begin(name_of(value), fields, at.clone());
+        let message =
+            |message| Item::Message { message: Box::new(message), at: at.clone(), pieces: Pieces::new() };
+        self.waiting.extend(before.into_iter().map(message));
+        let mut reading = Reading::new(dialect);
+        for (n, text) in texts(text, key).into_iter().enumerate() {
+            let place = format!("{}[{n}]", key.unwrap_or(""));
+            let item = push(&mut reading, text, &at, self.asked.is_some(), &place);
+            self.waiting.extend(item);
+        }
+        self.reading = Some(reading);
+        self.end();
+    }
+}
+
+/// Reads one more, and gives the message that is complete by now, or what is wrong.
+fn push(reading: &mut Reading, text: String, at: &Place, asked: bool, place: &str) -> Option<Item> {
+    match reading.reader.push_text(&text) {
+        Ok(complete) => {
+            reading.held.push_back((at.line, text));
+            complete.map(|read| reading.complete(read, &at.file))
+        }
+        Err(error) => {
+            let told = as_read(&error, reading.dialect, asked);
+            let dot = if place.is_empty() { "" } else { "." };
+            Some(Item::Bad { problem: format!("{place}{dot}{told}"), at: at.clone() })
         }
     }
+}
 
-    /// A guess may have been wrong, so it is told.
-    fn as_read(&self, error: &epitome::dialect::DialectError) -> String {
-        match self.asked {
-            Some(_) => error.to_string(),
-            None => format!("{error} (read as {}; --format says otherwise)", self.found),
-        }
+/// A guess may have been wrong, so it is told.
+fn as_read(error: &DialectError, dialect: Dialect, asked: bool) -> String {
+    match asked {
+        true => error.to_string(),
+        false => format!("{error} (read as {dialect}; --format says otherwise)"),
     }
 }
 
@@ -192,7 +250,7 @@ impl Iterator for Recording {
             if let Some(item) = self.waiting.pop_front() {
                 return Some(Ok(item));
             }
-            match self.pieces.next() {
+            match self.values.next() {
                 Some(Ok(piece)) => self.take(piece),
                 Some(Err(error)) => return Some(Err(error)),
                 None => {
@@ -219,27 +277,78 @@ fn header(value: &Value) -> Option<(String, Map<String, Value>)> {
 fn is_conversation(value: &Value) -> bool {
     match value {
         Value::Array(_) => true,
-        Value::Object(object) => {
-            let list = |key: &str| object.get(key).is_some_and(Value::is_array);
-            !object.contains_key("role") && (list("messages") || list("input"))
-        }
+        Value::Object(object) => !object.contains_key("role") && list_of(value).is_some(),
         _ => false,
+    }
+}
+
+/// Under which name a request has its messages; none where it is the list itself.
+fn list_of(value: &Value) -> Option<&'static str> {
+    let object = value.as_object()?;
+    let is_list = |key: &str| object.get(key).is_some_and(Value::is_array);
+    let is_text = |key: &str| object.get(key).is_some_and(Value::is_string);
+    match () {
+        () if is_list("messages") => Some("messages"),
+        () if is_list("input") || (is_text("input") && !object.contains_key("type")) => Some("input"),
+        () => None,
     }
 }
 
 /// What it is called, where it says.
 fn name_of(value: &Value) -> Option<String> {
-    let named =
-        ["id", "session", "session_id", "conversation_id", "name"].iter().find_map(|key| value.get(key))?;
-    match named {
+    let keys = ["id", "session", "session_id", "conversation_id", "name"];
+    keys.iter().find_map(|key| match value.get(key)? {
         Value::String(name) if !name.is_empty() => Some(name.clone()),
         Value::Number(number) => Some(number.to_string()),
         _ => None,
+    })
+}
+
+/// The key of a session's notes under which the other fields of its conversation are kept.
+pub(crate) const REQUEST: &str = "request";
+
+/// Fields of a conversation that are messages too.
+pub(crate) const SPOKEN: [&str; 2] = ["system", "instructions"];
+
+/// More than this is not kept of a conversation's other fields: notes on a session have a limit.
+const MOST_FIELDS: usize = 48 << 10;
+
+/// A conversation without its list, to be read; and its other fields, in order, to be kept. What is told by messages
+/// is null there.
+fn around(value: &Value, key: Option<&str>) -> (Value, Map<String, Value>) {
+    let (Some(object), Some(key)) = (value.as_object(), key) else {
+        return (Value::Array(Vec::new()), Map::new());
+    };
+    let mut head = object.clone();
+    if object.get(key).is_some_and(Value::is_array) {
+        head.insert(key.to_owned(), Value::Array(Vec::new()));
     }
+    let spoken = |name: &str| name == key || SPOKEN.contains(&name);
+    let fields: Map<String, Value> = object
+        .iter()
+        .map(|(name, value)| (name.clone(), if spoken(name) { Value::Null } else { value.clone() }))
+        .collect();
+    let worth = fields.keys().any(|name| !spoken(name) && name != "id");
+    let fields = Value::Object(fields);
+    let kept = (worth && fields.to_string().len() <= MOST_FIELDS).then(|| (REQUEST.to_owned(), fields));
+    (Value::Object(head), kept.into_iter().collect())
+}
+
+/// The texts of a conversation's messages, word for word.
+fn texts(text: &str, key: Option<&str>) -> Vec<String> {
+    let list = match key {
+        None => text.to_owned(),
+        Some(key) => {
+            let fields: HashMap<String, Box<RawValue>> = serde_json::from_str(text).unwrap_or_default();
+            fields.get(key).map(|list| list.get().to_owned()).unwrap_or_default()
+        }
+    };
+    let list: Vec<Box<RawValue>> = serde_json::from_str(&list).unwrap_or_default();
+    list.into_iter().map(|text| text.get().to_owned()).collect()
 }
 
 fn of_conversation(value: &Value) -> Dialect {
-    let list = ["messages", "input"].iter().find_map(|key| value.get(key)).unwrap_or(value);
+    let list = list_of(value).and_then(|key| value.get(key)).unwrap_or(value);
     let told = list.as_array().and_then(|list| list.iter().find_map(Dialect::of));
     told.unwrap_or_else(|| {
         let has = |key: &str| value.get(key).is_some();
@@ -251,22 +360,32 @@ fn of_conversation(value: &Value) -> Dialect {
     })
 }
 
-/// The dialect of lone messages, where their beginning tells; most that tell nothing are the same in all.
-fn detect(path: &Path) -> io::Result<Dialect> {
-    let pieces = Pieces::new(BufReader::new(File::open(path)?))?;
-    for piece in pieces.take(LOOK) {
+/// The dialect of lone messages, where their beginning tells (most that tell nothing are the same in all), and whether
+/// there is only one value in the file.
+fn look(path: &Path) -> io::Result<(Dialect, bool)> {
+    let values = Values::new(BufReader::new(File::open(path)?))?;
+    let (mut found, mut count) = (None, 0);
+    for piece in values.take(LOOK) {
+        count += 1;
         let told = piece?.text.ok().and_then(|text| serde_json::from_str(&text).ok());
-        if let Some(dialect) = told.as_ref().and_then(Dialect::of) {
-            return Ok(dialect);
+        found = found.or_else(|| told.as_ref().and_then(Dialect::of));
+        if found.is_some() && count > 1 {
+            break;
         }
     }
-    Ok(Dialect::OpenAi)
+    Ok((found.unwrap_or(Dialect::OpenAi), count == 1))
 }
 
 /// Without the place inside the line where that is all there is: the file's line is told already.
 fn not_json(error: &serde_json::Error) -> String {
     let told = error.to_string();
     let what = told.rsplit_once(" at line ").map_or(told.as_str(), |(what, _)| what);
+    if what.contains("surrogate") || what.contains("hex escape") {
+        return format!("holds half of a character (\\ud83d or the like alone) at column {}", error.column());
+    }
+    if what.contains("recursion limit") {
+        return "is nested too deeply; 128 levels are read".to_owned();
+    }
     match error.line() {
         0 | 1 => format!("is not JSON: {what} at column {}", error.column()),
         line => format!("is not JSON: {what} at its line {line}, column {}", error.column()),
@@ -279,7 +398,7 @@ struct Counted {
     read: Arc<AtomicU64>,
 }
 
-impl Read for Counted {
+impl io::Read for Counted {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buffer)?;
         self.read.fetch_add(read as u64, Ordering::Relaxed);

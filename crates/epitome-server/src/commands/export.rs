@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use epitome::dialect::Dialect;
 use epitome::{Page, Session, SessionInfo};
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use super::SessionArgs;
 use crate::database::Database;
 use crate::failure::Failure;
-use crate::recording::HEADER;
+use crate::recording::{HEADER, REQUEST, SPOKEN};
 use crate::settings::Loaded;
 use crate::show::{Show, count};
 
@@ -90,6 +90,7 @@ async fn write(
     show: &mut Show,
 ) -> Result<u64, Failure> {
     let gathered = args.all && args.format != Dialect::Ours;
+    let mut frame = None;
     if args.format == Dialect::Ours {
         let mut header = Map::new();
         header.insert("session".to_owned(), json!(info.name));
@@ -98,9 +99,6 @@ async fn write(
             header.insert("metadata".to_owned(), json!(info.metadata));
         }
         to.put(show, format!("{}\n", json!({ HEADER: header })).as_bytes())?;
-    } else if gathered {
-        let list = if args.format == Dialect::Responses { "input" } else { "messages" };
-        to.put(show, format!("{{\"id\":{},\"{list}\":[", json!(info.name)).as_bytes())?;
     }
     let (mut after, mut messages, mut first) = (0, 0, true);
     // Up to where it stood: whoever appends meanwhile could keep us here for ever.
@@ -111,8 +109,17 @@ async fn write(
         let Some(last) = page.last() else { break };
         after = last.seq;
         messages += page.len() as u64;
+        let mut wires = args.format.restore_text(&page);
         let mut text = String::new();
-        for wire in args.format.restore_text(&page) {
+        if gathered && frame.is_none() {
+            let (opening, closing, spoken) = around(args.format, info, wires.first());
+            if spoken {
+                wires.remove(0);
+            }
+            text.push_str(&opening);
+            frame = Some(closing);
+        }
+        for wire in wires {
             if gathered && !std::mem::take(&mut first) {
                 text.push(',');
             }
@@ -124,9 +131,52 @@ async fn write(
         to.put(show, text.as_bytes())?;
     }
     if gathered {
-        to.put(show, b"]}\n")?;
+        let empty = || {
+            let (opening, closing, _) = around(args.format, info, None);
+            opening + &closing
+        };
+        to.put(show, frame.unwrap_or_else(empty).as_bytes())?;
     }
     Ok(messages)
+}
+
+/// What stands before and after the messages of a conversation on one line: the fields it came with, in their order.
+/// True where the first message is told by one of them.
+fn around(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (String, String, bool) {
+    let list = if format == Dialect::Responses { "input" } else { "messages" };
+    let named = || {
+        let id = [("id".to_owned(), json!(info.name)), (list.to_owned(), Value::Null)];
+        id.into_iter().collect::<Map<String, Value>>()
+    };
+    let mut fields = info.metadata.get(REQUEST).and_then(Value::as_object).cloned().unwrap_or_else(named);
+    if !fields.contains_key(list) {
+        // It came in another format.
+        fields.insert(list.to_owned(), Value::Null);
+    }
+    let first: Value = first.and_then(|first| serde_json::from_str(first).ok()).unwrap_or_default();
+    let mut told = false;
+    let (mut before, mut behind, mut seen) = (Vec::new(), Vec::new(), false);
+    for (name, value) in fields {
+        if name == list {
+            seen = true;
+            continue;
+        }
+        let value = match (name.as_str(), value) {
+            ("system", Value::Null) if first.get("role") == Some(&json!("system")) => {
+                first.get("content").cloned()
+            }
+            ("instructions", Value::Null) => first.get("instructions").cloned(),
+            ("system" | "messages" | "input", Value::Null) => None,
+            (_, value) => Some(value),
+        };
+        let Some(value) = value else { continue };
+        told |= SPOKEN.contains(&name.as_str());
+        let field = format!("{}:{value}", json!(name));
+        if seen { behind.push(field) } else { before.push(field) }
+    }
+    before.push(format!("{}:[", json!(list)));
+    let behind: String = behind.into_iter().map(|field| format!(",{field}")).collect();
+    (format!("{{{}", before.join(",")), format!("]{behind}}}\n"), told)
 }
 
 /// Where it goes.

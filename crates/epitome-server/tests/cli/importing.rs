@@ -131,7 +131,7 @@ fn the_same_goes_for_lists_requests_and_conversations() {
         if format != "epitome" {
             assert_eq!(first, wire, "{format}");
             place.good(&["import", "request.json", "--format", format]);
-            let with_system = plain("request-1");
+            let with_system = plain("request");
             assert!(with_system.len() > wire.len() || format == "openai", "{format}: {with_system:?}");
         }
     }
@@ -322,4 +322,225 @@ fn files_that_are_not_there_or_hold_nothing_are_told() {
     place.fails(&["import", "empty.jsonl"], 2, "there are no messages to import");
     place.fails(&["import", "empty.jsonl", "--format", "latin"], 2,
         "invalid value 'latin' for '--format <FORMAT>': \"latin\": no such format; there are openai, responses, anthropic and epitome; `epitome --help` says what there is");
+}
+
+#[test]
+fn numbers_in_a_conversation_come_back_digit_by_digit_too() {
+    let place = Place::new();
+    let message = r#"{"role":"user","content":"Hello.","x":1e2,"y":123456789012345678901234567890}"#;
+    std::fs::write(place.path("many.jsonl"), format!("{{\"id\":\"one\",\"messages\":[{message}]}}\n"))
+        .unwrap();
+    place.good(&["import", "many.jsonl", "--format", "openai"]);
+    assert_eq!(place.good(&["export", "one", "--format", "openai"]), format!("{message}\n"));
+}
+
+#[test]
+fn a_responses_file_that_grew_inside_a_reply_is_imported_again() {
+    let place = Place::new();
+    let user = r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"Find it."}]}"#;
+    let said =
+        r#"{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Looking."}]}"#;
+    let call = r#"{"type":"function_call","call_id":"c1","name":"find","arguments":"{}"}"#;
+    let answer = r#"{"type":"function_call_output","call_id":"c1","output":"one"}"#;
+    std::fs::write(place.path("log.jsonl"), format!("{user}\n{said}\n")).unwrap();
+    place.good(&["import", "log.jsonl"]);
+    // The agent goes on; its log only grows at its end.
+    std::fs::write(place.path("log.jsonl"), format!("{user}\n{said}\n{call}\n{answer}\n")).unwrap();
+    let (code, _, errors) = place.on_db(&["import", "log.jsonl"]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""), "adds what a file has grown by");
+}
+
+#[test]
+fn a_request_goes_into_the_session_that_is_named() {
+    let place = Place::new();
+    let request = r#"{"model": "m", "messages": [{"role": "user", "content": "Hello."}]}"#;
+    std::fs::write(place.path("request.json"), request).unwrap();
+    place.good(&["import", "request.json", "--session", "ann"]);
+    let (code, out, errors) = place.on_db(&["export", "ann", "--format", "openai"]);
+    assert_eq!(code, Some(0), "as --help shows it: {errors}");
+    assert_eq!(out.lines().count(), 1);
+}
+
+#[test]
+fn a_session_that_cannot_be_called_so_is_left_out_with_keep_going() {
+    let place = Place::new();
+    let line = |id: &str| {
+        format!("{{\"id\":\"{id}\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello.\"}}]}}\n")
+    };
+    std::fs::write(place.path("many.jsonl"), line("good") + &line(&"x".repeat(600)) + &line("fine")).unwrap();
+    let (code, _, errors) = place.on_db(&["import", "many.jsonl", "--keep-going"]);
+    assert_eq!(code, Some(0), "{errors}");
+    place.good(&["export", "good"]);
+    place.good(&["export", "fine"]);
+}
+
+#[test]
+fn a_session_without_messages_is_no_reason_to_fail() {
+    let place = Place::new();
+    let file = "{\"epitome\":{\"session\":\"empty\"}}\n{\"epitome\":{\"session\":\"full\"}}\n\
+        {\"role\":\"user\",\"parts\":[{\"type\":\"text\",\"text\":\"Hello.\"}]}\n";
+    std::fs::write(place.path("all.jsonl"), file).unwrap();
+    let (code, _, errors) = place.on_db(&["import", "all.jsonl"]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_request_whose_input_is_a_bare_string_is_imported() {
+    let place = Place::new();
+    std::fs::write(place.path("request.json"), r#"{"model": "gpt-5", "input": "Hello."}"#).unwrap();
+    let (code, _, errors) = place.on_db(&["import", "request.json", "--format", "responses"]);
+    assert_eq!(code, Some(0), "{errors}");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_import_from_a_pipe_that_is_interrupted_leaves_no_conversation_behind() {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+    let place = Place::new();
+    let scratch = tempfile::tempdir().unwrap();
+    let mut child = place
+        .epitome(&["import", "--session", "ann"])
+        .env("TMPDIR", scratch.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"{\"role\":\"user\",\"content\":\"A secret.\"}\n").unwrap();
+    stdin.flush().unwrap();
+    let held = || std::fs::read_dir(scratch.path()).unwrap().count();
+    for _ in 0..200 {
+        if held() > 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    child.wait().unwrap();
+    assert_eq!(held(), 0, "somebody's conversation stays in the folder for scratch");
+}
+
+#[test]
+fn imports_of_the_same_file_at_the_same_time_add_it_once() {
+    let place = Place::new();
+    let file = many(6_000);
+    std::fs::write(place.path("same.jsonl"), &file).unwrap();
+    // The file is there before, so that they do not meet over making it.
+    place.on_db(&["import", "same.jsonl", "--session", "other", "--no-wait"]);
+    let started: Vec<_> = (0..4)
+        .map(|_| {
+            let mut command =
+                place.epitome(&["import", "same.jsonl", "--no-wait", "--json", "--db", "epitome.db"]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    let mut added = 0;
+    for child in started {
+        let (code, out, errors) = told(child.wait_with_output().unwrap());
+        assert_eq!(code, Some(0), "{errors}");
+        let report: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(report["messages"], json!(6_000), "each sees all of it: {report}");
+        added += report["added"].as_u64().unwrap();
+    }
+    assert_eq!(added, 6_000);
+    assert_eq!(place.good(&["export", "same", "--format", "openai"]), file);
+}
+
+#[test]
+fn several_formats_in_one_file_are_told_apart_line_by_line() {
+    let place = Place::new();
+    let all: Vec<Value> = recordings().into_iter().take(3).flat_map(|(_, wire)| wire).collect();
+    std::fs::write(place.path("mixed.jsonl"), lines(&all)).unwrap();
+    place.good(&["import", "mixed.jsonl"]);
+    let context = place.good(&["context", "mixed", "--no-summary", "--format", "openai"]);
+    for words in ["packed in Oslo", "Found.", "Try again.", "Danke!"] {
+        assert!(context.contains(words), "{words} is lost: {context}");
+    }
+    assert!(context.contains("toolu_1"), "and so is a call: {context}");
+}
+
+#[test]
+fn a_conversation_comes_back_with_all_its_fields_in_their_order() {
+    for (format, wire) in recordings().into_iter().take(3) {
+        let (list, words) =
+            if format == "responses" { ("input", "instructions") } else { ("messages", "system") };
+        let place = Place::new();
+        let conversations = [
+            json!({"id": "one", "source": "here", list: wire, "qa": [{"question": "Which?", "evidence": [1, 2]}]}),
+            json!({"model": "m", words: "Be brief.", list: wire, "id": "two", "tools": []}),
+            json!({"id": "three", list: []}),
+        ];
+        // Chat has no such field: there it is one that is not known.
+        std::fs::write(place.path("many.jsonl"), lines(&conversations)).unwrap();
+        place.good(&["import", "many.jsonl", "--format", format]);
+        let out = place.good(&["export", "--all", "--format", format]);
+        let mut back: Vec<&str> = out.lines().collect();
+        back.sort_unstable();
+        let mut came: Vec<String> = conversations.iter().take(2).map(Value::to_string).collect();
+        came.sort_unstable();
+        if format == "openai" {
+            came.retain(|line| !line.contains("two"));
+            back.retain(|line| !line.contains("two"));
+        }
+        assert_eq!(back, came, "{format}");
+    }
+}
+
+#[test]
+fn large_messages_are_added_in_batches_that_are_allowed() {
+    let place = Place::new();
+    let large: Vec<Value> = (0..40)
+        .map(|n| json!({"role": "user", "content": format!("{n} {}", "word ".repeat(100_000))}))
+        .collect();
+    std::fs::write(place.path("large.jsonl"), lines(&large)).unwrap();
+    let report = place.json(&["import", "large.jsonl", "--no-wait"]);
+    assert_eq!(report["added"], json!(40));
+    let small = place.json(&["import", "large.jsonl", "--no-wait", "-s", "small", "--set", "limits.batch=7"]);
+    assert_eq!(small["added"], json!(40));
+}
+
+#[test]
+fn what_came_with_a_message_on_the_wire_makes_it_another_one() {
+    let place = Place::new();
+    std::fs::write(place.path("a.jsonl"), "{\"role\":\"user\",\"content\":\"Hello.\",\"x\":1}\n").unwrap();
+    place.good(&["import", "a.jsonl"]);
+    std::fs::write(place.path("a.jsonl"), "{\"role\":\"user\",\"content\":\"Hello.\",\"x\":2}\n").unwrap();
+    let (code, _, errors) = place.on_db(&["import", "a.jsonl"]);
+    assert_eq!(code, Some(1), "{errors}");
+}
+
+#[test]
+fn notes_on_a_session_come_with_it_and_a_session_that_begins_again_is_left_out() {
+    let place = Place::new();
+    let message = "{\"role\":\"user\",\"parts\":[{\"type\":\"text\",\"text\":\"Hello.\"}]}\n";
+    let header =
+        |name: &str| format!("{{\"epitome\":{{\"session\":\"{name}\",\"metadata\":{{\"team\":7}}}}}}\n");
+    std::fs::write(
+        place.path("all.jsonl"),
+        [header("a").as_str(), message, &header("b"), message, &header("a"), message, message].concat(),
+    )
+    .unwrap();
+    let report = place.json(&["import", "all.jsonl", "--keep-going"]);
+    assert_eq!((&report["added"], &report["left_out"]), (&json!(2), &json!(1)));
+    let listed = place.json_lines(&["list"]);
+    assert!(listed.iter().all(|session| session["metadata"]["team"] == 7), "{listed:?}");
+}
+
+#[test]
+fn what_is_wrong_in_a_conversation_has_its_place() {
+    let place = Place::new();
+    let bad =
+        json!({"id": "x", "messages": [{"role": "user", "content": "a"}, {"role": "robot", "content": "b"}]});
+    std::fs::write(
+        place.path("bad.jsonl"),
+        format!("\n{bad}\n{{\"role\":\"user\",\"content\":\"\\ud83d\"}}\n"),
+    )
+    .unwrap();
+    let (code, _, errors) = place.on_db(&["import", "bad.jsonl"]);
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("bad.jsonl:2: messages[1].role: \"robot\" is unknown"), "{errors}");
+    assert!(errors.contains("bad.jsonl:3: holds half of a character"), "{errors}");
 }

@@ -6,7 +6,6 @@ mod bench;
 mod bin;
 mod commands;
 mod importing;
-mod reviewed_import;
 mod settings;
 mod trouble;
 

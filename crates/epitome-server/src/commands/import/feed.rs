@@ -18,7 +18,7 @@ use epitome::{Batch, Page, Session, Workspace};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::recording::{Item, Place, Recording};
+use crate::recording::{Item, Pieces, Place, Recording};
 
 /// A batch is added when it holds so many messages, or so many bytes.
 const BATCH: u64 = 1_000;
@@ -142,7 +142,7 @@ pub(super) fn check(
         for item in open(source, options, gauge)? {
             match item.map_err(|error| Stop::Read(source.clone(), error))? {
                 Item::Session { name, at, .. } => {
-                    if name.is_empty() || name.len() > LONGEST_NAME || name.contains(char::is_control) {
+                    if !is_name(&name) {
                         let told = format!(
                             "a session's name has 1 to {LONGEST_NAME} bytes and no control characters"
                         );
@@ -152,7 +152,7 @@ pub(super) fn check(
                     }
                     sessions.insert(name, at);
                 }
-                Item::Message { message, at } => match message.check(limits) {
+                Item::Message { message, at, .. } => match message.check(limits) {
                     Ok(()) => {
                         checked.messages += 1;
                         gauge.messages.fetch_add(1, Ordering::Relaxed);
@@ -169,6 +169,11 @@ pub(super) fn check(
     Ok(checked)
 }
 
+/// Whether a session can be called so.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= LONGEST_NAME && !name.contains(char::is_control)
+}
+
 fn open(source: &Source, options: &Options, gauge: &Gauge) -> Result<Recording, Stop> {
     let session = options.session.as_deref();
     Recording::open(&source.path, &source.shown, session, options.dialect, &gauge.bytes)
@@ -181,7 +186,7 @@ enum Sent {
         name: String,
         metadata: Map<String, Value>,
     },
-    Messages(Vec<(Message, Place)>),
+    Messages(Vec<New>),
     Failed(Source, io::Error),
     /// There is more to be left out than was told.
     Changed(Place),
@@ -253,7 +258,7 @@ fn send_all(
             Err(Stop::Read(source, error)) => return send(Sent::Failed(source, error)),
             Err(_) => return Err(()),
         };
-        let mut batch: Vec<(Message, Place)> = Vec::new();
+        let mut batch: Vec<New> = Vec::new();
         let mut bytes = 0;
         let mut again = false;
         for item in recording {
@@ -262,20 +267,21 @@ fn send_all(
                 Ok(Item::Session { name, metadata, .. }) => {
                     send(Sent::Messages(std::mem::take(&mut batch)))?;
                     bytes = 0;
-                    again = !begun.insert(name.clone());
+                    again = !is_name(&name) || !begun.insert(name.clone());
                     if !again {
                         send(Sent::Session { name, metadata })?;
                     }
                 }
-                Ok(Item::Message { message, at }) if !again && message.check(limits).is_ok() => {
+                Ok(Item::Message { message, at, pieces }) if !again && message.check(limits).is_ok() => {
                     let size = message.bytes();
                     if batch.len() as u64 >= most || bytes + size > most_bytes {
                         send(Sent::Messages(std::mem::take(&mut batch)))?;
                         bytes = 0;
                     }
                     bytes += size;
-                    batch.push((*message, at));
+                    batch.push(New { message: *message, at, pieces });
                 }
+                Ok(Item::Message { .. }) if again => {}
                 Ok(Item::Message { at, .. } | Item::Bad { at, .. }) => {
                     left_out += 1;
                     if left_out > options.left_out {
@@ -287,6 +293,27 @@ fn send_all(
         send(Sent::Messages(batch))?;
     }
     Ok(())
+}
+
+/// A message to be added.
+struct New {
+    message: Message,
+    at: Place,
+    pieces: Pieces,
+}
+
+impl New {
+    /// What is left of it when it begins with what is held.
+    fn without(&self, held: &Message) -> Option<Self> {
+        let read = |pieces: &[String]| Dialect::Responses.read_text(&format!("[{}]", pieces.join(","))).ok();
+        (1..self.pieces.len()).find_map(|at| {
+            let (first, rest) = self.pieces.split_at_checked(at)?;
+            let [first] = <[Message; 1]>::try_from(read(first)?).ok()?;
+            let [message] = <[Message; 1]>::try_from(read(rest)?).ok()?;
+            let pieces = if rest.len() > 1 { rest.to_vec() } else { Pieces::new() };
+            is_same(held, &first).then(|| Self { message, at: self.at.clone(), pieces })
+        })
+    }
 }
 
 /// A session that is being filled.
@@ -319,11 +346,11 @@ impl UnderWay {
         Ok(Self { session, imported, held: VecDeque::new(), read, head, append })
     }
 
-    async fn take(&mut self, messages: Vec<(Message, Place)>) -> Result<(), Stop> {
-        let mut messages: VecDeque<(Message, Place)> = messages.into();
+    async fn take(&mut self, messages: Vec<New>) -> Result<(), Stop> {
+        let mut messages: VecDeque<New> = messages.into();
         while !messages.is_empty() {
             self.compare(&mut messages).await?;
-            let new: Vec<Message> = messages.iter().map(|(message, _)| message.clone()).collect();
+            let new: Vec<Message> = messages.iter().map(|new| new.message.clone()).collect();
             let added = new.len() as u64;
             if added == 0 {
                 break;
@@ -346,17 +373,20 @@ impl UnderWay {
     }
 
     /// Takes away what the session holds already.
-    async fn compare(&mut self, messages: &mut VecDeque<(Message, Place)>) -> Result<(), Stop> {
-        while let Some((message, at)) = messages.front() {
-            match self.next_held().await? {
-                None => return Ok(()),
-                Some(held) if is_same(&held, message) => self.imported.known += 1,
-                Some(held) => {
-                    let (session, at) = (self.imported.session.clone(), at.clone());
-                    return Err(Stop::Differs { session, seq: held.seq, at });
-                }
+    async fn compare(&mut self, messages: &mut VecDeque<New>) -> Result<(), Stop> {
+        while let Some(new) = messages.front() {
+            let Some(held) = self.next_held().await? else { return Ok(()) };
+            if is_same(&held, &new.message) {
+                messages.pop_front();
+            } else if let Some(rest) = new.without(&held).filter(|_| held.seq == self.head) {
+                // The recording was read while this reply was being written.
+                messages.pop_front();
+                messages.push_front(rest);
+            } else {
+                let (session, at) = (self.imported.session.clone(), new.at.clone());
+                return Err(Stop::Differs { session, seq: held.seq, at });
             }
-            messages.pop_front();
+            self.imported.known += 1;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use epitome::store::SqliteOptions;
 use epitome::{Engine, Next, Session, SessionInfo, Workspace};
 
 use crate::failure::Failure;
@@ -45,7 +46,10 @@ impl Database {
     }
 
     async fn open(loaded: &Loaded) -> Result<Self, Failure> {
-        let opened = Engine::builder().patch(loaded.patch.clone()).workers(0).open(&loaded.db).await;
+        // Many commands only read, and a backup may well be protected.
+        let sqlite = SqliteOptions { read_only_too: true, ..SqliteOptions::default() };
+        let builder = Engine::builder().patch(loaded.patch.clone()).workers(0).sqlite(sqlite);
+        let opened = builder.open(&loaded.db).await;
         let engine = opened.map_err(|error| match error {
             // The request is the settings: nothing else was asked for yet.
             epitome::Error::Invalid(problem) => Failure::Setting(problem),

@@ -153,6 +153,25 @@ mod tests {
     }
 
     #[test]
+    fn a_provider_that_asks_for_a_week_is_not_believed() {
+        let mut breaker = Breaker::default();
+        let week = ModelError::Busy { retry_after: Some(Duration::from_secs(7 * 24 * 3_600)) };
+        breaker.failed(&week, &LIMITS, Timestamp(0));
+        let wait = breaker.ask("p", &LIMITS, Timestamp(0)).unwrap_err().retry_after();
+        assert_eq!(wait, Some(LIMITS.most_asked));
+    }
+
+    #[test]
+    fn whoever_fails_later_does_not_shorten_the_pause_and_a_clock_set_back_does_not_lengthen_it() {
+        check(&[(0, 'b'), (1, 'f'), (2, '?')], "18");
+        let mut breaker = Breaker::default();
+        let late = Timestamp(10_000_000);
+        (0..3).for_each(|_| breaker.failed(&down(), &LIMITS, late));
+        assert!(breaker.ask("p", &LIMITS, late).is_err());
+        assert!(breaker.ask("p", &LIMITS, Timestamp(0)).is_ok());
+    }
+
+    #[test]
     fn what_it_failed_with_is_told() {
         let mut breaker = Breaker::default();
         let now = Timestamp(0);

@@ -176,3 +176,72 @@ fn a_terminal_gets_colours_and_bars_that_fit() {
     assert!(place.on_terminal(100, &["explain", "ann"]).contains('░'));
     assert!(place.on_terminal(100, &["search", "oslo"]).contains("\u{1b}[33mOslo"));
 }
+
+/// Runs a command as somebody who may not write what root may.
+#[cfg(unix)]
+const AS_NOBODY: &str = "\
+import os, sys
+if os.getuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+os.execv(sys.argv[1], sys.argv[1:])
+";
+
+#[cfg(unix)]
+#[test]
+fn what_may_only_be_read_is_read() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::with_sessions();
+    let mode = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    // The binary must be reachable for anybody, wherever it was built.
+    let binary = place.path("epitome");
+    std::fs::copy(env!("CARGO_BIN_EXE_epitome"), &binary).unwrap();
+    let scratch = place.path("scratch");
+    std::fs::create_dir(&scratch).unwrap();
+    mode(&scratch, 0o777);
+    mode(&place.db(), 0o444);
+    mode(place.folder.path(), 0o555);
+    let run = |args: &[&str]| {
+        let mut command = Command::new("python3");
+        command.args(["-c", AS_NOBODY]).arg(&binary).args(args).args(["--db", "epitome.db"]);
+        told(command.current_dir(place.folder.path()).env("HOME", &scratch).output().unwrap())
+    };
+    for args in [
+        &["list"][..],
+        &["context", "ann", "--tokens", "1000"],
+        &["search", "Oslo"],
+        &["export", "ann"],
+        &["explain", "ann"],
+        &["verify"],
+        &["expand", "ann", "--slot", "short"],
+        &["backup", "scratch/copy.db"],
+    ] {
+        let (code, out, errors) = run(args);
+        assert!(code == Some(0) && !out.is_empty(), "{args:?}: {errors}");
+    }
+    let (code, _, errors) = run(&["undo", "ann", "--slot", "short"]);
+    assert_eq!((code, errors.lines().count()), (Some(1), 1), "{errors}");
+    assert!(errors.contains("cannot be written"), "{errors}");
+    mode(place.folder.path(), 0o755);
+}
+
+#[test]
+fn reading_does_not_wait_for_whoever_writes() {
+    let place = Place::with_sessions();
+    let script = "import sqlite3, sys\ndb = sqlite3.connect(sys.argv[1], isolation_level=None)\n\
+        db.execute('BEGIN IMMEDIATE')\nprint('held', flush=True)\nsys.stdin.read()\n";
+    let mut holder = Command::new("python3");
+    holder.args(["-c", script]).arg(place.db()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut holder = holder.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let began = Instant::now();
+    for args in [&["list"][..], &["context", "ann"], &["search", "Oslo"], &["explain", "ann"]] {
+        place.good(args);
+    }
+    // For a lock each would wait five seconds.
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+}

@@ -241,8 +241,10 @@ impl Writer {
         if self.is_local() {
             return set(&self.name).or(Some(Price::FREE));
         }
-        let own = settings.models.get(&self.name).is_some_and(|model| model.base_url.is_some());
-        let known = || table::find(self.model.name()).filter(|_| !own)?.price;
+        let known = || match settings.models.contains_key(&self.name) {
+            true => settings.price(&self.name),
+            false => table::find(self.model.name())?.price,
+        };
         set(&self.name).or_else(|| set(self.model.name())).or_else(known)
     }
 }

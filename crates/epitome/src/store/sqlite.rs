@@ -57,6 +57,9 @@ pub struct SqliteOptions {
     /// How long nobody must have wanted anything written before the writer turns to what can wait.
     pub index_pause: Duration,
     /// More pages than this the file never has: a disk that is full, for tests.
+    /// Whether a file that may only be read is opened all the same, as long as nobody else has it open: what would
+    /// write then fails. Without it opening fails.
+    pub read_only_too: bool,
     #[doc(hidden)]
     pub max_pages: Option<u32>,
 }
@@ -69,6 +72,7 @@ impl Default for SqliteOptions {
             readers: 4,
             on_write: None,
             index_pause: Duration::from_millis(20),
+            read_only_too: false,
             max_pages: None,
         }
     }
@@ -122,8 +126,14 @@ impl Sqlite {
     /// length and the newest rows are; [`Store::verify`] looks at all of it.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let path = path.as_ref().to_owned();
-        let db = open::writer(&path, &options)?;
-        let readers = Some(Readers::new(&path, &options));
+        let (db, lasting) = match open::writer(&path, &options) {
+            Ok(db) => (db, false),
+            Err(error @ StoreError::ReadOnly { .. }) if options.read_only_too => {
+                (open::lasting(&path, &options, error)?, true)
+            }
+            Err(error) => return Err(error),
+        };
+        let readers = Some(Readers::new(&path, &options, lasting));
         Self::start(db, path, readers, options)
     }
 
@@ -347,10 +357,13 @@ impl Store for Sqlite {
         let to = to.to_owned();
         match &self.readers {
             None => self.writer.alone(move |db| backup::into(db, &to)).await,
-            Some(_) => {
-                let (path, options) = (self.path.clone(), self.options.clone());
+            Some(readers) => {
+                let (path, options, lasting) = (self.path.clone(), self.options.clone(), readers.lasting);
                 let task = tokio::task::spawn_blocking(move || {
-                    backup::from(&path, &options, &to).map_err(|trouble| trouble.at(&path))
+                    // A connection of its own, so that neither readers nor the writer wait.
+                    let open = if lasting { open::unchanging } else { open::plain };
+                    let copied = open(&path, &options).and_then(|db| backup::into(&db, &to));
+                    copied.map_err(|trouble| trouble.at(&path))
                 });
                 task.await
                     .unwrap_or_else(|_| Err(StoreError::Failed { reason: "the backup panicked".to_owned() }))

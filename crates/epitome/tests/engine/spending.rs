@@ -244,6 +244,25 @@ async fn the_same_question_is_not_asked_twice() {
 }
 
 #[tokio::test]
+async fn another_provider_is_asked_itself() {
+    let home = Home::memory();
+    let (main, other) = (Scripted::new(), Scripted::new());
+    let document = r#"{"slot": [{"name": "short", "trigger": "messages(20)"}],
+        "summarize": {"models": ["main"], "stand_in_after": "never"}}"#;
+    let builder = Engine::builder()
+        .model("main", Far { script: main.clone(), provider: "http://far" })
+        .model("other", Far { script: other.clone(), provider: "http://farther" });
+    let engine = home.open(builder.settings(document).workers(0).pace(quick(0))).await;
+    let (one, two) = (engine.session("one"), engine.session("two"));
+    two.set(&serde_json::from_value(json!({"summarize": {"models": ["other"]}})).unwrap()).await.unwrap();
+    for session in [&one, &two] {
+        session.append(talk(1, 20)).await.unwrap();
+        session.work().await.unwrap();
+    }
+    assert_eq!((main.calls(), other.calls()), (1, 1));
+}
+
+#[tokio::test]
 async fn whoever_undoes_or_rebuilds_a_summary_gets_another_one() {
     let home = Home::memory();
     let model = Scripted::new();

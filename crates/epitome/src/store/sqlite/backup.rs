@@ -7,14 +7,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 
 use super::super::StoreError;
-use super::SqliteOptions;
 use super::error::Outcome;
-use super::open;
-
-/// Copies a file by a connection of its own, so that neither readers nor the writer wait.
-pub(super) fn from(path: &Path, options: &SqliteOptions, to: &Path) -> Outcome<()> {
-    into(&open::plain(path, options)?, to)
-}
 
 /// Copies what a connection has open. The target appears when it is whole, or not at all.
 pub(super) fn into(db: &Connection, to: &Path) -> Outcome<()> {

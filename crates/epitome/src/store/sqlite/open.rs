@@ -42,6 +42,46 @@ pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection,
     prepare(db, path, options).map_err(|trouble| refine(trouble, path, true))
 }
 
+/// Opens a file that may only be read, where it is whole and nobody has it open: such a one does not change, and needs
+/// no files beside it. Where somebody has it open, what is newest is in their log, and the reason why it could not be
+/// opened to be written stands.
+pub(super) fn lasting(
+    path: &Path,
+    options: &SqliteOptions,
+    reason: StoreError,
+) -> Result<Connection, StoreError> {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    if !path.is_file() || Path::new(&log).exists() {
+        return Err(reason);
+    }
+    let opened = unchanging(path, options).and_then(|db| {
+        let ours = whose(&db, path)?;
+        if ours && applied(&db)? == MIGRATIONS.len() { Ok(Some(db)) } else { Ok(None) }
+    });
+    match opened {
+        Ok(Some(db)) => Ok(db),
+        // It would have to be brought up to date first.
+        Ok(None) => Err(reason),
+        Err(trouble) => Err(refine(trouble, path, true)),
+    }
+}
+
+/// A connection to a file that nobody changes.
+pub(super) fn unchanging(path: &Path, options: &SqliteOptions) -> Outcome<Connection> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    // What has a meaning in an address is written by its number.
+    let spelled: String = path
+        .to_string_lossy()
+        .chars()
+        .map(|c| if matches!(c, '?' | '#' | '%') { format!("%{:02X}", u32::from(c)) } else { c.to_string() })
+        .collect();
+    let db = Connection::open_with_flags(format!("file:{spelled}?immutable=1"), flags)?;
+    settle(&db, options, 4)?;
+    Ok(db)
+}
+
 /// A store that lives as long as the process.
 pub(super) fn memory(options: &SqliteOptions) -> Result<Connection, StoreError> {
     let name = Path::new(":memory:");

@@ -23,15 +23,18 @@ struct Fresh;
 pub(super) struct Readers {
     path: Arc<PathBuf>,
     options: SqliteOptions,
+    /// Whether nobody changes the file.
+    pub(super) lasting: bool,
     idle: Arc<Mutex<Vec<Connection>>>,
     places: Arc<Semaphore>,
 }
 
 impl Readers {
-    pub(super) fn new(path: &Path, options: &SqliteOptions) -> Self {
+    pub(super) fn new(path: &Path, options: &SqliteOptions, lasting: bool) -> Self {
         Self {
             path: Arc::new(path.to_owned()),
             options: options.clone(),
+            lasting,
             idle: Arc::default(),
             places: Arc::new(Semaphore::new(options.readers.max(1))),
         }
@@ -76,6 +79,7 @@ impl Readers {
         };
         let db = match idle {
             Some(db) => db,
+            None if self.lasting => open::unchanging(&self.path, &self.options)?,
             None => open::reader(&self.path, &self.options)?,
         };
         db.prepare_cached("BEGIN DEFERRED")?.execute([])?;

@@ -240,9 +240,16 @@ pub(super) fn write(messages: &[Message]) -> Map<String, Value> {
     };
     let mut fitter = Fitter::new(wants);
     let (mut system, mut turns) = (Vec::new(), Vec::<(&str, Vec<Value>)>::new());
+    let mut unreasoned = false;
     for message in messages {
-        let whole = !lost_a_block(message);
+        let lost = lost_a_block(message);
         let Some(mut message) = fitter.fit(message) else { continue };
+        // Who takes part of a turn's reasoning away takes the rest: none is taken that begins in its midst.
+        unreasoned = match message.role {
+            Role::Assistant => unreasoned || lost,
+            Role::Tool => unreasoned,
+            _ => false,
+        };
         let head = message.role.is_system() && turns.is_empty();
         if message.role == Role::Assistant {
             // A reply that ends in white space is refused as the last one. Whether it is the last must not change
@@ -252,7 +259,7 @@ pub(super) fn write(messages: &[Message]) -> Map<String, Value> {
                     text.truncate(text.trim_end().len());
                 }
             }
-            message.parts.retain(|part| whole || !matches!(part, Part::Thinking { .. }));
+            message.parts.retain(|part| !unreasoned || !matches!(part, Part::Thinking { .. }));
         } else if message.role.is_system() && !head {
             for part in &mut message.parts {
                 if let Part::Text { text } = part {
@@ -299,8 +306,8 @@ pub(super) fn write(messages: &[Message]) -> Map<String, Value> {
 }
 
 /// Whether a reply with reasoning came with blocks that are not sent, such as those of tools that run at the
-/// provider. The reasoning went on from what they said and is signed as part of it, so it is not sent without them;
-/// and they are not sent, since they are taken only beside the tools of the request they came from.
+/// provider. The reasoning goes on from what they said and may not be sent without them. They themselves are not
+/// sent, since no context counts them: what was searched may be larger than all that is said.
 fn lost_a_block(message: &Message) -> bool {
     let thinks = message.parts.iter().any(|part| matches!(part, Part::Thinking { .. }));
     if !thinks || message.role != Role::Assistant || message.wire.is_none() {

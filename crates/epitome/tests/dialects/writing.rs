@@ -5,6 +5,8 @@ use epitome_core::drawing;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolResult};
 use serde_json::{Value, json};
 
+use crate::judges;
+
 fn written(dialect: Dialect, messages: &[Message]) -> Value {
     Value::Object(dialect.write(messages))
 }
@@ -163,6 +165,31 @@ fn reasoning_around_blocks_that_are_not_sent_is_not_sent() {
         assert_eq!(written(Dialect::Anthropic, &messages)["messages"][1]["content"], expected);
         assert_eq!(json!(Dialect::Anthropic.restore(&messages)), came);
     }
+}
+
+#[test]
+fn a_turn_that_lost_reasoning_has_none_from_there_on() {
+    let call = |id: &str| json!({ "type": "tool_use", "id": id, "name": "f", "input": {} });
+    let result =
+        |id: &str| json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": id }] });
+    let came = json!([
+        { "role": "user", "content": "Find it." },
+        { "role": "assistant", "content": [thought("1", "a"), { "type": "server_tool_use" }, call("x")] },
+        result("x"),
+        { "role": "assistant", "content": [thought("2", "b"), call("y")] },
+        result("y"),
+        { "role": "assistant", "content": [thought("3", "c"), text("There.")] },
+        { "role": "user", "content": "And now?" },
+        { "role": "assistant", "content": [thought("4", "d"), text("Here.")] },
+    ]);
+    let messages = Dialect::Anthropic.read(&came).unwrap();
+    let written = written(Dialect::Anthropic, &messages);
+    let thoughts: Vec<&str> = ["1", "2", "3", "4"]
+        .into_iter()
+        .filter(|text| written.to_string().contains(&format!("\"thinking\":\"{text}\"")))
+        .collect();
+    assert_eq!(thoughts, ["4"], "the next turn begins anew");
+    assert_eq!(judges::anthropic::late_thinking(&written), Vec::<String>::new());
 }
 
 #[test]

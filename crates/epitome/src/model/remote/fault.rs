@@ -224,7 +224,7 @@ fn number_after(text: &str, words: &str) -> Option<Tokens> {
     text.match_indices(words).find_map(|(at, _)| number(text.get(at + words.len()..)?.trim_start()))
 }
 
-/// `131072`, `131,072`, `131_072`, `128k`, `8 K`, `1.5m`; none where it is 0.
+/// `131072`, `131,072`, `131_072`, `131.072`, `128k`, `8 K`, `1.5m`; none where it is 0.
 fn number(text: &str) -> Option<Tokens> {
     let digit = |c: char| c.is_ascii_digit();
     let end = text.find(|c: char| !digit(c) && !matches!(c, ',' | '_' | '.')).unwrap_or(text.len());
@@ -239,6 +239,9 @@ fn number(text: &str) -> Option<Tokens> {
         Some(_) if rest.starts_with('k') => 1_000,
         Some(_) => 1_000_000,
     };
+    if factor == 1 && part.split('.').all(|group| group.len() == 3) {
+        return number.replace('.', "").parse().ok();
+    }
     // Of a part no more than thousandths matter, and none without a unit.
     let thousandths: Tokens = format!("{part:0<3}").get(..3)?.parse().ok()?;
     let part = if factor == 1 { 0 } else { factor / 1_000 * thousandths };
@@ -412,6 +415,8 @@ mod tests {
         too_long(&says("exceeds the available context size (8 K tokens)"), 4_000, Some(8_000));
         too_long(&says("prompt is too long: 1.25M tokens > 1_000_000."), 1_250_000, Some(1_000_000));
         too_long(&says("maximum context length is 4096."), 4_000, Some(4_096));
+        too_long(&says("maximum context length is 32.768 tokens"), 4_000, Some(32_768));
+        too_long(&says("maximum context length is 1.048.576 tokens"), 4_000, Some(1_048_576));
         too_long(&says("maximum context length is 32 kinds of tokens"), 4_000, Some(32));
         too_long(&says("maximum context length is 0 tokens"), 4_000, None);
         let none = json!({"error": {"type": "exceed_context_size_error", "n_ctx": 0, "n_prompt_tokens": 0}});

@@ -73,7 +73,8 @@ pub(super) fn failure(body: &Value) -> Option<Value> {
 
 /// Whether an answer that ended for this has failed.
 fn fails(reason: &str) -> bool {
-    // The names of OpenRouter, of vLLM and its kin, of DeepSeek, of Zhipu and of Gemini, in this order.
+    // `error` is OpenRouter's, `network_error` Zhipu's, `malformed_function_call` Gemini's, `abort` vLLM's; the
+    // longest is DeepSeek's.
     let known =
         ["abort", "aborted", "cancelled", "canceled", "timeout", "failed", "insufficient_system_resource"];
     reason.contains("error") || reason.starts_with("malformed_") || known.contains(&reason)

@@ -224,7 +224,7 @@ pub async fn check(settings: &Settings) -> Vec<(String, Result<Checked, CheckErr
 impl Remote {
     /// The model that settings call `name`, with this key.
     ///
-    /// Refused are settings that name no model over a network, or no address.
+    /// Refused are settings that name no model over a network, no address, or one that holds a password.
     pub fn new(
         name: &str,
         settings: &ModelSettings,

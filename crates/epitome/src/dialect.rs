@@ -93,13 +93,21 @@ impl Dialect {
         if fields.get("parts").is_some_and(Value::is_array) {
             return Some(Self::Ours);
         }
+        if !fields.contains_key("role") {
+            // Somebody's wrapper around a message, of which the wrapper tells nothing.
+            if fields.get("message").is_some_and(Value::is_object) {
+                return None;
+            }
+            if fields.contains_key(responses::INSTRUCTIONS) {
+                return Some(Self::Responses);
+            }
+        }
         let kinds = fields.get("content").and_then(Value::as_array).into_iter().flatten();
         let by_content = kinds.filter_map(|piece| piece.get("type")?.as_str()).find_map(|kind| match kind {
             "input_text" | "output_text" | "input_image" | "input_file" => Some(Self::Responses),
             "image_url" | "input_audio" | "file" | "refusal" => Some(Self::OpenAi),
-            "tool_use" | "tool_result" | "thinking" | "redacted_thinking" | "image" | "document" => {
-                Some(Self::Anthropic)
-            }
+            "tool_use" | "tool_result" | "thinking" | "redacted_thinking" | "image" | "document"
+            | "search_result" => Some(Self::Anthropic),
             kind if kind.ends_with("tool_use") || kind.ends_with("tool_result") => Some(Self::Anthropic),
             _ => None,
         });
@@ -113,7 +121,13 @@ impl Dialect {
         let role = fields.get("role").and_then(Value::as_str);
         let is_chat = chat.iter().any(|key| fields.contains_key(*key))
             || matches!(role, Some("tool" | "function" | "developer"));
-        is_chat.then_some(Self::OpenAi)
+        if is_chat {
+            return Some(Self::OpenAi);
+        }
+        // Gateways take these on chat messages too, which is why they come last.
+        let mut pieces = fields.get("content").and_then(Value::as_array).into_iter().flatten();
+        let marked = |piece: &Value| piece.get("cache_control").is_some() || piece.get("citations").is_some();
+        pieces.any(marked).then_some(Self::Anthropic)
     }
 
     /// Reads wire messages, one after the other.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::field::{self, Object, Result};
 use super::fit::{Fitter, Wants, opener};
-use super::{blank_if_nothing, media};
+use super::{Dialect, blank_if_nothing, media, restored};
 
 const LONGEST_ID: usize = 64;
 
@@ -105,6 +105,7 @@ fn read_words(block: &Object, say: &mut dyn FnMut(Content)) -> Result<()> {
             let mime = if kind == "image" { media::IMAGE } else { "application/pdf" };
             read_source(source, mime, say).map_err(|error| error.under("source"))?;
         }
+        "search_result" => texts(block, say),
         _ => {}
     }
     Ok(())
@@ -125,10 +126,26 @@ fn read_source(source: &Object, mime: &str, say: &mut dyn FnMut(Content)) -> Res
             say(Content::Text { text: field::text(source, "data")?.to_owned() });
             return Ok(());
         }
+        "content" => {
+            texts(source, say);
+            return Ok(());
+        }
         _ => return Ok(()),
     };
     say(Content::Media(media::of(mime, source)));
     Ok(())
+}
+
+/// The words of a document or of something found, whose other fields stay in the residue.
+fn texts(block: &Object, say: &mut dyn FnMut(Content)) {
+    let (one, several) = match block.get("content") {
+        Some(Value::String(text)) => (Some(text.as_str()), &[][..]),
+        Some(Value::Array(blocks)) => (None, blocks.as_slice()),
+        _ => (None, &[][..]),
+    };
+    let is_text = |block: &&Value| block.get("type").is_some_and(|kind| kind == "text");
+    let several = several.iter().filter(is_text).filter_map(|block| block.get("text")?.as_str());
+    one.into_iter().chain(several).for_each(|text| say(Content::Text { text: text.to_owned() }));
 }
 
 /// One message, the plain way.
@@ -202,17 +219,16 @@ fn spell_media(media: &Media) -> Value {
     json!({ "type": if media::is_picture(media) { "image" } else { "document" }, "source": source })
 }
 
-/// What goes out: sides that take turns, the user first; a reply's reasoning before its words; a standing order
-/// that comes later as a note from the user's side.
+/// What goes out: sides that take turns, the user first; a reply's reasoning where it was; a standing order that
+/// comes later as a note from the user's side.
 pub(super) fn write(messages: &[Message]) -> Map<String, Value> {
     let carried = |media: &Media| match &media.source {
         // A file of OpenAI's begins so, and is not known here.
         MediaSource::File(id) => !id.starts_with("file-"),
-        MediaSource::Url(_) => media::is_picture(media) || media.mime == "application/pdf",
-        MediaSource::Base64(_) => matches!(
-            media.mime.as_str(),
-            "image/png" | "image/jpeg" | "image/gif" | "image/webp" | "application/pdf"
-        ),
+        MediaSource::Url(url) => {
+            url.starts_with("http") && (media::is_known_picture(media) || media.mime == "application/pdf")
+        }
+        MediaSource::Base64(_) => media::is_known_picture(media) || media.mime == "application/pdf",
     };
     let wants = Wants {
         longest_id: LONGEST_ID,
@@ -224,8 +240,16 @@ pub(super) fn write(messages: &[Message]) -> Map<String, Value> {
     };
     let mut fitter = Fitter::new(wants);
     let (mut system, mut turns) = (Vec::new(), Vec::<(&str, Vec<Value>)>::new());
+    let mut unreasoned = false;
     for message in messages {
+        let lost = lost_a_block(message);
         let Some(mut message) = fitter.fit(message) else { continue };
+        // Who takes part of a turn's reasoning away takes the rest: none is taken that begins in its midst.
+        unreasoned = match message.role {
+            Role::Assistant => unreasoned || lost,
+            Role::Tool => unreasoned,
+            _ => false,
+        };
         let head = message.role.is_system() && turns.is_empty();
         if message.role == Role::Assistant {
             // A reply that ends in white space is refused as the last one. Whether it is the last must not change
@@ -235,6 +259,7 @@ pub(super) fn write(messages: &[Message]) -> Map<String, Value> {
                     text.truncate(text.trim_end().len());
                 }
             }
+            message.parts.retain(|part| !unreasoned || !matches!(part, Part::Thinking { .. }));
         } else if message.role.is_system() && !head {
             for part in &mut message.parts {
                 if let Part::Text { text } = part {
@@ -242,8 +267,9 @@ pub(super) fn write(messages: &[Message]) -> Map<String, Value> {
                 }
             }
         }
-        // Results come before anything else the user's side says.
-        message.parts.sort_by_key(|part| !matches!(part, Part::Thinking { .. } | Part::ToolResult(_)));
+        // Results come before anything else the user's side says. A reply keeps its order: reasoning between
+        // words and calls must be given back as it came.
+        message.parts.sort_by_key(|part| !matches!(part, Part::ToolResult(_)));
         let mut blocks: Vec<Value> = message.parts.iter().map(spell_part).collect();
         if head {
             system.append(&mut blocks);
@@ -252,9 +278,12 @@ pub(super) fn write(messages: &[Message]) -> Map<String, Value> {
         let side = if message.role == Role::Assistant { "assistant" } else { "user" };
         match turns.last_mut() {
             Some((last, said)) if *last == side => {
+                // One reply now, which has to begin with the reasoning that either began with.
+                let leading =
+                    |blocks: &[Value]| blocks.iter().take_while(|block| is_reasoning(block)).count();
+                let (at, count) = (leading(said), leading(&blocks));
+                said.splice(at..at, blocks.drain(..count));
                 said.append(&mut blocks);
-                // One reply now, which has to begin with its reasoning.
-                said.sort_by_key(|block| !is_reasoning(block));
             }
             last => {
                 if last.is_none() && side == "assistant" {
@@ -274,6 +303,20 @@ pub(super) fn write(messages: &[Message]) -> Map<String, Value> {
     let turns = turns.into_iter().map(|(role, content)| json!({ "role": role, "content": content }));
     fields.insert("messages".to_owned(), turns.collect());
     fields
+}
+
+/// Whether a reply with reasoning came with blocks that are not sent, such as those of tools that run at the
+/// provider. The reasoning goes on from what they said and may not be sent without them. They themselves are not
+/// sent, since no context counts them: what was searched may be larger than all that is said.
+fn lost_a_block(message: &Message) -> bool {
+    let thinks = message.parts.iter().any(|part| matches!(part, Part::Thinking { .. }));
+    if !thinks || message.role != Role::Assistant || message.wire.is_none() {
+        return false;
+    }
+    let came = restored::of(Dialect::Anthropic, message).values();
+    let mut blocks = came.iter().filter_map(|wire| wire.get("content")?.as_array()).flatten();
+    let sent = ["text", "thinking", "redacted_thinking", "tool_use", "image", "document", "search_result"];
+    blocks.any(|block| block.get("type").and_then(Value::as_str).is_none_or(|kind| !sent.contains(&kind)))
 }
 
 fn is_reasoning(block: &Value) -> bool {

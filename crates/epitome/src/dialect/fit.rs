@@ -16,6 +16,9 @@ use epitome_core::view::NOTE;
 
 use super::media;
 
+/// What a tool says that failed and said nothing.
+const FAILED: &str = "[error]";
+
 /// What one wire asks for.
 pub(super) struct Wants<'a> {
     pub longest_id: usize,
@@ -86,7 +89,7 @@ impl<'a> Fitter<'a> {
             Part::ToolResult(result) if matches!(role, Role::Tool | Role::User) => {
                 Some(Part::ToolResult(ToolResult {
                     call: self.ids.shown(&result.call),
-                    content: self.answer(&result.content),
+                    content: self.answer(&result.content, result.error),
                     error: result.error,
                 }))
             }
@@ -100,10 +103,13 @@ impl<'a> Fitter<'a> {
         (self.wants.carried)(&media).then_some(media)
     }
 
-    fn answer(&self, content: &[Content]) -> Vec<Content> {
+    /// What a tool said. A failure is told in words only and in one at least: Anthropic refuses anything else, and
+    /// the other two know no flag, so that nothing at all would look like success. Words are never changed; tools
+    /// that fail say so.
+    fn answer(&self, content: &[Content], failed: bool) -> Vec<Content> {
         let pieces =
             content.iter().filter(|piece| !matches!(piece, Content::Text { text } if is_blank(text)));
-        if self.wants.media_in_results {
+        if self.wants.media_in_results && !failed {
             let pieces = pieces.map(|piece| match piece {
                 Content::Text { .. } => piece.clone(),
                 Content::Media(media) => match self.carried(media) {
@@ -118,7 +124,11 @@ impl<'a> Fitter<'a> {
             Content::Media(media) => media::in_words(media),
         });
         let words = words.collect::<Vec<_>>().join("\n");
-        if words.is_empty() { Vec::new() } else { vec![Content::Text { text: words }] }
+        match words.is_empty() {
+            true if failed => vec![Content::Text { text: FAILED.to_owned() }],
+            true => Vec::new(),
+            false => vec![Content::Text { text: words }],
+        }
     }
 
     /// The provider's name for an item, if it is one and is not used yet; empty where it cannot be sent.

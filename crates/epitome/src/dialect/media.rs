@@ -17,15 +17,19 @@ pub(super) fn of(mime: &str, source: MediaSource) -> Media {
     Media { mime: mime.to_owned(), source, size: None }
 }
 
-/// A medium behind an address; the bytes themselves where the address holds them in base64.
+/// A medium behind an address; the bytes themselves where the address holds them in base64. Parameters stay with the
+/// type, so that the address can be given back.
 pub(super) fn at_address(url: &str, mime: &str) -> Media {
-    let inline = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
-    match inline {
-        Some((told, data)) if !told.is_empty() && !told.contains([';', ',']) => {
-            of(told, MediaSource::Base64(data.to_owned()))
-        }
-        _ => of(mime, MediaSource::Url(url.to_owned())),
+    let rest = url.strip_prefix("data:");
+    if let Some((told, data)) = rest.and_then(|rest| rest.split_once(";base64,"))
+        && !told.is_empty()
+        && !told.contains(',')
+    {
+        return of(told, MediaSource::Base64(data.to_owned()));
     }
+    let told = rest.and_then(|rest| rest.split([';', ',']).next()).filter(|told| told.starts_with("image/"));
+    let mime = if mime == IMAGE { told.unwrap_or(mime) } else { mime };
+    of(mime, MediaSource::Url(url.to_owned()))
 }
 
 /// Its address; none where it is with the provider.
@@ -43,6 +47,18 @@ pub(super) fn is_picture(media: &Media) -> bool {
     media.mime.starts_with("image/")
 }
 
+/// A picture that all providers can read, or of which nobody knows better.
+pub(super) fn is_known_picture(media: &Media) -> bool {
+    matches!(media.mime.as_str(), "image/png" | "image/jpeg" | "image/gif" | "image/webp" | IMAGE)
+}
+
+/// Whether OpenAI's wires have the means to send a picture or a file: no picture of another kind, and no address that
+/// holds the bytes in a way that is not read.
+pub(super) fn is_seen(media: &Media) -> bool {
+    let inline = matches!(&media.source, MediaSource::Url(url) if url.starts_with("data:"));
+    !inline && !is_sound(media) && (is_known_picture(media) || !is_picture(media))
+}
+
 /// Whether OpenAI's wires have the means to send it, apart from the role that says it.
 pub(super) fn is_sound(media: &Media) -> bool {
     media.mime.starts_with("audio/") || media.mime.starts_with("video/")
@@ -50,13 +66,22 @@ pub(super) fn is_sound(media: &Media) -> bool {
 
 /// What is sent in place of a medium that a dialect cannot carry.
 pub(super) fn in_words(media: &Media) -> String {
-    let mime: String = media.mime.chars().filter(|c| !c.is_control()).collect();
+    let mime: String = essence(&media.mime).chars().filter(|c| !c.is_control()).collect();
     if mime.trim().is_empty() { "[media]".to_owned() } else { format!("[{}]", mime.trim()) }
 }
 
-/// A medium that has to say what it is, where its first bytes tell.
+/// A type without its parameters.
+fn essence(mime: &str) -> &str {
+    mime.split(';').next().unwrap_or_default().trim()
+}
+
+/// A medium that has to say what it is by its proper name, where its first bytes tell.
 pub(super) fn told(media: &Media) -> Media {
     let mut media = media.clone();
+    media.mime = essence(&media.mime).to_ascii_lowercase();
+    if matches!(media.mime.as_str(), "image/jpg" | "image/pjpeg") {
+        media.mime = "image/jpeg".to_owned();
+    }
     if let MediaSource::Base64(data) = &media.source
         && (media.mime.is_empty() || media.mime == IMAGE || media.mime == FILE)
     {

@@ -40,6 +40,11 @@ pub(super) fn read(wire: &Value) -> Result<Message> {
         });
     })?;
     if role == Role::Assistant {
+        let refusal = fields.get("refusal").and_then(Value::as_str).filter(|words| !words.is_empty());
+        // Where there is content, it says so itself.
+        if parts.iter().all(|part| matches!(part, Part::Thinking { .. })) {
+            parts.extend(refusal.map(Part::text));
+        }
         calls(fields, &mut parts)?;
     }
     let author = field::optional_text(fields, "name")?.filter(|name| !name.is_empty());
@@ -221,8 +226,8 @@ pub(super) fn write(messages: &[Message]) -> Map<String, Value> {
         MediaSource::Base64(_) if media.mime.starts_with("audio/") => {
             matches!(media.mime.as_str(), "audio/wav" | "audio/x-wav" | "audio/mpeg")
         }
-        MediaSource::Base64(_) => !media::is_sound(media),
-        MediaSource::Url(_) => media::is_picture(media),
+        MediaSource::Base64(_) => media::is_seen(media),
+        MediaSource::Url(_) => media::is_picture(media) && media::is_seen(media),
         // A file of Anthropic's begins so, and is not known here.
         MediaSource::File(id) => !media::is_picture(media) && !id.starts_with("file_"),
     };

@@ -263,7 +263,7 @@ pub(super) fn write(messages: &[Message], first_is_instructions: bool) -> Map<St
     let carried = |media: &Media| match &media.source {
         // A file of Anthropic's begins so, and is not known here.
         MediaSource::File(id) => !id.starts_with("file_"),
-        _ => !media::is_sound(media),
+        _ => media::is_seen(media),
     };
     let wants = Wants {
         longest_id: LONGEST_ID,

@@ -48,6 +48,10 @@ const HEADROOM: Tokens = 4_096;
 /// How much at last, after answers that came to no end.
 const MOST_HEADROOM: Tokens = 32_768;
 
+/// No provider is believed to have a smaller window, nor one of less than a quarter of what is known of it: what
+/// it says is read of words that were meant for people.
+const LEAST_WINDOW: Tokens = 2_000;
+
 /// The most that is kept free for an answer where only the window is known.
 const MOST_RESERVE: Tokens = 16_384;
 
@@ -104,7 +108,8 @@ pub struct Remote {
     timeout: Duration,
     window: Option<Tokens>,
     reserve: Option<Tokens>,
-    /// The smallest window the provider has told of. It never grows again.
+    /// The smallest window the provider has told of. It never grows; where it leaves no room to ask anything, it
+    /// is forgotten, so that a number that was wrong does no harm for ever.
     told: AtomicU64,
     /// How much more than the summary it may write. It grows when answers come to no end.
     headroom: AtomicU64,
@@ -219,7 +224,7 @@ pub async fn check(settings: &Settings) -> Vec<(String, Result<Checked, CheckErr
 impl Remote {
     /// The model that settings call `name`, with this key.
     ///
-    /// Refused are settings that name no model over a network, or no address.
+    /// Refused are settings that name no model over a network, no address, or one that holds a password.
     pub fn new(
         name: &str,
         settings: &ModelSettings,
@@ -242,8 +247,14 @@ impl Remote {
         let base = settings.base_url.as_deref().unwrap_or(settings.provider.base_url()).trim_end_matches('/');
         let address = |url: &str| {
             let url = Url::parse(url).map_err(|error| format!("is no address: {error}"))?;
-            let network = matches!(url.scheme(), "http" | "https") && url.has_host();
-            if network { Ok(url) } else { Err("must begin with http:// or https://".to_owned()) }
+            if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+                return Err("must begin with http:// or https://".to_owned());
+            }
+            // Addresses are shown in errors, and passwords must not be.
+            if !url.username().is_empty() || url.password().is_some() {
+                return Err("must hold no user and no password".to_owned());
+            }
+            Ok(url)
         };
         let url = address(base).and_then(|_| address(&format!("{base}/{path}")));
         let url = url.map_err(|problem| wrong("base_url", problem))?;
@@ -402,6 +413,11 @@ impl Remote {
                 &format!("the answer is {what}; nothing could be read of it"),
             ));
         };
+        if self.wire == Wire::OpenAi
+            && let Some(told) = openai::failure(&body)
+        {
+            return Err(self.failed(&told, question));
+        }
         let answer = match self.wire {
             Wire::OpenAi => openai::answer(&body),
             Wire::Anthropic => anthropic::answer(&body),
@@ -473,7 +489,8 @@ impl Remote {
             let counted = sent.max(1);
             let ours = question.tokens.clamp(counted / 2, counted);
             let window = u128::from(limit) * u128::from(ours) / u128::from(counted);
-            let window = Tokens::try_from(window).unwrap_or(limit).max(1);
+            let least = LEAST_WINDOW.max(self.window.unwrap_or(0) / 4);
+            let window = Tokens::try_from(window).unwrap_or(limit).max(least);
             self.told.fetch_min(window, Ordering::Relaxed);
         }
         fault
@@ -543,6 +560,7 @@ impl Model for Remote {
         let prompt = match prompt.map_err(|_| ModelError::no_answer("the prompt was not written"))? {
             Ok(prompt) => prompt,
             Err(PromptError::NoRoom { needed, room }) => {
+                self.told.store(Tokens::MAX, Ordering::Relaxed);
                 return Err(ModelError::TooLong { sent: needed, limit: Some(room) });
             }
             Err(_) => return Err(ModelError::TooLong { sent: ask.replaces, limit: Some(room) }),

@@ -42,6 +42,7 @@ fn words() -> BoxedStrategy<Value> {
     prop_oneof![
         2 => prop::sample::select(vec![
             "", " ", "Hello", "a text that is long enough to be pointed at", "data:image/png;base64,aGVsbG8=",
+            "data:image/png;charset=utf-8;base64,aGVsbG8=", "data:image/svg+xml,%3Csvg%3E", "data:;base64,aGVsbG8=",
             "data:;base64,aGVsbG8=", "data:text/plain,hello", "aGVsbG8=", "https://example.org/a.png", "{\"a\": 1}",
         ]).prop_map(Value::from),
         1 => ".{0,30}".prop_map(Value::from),
@@ -239,13 +240,17 @@ pub(crate) fn responses() -> BoxedStrategy<Value> {
 /// A message of Anthropic's.
 pub(crate) fn anthropic() -> BoxedStrategy<Value> {
     let cache = || ("cache_control", just(json!({ "type": "ephemeral" })));
+    let found = || {
+        let text = fields(vec![("type", just(json!("text"))), ("text", words())]);
+        prop_oneof![3 => list(text), 1 => words(), 1 => anything(), 1 => list(anything())].boxed()
+    };
     let source = || {
         prop_oneof![
             fields(vec![("type", just(json!("base64"))), ("media_type", words()), ("data", words())]),
             fields(vec![("type", just(json!("url"))), ("url", words())]),
             fields(vec![("type", just(json!("file"))), ("file_id", id())]),
             fields(vec![("type", just(json!("text"))), ("media_type", words()), ("data", words())]),
-            fields(vec![("type", just(json!("content"))), ("content", anything())]),
+            fields(vec![("type", just(json!("content"))), ("content", found())]),
         ]
         .boxed()
     };
@@ -255,6 +260,7 @@ pub(crate) fn anthropic() -> BoxedStrategy<Value> {
             1 => fields(vec![("type", just(json!("text"))), ("text", words()), cache()]),
             1 => fields(vec![("type", one_of(&["image", "document"])), ("source", source())]),
             1 => fields(vec![("type", just(json!("document"))), ("title", words()), ("source", source()), cache()]),
+            1 => fields(vec![("type", just(json!("search_result"))), ("title", words()), ("content", found())]),
             1 => unknown_block(),
         ]
         .boxed()

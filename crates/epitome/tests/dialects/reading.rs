@@ -137,6 +137,51 @@ fn reasoning_of_other_servers_is_read_and_given_back() {
 }
 
 #[test]
+fn the_words_of_a_refusal_are_words() {
+    for content in [Value::Null, json!(""), json!([])] {
+        let list = json!([
+            { "role": "user", "content": "Do it." },
+            { "role": "assistant", "content": content, "refusal": "I can't help with that." },
+            { "role": "assistant", "content": "Why not?", "refusal": "I can't help with that." },
+            { "role": "user", "content": null, "refusal": "no field of theirs" },
+        ]);
+        let messages = read(Dialect::OpenAi, &list);
+        assert_eq!(messages[1].parts, [Part::text("I can't help with that.")]);
+        assert_eq!(messages[2].parts, [Part::text("Why not?")]);
+        assert_eq!(messages[3].parts, [Part::text("")]);
+        assert_eq!(json!(Dialect::OpenAi.restore(&messages)), list);
+        let written = Dialect::OpenAi.write(&messages);
+        assert_eq!(
+            written["messages"][1],
+            json!({ "role": "assistant", "content": "I can't help with that." })
+        );
+    }
+}
+
+#[test]
+fn the_words_of_documents_and_search_results_are_words() {
+    let text = |text: &str| json!({ "type": "text", "text": text });
+    let document = |source: Value| json!({ "type": "document", "title": "Book", "source": source });
+    let list = json!([
+        { "role": "user", "content": [
+            document(json!({ "type": "content", "content": [text("Chapter one."), { "type": "new" }, text("Two.")] })),
+            document(json!({ "type": "content", "content": "Chapter three." })),
+            document(json!({ "type": "text", "media_type": "text/plain", "data": "The end." })),
+            text("Sum it up."),
+        ] },
+        { "role": "assistant", "content": [{ "type": "tool_use", "id": "t1", "name": "find", "input": {} }] },
+        { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "t1", "content": [
+            { "type": "search_result", "source": "https://x.org", "title": "X", "content": [text("Found in Oslo.")] },
+        ] }] },
+    ]);
+    let messages = read(Dialect::Anthropic, &list);
+    let words = ["Chapter one.", "Two.", "Chapter three.", "The end.", "Sum it up."];
+    assert_eq!(messages[0].parts, words.map(Part::text));
+    assert_eq!(messages[2].parts, [Part::result("t1", "Found in Oslo.")]);
+    assert_eq!(json!(Dialect::Anthropic.restore(&messages)), list);
+}
+
+#[test]
 fn flags_ride_on_every_wire() {
     for (dialect, wire) in [
         (Dialect::OpenAi, json!({ "role": "user", "content": "Hello" })),
@@ -238,6 +283,26 @@ fn the_shape_tells_the_dialect() {
         (
             json!({ "role": "assistant", "content": [{ "type": "web_search_tool_result" }] }),
             Some(Dialect::Anthropic),
+        ),
+        (
+            json!({ "role": "user", "content": [{ "type": "text", "text": "a", "cache_control": {} }] }),
+            Some(Dialect::Anthropic),
+        ),
+        (
+            json!({ "role": "assistant", "content": [{ "type": "text", "text": "a", "citations": null }] }),
+            Some(Dialect::Anthropic),
+        ),
+        (json!({ "role": "user", "content": [{ "type": "search_result" }] }), Some(Dialect::Anthropic)),
+        (
+            json!({ "role": "tool", "content": [{ "type": "text", "text": "a", "cache_control": {} }] }),
+            Some(Dialect::OpenAi),
+        ),
+        (json!({ "instructions": "Be brief." }), Some(Dialect::Responses)),
+        (json!({ "instructions": "Be brief.", "input": "Hello" }), Some(Dialect::Responses)),
+        (json!({ "role": "user", "instructions": "Be brief.", "content": "Hello" }), None),
+        (
+            json!({ "type": "assistant", "message": { "role": "assistant", "content": [] }, "uuid": "x" }),
+            None,
         ),
         (json!({ "role": "user", "content": [{ "type": "text", "text": "Hello" }] }), None),
         (json!({ "role": "user", "content": "Hello" }), None),

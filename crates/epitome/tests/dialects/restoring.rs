@@ -240,6 +240,12 @@ fn a_long_text_with_a_field_beside_it_is_kept_once() {
             Dialect::OpenAi,
             json!({ "role": "user", "content": [{ "type": "file", "file": { "file_data": data } }] }),
         ),
+        (Dialect::OpenAi, json!({ "role": "assistant", "content": null, "refusal": long })),
+        (
+            Dialect::OpenAi,
+            json!({ "role": "user", "x": 1, "content": [
+            { "type": "image_url", "image_url": { "url": format!("data:image/png;a=b;base64,{data}") } }] }),
+        ),
         (Dialect::Responses, json!({ "role": "user", "content": long })),
         (
             Dialect::Responses,
@@ -253,6 +259,7 @@ fn a_long_text_with_a_field_beside_it_is_kept_once() {
             { "type": "text", "text": long, "cache_control": { "type": "ephemeral" } },
             { "type": "new_kind" },
             { "type": "document", "source": { "type": "text", "media_type": "text/plain", "data": long } },
+            { "type": "search_result", "content": [{ "type": "text", "text": long }] },
             { "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": data }, "z": 1 },
         ] }),
         ),

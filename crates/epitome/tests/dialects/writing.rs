@@ -5,12 +5,31 @@ use epitome_core::drawing;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolResult};
 use serde_json::{Value, json};
 
+use crate::judges;
+
 fn written(dialect: Dialect, messages: &[Message]) -> Value {
     Value::Object(dialect.write(messages))
 }
 
 fn text(text: &str) -> Value {
     json!({ "type": "text", "text": text })
+}
+
+fn thought(text: &str, signature: &str) -> Value {
+    json!({ "type": "thinking", "thinking": text, "signature": signature })
+}
+
+fn picture(mime: &str) -> Media {
+    Media { mime: mime.to_owned(), source: MediaSource::Base64("iVBORw0KGgo=".to_owned()), size: None }
+}
+
+/// A tool was asked, and failed with this.
+fn failed(content: Vec<Content>) -> Vec<Message> {
+    vec![
+        Message::user("Look"),
+        Message::new(Role::Assistant, [Part::call("x", "f", "{}")]),
+        Message::new(Role::Tool, [Part::ToolResult(ToolResult { call: "x".into(), content, error: true })]),
+    ]
 }
 
 fn thinking(text: &str, signature: Option<&str>, id: Option<&str>) -> Part {
@@ -84,7 +103,93 @@ fn two_messages_of_one_side_are_merged_where_sides_take_turns() {
         Message::new(Role::Assistant, [thinking("hm", Some("abc"), None), Part::text("Hi")]),
     ];
     let reply = &written(Dialect::Anthropic, &merged)["messages"][1]["content"];
-    assert_eq!(reply[0], json!({ "type": "thinking", "thinking": "hm", "signature": "abc" }));
+    assert_eq!(
+        reply,
+        &json!([thought("hm", "abc"), text("Let me think."), text("Hi")]),
+        "a reply that reasons begins so"
+    );
+    let both = [
+        Message::user("Hello"),
+        Message::new(Role::Assistant, [thinking("1", Some("a"), None), Part::text("A")]),
+        Message::new(
+            Role::Assistant,
+            [
+                thinking("2", Some("b"), None),
+                Part::text("B"),
+                thinking("3", Some("c"), None),
+                Part::text("C"),
+            ],
+        ),
+    ];
+    let reply = &written(Dialect::Anthropic, &both)["messages"][1]["content"];
+    let expected = [thought("1", "a"), thought("2", "b"), text("A"), text("B"), thought("3", "c"), text("C")];
+    assert_eq!(reply, &json!(expected), "what came between words stays there");
+}
+
+#[test]
+fn reasoning_between_words_stays_where_it_was() {
+    // "Blocks of reasoning cannot be modified", their order included.
+    let came = json!({ "messages": [
+        { "role": "user", "content": [text("Find it.")] },
+        { "role": "assistant", "content": [
+            thought("First.", "c2ln"),
+            text("I look."),
+            thought("Then.", "c2lo"),
+            { "type": "tool_use", "id": "t1", "name": "find", "input": {} },
+        ] },
+        { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "t1", "content": "one" }] },
+        { "role": "assistant", "content": [text("Well."), thought("Or not.", "c2lp"), text("There.")] },
+    ] });
+    let messages = Dialect::Anthropic.read(&came).unwrap();
+    assert_eq!(written(Dialect::Anthropic, &messages), came);
+}
+
+#[test]
+fn reasoning_around_blocks_that_are_not_sent_is_not_sent() {
+    let searched = json!({ "role": "assistant", "content": [
+        thought("First.", "c2ln"),
+        { "type": "server_tool_use", "id": "s1", "name": "web_search", "input": {} },
+        { "type": "web_search_tool_result", "tool_use_id": "s1", "content": [] },
+        thought("Then.", "c2lo"),
+        text("Found."),
+    ] });
+    let marked = json!({ "role": "assistant", "content": [
+        thought("First.", "c2ln"),
+        { "type": "text", "text": "Found.", "cache_control": { "type": "ephemeral" } },
+    ] });
+    for (reply, expected) in
+        [(searched, json!([text("Found.")])), (marked, json!([thought("First.", "c2ln"), text("Found.")]))]
+    {
+        let came = json!([{ "role": "user", "content": "Find it." }, reply]);
+        let messages = Dialect::Anthropic.read(&came).unwrap();
+        assert_eq!(written(Dialect::Anthropic, &messages)["messages"][1]["content"], expected);
+        assert_eq!(json!(Dialect::Anthropic.restore(&messages)), came);
+    }
+}
+
+#[test]
+fn a_turn_that_lost_reasoning_has_none_from_there_on() {
+    let call = |id: &str| json!({ "type": "tool_use", "id": id, "name": "f", "input": {} });
+    let result =
+        |id: &str| json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": id }] });
+    let came = json!([
+        { "role": "user", "content": "Find it." },
+        { "role": "assistant", "content": [thought("1", "a"), { "type": "server_tool_use" }, call("x")] },
+        result("x"),
+        { "role": "assistant", "content": [thought("2", "b"), call("y")] },
+        result("y"),
+        { "role": "assistant", "content": [thought("3", "c"), text("There.")] },
+        { "role": "user", "content": "And now?" },
+        { "role": "assistant", "content": [thought("4", "d"), text("Here.")] },
+    ]);
+    let messages = Dialect::Anthropic.read(&came).unwrap();
+    let written = written(Dialect::Anthropic, &messages);
+    let thoughts: Vec<&str> = ["1", "2", "3", "4"]
+        .into_iter()
+        .filter(|text| written.to_string().contains(&format!("\"thinking\":\"{text}\"")))
+        .collect();
+    assert_eq!(thoughts, ["4"], "the next turn begins anew");
+    assert_eq!(judges::anthropic::late_thinking(&written), Vec::<String>::new());
 }
 
 #[test]
@@ -161,7 +266,14 @@ fn what_says_nothing_is_not_sent() {
         Message::user("Hello"),
         Message::new(
             Role::Assistant,
-            [Part::text(" \n"), Part::text("Hi"), thinking("hm", Some("abc"), None)],
+            [
+                Part::text(" \n"),
+                Part::text("Hi"),
+                thinking("hm", Some("abc"), None),
+                thinking("and", Some("abd"), None),
+                thinking("so", Some("abe"), Some("rs_1")),
+                thinking("on", Some("abf"), Some("rs_2")),
+            ],
         ),
         Message::assistant(""),
         Message::user("\t"),
@@ -230,19 +342,97 @@ fn media_go_where_they_can_and_are_named_where_not() {
 
 #[test]
 fn a_picture_in_an_answer_is_named_where_answers_are_words() {
-    let picture = Media {
-        mime: "image/png".to_owned(),
-        source: MediaSource::Base64("iVBORw0KGgo=".to_owned()),
-        size: None,
-    };
-    let content = vec![Content::Text { text: "Here".to_owned() }, Content::Media(picture)];
-    let list = [
-        Message::user("Look"),
-        Message::new(Role::Assistant, [Part::call("x", "f", "{}")]),
-        Message::new(Role::Tool, [Part::ToolResult(ToolResult { call: "x".into(), content, error: true })]),
-    ];
+    let content = vec![Content::Text { text: "Here".to_owned() }, Content::Media(picture("image/png"))];
+    let mut list = failed(content);
     assert_eq!(written(Dialect::OpenAi, &list)["messages"][2]["content"], "Here\n[image/png]");
     assert_eq!(written(Dialect::Responses, &list)["input"][2]["output"], "Here\n[image/png]");
+    // "all content must be type `text` if `is_error` is true"
+    assert_eq!(
+        written(Dialect::Anthropic, &list)["messages"][2]["content"][0],
+        json!({ "type": "tool_result", "tool_use_id": "x", "content": "Here\n[image/png]", "is_error": true })
+    );
+    if let Some(Part::ToolResult(result)) = list[2].parts.first_mut() {
+        result.error = false;
+    }
     let answer = &written(Dialect::Anthropic, &list)["messages"][2]["content"][0];
-    assert_eq!((&answer["content"][1]["type"], &answer["is_error"]), (&json!("image"), &json!(true)));
+    assert_eq!((&answer["content"][1]["type"], answer.get("is_error")), (&json!("image"), None));
+}
+
+#[test]
+fn a_tool_that_failed_without_a_word_is_given_one() {
+    // "content cannot be empty if `is_error` is true"; and who knows no such flag would take it for success.
+    for content in [vec![], vec![Content::Text { text: " \n".to_owned() }]] {
+        let list = failed(content);
+        assert_eq!(written(Dialect::OpenAi, &list)["messages"][2]["content"], "[error]");
+        assert_eq!(written(Dialect::Responses, &list)["input"][2]["output"], "[error]");
+        let answer = &written(Dialect::Anthropic, &list)["messages"][2]["content"][0];
+        assert_eq!((&answer["content"], &answer["is_error"]), (&json!("[error]"), &json!(true)));
+    }
+    let list = failed(vec![Content::Text { text: "No such file.".to_owned() }]);
+    assert_eq!(written(Dialect::OpenAi, &list)["messages"][2]["content"], "No such file.", "as it was said");
+}
+
+#[test]
+fn a_jpg_is_a_jpeg_and_parameters_are_no_part_of_a_type() {
+    for (told, sent) in [
+        ("image/jpg", "image/jpeg"),
+        ("image/pjpeg", "image/jpeg"),
+        ("IMAGE/PNG", "image/png"),
+        ("image/png;charset=utf-8", "image/png"),
+        ("image/gif; a=b;c=d", "image/gif"),
+    ] {
+        let url = format!("data:{told};base64,/9j/4AAQ");
+        let came = json!([{ "role": "user", "content": [
+            text("What is this?"),
+            { "type": "image_url", "image_url": { "url": url } },
+        ] }]);
+        let messages = Dialect::OpenAi.read(&came).unwrap();
+        assert_eq!(json!(Dialect::OpenAi.restore(&messages)), came);
+        assert_eq!(
+            written(Dialect::Anthropic, &messages)["messages"][0]["content"][1],
+            json!({ "type": "image", "source": { "type": "base64", "media_type": sent, "data": "/9j/4AAQ" } })
+        );
+        let url = format!("data:{sent};base64,/9j/4AAQ");
+        let piece = &written(Dialect::OpenAi, &messages)["messages"][0]["content"][1];
+        assert_eq!(piece["image_url"]["url"], url.as_str());
+        assert_eq!(
+            written(Dialect::Responses, &messages)["input"][0]["content"][1]["image_url"],
+            url.as_str()
+        );
+    }
+}
+
+#[test]
+fn bytes_in_an_address_are_never_sent_as_an_address() {
+    for (url, named) in [
+        ("data:image/svg+xml,%3Csvg%3E", "[image/svg+xml]"),
+        ("data:;base64,iVBORw0KGgo=", "[image/*]"),
+        ("data:image/png,raw", "[image/png]"),
+    ] {
+        let came = json!([{ "role": "user", "content": [
+            text("Look"),
+            { "type": "image_url", "image_url": { "url": url } },
+        ] }]);
+        let messages = Dialect::OpenAi.read(&came).unwrap();
+        for dialect in [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic] {
+            let written = written(dialect, &messages);
+            let list = written.get("messages").unwrap_or(&written["input"]);
+            assert_eq!(list[0]["content"][1]["text"], named, "{dialect}: {written}");
+        }
+    }
+}
+
+#[test]
+fn pictures_that_providers_cannot_read_are_named_in_words() {
+    for mime in ["image/svg+xml", "image/tiff", "image/heic", "image/bmp"] {
+        let linked = Media { source: MediaSource::Url("https://example.org/a".to_owned()), ..picture(mime) };
+        for media in [picture(mime), linked] {
+            let list = [Message::new(Role::User, [Part::text("Look."), Part::Media(media)])];
+            for dialect in [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic] {
+                let written = written(dialect, &list);
+                let list = written.get("messages").unwrap_or(&written["input"]);
+                assert_eq!(list[0]["content"][1]["text"], format!("[{mime}]"), "{dialect}");
+            }
+        }
+    }
 }

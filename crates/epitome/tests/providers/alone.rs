@@ -6,7 +6,7 @@ use epitome::core::inspect::{Finish, Standard, inspect};
 use epitome::core::slot::Limit;
 use epitome::model::{Ask, Model, ModelError, Remote, Reply, Tally};
 use epitome::settings::{ModelSettings, Provider as Wire};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::provider::{Act, CACHED, INPUT, OUTPUT, Provider};
 use crate::support::{KEY, WAYS, Way, ask, assert_discreet, until};
@@ -281,6 +281,48 @@ async fn too_long_is_told_with_its_numbers_and_lowers_the_room_for_good() {
 }
 
 #[tokio::test]
+async fn a_window_told_in_thousands_or_as_nothing_does_no_harm() {
+    for body in [
+        json!({"error": {"code": "context_length_exceeded",
+            "message": "This model's maximum context length is 32k tokens. Please reduce your prompt."}}),
+        json!({"error": {"type": "exceed_context_size_error", "message": "too large", "n_ctx": 0}}),
+        json!({"error": {"message": "the request exceeds the available context size (8K tokens)"}}),
+    ] {
+        let provider = Provider::start().await;
+        provider.then(Act::Raw(400, Vec::new(), body.to_string()));
+        let model = WAYS[0].remote(&provider);
+        let error = model.write(&ask()).await.unwrap_err();
+        assert!(matches!(error, ModelError::TooLong { .. }), "{error:?}");
+        assert!(model.room().is_none_or(|room| room >= 1_000), "{:?} after {body}", model.room());
+        assert_eq!(model.write(&ask()).await.unwrap().text, SUMMARY, "it is asked again");
+    }
+}
+
+#[tokio::test]
+async fn a_window_that_leaves_no_room_to_ask_is_not_believed_for_ever() {
+    let provider = Provider::start().await;
+    let model = WAYS[0].remote(&provider);
+    provider.then(Act::TooLong { sent: 4_000, limit: 7 });
+    assert!(model.write(&ask()).await.is_err());
+    assert_eq!(model.room(), Some(1_500), "never less than this");
+    let large = Ask { instructions: "Write of Oslo first. ".repeat(500).into(), ..ask() };
+    let error = model.write(&large).await.unwrap_err();
+    assert!(matches!(error, ModelError::TooLong { limit: Some(1_500), .. }), "{error:?}");
+    assert_eq!((provider.calls(), model.room()), (1, None), "it is forgotten");
+    assert_eq!(model.write(&large).await.map(|reply| reply.text), Ok(SUMMARY.to_owned()));
+}
+
+#[tokio::test]
+async fn a_request_larger_than_a_minute_allows_is_too_long_and_not_busy() {
+    // OpenAI's own words; no waiting makes it fit.
+    let message = "Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, \
+        Requested 44000. The input or output tokens must be reduced in order to run successfully.";
+    let body = json!({"error": {"message": message, "type": "tokens", "param": null, "code": "rate_limit_exceeded"}});
+    let too_long = ModelError::TooLong { sent: 44_000, limit: Some(30_000) };
+    fails(Act::Raw(429, Vec::new(), body.to_string()), too_long).await;
+}
+
+#[tokio::test]
 async fn what_does_not_fit_is_not_sent() {
     every_way(async |way, provider| {
         let settings = ModelSettings { window: Some(400), ..way.settings(&provider) };
@@ -339,6 +381,49 @@ async fn a_server_that_streams_unasked_or_not_though_asked_is_understood() {
         let reply = reply(way, &provider, act).await;
         assert_eq!((reply.text.as_str(), reply.finish), ("Ann ordered tea.", Finish::Complete));
     }
+}
+
+#[tokio::test]
+async fn carriage_returns_alone_end_the_lines_of_a_stream_too() {
+    let event = |text: &str, end: Value| {
+        format!("data: {}\r\r", json!({"choices": [{"delta": {"content": text}, "finish_reason": end}]}))
+    };
+    let body = event("Ann ", Value::Null) + &event("asked.", json!("stop")) + "data: [DONE]\r\r";
+    let kind = ("content-type".to_owned(), "text/event-stream".to_owned());
+    let provider = Provider::start().await;
+    let reply = reply(WAYS[1], &provider, Act::Raw(200, vec![kind], body)).await;
+    assert_eq!((reply.text.as_str(), reply.finish), ("Ann asked.", Finish::Complete));
+}
+
+#[tokio::test]
+async fn an_error_beside_choices_is_that_error() {
+    let body = json!({"error": {"code": 429, "message": "Rate limited"},
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": ""}, "finish_reason": null}]});
+    let provider = Provider::start().await;
+    provider.always(Act::Raw(200, Vec::new(), body.to_string()));
+    let error = WAYS[0].remote(&provider).write(&ask()).await.unwrap_err();
+    assert_eq!(error, ModelError::Busy { retry_after: None });
+}
+
+#[tokio::test]
+async fn nobody_stands_between_us_and_our_own_machine() {
+    // An environment is a whole process's, so this test runs itself again in one that has a proxy.
+    const NAMES: [&str; 4] = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+    let proxied = std::env::var("EPITOME_TEST_PROXIED").is_ok();
+    if proxied {
+        let provider = Provider::start().await;
+        assert_eq!(WAYS[0].remote(&provider).write(&ask()).await.unwrap().text, SUMMARY);
+        return;
+    }
+    let proxy = Provider::start().await;
+    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+    again.args(["--exact", "alone::nobody_stands_between_us_and_our_own_machine"]);
+    again.envs(NAMES.map(|name| (name, proxy.url().trim_end_matches("/v1").to_owned())));
+    again.env_remove("NO_PROXY").env_remove("no_proxy").env("EPITOME_TEST_PROXIED", "1");
+    let output = tokio::task::spawn_blocking(move || again.output()).await.unwrap().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    assert_eq!((proxy.calls(), proxy.open()), (0, 0), "nothing went through the proxy");
 }
 
 #[tokio::test]

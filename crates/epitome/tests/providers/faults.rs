@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use epitome::core::message::Seq;
+use serde_json::{Value, json};
 
 use crate::provider::{Act, CACHED, INPUT, OUTPUT, Provider, Request};
 use crate::support::{Clock, WAYS, Way, assert_discreet, assert_whole, engine, history, slot, talk};
@@ -150,6 +151,23 @@ async fn no_fault_of_an_anthropic_server_is_kept_or_loses_a_window() {
 #[tokio::test]
 async fn no_fault_of_an_anthropic_stream_is_kept_or_loses_a_window() {
     check_quick(WAYS[3]).await;
+}
+
+/// As OpenRouter gives it: 200, half a text, and the error inside of the choice.
+#[tokio::test]
+async fn an_answer_that_ended_in_an_error_is_never_kept() {
+    let half = "The customer in Oslo wrote twice about the parcel of order 10071. It was sent yesterday.";
+    let body = |more: Value| {
+        let mut choice = json!({"index": 0, "finish_reason": "error",
+            "message": {"role": "assistant", "content": half}});
+        choice.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let usage = json!({"prompt_tokens": 1_000, "completion_tokens": 20});
+        Act::Raw(200, Vec::new(), json!({"choices": [choice], "usage": usage}).to_string())
+    };
+    let upstream = json!({"error": {"code": 502, "message": "Upstream failed"}});
+    for (more, cause) in [(upstream, "failed (502"), (json!({}), "failed (500, error)")] {
+        check(WAYS[0], &(body(more), "no_answer", cause, false)).await;
+    }
 }
 
 #[tokio::test]

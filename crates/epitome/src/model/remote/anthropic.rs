@@ -79,7 +79,8 @@ fn stop(heard: &mut Heard, from: &Value) {
         heard.calls_tool = reason == "tool_use";
         heard.finish = Some(match reason {
             "end_turn" | "stop_sequence" => Finish::Complete,
-            "max_tokens" | "model_context_window_exceeded" => Finish::Length,
+            // Neither came to its end, and a pause waits to be gone on with.
+            "max_tokens" | "model_context_window_exceeded" | "pause_turn" => Finish::Length,
             "refusal" => Finish::Filtered,
             _ => Finish::Unknown,
         });
@@ -108,7 +109,9 @@ mod tests {
         assert_eq!(whole(&text(), "max_tokens"), said("Ann.", Finish::Length));
         assert_eq!(whole(&text(), "refusal"), said("Ann.", Finish::Filtered));
         assert_eq!(whole(&text(), "tool_use"), said("", Finish::Unknown));
-        assert_eq!(whole(&text(), "pause_turn"), said("Ann.", Finish::Unknown));
+        assert_eq!(whole(&text(), "model_context_window_exceeded"), said("Ann.", Finish::Length));
+        assert_eq!(whole(&text(), "pause_turn"), said("Ann.", Finish::Length));
+        assert_eq!(whole(&text(), "weary"), said("Ann.", Finish::Unknown));
         assert_eq!(whole(&json!([]), "end_turn"), said("", Finish::Complete));
         assert_eq!(whole(&json!("Ann."), "end_turn"), None);
         assert_eq!(whole(&json!([{"type": "text", "text": 7}]), "end_turn"), None);

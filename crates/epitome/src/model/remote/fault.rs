@@ -78,7 +78,8 @@ impl Told {
         };
         let message = error.as_str().map_or_else(|| text("message"), str::to_owned);
         let message: String = message.chars().take(LOOKED_AT).collect::<String>().to_lowercase();
-        let tokens = |key: &str| error.get(key).and_then(Value::as_u64);
+        // A server that knows of none says 0.
+        let tokens = |key: &str| error.get(key).and_then(Value::as_u64).filter(|tokens| *tokens > 0);
         let (sent, limit) = (tokens("n_prompt_tokens"), tokens("n_ctx"));
         Self { message, kind: text("type"), code: text("code"), param: text("param"), sent, limit }
     }
@@ -124,13 +125,14 @@ impl Told {
     pub(super) fn sizes(&self) -> (Option<Tokens>, Option<Tokens>) {
         const SENT: [&str; 6] = [
             "resulted in",
-            "you requested",
+            "requested",
             "too long:",
             "request (",
             "your request has",
             "exceed context limit:",
         ];
-        const LIMIT: [&str; 6] = [
+        const LIMIT: [&str; 7] = [
+            ": limit",
             "maximum context length is",
             "configured limit of",
             "context size (",
@@ -140,6 +142,13 @@ impl Told {
         ];
         let after = |signs: &[&str]| signs.iter().find_map(|sign| number_after(&self.message, sign));
         (self.sent.or_else(|| after(&SENT)), self.limit.or_else(|| after(&LIMIT)))
+    }
+
+    /// A single request that is larger than all that is allowed in a minute or a day: however long one waits, it
+    /// is never taken.
+    fn is_more_than_ever(&self) -> bool {
+        matches!(self.sizes(), (Some(sent), Some(limit)) if sent > limit)
+            && self.says(&["tokens per ", "(tp"])
     }
 
     /// The status and the provider's word for it.
@@ -164,7 +173,10 @@ pub(super) fn fault(status: u16, told: &Told, retry_after: Option<Duration>, ask
             format!("{address} sends us elsewhere ({status}), where no key is taken; is base_url right?");
         return Fault::refused(Wrong::Address, &reason);
     }
-    if status == 413 || (matches!(status, 400 | 422 | 500) && told.is_too_long()) {
+    if status == 413
+        || (matches!(status, 400 | 422 | 500) && told.is_too_long())
+        || (status == 429 && told.is_more_than_ever())
+    {
         let (sent, limit) = told.sizes();
         let error = ModelError::TooLong { sent: sent.unwrap_or(asked.sent), limit };
         return Fault { error, wrong: Wrong::Other };
@@ -207,16 +219,33 @@ fn wire(address: &str) -> &'static str {
     if address.ends_with("/messages") { "messages" } else { "chat completions" }
 }
 
-/// The number that follows these words at once.
+/// The number that follows these words at once, where they stand with one.
 fn number_after(text: &str, words: &str) -> Option<Tokens> {
-    let (_, rest) = text.split_once(words)?;
-    let digits: String = rest
-        .trim_start()
-        .chars()
-        .take_while(|c| c.is_ascii_digit() || *c == ',')
-        .filter(|c| *c != ',')
-        .collect();
-    digits.parse().ok()
+    text.match_indices(words).find_map(|(at, _)| number(text.get(at + words.len()..)?.trim_start()))
+}
+
+/// `131072`, `131,072`, `131_072`, `131.072`, `128k`, `8 K`, `1.5m`; none where it is 0.
+fn number(text: &str) -> Option<Tokens> {
+    let digit = |c: char| c.is_ascii_digit();
+    let end = text.find(|c: char| !digit(c) && !matches!(c, ',' | '_' | '.')).unwrap_or(text.len());
+    let (number, rest) = text.split_at_checked(end)?;
+    let number = number.trim_end_matches(|c| !digit(c)).replace([',', '_'], "");
+    let (whole, part) = number.split_once('.').unwrap_or((&number, ""));
+    let whole: Tokens = whole.parse().ok()?;
+    let rest = rest.trim_start();
+    let unit = rest.strip_prefix(['k', 'm']).filter(|after| !after.starts_with(char::is_alphanumeric));
+    let factor: Tokens = match unit {
+        None => 1,
+        Some(_) if rest.starts_with('k') => 1_000,
+        Some(_) => 1_000_000,
+    };
+    if factor == 1 && part.split('.').all(|group| group.len() == 3) {
+        return number.replace('.', "").parse().ok();
+    }
+    // Of a part no more than thousandths matter, and none without a unit.
+    let thousandths: Tokens = format!("{part:0<3}").get(..3)?.parse().ok()?;
+    let part = if factor == 1 { 0 } else { factor / 1_000 * thousandths };
+    Some(whole.saturating_mul(factor).saturating_add(part)).filter(|tokens| *tokens > 0)
 }
 
 /// How long a provider wants to be left alone: in milliseconds, in seconds, or until a date.
@@ -382,6 +411,48 @@ mod tests {
             Some(4_096),
         );
         too_long(&json!({"error": {"code": "context_length_exceeded"}}), 4_000, None);
+        too_long(&says("maximum context length is 32k tokens"), 4_000, Some(32_000));
+        too_long(&says("exceeds the available context size (8 K tokens)"), 4_000, Some(8_000));
+        too_long(&says("prompt is too long: 1.25M tokens > 1_000_000."), 1_250_000, Some(1_000_000));
+        too_long(&says("maximum context length is 4096."), 4_000, Some(4_096));
+        too_long(&says("maximum context length is 32.768 tokens"), 4_000, Some(32_768));
+        too_long(&says("maximum context length is 1.048.576 tokens"), 4_000, Some(1_048_576));
+        too_long(&says("maximum context length is 32 kinds of tokens"), 4_000, Some(32));
+        too_long(&says("maximum context length is 0 tokens"), 4_000, None);
+        let none = json!({"error": {"type": "exceed_context_size_error", "n_ctx": 0, "n_prompt_tokens": 0}});
+        too_long(&none, 4_000, None);
+    }
+
+    #[test]
+    fn a_request_that_waiting_does_not_help_is_too_long_and_any_other_waits() {
+        let of = |status: u16, message: &str| {
+            fault(status, &Told::of(&json!({"error": {"message": message}})), None, &ASKED).error
+        };
+        let busy = ModelError::Busy { retry_after: None };
+        let openai = "on tokens per min (TPM): Limit 30000, Requested 44,000. The input must be reduced.";
+        let too_long = ModelError::TooLong { sent: 44_000, limit: Some(30_000) };
+        assert_eq!(of(429, &format!("Request too large for gpt-4o in organization o {openai}")), too_long);
+        assert_eq!(
+            of(413, &format!("Request too large for model `m` {openai}")),
+            too_long,
+            "as Groq says it"
+        );
+        let used =
+            "Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Used 29000, Requested 4000.";
+        assert_eq!(of(429, used), busy);
+        let requests = "Rate limit reached on requests per min (RPM): Limit 3, Requested 4.";
+        assert_eq!(of(429, requests), busy, "requests are no tokens");
+        assert_eq!(of(429, "You requested too much."), busy);
+    }
+
+    #[test]
+    fn too_long_is_known_by_its_words_whatever_the_status() {
+        let body = json!({"error": {"message": "prompt is too long: 9000 tokens > 8000 maximum"}});
+        for status in [400, 413, 422, 500] {
+            let error = fault(status, &Told::of(&body), None, &ASKED).error;
+            assert_eq!(error, ModelError::TooLong { sent: 9_000, limit: Some(8_000) }, "{status}");
+        }
+        assert_eq!(fault(422, &Told::default(), None, &ASKED).error.kind(), "refused");
     }
 
     #[test]

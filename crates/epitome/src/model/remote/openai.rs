@@ -55,6 +55,31 @@ pub(super) fn answer(body: &Value) -> Option<Answer> {
     Some(heard.answer())
 }
 
+/// The failure that stands in a body or an event: beside what was said, in its choice, or as the reason it ended
+/// for. What was said until then is half of an answer, at most.
+pub(super) fn failure(body: &Value) -> Option<Value> {
+    let told = |from: &Value| match from.get("error")? {
+        Value::Object(error) => (!error.is_empty()).then(|| from.clone()),
+        Value::String(error) => (!error.is_empty()).then(|| from.clone()),
+        _ => None,
+    };
+    let choice = body.get("choices").and_then(|choices| choices.get(0)).unwrap_or(&Value::Null);
+    let ended = || {
+        let reason = choice.get("finish_reason")?.as_str()?.to_lowercase();
+        fails(&reason).then(|| json!({"error": {"type": reason}}))
+    };
+    told(body).or_else(|| told(choice)).or_else(ended)
+}
+
+/// Whether an answer that ended for this has failed.
+fn fails(reason: &str) -> bool {
+    // `error` is OpenRouter's, `network_error` Zhipu's, `malformed_function_call` Gemini's, `abort` vLLM's; the
+    // longest is DeepSeek's.
+    let known =
+        ["abort", "aborted", "cancelled", "canceled", "timeout", "failed", "insufficient_system_resource"];
+    reason.contains("error") || reason.starts_with("malformed_") || known.contains(&reason)
+}
+
 /// Takes one event of a stream.
 pub(super) fn hear(heard: &mut Heard, event: &str) -> Then {
     if event.trim() == DONE {
@@ -62,8 +87,8 @@ pub(super) fn hear(heard: &mut Heard, event: &str) -> Then {
         return Then::End;
     }
     let Ok(event) = serde_json::from_str::<Value>(event) else { return Then::Odd };
-    if event.get("error").is_some_and(|error| !error.is_null()) {
-        return Then::Failed(event);
+    if let Some(told) = failure(&event) {
+        return Then::Failed(told);
     }
     if let Some(usage) = event.get("usage").filter(|usage| usage.is_object()) {
         heard.usage = Usage::openai(usage);
@@ -111,10 +136,11 @@ impl Heard {
 }
 
 fn finish(reason: &str) -> Finish {
-    match reason {
+    match reason.to_lowercase().as_str() {
         "stop" | "eos" | "end_turn" => Finish::Complete,
-        "length" | "max_tokens" => Finish::Length,
-        "content_filter" | "refusal" => Finish::Filtered,
+        "length" | "max_tokens" | "model_length" => Finish::Length,
+        "content_filter" | "refusal" | "safety" | "sensitive" | "recitation" | "blocklist"
+        | "prohibited_content" | "spii" => Finish::Filtered,
         _ => Finish::Unknown,
     }
 }
@@ -149,6 +175,31 @@ mod tests {
     fn a_refusal_stays_one_though_the_reason_is_stop() {
         let (_, finish) = whole(&json!({"content": null, "refusal": "I can't."}), "stop").unwrap();
         assert_eq!(finish, Finish::Filtered);
+    }
+
+    #[test]
+    fn what_failed_is_told_wherever_it_stands() {
+        let body = |reason: &str, more: Value| {
+            let mut body = json!({"choices": [{"message": {"content": "Ann."}, "finish_reason": reason}]});
+            let fields = more.as_object().unwrap().clone();
+            body.as_object_mut().unwrap().extend(fields);
+            body
+        };
+        for reason in ["error", "network_error", "ERROR", "abort", "insufficient_system_resource"] {
+            let told = failure(&body(reason, json!({}))).unwrap();
+            assert_eq!(told, json!({"error": {"type": reason.to_lowercase()}}));
+        }
+        for reason in ["stop", "length", "tool_calls", "content_filter", "weary"] {
+            for more in [json!({}), json!({"error": null}), json!({"error": {}}), json!({"error": ""})] {
+                assert_eq!(failure(&body(reason, more)), None, "{reason}");
+            }
+        }
+        let told = failure(&body("stop", json!({"error": {"code": 429}}))).unwrap();
+        assert_eq!(told["error"]["code"], 429);
+        let inside = json!({"choices": [{"delta": {}, "error": {"code": 502}}]}).to_string();
+        assert!(
+            matches!(hear(&mut Heard::default(), &inside), Then::Failed(told) if told["error"]["code"] == 502)
+        );
     }
 
     #[test]

@@ -14,6 +14,8 @@ use super::usage::Usage;
 pub(super) struct Events {
     /// Bytes after the last end of a line.
     rest: Vec<u8>,
+    /// That end was a carriage return. A line feed after it is no other one.
+    returned: bool,
     /// The data lines of the event that is not ended yet.
     data: Option<String>,
 }
@@ -21,16 +23,17 @@ pub(super) struct Events {
 impl Events {
     /// Takes more bytes, and gives the data of every event that ends in them.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
-        self.rest.extend_from_slice(bytes);
         let mut events = Vec::new();
-        let rest = std::mem::take(&mut self.rest);
-        let mut lines = rest.split(|byte| *byte == b'\n').peekable();
-        while let Some(line) = lines.next() {
-            if lines.peek().is_none() {
-                self.rest = line.to_vec();
-                break;
+        for byte in bytes {
+            let returned = std::mem::replace(&mut self.returned, *byte == b'\r');
+            match byte {
+                b'\n' if returned => {}
+                b'\n' | b'\r' => {
+                    let line = std::mem::take(&mut self.rest);
+                    events.extend(self.line(&line));
+                }
+                byte => self.rest.push(*byte),
             }
-            events.extend(self.line(line));
         }
         events
     }
@@ -43,7 +46,6 @@ impl Events {
 
     fn line(&mut self, line: &[u8]) -> Option<String> {
         let line = String::from_utf8_lossy(line);
-        let line = line.trim_end_matches('\r');
         if line.is_empty() {
             return self.data.take();
         }
@@ -114,6 +116,8 @@ mod tests {
         check("event: ping\r\ndata: {}\r\n\r\n: comment\r\n\r\ndata:x\r\n\r\n", &["{}", "x"]);
         check("data: grüße, 世界\n\n", &["grüße, 世界"]);
         check("data: one\ndata: two\n\n", &["one\ntwo"]);
+        check("data: one\rdata: two\r\rdata: three\r\n\r\ndata: four\n\r", &["one\ntwo", "three", "four"]);
+        check("data:   two spaces stay\n\n", &["  two spaces stay"]);
     }
 
     #[test]

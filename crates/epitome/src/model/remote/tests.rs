@@ -50,6 +50,10 @@ fn what_is_no_address_or_no_network_is_refused_with_the_settings_name() {
         let error = wrong(&ModelSettings { base_url: Some(url.to_owned()), ..settings("x") });
         assert!(error.starts_with("models.cheap.base_url: "), "{url}: {error}");
     }
+    for url in ["http://ann:hunter22@x/v1", "https://hunter22@x/v1", "http://:hunter22@x/v1"] {
+        let error = wrong(&ModelSettings { base_url: Some(url.to_owned()), ..settings("x") });
+        assert_eq!(error, "models.cheap.base_url: must hold no user and no password");
+    }
     let local = wrong(&ModelSettings::new(Provider::Local, ""));
     assert!(local.starts_with("models.cheap.provider: "), "{local}");
 }
@@ -80,7 +84,13 @@ fn room_comes_from_the_settings_then_from_the_table_and_only_ever_shrinks() {
     hear("90000", "8000");
     assert_eq!(model.room(), Some(3_000), "ten times as much is not believed");
     hear("9000", "0");
-    assert_eq!(model.room(), Some(0));
+    assert_eq!(model.room(), Some(3_000), "nobody has a window of nothing");
+    hear("9000", "8");
+    assert_eq!(model.room(), Some(1_500), "nor one of eight");
+    let known = remote(&ModelSettings { window: Some(40_000), ..settings("unheard-of") });
+    let told = Told::of(&serde_json::json!({"error": {"message": "context window of 4096", "code": "x"}}));
+    known.fault(400, &told, None, &known.question("", "", 10_000, 100));
+    assert_eq!(known.window(), Some(10_000), "a quarter of what is known at least");
 }
 
 #[test]

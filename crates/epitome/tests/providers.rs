@@ -15,10 +15,10 @@ mod alone;
 mod checking;
 #[path = "providers/faults.rs"]
 mod faults;
+#[path = "providers/own_address.rs"]
+mod own_address;
 #[path = "provider/mod.rs"]
 mod provider;
-#[path = "providers/reviewed.rs"]
-mod reviewed;
 #[path = "providers/support.rs"]
 mod support;
 #[path = "providers/working.rs"]

@@ -1,4 +1,4 @@
-//! Found in review, and still to be mended.
+//! Models at an address of one's own: whatever they are called, they are nobody else's.
 
 use epitome::Engine;
 use epitome::settings::{Patch, Settings};
@@ -22,8 +22,8 @@ async fn a_model_whose_name_is_local_is_not_taken_for_the_one_that_is_built_in()
     // llama.cpp and its kin take any name, and many people write this one.
     let provider = Provider::start().await;
     provider.always(Act::Status(500));
-    let engine = Engine::builder().settings(&document(&provider, "local", "")).workers(0).memory().await;
-    let Ok(engine) = engine else { return };
+    let engine =
+        Engine::builder().settings(&document(&provider, "local", "")).workers(0).memory().await.unwrap();
     for n in 0..8 {
         engine.session(format!("s{n}")).append(talk(1, 20)).await.unwrap();
     }

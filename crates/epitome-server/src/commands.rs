@@ -23,6 +23,7 @@ mod expand;
 mod explain;
 mod export;
 mod import;
+mod late;
 mod list;
 mod messages;
 mod search;
@@ -30,8 +31,6 @@ mod summarize;
 mod undo;
 mod verify;
 mod write_config;
-
-pub(crate) use backup::interrupted;
 
 const TODAY: &str = "\
 Examples:

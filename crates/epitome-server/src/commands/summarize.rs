@@ -8,6 +8,7 @@ use epitome::{Session, SlotExplanation, SlotStatus, Summarize, Summarized};
 use serde_json::json;
 
 use super::SessionArgs;
+use super::late::Late;
 use super::messages::facts;
 use crate::database::Database;
 use crate::failure::Failure;
@@ -86,6 +87,12 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
                 show.note("wanted; whoever works on the database next writes it")?;
             }
         }
+    }
+    if !args.no_wait {
+        // Other slots of the session were worked off too.
+        let mut late = Late::default();
+        late.look(&session).await;
+        late.tell(show)?;
     }
     database.close().await;
     Ok(())

@@ -7,6 +7,8 @@ mod bin;
 mod commands;
 mod importing;
 mod settings;
+#[cfg(unix)]
+mod signals;
 mod trouble;
 
 use bin::{Place, told};

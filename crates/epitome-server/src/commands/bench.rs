@@ -33,7 +33,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// The messages of the database whose memory is measured
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::whole, allow_negative_numbers = true)]
     messages: Option<u64>,
     /// The messages of the long session
     #[arg(long, value_name = "N", hide = true)]

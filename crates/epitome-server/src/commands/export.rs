@@ -38,7 +38,7 @@ pub(crate) struct Args {
     /// openai, responses, anthropic or epitome
     #[arg(long, value_name = "FORMAT", default_value_t = Dialect::Ours)]
     format: Dialect,
-    /// The file to be written (-, standard output); one that is there is not replaced
+    /// The file (-, standard output); one that is there is not replaced
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

@@ -25,7 +25,7 @@ Outcomes of a model's calls, in the table at the end:
   too_long          there was more to read than the model can
   empty, cut_off, loops, too_long_answer, not_smaller, same_as_before, goes_on, declined, error_page
                     the answer was no summary: without text, ended in the middle, repeating itself,
-                    over its limit, no shorter than what it stands for, the summary before once more,
+                    over its limit, no shorter than what it stands for, the summary before again,
                     the conversation continued, a refusal, a page of some server in between
 
 --json is one object: session, slots and usage; without a session the queue.";

@@ -207,7 +207,9 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, F
     let given = Word::of(&args);
     let name = if let Some(Word::Command(name)) = given { Some(name) } else { None };
     understand(args, name).map_err(|failure| match (failure, given) {
-        (Failure::Misused(_), Some(Word::Unknown(word))) => Failure::Misused(unknown(&word)),
+        (Failure::Misused(problem), Some(Word::Unknown(word))) if problem == unknown_argument(&word) => {
+            unknown_command(&word)
+        }
         (failure, _) => failure.of(name),
     })
 }
@@ -259,10 +261,15 @@ const COMMANDS: [&str; 14] = [
     "completions",
 ];
 
-fn unknown(word: &str) -> String {
+fn unknown_argument(word: &str) -> String {
+    format!("unknown argument {word:?}")
+}
+
+fn unknown_command(word: &str) -> Failure {
     match near(word, COMMANDS, 1).first() {
-        Some(meant) => format!("unknown command {word:?}; did you mean {meant}?"),
-        None => format!("unknown command {word:?}"),
+        // Whoever is told what they meant need not look for it.
+        Some(meant) => Failure::Setting(format!("unknown command {word:?}; did you mean {meant}?")),
+        None => Failure::Misused(format!("unknown command {word:?}")),
     }
 }
 
@@ -353,7 +360,7 @@ fn problem(error: &clap::Error) -> String {
     match error.kind() {
         ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => {
             let argument = given(ContextKind::InvalidArg).or_else(|| given(ContextKind::InvalidSubcommand));
-            format!("unknown argument {:?}", argument.unwrap_or_default())
+            unknown_argument(&argument.unwrap_or_default())
         }
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             "no command given".to_owned()

@@ -127,4 +127,17 @@ mod tests {
         assert!(!file("copy.db.7-123.part").exists() && !file("bench-7-0").exists());
         assert_eq!(folder.path().read_dir().unwrap().count(), 2, "what is not ours stays");
     }
+
+    #[test]
+    fn what_stands_beside_a_file_is_noted_as_long_as_it_is_wanted() {
+        let is_noted = || {
+            let noted = NOTED.lock().unwrap();
+            let place = (Path::new("."), "beside.db.7-");
+            noted.places.iter().any(|(_, folder, prefix)| (folder.as_path(), prefix.as_str()) == place)
+        };
+        let half = note_beside(Path::new("beside.db"), ".7-");
+        assert!(is_noted());
+        drop(half);
+        assert!(!is_noted());
+    }
 }

@@ -10,7 +10,7 @@ use epitome::Session;
 use epitome::dialect::Dialect;
 use serde_json::json;
 
-use super::late::Late;
+use super::late;
 use crate::database::Database;
 use crate::failure::Failure;
 use crate::leftovers::{self, Leftover};
@@ -142,11 +142,8 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     }
     tell(&sessions, checked.bad, show)?;
     if !args.no_wait {
-        let mut late = Late::default();
-        for imported in &sessions {
-            late.look(&database.workspace.session(imported.session.as_str())).await;
-        }
-        late.tell(show)?;
+        let names = sessions.iter().map(|imported| imported.session.as_str()).collect();
+        late::tell(&database.workspace, &names, show).await?;
     }
     database.close().await;
     Ok(())

@@ -7,9 +7,8 @@ use epitome::core::message::Author;
 use epitome::{Session, SlotExplanation, SlotStatus, Summarize, Summarized};
 use serde_json::json;
 
-use super::SessionArgs;
-use super::late::Late;
 use super::messages::facts;
+use super::{SessionArgs, late};
 use crate::database::Database;
 use crate::failure::Failure;
 use crate::settings::Loaded;
@@ -90,9 +89,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     }
     if !args.no_wait {
         // Other slots of the session were worked off too.
-        let mut late = Late::default();
-        late.look(&session).await;
-        late.tell(show)?;
+        late::tell(&database.workspace, &[session.name()].into(), show).await?;
     }
     database.close().await;
     Ok(())

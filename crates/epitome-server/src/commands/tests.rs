@@ -76,7 +76,9 @@ fn every_help_has_examples_and_fits_a_terminal() {
 #[test]
 fn what_is_not_understood_is_named() {
     check_misused(&["serve"], r#"unknown command "serve""#);
-    check_misused(&["--db", "list", "lst"], r#"unknown command "lst"; did you mean list?"#);
+    let near = refused(&["--db", "context", "lst"]).line(None).unwrap();
+    assert_eq!(near, "epitome: unknown command \"lst\"; did you mean list?\n");
+    check_misused(&["--write-config", "a.toml", "--bad"], r#"unknown argument "--bad""#);
     check_misused(&["--versions"], r#"unknown argument "--versions""#);
     check_misused_in("bench", &["--slow"], r#"unknown argument "--slow""#);
     check_misused_in("bench", &["now"], r#"unknown argument "now""#);

@@ -321,7 +321,7 @@ fn files_that_are_not_there_or_hold_nothing_are_told() {
     std::fs::write(place.path("empty.jsonl"), "\n\n").unwrap();
     place.fails(&["import", "empty.jsonl"], 2, "there are no messages to import");
     place.fails(&["import", "empty.jsonl", "--format", "latin"], 2,
-        "invalid value 'latin' for '--format <FORMAT>': \"latin\": no such format; there are openai, responses, anthropic and epitome; `epitome --help` says what there is");
+        "invalid value 'latin' for '--format <FORMAT>': \"latin\": no such format; there are openai, responses, anthropic and epitome; `epitome import --help` says what there is");
 }
 
 /// A pipe can be read once only, and an import reads twice.
@@ -360,4 +360,13 @@ fn an_export_is_whole_or_not_there() {
     let mut left = names.filter(|name| name.to_string_lossy().contains("jsonl") && name != "ann.jsonl");
     assert_eq!(left.next(), None);
     assert_eq!(std::fs::read_to_string(place.path("ann.jsonl")).unwrap(), written);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_terminal_is_told_how_long_it_takes() {
+    let place = Place::new();
+    std::fs::write(place.path("talk.jsonl"), many(20_000)).unwrap();
+    let shown = place.on_terminal(100, &["import", "talk.jsonl", "--no-wait"]);
+    assert!(shown.contains("importing ") && shown.contains("s left"), "{shown:?}");
 }

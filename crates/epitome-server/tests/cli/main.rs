@@ -30,10 +30,7 @@ fn it_explains_itself() {
 fn a_wrong_argument_is_named_in_one_line() {
     for (args, line) in [
         (["serve"].as_slice(), "unknown command \"serve\"; `epitome --help` says what there is"),
-        (
-            &["sumarize"],
-            "unknown command \"sumarize\"; did you mean summarize?; `epitome --help` says what there is",
-        ),
+        (&["sumarize"], "unknown command \"sumarize\"; did you mean summarize?"),
         (
             &["context", "a", "--token", "5"],
             "unknown argument \"--token\"; `epitome context --help` says what there is",

@@ -51,6 +51,7 @@ mod context;
 mod explain;
 mod fork;
 mod memo;
+mod peek;
 mod session;
 mod shared;
 mod summaries;

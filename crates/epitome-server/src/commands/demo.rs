@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use epitome::core::message::Tokens;
 use epitome::{Engine, Session, SessionInfo};
-use rusqlite::{Connection, OpenFlags};
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
@@ -43,6 +42,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 4_000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     tokens: Tokens,
 }
+
+/// Whose the session is: whoever names nobody.
+const WORKSPACE: &str = "default";
 
 /// The session's name.
 const SESSION: &str = "demo";
@@ -157,26 +159,18 @@ async fn look_through(engine: &Engine, path: &Path) -> Result<bool, Failure> {
     let made_by = Value::from(MADE_BY.1);
     let is_demo =
         |info: &SessionInfo| &*info.name == SESSION && info.metadata.get(MADE_BY.0) == Some(&made_by);
-    let there = engine.workspace("default").sessions(None, 2).await?;
-    if !there.iter().all(is_demo) || holds_more(path) {
+    let workspace = engine.workspace(WORKSPACE);
+    let there = workspace.sessions(None, 2).await?;
+    // The file is going to be removed with all that is in it.
+    let others = Engine::workspaces_in(path).await?.iter().any(|name| name != WORKSPACE);
+    let settings = !workspace.patch().await?.entries().is_empty();
+    if !there.iter().all(is_demo) || others || settings {
         let path = path.display();
         return Err(Failure::Failed(format!(
-            "{path} holds sessions that are not a demo's; nothing was changed: give another place with --db"
+            "{path} holds something that is not a demo's; nothing was changed: give another place with --db"
         )));
     }
     Ok(!there.is_empty())
-}
-
-/// Whether there is anything outside the workspace of the demo: the engine shows one workspace at a time, and the
-/// file is going to be removed with all of them. What cannot be known is taken for a yes.
-fn holds_more(path: &Path) -> bool {
-    let look = || {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let file = Connection::open_with_flags(path, flags)?;
-        let more = "SELECT EXISTS (SELECT 1 FROM workspaces WHERE name <> 'default' OR settings <> '')";
-        file.query_row(more, [], |row| row.get::<_, bool>(0))
-    };
-    look().unwrap_or(true)
 }
 
 #[cfg(test)]

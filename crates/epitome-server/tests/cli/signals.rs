@@ -159,3 +159,22 @@ fn summaries_that_are_late_are_told_with_their_cause() {
     }
     std::fs::remove_file(place.path("refuse")).unwrap();
 }
+
+/// It may be done before the signal comes; then it is whole.
+#[test]
+fn an_export_that_is_interrupted_is_not_there() {
+    let place = Place::new();
+    let line = "{\"role\":\"user\",\"content\":\"Please look at order 70071, it has not arrived.\"}\n";
+    std::fs::write(place.path("talk.jsonl"), line.repeat(30_000)).unwrap();
+    place.good(&["import", "talk.jsonl", "--no-wait"]);
+    std::fs::create_dir(place.path("out")).unwrap();
+    let out = || place.path("out").read_dir().unwrap().flatten().count();
+    let mut command = place.epitome(&["export", "talk", "-o", "out/talk.jsonl", "--db", "epitome.db"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("a file", || out() > 0);
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().is_ok());
+    match told(child.wait_with_output().unwrap()).0 {
+        Some(0) => assert!(place.path("out/talk.jsonl").exists() && out() == 1),
+        code => assert_eq!((code, out()), (Some(130), 0)),
+    }
+}

@@ -1,6 +1,6 @@
 //! A look into a file from outside, where a workspace at a time is too little.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags};
 
@@ -13,13 +13,13 @@ impl Engine {
     /// whose it is. Nothing is written.
     pub async fn workspaces_in(path: impl AsRef<Path>) -> Result<Vec<String>, Error> {
         let path = path.as_ref().to_owned();
-        tokio::task::spawn_blocking(move || names(path)).await.map_err(|_| Error::Closed)?
+        tokio::task::spawn_blocking(move || names(&path)).await.map_err(|_| Error::Closed)?
     }
 }
 
-fn names(path: PathBuf) -> Result<Vec<String>, Error> {
+fn names(path: &Path) -> Result<Vec<String>, Error> {
     let read = || {
-        let file = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let file = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let mut statement = file.prepare("SELECT name FROM workspaces ORDER BY name")?;
         let names = statement.query_map([], |row| row.get(0))?;
         names.collect::<rusqlite::Result<Vec<String>>>()

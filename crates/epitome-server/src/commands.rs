@@ -10,6 +10,7 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::Failure;
+use crate::near::near;
 use crate::settings::{Given, Loaded, World, load};
 use crate::show::{Color, Show};
 
@@ -23,6 +24,7 @@ mod expand;
 mod explain;
 mod export;
 mod import;
+mod late;
 mod list;
 mod messages;
 mod search;
@@ -30,8 +32,6 @@ mod summarize;
 mod undo;
 mod verify;
 mod write_config;
-
-pub(crate) use backup::interrupted;
 
 const TODAY: &str = "\
 Examples:
@@ -130,6 +130,8 @@ pub(crate) enum Asked {
 /// Something to be done, and what every command takes.
 pub(crate) struct Job {
     what: What,
+    /// What the command is called, where it is one.
+    name: Option<&'static str>,
     globals: Globals,
 }
 
@@ -192,6 +194,94 @@ impl SessionArgs {
 
 /// What the arguments, the program's name first, ask for.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, Failure> {
+    let mut args: Vec<OsString> = args.into_iter().collect();
+    let word = args.iter().skip(1).position(|word| word == "help").filter(|at| *at == 0);
+    if word.is_some() {
+        // `epitome help COMMAND` is `epitome COMMAND --help`.
+        args.remove(1);
+        args.truncate(2);
+    }
+    if word.is_some() || args.len() < 2 {
+        args.push("--help".into());
+    }
+    let given = Word::of(&args);
+    let name = if let Some(Word::Command(name)) = given { Some(name) } else { None };
+    understand(args, name).map_err(|failure| match (failure, given) {
+        (Failure::Misused(problem), Some(Word::Unknown(word))) if problem == unknown_argument(&word) => {
+            unknown_command(&word)
+        }
+        (failure, _) => failure.of(name),
+    })
+}
+
+/// The first word that is no flag and no flag's value.
+enum Word {
+    Command(&'static str),
+    Unknown(String),
+}
+
+impl Word {
+    fn of(args: &[OsString]) -> Option<Self> {
+        let cli = Cli::command();
+        let takes_value = |flag: &str| {
+            let long = flag.strip_prefix("--");
+            // `--write-config` takes one only where it is no command.
+            let own = |known: &&clap::Arg| known.get_long() == long && known.get_id() != "write_config";
+            cli.get_arguments().find(own).is_some_and(|known| known.get_action().takes_values())
+        };
+        let mut words = args.iter().skip(1).map(|word| word.to_string_lossy());
+        while let Some(word) = words.next() {
+            if !word.starts_with('-') {
+                let known = COMMANDS.into_iter().find(|name| *name == word);
+                return Some(known.map_or_else(|| Self::Unknown(word.into_owned()), Self::Command));
+            }
+            if takes_value(&word) {
+                words.next();
+            }
+        }
+        None
+    }
+}
+
+/// Their names.
+const COMMANDS: [&str; 14] = [
+    "demo",
+    "list",
+    "import",
+    "export",
+    "context",
+    "summarize",
+    "undo",
+    "expand",
+    "search",
+    "explain",
+    "verify",
+    "backup",
+    "bench",
+    "completions",
+];
+
+fn unknown_argument(word: &str) -> String {
+    format!("unknown argument {word:?}")
+}
+
+fn unknown_command(word: &str) -> Failure {
+    match near(word, COMMANDS, 1).first() {
+        // Whoever is told what they meant need not look for it.
+        Some(meant) => Failure::Setting(format!("unknown command {word:?}; did you mean {meant}?")),
+        None => Failure::Misused(format!("unknown command {word:?}")),
+    }
+}
+
+/// A number that counts something, for flags.
+fn whole(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err("give a whole number from 1".to_owned()),
+    }
+}
+
+fn understand(args: Vec<OsString>, name: Option<&'static str>) -> Result<Asked, Failure> {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
@@ -207,24 +297,25 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, F
         (Some(command), None, false) => What::Command(command),
         (None, Some(path), _) => What::WriteConfig(path),
         (None, None, true) => What::CheckConfig,
-        (None, None, false) => return Err(Failure::Misused("no argument given".to_owned())),
+        (None, None, false) => return Err(Failure::Misused("no command given".to_owned())),
         (Some(_), ..) => {
             let problem =
                 "--write-config and --check-config are commands of their own; leave out the other one";
             return Err(Failure::Misused(problem.to_owned()));
         }
     };
-    Ok(Asked::Job(Box::new(Job { what, globals: cli.globals })))
+    Ok(Asked::Job(Box::new(Job { what, name, globals: cli.globals })))
 }
 
 /// Does it, says what went wrong, and tells the exit code.
 pub(crate) async fn run(asked: Asked, world: World, mut show: Show) -> u8 {
     let Asked::Job(job) = asked else { return 0 };
     let mut database = None;
+    let name = job.name;
     let done = act(*job, &world, &mut show, &mut database).await;
     match done.and_then(|()| show.flush()) {
         Ok(()) => 0,
-        Err(failure) => show.end(&failure, database.as_deref()),
+        Err(failure) => show.end(&failure.of(name), database.as_deref()),
     }
 }
 
@@ -234,7 +325,7 @@ async fn act(
     show: &mut Show,
     database: &mut Option<PathBuf>,
 ) -> Result<(), Failure> {
-    let Job { what, globals } = job;
+    let Job { what, globals, .. } = job;
     // These need no settings, and must work where some are wrong.
     let command = match what {
         What::WriteConfig(path) => return write_config::run(&path, world, show),
@@ -269,10 +360,10 @@ fn problem(error: &clap::Error) -> String {
     match error.kind() {
         ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => {
             let argument = given(ContextKind::InvalidArg).or_else(|| given(ContextKind::InvalidSubcommand));
-            format!("unknown argument {:?}", argument.unwrap_or_default())
+            unknown_argument(&argument.unwrap_or_default())
         }
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            "no argument given".to_owned()
+            "no command given".to_owned()
         }
         _ => {
             let rendered = error.render().to_string();

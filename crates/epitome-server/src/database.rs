@@ -1,6 +1,7 @@
 //! The database a command works on.
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use epitome::store::SqliteOptions;
 use epitome::{Engine, Next, Session, SessionInfo, Workspace};
@@ -21,6 +22,39 @@ pub(crate) struct Database {
     pub(crate) engine: Engine,
     pub(crate) workspace: Workspace,
     pub(crate) path: PathBuf,
+    _open: Open,
+}
+
+/// What is open now: whoever is interrupted must not leave summaries held that nobody writes any more.
+static OPEN: Mutex<Option<Engine>> = Mutex::new(None);
+
+/// Keeps it noted, as long as it is there: a database that is let go of must be let go of altogether.
+#[derive(Debug)]
+struct Open;
+
+impl Open {
+    fn note(engine: &Engine) -> Self {
+        if let Ok(mut open) = OPEN.lock() {
+            *open = Some(engine.clone());
+        }
+        Self
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let Ok(mut open) = OPEN.lock() {
+            open.take();
+        }
+    }
+}
+
+/// Gives up what is being written, and gives back what is held for it.
+pub(crate) async fn give_up() {
+    let open = OPEN.lock().ok().and_then(|mut open| open.take());
+    if let Some(engine) = open {
+        engine.give_up().await;
+    }
 }
 
 impl Database {
@@ -39,7 +73,16 @@ impl Database {
     /// Opens it, and makes it with its folder where it is missing.
     pub(crate) async fn created(loaded: &Loaded) -> Result<Self, Failure> {
         if let Some(folder) = loaded.db.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder)
+            let mut making = std::fs::DirBuilder::new();
+            making.recursive(true);
+            #[cfg(unix)]
+            {
+                use std::os::unix::fs::DirBuilderExt;
+                // What is in it is somebody's conversations.
+                making.mode(0o700);
+            }
+            making
+                .create(folder)
                 .map_err(|error| Failure::Failed(format!("{} cannot be made: {error}", folder.display())))?;
         }
         Self::open(loaded).await
@@ -56,7 +99,8 @@ impl Database {
             other => Failure::Engine(other),
         })?;
         let workspace = engine.workspace(loaded.workspace.as_str());
-        Ok(Self { engine, workspace, path: loaded.db.clone() })
+        let open = Open::note(&engine);
+        Ok(Self { engine, workspace, path: loaded.db.clone(), _open: open })
     }
 
     /// A session that is there. Where there is none, near names are told.

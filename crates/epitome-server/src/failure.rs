@@ -10,6 +10,8 @@ use epitome::store::StoreError;
 pub(crate) enum Failure {
     /// It was not understood, and nothing was done: 2, and where help is.
     Misused(String),
+    /// The same of a command, whose own help is named.
+    MisusedIn(&'static str, String),
     /// A setting is wrong, and nothing was done: 2.
     Setting(String),
     /// It was understood, and did not work: 1.
@@ -23,11 +25,22 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// A misuse is one of this command, where there is one.
+    pub(crate) fn of(self, command: Option<&'static str>) -> Self {
+        match (self, command) {
+            (Self::Misused(problem), Some(command)) => Self::MisusedIn(command, problem),
+            (other, _) => other,
+        }
+    }
+
     /// With which code the program ends.
     pub(crate) fn code(&self) -> u8 {
         match self {
             // What the engine will not do for anybody was asked for wrongly.
-            Self::Misused(_) | Self::Setting(_) | Self::Engine(epitome::Error::Invalid(_)) => 2,
+            Self::Misused(_)
+            | Self::MisusedIn(..)
+            | Self::Setting(_)
+            | Self::Engine(epitome::Error::Invalid(_)) => 2,
             Self::Failed(_) | Self::Engine(_) => 1,
             Self::Told(code) => *code,
             Self::Unread => 0,
@@ -38,6 +51,9 @@ impl Failure {
     pub(crate) fn line(&self, database: Option<&Path>) -> Option<String> {
         let problem = match self {
             Self::Misused(problem) => format!("{problem}; `epitome --help` says what there is"),
+            Self::MisusedIn(command, problem) => {
+                format!("{problem}; `epitome {command} --help` says what there is")
+            }
             Self::Setting(problem) | Self::Failed(problem) => problem.clone(),
             Self::Engine(epitome::Error::Busy(_) | epitome::Error::Store(StoreError::Busy)) => {
                 let file = database.map_or("the database".to_owned(), |path| path.display().to_string());

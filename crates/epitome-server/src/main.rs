@@ -6,6 +6,7 @@
 mod commands;
 mod database;
 mod failure;
+mod leftovers;
 mod near;
 mod recording;
 mod settings;
@@ -19,8 +20,8 @@ use failure::Failure;
 use settings::World;
 use show::{Color, Show};
 
-/// What a shell gives for a program ended by Ctrl-C.
-const INTERRUPTED: i32 = 130;
+/// What a shell gives for a program ended by a signal.
+const SIGNALLED: i32 = 128;
 
 fn main() -> ExitCode {
     let world = World::of_process();
@@ -56,15 +57,51 @@ fn run(asked: Asked, world: World, mut show: Show) -> ExitCode {
     let code = runtime.block_on(async {
         tokio::select! {
             code = command => code.unwrap_or(1),
-            Ok(()) = tokio::signal::ctrl_c() => {
-                commands::interrupted();
-                let _ = writeln!(stderr());
-                // Nothing is waited for: what was kept is kept, and the rest is as after a crash, never
-                // there.
-                std::process::exit(INTERRUPTED)
-            }
+            signal = told_to_end() => end(signal).await,
         }
     });
     runtime.shutdown_background();
     ExitCode::from(code)
+}
+
+/// Ctrl-C.
+const INTERRUPT: i32 = 2;
+
+/// Waits until the program is told to end, and tells by which signal.
+async fn told_to_end() -> i32 {
+    let interrupt = async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            // Nobody can tell us: then the command goes on to its end.
+            std::future::pending::<()>().await;
+        }
+    };
+    #[cfg(unix)]
+    let terminate = async {
+        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+            Ok(mut signal) => signal.recv().await,
+            Err(_) => std::future::pending().await,
+        }
+    };
+    #[cfg(not(unix))]
+    let terminate = std::future::pending::<()>();
+    tokio::select! {
+        () = interrupt => INTERRUPT,
+        _ = terminate => 15,
+    }
+}
+
+/// Gives back what is held, removes what is half done, and ends. What was kept is kept, and the rest is as after
+/// a crash, never there.
+async fn end(signal: i32) -> ! {
+    database::give_up().await;
+    let line = leftovers::interrupted();
+    let mut errors = stderr();
+    if signal == INTERRUPT {
+        // The terminal wrote `^C` where the line stood.
+        let _ = writeln!(errors);
+    }
+    if let Some(line) = line {
+        let _ = writeln!(errors, "{line}");
+    }
+    std::process::exit(SIGNALLED + signal)
 }

@@ -31,7 +31,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -302,6 +302,12 @@ impl Engine {
         Workspace::new(self.clone(), name.into())
     }
 
+    /// The workspaces there are, by name: those after this one, at most so many. For whoever runs the engine; no
+    /// workspace is shown another.
+    pub async fn workspaces(&self, after: Option<&str>, limit: usize) -> Result<Vec<Arc<str>>, Error> {
+        Ok(self.shared().store.workspaces(after, limit.min(1_000)).await?)
+    }
+
     /// The settings under those of workspaces and sessions.
     #[must_use]
     pub fn settings(&self) -> &Settings {
@@ -343,6 +349,21 @@ impl Engine {
             let _ = worker.await;
         }
         self.shared().store.close().await;
+    }
+
+    /// Gives up the summaries that are being written, here and in the background, and gives back what is held
+    /// for them, so that another process can write them at once. What was spent is written down. Waits for a
+    /// second at most: this is for a program that is told to end. No summary is begun on this engine afterwards.
+    pub async fn give_up(&self) {
+        let shared = self.shared();
+        shared.give_up.send_replace(true);
+        let until = tokio::time::Instant::now() + Duration::from_secs(1);
+        // Twice in a row: between two slots nobody works for a moment.
+        let mut idle = 0;
+        while idle < 2 && tokio::time::Instant::now() < until {
+            idle = if shared.working.load(Ordering::Acquire) == 0 { idle + 1 } else { 0 };
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

@@ -191,6 +191,9 @@ pub trait Store: Send + Sync + 'static {
     /// Where a session stands.
     async fn standing(&self, key: &SessionKey, load: Load) -> Result<Standing, StoreError>;
 
+    /// The workspaces that anything was ever written to, by name: those after this one, at most so many.
+    async fn workspaces(&self, after: Option<&str>, limit: usize) -> Result<Vec<Arc<str>>, StoreError>;
+
     /// A workspace's settings, a partial document; empty when nothing was set.
     async fn workspace(&self, workspace: &str) -> Result<String, StoreError>;
 

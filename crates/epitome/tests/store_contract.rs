@@ -290,6 +290,15 @@ async fn workspaces_have_settings(made: Made) {
     say(store, &key("a"), "u").await;
     assert_eq!(standing(store, &key("a")).await.workspace_settings, "{\"a\":1}");
     assert_eq!(store.workspace("v").await.unwrap(), "");
+    let names = |after, limit| store.workspaces(after, limit);
+    say(store, &SessionKey::new("another", "s"), "u").await;
+    let all = names(None, 9).await.unwrap();
+    assert!(
+        all.windows(2).all(|pair| pair[0] < pair[1]) && all.iter().any(|name| &**name == "another"),
+        "{all:?}"
+    );
+    assert_eq!(names(Some(&all[0]), 1).await.unwrap(), all[1..2]);
+    assert_eq!(names(all.last().map(AsRef::as_ref), 9).await.unwrap(), []);
 }
 
 async fn nothing_crosses_workspaces_or_sessions(made: Made) {

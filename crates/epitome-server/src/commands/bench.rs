@@ -6,6 +6,7 @@ use epitome::bench::{self, Options, Report};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::leftovers;
 use crate::show::{Show, Table};
 
 const EXAMPLES: &str = "\
@@ -32,7 +33,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// The messages of the database whose memory is measured
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::whole, allow_negative_numbers = true)]
     messages: Option<u64>,
     /// The messages of the long session
     #[arg(long, value_name = "N", hide = true)]
@@ -66,7 +67,9 @@ impl Args {
 pub(super) async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
     let measured = {
         let progress = show.progress("", Some(0));
-        bench::run(&args.options(), &|now| {
+        let options = args.options();
+        let _files = leftovers::note(&options.dir, format!("epitome-bench-{}-", std::process::id()));
+        bench::run(&options, &|now| {
             progress.stage(now.stage);
             progress.set_of(now.of);
             progress.set(now.done);

@@ -31,13 +31,13 @@ pub(crate) struct Args {
     #[command(flatten)]
     session: SessionArgs,
     /// The budget (context.max_tokens of the settings)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::whole, allow_negative_numbers = true)]
     tokens: Option<u64>,
     /// Messages only
     #[arg(long)]
     no_summary: bool,
     /// As if the session ended with this message
-    #[arg(long, value_name = "SEQ")]
+    #[arg(long, value_name = "SEQ", value_parser = super::whole, allow_negative_numbers = true)]
     as_of: Option<u64>,
     /// Only this author's messages and summaries
     #[arg(long, value_name = "NAME")]
@@ -87,7 +87,13 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     }
     let name = args.session.name()?;
     let database = Database::existing(loaded).await?;
-    let (session, _) = database.session(name).await?;
+    let (session, info) = database.session(name).await?;
+    if let Some(seq) = args.as_of.filter(|seq| *seq > info.messages) {
+        return Err(Failure::Failed(match info.messages {
+            0 => format!("--as-of {seq}: there are no messages yet"),
+            newest => format!("--as-of {seq}: the newest message is {newest}"),
+        }));
+    }
     let context = session
         .context(ContextRequest {
             tokens: args.tokens,
@@ -106,7 +112,14 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     } else if let Some(empty) = context.report.empty {
         let budget = grouped(context.report.budget);
         let hint = match empty {
-            Empty::NoMessages => "",
+            Empty::NoMessages if info.messages == 0 => {
+                return Err(Failure::Failed("there is nothing to show: no messages yet".to_owned()));
+            }
+            Empty::NoMessages => {
+                let told = "there is nothing to be answered yet: no model takes standing orders, empty messages or \
+                            results without their calls alone";
+                return Err(Failure::Failed(told.to_owned()));
+            }
             Empty::NewestOverBudget if args.oversize != "clip" => "; --oversize clip shows an excerpt of it",
             _ => "; give it more --tokens",
         };

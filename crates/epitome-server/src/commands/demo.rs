@@ -29,7 +29,7 @@ Examples:
 
 It needs no key, no server and no network: summaries are written by the built-in model. The database
 stays (epitome-demo.db in the temporary folder), so that the other commands can be tried on it. The
-next demo replaces what is in it; a database with anything else in it is refused.";
+next demo takes its place; a database with anything else in it is refused.";
 
 /// A long conversation condensed before your eyes
 #[derive(clap::Args)]
@@ -43,6 +43,9 @@ pub(crate) struct Args {
     tokens: Tokens,
 }
 
+/// Whose the session is: whoever names nobody.
+const WORKSPACE: &str = "default";
+
 /// The session's name.
 const SESSION: &str = "demo";
 
@@ -52,18 +55,60 @@ const MADE_BY: (&str, &str) = ("made_by", "epitome demo");
 pub(super) async fn run(args: &Args, db: Option<&str>, show: &mut Show) -> Result<(), Failure> {
     let path = match db {
         Some(given) => PathBuf::from(given.strip_prefix("sqlite:").unwrap_or(given)),
-        None => std::env::temp_dir().join("epitome-demo.db"),
+        None => usual_place(&std::env::temp_dir()),
     };
-    // No workers: summaries are written between two messages, so that each demo is like the other.
-    let opened = Engine::builder().workers(0).open(&path).await;
-    let engine =
-        opened.map_err(|error| Failure::Failed(format!("no demo at {}: {error}", path.display())))?;
-    let done = match make_room(&engine, &path).await {
-        Ok(session) => tell(args, &session, &path, show).await,
+    let mut engine = open(&path).await?;
+    let done = match look_through(&engine, &path).await {
+        Ok(before) => {
+            if before {
+                engine.close().await;
+                remove(&path)?;
+                engine = open(&path).await?;
+            }
+            let session = engine.session(SESSION);
+            session.set_metadata(Map::from_iter([(MADE_BY.0.to_owned(), MADE_BY.1.into())])).await?;
+            tell(args, &session, &path, show).await
+        }
         Err(refused) => Err(refused),
     };
     engine.close().await;
     done
+}
+
+/// Where the demo is kept unless it is told. The first to run it on a machine owns that file; whoever may not
+/// write to it gets one of their own.
+fn usual_place(folder: &Path) -> PathBuf {
+    let path = folder.join("epitome-demo.db");
+    match std::fs::OpenOptions::new().append(true).open(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            folder.join(format!("epitome-demo-{}.db", std::process::id()))
+        }
+        _ => path,
+    }
+}
+
+async fn open(path: &Path) -> Result<Engine, Failure> {
+    // No workers: summaries are written between two messages, so that each demo is like the other.
+    let opened = Engine::builder().workers(0).open(path).await;
+    opened.map_err(|error| Failure::Failed(format!("no demo at {}: {error}", path.display())))
+}
+
+/// Removes an earlier demo with its file, so that numbers begin with 1 again.
+fn remove(path: &Path) -> Result<(), Failure> {
+    for end in ["-wal", "-shm", ""] {
+        let mut file = path.as_os_str().to_owned();
+        file.push(end);
+        match std::fs::remove_file(&file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                let path = path.display();
+                return Err(Failure::Failed(format!(
+                    "the demo before cannot be removed from {path}: {error}; give another place with --db"
+                )));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Plays it, and shows each thing when it is there.
@@ -109,22 +154,23 @@ fn program() -> &'static str {
     if std::env::var_os("CARGO").is_some() { "cargo run -q --" } else { "epitome" }
 }
 
-/// A new session for the demo, in place of an earlier demo's. A database that holds anything else is left alone.
-async fn make_room(engine: &Engine, path: &Path) -> Result<Session, Failure> {
-    let made_by = || Value::from(MADE_BY.1);
+/// Whether an earlier demo is there. A database that holds anything else is left alone.
+async fn look_through(engine: &Engine, path: &Path) -> Result<bool, Failure> {
+    let made_by = Value::from(MADE_BY.1);
     let is_demo =
-        |info: &SessionInfo| &*info.name == SESSION && info.metadata.get(MADE_BY.0) == Some(&made_by());
-    let there = engine.workspace("default").sessions(None, 2).await?;
-    if !there.iter().all(is_demo) {
+        |info: &SessionInfo| &*info.name == SESSION && info.metadata.get(MADE_BY.0) == Some(&made_by);
+    let workspace = engine.workspace(WORKSPACE);
+    let there = workspace.sessions(None, 2).await?;
+    // The file is going to be removed with all that is in it.
+    let others = engine.workspaces(None, 2).await?.iter().any(|name| **name != *WORKSPACE);
+    let settings = !workspace.patch().await?.entries().is_empty();
+    if !there.iter().all(is_demo) || others || settings {
         let path = path.display();
         return Err(Failure::Failed(format!(
-            "{path} holds sessions that are not a demo's; nothing was changed: give another place with --db"
+            "{path} holds something that is not a demo's; nothing was changed: give another place with --db"
         )));
     }
-    let session = engine.session(SESSION);
-    session.delete().await?;
-    session.set_metadata(Map::from_iter([(MADE_BY.0.to_owned(), made_by())])).await?;
-    Ok(session)
+    Ok(!there.is_empty())
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SEQ")]
     after: Option<u64>,
     /// At most so many (all)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::whole, allow_negative_numbers = true)]
     limit: Option<u64>,
 }
 

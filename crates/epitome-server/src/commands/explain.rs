@@ -17,6 +17,17 @@ Examples:
   epitome explain              the queue: what is due anywhere
   epitome explain ann --json | jq .slots[].why
 
+Outcomes of a model's calls, in the table at the end:
+  kept, reused      a summary came of it; the answer was there already, and nobody was called
+  unused, dropped   it was good, but came too late; nobody waited for it any more
+  busy, no_answer   the provider had no room; it failed, or was silent for too long
+  refused           the provider will not have it: a wrong key, model or request
+  too_long          there was more to read than the model can
+  empty, cut_off, loops, too_long_answer, not_smaller, same_as_before, goes_on, declined, error_page
+                    the answer was no summary: without text, ended in the middle, repeating itself,
+                    over its limit, no shorter than what it stands for, the summary before again,
+                    the conversation continued, a refusal, a page of some server in between
+
 --json is one object: session, slots and usage; without a session the queue.";
 
 /// Where each summary stands, and why it is due or not

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use epitome::dialect::Dialect;
 use epitome::{Page, Session, SessionInfo};
@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::SessionArgs;
 use crate::database::Database;
 use crate::failure::Failure;
+use crate::leftovers::{self, Leftover};
 use crate::recording::{HEADER, REQUEST, SPOKEN};
 use crate::settings::Loaded;
 use crate::show::{Show, count};
@@ -37,7 +38,7 @@ pub(crate) struct Args {
     /// openai, responses, anthropic or epitome
     #[arg(long, value_name = "FORMAT", default_value_t = Dialect::Ours)]
     format: Dialect,
-    /// The file to be written (standard output); one that is there is not replaced
+    /// The file (-, standard output); one that is there is not replaced
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -49,11 +50,8 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     let named = if args.all { None } else { Some(args.session.name()?) };
     let database = Database::existing(loaded).await?;
     let mut to = match &args.output {
-        None => Target::Out,
-        Some(path) => {
-            let refused = |error| Failure::Failed(format!("{} cannot be written: {error}", path.display()));
-            Target::File(path.clone(), BufWriter::new(File::create_new(path).map_err(refused)?))
-        }
+        Some(path) if path.as_os_str() != "-" => Target::File(Whole::new(path)?),
+        _ => Target::Out,
     };
     let mut written = (0, 0);
     if let Some(name) = named {
@@ -73,7 +71,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         }
     }
     to.finish()?;
-    if let Some(path) = &args.output {
+    if let Some(path) = args.output.as_ref().filter(|path| path.as_os_str() != "-") {
         let (sessions, messages) = (count(written.0, "session"), count(written.1, "message"));
         show.note(format!("{sessions} with {messages} written to {}", path.display()))?;
     }
@@ -182,7 +180,7 @@ fn around(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (Strin
 /// Where it goes.
 enum Target {
     Out,
-    File(PathBuf, BufWriter<File>),
+    File(Whole),
 }
 
 impl Target {
@@ -192,21 +190,71 @@ impl Target {
                 show.raw(text)?;
                 show.flush()
             }
-            Self::File(path, file) => file.write_all(text).map_err(|error| unwritten(path, &error)),
+            Self::File(file) => {
+                let written = file.to.write_all(text);
+                written.map_err(|error| unwritten(&file.path, &error))
+            }
         }
     }
 
     fn finish(self) -> Result<(), Failure> {
         match self {
             Self::Out => Ok(()),
-            Self::File(path, file) => {
-                let written = file.into_inner().map_err(std::io::IntoInnerError::into_error);
-                written.and_then(|file| file.sync_all()).map_err(|error| unwritten(&path, &error))
+            Self::File(file) => file.finish(),
+        }
+    }
+}
+
+/// A file that is there when it is whole or not at all: it is written beside its place, and moved there.
+struct Whole {
+    path: PathBuf,
+    partial: PathBuf,
+    to: BufWriter<File>,
+    _half: Leftover,
+}
+
+impl Whole {
+    fn new(path: &Path) -> Result<Self, Failure> {
+        if path.symlink_metadata().is_ok() {
+            return Err(taken(path));
+        }
+        let ending = format!(".partial-{}", leftovers::unforeseen());
+        let half = leftovers::note_beside(path, &ending);
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(ending);
+        let partial = PathBuf::from(partial);
+        let file = File::create_new(&partial).map_err(|error| unwritten(path, &error))?;
+        Ok(Self { path: path.to_owned(), partial, to: BufWriter::new(file), _half: half })
+    }
+
+    fn finish(mut self) -> Result<(), Failure> {
+        let written = self.to.flush().and_then(|()| self.to.get_ref().sync_all());
+        written.map_err(|error| unwritten(&self.path, &error))?;
+        // A link is refused where somebody has put a file meanwhile; a file system without links has only moving.
+        match std::fs::hard_link(&self.partial, &self.path) {
+            Ok(()) => Ok(()),
+            Err(_) if self.path.symlink_metadata().is_ok() => Err(taken(&self.path)),
+            Err(_) => {
+                std::fs::rename(&self.partial, &self.path).map_err(|error| unwritten(&self.path, &error))
             }
         }
     }
 }
 
-fn unwritten(path: &std::path::Path, error: &std::io::Error) -> Failure {
+impl Drop for Whole {
+    fn drop(&mut self) {
+        // By now it is in its place, or nothing that anybody wants.
+        let _ = std::fs::remove_file(&self.partial);
+    }
+}
+
+fn taken(path: &Path) -> Failure {
+    Failure::Failed(format!(
+        "{}: there is a file already, which is not replaced; name another",
+        path.display()
+    ))
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
     Failure::Failed(format!("{} cannot be written: {error}", path.display()))
 }

@@ -1,7 +1,7 @@
 //! `epitome import`: recorded conversations become sessions.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,8 +10,10 @@ use epitome::Session;
 use epitome::dialect::Dialect;
 use serde_json::json;
 
+use super::late;
 use crate::database::Database;
 use crate::failure::Failure;
+use crate::leftovers::{self, Leftover};
 use crate::settings::Loaded;
 use crate::show::{Progress, Show, count, tame};
 
@@ -61,7 +63,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
     let spool = Spool::of(args).await?;
-    let sources = spool.sources(args);
+    let sources = spool.sources();
     // Where there is no database yet, none is made before it is known that there is something to put into it.
     let there = match loaded.db.try_exists() {
         Ok(false) => None,
@@ -118,6 +120,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         None => Database::created(loaded).await?,
     };
     let gauge = Arc::new(Gauge::default());
+    leftovers::say(Some("interrupted: what was added stays, and the same command goes on from there"));
     let imported = {
         let progress = show.bytes_progress("importing", total);
         let options = Options { left_out: checked.bad, ..options };
@@ -139,6 +142,10 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         summarize(&database, &sessions, show).await?;
     }
     tell(&sessions, checked.bad, show)?;
+    if !args.no_wait {
+        let names = sessions.iter().map(|imported| imported.session.as_str()).collect();
+        late::tell(&database.workspace, &names, show).await?;
+    }
     database.close().await;
     Ok(())
 }
@@ -231,63 +238,113 @@ async fn watched<T>(work: impl Future<Output = T>, gauge: &Gauge, progress: &Pro
     }
 }
 
-/// What came through a pipe, in a file: it is read twice. Gone when dropped.
-struct Spool(Option<PathBuf>);
+/// What comes through pipes, in files: it is read twice. Gone when dropped.
+struct Spool {
+    /// The folder of those files, where there are any.
+    folder: Option<(PathBuf, Leftover)>,
+    sources: Vec<Source>,
+    piped: bool,
+}
+
+/// The session of what has no name of its own.
+const UNNAMED: &str = "import";
 
 impl Spool {
     async fn of(args: &Args) -> Result<Self, Failure> {
-        let piped = args.files.iter().filter(|file| file.as_os_str() == "-").count();
-        if piped > 1 {
+        let is_piped = |file: &Path| file.as_os_str() == "-";
+        if args.files.iter().filter(|file| is_piped(file)).count() > 1 {
             return Err(Failure::Misused("standard input (-) is given twice".to_owned()));
         }
-        if piped == 0 && !args.files.is_empty() {
-            return Ok(Self(None));
-        }
-        if io::IsTerminal::is_terminal(&io::stdin()) {
+        if args.files.is_empty() && io::IsTerminal::is_terminal(&io::stdin()) {
             return Err(Failure::Misused("no file given, and nothing is piped in".to_owned()));
         }
-        let path = std::env::temp_dir().join(format!("epitome-import-{}.jsonl", std::process::id()));
-        let spool = Self(Some(path.clone()));
-        let copied = tokio::task::spawn_blocking(move || {
-            let mut options = std::fs::OpenOptions::new();
-            options.write(true).create_new(true);
-            #[cfg(unix)]
-            {
-                use std::os::unix::fs::OpenOptionsExt;
-                // It is somebody's conversation.
-                options.mode(0o600);
+        let stdin = [PathBuf::from("-")];
+        let files = if args.files.is_empty() { &stdin } else { args.files.as_slice() };
+        let mut spool = Self { folder: None, sources: Vec::new(), piped: false };
+        for (at, file) in files.iter().enumerate() {
+            let shown = tame(&file.display().to_string());
+            let source = if is_piped(file) {
+                spool.piped = true;
+                let path = spool.keep(at, None, "standard input").await?;
+                Source { path, shown: "<stdin>".to_owned() }
+            } else {
+                match std::fs::metadata(file) {
+                    Ok(found) if found.is_dir() => {
+                        let told = format!("{shown} is a folder; give the files in it");
+                        return Err(Failure::Failed(told));
+                    }
+                    Ok(found) if !found.is_file() => {
+                        Source { path: spool.keep(at, Some(file), &shown).await?, shown }
+                    }
+                    // What cannot be looked at is told when it is opened.
+                    _ => Source { path: file.clone(), shown },
+                }
+            };
+            spool.sources.push(source);
+        }
+        Ok(spool)
+    }
+
+    /// Copies what comes, from standard input where no file is named, and tells where it is.
+    async fn keep(&mut self, at: usize, file: Option<&Path>, shown: &str) -> Result<PathBuf, Failure> {
+        let failed = |error| Failure::Failed(format!("{shown} cannot be kept to be read twice: {error}"));
+        let folder = match &self.folder {
+            Some((folder, _)) => folder.clone(),
+            None => {
+                let name = format!("epitome-import-{}", leftovers::unforeseen());
+                let noted = leftovers::note(&std::env::temp_dir(), name.clone());
+                let folder = std::env::temp_dir().join(name);
+                private(&folder).map_err(failed)?;
+                self.folder = Some((folder.clone(), noted));
+                folder
             }
-            let mut file = options.open(&path)?;
-            io::copy(&mut io::stdin().lock(), &mut file)?;
-            file.flush()
+        };
+        // A folder each, so that a file can keep its name: that is what the session is called after.
+        let folder = folder.join(at.to_string());
+        private(&folder).map_err(failed)?;
+        let own = file.filter(|file| !file.starts_with("/dev") && !file.starts_with("/proc"));
+        let path = folder.join(own.and_then(Path::file_name).unwrap_or(UNNAMED.as_ref()));
+        let (from, to) = (file.map(Path::to_owned), path.clone());
+        let copied = tokio::task::spawn_blocking(move || {
+            let mut to = std::fs::File::create_new(&to)?;
+            match from {
+                Some(from) => io::copy(&mut std::fs::File::open(from)?, &mut to)?,
+                None => io::copy(&mut io::stdin().lock(), &mut to)?,
+            };
+            to.flush()
         });
         match copied.await {
-            Ok(Ok(())) => Ok(spool),
-            Ok(Err(error)) => {
-                Err(Failure::Failed(format!("standard input cannot be kept to be read twice: {error}")))
-            }
-            Err(_) => Err(Failure::Failed("standard input cannot be read".to_owned())),
+            Ok(copied) => copied.map(|()| path).map_err(failed),
+            Err(_) => Err(Failure::Failed(format!("{shown} cannot be read"))),
         }
     }
 
-    fn sources(&self, args: &Args) -> Vec<Source> {
-        let piped = self.0.iter().map(|path| Source { path: path.clone(), shown: "<stdin>".to_owned() });
-        let named = args.files.iter().filter(|file| file.as_os_str() != "-");
-        let named = named.map(|path| Source { path: path.clone(), shown: tame(&path.display().to_string()) });
-        piped.chain(named).collect()
+    fn sources(&self) -> Vec<Source> {
+        self.sources.clone()
     }
 
-    /// What came through a pipe has no name of its own.
+    /// What came through standard input has no name of its own.
     fn session(&self, args: &Args) -> Option<String> {
-        args.session.clone().or_else(|| self.0.as_ref().map(|_| "import".to_owned()))
+        args.session.clone().or_else(|| self.piped.then(|| UNNAMED.to_owned()))
     }
+}
+
+/// A folder for this user only: it is somebody's conversation.
+fn private(folder: &Path) -> io::Result<()> {
+    let mut making = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::DirBuilderExt;
+        making.mode(0o700);
+    }
+    making.create(folder)
 }
 
 impl Drop for Spool {
     fn drop(&mut self) {
-        if let Some(path) = &self.0 {
+        if let Some((folder, _)) = &self.folder {
             // It is only clutter by now.
-            let _ = std::fs::remove_file(path);
+            let _ = std::fs::remove_dir_all(folder);
         }
     }
 }

@@ -22,7 +22,7 @@ and its slots with the last message each summary covers.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// At most so many
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = super::whole, allow_negative_numbers = true)]
     limit: u64,
     /// Only those after this name
     #[arg(long, value_name = "SESSION")]

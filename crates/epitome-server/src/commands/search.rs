@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "NAME")]
     session: Option<String>,
     /// At most so many
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = super::whole, allow_negative_numbers = true)]
     limit: u64,
 }
 

@@ -7,8 +7,8 @@ use epitome::core::message::Author;
 use epitome::{Session, SlotExplanation, SlotStatus, Summarize, Summarized};
 use serde_json::json;
 
-use super::SessionArgs;
 use super::messages::facts;
+use super::{SessionArgs, late};
 use crate::database::Database;
 use crate::failure::Failure;
 use crate::settings::Loaded;
@@ -86,6 +86,10 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
                 show.note("wanted; whoever works on the database next writes it")?;
             }
         }
+    }
+    if !args.no_wait {
+        // Other slots of the session were worked off too.
+        late::tell(&database.workspace, &[session.name()].into(), show).await?;
     }
     database.close().await;
     Ok(())

@@ -31,6 +31,13 @@ fn check_misused(args: &[&str], problem: &str) {
     assert_eq!((failure.line(None), failure.code()), (Some(expected), 2));
 }
 
+#[track_caller]
+fn check_misused_in(command: &str, args: &[&str], problem: &str) {
+    let expected = format!("epitome: {problem}; `epitome {command} --help` says what there is\n");
+    let failure = refused(&[&[command], args].concat());
+    assert_eq!((failure.line(None), failure.code()), (Some(expected), 2));
+}
+
 #[test]
 fn the_command_line_is_well_formed() {
     Cli::command().debug_assert();
@@ -68,40 +75,52 @@ fn every_help_has_examples_and_fits_a_terminal() {
 
 #[test]
 fn what_is_not_understood_is_named() {
-    check_misused(&["serve"], r#"unknown argument "serve""#);
+    check_misused(&["serve"], r#"unknown command "serve""#);
+    let near = refused(&["--db", "context", "lst"]).line(None).unwrap();
+    assert_eq!(near, "epitome: unknown command \"lst\"; did you mean list?\n");
+    check_misused(&["--write-config", "a.toml", "--bad"], r#"unknown argument "--bad""#);
     check_misused(&["--versions"], r#"unknown argument "--versions""#);
-    check_misused(&["bench", "--slow"], r#"unknown argument "--slow""#);
-    check_misused(&["bench", "now"], r#"unknown argument "now""#);
-    check_misused(&["", "--help"], r#"unknown argument """#);
-    check_misused(&[], "no argument given");
-    check_misused(&["--json"], "no argument given");
-    check_misused(&["bench", "--quick", "--full"], "the argument '--quick' cannot be used with '--full'");
-    check_misused(
-        &["context", "a", "--session", "b"],
+    check_misused_in("bench", &["--slow"], r#"unknown argument "--slow""#);
+    check_misused_in("bench", &["now"], r#"unknown argument "now""#);
+    check_misused(&["", "--help"], r#"unknown command """#);
+    check_misused(&["--json"], "no command given");
+    check_misused_in("bench", &["--quick", "--full"], "the argument '--quick' cannot be used with '--full'");
+    check_misused_in(
+        "context",
+        &["a", "--session", "b"],
         "the argument '[SESSION]' cannot be used with '--session <NAME>'",
     );
-    check_misused(
-        &["context", "a", "--fill", "--steady"],
+    check_misused_in(
+        "context",
+        &["a", "--fill", "--steady"],
         "the argument '--fill' cannot be used with '--steady'",
     );
-    check_misused(
-        &["bench", "--messages", "many"],
-        "invalid value 'many' for '--messages <N>': invalid digit found in string",
+    check_misused_in(
+        "bench",
+        &["--messages", "many"],
+        "invalid value 'many' for '--messages <N>': give a whole number from 1",
     );
-    check_misused(
-        &["context", "a", "--format", "xml"],
+    check_misused_in(
+        "context",
+        &["a", "--format", "xml"],
         "invalid value 'xml' for '--format <FORMAT>': no such format; there are text, openai, responses, \
          anthropic and epitome",
     );
-    check_misused(
-        &["--check-config", "list"],
-        "--write-config and --check-config are commands of their own; leave out the other one",
-    );
+    let both = refused(&["--check-config", "list"]).line(None).unwrap();
+    assert!(both.starts_with(
+        "epitome: --write-config and --check-config are commands of their own; leave out the other one"
+    ));
+}
+
+#[test]
+fn every_command_is_known_by_its_name() {
+    let commands = Cli::command();
+    assert_eq!(commands.get_subcommands().map(clap::Command::get_name).collect::<Vec<_>>(), COMMANDS);
 }
 
 #[test]
 fn a_misuse_is_one_line_whatever_was_typed() {
-    check_misused(&["two\nlines \u{1b}[31m"], r#"unknown argument "two\nlines \u{1b}[31m""#);
+    check_misused(&["two\nlines \u{1b}[31m"], r#"unknown command "two\nlines \u{1b}[31m""#);
     let odd = refused(&["bench", "--messages", "two\nlines \u{1b}[31m"]).line(None).unwrap();
     assert_eq!(odd.lines().count(), 1, "{odd}");
     assert!(!odd.contains('\u{1b}'), "{odd}");

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::settings::{World, template};
+use crate::settings::{FILE_NAME, World, template};
 use crate::show::Show;
 
 pub(super) fn run(path: &Path, world: &World, show: &mut Show) -> Result<(), Failure> {
@@ -33,5 +33,20 @@ pub(super) fn run(path: &Path, world: &World, show: &mut Show) -> Result<(), Fai
     if show.json {
         return show.object(&json!({"written": name.to_string()}));
     }
-    show.line(format!("{name} is written: every setting with its default; `epitome --check-config` reads it"))
+    let file = name.to_string();
+    let named = match found_by_itself(path, world) {
+        true => String::new(),
+        false if file.contains(char::is_whitespace) => format!("--config {file:?} "),
+        false => format!("--config {file} "),
+    };
+    show.line(format!(
+        "{name} is written: every setting with its default; `epitome {named}--check-config` reads it"
+    ))
+}
+
+/// Whether a command reads it without being told where it is.
+fn found_by_itself(path: &Path, world: &World) -> bool {
+    let path = world.here.join(path);
+    let places = [Some(world.here.clone()), world.config_folder()];
+    places.into_iter().flatten().any(|folder| folder.join(FILE_NAME) == path)
 }

@@ -16,6 +16,13 @@ const SHORT: [(&str, Option<&str>); 4] = [
     ("EPITOME_WORKSPACE", Some("server.workspace")),
 ];
 
+/// Whether Kubernetes sets it, in every container that runs beside a service called `epitome`.
+fn is_kubernetes(name: &str) -> bool {
+    let parts = ["EPITOME_SERVICE_PORT_", "EPITOME_PORT_"];
+    ["EPITOME_SERVICE_HOST", "EPITOME_SERVICE_PORT", "EPITOME_PORT"].contains(&name)
+        || parts.iter().any(|part| name.starts_with(part))
+}
+
 /// What the environment sets, and variables of ours that nobody knows. Those may still be the keys of models.
 ///
 /// `file` is what the settings file says, and `flags` what is set by them: the names of models are theirs.
@@ -37,7 +44,7 @@ pub(super) fn read(
     ours.sort_by_key(|(name, _)| SHORT.iter().any(|(short, _)| short == name));
     for (name, text) in ours {
         let short = SHORT.iter().find(|(short, _)| *short == name);
-        if let Some((_, None)) = short {
+        if matches!(short, Some((_, None))) || is_kubernetes(&name) {
             continue;
         }
         let path = match short {

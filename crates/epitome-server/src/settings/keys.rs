@@ -121,13 +121,15 @@ pub(super) const KEYS: &[Key] = &[
         "models.*.base_url",
         Kind::Text,
         r#""https://api.openai.com/v1""#,
-        "Where it is asked; the provider's own address unless set.",
+        "Where it is asked; the provider's own address unless set. It ends in /v1 on both\n\
+         wires: https://api.openai.com/v1, https://api.anthropic.com/v1, http://127.0.0.1:11434/v1.",
     ),
     key(
         "models.*.key_env",
         Kind::Text,
         r#""OPENAI_API_KEY""#,
-        "The environment variable that holds the key; never the key itself.",
+        "The environment variable that holds the key, never the key itself. With a base_url of your\n\
+         own no key is sent unless it is named here.",
     ),
     key("models.*.timeout", Kind::Text, r#""2m""#, "How long one call may take."),
     key("models.*.window", Kind::Whole, "128000", "How many tokens it reads and writes in all."),
@@ -147,7 +149,8 @@ pub(super) const SLOT_KEYS: &[(&str, &str, &str)] = &[
     (
         "trigger",
         r#""turns(30)""#,
-        "messages, turns, tokens, chars(n), window(f), every, idle(s), all(..), any(..).",
+        "When it fires: messages(n), turns(n), tokens(n), chars(n), window(fraction), every(seconds),\n\
+         idle(seconds), important(n), all(.., ..), any(.., ..).",
     ),
     (
         "keep",

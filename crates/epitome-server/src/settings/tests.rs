@@ -406,7 +406,7 @@ fn the_written_file_has_every_key_and_its_examples_are_right() {
                 && !line.starts_with("# Models that")
                 && !line.starts_with("# What models")
         })
-        .map(|line| format!("{}\n", line.trim_start_matches("# ")))
+        .map(|line| format!("{}\n", line.strip_prefix("# ").unwrap_or(line)))
         .collect();
     let examples = format!("{examples}\n[models.main]\nprovider = \"local\"\n");
     let loaded = Trial::new().file(&examples).load();

@@ -63,7 +63,7 @@ fn slots(text: &mut String, defaults: &Value) {
         "# Example of a slot with all there is to set; of max_tokens and max_chars, set one.\n# [[slot]]\n",
     );
     for (key, example, meaning) in SLOT_KEYS {
-        text.push_str(&format!("# {key} = {example}  # {meaning}\n"));
+        example_of(text, key, example, meaning);
     }
     text.push('\n');
 }
@@ -73,10 +73,23 @@ fn named(text: &mut String, table: &str, name: &str, meaning: &str) {
     text.push_str(&format!("# [{table}.{name}]\n"));
     for key in KEYS {
         if let Some(bare) = key.path.strip_prefix(table).and_then(|rest| rest.strip_prefix(".*.")) {
-            text.push_str(&format!("# {bare} = {}  # {}\n", key.example, key.meaning));
+            example_of(text, bare, key.example, key.meaning);
         }
     }
     text.push('\n');
+}
+
+/// A key of an example with its meaning behind it, or above it where that takes several lines. Without its first
+/// `#`, each line is what it should be.
+fn example_of(text: &mut String, key: &str, example: &str, meaning: &str) {
+    if meaning.contains('\n') {
+        for line in meaning.lines() {
+            text.push_str(&format!("# # {line}\n"));
+        }
+        text.push_str(&format!("# {key} = {example}\n"));
+    } else {
+        text.push_str(&format!("# {key} = {example}  # {meaning}\n"));
+    }
 }
 
 fn remark(text: &mut String, words: &str) {

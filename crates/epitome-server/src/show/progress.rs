@@ -20,7 +20,7 @@ impl Progress {
     }
 
     pub(super) fn of_bytes(watched: bool, what: &str, of: u64) -> Self {
-        let look = "{prefix} {wide_bar:.cyan/dim} {bytes} of {total_bytes} {msg} {eta}";
+        let look = "{prefix} {wide_bar:.cyan/dim} {bytes} of {total_bytes} {msg}, {eta} left";
         Self::looking(watched, what, Some(of), look)
     }
 

@@ -281,3 +281,15 @@ fn what_was_said_cannot_play_with_the_terminal() {
     let out = place.good(&["context", "odd\u{202e}name"]);
     assert!(out.contains("red \\u{1b}[31m words") && out.contains("→ run {\"cmd\": \"ls\"}"), "{out}");
 }
+
+#[test]
+fn a_context_of_nothing_to_answer_says_so() {
+    let place = Place::with_sessions();
+    std::fs::write(place.path("orders.jsonl"), "{\"role\":\"system\",\"content\":\"Be brief.\"}\n").unwrap();
+    place.good(&["import", "orders.jsonl"]);
+    let (code, out, errors) = place.on_db(&["context", "orders"]);
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert!(errors.starts_with("epitome: there is nothing to be answered yet: "), "{errors}");
+    place.fails(&["context", "anne", "--as-of", "3"], 1, "--as-of 3: the newest message is 2");
+    place.good(&["context", "anne", "--as-of", "2"]);
+}

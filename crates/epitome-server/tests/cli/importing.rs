@@ -153,7 +153,7 @@ fn everything_exported_can_be_imported_elsewhere() {
     // What is there is not replaced.
     let (code, _, errors) = place.on_db(&["export", "--all", "-o", "openai.jsonl"]);
     assert_eq!(code, Some(1), "{errors}");
-    assert!(errors.starts_with("epitome: openai.jsonl cannot be written: "), "{errors}");
+    assert!(errors.starts_with("epitome: openai.jsonl: there is a file already, "), "{errors}");
 }
 
 #[test]
@@ -321,7 +321,54 @@ fn files_that_are_not_there_or_hold_nothing_are_told() {
     std::fs::write(place.path("empty.jsonl"), "\n\n").unwrap();
     place.fails(&["import", "empty.jsonl"], 2, "there are no messages to import");
     place.fails(&["import", "empty.jsonl", "--format", "latin"], 2,
-        "invalid value 'latin' for '--format <FORMAT>': \"latin\": no such format; there are openai, responses, anthropic and epitome; `epitome --help` says what there is");
+        "invalid value 'latin' for '--format <FORMAT>': \"latin\": no such format; there are openai, responses, anthropic and epitome; `epitome import --help` says what there is");
+}
+
+/// A pipe can be read once only, and an import reads twice.
+#[cfg(unix)]
+#[test]
+fn what_is_no_plain_file_is_kept_while_it_is_read() {
+    let place = Place::new();
+    std::fs::write(place.path("talk.jsonl"), many(4)).unwrap();
+    std::fs::create_dir(place.path("tmp")).unwrap();
+    let binary = env!("CARGO_BIN_EXE_epitome");
+    let script = format!(
+        "mkfifo chat.fifo; cat talk.jsonl > chat.fifo & {binary} import chat.fifo --db epitome.db; \
+         cat talk.jsonl | {binary} import /dev/stdin --db epitome.db; \
+         {binary} import <(cat talk.jsonl) --session subst --db epitome.db"
+    );
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", &script]).current_dir(place.folder.path()).env("TMPDIR", place.path("tmp"));
+    let (code, out, errors) = told(command.env("HOME", place.folder.path()).output().unwrap());
+    let lines = "chat: 4 messages added\nimport: 4 messages added\nsubst: 4 messages added\n";
+    assert_eq!((code, out.as_str(), errors.as_str()), (Some(0), lines, ""));
+    assert_eq!(place.path("tmp").read_dir().unwrap().count(), 0);
+    place.fails(&["import", "tmp"], 1, "tmp is a folder; give the files in it");
+}
+
+#[test]
+fn an_export_is_whole_or_not_there() {
+    let place = Place::with_sessions();
+    let (code, out, errors) = place.on_db(&["export", "ann", "-o", "ann.jsonl"]);
+    assert_eq!((code, out.as_str()), (Some(0), ""), "{errors}");
+    let written = std::fs::read_to_string(place.path("ann.jsonl")).unwrap();
+    assert_eq!(place.good(&["export", "ann", "-o", "-"]), written);
+    let line = "ann.jsonl: there is a file already, which is not replaced; name another";
+    place.fails(&["export", "ann", "-o", "ann.jsonl"], 1, line);
+    assert_eq!(place.on_db(&["export", "nobody", "-o", "no.jsonl"]).0, Some(1));
+    let names = place.folder.path().read_dir().unwrap().flatten().map(|entry| entry.file_name());
+    let mut left = names.filter(|name| name.to_string_lossy().contains("jsonl") && name != "ann.jsonl");
+    assert_eq!(left.next(), None);
+    assert_eq!(std::fs::read_to_string(place.path("ann.jsonl")).unwrap(), written);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_terminal_is_told_how_long_it_takes() {
+    let place = Place::new();
+    std::fs::write(place.path("talk.jsonl"), many(20_000)).unwrap();
+    let shown = place.on_terminal(100, &["import", "talk.jsonl", "--no-wait"]);
+    assert!(shown.contains("importing ") && shown.contains("s left"), "{shown:?}");
 }
 
 #[test]

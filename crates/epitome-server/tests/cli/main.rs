@@ -7,6 +7,8 @@ mod bin;
 mod commands;
 mod importing;
 mod settings;
+#[cfg(unix)]
+mod signals;
 mod trouble;
 
 use bin::{Place, told};
@@ -26,8 +28,47 @@ fn it_explains_itself() {
 
 #[test]
 fn a_wrong_argument_is_named_in_one_line() {
-    let line = "epitome: unknown argument \"serve\"; `epitome --help` says what there is\n".to_owned();
-    assert_eq!(Place::new().run(&["serve"]), (Some(2), String::new(), line));
+    for (args, line) in [
+        (["serve"].as_slice(), "unknown command \"serve\"; `epitome --help` says what there is"),
+        (&["sumarize"], "unknown command \"sumarize\"; did you mean summarize?"),
+        (
+            &["context", "a", "--token", "5"],
+            "unknown argument \"--token\"; `epitome context --help` says what there is",
+        ),
+        (
+            &["context"],
+            "no session given: say --session NAME; `epitome list` shows those there are; `epitome context --help` says what there is",
+        ),
+    ] {
+        assert_eq!(Place::new().run(args), (Some(2), String::new(), format!("epitome: {line}\n")));
+    }
+}
+
+#[test]
+fn help_is_there_however_it_is_asked_for() {
+    let place = Place::new();
+    let help = place.run(&["--help"]);
+    assert_eq!((place.run(&[]), place.run(&["help"])), (help.clone(), help));
+    let own = place.run(&["context", "--help"]);
+    assert_eq!((own.0, place.run(&["help", "context"])), (Some(0), own.clone()));
+    assert_eq!(place.run(&["help", "contxt"]).0, Some(2));
+    let explain = place.run(&["explain", "--help"]).1;
+    for outcome in ["kept", "reused", "unused", "dropped", "no_answer", "same_as_before", "declined"] {
+        assert!(explain.contains(outcome), "{outcome} in {explain}");
+    }
+}
+
+#[test]
+fn a_number_that_is_none_is_told_plainly() {
+    for (command, number) in
+        [("list", "-1"), ("list", "1e9"), ("list", "0"), ("expand", "-1"), ("search", "many")]
+    {
+        let (code, _, errors) = Place::new().run(&[command, "words", "--limit", number]);
+        let (code_alone, _, alone) = Place::new().run(&[command, "--limit", number]);
+        let line = format!("invalid value '{number}' for '--limit <N>': give a whole number from 1");
+        assert!(errors.contains(&line) || alone.contains(&line), "{errors}{alone}");
+        assert_eq!((code, code_alone), (Some(2), Some(2)));
+    }
 }
 
 #[test]

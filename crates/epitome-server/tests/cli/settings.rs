@@ -18,7 +18,15 @@ fn a_settings_file_is_written_once() {
         errors.starts_with("epitome: epitome.toml: there is a file already, which is not replaced"),
         "{errors}"
     );
-    assert_eq!(place.run(&["--write-config", "other.toml"]).0, Some(0));
+    assert!(out.ends_with("; `epitome --check-config` reads it\n"), "{out}");
+    let (code, out, _) = place.run(&["--write-config", "other.toml"]);
+    assert_eq!(code, Some(0));
+    assert!(out.ends_with("; `epitome --config other.toml --check-config` reads it\n"), "{out}");
+    assert_eq!(place.run(&["--config", "other.toml", "--check-config"]).0, Some(0));
+    std::fs::create_dir_all(place.path(".config/epitome")).unwrap();
+    let usual = place.path(".config/epitome/epitome.toml").display().to_string();
+    let (_, out, _) = place.run(&["--write-config", &usual]);
+    assert!(out.ends_with("; `epitome --check-config` reads it\n"), "it is found there too: {out}");
     assert_eq!(place.run(&["--write-config", "no/where.toml"]).0, Some(1));
     assert_eq!(place.run(&["--check-config"]).0, Some(0));
 }
@@ -76,4 +84,43 @@ fn settings_reach_the_engine() {
     assert!(place.run(&["list"]).1.contains("ann"), "the usual place");
     let odd = told(place.epitome(&["list"]).env("EPITOME_ODD", "1").output().unwrap());
     assert_eq!((odd.0, odd.2.lines().count()), (Some(2), 1), "{}", odd.2);
+}
+
+#[test]
+fn the_written_file_tells_what_cannot_be_guessed() {
+    let (_, file, _) = Place::new().run(&["--write-config", "-"]);
+    for words in [
+        "own no key is sent unless it is named here",
+        "https://api.openai.com/v1, https://api.anthropic.com/v1",
+        "messages(n), turns(n), tokens(n), chars(n), window(fraction), every(seconds),",
+        "idle(seconds), important(n), all(.., ..), any(.., ..).",
+    ] {
+        assert!(file.contains(words), "{words} in {file}");
+    }
+}
+
+/// They are set in every container that runs beside a service called `epitome`.
+#[test]
+fn what_kubernetes_sets_is_no_setting() {
+    let place = Place::with_sessions();
+    let mut command = place.epitome(&["list", "--db", "epitome.db"]);
+    for name in ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_8080_TCP_ADDR"] {
+        command.env(format!("EPITOME_{name}"), "tcp://10.0.0.1:8080");
+    }
+    let (code, _, errors) = told(command.output().unwrap());
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let odd = told(place.epitome(&["list"]).env("EPITOME_PORTS", "1").output().unwrap());
+    assert_eq!(odd.0, Some(2));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_data_folder_is_for_its_user_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    std::fs::write(place.path("a.jsonl"), "{\"role\":\"user\",\"content\":\"Hello.\"}\n").unwrap();
+    let (code, _, errors) = place.run(&["import", "a.jsonl"]);
+    assert_eq!(code, Some(0), "{errors}");
+    let folder = std::fs::metadata(place.path(".local/share/epitome")).unwrap();
+    assert_eq!(folder.permissions().mode() & 0o777, 0o700);
 }

@@ -195,6 +195,11 @@ impl Store for Sqlite {
         self.read(move |db| change::standing(db, &key, &load, now)).await
     }
 
+    async fn workspaces(&self, after: Option<&str>, limit: usize) -> Result<Vec<Arc<str>>, StoreError> {
+        let after = after.unwrap_or_default().to_owned();
+        self.read(move |db| read::workspaces(db, &after, limit)).await
+    }
+
     async fn workspace(&self, workspace: &str) -> Result<String, StoreError> {
         let workspace = workspace.to_owned();
         self.read(move |db| change::workspace(db, &workspace)).await

@@ -228,6 +228,9 @@ impl<'a> Job<'a> {
         log: &[Outline],
         plan: Plan,
     ) -> Result<Step, Error> {
+        if *self.shared.give_up.borrow() {
+            return self.leave().await;
+        }
         if self.mode == Mode::Models && self.too_long == Some(plan.span) {
             // No cut divides it: the same would be too long again.
             let error = ModelError::TooLong { sent: plan.tokens, limit: None };
@@ -261,6 +264,8 @@ impl<'a> Job<'a> {
             written
         };
         let draft = match written {
+            // Whoever gave up leaves it to others, who need not wait until the lease has run out.
+            None if *self.shared.give_up.borrow() => return self.leave().await,
             None => return Ok(Step::Lost),
             Some(Ok(draft)) => draft,
             Some(Err(Failed::TooLong)) if plan.tokens > LEAST_INPUT && self.mode == Mode::Models => {

@@ -54,6 +54,32 @@ async fn past_its_grace_a_closing_engine_gives_the_slot_back_at_once() {
 }
 
 #[tokio::test]
+async fn an_engine_that_gives_up_gives_the_slot_back_at_once() {
+    for workers in [0, 1] {
+        let home = Home::file();
+        let gate = Gate::new();
+        let model = Scripted::new().named("slow").waits_for(&gate);
+        let engine = home.open(one_slot(&model).pace(quick(workers))).await;
+        engine.session("s").append(talk(1, 20)).await.unwrap();
+        let working = tokio::spawn({
+            let engine = engine.clone();
+            async move { if workers == 0 { engine.work().await } else { Ok(()) } }
+        });
+        ends("the call", gate.reached()).await;
+        ends("giving up", engine.give_up()).await;
+        assert_eq!(home.row("short").await.work.owner, None);
+        ends("its own work", working).await.unwrap().unwrap();
+        let other = home.open(one_slot(&Scripted::new().named("fast"))).await;
+        other.work().await.unwrap();
+        let session = other.session("s");
+        assert_eq!(standing(&session, "short").await.unwrap().model, "fast");
+        let usage = session.usage().await.unwrap();
+        assert!(usage.iter().any(|row| row.model == "slow" && row.outcome == "dropped"), "{usage:?}");
+        engine.close().await;
+    }
+}
+
+#[tokio::test]
 async fn work_appended_by_another_engine_on_the_same_file_is_found_by_looking() {
     let home = Home::file();
     let model = Scripted::new();

@@ -77,8 +77,12 @@ impl<'a> Screen<'a> {
             count(calls, "tool call"),
         ))?;
         self.blank()?;
-        let head = "  slot   stands for   tokens before → after        took";
-        self.line(&[piece(Dim, head)])
+        let told = if self.is_narrow() {
+            "tokens replaced → summary"
+        } else {
+            "tokens: old summary + messages → new summary"
+        };
+        self.line(&[piece(Dim, format!("  slot   stands for   {told}        took"))])
     }
 
     /// The line that moves: how far it is, and what was said last.
@@ -117,11 +121,12 @@ impl<'a> Screen<'a> {
     /// A summary was written.
     pub(super) fn written(&mut self, written: &Written) -> Result<(), Failure> {
         let ink = if written.slot == "long" { Accent } else { Plain };
+        let (replaced, new) = if self.is_narrow() { (18, 7) } else { (33, 11) };
         self.line(&[
             piece(ink, format!("  {:5}", written.slot)),
             piece(Plain, format!("  1-{:<8}", written.through)),
-            piece(Dim, format!("{:>16} → ", grouped(written.replaced))),
-            piece(Plain, format!("{:>5}", grouped(written.tokens))),
+            piece(Dim, format!("{:>replaced$} → ", grouped(written.replaced))),
+            piece(Plain, format!("{:new$}", format!("{:>5}", grouped(written.tokens)))),
             piece(Dim, format!("{:>12}", took(written.millis.saturating_mul(1_000)))),
         ])
     }
@@ -177,6 +182,11 @@ impl<'a> Screen<'a> {
                 piece(Dim, "· free"),
             ])?;
         }
+        self.blank()?;
+        self.words(
+            "A context is a summary and what came since; --fill spends the rest of the budget on older messages, word \
+             for word.",
+        )?;
         if let Some((size, gap)) = sizes.iter().find_map(|size| Some((size, size.gap?))) {
             self.blank()?;
             self.words(&format!(
@@ -192,40 +202,46 @@ impl<'a> Screen<'a> {
 
     /// What is still known of what was said long ago.
     pub(super) fn facts(&mut self, facts: &[Found], sizes: &[Size]) -> Result<(), Failure> {
-        self.heading("Nothing is lost")?;
+        self.heading("What is in view, and what is one search away")?;
         self.words(
             "The last message asks for the incident report, from memory. Is what it needs in the context, and can \
              the rest be found?",
         )?;
         self.blank()?;
-        let what = facts.iter().map(|fact| columns(fact.what)).max().unwrap_or(0).max(35);
-        let mut head = format!("  {:what$}  {:>7}", "", "said in");
+        // Where there is little room, the sizes and the search are what matters: where it was said is left out, and
+        // what it is told shortly.
+        let narrow = self.is_narrow();
+        let (size_width, search_width) = if narrow { (4, 7) } else { (5, 8) };
+        let whole = facts.iter().map(|fact| columns(fact.what)).max().unwrap_or(0).max(35);
+        let rest = 2 + sizes.len() * size_width + search_width;
+        let what = if narrow { self.width.saturating_sub(rest).clamp(8, whole) } else { whole };
+        let where_said = |said: &str| if narrow { String::new() } else { format!("  {said:>7}") };
+        let mut head = format!("  {:what$}{}", "", where_said("said in"));
         for size in sizes {
-            head.push_str(&format!("{:>5}", short(size.budget)));
+            head.push_str(&format!("{:>size_width$}", short(size.budget)));
         }
-        head.push_str("  search");
+        head.push_str(&format!("{:>search_width$}", "search"));
         self.line(&[piece(Dim, head)])?;
         for fact in facts {
             let said = fact.message.map_or("-".to_owned(), |seq| format!("#{seq}"));
-            let mut line =
-                vec![piece(Plain, format!("  {:what$}  ", fact.what)), piece(Dim, format!("{said:>7}"))];
-            line.extend(fact.in_contexts.iter().map(|there| mark(*there, 5)));
-            line.push(mark(fact.message.is_some(), 8));
+            let named = clipped(fact.what, what);
+            let mut line = vec![piece(Plain, format!("  {named:what$}")), piece(Dim, where_said(&said))];
+            line.extend(fact.in_contexts.iter().map(|there| mark(*there, size_width)));
+            line.push(mark(fact.message.is_some(), search_width));
             self.line(&line)?;
         }
         let of = facts.len();
         let found = facts.iter().filter(|fact| fact.message.is_some()).count();
         let sum = |named: String, told: &dyn Fn(&Found, usize) -> bool| {
             let counts = (0..sizes.len()).map(|at| facts.iter().filter(|fact| told(fact, at)).count());
-            let counts: String = counts.map(|count| format!("{count:>5}")).collect();
-            format!("  {named:what$}  {:>7}{counts}", "")
+            let counts: String = counts.map(|count| format!("{count:>size_width$}")).collect();
+            format!("  {:what$}{}{counts}", clipped(&named, what), where_said(""))
         };
         let ours =
             sum(format!("in the context, of {of}"), &|fact, at| fact.in_contexts.get(at) == Some(&true));
-        let recent = sum(format!("in the newest messages alone, of {of}"), &|fact, at| {
-            fact.in_recent.get(at) == Some(&true)
-        });
-        self.line(&[piece(Bold, format!("{ours}{found:>8}"))])?;
+        let alone = if narrow { "newest messages alone" } else { "in the newest messages alone" };
+        let recent = sum(format!("{alone}, of {of}"), &|fact, at| fact.in_recent.get(at) == Some(&true));
+        self.line(&[piece(Bold, format!("{ours}{found:>search_width$}"))])?;
         self.line(&[piece(Dim, recent)])?;
         let missing = |fact: &&Found| fact.in_contexts.get(1) == Some(&false) && fact.excerpt.is_some();
         let Some((fact, size)) = facts.iter().find(missing).zip(sizes.get(1)) else { return Ok(()) };
@@ -259,17 +275,27 @@ impl<'a> Screen<'a> {
     /// What was sent, and what it costs.
     pub(super) fn savings(&mut self, savings: &Savings) -> Result<(), Failure> {
         self.heading(&format!("What the agent's {} calls of its model would send", grouped(savings.calls)))?;
-        let head = format!("  {:34}{:>12}{:>14}{:>16}", "", "tokens", "list price", "with caching");
+        let narrow = self.is_narrow();
+        let [label, tokens, price, caching] = if narrow { [22, 10, 12, 14] } else { [34, 12, 14, 16] };
+        let head = format!(
+            "  {:label$}{:>tokens$}{:>price$}{:>caching$}",
+            "", "tokens", "list price", "with caching"
+        );
         self.line(&[piece(Dim, head)])?;
-        let contexts = format!("contexts of at most {} tokens", grouped(savings.budget));
+        let budget = grouped(savings.budget);
+        let (whole, contexts) = if narrow {
+            ("whole conversation", format!("contexts of ≤ {budget}"))
+        } else {
+            ("the whole conversation", format!("contexts of at most {budget} tokens"))
+        };
         for (what, sent, ink) in
-            [("the whole conversation", &savings.whole, Plain), (contexts.as_str(), &savings.contexts, Good)]
+            [(whole, &savings.whole, Plain), (contexts.as_str(), &savings.contexts, Good)]
         {
             let (list, cached) = (money(sent.dollars), money(sent.dollars_with_caching));
             self.line(&[
-                piece(Plain, format!("  {what:34}")),
-                piece(ink, format!("{:>12}{list:>14}", grouped(sent.tokens))),
-                piece(Dim, format!("{cached:>16}")),
+                piece(Plain, format!("  {what:label$}")),
+                piece(ink, format!("{:>tokens$}{list:>price$}", grouped(sent.tokens))),
+                piece(Dim, format!("{cached:>caching$}")),
             ])?;
         }
         self.blank()?;
@@ -309,9 +335,16 @@ impl<'a> Screen<'a> {
         Ok(())
     }
 
+    /// Whether there is no room for all that tables could tell.
+    fn is_narrow(&self) -> bool {
+        self.width < 80
+    }
+
     fn heading(&mut self, text: &str) -> Result<(), Failure> {
         self.blank()?;
-        self.line(&[piece(Bold, text)])?;
+        for row in wrapped(text, self.width) {
+            self.line(&[piece(Bold, row)])?;
+        }
         self.blank()
     }
 

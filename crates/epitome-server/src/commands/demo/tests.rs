@@ -40,6 +40,13 @@ async fn it_is_the_same_every_time_and_replaces_its_own_database() {
     let first = demo(&path, None).await.unwrap();
     let again = demo(&path, None).await.unwrap();
     assert_eq!(timeless(&first), timeless(&again));
+    let engine = Engine::open(&path).await.unwrap();
+    let session = engine.session(SESSION);
+    let numbers = session.history(None, 100).await.unwrap();
+    assert_eq!(numbers.last().map(|summary| summary.id), Some(1), "it begins anew");
+    let calls: u64 = session.usage().await.unwrap().iter().map(|sum| sum.calls).sum();
+    assert_eq!(calls, numbers.len() as u64, "and so does what was used");
+    engine.close().await;
     let wide = first.lines().find(|line| columns(line) > 80 && !is_command(line));
     assert_eq!(wide, None, "what is piped fits 80 columns");
 }
@@ -47,12 +54,15 @@ async fn it_is_the_same_every_time_and_replaces_its_own_database() {
 #[tokio::test]
 async fn it_fits_whatever_room_there_is() {
     let folder = tempfile::tempdir().unwrap();
-    for width in [20, 40, 80, 120] {
+    for width in [20, 40, 60, 80, 120] {
         let shown = demo(&folder.path().join("demo.db"), Some(width)).await.unwrap();
         let wide = shown.lines().find(|line| columns(line) > width && !is_command(line));
         assert_eq!(wide, None, "at {width}");
-        let cut = shown.lines().find(|line| width >= 80 && line.ends_with('…'));
+        let cut = shown.lines().find(|line| width >= 60 && line.ends_with('…'));
         assert_eq!(cut, None, "at {width}");
+        let heads = ["took", "search", "with caching"];
+        let whole = |head: &&str| shown.lines().any(|line| line.trim_end().ends_with(head));
+        assert!(width < 60 || heads.iter().all(whole), "at {width}: {shown}");
     }
 }
 
@@ -74,6 +84,36 @@ async fn what_is_not_a_demos_is_left_alone() {
         engine.close().await;
     }
     assert!(demo(folder.path(), None).await.is_err(), "a folder");
+}
+
+/// The engine shows one workspace at a time; the file has them all.
+#[tokio::test]
+async fn what_is_in_another_workspace_is_left_alone_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("demo.db");
+    demo(&path, None).await.unwrap();
+    let engine = Engine::open(&path).await.unwrap();
+    engine.workspace("mine").session("a").append(Message::user("Mine.")).await.unwrap();
+    engine.close().await;
+    let refused = demo(&path, None).await.unwrap_err();
+    assert!(problem(&refused).contains("nothing was changed"), "{refused:?}");
+    let engine = Engine::open(&path).await.unwrap();
+    assert_eq!(engine.workspace("mine").session("a").info().await.unwrap().messages, 1);
+    engine.close().await;
+}
+
+#[test]
+fn whoever_may_not_write_to_the_usual_file_gets_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let usual = folder.path().join("epitome-demo.db");
+    assert_eq!(usual_place(folder.path()), usual);
+    std::fs::write(&usual, "").unwrap();
+    assert_eq!(usual_place(folder.path()), usual);
+    std::fs::remove_file(&usual).unwrap();
+    // Nobody can write to a folder, root neither.
+    std::fs::create_dir(&usual).unwrap();
+    let own = format!("epitome-demo-{}.db", std::process::id());
+    assert_eq!(usual_place(folder.path()), folder.path().join(own));
 }
 
 #[tokio::test]

@@ -1,0 +1,143 @@
+//! What must not be left behind when a command is interrupted, and what is to be said then.
+//!
+//! Whoever writes something that is only of use when it is whole notes by which name it can be found. A signal
+//! removes all that is noted; whoever ends otherwise removes it himself.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// So often something that is still being written to is removed.
+const TRIES: usize = 5;
+
+/// What is noted.
+struct Noted {
+    /// Where to look, by what its name begins with, and by which number it is taken out again.
+    places: Vec<(u64, PathBuf, String)>,
+    next: u64,
+    line: Option<String>,
+}
+
+static NOTED: Mutex<Noted> = Mutex::new(Noted::new());
+
+/// Keeps it noted, as long as this is there.
+#[derive(Debug)]
+pub(crate) struct Leftover(u64);
+
+impl Drop for Leftover {
+    fn drop(&mut self) {
+        if let Ok(mut noted) = NOTED.lock() {
+            noted.places.retain(|(number, ..)| *number != self.0);
+        }
+    }
+}
+
+/// Has everything removed that stands in this folder under a name that begins so.
+#[must_use = "it is noted only as long as this is kept"]
+pub(crate) fn note(folder: &Path, prefix: String) -> Leftover {
+    NOTED.lock().map_or(Leftover(0), |mut noted| Leftover(noted.add(folder, prefix)))
+}
+
+/// The same for what stands beside a file, under its name and what follows it.
+#[must_use = "it is noted only as long as this is kept"]
+pub(crate) fn note_beside(file: &Path, ending: &str) -> Leftover {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    note(folder_of(file), format!("{name}{ending}"))
+}
+
+/// What is to be said from now on when it is interrupted: one line, or nothing.
+pub(crate) fn say(line: Option<&str>) {
+    if let Ok(mut noted) = NOTED.lock() {
+        noted.line = line.map(str::to_owned);
+    }
+}
+
+/// Removes what is noted, and tells what is to be said.
+pub(crate) fn interrupted() -> Option<String> {
+    NOTED.lock().ok().and_then(|mut noted| noted.interrupted())
+}
+
+/// The folder a file stands in.
+pub(crate) fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// An ending that nobody can know beforehand, so that nobody can have put something there.
+pub(crate) fn unforeseen() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    format!("{}-{:016x}", std::process::id(), RandomState::new().hash_one(std::process::id()))
+}
+
+impl Noted {
+    const fn new() -> Self {
+        Self { places: Vec::new(), next: 1, line: None }
+    }
+
+    fn add(&mut self, folder: &Path, prefix: String) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.places.push((number, folder.to_owned(), prefix));
+        number
+    }
+
+    fn interrupted(&mut self) -> Option<String> {
+        for (_, folder, prefix) in std::mem::take(&mut self.places) {
+            for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+                let name = entry.file_name();
+                if name.to_string_lossy().starts_with(&prefix) {
+                    remove(&entry.path());
+                }
+            }
+        }
+        self.line.take()
+    }
+}
+
+/// It is only clutter; that it stays is no reason to say anything.
+fn remove(path: &Path) {
+    for _ in 0..TRIES {
+        let folder = std::fs::symlink_metadata(path).is_ok_and(|there| there.is_dir());
+        // Whoever fills a folder goes on doing so until the process is gone.
+        let removed = if folder { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+        if removed.is_ok() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_noted_is_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        for name in ["copy.db.7-123.part", "copy.db", "copy.db.1-123.part"] {
+            std::fs::write(file(name), "").unwrap();
+        }
+        std::fs::create_dir(file("bench-7-0")).unwrap();
+        std::fs::write(file("bench-7-0").join("a.db"), "").unwrap();
+        let mut noted = Noted::new();
+        assert_eq!(noted.interrupted(), None);
+        assert!(file("copy.db.7-123.part").exists(), "nothing is under way");
+        noted.add(folder.path(), "copy.db.7-".to_owned());
+        noted.add(folder.path(), "bench-7-".to_owned());
+        noted.line = Some("said".to_owned());
+        assert_eq!(noted.interrupted().as_deref(), Some("said"));
+        assert!(!file("copy.db.7-123.part").exists() && !file("bench-7-0").exists());
+        assert_eq!(folder.path().read_dir().unwrap().count(), 2, "what is not ours stays");
+    }
+
+    #[test]
+    fn what_stands_beside_a_file_is_noted_as_long_as_it_is_wanted() {
+        let is_noted = || {
+            let noted = NOTED.lock().unwrap();
+            let place = (Path::new("."), "beside.db.7-");
+            noted.places.iter().any(|(_, folder, prefix)| (folder.as_path(), prefix.as_str()) == place)
+        };
+        let half = note_beside(Path::new("beside.db"), ".7-");
+        assert!(is_noted());
+        drop(half);
+        assert!(!is_noted());
+    }
+}

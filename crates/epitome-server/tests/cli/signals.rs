@@ -1,0 +1,180 @@
+//! Signals: what is held is given back, what is half done is gone, and the exit code tells.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::bin::{Place, talk, told};
+
+/// A model on this machine. As long as there is a file `slow` beside it, it keeps everybody waiting.
+const MODEL: &str = r#"
+import http.server, itertools, json, os, time
+numbers = itertools.count(10)
+class Model(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        open("asked", "w").close()
+        if os.path.exists("refuse"):
+            self.send_response(503); self.send_header("content-length", "0"); self.end_headers(); return
+        while os.path.exists("slow"):
+            time.sleep(0.02)
+        text = f"{next(numbers)} orders had not arrived; all of them were sent from Oslo and arrive on Monday."
+        body = json.dumps({"id": "1", "object": "chat.completion", "model": "m", "choices": [{"index": 0,
+            "finish_reason": "stop", "message": {"role": "assistant", "content": text}}],
+            "usage": {"prompt_tokens": 900, "completion_tokens": 20, "total_tokens": 920}}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        try:
+            self.wfile.write(body)
+        except OSError:
+            pass
+    def log_message(self, *_):
+        pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
+print(server.server_port, flush=True)
+server.serve_forever()
+"#;
+
+struct Model(Child);
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts it, and has the settings name it.
+fn model(place: &Place) -> Model {
+    let mut command = Command::new("python3");
+    command.args(["-c", MODEL]).current_dir(place.folder.path()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut port = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut port).unwrap();
+    let settings = format!(
+        "[summarize]\nmodels = [\"mine\"]\nstand_in_after = \"never\"\n[models.mine]\nprovider = \"openai\"\n\
+         model = \"m\"\nbase_url = \"http://127.0.0.1:{}/v1\"\nstream = false\n",
+        port.trim()
+    );
+    std::fs::write(place.path("epitome.toml"), settings).unwrap();
+    Model(child)
+}
+
+fn wait_for(what: &str, there: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !there() {
+        assert!(began.elapsed() < Duration::from_secs(30), "waited for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
+}
+
+/// The lease is 30 seconds; nobody should have to wait for it to run out.
+#[test]
+fn a_summary_that_was_interrupted_is_written_at_once_by_the_next() {
+    for (name, code, line) in [("-INT", 130, "\n"), ("-TERM", 143, "")] {
+        let place = Place::new();
+        let _model = model(&place);
+        place.engine(|engine| async move { talk(&engine.session("ann"), 30).await });
+        std::fs::write(place.path("slow"), "").unwrap();
+        let mut command = place.epitome(&["summarize", "ann", "--db", "epitome.db"]);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        wait_for("the model to be asked", || place.path("asked").exists());
+        let began = Instant::now();
+        signal(&child, name);
+        assert_eq!(
+            told(child.wait_with_output().unwrap()),
+            (Some(code), String::new(), line.to_owned()),
+            "{name}"
+        );
+        assert!(began.elapsed() < Duration::from_secs(2), "it took {:?}", began.elapsed());
+        std::fs::remove_file(place.path("slow")).unwrap();
+        let began = Instant::now();
+        assert_eq!(place.json(&["summarize", "ann"])["status"], "written");
+        assert!(began.elapsed() < Duration::from_secs(10), "it took {:?}", began.elapsed());
+        let usage = place.json(&["explain", "ann"])["usage"].to_string();
+        assert!(usage.contains("dropped"), "what was spent is recorded: {usage}");
+    }
+}
+
+#[test]
+fn an_import_that_is_interrupted_says_that_what_was_added_stays() {
+    let place = Place::new();
+    let _model = model(&place);
+    std::fs::write(place.path("slow"), "").unwrap();
+    let line = "{\"role\":\"user\",\"content\":\"Please look at order 70071, it has not arrived.\"}\n\
+                {\"role\":\"assistant\",\"content\":\"It was sent from Oslo yesterday.\"}\n";
+    std::fs::write(place.path("talk.jsonl"), line.repeat(40)).unwrap();
+    std::fs::create_dir(place.path("tmp")).unwrap();
+    let mut command = place.epitome(&["import", "-", "--session", "talk", "--db", "epitome.db"]);
+    command.stdin(std::fs::File::open(place.path("talk.jsonl")).unwrap()).env("TMPDIR", place.path("tmp"));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("the model to be asked", || place.path("asked").exists());
+    assert_eq!(place.path("tmp").read_dir().unwrap().count(), 1, "what is piped in is kept meanwhile");
+    signal(&child, "-INT");
+    let (code, _, errors) = told(child.wait_with_output().unwrap());
+    assert_eq!(code, Some(130));
+    assert_eq!(
+        errors, "\ninterrupted: what was added stays, and the same command goes on from there\n",
+        "{errors}"
+    );
+    assert_eq!(place.path("tmp").read_dir().unwrap().count(), 0, "nothing is left behind");
+    std::fs::remove_file(place.path("slow")).unwrap();
+    let again = place.json(&["import", "talk.jsonl"]);
+    assert_eq!((&again["added"], &again["known"]), (&0.into(), &80.into()));
+}
+
+#[test]
+fn a_bench_that_is_ended_leaves_nothing_behind() {
+    let place = Place::new();
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = place.epitome(&["bench", "--quick", "--dir"]);
+    let child = command.arg(dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("files", || dir.path().read_dir().unwrap().count() > 0);
+    signal(&child, "-TERM");
+    assert_eq!(told(child.wait_with_output().unwrap()), (Some(143), String::new(), String::new()));
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn summaries_that_are_late_are_told_with_their_cause() {
+    let place = Place::new();
+    let _model = model(&place);
+    std::fs::write(place.path("refuse"), "").unwrap();
+    let line = "{\"role\":\"user\",\"content\":\"Please look at order 70071, it has not arrived.\"}\n\
+                {\"role\":\"assistant\",\"content\":\"It was sent from Oslo yesterday.\"}\n";
+    std::fs::write(place.path("talk.jsonl"), line.repeat(40)).unwrap();
+    let (code, out, errors) = place.on_db(&["import", "talk.jsonl"]);
+    assert_eq!((code, out.as_str()), (Some(0), "talk: 80 messages added\n"));
+    let told: Vec<&str> = errors.lines().collect();
+    assert!((1..=3).contains(&told.len()), "{errors}");
+    for line in told {
+        assert!(line.starts_with("summaries are late: "), "{errors}");
+        assert!(line.ends_with("; `epitome explain talk` says more"), "{errors}");
+    }
+    std::fs::remove_file(place.path("refuse")).unwrap();
+}
+
+/// It may be done before the signal comes; then it is whole.
+#[test]
+fn an_export_that_is_interrupted_is_not_there() {
+    let place = Place::new();
+    let line = "{\"role\":\"user\",\"content\":\"Please look at order 70071, it has not arrived.\"}\n";
+    std::fs::write(place.path("talk.jsonl"), line.repeat(30_000)).unwrap();
+    place.good(&["import", "talk.jsonl", "--no-wait"]);
+    std::fs::create_dir(place.path("out")).unwrap();
+    let out = || place.path("out").read_dir().unwrap().flatten().count();
+    let mut command = place.epitome(&["export", "talk", "-o", "out/talk.jsonl", "--db", "epitome.db"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("a file", || out() > 0);
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().is_ok());
+    match told(child.wait_with_output().unwrap()).0 {
+        Some(0) => assert!(place.path("out/talk.jsonl").exists() && out() == 1),
+        code => assert_eq!((code, out()), (Some(130), 0)),
+    }
+}

@@ -141,7 +141,7 @@ impl Recording {
                     self.reading = Some(Reading::new(self.first));
                 }
                 None if is_conversation(&value) => self.conversation(&value, &text, at),
-                None => self.lone(&value, text, at),
+                None => self.lone(&value, text, &at),
             },
         }
     }
@@ -171,7 +171,7 @@ impl Recording {
     }
 
     /// A message by itself. Its dialect may change from one to the next: logs are written by several programs.
-    fn lone(&mut self, value: &Value, text: String, at: Place) {
+    fn lone(&mut self, value: &Value, text: String, at: &Place) {
         let told = self.asked.or_else(|| Dialect::of(value));
         let mut reading = match self.reading.take() {
             Some(reading) if told.is_none_or(|told| told == reading.dialect) => reading,
@@ -186,7 +186,7 @@ impl Recording {
                 Reading::new(told.unwrap_or(self.first))
             }
         };
-        let item = push(&mut reading, text, &at, self.asked.is_some(), "");
+        let item = push(&mut reading, text, at, self.asked.is_some(), "");
         self.waiting.extend(item);
         self.reading = Some(reading);
     }

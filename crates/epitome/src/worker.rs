@@ -20,6 +20,7 @@ use crate::engine::{Shared, prepare};
 use crate::error::Error;
 use crate::store::{Lease, Load, SessionKey, Want};
 
+mod ask;
 mod commit;
 mod draft;
 mod job;

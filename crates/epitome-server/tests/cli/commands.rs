@@ -84,7 +84,11 @@ fn summarize_writes_shows_and_knows_when_nothing_is_new() {
     let noted = place.json(&["summarize", "anne", "--no-wait"]);
     assert_eq!(noted["status"], "pending");
     assert!(place.good(&["explain"]).starts_with("1 due, "));
-    place.fails(&["summarize", "ann", "--slot", "none"], 1, "slot `none` of the whole session (there are: short, long) not found");
+    place.fails(
+        &["summarize", "ann", "--slot", "none"],
+        1,
+        "slot `none` of the whole session (there are: short, long) not found",
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Having one summary written: who is asked, with what, and what is taken of the answer.
+//! Having one summary written: what is read for it, and what is taken of an answer.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use super::draft::{Base, Draft, Spent};
 use crate::engine::{Shared, Writer};
 use crate::error::Error;
 use crate::hook::Leaving;
-use crate::model::{Ask, Model, Reply, Tally, Told};
+use crate::model::{Ask, Reply, Tally, Told};
 use crate::retry::Failure;
 use crate::settings::{Settings, SlotSettings};
 use crate::store::{Pick, SessionId, SessionKey, Sources, SummaryRow, UsageRow};

@@ -76,17 +76,25 @@ async fn told_to_end() -> i32 {
         }
     };
     #[cfg(unix)]
-    let terminate = async {
-        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-            Ok(mut signal) => signal.recv().await,
-            Err(_) => std::future::pending().await,
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let heard = |kind: SignalKind| async move {
+            match signal(kind) {
+                Ok(mut signal) => signal.recv().await,
+                Err(_) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = interrupt => INTERRUPT,
+            // The terminal is gone.
+            _ = heard(SignalKind::hangup()) => SignalKind::hangup().as_raw_value(),
+            _ = heard(SignalKind::terminate()) => SignalKind::terminate().as_raw_value(),
         }
-    };
+    }
     #[cfg(not(unix))]
-    let terminate = std::future::pending::<()>();
-    tokio::select! {
-        () = interrupt => INTERRUPT,
-        _ = terminate => 15,
+    {
+        interrupt.await;
+        INTERRUPT
     }
 }
 

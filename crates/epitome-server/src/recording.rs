@@ -71,9 +71,20 @@ pub(crate) struct Recording {
     first: Dialect,
     /// How many conversations came so far.
     count: u64,
+    /// What the file holds, by its first piece. What is of another kind has no place in it.
+    kind: Option<Kind>,
     /// Reads the messages of the session under way.
     reading: Option<Reading>,
     waiting: VecDeque<Item>,
+}
+
+/// What a file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Messages, one by one.
+    Messages,
+    /// Conversations.
+    Conversations,
 }
 
 /// Reads the messages of a session, one after the other.
@@ -120,6 +131,7 @@ impl Recording {
             asked: dialect,
             first: dialect.unwrap_or(first),
             count: 0,
+            kind: None,
             reading: None,
             waiting: VecDeque::new(),
         })
@@ -137,13 +149,29 @@ impl Recording {
             Ok(Value::Array(list)) if list.is_empty() => {}
             Ok(value) => match header(&value) {
                 Some((name, metadata)) => {
+                    self.kind = Some(Kind::Messages);
                     self.begin(Some(name), metadata, at);
                     self.reading = Some(Reading::new(self.first));
                 }
-                None if is_conversation(&value) => self.conversation(&value, &text, at),
-                None => self.lone(&value, text, &at),
+                None if is_conversation(&value) => match *self.kind.get_or_insert(Kind::Conversations) {
+                    Kind::Conversations => self.conversation(&value, &text, at),
+                    Kind::Messages => self.misplaced("a conversation among messages", at),
+                },
+                None => match *self.kind.get_or_insert(Kind::Messages) {
+                    Kind::Messages => {
+                        for (value, text) in said(value, text) {
+                            self.lone(&value, text, &at);
+                        }
+                    }
+                    Kind::Conversations => self.misplaced("a message among conversations", at),
+                },
             },
         }
+    }
+
+    fn misplaced(&mut self, what: &str, at: Place) {
+        let problem = format!("{what}; put it in a file of its own");
+        self.waiting.push_back(Item::Bad { problem, at });
     }
 
     /// A session begins. One that has no name gets a number, if it is not the only one.
@@ -196,7 +224,7 @@ impl Recording {
     fn conversation(&mut self, value: &Value, text: &str, at: Place) {
         let dialect = self.asked.unwrap_or_else(|| of_conversation(value));
         let key = list_of(value);
-        let (head, fields) = around(value, key);
+        let (head, fields) = around(value, key, dialect);
         let before = match dialect.read(&head) {
             Ok(messages) => messages,
             Err(error) => {
@@ -227,9 +255,9 @@ fn push(reading: &mut Reading, text: String, at: &Place, asked: bool, place: &st
             complete.map(|read| reading.complete(read, &at.file))
         }
         Err(error) => {
-            let told = as_read(&error, reading.dialect, asked);
-            let dot = if place.is_empty() { "" } else { "." };
-            Some(Item::Bad { problem: format!("{place}{dot}{told}"), at: at.clone() })
+            let error = if place.is_empty() { error } else { error.under(place) };
+            let problem = as_read(&error, reading.dialect, asked);
+            Some(Item::Bad { problem, at: at.clone() })
         }
     }
 }
@@ -274,9 +302,24 @@ fn header(value: &Value) -> Option<(String, Map<String, Value>)> {
     Some((name, metadata))
 }
 
+/// The messages of an answer as a provider gave it, else the one message this is.
+fn said(value: Value, text: String) -> Vec<(Value, String)> {
+    let inner = match value.get("object").and_then(Value::as_str) {
+        Some("chat.completion") => value.pointer("/choices/0/message").map(|message| vec![message.clone()]),
+        Some("response") => value.get("output").and_then(Value::as_array).cloned(),
+        _ => None,
+    };
+    match inner {
+        Some(messages) => {
+            messages.into_iter().map(|message| (message.clone(), message.to_string())).collect()
+        }
+        None => vec![(value, text)],
+    }
+}
+
 fn is_conversation(value: &Value) -> bool {
     match value {
-        Value::Array(_) => true,
+        Value::Array(list) => list.iter().any(Value::is_object),
         Value::Object(object) => !object.contains_key("role") && list_of(value).is_some(),
         _ => false,
     }
@@ -307,15 +350,21 @@ fn name_of(value: &Value) -> Option<String> {
 /// The key of a session's notes under which the other fields of its conversation are kept.
 pub(crate) const REQUEST: &str = "request";
 
-/// Fields of a conversation that are messages too.
-pub(crate) const SPOKEN: [&str; 2] = ["system", "instructions"];
+/// The field of a conversation that is a message too.
+pub(crate) fn spoken(dialect: Dialect) -> Option<&'static str> {
+    match dialect {
+        Dialect::Anthropic => Some("system"),
+        Dialect::Responses => Some("instructions"),
+        Dialect::OpenAi | Dialect::Ours => None,
+    }
+}
 
 /// More than this is not kept of a conversation's other fields: notes on a session have a limit.
 const MOST_FIELDS: usize = 48 << 10;
 
 /// A conversation without its list, to be read; and its other fields, in order, to be kept. What is told by messages
 /// is null there.
-fn around(value: &Value, key: Option<&str>) -> (Value, Map<String, Value>) {
+fn around(value: &Value, key: Option<&str>, dialect: Dialect) -> (Value, Map<String, Value>) {
     let (Some(object), Some(key)) = (value.as_object(), key) else {
         return (Value::Array(Vec::new()), Map::new());
     };
@@ -323,12 +372,12 @@ fn around(value: &Value, key: Option<&str>) -> (Value, Map<String, Value>) {
     if object.get(key).is_some_and(Value::is_array) {
         head.insert(key.to_owned(), Value::Array(Vec::new()));
     }
-    let spoken = |name: &str| name == key || SPOKEN.contains(&name);
+    let told = |name: &str| name == key || Some(name) == spoken(dialect);
     let fields: Map<String, Value> = object
         .iter()
-        .map(|(name, value)| (name.clone(), if spoken(name) { Value::Null } else { value.clone() }))
+        .map(|(name, value)| (name.clone(), if told(name) { Value::Null } else { value.clone() }))
         .collect();
-    let worth = fields.keys().any(|name| !spoken(name) && name != "id");
+    let worth = fields.keys().any(|name| name != key && name != "id");
     let fields = Value::Object(fields);
     let kept = (worth && fields.to_string().len() <= MOST_FIELDS).then(|| (REQUEST.to_owned(), fields));
     (Value::Object(head), kept.into_iter().collect())

@@ -132,3 +132,22 @@ fn durations_are_left_out_of_comparisons() {
     let lines = ["  short  1-20  2,703 →   996  under 1 ms", "  short  1-20  2,703 →   996       12 ms"];
     assert_eq!(lines.map(timeless), ["  short  1-20  2,703 →   996"; 2]);
 }
+
+#[test]
+fn two_at_once_are_in_nobodys_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let start =
+        || demo(folder.path(), &["--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let both: Vec<_> = (0..3).map(|_| start()).collect();
+    let mut places = Vec::new();
+    for one in both {
+        let (code, out, errors) = text(&one.wait_with_output().unwrap());
+        assert_eq!((code, errors.as_str()), (Some(0), ""));
+        let object: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(object["messages"], 372);
+        places.push(object["database"].as_str().unwrap().to_owned());
+    }
+    places.sort();
+    places.dedup();
+    assert_eq!(places.len(), 3, "each has a place of its own");
+}

@@ -98,7 +98,7 @@ impl Dialect {
             if fields.get("message").is_some_and(Value::is_object) {
                 return None;
             }
-            if fields.contains_key(responses::INSTRUCTIONS) {
+            if fields.len() == 1 && fields.contains_key(responses::INSTRUCTIONS) {
                 return Some(Self::Responses);
             }
         }
@@ -290,8 +290,9 @@ impl DialectError {
         Self { place: place.to_owned(), what: what.into() }
     }
 
-    /// The same, seen from further out.
-    fn under(self, outer: &str) -> Self {
+    /// The same, seen from further out: `messages[3]` around `role`.
+    #[must_use]
+    pub fn under(self, outer: &str) -> Self {
         let dot = if self.place.is_empty() || self.place.starts_with('[') { "" } else { "." };
         Self { place: format!("{outer}{dot}{}", self.place), what: self.what }
     }

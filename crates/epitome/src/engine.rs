@@ -61,7 +61,7 @@ pub(crate) use context::prepare;
 pub use context::{Context, ContextRequest, ShownSummary};
 pub use explain::{Explanation, Queue, QueueEntry, SlotExplanation, SlotStatus};
 pub use fork::{Fork, ForkKind};
-pub use session::{Flags, Found, Page, Session, SessionInfo};
+pub use session::{Flags, Found, Page, Session, SessionInfo, is_name};
 pub(crate) use shared::{Reserved, Shared, Told, Writer, lock, millis_between};
 pub use summaries::{Summarize, Summarized};
 pub use workspace::Workspace;
@@ -260,6 +260,10 @@ impl Builder {
             working: AtomicUsize::new(0),
         };
         shared.check(&shared.settings)?;
+        if shared.pace.workers > 0 {
+            // Whoever writes no summaries spends nothing.
+            shared.check_prices(&shared.settings)?;
+        }
         let shared = Arc::new(shared);
         let stop = watch::Sender::new(false);
         let worker = (shared.pace.workers > 0)

@@ -37,7 +37,7 @@ pub enum Failure {
     Answer(#[from] Refusal),
     /// Its provider failed too often, and nobody asks it for a while.
     #[error(
-        "{provider} failed {} in a row and is left alone for {}; the last time: {last}",
+        "{provider} failed{} and is left alone for {}; the last time: {last}",
         times(*failures), spoken(*wait)
     )]
     Resting {
@@ -149,7 +149,7 @@ fn spoken(wait: Duration) -> String {
 }
 
 fn times(failures: u64) -> String {
-    if failures == 1 { "once".to_owned() } else { format!("{failures} times") }
+    if failures == 1 { String::new() } else { format!(" {failures} times in a row") }
 }
 
 /// In whole seconds, rounded up: nobody wants to read milliseconds there.

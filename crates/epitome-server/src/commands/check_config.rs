@@ -1,5 +1,6 @@
 //! `epitome --check-config`: which settings hold, from where, and whether the models answer.
 
+use epitome::Engine;
 use epitome::model::{CheckError, Checked};
 use epitome::settings::Settings;
 use serde_json::{Value, json};
@@ -9,6 +10,11 @@ use crate::settings::Loaded;
 use crate::show::{Show, Table, count, tame};
 
 pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
+    // What only shows when summaries are written: a cap without a price, say.
+    match Engine::builder().patch(loaded.patch.clone()).memory().await {
+        Ok(engine) => engine.close().await,
+        Err(error) => return Err(Failure::Setting(error.to_string())),
+    }
     let answers = {
         let _progress = show.progress("asking the models", None);
         ask_models(&loaded.settings).await

@@ -53,8 +53,14 @@ const SESSION: &str = "demo";
 const MADE_BY: (&str, &str) = ("made_by", "epitome demo");
 
 pub(super) async fn run(args: &Args, db: Option<&str>, show: &mut Show) -> Result<(), Failure> {
-    let path = match db {
-        Some(given) => PathBuf::from(given.strip_prefix("sqlite:").unwrap_or(given)),
+    let (path, _alone) = match db {
+        Some(given) => {
+            let path = PathBuf::from(given.strip_prefix("sqlite:").unwrap_or(given));
+            let alone = Alone::at(&path).map_err(|_| {
+                Failure::Failed(format!("another demo plays at {}; give another place", path.display()))
+            })?;
+            (path, alone)
+        }
         None => usual_place(&std::env::temp_dir()),
     };
     let mut engine = open(&path).await?;
@@ -75,15 +81,49 @@ pub(super) async fn run(args: &Args, db: Option<&str>, show: &mut Show) -> Resul
     done
 }
 
-/// Where the demo is kept unless it is told. The first to run it on a machine owns that file; whoever may not
-/// write to it gets one of their own.
-fn usual_place(folder: &Path) -> PathBuf {
-    let path = folder.join("epitome-demo.db");
-    match std::fs::OpenOptions::new().append(true).open(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            folder.join(format!("epitome-demo-{}.db", std::process::id()))
+/// Where the demo is kept unless it is told. The first to run it on a machine owns that file: whoever may not write to
+/// it gets one of their own, and so does whoever comes while another demo plays there.
+fn usual_place(folder: &Path) -> (PathBuf, Alone) {
+    let user = std::env::var("USER").unwrap_or_default();
+    let user: String = user.chars().filter(char::is_ascii_alphanumeric).collect();
+    let own = format!("epitome-demo-{}.db", std::process::id());
+    for name in ["epitome-demo.db", &format!("epitome-demo-{user}.db")] {
+        let path = folder.join(name);
+        let writable = match std::fs::OpenOptions::new().append(true).open(&path) {
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+            Ok(_) => true,
+        };
+        if writable && let Ok(alone) = Alone::at(&path) {
+            return (path, alone);
         }
-        _ => path,
+    }
+    (folder.join(own), Alone(None))
+}
+
+/// Nobody else plays a demo there while this is held.
+struct Alone(Option<(PathBuf, std::fs::File)>);
+
+impl Alone {
+    fn at(path: &Path) -> Result<Self, std::fs::TryLockError> {
+        let mut lock = path.as_os_str().to_owned();
+        lock.push(".lock");
+        match std::fs::OpenOptions::new().create(true).append(true).open(&lock) {
+            Ok(file) => {
+                file.try_lock()?;
+                Ok(Self(Some((lock.into(), file))))
+            }
+            // Whatever is in the way will be told when the database is opened.
+            Err(_) => Ok(Self(None)),
+        }
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        if let Some((path, _file)) = self.0.take() {
+            // It is only clutter by now.
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::SessionArgs;
 use crate::database::Database;
 use crate::failure::Failure;
 use crate::leftovers::{self, Leftover};
-use crate::recording::{HEADER, REQUEST, SPOKEN};
+use crate::recording::{HEADER, REQUEST, spoken};
 use crate::settings::Loaded;
 use crate::show::{Show, count};
 
@@ -114,6 +114,16 @@ async fn write(
             if spoken {
                 wires.remove(0);
             }
+            if let [only] = wires.as_slice()
+                && is_bare(only)
+                && after == info.messages
+            {
+                // It was no list.
+                let opening = opening.strip_suffix('[').unwrap_or(&opening);
+                let closing = closing.strip_prefix(']').unwrap_or(&closing);
+                to.put(show, format!("{opening}{only}{closing}").as_bytes())?;
+                return Ok(messages);
+            }
             text.push_str(&opening);
             frame = Some(closing);
         }
@@ -121,7 +131,11 @@ async fn write(
             if gathered && !std::mem::take(&mut first) {
                 text.push(',');
             }
-            text.push_str(&wire);
+            if is_bare(&wire) {
+                text.push_str(&format!("{{\"role\":\"user\",\"content\":{wire}}}"));
+            } else {
+                text.push_str(&wire);
+            }
             if !gathered {
                 text.push('\n');
             }
@@ -138,6 +152,11 @@ async fn write(
     Ok(messages)
 }
 
+/// Whether a message is a text by itself, as the input of a request may be; in a list it is none.
+fn is_bare(wire: &str) -> bool {
+    wire.starts_with('"')
+}
+
 /// What stands before and after the messages of a conversation on one line: the fields it came with, in their order.
 /// True where the first message is told by one of them.
 fn around(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (String, String, bool) {
@@ -152,6 +171,7 @@ fn around(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (Strin
         fields.insert(list.to_owned(), Value::Null);
     }
     let first: Value = first.and_then(|first| serde_json::from_str(first).ok()).unwrap_or_default();
+    let own = spoken(format);
     let mut told = false;
     let (mut before, mut behind, mut seen) = (Vec::new(), Vec::new(), false);
     for (name, value) in fields {
@@ -159,16 +179,20 @@ fn around(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (Strin
             seen = true;
             continue;
         }
-        let value = match (name.as_str(), value) {
-            ("system", Value::Null) if first.get("role") == Some(&json!("system")) => {
-                first.get("content").cloned()
+        let value = match name.as_str() {
+            _ if !value.is_null() => value,
+            "system" if own == Some("system") && first.get("role") == Some(&json!("system")) => {
+                told = true;
+                first.get("content").cloned().unwrap_or_default()
             }
-            ("instructions", Value::Null) => first.get("instructions").cloned(),
-            ("system" | "messages" | "input", Value::Null) => None,
-            (_, value) => Some(value),
+            "instructions" if own == Some("instructions") && first.get("instructions").is_some() => {
+                told = true;
+                first.get("instructions").cloned().unwrap_or_default()
+            }
+            // Another format's place for what is a message here.
+            "system" | "instructions" | "messages" | "input" if own != Some(name.as_str()) => continue,
+            _ => value,
         };
-        let Some(value) = value else { continue };
-        told |= SPOKEN.contains(&name.as_str());
         let field = format!("{}:{value}", json!(name));
         if seen { behind.push(field) } else { before.push(field) }
     }

@@ -204,7 +204,7 @@ fn tell(sessions: &[Imported], left_out: u64, show: &mut Show) -> Result<(), Fai
         show.line(format!("and more: {added} added to {} in all", count(sessions.len() as u64, "session")))?;
     }
     if left_out > 0 {
-        show.line(format!("left out: {}", count(left_out, "line")))?;
+        show.line(format!("left out: {}", count(left_out, "piece")))?;
     }
     Ok(())
 }

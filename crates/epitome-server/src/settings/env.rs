@@ -16,11 +16,13 @@ const SHORT: [(&str, Option<&str>); 4] = [
     ("EPITOME_WORKSPACE", Some("server.workspace")),
 ];
 
-/// Whether Kubernetes sets it, in every container that runs beside a service called `epitome`.
+/// Whether Kubernetes sets it, in every container that runs beside a service called `epitome`, or `epitome-` something.
 fn is_kubernetes(name: &str) -> bool {
-    let parts = ["EPITOME_SERVICE_PORT_", "EPITOME_PORT_"];
-    ["EPITOME_SERVICE_HOST", "EPITOME_SERVICE_PORT", "EPITOME_PORT"].contains(&name)
-        || parts.iter().any(|part| name.starts_with(part))
+    let numbered = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
+    name.ends_with("_SERVICE_HOST")
+        || name.ends_with("_PORT")
+        || name.contains("_SERVICE_PORT")
+        || name.split_once("_PORT_").is_some_and(|(_, rest)| numbered(rest))
 }
 
 /// What the environment sets, and variables of ours that nobody knows. Those may still be the keys of models.

@@ -79,7 +79,7 @@ pub(super) fn judge(tree: &Map<String, Value>) -> Result<(Server, Patch), Wrong>
         Some(other) => return Err(wrong("server", format!("{other} given; allowed is a table of settings"))),
     }
     let name = &server.workspace;
-    if name.is_empty() || name.len() > 512 || name.contains(char::is_control) {
+    if !epitome::is_name(name) {
         return Err(wrong(
             "server.workspace",
             "a name has 1 to 512 bytes and no control characters".to_owned(),

@@ -124,3 +124,16 @@ fn a_data_folder_is_for_its_user_alone() {
     let folder = std::fs::metadata(place.path(".local/share/epitome")).unwrap();
     assert_eq!(folder.permissions().mode() & 0o777, 0o700);
 }
+
+#[test]
+fn a_cap_without_a_price_is_told_and_keeps_nobody_from_reading() {
+    let place = Place::with_sessions();
+    let file = "[models.own]\nprovider = \"openai\"\nmodel = \"mine\"\nbase_url = \"http://127.0.0.1:1/v1\"\n\
+        [summarize]\nmodels = [\"own\"]\nspend_cap_per_day = 1\n";
+    std::fs::write(place.path("epitome.toml"), file).unwrap();
+    assert!(place.good(&["list"]).contains("ann"));
+    place.good(&["context", "ann"]);
+    let (code, _, errors) = place.on_db(&["--check-config"]);
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("what `own` costs is not known; set prices.\"own\""), "{errors}");
+}

@@ -147,12 +147,22 @@ impl Found {
 /// So many characters are shown on each side of a match.
 const EXCERPT: usize = 60;
 
+/// Whether a workspace or a session can be called so: 1 to 512 bytes, and no control characters.
+///
+/// ```
+/// assert!(epitome::is_name("ann/4711") && !epitome::is_name("") && !epitome::is_name("two\nlines"));
+/// ```
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    (1..=512).contains(&name.len()) && !name.contains(char::is_control)
+}
+
 /// Refuses names that cannot be told apart or shown.
 pub(super) fn check_name(what: &str, name: &str) -> Result<(), Error> {
-    if name.is_empty() || name.len() > 512 || name.chars().any(char::is_control) {
-        return Err(Error::invalid(format!("{what}: a name has 1 to 512 bytes and no control characters")));
+    if is_name(name) {
+        return Ok(());
     }
-    Ok(())
+    Err(Error::invalid(format!("{what}: a name has 1 to 512 bytes and no control characters")))
 }
 
 impl Session {
@@ -320,6 +330,7 @@ impl Session {
                 let settings = engine.settings_of(&standing.workspace_settings, &document)?;
                 if concerns_models(&patch) {
                     engine.check(&settings)?;
+                    engine.check_prices(&settings)?;
                 }
                 let mut session =
                     standing.session.clone().unwrap_or_else(|| new_session(settings.encoding, standing.now));

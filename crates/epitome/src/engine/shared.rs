@@ -105,6 +105,13 @@ impl Shared {
         }
         for slot in &settings.slots {
             slot.slot.check(self.room(settings, slot)).map_err(Error::invalid)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a cap on what may be spent where nobody knows what a model costs: it would not hold.
+    pub(crate) fn check_prices(&self, settings: &Settings) -> Result<(), Error> {
+        for slot in &settings.slots {
             let unpriced = |writer: &Writer| writer.price(settings).is_none();
             if let Some(writer) = self.chain(settings, slot).into_iter().find(unpriced)
                 && self.cap(settings).is_some()

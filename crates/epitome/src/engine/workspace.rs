@@ -74,6 +74,7 @@ impl Workspace {
                 let settings = engine.settings_of(&document, "")?;
                 if concerns_models(&patch) {
                     engine.check(&settings)?;
+                    engine.check_prices(&settings)?;
                 }
                 Ok((document, settings))
             });

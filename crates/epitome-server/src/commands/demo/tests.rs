@@ -103,17 +103,18 @@ async fn what_is_in_another_workspace_is_left_alone_too() {
 }
 
 #[test]
-fn whoever_may_not_write_to_the_usual_file_gets_their_own() {
+fn whoever_may_not_write_to_the_usual_place_or_comes_too_early_gets_one_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
     let usual = folder.path().join("epitome-demo.db");
-    assert_eq!(usual_place(folder.path()), usual);
-    std::fs::write(&usual, "").unwrap();
-    assert_eq!(usual_place(folder.path()), usual);
-    std::fs::remove_file(&usual).unwrap();
-    // Nobody can write to a folder, root neither.
+    let (path, first) = usual_place(folder.path());
+    assert_eq!(path, usual);
+    let (second, _alone) = usual_place(folder.path());
+    assert_ne!(second, usual, "while another plays there");
+    drop(first);
+    assert_eq!(usual_place(folder.path()).0, usual);
+    // Somebody else's, as it were.
     std::fs::create_dir(&usual).unwrap();
-    let own = format!("epitome-demo-{}.db", std::process::id());
-    assert_eq!(usual_place(folder.path()), folder.path().join(own));
+    assert_ne!(usual_place(folder.path()).0, usual);
 }
 
 #[tokio::test]

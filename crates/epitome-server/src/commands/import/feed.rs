@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use epitome::core::message::{Limits, Message, MessageError, Seq};
 use epitome::dialect::Dialect;
-use epitome::{Batch, Page, Session, Workspace};
+use epitome::{Batch, Page, Session, Workspace, is_name};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -23,9 +23,6 @@ use crate::recording::{Item, Pieces, Place, Recording};
 /// A batch is added when it holds so many messages, or so many bytes.
 const BATCH: u64 = 1_000;
 const BATCH_BYTES: u64 = 4 << 20;
-
-/// The longest name of a session.
-const LONGEST_NAME: usize = 512;
 
 /// So many batches wait to be added while more is read.
 const AHEAD: usize = 4;
@@ -143,12 +140,11 @@ pub(super) fn check(
             match item.map_err(|error| Stop::Read(source.clone(), error))? {
                 Item::Session { name, at, .. } => {
                     if !is_name(&name) {
-                        let told = format!(
-                            "a session's name has 1 to {LONGEST_NAME} bytes and no control characters"
-                        );
-                        checked.bad(&at, &told);
+                        checked.bad(&at, "a session's name has 1 to 512 bytes and no control characters");
                     } else if let Some(before) = sessions.get(&name) {
-                        checked.bad(&at, &format!("session `{name}` again; it began at {before} already"));
+                        checked.bad(&at, &format!(
+                            "session `{name}` again; it began at {before} already; import the two apart, or in one file"
+                        ));
                     }
                     sessions.insert(name, at);
                 }
@@ -167,11 +163,6 @@ pub(super) fn check(
         }
     }
     Ok(checked)
-}
-
-/// Whether a session can be called so.
-fn is_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= LONGEST_NAME && !name.contains(char::is_control)
 }
 
 fn open(source: &Source, options: &Options, gauge: &Gauge) -> Result<Recording, Stop> {

@@ -98,7 +98,7 @@ impl Dialect {
             if fields.get("message").is_some_and(Value::is_object) {
                 return None;
             }
-            if fields.len() == 1 && fields.contains_key(responses::INSTRUCTIONS) {
+            if fields.contains_key(responses::INSTRUCTIONS) && !fields.contains_key("output") {
                 return Some(Self::Responses);
             }
         }

@@ -44,5 +44,5 @@ async fn what_is_served_at_an_address_of_ones_own_has_no_price_of_the_shipped_ta
     let usage = session.usage().await.unwrap();
     assert_eq!((usage[0].calls, usage[0].cost), (1, None), "and so nobody knows what it cost");
     let capped = document(&provider, "gpt-5-mini", r#", "spend_cap_per_day": 1"#);
-    assert!(Engine::builder().settings(&capped).workers(0).memory().await.is_err());
+    assert!(Engine::builder().settings(&capped).workers(1).memory().await.is_err());
 }

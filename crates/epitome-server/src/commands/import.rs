@@ -133,7 +133,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
             let added: u64 = done.iter().map(|imported| imported.added).sum();
             if added > 0 {
                 let added = count(added, "message");
-                show.note(format!("{added} were added before that; the same command goes on from there"))?;
+                show.note(format!("added before that: {added}; the same command goes on from there"))?;
             }
             return Err(refused(&stop));
         }
@@ -157,15 +157,8 @@ async fn summarize(database: &Database, sessions: &[Imported], show: &mut Show) 
     for imported in sessions {
         let session = database.workspace.session(imported.session.as_str());
         progress.say(tame(&imported.session));
-        let work = session.work();
-        tokio::pin!(work);
-        let mut ticks = tokio::time::interval(4 * TICK);
-        loop {
-            tokio::select! {
-                done = &mut work => break done?,
-                _ = ticks.tick() => progress.set(before + covered(&session).await),
-            }
-        }
+        let look = || async { progress.set(before + covered(&session).await) };
+        Progress::during(session.work(), 4 * TICK, look).await?;
         before += imported.messages();
         progress.set(before);
     }
@@ -225,17 +218,11 @@ fn refused(stop: &Stop) -> Failure {
 
 /// Waits for it, and shows meanwhile how far it is.
 async fn watched<T>(work: impl Future<Output = T>, gauge: &Gauge, progress: &Progress) -> T {
-    tokio::pin!(work);
-    let mut ticks = tokio::time::interval(TICK);
-    loop {
-        tokio::select! {
-            done = &mut work => return done,
-            _ = ticks.tick() => {
-                progress.set(gauge.bytes.load(Ordering::Relaxed));
-                progress.say(count(gauge.messages.load(Ordering::Relaxed), "message"));
-            }
-        }
-    }
+    let look = || async {
+        progress.set(gauge.bytes.load(Ordering::Relaxed));
+        progress.say(count(gauge.messages.load(Ordering::Relaxed), "message"));
+    };
+    Progress::during(work, TICK, look).await
 }
 
 /// What comes through pipes, in files: it is read twice. Gone when dropped.

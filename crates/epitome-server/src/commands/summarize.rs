@@ -143,21 +143,13 @@ async fn watched<T>(
     session: &Session,
     progress: &Progress,
 ) -> Result<T, Failure> {
-    tokio::pin!(work);
-    let mut ticks = tokio::time::interval(Duration::from_millis(250));
-    loop {
-        tokio::select! {
-            done = &mut work => return done,
-            _ = ticks.tick() => {
-                // How far it is, is no reason to fail.
-                if let Ok(explained) = session.explain().await {
-                    let busy = explained.slots.iter().find(|slot| slot.status == SlotStatus::Working);
-                    if let Some(slot) = busy {
-                        progress.set(slot.covered);
-                        progress.say(tame(&slot.slot));
-                    }
-                }
-            }
+    let look = || async {
+        // How far it is, is no reason to fail.
+        let Ok(explained) = session.explain().await else { return };
+        if let Some(slot) = explained.slots.iter().find(|slot| slot.status == SlotStatus::Working) {
+            progress.set(slot.covered);
+            progress.say(tame(&slot.slot));
         }
-    }
+    };
+    Progress::during(work, Duration::from_millis(250), look).await
 }

@@ -38,6 +38,22 @@ impl Progress {
         Self { bar }
     }
 
+    /// Waits for something, and has a look every so often at how far it is.
+    pub(crate) async fn during<T, L: Future<Output = ()>>(
+        work: impl Future<Output = T>,
+        every: Duration,
+        look: impl Fn() -> L,
+    ) -> T {
+        tokio::pin!(work);
+        let mut ticks = tokio::time::interval(every);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                _ = ticks.tick() => look().await,
+            }
+        }
+    }
+
     /// What is being done now.
     pub(crate) fn stage(&self, what: impl Into<String>) {
         self.bar.set_prefix(what.into());

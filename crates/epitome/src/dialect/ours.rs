@@ -7,6 +7,7 @@
 use epitome_core::message::{
     Content, Media, MediaSource, Message, Part, Role, Timestamp, ToolCall, ToolResult,
 };
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::DialectError;
@@ -14,17 +15,9 @@ use super::field::{self, Object, Result};
 
 pub(super) fn read(wire: &Value) -> Result<Message> {
     let fields = field::object(wire)?;
-    let role = match field::name(fields, "role")? {
-        "system" => Role::System,
-        "developer" => Role::Developer,
-        "user" => Role::User,
-        "assistant" => Role::Assistant,
-        "tool" => Role::Tool,
-        "peer" => Role::Peer,
-        other => {
-            return Err(field::unknown("role", other, "system, developer, user, assistant, tool and peer"));
-        }
-    };
+    let named = field::name(fields, "role")?;
+    let role = Role::deserialize(Value::from(named))
+        .map_err(|_| field::unknown("role", named, "system, developer, user, assistant, tool and peer"))?;
     if !fields.contains_key("parts") {
         return Err(DialectError::new("parts", "is missing"));
     }

@@ -14,7 +14,7 @@ use super::draft::{DROPPED, Draft, KEPT, REUSED, Spent};
 use super::job::{PROMPT_OVERHEAD, UNKNOWN_INPUT};
 use super::write::{Failed, Task};
 use crate::breaker;
-use crate::engine::{Writer, lock};
+use crate::engine::{Reserved, Writer, lock};
 use crate::hook::Running;
 use crate::model::{Ask, Model, ModelError, Reply, Tally};
 use crate::retry::Failure;
@@ -27,7 +27,7 @@ const DAY: i64 = 24 * 3_600 * 1_000;
 impl Task<'_> {
     /// Asks one after the other, each a second time with the reason where its answer was refused.
     pub(super) async fn ask(&self, ask: &Ask, spent: &mut Spent) -> Result<Draft, Failed> {
-        let mut last = Failed::Failure(ModelError::no_answer("no model is named in the settings").into());
+        let mut last = Failure::from(ModelError::no_answer("no model is named in the settings"));
         let mut too_long = false;
         for writer in self.chain {
             if spent.down.contains_key(&writer.name) {
@@ -37,20 +37,18 @@ impl Task<'_> {
             if let Some(draft) = self.recall(writer, ask, asked.as_deref(), spent).await? {
                 return Ok(draft);
             }
-            let tried = self.try_one(writer, ask, asked, spent).await?;
-            if let Err(failure) = &tried {
-                spent.missed.push(format!("`{}` did not write it: {failure}", writer.name));
-            }
-            match tried {
-                Ok(draft) => return Ok(draft),
-                Err(Failure::Model(ModelError::TooLong { .. })) => too_long = true,
+            let failure = match self.try_one(writer, ask, asked, spent).await {
+                Err(Failed::Failure(failure)) => failure,
+                settled => return settled,
+            };
+            spent.missed.push(format!("`{}` did not write it: {failure}", writer.name));
+            match failure {
+                Failure::Model(ModelError::TooLong { .. }) => too_long = true,
                 // Whose answer was refused may be asked again for a smaller piece; whoever failed may not.
-                Err(failure @ Failure::Answer(_)) => last = Failed::Failure(failure),
-                Err(failure) => {
-                    spent.down.insert(writer.name.clone(), failure.clone());
-                    last = Failed::Failure(failure);
-                }
+                Failure::Answer(_) => {}
+                _ => drop(spent.down.insert(writer.name.clone(), failure.clone())),
             }
+            last = failure;
         }
         if too_long {
             // Whatever the others said: a shorter one may be written by whom this one was too long for.
@@ -58,7 +56,7 @@ impl Task<'_> {
         }
         // Whoever may be asked soonest is the one to wait for. The others are left alone by the breaker.
         let soonest = spent.down.values().min_by_key(|failure| failure.retry_after());
-        Err(soonest.cloned().map_or(last, Failed::Failure))
+        Err(Failed::Failure(soonest.cloned().unwrap_or(last)))
     }
 
     /// Asks one model, a second time with the reason where its answer was refused.
@@ -68,49 +66,48 @@ impl Task<'_> {
         ask: &Ask,
         asked: Option<String>,
         spent: &mut Spent,
-    ) -> Result<Result<Draft, Failure>, Failed> {
+    ) -> Result<Draft, Failed> {
         let mut ask = ask.clone();
         // `local` would only say the same again.
         let times = if writer.is_local() { 1 } else { 2 };
         let mut last = Failure::from(ModelError::no_answer("it was not asked"));
         for _ in 0..times {
-            if let Err(failure) = self.may_ask(writer, &ask, spent).await? {
-                return Ok(Err(failure));
-            }
+            let reserved = self.may_ask(writer, &ask).await?;
             let started = Instant::now();
             spent.under_way = Some(self.usage(writer, DROPPED, &Tally::default(), 0));
             let answer = self.answer(&writer.model, &ask).await;
             spent.under_way = None;
             let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-            let cost = answer.as_ref().map_or(0, |reply| {
-                let tally = self.tally(&ask, reply);
-                writer.price(self.settings).map_or(0, |price| price.cost(&tally).to_millionths())
-            });
-            if let Some(reserved) = spent.reserved.last_mut() {
-                reserved.settle(cost);
-            }
             self.note(writer, answer.as_ref().err());
-            let reply = match answer {
-                Ok(reply) => reply,
-                Err(error) => {
-                    spent.add(self.usage(writer, error.kind(), &Tally::default(), millis));
-                    return Ok(Err(error.into()));
+            let (tally, judged) = match answer {
+                Ok(reply) => {
+                    let tally = self.tally(&ask, &reply);
+                    (tally, self.judge(&ask, reply, writer.model.name()).map_err(Failure::from))
                 }
+                Err(error) => (Tally::default(), Err(error.into())),
             };
-            let tally = self.tally(&ask, &reply);
-            match self.judge(&ask, reply, writer.model.name()) {
-                Ok(draft) => {
-                    spent.add(self.usage(writer, KEPT, &tally, millis));
-                    return Ok(Ok(Draft { asked, ..draft }));
-                }
-                Err(refusal) => {
-                    spent.add(self.usage(writer, word(&refusal), &tally, millis));
+            let outcome = match &judged {
+                Ok(_) => KEPT,
+                Err(Failure::Answer(refusal)) => word(refusal),
+                Err(failure) => failure.kind(),
+            };
+            let row = self.usage(writer, outcome, &tally, millis);
+            if let Some(mut reserved) = reserved {
+                // Until it is recorded, what it really cost.
+                reserved.settle(row.cost.unwrap_or(0));
+                spent.reserved.push(reserved);
+            }
+            spent.add(row);
+            match judged {
+                Ok(draft) => return Ok(Draft { asked, ..draft }),
+                Err(Failure::Answer(refusal)) => {
                     last = refusal.clone().into();
                     ask.refused = Some(refusal);
                 }
+                Err(failure) => return Err(Failed::Failure(failure)),
             }
         }
-        Ok(Err(last))
+        Err(Failed::Failure(last))
     }
 
     /// An answer that was given before to the very same question, judged anew; nothing where there is none, or where
@@ -130,46 +127,47 @@ impl Task<'_> {
         Ok(Some(Draft { asked: Some(asked.to_owned()), ..draft }))
     }
 
-    /// Whether a model may be asked: its provider is not left alone, and there is money for it.
-    async fn may_ask(
-        &self,
-        writer: &Writer,
-        ask: &Ask,
-        spent: &mut Spent,
-    ) -> Result<Result<(), Failure>, Failed> {
+    /// Whether a model may be asked: its provider is not left alone, and there is money for it, which is set aside.
+    async fn may_ask(&self, writer: &Writer, ask: &Ask) -> Result<Option<Reserved>, Failed> {
         if writer.is_local() {
-            return Ok(Ok(()));
+            return Ok(None);
         }
-        if let Some(cap) = self.shared.cap(self.settings) {
-            let Some(price) = writer.price(self.settings) else {
-                return Ok(Err(Failure::Unpriced { model: writer.name.clone() }));
-            };
-            let now = self.now().0;
-            let day = now.rem_euclid(DAY);
-            let since = Timestamp(now.saturating_sub(day));
-            let workspace = Arc::clone(&self.key.workspace);
-            let query = UsageQuery { workspace, session: None, since };
-            let rows = self.shared.store.usage(query).await.map_err(|error| Failed::Store(error.into()))?;
-            let so_far: Money = rows.iter().filter_map(|row| row.cost).map(Money::millionths).sum();
-            let more = price.cost(&Tally {
-                input: ask.replaces.saturating_add(PROMPT_OVERHEAD),
-                cached: 0,
-                output: match ask.limit {
-                    Limit::Tokens(tokens) | Limit::Chars(tokens) => tokens,
-                },
-            });
-            match self.shared.purse.reserve(&self.key.workspace, so_far, more, cap) {
-                Ok(reserved) => spent.reserved.push(reserved),
-                Err(held) => {
-                    let wait = Duration::from_millis(u64::try_from(DAY.saturating_sub(day)).unwrap_or(0));
-                    return Ok(Err(Failure::Spent { cap, spent: so_far + held, more, wait }));
-                }
-            }
-        }
+        let reserved = match self.shared.cap(self.settings) {
+            Some(cap) => Some(self.reserve(writer, ask, cap).await?),
+            None => None,
+        };
         let provider = writer.model.provider();
         let mut breakers = lock(&self.shared.breakers);
-        let Some(breaker) = breakers.get_mut(provider) else { return Ok(Ok(())) };
-        Ok(breaker.ask(provider, &self.breaker_limits(), self.now()))
+        if let Some(breaker) = breakers.get_mut(provider) {
+            breaker.ask(provider, &self.breaker_limits(), self.now()).map_err(Failed::Failure)?;
+        }
+        Ok(reserved)
+    }
+
+    /// Sets aside what a call may cost, where the day's cap allows it.
+    async fn reserve(&self, writer: &Writer, ask: &Ask, cap: Money) -> Result<Reserved, Failed> {
+        let Some(price) = writer.price(self.settings) else {
+            return Err(Failed::Failure(Failure::Unpriced { model: writer.name.clone() }));
+        };
+        let now = self.now().0;
+        let day = now.rem_euclid(DAY);
+        let workspace = &self.key.workspace;
+        let since = Timestamp(now.saturating_sub(day));
+        let query = UsageQuery { workspace: Arc::clone(workspace), session: None, since };
+        let rows = self.shared.store.usage(query).await.map_err(|error| Failed::Store(error.into()))?;
+        let spent: Money = rows.iter().filter_map(|row| row.cost).map(Money::millionths).sum();
+        let more = price.cost(&Tally {
+            input: ask.replaces.saturating_add(PROMPT_OVERHEAD),
+            cached: 0,
+            output: match ask.limit {
+                // A character is a token at most.
+                Limit::Tokens(most) | Limit::Chars(most) => most,
+            },
+        });
+        self.shared.purse.reserve(workspace, spent, more, cap).map_err(|held| {
+            let wait = Duration::from_millis(u64::try_from(DAY.saturating_sub(day)).unwrap_or(0));
+            Failed::Failure(Failure::Spent { cap, spent: spent + held, more, wait })
+        })
     }
 
     /// Notes for everybody how a provider fared.

@@ -264,3 +264,42 @@ async fn a_model_without_a_price_under_a_cap_is_not_tried_again_every_second_for
     }
     assert!(tries < 100, "{tries} tries in an hour: {}", slot(&session, "short").await.why);
 }
+
+/// Room for one call only: what was set aside for a model that is left alone after all must be there for the next.
+#[tokio::test]
+async fn money_set_aside_for_whoever_is_not_asked_is_there_for_the_next() {
+    let home = Home::memory();
+    let main =
+        Scripted::new().otherwise_fails(ModelError::Busy { retry_after: Some(Duration::from_secs(3_000)) });
+    let spare = Scripted::new().named("spare-1");
+    let settings = r#", "slot": [{"name": "short", "trigger": "messages(20)"}],
+        "summarize": {"models": ["main", "spare"], "stand_in_after": "never", "spend_cap_per_day": 0.06},
+        "prices": {"main": {"input": 10, "output": 10}, "spare": {"input": 10, "output": 10}}"#;
+    let engine = home.open(with_settings(&main, settings).model("spare", spare.clone())).await;
+    let (first, second) = (engine.session("first"), engine.session("second"));
+    first.append(talk(1, 20)).await.unwrap();
+    first.work().await.unwrap();
+    assert_eq!((main.calls(), spare.calls()), (1, 1));
+    // The first is left alone from here on.
+    second.append(talk(101, 120)).await.unwrap();
+    second.work().await.unwrap();
+    assert_eq!((main.calls(), spare.calls()), (1, 2), "{}", slot(&second, "short").await.why);
+}
+
+/// `local` in the list costs nothing, and takes nothing back of what the one before it cost.
+#[tokio::test]
+async fn a_refused_answer_stays_paid_for_while_local_writes() {
+    let home = Home::memory();
+    let model = Scripted::new().otherwise(|_| Ok(dear("")));
+    let settings = r#", "slot": [{"name": "short", "trigger": "messages(20)"}],
+        "summarize": {"models": ["main", "local"], "stand_in_after": "never", "spend_cap_per_day": 1.5},
+        "prices": {"main": {"input": 10, "output": 10}}"#;
+    let engine = home.open(with_settings(&model, settings)).await;
+    let session = engine.session("s");
+    for turn in 0..3 {
+        session.append(talk(turn * 20 + 1, turn * 20 + 20)).await.unwrap();
+        session.work().await.unwrap();
+    }
+    assert_eq!(model.calls(), 2, "each costs 1.00");
+    assert_eq!(standing(&session, "short").await.unwrap().model, "local");
+}

@@ -441,7 +441,7 @@ async fn usage_is_added_up_and_outlives_its_session(made: Made) {
         Box::new(move |_| Some(Changes { usage: vec![usage.clone()], ..Changes::default() }));
     assert!(store.change(&key("a"), Load::default(), decide).await.unwrap());
     store.delete(&key("a")).await.unwrap();
-    let query = UsageQuery { workspace: "w".into(), session: None, since: Timestamp(0) };
+    let query = UsageQuery { workspace: "w".into(), session: None, since: Timestamp(0), by_session: true };
     let sums = store.usage(query.clone()).await.unwrap();
     let told: Vec<_> = sums.iter().map(|s| (s.session.as_str(), s.calls, s.input, s.cost)).collect();
     assert_eq!(told, [("a", 3, 30, Some(7)), ("b", 1, 10, None)]);

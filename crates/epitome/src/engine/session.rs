@@ -165,6 +165,15 @@ pub(super) fn check_name(what: &str, name: &str) -> Result<(), Error> {
     Err(Error::invalid(format!("{what}: a name has 1 to 512 bytes and no control characters")))
 }
 
+fn check_metadata(metadata: &Map<String, Value>, settings: &Settings) -> Result<(), Error> {
+    let bytes = serde_json::to_vec(metadata).map_or(u64::MAX, |json| json.len() as u64);
+    let most = settings.limits.metadata;
+    if bytes > most {
+        return Err(Error::invalid(format!("metadata: {bytes} bytes; at most {most} are allowed")));
+    }
+    Ok(())
+}
+
 impl Session {
     pub(super) fn new(engine: Engine, key: SessionKey) -> Self {
         Self { engine, key }
@@ -319,10 +328,26 @@ impl Session {
     /// Changes settings of this session alone: what the patch names, and nothing else. A null takes a change
     /// back. Creates the session where there is none. How tokens are counted cannot be changed any more.
     pub async fn set(&self, patch: &Patch) -> Result<Arc<Settings>, Error> {
+        self.put(Some(patch), None).await
+    }
+
+    /// Replaces the caller's notes on it. Creates the session where there is none.
+    pub async fn set_metadata(&self, metadata: Map<String, Value>) -> Result<(), Error> {
+        self.put(None, Some(metadata)).await.map(|_| ())
+    }
+
+    /// Changes settings and replaces the caller's notes, as [`Session::set`] and [`Session::set_metadata`] do: both or
+    /// neither. Creates the session where there is none.
+    pub async fn put(
+        &self,
+        patch: Option<&Patch>,
+        metadata: Option<Map<String, Value>>,
+    ) -> Result<Arc<Settings>, Error> {
         self.check_names()?;
-        check_own(patch)?;
-        check_sessions(patch)?;
-        let (engine, patch) = (Arc::clone(self.shared()), patch.clone());
+        let patch = patch.cloned().unwrap_or_default();
+        check_own(&patch)?;
+        check_sessions(&patch)?;
+        let engine = Arc::clone(self.shared());
         self.shared()
             .change(&self.key, Load::default(), move |standing| {
                 let before = read_patch(standing.session.as_ref().map_or("", |row| &row.settings))?;
@@ -342,33 +367,18 @@ impl Session {
                         session.encoding
                     )));
                 }
-                session.settings = document;
-                session.updated = standing.now;
-                let slots = slots(standing, &settings);
-                Ok((Some(Changes { session: Some(session), slots, ..Changes::default() }), settings))
-            })
-            .await
-    }
-
-    /// Replaces the caller's notes on it. Creates the session where there is none.
-    pub async fn set_metadata(&self, metadata: Map<String, Value>) -> Result<(), Error> {
-        self.check_names()?;
-        let engine = Arc::clone(self.shared());
-        self.shared()
-            .change(&self.key, Load::default(), move |standing| {
-                let settings = engine.settings_at(standing)?;
-                let bytes = serde_json::to_vec(&metadata).map_or(u64::MAX, |json| json.len() as u64);
-                if bytes > settings.limits.metadata {
-                    let most = settings.limits.metadata;
-                    return Err(Error::invalid(format!(
-                        "metadata: {bytes} bytes; at most {most} are allowed"
-                    )));
+                if let Some(metadata) = &metadata {
+                    check_metadata(metadata, &settings)?;
+                    session.metadata = metadata.clone();
                 }
-                let mut session =
-                    standing.session.clone().unwrap_or_else(|| new_session(settings.encoding, standing.now));
-                session.metadata = metadata.clone();
                 session.updated = standing.now;
-                Ok((Some(Changes { session: Some(session), ..Changes::default() }), ()))
+                let mut changes = Changes::default();
+                if !patch.is_empty() {
+                    session.settings = document;
+                    changes.slots = slots(standing, &settings);
+                }
+                changes.session = Some(session);
+                Ok((Some(changes), settings))
             })
             .await
     }
@@ -390,6 +400,7 @@ impl Session {
             workspace: Arc::clone(&self.key.workspace),
             session: Some(Arc::clone(&self.key.session)),
             since: Timestamp(0),
+            by_session: true,
         };
         self.engine.usage(query).await
     }

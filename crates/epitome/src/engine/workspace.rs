@@ -116,7 +116,15 @@ impl Workspace {
 
     /// Every call of a model since then, failed ones too, added up by session, slot, model and outcome.
     pub async fn usage(&self, since: Timestamp) -> Result<Vec<UsageSum>, Error> {
-        self.engine.usage(UsageQuery { workspace: Arc::clone(&self.name), session: None, since }).await
+        let workspace = Arc::clone(&self.name);
+        self.engine.usage(UsageQuery { workspace, session: None, since, by_session: true }).await
+    }
+
+    /// The same for one session or for all together, added up by slot, model and outcome: a few sums, however many
+    /// sessions there are. They name no session.
+    pub async fn usage_by_slot(&self, session: Option<&str>, since: Timestamp) -> Result<Vec<UsageSum>, Error> {
+        let (workspace, session) = (Arc::clone(&self.name), session.map(Into::into));
+        self.engine.usage(UsageQuery { workspace, session, since, by_session: false }).await
     }
 }
 

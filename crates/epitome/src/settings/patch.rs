@@ -87,6 +87,12 @@ impl Patch {
         self.0.is_empty()
     }
 
+    /// As it is written.
+    #[must_use]
+    pub fn to_value(&self) -> Value {
+        Value::Object(self.0.clone())
+    }
+
     /// As text, to be stored; empty where nothing is changed.
     #[must_use]
     pub fn document(&self) -> String {

@@ -145,4 +145,6 @@ pub struct UsageQuery {
     pub session: Option<Arc<str>>,
     /// Only calls from this moment on.
     pub since: Timestamp,
+    /// Apart by session, of which there may be very many; otherwise together, and the sums name none.
+    pub by_session: bool,
 }

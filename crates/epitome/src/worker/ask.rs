@@ -153,7 +153,7 @@ impl Task<'_> {
         let day = now.rem_euclid(DAY);
         let workspace = &self.key.workspace;
         let since = Timestamp(now.saturating_sub(day));
-        let query = UsageQuery { workspace: Arc::clone(workspace), session: None, since };
+        let query = UsageQuery { workspace: Arc::clone(workspace), session: None, since, by_session: false };
         let rows = self.shared.store.usage(query).await.map_err(|error| Failed::Store(error.into()))?;
         let spent: Money = rows.iter().filter_map(|row| row.cost).map(Money::millionths).sum();
         let more = price.cost(&Tally {

@@ -197,10 +197,13 @@ fn queued(db: &Connection, workspace: &str, now: Timestamp) -> Outcome<QueueCoun
 }
 
 pub(super) fn usage(db: &Connection, query: &UsageQuery) -> Outcome<Vec<UsageSum>> {
-    let sql = "SELECT session, scope, slot, model, outcome, count(*), sum(input), sum(cached), sum(output), \
+    let session = if query.by_session { "session" } else { "''" };
+    let sql = format!(
+        "SELECT {session} AS apart, scope, slot, model, outcome, count(*), sum(input), sum(cached), sum(output), \
          sum(cost), sum(millis) FROM usage WHERE workspace = ?1 AND at >= ?2 AND (?3 IS NULL OR session = ?3) \
-         GROUP BY session, scope, slot, model, outcome ORDER BY session, scope, slot, model, outcome";
-    let mut statement = db.prepare_cached(sql)?;
+         GROUP BY apart, scope, slot, model, outcome ORDER BY apart, scope, slot, model, outcome"
+    );
+    let mut statement = db.prepare_cached(&sql)?;
     let given = params![query.workspace, query.since.0, query.session.as_deref()];
     let found = statement.query_map(given, |row| {
         Ok(UsageSum {

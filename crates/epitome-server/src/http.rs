@@ -1,0 +1,112 @@
+//! The HTTP API: one engine, any language.
+//!
+//! A request goes through the same rooms every time:
+//!
+//! ```text
+//! listen    connections: so many, none that dawdles
+//! around    an id, a time, a line in the log; problems put into words
+//! gate      whose key is it, which workspace, is there room         (extractors: Reads, Writes, Runs)
+//! body      read within bounds, then as JSON                        (extractors: Json, Sent)
+//! a handler one file a noun: the engine is asked, its answer mapped (wire)
+//! reply     JSON, with a mark by which a client knows whether it changed
+//! ```
+//!
+//! Handlers hold an [`Engine`] and no store. What is described at `/openapi.json` is what stands at the handlers.
+
+use std::sync::Arc;
+
+use axum::Router;
+use epitome::Engine;
+use tokio::sync::watch;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+mod around;
+mod body;
+mod context;
+mod described;
+mod gate;
+mod load;
+mod messages;
+mod operations;
+mod problem;
+mod query;
+mod reply;
+mod search;
+mod sessions;
+mod summaries;
+mod wire;
+mod workspace;
+
+pub(crate) use gate::Keys;
+
+/// What all handlers share.
+pub(crate) struct App {
+    pub(crate) engine: Engine,
+    /// Whether callers need keys.
+    pub(crate) keys: Keys,
+    /// How much is under way.
+    pub(crate) load: load::Load,
+    /// Turns true when the server is told to end: whoever stays long leaves then.
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+impl App {
+    pub(crate) fn new(engine: Engine, keys: Keys, stopping: watch::Receiver<bool>) -> Arc<Self> {
+        Arc::new(Self { engine, keys, load: load::Load::default(), stopping })
+    }
+
+    fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+}
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Epitome",
+    description = "Keeps long agent conversations inside a model's window without losing the thread. Sessions \
+        summarize themselves; a context is a session in as many tokens as you have room for.",
+    license(name = "MIT OR Apache-2.0"),
+))]
+struct Described;
+
+fn described() -> (Router<Arc<App>>, utoipa::openapi::OpenApi) {
+    OpenApiRouter::with_openapi(Described::openapi())
+        .routes(routes!(sessions::list))
+        .routes(routes!(sessions::look, sessions::put, sessions::delete))
+        .routes(routes!(sessions::fork))
+        .routes(routes!(messages::append, messages::list))
+        .routes(routes!(messages::flag))
+        .routes(routes!(context::read))
+        .routes(routes!(summaries::list, summaries::summarize))
+        .routes(routes!(summaries::expand))
+        .routes(routes!(summaries::undo))
+        .routes(routes!(summaries::rebuild))
+        .routes(routes!(search::in_session))
+        .routes(routes!(search::everywhere))
+        .routes(routes!(workspace::look, workspace::put))
+        .routes(routes!(workspace::queue))
+        .routes(routes!(workspace::usage))
+        .routes(routes!(operations::healthz))
+        .routes(routes!(operations::readyz))
+        .routes(routes!(operations::metrics))
+        .split_for_parts()
+}
+
+/// The description of the API, as it is given at `/openapi.json`.
+pub(crate) fn openapi() -> String {
+    described().1.to_pretty_json().unwrap_or_default()
+}
+
+/// The whole API over an engine.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let (router, description) = described();
+    let description: bytes::Bytes = description.to_pretty_json().unwrap_or_default().into();
+    let describe = move || {
+        let description = description.clone();
+        async move { ([(axum::http::header::CONTENT_TYPE, "application/json")], description) }
+    };
+    let router = router.route("/openapi.json", axum::routing::get(describe));
+    around::around(router.with_state(Arc::clone(&app)), app)
+}

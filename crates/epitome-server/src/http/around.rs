@@ -1,0 +1,58 @@
+//! What happens around every request: an id, a time, a line in the log, figures, and problems put into words.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use tower_http::compression::CompressionLayer;
+
+use super::App;
+use super::problem::dress;
+
+/// By which a request is known, here and in the log.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The router with all of that around it.
+pub(super) fn around(router: Router, app: Arc<App>) -> Router {
+    router.layer(CompressionLayer::new()).layer(from_fn_with_state(app, each))
+}
+
+async fn each(State(_app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let id = id(request.headers());
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        request.headers_mut().insert(REQUEST_ID, value);
+    }
+    let method = request.method().clone();
+    // The path as it is described: names of sessions are nobody's but the caller's.
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let response = next.run(request).await;
+    let mut response = dress(response, &id);
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    let route = route.as_deref().unwrap_or("none");
+    let status = response.status().as_u16();
+    tracing::debug!(request = %id, %method, route, status, millis = started.elapsed().as_secs_f64() * 1e3, "answered");
+    response
+}
+
+/// The caller's own id where it can be repeated, else a new one.
+fn id(headers: &HeaderMap) -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    static SEED: std::sync::LazyLock<u64> = std::sync::LazyLock::new(|| {
+        use std::hash::{BuildHasher, RandomState};
+        RandomState::new().hash_one(std::process::id())
+    });
+    let plain = |id: &&str| (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
+    let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(plain);
+    given.map_or_else(
+        || format!("{:016x}-{:x}", *SEED, NEXT.fetch_add(1, Ordering::Relaxed)),
+        str::to_owned,
+    )
+}

@@ -1,0 +1,237 @@
+//! What is sent in: read within bounds of size, time and memory, then as JSON.
+//!
+//! Nothing here trusts a length that was told. What is read is charged to one purse for the whole server, and so is
+//! what it takes to hold it as values: many small values take far more room than their text. A body may come gzipped;
+//! what it unpacks to is bounded in the same way.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, StatusCode, header};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, timeout_at};
+
+use super::App;
+use super::problem::Problem;
+
+/// For so long nothing may come.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// For so long a body may take in all.
+const AT_MOST: Duration = Duration::from_secs(60);
+
+/// For so long what is not wanted is read and dropped, so that whoever sends it comes to read why.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// No more values than this are taken in one body: each takes memory, however few bytes it has.
+const MOST_VALUES: usize = 200_000;
+
+/// A value takes about so many bytes.
+const VALUE: usize = 100;
+
+/// More than this is read as JSON on another thread.
+const READ_HERE: usize = 64 << 10;
+
+/// A body as a JSON value, with the memory it is charged for.
+pub(crate) struct Sent {
+    pub(crate) value: Value,
+    /// Given back when whoever reads the value is done with it.
+    pub(crate) charged: Charged,
+}
+
+/// Memory set aside for a body.
+pub(crate) struct Charged(#[expect(dead_code, reason = "it is kept to be dropped")] Vec<OwnedSemaphorePermit>);
+
+/// A body as what is wanted.
+pub(crate) struct Json<T>(pub(crate) T);
+
+impl FromRequest<Arc<App>> for Sent {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
+        is_json(request.headers())?;
+        let gzipped = is_gzipped(request.headers())?;
+        let most = usize::try_from(app.engine.settings().limits.body).unwrap_or(usize::MAX);
+        let mut purse = Purse { app, taken: Vec::new() };
+        let waits = request.headers().contains_key(header::EXPECT);
+        let mut body = request.into_body();
+        let mut bytes = match read(&mut body, most, &mut purse).await {
+            Ok(bytes) => bytes,
+            Err(problem) => {
+                // Whoever waits to be told to go on is told not to.
+                if problem.hang_up && problem.status != StatusCode::REQUEST_TIMEOUT && !waits {
+                    drain(body).await;
+                }
+                return Err(problem);
+            }
+        };
+        if gzipped {
+            purse.take(most)?;
+            bytes = elsewhere(bytes.len(), move || unpacked(&bytes, most)).await??;
+        }
+        purse.take(values(&bytes)?.saturating_mul(VALUE))?;
+        let value = elsewhere(bytes.len(), move || parse(&bytes)).await??;
+        Ok(Self { value, charged: Charged(purse.taken) })
+    }
+}
+
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
+        let sent = Sent::from_request(request, app).await?;
+        typed(sent.value).map(Self)
+    }
+}
+
+/// A value as what is wanted.
+pub(crate) fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
+    serde_json::from_value(value).map_err(|wrong| {
+        let told: String = wrong.to_string().chars().take(300).collect();
+        Problem::invalid(told)
+    })
+}
+
+/// What is charged so far.
+struct Purse<'a> {
+    app: &'a App,
+    taken: Vec<OwnedSemaphorePermit>,
+}
+
+impl Purse<'_> {
+    fn take(&mut self, bytes: usize) -> Result<(), Problem> {
+        let kib = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX);
+        let taken = Arc::clone(&self.app.load.memory).try_acquire_many_owned(kib);
+        let taken = taken.map_err(|_| {
+            Problem::busy("too much is being read at once; try again, or send less in one request").and_hang_up()
+        })?;
+        self.taken.push(taken);
+        Ok(())
+    }
+}
+
+/// Whoever sends something says that it is JSON. A page in somebody's browser cannot say so without being allowed to.
+fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
+    let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json")) {
+        return Ok(());
+    }
+    let detail = "content-type: application/json is wanted (with curl: --json instead of -d)";
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", detail).and_hang_up())
+}
+
+fn is_gzipped(headers: &HeaderMap) -> Result<bool, Problem> {
+    match headers.get(header::CONTENT_ENCODING).map(|value| value.to_str().unwrap_or("?").trim()) {
+        None | Some("" | "identity") => Ok(false),
+        Some("gzip" | "x-gzip") => Ok(true),
+        Some(_) => {
+            let detail = "content-encoding: gzip is understood, or none";
+            Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "encoding", detail).and_hang_up())
+        }
+    }
+}
+
+fn over(most: usize) -> Problem {
+    Problem::too_large(format!("the body is over {most} bytes (limits.body); send less at once"))
+}
+
+async fn drain(mut body: Body) {
+    let dropping = async { while let Some(Ok(_)) = body.frame().await {} };
+    let _ = tokio::time::timeout(DRAIN, dropping).await;
+}
+
+async fn read(body: &mut Body, most: usize, purse: &mut Purse<'_>) -> Result<Bytes, Problem> {
+    let told = http_body::Body::size_hint(body).lower();
+    if told > most as u64 {
+        return Err(over(most));
+    }
+    let end = Instant::now() + AT_MOST;
+    let mut first: Option<Bytes> = None;
+    let mut all = BytesMut::new();
+    let mut size = 0usize;
+    loop {
+        let until = end.min(Instant::now() + SILENCE);
+        let frame = match timeout_at(until, body.frame()).await {
+            Err(_) => {
+                let detail = "the body did not come to its end in time; send it again";
+                return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", detail).and_hang_up());
+            }
+            Ok(None) => break,
+            Ok(Some(Err(_))) => {
+                return Err(Problem::invalid("the body broke off, or its chunks are wrong; send it again").and_hang_up());
+            }
+            Ok(Some(Ok(frame))) => frame,
+        };
+        let Ok(data) = frame.into_data() else { continue };
+        size = size.saturating_add(data.len());
+        if size > most {
+            return Err(over(most));
+        }
+        purse.take(data.len())?;
+        // Most come in one piece, which need not be copied.
+        match first.take() {
+            None if all.is_empty() => first = Some(data),
+            None => all.extend_from_slice(&data),
+            Some(before) => {
+                all.extend_from_slice(&before);
+                all.extend_from_slice(&data);
+            }
+        }
+    }
+    Ok(first.unwrap_or_else(|| all.freeze()))
+}
+
+fn unpacked(bytes: &[u8], most: usize) -> Result<Bytes, Problem> {
+    let mut plain = Vec::new();
+    let mut limited = flate2::read::MultiGzDecoder::new(bytes).take((most as u64).saturating_add(1));
+    limited.read_to_end(&mut plain).map_err(|_| Problem::invalid("the body is not gzip, or breaks off"))?;
+    if plain.len() > most {
+        return Err(over(most));
+    }
+    Ok(plain.into())
+}
+
+/// About how many values the text holds: what stands between commas and braces outside of strings.
+fn values(bytes: &[u8]) -> Result<usize, Problem> {
+    let (mut count, mut quoted, mut escaped) = (0usize, false, false);
+    for byte in bytes {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b',' | b'{' | b'[' if !quoted => count += 1,
+            _ => {}
+        }
+    }
+    if count > MOST_VALUES {
+        return Err(Problem::too_large(format!("the body holds over {MOST_VALUES} values; send less at once")));
+    }
+    Ok(count)
+}
+
+fn parse(bytes: &[u8]) -> Result<Value, Problem> {
+    if std::str::from_utf8(bytes).is_err() {
+        return Err(Problem::invalid("the body is not UTF-8"));
+    }
+    serde_json::from_slice(bytes).map_err(|wrong| match wrong.is_eof() {
+        true if bytes.is_empty() => Problem::invalid("the body is empty; JSON is wanted"),
+        _ => Problem::invalid(format!("the body is not JSON: {wrong}")),
+    })
+}
+
+/// Does what takes a while where nobody waits behind it.
+async fn elsewhere<T: Send + 'static>(size: usize, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    if size <= READ_HERE {
+        return Ok(work());
+    }
+    let failed = |_| Problem::busy("the server is shutting down; try again");
+    tokio::task::spawn_blocking(work).await.map_err(failed)
+}

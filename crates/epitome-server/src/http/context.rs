@@ -1,0 +1,137 @@
+//! A session in so many tokens.
+
+use axum::extract::Path;
+use axum::http::HeaderValue;
+use axum::response::Response;
+use epitome::core::context::Oversize;
+use epitome::dialect::Dialect;
+use epitome::{Context, ContextRequest, ShownSummary};
+use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
+
+use super::gate::Reads;
+use super::messages::Format;
+use super::problem::{Problem, Told};
+use super::query::Query;
+use super::reply::Known;
+use super::wire::{ContextOut, MessageOut, ReportOut, ShownOut};
+
+/// What a context of another form holds and leaves out; its body is as its provider wants it.
+const REPORT: &str = "x-epitome-report";
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Asked {
+    /// The budget; `context.max_tokens` of the settings unless told.
+    #[param(minimum = 1, maximum = 100000)]
+    tokens: Option<u64>,
+    /// Whether a summary may be in it.
+    #[param(default = true)]
+    summary: Option<bool>,
+    /// Only this author's messages and summaries.
+    scope: Option<String>,
+    /// As if the session ended with this message.
+    #[param(minimum = 1)]
+    as_of: Option<u64>,
+    /// In whose form, ready to be sent; with its report and as Epitome keeps messages unless told.
+    format: Option<Format>,
+    /// Who is the assistant among peers.
+    assistant: Option<String>,
+    /// What happens when the newest message alone is over the budget.
+    oversize: Option<OversizeIn>,
+    /// Whether a summary too large for its share may be shortened on the spot.
+    #[param(default = true)]
+    fit: Option<bool>,
+    /// Spends what is left of the budget on older messages.
+    #[serde(default)]
+    fill: bool,
+    /// Moves the start in steps, for prompt caches.
+    #[serde(default)]
+    steady: bool,
+}
+
+/// What happens when the newest message alone is over the budget.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[schema(as = Oversize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OversizeIn {
+    /// The context is empty, and says why.
+    Empty,
+    /// A marked excerpt of it is given.
+    Clip,
+}
+
+/// The conversation in so many tokens. It is there at once, whatever the summaries' state.
+///
+/// With `format` the body holds the fields of that provider's request and nothing else (`messages`; `input` and
+/// `instructions`; `system` and `messages`); what is in it is told in the header `x-epitome-report`.
+#[utoipa::path(get, path = "/v1/sessions/{session}/context", tag = "context", params(
+    ("session" = String, Path, description = "Its name"),
+    Asked,
+), responses(
+    (status = 200, description = "The context", body = ContextOut),
+    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+))]
+pub(crate) async fn read(
+    Reads(access): Reads,
+    Path(name): Path<String>,
+    Query(asked): Query<Asked>,
+    known: Known,
+) -> Result<Response, Problem> {
+    let format = asked.format;
+    let context = access.workspace.session(name).context(asked.request()).await?;
+    let report = ReportOut::new(&context.report, context.through, &context.encoding);
+    let Some(format) = format else { return native(&context, report, &known) };
+    let mut answer = known.read(&Dialect::from(format).write(&context.messages))?;
+    let told = serde_json::to_string(&report).unwrap_or_default();
+    if let Ok(told) = HeaderValue::from_str(&told) {
+        answer.headers_mut().insert(REPORT, told);
+    }
+    Ok(answer)
+}
+
+impl Asked {
+    fn request(self) -> ContextRequest {
+        let default = ContextRequest::default();
+        ContextRequest {
+            tokens: self.tokens,
+            summary: self.summary.unwrap_or(default.summary),
+            scope: self.scope.map(Into::into),
+            as_of: self.as_of,
+            assistant: self.assistant.map(Into::into),
+            oversize: match self.oversize {
+                Some(OversizeIn::Clip) => Oversize::Clip,
+                Some(OversizeIn::Empty) | None => Oversize::Empty,
+            },
+            fit: self.fit.unwrap_or(default.fit),
+            fill: self.fill,
+            steady: self.steady,
+        }
+    }
+}
+
+fn native(context: &Context, report: ReportOut, known: &Known) -> Result<Response, Problem> {
+    let whole = |age| ContextOut {
+        messages: context.messages.iter().map(MessageOut::from).collect(),
+        summary: context.summary.as_ref().map(|summary| shown(summary, age)),
+        report: report.clone(),
+    };
+    let age = context.summary.as_ref().and_then(|summary| summary.age_millis);
+    // That it grew older is no reason to send it again.
+    known.read_lasting(&whole(age), &whole(None))
+}
+
+fn shown(summary: &ShownSummary, age: Option<u64>) -> ShownOut<'_> {
+    ShownOut {
+        id: summary.id,
+        joined: summary.joined,
+        slot: summary.slot.as_deref(),
+        model: summary.model.as_deref(),
+        stand_in: summary.stand_in,
+        through: summary.through,
+        created: summary.created.map(|at| at.0),
+        age,
+        text: &summary.text,
+    }
+}

@@ -1,0 +1,230 @@
+//! Messages: added, read, flagged.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use epitome::core::message::{Message, Seq};
+use epitome::dialect::{Dialect, DialectError};
+use epitome::{Batch, Flags, Page as Range};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::{IntoParams, ToSchema};
+
+use super::App;
+use super::body::{Json, Sent};
+use super::gate::{Reads, Writes};
+use super::problem::{Problem, Told};
+use super::query::Query;
+use super::reply::{Known, done};
+use super::sessions::limit;
+use super::wire::{AppendedOut, FlagsIn, MessageOut, Page};
+
+/// The key under which an append is done once.
+const IDEMPOTENCY: &str = "idempotency-key";
+
+/// In whose form messages come or go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Format {
+    /// OpenAI's chat completions.
+    Openai,
+    /// OpenAI's Responses.
+    Responses,
+    /// Anthropic's messages.
+    Anthropic,
+    /// As Epitome keeps them.
+    Epitome,
+}
+
+impl From<Format> for Dialect {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Openai => Self::OpenAi,
+            Format::Responses => Self::Responses,
+            Format::Anthropic => Self::Anthropic,
+            Format::Epitome => Self::Ours,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Where {
+    /// Only right after this message, 0 for an empty session; a conflict where somebody added to it meanwhile.
+    after: Option<u64>,
+}
+
+/// Adds one message or many: all of them or none, durable when it is answered. Makes the session where there is none.
+///
+/// A message is `{"role", "content"}` as OpenAI or Anthropic have it, an item of OpenAI's Responses, or
+/// `{"role", "parts"}` as Epitome keeps it; which one it is shows in its shape, and `format` says it outright. What is not
+/// known of it is kept all the same.
+#[utoipa::path(post, path = "/v1/sessions/{session}/messages", tag = "messages", params(
+    ("session" = String, Path, description = "Its name"),
+    ("idempotency-key" = Option<String>, Header, description = "The same append under the same key adds nothing, for a \
+        week; another one under it is a conflict", max_length = 256, min_length = 1),
+    Where,
+), request_body = super::described::Messages, responses(
+    (status = 200, description = "They were there already", body = AppendedOut),
+    (status = 201, description = "They are kept", body = AppendedOut),
+    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+))]
+pub(crate) async fn append(
+    Writes(access): Writes,
+    Path(name): Path<String>,
+    Query(place): Query<Where>,
+    headers: HeaderMap,
+    Sent { value, charged }: Sent,
+) -> Result<Response, Problem> {
+    let mut batch = Batch::from(read(value)?);
+    if let Some(key) = headers.get(IDEMPOTENCY) {
+        let key = std::str::from_utf8(key.as_bytes());
+        batch = batch.key(key.map_err(|_| Problem::invalid("idempotency-key: is not UTF-8"))?);
+    }
+    if let Some(after) = place.after {
+        batch = batch.after(after);
+    }
+    let appended = access.workspace.session(name).append(batch).await?;
+    drop(charged);
+    let status = if appended.repeated { StatusCode::OK } else { StatusCode::CREATED };
+    let (span, repeated) = (appended.span, appended.repeated);
+    done(status, &AppendedOut { from: span.from, through: span.through, repeated })
+}
+
+/// Messages in whatever form they came.
+fn read(value: Value) -> Result<Vec<Message>, Problem> {
+    let (format, list) = match value {
+        Value::Array(list) => (None, list),
+        Value::Object(fields) if fields.contains_key("messages") => wrapped(fields)?,
+        one @ Value::Object(_) => (None, vec![one]),
+        _ => return Err(Problem::invalid("a message, a list of them, or {\"messages\": [...]} is wanted")),
+    };
+    let told = format.map(Dialect::from).or_else(|| list.iter().find_map(Dialect::of));
+    let dialect = told.unwrap_or(Dialect::OpenAi);
+    dialect.read(&Value::Array(list)).map_err(|wrong: DialectError| {
+        let hint = if format.is_some() { String::new() } else { format!(" (read as {dialect}; `format` says otherwise)") };
+        Problem::invalid(format!("{wrong}{hint}"))
+    })
+}
+
+fn wrapped(mut fields: Map<String, Value>) -> Result<(Option<Format>, Vec<Value>), Problem> {
+    let Some(Value::Array(list)) = fields.remove("messages") else {
+        return Err(Problem::invalid("messages: a list is wanted"));
+    };
+    let format = match fields.remove("format") {
+        None => None,
+        Some(format) => Some(Format::deserialize(format).map_err(|_| {
+            Problem::invalid("format: there are openai, responses, anthropic and epitome")
+        })?),
+    };
+    match fields.keys().next() {
+        None => Ok((format, list)),
+        Some(unknown) => Err(Problem::invalid(format!("{unknown:?}: no such field; there are messages and format"))),
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Which {
+    /// `next` of the page before: the messages after this one, or before it with `reverse`.
+    after: Option<u64>,
+    /// At most so many.
+    #[param(minimum = 1, maximum = 500, default = 100)]
+    limit: Option<u64>,
+    /// Newest first.
+    #[serde(default)]
+    reverse: bool,
+    /// Only this author's, with the results of their calls.
+    scope: Option<String>,
+    /// In which form: as they came in, where they came in it.
+    format: Option<Format>,
+}
+
+/// Messages, word for word.
+#[utoipa::path(get, path = "/v1/sessions/{session}/messages", tag = "messages", params(
+    ("session" = String, Path, description = "Its name"),
+    Which,
+), responses(
+    (status = 200, description = "A page of them", body = Page<MessageOut>),
+    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+))]
+pub(crate) async fn list(
+    Reads(access): Reads,
+    Path(name): Path<String>,
+    Query(which): Query<Which>,
+    known: Known,
+) -> Result<Response, Problem> {
+    let limit = limit(which.limit)?;
+    let found = access.workspace.session(name).messages(which.range(limit)).await?;
+    page(&found, limit, which.format, &known)
+}
+
+impl Which {
+    pub(super) fn limit(&self) -> Option<u64> {
+        self.limit
+    }
+
+    pub(super) fn format(&self) -> Option<Format> {
+        self.format
+    }
+
+    /// One more than is wanted, to see whether there is one.
+    pub(super) fn range(&self, limit: usize) -> Range {
+        let (after, before) = if self.reverse { (None, self.after) } else { (self.after, None) };
+        let scope = self.scope.as_deref().map(Into::into);
+        Range { after, before, scope, reverse: self.reverse, limit: limit.saturating_add(1) }
+    }
+}
+
+/// A page of messages, in the form that is wanted.
+pub(super) fn page(
+    found: &[Message],
+    limit: usize,
+    format: Option<Format>,
+    known: &Known,
+) -> Result<Response, Problem> {
+    let shown = found.get(..limit).unwrap_or(found);
+    let next = shown.last().filter(|_| found.len() > limit).map(|message| message.seq.to_string());
+    match format {
+        None => known.read(&Page { items: shown.iter().map(MessageOut::from).collect(), next }),
+        Some(format) => {
+            let dialect = Dialect::from(format);
+            known.read(&Page { items: shown.iter().flat_map(|message| dialect.restore(message)).collect::<Vec<Value>>(), next })
+        }
+    }
+}
+
+/// Sets a message's flags. Whole call batches are pinned or skipped with it.
+#[utoipa::path(patch, path = "/v1/sessions/{session}/messages/{seq}", tag = "messages", params(
+    ("session" = String, Path, description = "Its name"),
+    ("seq" = u64, Path, description = "The message's place", minimum = 1),
+), request_body = FlagsIn, responses(
+    (status = 200, description = "The message as it is now", body = MessageOut),
+    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+))]
+pub(crate) async fn flag(
+    State(_): State<Arc<App>>,
+    Writes(access): Writes,
+    Path((name, seq)): Path<(String, String)>,
+    Json(flags): Json<FlagsIn>,
+) -> Result<Response, Problem> {
+    let seq: Seq = number("seq", &seq)?;
+    let session = access.workspace.session(name);
+    session.flag(seq, Flags { pinned: flags.pinned, skip: flags.skip }).await?;
+    let after = seq.checked_sub(1).filter(|after| *after > 0);
+    let found = session.messages(Range { after, limit: 1, ..Range::default() }).await?;
+    match found.first() {
+        Some(message) => done(StatusCode::OK, &MessageOut::from(message)),
+        None => Ok(StatusCode::NO_CONTENT.into_response()),
+    }
+}
+
+/// A number in a path.
+pub(super) fn number<T: std::str::FromStr>(what: &str, text: &str) -> Result<T, Problem> {
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| plain).ok_or_else(|| Problem::invalid(format!("{what}: a whole number is wanted")))
+}

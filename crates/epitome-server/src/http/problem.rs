@@ -1,0 +1,167 @@
+//! What is answered when something was not done: RFC 9457 problem details, sorted by what the caller does next.
+//!
+//! A [`Problem`] is put into words in one place, at the very end ([`dress`]), together with those the router makes
+//! itself (no such path, no such method), so that every answer that is not a success looks the same and carries the
+//! request's id. Nothing of the server's own is told: no path, no address, no message's words.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use epitome::store::StoreError;
+use epitome::{Error, Next};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// Why something was not done.
+#[derive(Debug, Clone)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    /// What kind of problem it is, in a word or two; never changed once released.
+    pub(crate) code: &'static str,
+    /// What was wrong, where, and what to do.
+    pub(crate) detail: String,
+    /// After so many seconds the same may work.
+    pub(crate) retry_after: Option<u64>,
+    /// The rest of what was sent was not read: the connection cannot be used again.
+    pub(crate) hang_up: bool,
+}
+
+/// A problem, as RFC 9457 writes it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct Told<'a> {
+    /// What kind of problem it is: `urn:epitome:` and a word or two.
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    /// The status in words.
+    pub(crate) title: &'a str,
+    /// The status.
+    pub(crate) status: u16,
+    /// What was wrong, where, and what to do.
+    pub(crate) detail: &'a str,
+    /// The request's id: the server's log has it too.
+    pub(crate) request_id: &'a str,
+}
+
+/// The type of such answers.
+pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, code, detail: detail.into(), retry_after: None, hang_up: false }
+    }
+
+    /// The request is wrong, and will be refused again.
+    pub(crate) fn invalid(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid", detail)
+    }
+
+    /// There is no such thing, or it is somebody else's.
+    pub(crate) fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not-found", detail)
+    }
+
+    /// More than is taken.
+    pub(crate) fn too_large(detail: impl Into<String>) -> Self {
+        Self { hang_up: true, ..Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail) }
+    }
+
+    /// Too much is under way.
+    pub(crate) fn busy(detail: impl Into<String>) -> Self {
+        let busy = Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail);
+        Self { retry_after: Some(1), ..busy }
+    }
+
+    /// This caller has too much under way.
+    pub(crate) fn too_many(detail: impl Into<String>) -> Self {
+        let busy = Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many", detail);
+        Self { retry_after: Some(1), ..busy }
+    }
+
+    /// The same, and the connection is closed after it.
+    pub(crate) fn and_hang_up(self) -> Self {
+        Self { hang_up: true, ..self }
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let told = error.to_string();
+        match error.next() {
+            Next::Look => Self::not_found(told),
+            Next::Decide => Self::new(StatusCode::CONFLICT, "conflict", told),
+            Next::Mend if matches!(error, Error::Invalid(_)) => Self::invalid(told),
+            Next::Retry if matches!(error, Error::Model { .. }) => {
+                let failed = Self::new(StatusCode::SERVICE_UNAVAILABLE, "no-summary-yet", told);
+                Self { retry_after: Some(5), ..failed }
+            }
+            Next::Retry => Self::busy("the store is busy; try again"),
+            Next::Reopen => Self::busy("the server is shutting down; try again").and_hang_up(),
+            // What is wrong with the store is for whoever runs it: its words name files.
+            Next::Mend | Next::Repair => {
+                tracing::error!(error = %told, "the store failed");
+                let full = matches!(error, Error::Store(StoreError::Full { .. }));
+                let what = if full { "the store is full" } else { "the store failed" };
+                let detail = format!("{what}; nothing was changed, and the server's log says more");
+                let failed = Self::new(StatusCode::SERVICE_UNAVAILABLE, "store", detail);
+                Self { retry_after: Some(10), ..failed }
+            }
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    /// Without words yet: [`dress`] puts them in, since it knows the request's id.
+    fn into_response(self) -> Response {
+        let mut response = self.status.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// Puts a problem into words, also one the router made itself. Other answers go through as they are.
+pub(crate) fn dress(response: Response, request_id: &str) -> Response {
+    let status = response.status();
+    if !(status.is_client_error() || status.is_server_error()) || response.headers().contains_key(DRESSED) {
+        return response;
+    }
+    let problem = response.extensions().get::<Problem>().cloned().unwrap_or_else(|| bare(status));
+    let told = Told {
+        kind: format!("urn:epitome:{}", problem.code),
+        title: status.canonical_reason().unwrap_or("Error"),
+        status: status.as_u16(),
+        detail: &problem.detail,
+        request_id,
+    };
+    let words = serde_json::to_vec(&told).unwrap_or_default();
+    let (mut parts, _) = response.into_parts();
+    parts.headers.remove(header::CONTENT_LENGTH);
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+    if let Some(seconds) = problem.retry_after {
+        parts.headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if problem.hang_up {
+        parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    if status == StatusCode::UNAUTHORIZED {
+        parts.headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"epitome\""));
+    }
+    Response::from_parts(parts, Body::from(words))
+}
+
+/// On answers that are no success and are what they should be: `/readyz` says itself what is not ready.
+pub(crate) const DRESSED: &str = "x-epitome-ready";
+
+/// What the router refuses by itself.
+fn bare(status: StatusCode) -> Problem {
+    match status {
+        StatusCode::NOT_FOUND => Problem::not_found("there is no such path; /openapi.json lists those there are"),
+        StatusCode::METHOD_NOT_ALLOWED => Problem::new(
+            status,
+            "method-not-allowed",
+            "this method does nothing here; the header `allow` says which do",
+        ),
+        StatusCode::BAD_REQUEST => Problem::invalid("the path is not UTF-8, or no name of anything"),
+        _ => Problem::new(status, "failed", "it was not done"),
+    }
+}

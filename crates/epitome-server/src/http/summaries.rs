@@ -1,0 +1,190 @@
+//! Summaries: read, wished for, taken back, made anew, looked beneath.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{FromRequest, Path, Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::Response;
+use epitome::{Summarize, Summarized};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::App;
+use super::body::Json;
+use super::gate::{Reads, Writes};
+use super::messages::{Which, number, page};
+use super::problem::{Problem, Told};
+use super::query::Query;
+use super::reply::{Known, done};
+use super::sessions::limit;
+use super::wire::{MessageOut, Page, Rebuilding, SummarizeIn, SummarizedOut, SummaryOut, Undone};
+
+/// For so long a request waits for a summary. Then it is told that it is still being written.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// The longest focus.
+const LONGEST_FOCUS: usize = 4_000;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct History {
+    /// All there ever were, newest first, undone ones too.
+    #[serde(default)]
+    history: bool,
+    /// `next` of the page before; with `history` only.
+    #[param(minimum = 1)]
+    after: Option<i64>,
+    /// At most so many; with `history` only.
+    #[param(minimum = 1, maximum = 500, default = 100)]
+    limit: Option<u64>,
+}
+
+/// The summaries that stand, one a slot; or all there ever were.
+#[utoipa::path(get, path = "/v1/sessions/{session}/summaries", tag = "summaries", params(
+    ("session" = String, Path, description = "The session's name"),
+    History,
+), responses(
+    (status = 200, description = "A page of them", body = Page<SummaryOut>),
+    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+))]
+pub(crate) async fn list(
+    Reads(access): Reads,
+    Path(name): Path<String>,
+    Query(asked): Query<History>,
+    known: Known,
+) -> Result<Response, Problem> {
+    let session = access.workspace.session(name);
+    let limit = limit(asked.limit)?;
+    if !asked.history {
+        let items = session.summaries().await?.into_iter().map(SummaryOut::from).collect();
+        return known.read(&Page { items, next: None });
+    }
+    let found = session.history(asked.after, limit + 1).await?;
+    let items = found.into_iter().map(SummaryOut::from).collect();
+    known.read(&Page::new(items, limit, |summary: &SummaryOut| summary.id.to_string()))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Wait {
+    /// Waits until it is written, for five minutes at most.
+    #[serde(default)]
+    wait: bool,
+}
+
+/// Has a summary written now, whatever the trigger says.
+#[utoipa::path(post, path = "/v1/sessions/{session}/summaries", tag = "summaries", params(
+    ("session" = String, Path, description = "The session's name"),
+    Wait,
+), request_body = Option<SummarizeIn>, responses(
+    (status = 200, description = "It is written, or nothing is new", body = SummarizedOut),
+    (status = 202, description = "It will be written", body = SummarizedOut),
+    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+))]
+pub(crate) async fn summarize(
+    State(app): State<Arc<App>>,
+    Writes(access): Writes,
+    Path(name): Path<String>,
+    Query(Wait { wait }): Query<Wait>,
+    Optional(wish): Optional<SummarizeIn>,
+) -> Result<Response, Problem> {
+    if wish.focus.as_ref().is_some_and(|focus| focus.chars().count() > LONGEST_FOCUS) {
+        return Err(Problem::invalid(format!("focus: at most {LONGEST_FOCUS} characters are allowed")));
+    }
+    let session = access.workspace.session(name);
+    let wish = Summarize { slot: wish.slot, scope: wish.scope.map(Into::into), focus: wish.focus, wait };
+    let waiting = wait.then(|| app.load.waiting.enter(&access.workspace.name().into())).transpose()?;
+    let summarized = match tokio::time::timeout(LONGEST_WAIT, session.summarize(wish)).await {
+        Ok(summarized) => summarized?,
+        Err(_) => Summarized::Pending { reason: Some("it is still being written".to_owned()) },
+    };
+    drop(waiting);
+    let pending = matches!(summarized, Summarized::Pending { .. });
+    let status = if pending { StatusCode::ACCEPTED } else { StatusCode::OK };
+    done(status, &SummarizedOut::from(summarized))
+}
+
+/// A body that may be left out.
+pub(crate) struct Optional<T>(T);
+
+impl<T: Default + serde::de::DeserializeOwned> FromRequest<Arc<App>> for Optional<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
+        let empty = http_body::Body::is_end_stream(request.body()) && !request.headers().contains_key(header::CONTENT_TYPE);
+        if empty {
+            return Ok(Self(T::default()));
+        }
+        Json::from_request(request, app).await.map(|Json(body)| Self(body))
+    }
+}
+
+/// The messages beneath a summary, word for word.
+#[utoipa::path(get, path = "/v1/sessions/{session}/summaries/{summary}/messages", tag = "summaries", params(
+    ("session" = String, Path, description = "The session's name"),
+    ("summary" = i64, Path, description = "The summary's number", minimum = 1),
+    Which,
+), responses(
+    (status = 200, description = "A page of them", body = Page<MessageOut>),
+    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+))]
+pub(crate) async fn expand(
+    Reads(access): Reads,
+    Path((name, summary)): Path<(String, String)>,
+    Query(which): Query<Which>,
+    known: Known,
+) -> Result<Response, Problem> {
+    let limit = limit(which.limit())?;
+    let summary = number("summary", &summary)?;
+    let found = access.workspace.session(name).expand(summary, which.range(limit)).await?;
+    page(&found, limit, which.format(), &known)
+}
+
+/// Takes a summary back. The one before it stands again, and counting starts anew at the newest message.
+#[utoipa::path(post, path = "/v1/sessions/{session}/summaries/{summary}/undo", tag = "summaries", params(
+    ("session" = String, Path, description = "The session's name"),
+    ("summary" = i64, Path, description = "The summary's number", minimum = 1),
+), responses(
+    (status = 200, description = "It is taken back", body = Undone),
+    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+))]
+pub(crate) async fn undo(
+    Writes(access): Writes,
+    Path((name, summary)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    let summary = number("summary", &summary)?;
+    let stands = access.workspace.session(name).undo(summary).await?;
+    done(StatusCode::OK, &Undone { undone: summary, stands: stands.map(SummaryOut::from) })
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Whose {
+    /// Whose messages the slot covers; everybody's where nobody is named.
+    scope: Option<String>,
+}
+
+/// Has a slot's summary written again from the first message on, with today's settings. What stands goes on standing
+/// until the new one is there.
+#[utoipa::path(post, path = "/v1/sessions/{session}/slots/{slot}/rebuild", tag = "summaries", params(
+    ("session" = String, Path, description = "The session's name"),
+    ("slot" = String, Path, description = "The slot's name"),
+    Whose,
+), responses(
+    (status = 202, description = "It will be written", body = Rebuilding),
+    (status = 200, description = "There is nothing to summarize", body = Rebuilding),
+    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+))]
+pub(crate) async fn rebuild(
+    Writes(access): Writes,
+    Path((name, slot)): Path<(String, String)>,
+    Query(Whose { scope }): Query<Whose>,
+) -> Result<Response, Problem> {
+    let rebuilding = access.workspace.session(name).rebuild(scope.map(Into::into), &slot).await?;
+    let status = if rebuilding { StatusCode::ACCEPTED } else { StatusCode::OK };
+    done(status, &Rebuilding { rebuilding })
+}

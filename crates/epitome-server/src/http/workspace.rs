@@ -1,0 +1,73 @@
+//! A workspace as a whole: its settings, what is due, what was spent.
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use epitome::core::message::Timestamp;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::body::Json;
+use super::gate::{Reads, Writes};
+use super::problem::{Problem, Told};
+use super::query::Query;
+use super::reply::{Known, done};
+use super::sessions::patch;
+use super::wire::{QueueOut, UsageOut, WorkspaceIn, WorkspaceOut};
+
+/// The workspace's settings.
+#[utoipa::path(get, path = "/v1/workspace", tag = "workspace", responses(
+    (status = 200, description = "Its settings", body = WorkspaceOut),
+    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+))]
+pub(crate) async fn look(Reads(access): Reads, known: Known) -> Result<Response, Problem> {
+    let workspace = access.workspace;
+    let own = workspace.patch().await?.to_value();
+    let settings = workspace.settings().await?.to_value();
+    known.read(&WorkspaceOut { name: workspace.name(), own, settings })
+}
+
+/// Changes the workspace's settings. They hold from the next message of each session on.
+#[utoipa::path(put, path = "/v1/workspace", tag = "workspace", request_body = WorkspaceIn, responses(
+    (status = 200, description = "Its settings as they are now", body = WorkspaceOut),
+    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+))]
+pub(crate) async fn put(Writes(access): Writes, Json(wanted): Json<WorkspaceIn>) -> Result<Response, Problem> {
+    let workspace = access.workspace;
+    let settings = workspace.set(&patch(wanted.settings)?).await?.to_value();
+    let own = workspace.patch().await?.to_value();
+    done(StatusCode::OK, &WorkspaceOut { name: workspace.name(), own, settings })
+}
+
+/// What is due in the workspace, and how the work on that goes.
+#[utoipa::path(get, path = "/v1/queue", tag = "workspace", responses(
+    (status = 200, description = "The queue", body = QueueOut),
+    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+))]
+pub(crate) async fn queue(Reads(access): Reads, known: Known) -> Result<Response, Problem> {
+    known.read(&QueueOut::from(access.workspace.queue().await?))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Since {
+    /// Only calls since then, in milliseconds since 1970.
+    #[param(minimum = 0)]
+    since: Option<u64>,
+    /// Only those for this session.
+    session: Option<String>,
+}
+
+/// Every call of a model, failed ones too, added up by slot, model and outcome.
+#[utoipa::path(get, path = "/v1/usage", tag = "workspace", params(Since), responses(
+    (status = 200, description = "What was used", body = UsageOut),
+    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+))]
+pub(crate) async fn usage(
+    Reads(access): Reads,
+    Query(asked): Query<Since>,
+    known: Known,
+) -> Result<Response, Problem> {
+    let since = Timestamp(i64::try_from(asked.since.unwrap_or(0)).unwrap_or(i64::MAX));
+    known.read(&UsageOut::from(access.workspace.usage_by_slot(asked.session.as_deref(), since).await?))
+}

@@ -28,6 +28,7 @@ mod late;
 mod list;
 mod messages;
 mod search;
+mod serve;
 mod summarize;
 mod undo;
 mod verify;
@@ -91,6 +92,8 @@ struct Globals {
 enum Command {
     /// A long conversation condensed before your eyes: no key, no server, no set-up
     Demo(demo::Args),
+    /// Serves the HTTP API
+    Serve(serve::Args),
     /// The sessions there are
     List(list::Args),
     /// Recorded conversations become sessions
@@ -148,6 +151,11 @@ impl Asked {
             Self::Told(_) => Color::Auto,
             Self::Job(job) => job.globals.color,
         }
+    }
+
+    /// Whether it ends in its own way when told to.
+    pub(crate) fn ends_itself(&self) -> bool {
+        matches!(self, Self::Job(job) if matches!(job.what, What::Command(Command::Serve(_))))
     }
 
     /// Whether JSON was asked for.
@@ -244,8 +252,9 @@ impl Word {
 }
 
 /// Their names.
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "demo",
+    "serve",
     "list",
     "import",
     "export",
@@ -339,6 +348,7 @@ async fn act(
     *database = Some(loaded.db.clone());
     match command {
         None => check_config::run(&loaded, show).await,
+        Some(Command::Serve(args)) => serve::run(&args, &loaded, show).await,
         Some(Command::List(args)) => list::run(&args, &loaded, show).await,
         Some(Command::Import(args)) => import::run(&args, &loaded, show).await,
         Some(Command::Export(args)) => export::run(&args, &loaded, show).await,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use epitome::store::SqliteOptions;
-use epitome::{Engine, Next, Session, SessionInfo, Workspace};
+use epitome::{Builder, Engine, Next, Session, SessionInfo, Workspace};
 
 use crate::failure::Failure;
 use crate::near::near;
@@ -57,6 +57,23 @@ pub(crate) async fn give_up() {
     }
 }
 
+/// Makes the folder it stands in, where that is missing.
+fn make_folder(loaded: &Loaded) -> Result<(), Failure> {
+    let Some(folder) = loaded.db.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
+        return Ok(());
+    };
+    let mut making = std::fs::DirBuilder::new();
+    making.recursive(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::DirBuilderExt;
+        // What is in it is somebody's conversations.
+        making.mode(0o700);
+    }
+    let failed = |error| Failure::Failed(format!("{} cannot be made: {error}", folder.display()));
+    making.create(folder).map_err(failed)
+}
+
 impl Database {
     /// Opens the one that is there; none is made.
     pub(crate) async fn existing(loaded: &Loaded) -> Result<Self, Failure> {
@@ -72,26 +89,24 @@ impl Database {
 
     /// Opens it, and makes it with its folder where it is missing.
     pub(crate) async fn created(loaded: &Loaded) -> Result<Self, Failure> {
-        if let Some(folder) = loaded.db.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            let mut making = std::fs::DirBuilder::new();
-            making.recursive(true);
-            #[cfg(unix)]
-            {
-                use std::os::unix::fs::DirBuilderExt;
-                // What is in it is somebody's conversations.
-                making.mode(0o700);
-            }
-            making
-                .create(folder)
-                .map_err(|error| Failure::Failed(format!("{} cannot be made: {error}", folder.display())))?;
-        }
+        make_folder(loaded)?;
         Self::open(loaded).await
+    }
+
+    /// The same with workers of its own, for a server.
+    pub(crate) async fn serving(loaded: &Loaded) -> Result<Self, Failure> {
+        make_folder(loaded)?;
+        Self::build(loaded, Engine::builder()).await
     }
 
     async fn open(loaded: &Loaded) -> Result<Self, Failure> {
         // Many commands only read, and a backup may well be protected.
         let sqlite = SqliteOptions { read_only_too: true, ..SqliteOptions::default() };
-        let builder = Engine::builder().patch(loaded.patch.clone()).workers(0).sqlite(sqlite);
+        Self::build(loaded, Engine::builder().workers(0).sqlite(sqlite)).await
+    }
+
+    async fn build(loaded: &Loaded, builder: Builder) -> Result<Self, Failure> {
+        let builder = builder.patch(loaded.patch.clone());
         let opened = builder.open(&loaded.db).await;
         let engine = opened.map_err(|error| match error {
             // The request is the settings: nothing else was asked for yet.

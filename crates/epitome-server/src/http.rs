@@ -27,6 +27,7 @@ mod body;
 mod context;
 mod described;
 mod gate;
+mod listen;
 mod load;
 mod messages;
 mod operations;
@@ -40,6 +41,7 @@ mod wire;
 mod workspace;
 
 pub(crate) use gate::Keys;
+pub(crate) use listen::serve;
 
 /// What all handlers share.
 pub(crate) struct App {

@@ -6,6 +6,7 @@
 mod commands;
 mod database;
 mod failure;
+mod http;
 mod leftovers;
 mod near;
 mod recording;
@@ -53,11 +54,12 @@ fn run(asked: Asked, world: World, mut show: Show) -> ExitCode {
             return ExitCode::from(show.end(&failure, None));
         }
     };
+    let ends_itself = asked.ends_itself();
     let command = runtime.spawn(commands::run(asked, world, show));
     let code = runtime.block_on(async {
         tokio::select! {
             code = command => code.unwrap_or(1),
-            signal = told_to_end() => end(signal).await,
+            signal = told_to_end(), if !ends_itself => end(signal).await,
         }
     });
     runtime.shutdown_background();

@@ -1,0 +1,127 @@
+//! Connections: so many at once, none that dawdles, and an orderly end.
+//!
+//! Whoever connects when all places are taken is told so in one breath and let go. Whoever sends no request in time is
+//! let go too. When the server is told to end, no new connection is taken, requests under way are answered, and
+//! whoever is not done in time is cut off.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+/// So many connections at once.
+const CONNECTIONS: usize = 4_096;
+
+/// For so long a connection may say nothing, or take to say what it wants.
+const HEADERS: Duration = Duration::from_secs(30);
+
+/// So many bytes a request's first lines may have.
+const MOST_BUFFERED: usize = 64 << 10;
+
+/// So many headers a request may have.
+const MOST_HEADERS: usize = 100;
+
+/// Where no more connections can be had for a moment, it is tried again after this.
+const OUT_OF_FILES: Duration = Duration::from_millis(100);
+
+/// What somebody is told who comes when all places are taken.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
+content-type: application/problem+json\r\ncontent-length: 130\r\n\r\n\
+{\"type\":\"urn:epitome:busy\",\"title\":\"Service Unavailable\",\"status\":503,\"detail\":\"too many connections; try again in a second\"      }";
+
+/// Answers connections until told to stop, then lets those under way finish, for so long at most.
+pub(crate) async fn serve(listener: TcpListener, router: Router, stop: watch::Receiver<bool>, grace: Duration) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let (held, mut all_gone) = tokio::sync::mpsc::channel::<()>(1);
+    let mut told = stop.clone();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = heard(&mut told) => break,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                pause(&error).await;
+                continue;
+            }
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            tokio::spawn(refuse(stream));
+            continue;
+        };
+        let (router, told, held) = (router.clone(), stop.clone(), held.clone());
+        tokio::spawn(async move {
+            connection(stream, router, told).await;
+            drop((place, held));
+        });
+    }
+    drop((listener, held));
+    let _ = tokio::time::timeout(grace, all_gone.recv()).await;
+}
+
+/// Waits until told to stop.
+pub(crate) fn heard(stop: &mut watch::Receiver<bool>) -> impl Future<Output = ()> + '_ {
+    async {
+        // Whoever could have told is gone: that is the end too.
+        let _ = stop.wait_for(|stop| *stop).await;
+    }
+}
+
+async fn connection(stream: TcpStream, router: Router, mut stop: watch::Receiver<bool>) {
+    let _ = stream.set_nodelay(true);
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS)
+        .max_buf_size(MOST_BUFFERED)
+        .max_headers(MOST_HEADERS)
+        .pipeline_flush(true);
+    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut serving = std::pin::pin!(serving);
+    tokio::select! {
+        // What goes wrong on a connection is its end, and nobody else's matter.
+        _ = serving.as_mut() => return,
+        () = heard(&mut stop) => {}
+    }
+    serving.as_mut().graceful_shutdown();
+    let _ = serving.await;
+}
+
+async fn refuse(mut stream: TcpStream) {
+    let telling = async {
+        let _ = stream.write_all(FULL).await;
+        let _ = stream.shutdown().await;
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(1), telling).await;
+}
+
+/// What a single connection did wrong is nothing; where the system has no more to give, others get time to end.
+async fn pause(error: &io::Error) {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    if !matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
+        tracing::warn!(%error, "no connection could be taken");
+        tokio::time::sleep(OUT_OF_FILES).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_when_all_places_are_taken_is_as_long_as_it_says() {
+        let told = std::str::from_utf8(FULL).unwrap();
+        let (head, body) = told.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
+        assert!(serde_json::from_str::<serde_json::Value>(body).is_ok());
+    }
+}

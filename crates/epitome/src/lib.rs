@@ -47,8 +47,8 @@ mod summary;
 mod worker;
 
 pub use engine::{
-    Appended, Batch, Builder, Context, ContextRequest, Engine, Explanation, Flags, Fork, ForkKind, Found,
-    Pace, Page, Queue, QueueEntry, Session, SessionInfo, ShownSummary, SlotExplanation, SlotStatus,
+    Appended, Backlog, Batch, Builder, Context, ContextRequest, Engine, Explanation, Flags, Fork, ForkKind, Found,
+    HitCursor, Pace, Page, Queue, QueueEntry, Session, SessionInfo, ShownSummary, SlotExplanation, SlotStatus,
     Summarize, Summarized, Workspace, is_name,
 };
 pub use error::{Error, Next};

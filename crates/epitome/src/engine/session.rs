@@ -5,7 +5,7 @@ use std::sync::Arc;
 use epitome_core::message::{Author, Message, Seq, Span, Timestamp, Tokens};
 use epitome_core::slot::Scope;
 use epitome_core::tokens::Encoding;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::append::{self, Appended, Batch, new_session, slots};
@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::search::{Query, text_of};
 use crate::settings::{Patch, Settings};
 use crate::store::{
-    Changes, Hit, HitCursor, Load, Log, Pick, Search, SessionId, SessionKey, SessionRow, SlotRow, Standing,
+    Changes, Hit, Load, Log, Pick, Search, SessionId, SessionKey, SessionRow, SlotRow, Standing,
     SummaryId, UsageQuery, UsageSum,
 };
 use crate::worker;
@@ -35,7 +35,8 @@ pub struct Session {
 pub struct SessionInfo {
     /// Its name.
     pub name: Arc<str>,
-    /// Its number in the store.
+    /// Its number in the store: for the program that embeds the engine, to know a session again that was deleted and made
+    /// anew. It is the store's own, counted over all workspaces, so it is to be shown to no tenant.
     pub id: SessionId,
     /// How many messages it holds: the place of the newest.
     pub messages: Seq,
@@ -140,7 +141,27 @@ pub struct Found {
 impl Found {
     pub(super) fn new(hit: Hit, query: &Query) -> Self {
         let excerpt = query.excerpt(&text_of(&hit.message), EXCERPT);
-        Self { session: hit.session, cursor: (hit.id, hit.message.seq), excerpt, message: hit.message }
+        let cursor = HitCursor { session: Arc::clone(&hit.session), seq: hit.message.seq };
+        Self { session: hit.session, cursor, excerpt, message: hit.message }
+    }
+}
+
+/// Where a search goes on: after this message of this session. By name, as numbers of the store would tell of others.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct HitCursor {
+    /// The session's name.
+    pub session: Arc<str>,
+    /// The message's place in it.
+    pub seq: Seq,
+}
+
+impl HitCursor {
+    /// What to do about a cursor whose session is not there any more: what comes after it cannot be told.
+    pub(super) fn lost(&self) -> Error {
+        Error::Conflict(format!(
+            "session `{}`, where the search stood, is not there any more; search again from the start",
+            self.session
+        ))
     }
 }
 
@@ -219,7 +240,7 @@ impl Session {
 
     /// Messages by their words, summarized or not, newest first: all words must be there, in any order, each
     /// also as part of a longer word; `"in quotes"` as one. Any script. A summary's number confines the
-    /// search to what lies beneath it.
+    /// search to what lies beneath it. With a cursor of this session it goes on after that.
     pub async fn search(
         &self,
         words: &str,
@@ -228,6 +249,12 @@ impl Session {
         limit: usize,
     ) -> Result<Vec<Found>, Error> {
         let query = Query::parse(words).map_err(Error::invalid)?;
+        if let Some(after) = after.as_ref().filter(|after| after.session != self.key.session) {
+            return Err(Error::invalid(format!(
+                "after: is a place in session `{}`; this is `{}`",
+                after.session, self.key.session
+            )));
+        }
         let (_, row) = self.standing().await?;
         let (scope, last) = match beneath {
             Some(summary) => {
@@ -244,7 +271,7 @@ impl Session {
             session: Some((row.id, span)),
             scope,
             query: query.clone(),
-            after,
+            after: after.map(|after| (row.id, after.seq)),
             limit: limit.min(1_000),
         };
         let hits = self.shared().store.search(search).await?;

@@ -113,7 +113,6 @@ async fn a_file_of_the_first_schema_keeps_its_summaries_and_counts_on() {
              UPDATE slots SET active = active * 10; UPDATE sessions SET indexed = 0; \
              INSERT INTO sessions SELECT 2, workspace, 'b', state, encoding, tracker, head, turns, tokens, opener, \
              batch_from, batch_skipped, skipped, indexed, settings, metadata, created, updated FROM sessions; \
-             UPDATE messages SET session = session; \
              CREATE TEMP TABLE m AS SELECT * FROM messages; UPDATE m SET session = 2; INSERT INTO messages SELECT * FROM m; \
              CREATE TEMP TABLE l AS SELECT * FROM slots; UPDATE l SET session = 2, active = active + 5; \
              INSERT INTO slots SELECT * FROM l; \

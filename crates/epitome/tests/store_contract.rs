@@ -151,11 +151,12 @@ async fn the_queue_tells_who_waits_longest(made: Made) {
     say_with(store, &SessionKey::new("other", "x"), "u a", &[every(2)]).await;
     say(store, &key("idle"), "u a").await;
     store.lease(want("one")).await.unwrap().unwrap();
+    made.clock.set(5_000);
     let (counts, queue) = store.queue(Some("w"), 9).await.unwrap();
     let names: Vec<&str> = queue.iter().map(|row| &*row.session).collect();
     assert_eq!(names, ["early", "middle", "late"]);
     let waited = |millis| QueueCounts { oldest_millis: Some(millis), ..QueueCounts::default() };
-    assert_eq!(counts, QueueCounts { working: 1, due: 2, ..waited(0) });
+    assert_eq!(counts, QueueCounts { working: 1, due: 2, ..waited(3_000) });
     assert_eq!(store.queue(Some("w"), 1).await.unwrap().1.len(), 1);
     // One that waits for a place to cut is told, and not taken.
     let park: Decide = Box::new(|standing| {
@@ -165,15 +166,15 @@ async fn the_queue_tells_who_waits_longest(made: Made) {
     });
     store.change(&key("middle"), Load::default(), park).await.unwrap();
     let (counts, queue) = store.queue(Some("w"), 1).await.unwrap();
-    // The one that waits longest could not be taken: the other one is as old as the clock says.
-    assert_eq!(counts, QueueCounts { working: 1, parked: 1, due: 1, ..waited(0) });
+    // Who waits longest is of no account while it cannot be taken.
+    assert_eq!(counts, QueueCounts { working: 1, parked: 1, due: 1, ..waited(2_000) });
     assert_eq!(queue.len(), 1);
     let (counts, none) = store.queue(Some("w"), 0).await.unwrap();
     assert_eq!((counts.due, none), (1, vec![]));
     assert_eq!(store.queue(Some("nowhere"), 9).await.unwrap(), (QueueCounts::default(), vec![]));
     // Whoever runs it all sees all of it.
     let (counts, queue) = store.queue(None, 9).await.unwrap();
-    assert_eq!(counts, QueueCounts { working: 1, parked: 1, due: 2, ..waited(0) });
+    assert_eq!(counts, QueueCounts { working: 1, parked: 1, due: 2, ..waited(3_000) });
     let places: Vec<_> = queue.iter().map(|row| (&*row.workspace, &*row.session)).collect();
     assert_eq!(places, [("w", "early"), ("other", "x"), ("w", "middle"), ("w", "late")]);
     // What is another's is passed over.

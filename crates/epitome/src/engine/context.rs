@@ -19,7 +19,9 @@ use serde::Serialize;
 use super::memo::{Memo, TextKey};
 use super::{Shared, Told, millis_between};
 use crate::error::Error;
-use crate::store::{Pick, PickSummaries, Reach, SessionId, SessionKey, Standing, SummaryId, SummaryRow, View, Window};
+use crate::store::{
+    Pick, PickSummaries, Reach, SessionId, SessionKey, Standing, SummaryId, SummaryRow, View, Window,
+};
 
 /// What kind of context is asked for.
 ///
@@ -200,7 +202,9 @@ async fn look(
                 let covered = !window.summaries.is_empty() && window.from > 1;
                 return Ok((*context, covered));
             }
-            Laid::LacksWords(seqs) => extra.messages = shared.store.messages(session, Pick::Seqs(seqs)).await?,
+            Laid::LacksWords(seqs) => {
+                extra.messages = shared.store.messages(session, Pick::Seqs(seqs)).await?
+            }
             Laid::LacksSources(ids) => {
                 let rows = shared.store.summaries(session, PickSummaries::Ids(ids.clone())).await?;
                 for id in ids {

@@ -18,8 +18,8 @@ use crate::error::Error;
 use crate::search::{Query, text_of};
 use crate::settings::{Patch, Settings};
 use crate::store::{
-    Changes, Hit, Load, Log, Pick, Search, SessionId, SessionKey, SessionRow, SlotRow, Standing,
-    SummaryId, UsageQuery, UsageSum,
+    Changes, Hit, Load, Log, Pick, Search, SessionId, SessionKey, SessionRow, SlotRow, Standing, SummaryId,
+    UsageQuery, UsageSum,
 };
 use crate::worker;
 

@@ -124,8 +124,9 @@ pub(super) fn recall(
     session: SessionId,
     asked: &str,
 ) -> Outcome<Option<String>> {
-    let sql = "SELECT text FROM summaries INDEXED BY summaries_asked WHERE asked = ?1 AND state <> 'undone' \
-         AND session IN (SELECT id FROM sessions WHERE workspace = ?2 AND state = 'open') \
+    // From what was asked to its session: a workspace may have a million of them.
+    let sql = "SELECT text FROM summaries AS found INDEXED BY summaries_asked WHERE asked = ?1 AND state <> 'undone' \
+         AND EXISTS (SELECT 1 FROM sessions WHERE id = found.session AND workspace = ?2 AND state = 'open') \
          AND NOT EXISTS (SELECT 1 FROM summaries INDEXED BY summaries_asked \
          WHERE asked = ?1 AND state = 'undone' AND session = ?3) ORDER BY kept DESC LIMIT 1";
     let found = db.prepare_cached(sql)?.query_row(params![asked, workspace, session], |row| row.get(0));

@@ -3,6 +3,7 @@
 //! Nothing here names a workspace or a session. What is due in one workspace is told by `explain.rs`.
 
 use serde::Serialize;
+use tokio::task::JoinHandle;
 
 use super::{Engine, lock};
 use crate::error::Error;
@@ -49,7 +50,7 @@ impl Engine {
         }
         if *shared.give_up.borrow() {
             reasons.push("the engine gave its work up, and begins no more summaries".to_owned());
-        } else if lock(&self.inner.worker).as_ref().is_some_and(|worker| worker.is_finished()) {
+        } else if lock(&self.inner.worker).as_ref().is_some_and(JoinHandle::is_finished) {
             reasons.push("the worker ended; open the engine again".to_owned());
         }
         // Where reading fails, looking for work fails for the same reason.

@@ -5,20 +5,21 @@ use std::sync::Arc;
 use epitome_core::message::{Author, Message, Seq, Span, Timestamp, Tokens};
 use epitome_core::slot::Scope;
 use epitome_core::tokens::Encoding;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::append::{self, Appended, Batch, new_session, slots};
 use super::context::{self, Context, ContextRequest, scope};
 use super::explain::{self, Explanation};
 use super::fork::{self, Fork};
+use super::found::{Found, HitCursor};
 use super::workspace::{check_own, check_sessions, concerns_models, read_patch};
 use super::{Engine, Shared};
 use crate::error::Error;
-use crate::search::{Query, text_of};
+use crate::search::Query;
 use crate::settings::{Patch, Settings};
 use crate::store::{
-    Changes, Hit, Load, Log, Pick, Search, SessionId, SessionKey, SessionRow, SlotRow, Standing, SummaryId,
+    Changes, Load, Log, Pick, Search, SessionId, SessionKey, SessionRow, SlotRow, Standing, SummaryId,
     UsageQuery, UsageSum,
 };
 use crate::worker;
@@ -124,49 +125,6 @@ pub struct Flags {
     /// Never summarized, counted by no trigger.
     pub skip: Option<bool>,
 }
-
-/// A message found by its words.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Found {
-    /// The session's name.
-    pub session: Arc<str>,
-    /// The message.
-    pub message: Message,
-    /// The words around the first match.
-    pub excerpt: String,
-    /// Where the search goes on after this one.
-    pub cursor: HitCursor,
-}
-
-impl Found {
-    pub(super) fn new(hit: Hit, query: &Query) -> Self {
-        let excerpt = query.excerpt(&text_of(&hit.message), EXCERPT);
-        let cursor = HitCursor { session: Arc::clone(&hit.session), seq: hit.message.seq };
-        Self { session: hit.session, cursor, excerpt, message: hit.message }
-    }
-}
-
-/// Where a search goes on: after this message of this session. By name, as numbers of the store would tell of others.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct HitCursor {
-    /// The session's name.
-    pub session: Arc<str>,
-    /// The message's place in it.
-    pub seq: Seq,
-}
-
-impl HitCursor {
-    /// What to do about a cursor whose session is not there any more: what comes after it cannot be told.
-    pub(super) fn lost(&self) -> Error {
-        Error::Conflict(format!(
-            "session `{}`, where the search stood, is not there any more; search again from the start",
-            self.session
-        ))
-    }
-}
-
-/// So many characters are shown on each side of a match.
-const EXCERPT: usize = 60;
 
 /// Whether a workspace or a session can be called so: 1 to 512 bytes, and no control characters.
 ///

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use epitome_core::message::Timestamp;
 use epitome_core::slot::Scope;
 
-use super::session::{Found, HitCursor, Session, SessionInfo, check_name};
+use super::found::{Found, HitCursor};
+use super::session::{Session, SessionInfo, check_name};
 use super::{Engine, Queue, Told};
 use crate::error::Error;
 use crate::search::Query;

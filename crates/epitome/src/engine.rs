@@ -50,6 +50,8 @@ mod append;
 mod context;
 mod explain;
 mod fork;
+mod found;
+mod health;
 mod memo;
 mod session;
 mod shared;
@@ -61,7 +63,9 @@ pub(crate) use context::prepare;
 pub use context::{Context, ContextRequest, ShownSummary};
 pub use explain::{Explanation, Queue, QueueEntry, SlotExplanation, SlotStatus};
 pub use fork::{Fork, ForkKind};
-pub use session::{Flags, Found, Page, Session, SessionInfo, is_name};
+pub use found::{Found, HitCursor};
+pub use health::Backlog;
+pub use session::{Flags, Page, Session, SessionInfo, is_name};
 pub(crate) use shared::{Reserved, Shared, Told, Writer, lock, millis_between};
 pub use summaries::{Summarize, Summarized};
 pub use workspace::Workspace;
@@ -254,6 +258,7 @@ impl Builder {
             purse: Arc::default(),
             wake: Notify::new(),
             moved: watch::Sender::new(0),
+            blind: Mutex::default(),
             trouble: Mutex::default(),
             hook_trouble: Mutex::default(),
             give_up: watch::Sender::new(false),
@@ -322,15 +327,6 @@ impl Engine {
     /// to be tried again is left, and so is what another engine holds.
     pub async fn work(&self) -> Result<(), Error> {
         worker::until_idle(self.shared(), None).await
-    }
-
-    /// What troubles the worker, where that is no single session's matter: the store cannot be reached, say, or a
-    /// hook fails. What troubles one slot is told by [`Session::explain`].
-    #[must_use]
-    pub fn trouble(&self) -> Option<String> {
-        let shared = self.shared();
-        let trouble = lock(&shared.trouble).clone();
-        trouble.or_else(|| lock(&shared.hook_trouble).clone())
     }
 
     /// Looks the whole store through. Nothing wrong is an empty list.

@@ -47,9 +47,9 @@ mod summary;
 mod worker;
 
 pub use engine::{
-    Appended, Batch, Builder, Context, ContextRequest, Engine, Explanation, Flags, Fork, ForkKind, Found,
-    Pace, Page, Queue, QueueEntry, Session, SessionInfo, ShownSummary, SlotExplanation, SlotStatus,
-    Summarize, Summarized, Workspace, is_name,
+    Appended, Backlog, Batch, Builder, Context, ContextRequest, Engine, Explanation, Flags, Fork, ForkKind,
+    Found, HitCursor, Pace, Page, Queue, QueueEntry, Session, SessionInfo, ShownSummary, SlotExplanation,
+    SlotStatus, Summarize, Summarized, Workspace, is_name,
 };
 pub use error::{Error, Next};
 pub use summary::Summary;

@@ -26,7 +26,7 @@ mod asked;
 mod rows;
 mod sqlite;
 
-pub use asked::{Ahead, Hit, HitCursor, Look, Pick, PickSummaries, Reach, Search, UsageQuery, View, Window};
+pub use asked::{Ahead, Hit, Look, Pick, PickSummaries, Reach, Search, UsageQuery, View, Window};
 pub use rows::{
     Facts, NewMessage, QueueCounts, QueueRow, SessionRow, SlotRow, Sources, SummaryRow, SummaryState,
     UsageRow, UsageSum, Work, message, words,
@@ -52,7 +52,8 @@ impl SessionKey {
 /// A session's number in its store. Never given twice.
 pub type SessionId = i64;
 
-/// A summary's number in its store. Never given twice; a later one is larger.
+/// A summary's number in its session: 1, 2, 3 … Never given twice there; a later one is larger. It tells nothing of
+/// other sessions, and means nothing in them.
 pub type SummaryId = i64;
 
 /// An append that was done before under the same key.
@@ -273,8 +274,13 @@ pub trait Store: Send + Sync + 'static {
     async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, StoreError>;
 
     /// The workspace's slots that have something to do now, or once they may: how many, and at most so many of
-    /// them, those waiting longest first.
-    async fn queue(&self, workspace: &str, limit: usize) -> Result<(QueueCounts, Vec<QueueRow>), StoreError>;
+    /// them, those waiting longest first. Without a workspace those of all, which is for whoever runs the engine. It
+    /// is asked often: what it costs depends on how many have something to do, and not on how many sessions there are.
+    async fn queue(
+        &self,
+        workspace: Option<&str>,
+        limit: usize,
+    ) -> Result<(QueueCounts, Vec<QueueRow>), StoreError>;
 
     /// Looks everything through.
     async fn verify(&self) -> Result<Vec<Fault>, StoreError>;

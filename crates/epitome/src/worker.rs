@@ -32,14 +32,13 @@ use job::Job;
 pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut jobs: JoinSet<Result<(), Error>> = JoinSet::new();
     let mut held: HashMap<Id, Lease> = HashMap::new();
-    let mut blind = false;
     while !*stop.borrow() {
         while jobs.len() < shared.pace.workers {
             // From before the slot is taken on, so that nobody finds it neither due nor worked on.
             let working = Working::new(&shared);
             match shared.store.lease(want(&shared, None)).await {
                 Ok(Some(lease)) => {
-                    sees(&shared, &mut blind);
+                    shared.set_blind(None);
                     let (shared, taken) = (Arc::clone(&shared), lease.clone());
                     let started = jobs.spawn(async move {
                         let key = taken.key.clone();
@@ -50,14 +49,13 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
                     held.insert(started.id(), lease);
                 }
                 Ok(None) => {
-                    sees(&shared, &mut blind);
+                    shared.set_blind(None);
                     drop(working);
                     shared.tell_moved();
                     break;
                 }
                 Err(error) => {
-                    blind = true;
-                    shared.set_trouble(Some(error.to_string()));
+                    shared.set_blind(Some(error.to_string()));
                     break;
                 }
             }
@@ -72,13 +70,6 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     }
     let grace = shared.pace.grace;
     finish(&shared, jobs, held, grace).await;
-}
-
-/// The store answers again. Any other trouble stays until the next summary is begun.
-fn sees(shared: &Shared, blind: &mut bool) {
-    if std::mem::take(blind) {
-        shared.set_trouble(None);
-    }
 }
 
 type Ended = Option<Result<(Id, Result<(), Error>), tokio::task::JoinError>>;

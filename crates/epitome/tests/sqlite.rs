@@ -78,7 +78,75 @@ async fn a_file_of_a_newer_release_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = used(dir.path()).await;
     raw(&path, "PRAGMA user_version = 99");
-    assert!(matches!(refusal(&path), StoreError::Newer { found: 99, known: 1, .. }));
+    assert!(matches!(refusal(&path), StoreError::Newer { found: 99, known: 2, .. }));
+}
+
+/// The first step of the schema, with what is asked of a file beside it.
+fn first_schema(path: &Path) {
+    const SQL: &str = include_str!("../migrations/sqlite/0001_sessions.sql");
+    let checksum = blake3::hash(SQL.as_bytes()).to_hex();
+    raw(
+        path,
+        &format!(
+            "PRAGMA application_id = 0x45504954; PRAGMA user_version = 1; CREATE TABLE migrations (version INTEGER \
+             PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied INTEGER NOT NULL); \
+             INSERT INTO migrations VALUES (1, '0001_sessions', '{checksum}', 0); {SQL}"
+        ),
+    );
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_schema_keeps_its_summaries_and_counts_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = used(dir.path()).await;
+    let old = dir.path().join("old.db");
+    first_schema(&old);
+    // Two sessions as they were then, whose summaries have numbers of the whole store.
+    raw(
+        &old,
+        &format!(
+            "ATTACH '{}' AS now; \
+             INSERT INTO workspaces SELECT * FROM now.workspaces; INSERT INTO sessions SELECT * FROM now.sessions; \
+             INSERT INTO messages SELECT * FROM now.messages; INSERT INTO slots SELECT * FROM now.slots; \
+             INSERT INTO summaries SELECT id * 10, session, scope, slot, through, state, parent * 10, created, asked, \
+             facts, text, sources FROM now.summaries; \
+             UPDATE slots SET active = active * 10; UPDATE sessions SET indexed = 0; \
+             INSERT INTO sessions SELECT 2, workspace, 'b', state, encoding, tracker, head, turns, tokens, opener, \
+             batch_from, batch_skipped, skipped, indexed, settings, metadata, created, updated FROM sessions; \
+             CREATE TEMP TABLE m AS SELECT * FROM messages; UPDATE m SET session = 2; INSERT INTO messages SELECT * FROM m; \
+             CREATE TEMP TABLE l AS SELECT * FROM slots; UPDATE l SET session = 2, active = active + 5; \
+             INSERT INTO slots SELECT * FROM l; \
+             INSERT INTO summaries SELECT id + 5, 2, scope, slot, through, state, parent + 5, created, 'question', facts, \
+             text || ' in b', sources FROM summaries; DETACH now",
+            now.display()
+        ),
+    );
+    let store = Sqlite::open(&old, options()).unwrap();
+    assert_eq!(store.verify().await.unwrap(), []);
+    let all = async |id| {
+        let history = PickSummaries::History { slot: None, before: None, limit: 9 };
+        let rows = store.summaries(id, history).await.unwrap();
+        rows.into_iter().map(|row| (row.id, row.parent, row.through, row.text)).collect::<Vec<_>>()
+    };
+    let told = |id, parent, through, text: &str| (id, parent, through, text.to_owned());
+    assert_eq!(all(1).await, [told(20, Some(10), 6, "up to 6"), told(10, None, 4, "up to 4")]);
+    assert_eq!(all(2).await, [told(25, Some(15), 6, "up to 6 in b"), told(15, None, 4, "up to 4 in b")]);
+    assert_eq!(store.recall("w", 1, "question").await.unwrap().as_deref(), Some("up to 6 in b"));
+    assert_eq!(count(&old, "SELECT count(*) FROM migrations"), 2);
+    assert_eq!(count(&old, "SELECT count(*) FROM sqlite_schema WHERE name LIKE '%before%'"), 0);
+    store.close().await;
+    // Undone as ever; the next number follows the largest of its own session.
+    let engine = epitome::Engine::builder().workers(0).open(&old).await.unwrap();
+    let workspace = engine.workspace("w");
+    assert_eq!(workspace.session("a").undo(20).await.unwrap().unwrap().id, 10);
+    assert!(matches!(workspace.session("a").undo(25).await, Err(epitome::Error::NotFound { .. })));
+    engine.close().await;
+    let store = Sqlite::open(&old, options()).unwrap();
+    assert_eq!(summarize(&store, &key("a"), &Scope::Session, "s", 8).await, 21);
+    assert_eq!(summarize(&store, &key("b"), &Scope::Session, "s", 8).await, 26);
+    say(&store, &key("new"), "u a").await;
+    assert_eq!(summarize(&store, &key("new"), &Scope::Session, "s", 2).await, 1);
+    assert_eq!(store.verify().await.unwrap(), []);
 }
 
 #[tokio::test]

@@ -134,9 +134,9 @@ async fn a_slot_is_ready_when_its_time_has_come(made: Made) {
     let order = Slot { trigger: "idle(60)".parse().unwrap(), ..every(1) };
     say_with(store, &key("a"), "u a", &[order]).await;
     assert_eq!(store.lease(want("one")).await.unwrap(), None);
-    assert_eq!(store.queue("w", 9).await.unwrap().1, []);
+    assert_eq!(store.queue(Some("w"), 9).await.unwrap().1, []);
     made.clock.set(60_000);
-    assert_eq!(store.queue("w", 9).await.unwrap().1.len(), 1);
+    assert_eq!(store.queue(Some("w"), 9).await.unwrap().1.len(), 1);
     let lease = store.lease(want("one")).await.unwrap().unwrap();
     assert_eq!(lease.slot.state.due.unwrap().seq, 2);
     assert_eq!(lease.slot.work.waiting_since, Some(Timestamp(60_000)));
@@ -151,11 +151,13 @@ async fn the_queue_tells_who_waits_longest(made: Made) {
     say_with(store, &SessionKey::new("other", "x"), "u a", &[every(2)]).await;
     say(store, &key("idle"), "u a").await;
     store.lease(want("one")).await.unwrap().unwrap();
-    let (counts, queue) = store.queue("w", 9).await.unwrap();
+    made.clock.set(5_000);
+    let (counts, queue) = store.queue(Some("w"), 9).await.unwrap();
     let names: Vec<&str> = queue.iter().map(|row| &*row.session).collect();
     assert_eq!(names, ["early", "middle", "late"]);
-    assert_eq!(counts, QueueCounts { working: 1, due: 2, ..QueueCounts::default() });
-    assert_eq!(store.queue("w", 1).await.unwrap().1.len(), 1);
+    let waited = |millis| QueueCounts { oldest_millis: Some(millis), ..QueueCounts::default() };
+    assert_eq!(counts, QueueCounts { working: 1, due: 2, ..waited(3_000) });
+    assert_eq!(store.queue(Some("w"), 1).await.unwrap().1.len(), 1);
     // One that waits for a place to cut is told, and not taken.
     let park: Decide = Box::new(|standing| {
         let mut slot = standing.slots[0].clone();
@@ -163,9 +165,18 @@ async fn the_queue_tells_who_waits_longest(made: Made) {
         Some(Changes { slots: vec![slot], ..Changes::default() })
     });
     store.change(&key("middle"), Load::default(), park).await.unwrap();
-    let (counts, queue) = store.queue("w", 1).await.unwrap();
-    assert_eq!(counts, QueueCounts { working: 1, parked: 1, due: 1, ..QueueCounts::default() });
+    let (counts, queue) = store.queue(Some("w"), 1).await.unwrap();
+    // Who waits longest is of no account while it cannot be taken.
+    assert_eq!(counts, QueueCounts { working: 1, parked: 1, due: 1, ..waited(2_000) });
     assert_eq!(queue.len(), 1);
+    let (counts, none) = store.queue(Some("w"), 0).await.unwrap();
+    assert_eq!((counts.due, none), (1, vec![]));
+    assert_eq!(store.queue(Some("nowhere"), 9).await.unwrap(), (QueueCounts::default(), vec![]));
+    // Whoever runs it all sees all of it.
+    let (counts, queue) = store.queue(None, 9).await.unwrap();
+    assert_eq!(counts, QueueCounts { working: 1, parked: 1, due: 2, ..waited(3_000) });
+    let places: Vec<_> = queue.iter().map(|row| (&*row.workspace, &*row.session)).collect();
+    assert_eq!(places, [("w", "early"), ("other", "x"), ("w", "middle"), ("w", "late")]);
     // What is another's is passed over.
     made.clock.set(3_000);
     let late = row(store, &key("late")).await.id;
@@ -203,6 +214,64 @@ async fn a_summary_takes_the_place_of_the_one_before(made: Made) {
     assert_eq!(store.standing(&key("a"), load.clone()).await.unwrap().summaries[0].through, 4);
     say(store, &key("b"), "u").await;
     assert_eq!(store.standing(&key("b"), load).await.unwrap().summaries, []);
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
+async fn summaries_are_numbered_from_one_in_each_session(made: Made) {
+    let store = &*made.store;
+    let (a, b, stranger) = (key("a"), key("b"), SessionKey::new("other", "a"));
+    for of in [&a, &b, &stranger] {
+        say(store, of, "u a u a u a u a").await;
+    }
+    let author = Scope::Author("eve".into());
+    let mut given = Vec::new();
+    for (of, scope, slot, through) in [
+        (&a, &Scope::Session, "s", 2),
+        (&b, &Scope::Session, "s", 2),
+        (&stranger, &Scope::Session, "s", 2),
+        (&a, &Scope::Session, "t", 2),
+        (&stranger, &Scope::Session, "s", 4),
+        (&a, &author, "s", 2),
+        (&b, &Scope::Session, "s", 6),
+        (&a, &Scope::Session, "s", 8),
+    ] {
+        given.push(summarize(store, of, scope, slot, through).await);
+    }
+    assert_eq!(given, [1, 1, 1, 2, 2, 3, 2, 4]);
+    let all = |before, limit| PickSummaries::History { slot: None, before, limit };
+    let numbers = async |of: &SessionKey, pick| -> Vec<(i64, u64)> {
+        let found = store.summaries(row(store, of).await.id, pick).await.unwrap();
+        found.iter().map(|summary| (summary.id, summary.through)).collect()
+    };
+    assert_eq!(numbers(&a, all(None, 9)).await, [(4, 8), (3, 2), (2, 2), (1, 2)]);
+    assert_eq!(numbers(&a, all(Some(4), 2)).await, [(3, 2), (2, 2)]);
+    assert_eq!(numbers(&b, all(None, 9)).await, [(2, 6), (1, 2)]);
+    // The same number is another summary in each, and what another has is not found.
+    assert_eq!(numbers(&stranger, PickSummaries::Ids(vec![2, 3, 4])).await, [(2, 4)]);
+    let load = Load { summaries: vec![2, 4], ..Load::default() };
+    let found = store.standing(&b, load).await.unwrap().summaries;
+    assert_eq!(found.iter().map(|summary| (summary.id, summary.through)).collect::<Vec<_>>(), [(2, 6)]);
+    // Nor is it changed.
+    let undo: Decide = Box::new(|_| {
+        let states = vec![(4, SummaryState::Undone), (3, SummaryState::Undone)];
+        Some(Changes { states, ..Changes::default() })
+    });
+    store.change(&b, Load::default(), undo).await.unwrap();
+    let left = store.summaries(row(store, &a).await.id, PickSummaries::Standing).await.unwrap();
+    assert_eq!(left.iter().map(|summary| summary.id).collect::<Vec<_>>(), [4, 2, 3]);
+    // One that is undone keeps its number for good.
+    let undo: Decide = Box::new(|standing| {
+        let mut slot = standing.slot(&Scope::Session, "t").unwrap().clone();
+        (slot.active, slot.state.covered) = (None, 0);
+        let states = vec![(2, SummaryState::Undone)];
+        Some(Changes { slots: vec![slot], states, ..Changes::default() })
+    });
+    store.change(&a, Load::default(), undo).await.unwrap();
+    assert_eq!(summarize(store, &a, &Scope::Session, "t", 4).await, 5);
+    // A session made anew under an old name begins anew.
+    assert!(store.delete(&b).await.unwrap());
+    say(store, &b, "u a").await;
+    assert_eq!(summarize(store, &b, &Scope::Session, "s", 2).await, 1);
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
@@ -379,14 +448,17 @@ async fn words_are_found_in_any_script(made: Made) {
 async fn a_session_is_copied_and_shown(made: Made) {
     let store = &*made.store;
     say(store, &key("a"), &"u a ".repeat(600)).await;
-    summarize(store, &key("a"), &Scope::Session, "s", 2).await;
-    summarize(store, &key("a"), &Scope::Session, "s", 4).await;
+    for through in [2, 4, 6] {
+        summarize(store, &key("a"), &Scope::Session, "s", through).await;
+    }
     let from = row(store, &key("a")).await;
     let copied = store.copy(from.id, 1_200).await.unwrap();
     assert_eq!(store.sessions("w", None, 9).await.unwrap().len(), 1);
     let slots = standing(store, &key("a")).await.slots;
-    let history = PickSummaries::History { slot: None, before: None, limit: 9 };
-    let summaries = store.summaries(from.id, history).await.unwrap();
+    // The newest two, as an engine takes over: in the copy they are the first two.
+    let history = PickSummaries::History { slot: None, before: None, limit: 2 };
+    let mut summaries = store.summaries(from.id, history).await.unwrap();
+    summaries[1].parent = None;
     let reveal = |name: &str| (key(name), from.clone(), slots.clone(), summaries.clone());
     let (taken, row_, slots_, summaries_) = reveal("a");
     assert!(!store.reveal(copied, &taken, row_, slots_, summaries_).await.unwrap());
@@ -394,9 +466,11 @@ async fn a_session_is_copied_and_shown(made: Made) {
     assert!(store.reveal(copied, &free, row_, slots_, summaries_).await.unwrap());
     let shown = standing(store, &key("b")).await;
     assert_eq!(shown.session.as_ref().unwrap().tracker, from.tracker);
-    assert_ne!(shown.slots[0].active, slots[0].active);
-    let mine = store.summaries(copied, PickSummaries::Standing).await.unwrap();
-    assert_eq!((mine.len(), Some(mine[0].id)), (1, shown.slots[0].active));
+    assert_eq!((slots[0].active, shown.slots[0].active), (Some(3), Some(2)));
+    let history = PickSummaries::History { slot: None, before: None, limit: 9 };
+    let mine = store.summaries(copied, history).await.unwrap();
+    let lineage: Vec<_> = mine.iter().map(|row| (row.id, row.through, row.parent)).collect();
+    assert_eq!(lineage, [(2, 6, Some(1)), (1, 4, None)]);
     assert_eq!(store.messages(copied, page((1, 2_000), false, 2_000)).await.unwrap().len(), 1_200);
     assert_eq!(store.verify().await.unwrap(), []);
     assert!(store.copy(9_999, 5).await.is_err());
@@ -512,6 +586,7 @@ macro_rules! contract {
             a_slot_is_ready_when_its_time_has_come
             the_queue_tells_who_waits_longest
             a_summary_takes_the_place_of_the_one_before
+            summaries_are_numbered_from_one_in_each_session
             an_answer_is_recalled_by_what_was_asked
             shapes_are_loaded_for_a_decision
             messages_come_in_pages

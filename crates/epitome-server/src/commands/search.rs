@@ -49,8 +49,8 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         // One more than is shown, to know whether there are more.
         let limit = usize::try_from(asked.saturating_add(1)).unwrap_or(1);
         let page = match &session {
-            Some(session) => session.search(&query, None, cursor, limit).await,
-            None => database.workspace.search(&query, cursor, limit).await,
+            Some(session) => session.search(&query, None, cursor.take(), limit).await,
+            None => database.workspace.search(&query, cursor.take(), limit).await,
         };
         let page = page.map_err(|error| match error.next() {
             Next::Mend => Failure::Misused(error.to_string()),
@@ -58,7 +58,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         })?;
         more = page.len() as u64 > asked;
         for found in page.iter().take(usize::try_from(asked).unwrap_or(usize::MAX)) {
-            cursor = Some(found.cursor);
+            cursor = Some(found.cursor.clone());
             shown += 1;
             if show.json {
                 show.json(&serde_json::to_value(found).unwrap_or_default())?;

@@ -19,7 +19,9 @@ use serde::Serialize;
 use super::memo::{Memo, TextKey};
 use super::{Shared, Told, millis_between};
 use crate::error::Error;
-use crate::store::{Pick, PickSummaries, Reach, SessionKey, Standing, SummaryId, SummaryRow, View, Window};
+use crate::store::{
+    Pick, PickSummaries, Reach, SessionId, SessionKey, Standing, SummaryId, SummaryRow, View, Window,
+};
 
 /// What kind of context is asked for.
 ///
@@ -180,7 +182,7 @@ async fn look(
     let budget = request.budget().map_err(Error::invalid)?;
     let (window, request) = (Arc::new(window), Arc::new(request));
     let own = asked.scope.is_some();
-    let id = window.standing.session.as_ref().map_or(0, |row| row.id);
+    let session = window.standing.session.as_ref().map_or(0, |row| row.id);
     let lay = {
         let (shared, window, request) = (Arc::clone(shared), Arc::clone(&window), Arc::clone(&request));
         move |more: &More| Desk::new(&shared.memo, &window, more)?.context(&request, own)
@@ -200,14 +202,16 @@ async fn look(
                 let covered = !window.summaries.is_empty() && window.from > 1;
                 return Ok((*context, covered));
             }
-            Laid::LacksWords(seqs) => extra.messages = shared.store.messages(id, Pick::Seqs(seqs)).await?,
+            Laid::LacksWords(seqs) => {
+                extra.messages = shared.store.messages(session, Pick::Seqs(seqs)).await?;
+            }
             Laid::LacksSources(ids) => {
-                let rows = shared.store.summaries(id, PickSummaries::Ids(ids.clone())).await?;
+                let rows = shared.store.summaries(session, PickSummaries::Ids(ids.clone())).await?;
                 for id in ids {
                     let row = rows.iter().find(|row| row.id == id);
                     let extracts = row.and_then(|row| row.sources().extracts).map(Arc::new);
                     if let Some(extracts) = &extracts {
-                        shared.memo.keep_extracts(id, extracts);
+                        shared.memo.keep_extracts(session, id, extracts);
                     }
                     extra.extracts.insert(id, extracts);
                 }
@@ -261,6 +265,7 @@ struct More {
 struct Desk<'a> {
     memo: &'a Memo,
     window: &'a Window,
+    session: SessionId,
     more: &'a More,
     counter: Counter,
     now: Timestamp,
@@ -268,9 +273,10 @@ struct Desk<'a> {
 
 impl<'a> Desk<'a> {
     fn new(memo: &'a Memo, window: &'a Window, more: &'a More) -> Result<Self, Error> {
-        let encoding = window.standing.session.as_ref().map_or("", |row| &row.encoding);
+        let row = window.standing.session.as_ref();
+        let (session, encoding) = row.map_or((0, ""), |row| (row.id, &row.encoding));
         let encoding: Encoding = encoding.parse().map_err(Error::invalid)?;
-        Ok(Self { memo, window, more, counter: Counter::new(encoding), now: window.standing.now })
+        Ok(Self { memo, window, session, more, counter: Counter::new(encoding), now: window.standing.now })
     }
 
     fn context(&self, request: &Request, own: bool) -> Result<Laid, Error> {
@@ -326,7 +332,7 @@ impl<'a> Desk<'a> {
 
     /// What a summary was made of: `None` where that was not read yet, nothing in it where it was dropped.
     fn extracts(&self, id: SummaryId) -> Option<Option<Arc<Extracts>>> {
-        self.more.extracts.get(&id).cloned().or_else(|| self.memo.extracts(id).map(Some))
+        self.more.extracts.get(&id).cloned().or_else(|| self.memo.extracts(self.session, id).map(Some))
     }
 
     /// Whether a summary can be rendered in any size, for all that is known.
@@ -392,7 +398,7 @@ impl Remembering<'_> {
     fn key(&self, wish: &Fit<'_>) -> Option<TextKey> {
         let alone = wish.gaps.is_empty() && wish.shown.is_none();
         let (one, two) = self.keys.get(wish.summary.filter(|_| alone)?)?;
-        Some((*one, *two, wish.room))
+        Some((self.desk.session, *one, *two, wish.room))
     }
 
     /// Notes what of this summary would have to be read first. True when there is something.

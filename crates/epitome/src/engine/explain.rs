@@ -214,8 +214,8 @@ fn failed(row: &SlotRow) -> String {
 }
 
 pub(super) async fn queue(shared: &Shared, workspace: &str) -> Result<Queue, Error> {
-    let (QueueCounts { working, parked, waiting, due }, rows) =
-        shared.store.queue(workspace, MOST_LISTED).await?;
+    let (QueueCounts { working, parked, waiting, due, .. }, rows) =
+        shared.store.queue(Some(workspace), MOST_LISTED).await?;
     let mut queue = Queue { due, working, waiting, parked, slots: Vec::new() };
     for row in rows {
         let status = status(&row.slot, row.now);

@@ -1,7 +1,7 @@
 //! Texts made before.
 //!
 //! A summary never changes once it is kept, so neither does what it comes to in so many tokens. Such texts are
-//! remembered by the summary's number, and so are the extracts they are rendered from: a context that is asked
+//! remembered by the session's and the summary's number, and so are the extracts they are rendered from: a context that is asked
 //! for again costs no rendering. Nothing that another process could change is remembered.
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use epitome_core::local::Extracts;
 use epitome_core::message::Tokens;
 
 use super::{ContextRequest, lock};
-use crate::store::{SessionKey, SummaryId};
+use crate::store::{SessionId, SessionKey, SummaryId};
 
 /// So many rendered texts are remembered; of some kilobytes each.
 const MOST_TEXTS: usize = 512;
@@ -23,13 +23,13 @@ const MOST_EXTRACTS: usize = 64;
 /// So many sessions are remembered by how they were asked for.
 const MOST_ASKED: usize = 1_024;
 
-/// Which text: of these summaries (two where they are joined), in a room of so many tokens.
-pub(crate) type TextKey = (SummaryId, SummaryId, Tokens);
+/// Which text: of these summaries of a session (two where they are joined), in a room of so many tokens.
+pub(crate) type TextKey = (SessionId, SummaryId, SummaryId, Tokens);
 
 #[derive(Default)]
 pub(crate) struct Memo {
     texts: Mutex<Recent<TextKey, (Tokens, Arc<str>)>>,
-    extracts: Mutex<Recent<SummaryId, Arc<Extracts>>>,
+    extracts: Mutex<Recent<(SessionId, SummaryId), Arc<Extracts>>>,
     /// How each session was last asked for, so that the same can be made ready when a new summary stands.
     asked: Mutex<Recent<SessionKey, ContextRequest>>,
 }
@@ -61,12 +61,12 @@ impl Memo {
     }
 
     /// What a summary was made of.
-    pub(crate) fn extracts(&self, id: SummaryId) -> Option<Arc<Extracts>> {
-        lock(&self.extracts).get(&id)
+    pub(crate) fn extracts(&self, session: SessionId, id: SummaryId) -> Option<Arc<Extracts>> {
+        lock(&self.extracts).get(&(session, id))
     }
 
-    pub(crate) fn keep_extracts(&self, id: SummaryId, extracts: &Arc<Extracts>) {
-        lock(&self.extracts).keep(id, Arc::clone(extracts), MOST_EXTRACTS);
+    pub(crate) fn keep_extracts(&self, session: SessionId, id: SummaryId, extracts: &Arc<Extracts>) {
+        lock(&self.extracts).keep((session, id), Arc::clone(extracts), MOST_EXTRACTS);
     }
 }
 

@@ -12,14 +12,15 @@ use super::append::{self, Appended, Batch, new_session, slots};
 use super::context::{self, Context, ContextRequest, scope};
 use super::explain::{self, Explanation};
 use super::fork::{self, Fork};
+use super::found::{Found, HitCursor};
 use super::workspace::{check_own, check_sessions, concerns_models, read_patch};
 use super::{Engine, Shared};
 use crate::error::Error;
-use crate::search::{Query, text_of};
+use crate::search::Query;
 use crate::settings::{Patch, Settings};
 use crate::store::{
-    Changes, Hit, HitCursor, Load, Log, Pick, Search, SessionId, SessionKey, SessionRow, SlotRow, Standing,
-    SummaryId, UsageQuery, UsageSum,
+    Changes, Load, Log, Pick, Search, SessionId, SessionKey, SessionRow, SlotRow, Standing, SummaryId,
+    UsageQuery, UsageSum,
 };
 use crate::worker;
 
@@ -35,7 +36,8 @@ pub struct Session {
 pub struct SessionInfo {
     /// Its name.
     pub name: Arc<str>,
-    /// Its number in the store.
+    /// Its number in the store: for the program that embeds the engine, to know a session again that was deleted and made
+    /// anew. It is the store's own, counted over all workspaces, so it is to be shown to no tenant.
     pub id: SessionId,
     /// How many messages it holds: the place of the newest.
     pub messages: Seq,
@@ -124,29 +126,6 @@ pub struct Flags {
     pub skip: Option<bool>,
 }
 
-/// A message found by its words.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Found {
-    /// The session's name.
-    pub session: Arc<str>,
-    /// The message.
-    pub message: Message,
-    /// The words around the first match.
-    pub excerpt: String,
-    /// Where the search goes on after this one.
-    pub cursor: HitCursor,
-}
-
-impl Found {
-    pub(super) fn new(hit: Hit, query: &Query) -> Self {
-        let excerpt = query.excerpt(&text_of(&hit.message), EXCERPT);
-        Self { session: hit.session, cursor: (hit.id, hit.message.seq), excerpt, message: hit.message }
-    }
-}
-
-/// So many characters are shown on each side of a match.
-const EXCERPT: usize = 60;
-
 /// Whether a workspace or a session can be called so: 1 to 512 bytes, and no control characters.
 ///
 /// ```
@@ -228,7 +207,7 @@ impl Session {
 
     /// Messages by their words, summarized or not, newest first: all words must be there, in any order, each
     /// also as part of a longer word; `"in quotes"` as one. Any script. A summary's number confines the
-    /// search to what lies beneath it.
+    /// search to what lies beneath it. With a cursor of this session it goes on after that.
     pub async fn search(
         &self,
         words: &str,
@@ -237,6 +216,12 @@ impl Session {
         limit: usize,
     ) -> Result<Vec<Found>, Error> {
         let query = Query::parse(words).map_err(Error::invalid)?;
+        if let Some(after) = after.as_ref().filter(|after| after.session != self.key.session) {
+            return Err(Error::invalid(format!(
+                "after: is a place in session `{}`; this is `{}`",
+                after.session, self.key.session
+            )));
+        }
         let (_, row) = self.standing().await?;
         let (scope, last) = match beneath {
             Some(summary) => {
@@ -253,7 +238,7 @@ impl Session {
             session: Some((row.id, span)),
             scope,
             query: query.clone(),
-            after,
+            after: after.map(|after| (row.id, after.seq)),
             limit: limit.min(1_000),
         };
         let hits = self.shared().store.search(search).await?;

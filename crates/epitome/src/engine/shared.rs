@@ -43,7 +43,9 @@ pub(crate) struct Shared {
     pub(crate) wake: Notify,
     /// Counts up whenever a slot moved: whoever waits for a summary looks again.
     pub(crate) moved: watch::Sender<u64>,
-    /// What troubles the worker, where that is no single slot's matter.
+    /// Why the worker cannot look for work.
+    pub(super) blind: Mutex<Option<String>>,
+    /// What else troubles the worker, where that is no single slot's matter. It stays until the next summary is begun.
     pub(super) trouble: Mutex<Option<String>>,
     /// What was wrong with hooks when they last ran.
     pub(super) hook_trouble: Mutex<Option<String>>,
@@ -210,6 +212,11 @@ impl Shared {
     /// Tells whoever waits that a slot moved.
     pub(crate) fn tell_moved(&self) {
         self.moved.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Notes why the worker cannot look for work, or that it can.
+    pub(crate) fn set_blind(&self, reason: Option<String>) {
+        *lock(&self.blind) = reason;
     }
 
     /// Notes what troubles the worker, or that nothing does any more.

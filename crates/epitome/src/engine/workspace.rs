@@ -5,12 +5,13 @@ use std::sync::Arc;
 use epitome_core::message::Timestamp;
 use epitome_core::slot::Scope;
 
-use super::session::{Found, Session, SessionInfo, check_name};
+use super::found::{Found, HitCursor};
+use super::session::{Session, SessionInfo, check_name};
 use super::{Engine, Queue, Told};
 use crate::error::Error;
 use crate::search::Query;
 use crate::settings::{Patch, Settings};
-use crate::store::{HitCursor, Search, SessionKey, UsageQuery, UsageSum};
+use crate::store::{Load, Search, SessionKey, UsageQuery, UsageSum};
 
 /// A workspace's sessions and settings. A handle: making one reads and writes nothing.
 ///
@@ -89,7 +90,8 @@ impl Workspace {
         told.take().unwrap_or(Err(Error::Closed))
     }
 
-    /// Messages of all its sessions by their words: see [`Session::search`]. Newest session first.
+    /// Messages of all its sessions by their words: see [`Session::search`]. Newest session first. Where the cursor's
+    /// session is gone meanwhile, the search has to start again.
     pub async fn search(
         &self,
         words: &str,
@@ -97,6 +99,15 @@ impl Workspace {
         limit: usize,
     ) -> Result<Vec<Found>, Error> {
         let query = Query::parse(words).map_err(Error::invalid)?;
+        let store = &self.engine.shared().store;
+        let after = match after {
+            None => None,
+            Some(after) => {
+                let key = SessionKey::new(Arc::clone(&self.name), Arc::clone(&after.session));
+                let session = store.standing(&key, Load::default()).await?.session;
+                Some((session.ok_or_else(|| after.lost())?.id, after.seq))
+            }
+        };
         let search = Search {
             workspace: Arc::clone(&self.name),
             session: None,
@@ -105,7 +116,7 @@ impl Workspace {
             after,
             limit: limit.min(1_000),
         };
-        let hits = self.engine.shared().store.search(search).await?;
+        let hits = store.search(search).await?;
         Ok(hits.into_iter().map(|hit| Found::new(hit, &query)).collect())
     }
 

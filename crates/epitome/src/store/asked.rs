@@ -116,9 +116,6 @@ pub struct Hit {
     pub message: Message,
 }
 
-/// Where a search goes on: after this hit.
-pub type HitCursor = (SessionId, Seq);
-
 /// What is searched.
 #[derive(Debug, Clone)]
 pub struct Search {
@@ -130,8 +127,8 @@ pub struct Search {
     pub scope: Scope,
     /// What is looked for.
     pub query: Query,
-    /// Newest session first, newest message first: only those after this hit.
-    pub after: Option<HitCursor>,
+    /// Newest session first, newest message first: only those after this one of this session.
+    pub after: Option<(SessionId, Seq)>,
     /// At most so many.
     pub limit: usize,
 }

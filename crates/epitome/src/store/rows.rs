@@ -366,6 +366,8 @@ pub struct QueueCounts {
     pub waiting: u64,
     /// It can be taken.
     pub due: u64,
+    /// For how long the first of those that can be taken has waited, in milliseconds.
+    pub oldest_millis: Option<u64>,
 }
 
 /// A slot with something to do.
@@ -373,6 +375,8 @@ pub struct QueueCounts {
 pub struct QueueRow {
     /// The moment of asking.
     pub now: Timestamp,
+    /// Whose.
+    pub workspace: Arc<str>,
     /// Which session, by its name.
     pub session: Arc<str>,
     /// The slot.

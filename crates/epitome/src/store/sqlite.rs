@@ -35,6 +35,7 @@ mod find;
 mod known;
 mod lens;
 mod open;
+mod queue;
 mod read;
 mod readers;
 mod rows;
@@ -346,9 +347,13 @@ impl Store for Sqlite {
         self.read(move |db| read::usage(db, &query)).await
     }
 
-    async fn queue(&self, workspace: &str, limit: usize) -> Result<(QueueCounts, Vec<QueueRow>), StoreError> {
-        let (workspace, now) = (workspace.to_owned(), self.now());
-        self.read(move |db| read::queue(db, &workspace, limit, now)).await
+    async fn queue(
+        &self,
+        workspace: Option<&str>,
+        limit: usize,
+    ) -> Result<(QueueCounts, Vec<QueueRow>), StoreError> {
+        let (workspace, now) = (workspace.map(str::to_owned), self.now());
+        self.read(move |db| queue::queue(db, workspace.as_deref(), limit, now)).await
     }
 
     async fn verify(&self) -> Result<Vec<Fault>, StoreError> {

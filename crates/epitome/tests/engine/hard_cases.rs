@@ -269,14 +269,11 @@ async fn case_50_nothing_of_one_session_gets_into_another() {
                 let hits = session.search(&mark(other), None, None, 100).await.unwrap().len();
                 assert_eq!(hits, if other == at { 60 } else { 0 });
             }
-            for other in sessions.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, other)| other)
-            {
-                let theirs = standing(other, "short").await.unwrap();
-                assert!(
-                    session.undo(theirs.id).await.is_err()
-                        && session.expand(theirs.id, Page::default()).await.is_err()
-                );
-            }
+            // A number is each session's own: what another calls so is not what is found here.
+            let theirs = standing(&sessions[(at + 1) % 4], "short").await.unwrap().id;
+            let beneath = session.expand(theirs, Page::default()).await.unwrap();
+            assert!(!foreign(&serde_json::to_string(&beneath).unwrap()));
+            assert!(session.undo(4).await.is_err() && session.expand(4, Page::default()).await.is_err());
             assert_eq!(session.usage().await.unwrap().iter().map(|row| row.calls).sum::<u64>(), 3);
         }
         for (workspace, own) in [("red", [0, 1]), ("blue", [2, 3])] {
@@ -287,8 +284,10 @@ async fn case_50_nothing_of_one_session_gets_into_another() {
             }
             assert_eq!(workspace.sessions(None, 10).await.unwrap().len(), 2);
         }
+        sessions[1].undo(3).await.unwrap();
         assert!(sessions[0].delete().await.unwrap());
         assert_eq!(history(&sessions[2], "short").await.len(), 3);
+        assert_eq!(standing(&sessions[2], "short").await.unwrap().id, 3);
     })
     .await;
 }

@@ -96,7 +96,7 @@ async fn a_memory_is_shown_short_messages_too_though_no_model_is_asked() {
 
 /// Everything a hook can do wrong.
 #[derive(Clone, Copy)]
-enum Bad {
+pub(crate) enum Bad {
     Fails,
     Panics,
     Hangs,

@@ -6,7 +6,7 @@ use epitome::core::context::{Oversize, Request};
 use epitome::core::message::{Limits, Message, Seq};
 use epitome::core::tokens::{Counter, Encoding};
 use epitome::model::Scripted;
-use epitome::{Context, ContextRequest, Engine, Error, Page, Session};
+use epitome::{Context, ContextRequest, Engine, Error, HitCursor, Page, Session};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
@@ -172,13 +172,51 @@ async fn a_search_goes_beneath_a_summary_and_across_sessions_page_by_page() {
         loop {
             let page = workspace.search("parcel", after, 4).await.unwrap();
             let Some(last) = page.last() else { break };
-            after = Some(last.cursor);
+            after = Some(last.cursor.clone());
             all.extend(page.into_iter().map(|found| (found.session.to_string(), found.message.seq)));
         }
         let mut wanted: Vec<(String, Seq)> = [5, 3, 1].map(|seq| ("two".to_owned(), seq)).into();
         wanted.extend((1..=45).rev().filter(|n| n % 2 == 1).map(|seq| ("one".to_owned(), seq)));
         assert_eq!(all, wanted);
         assert!(engine.workspace("elsewhere").search("parcel", None, 10).await.unwrap().is_empty());
+        // In one session it goes on in the same way.
+        let first = one.search("parcel", None, None, 4).await.unwrap();
+        let cursor = first.last().map(|found| found.cursor.clone());
+        let next = one.search("parcel", None, cursor.clone(), 2).await.unwrap();
+        assert_eq!(next.iter().map(|found| found.message.seq).collect::<Vec<Seq>>(), [37, 35]);
+        assert!(matches!(two.search("parcel", None, cursor, 2).await, Err(Error::Invalid(_))));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_search_goes_on_by_name_and_says_so_when_its_place_is_gone() {
+    everywhere(async |home| {
+        let engine = home.open(one_slot(&Scripted::new())).await;
+        let workspace = engine.workspace("default");
+        let (one, two) = (engine.session("one"), engine.session("two"));
+        one.append(talk(1, 5)).await.unwrap();
+        // Others' sessions come between: nothing of ours shows it.
+        engine.workspace("stranger").session("x").append(talk(1, 5)).await.unwrap();
+        two.append(talk(1, 5)).await.unwrap();
+        let page = workspace.search("parcel", None, 2).await.unwrap();
+        let cursor = page[1].cursor.clone();
+        let told = serde_json::to_value(&cursor).unwrap();
+        assert_eq!(told, serde_json::json!({"session": "two", "seq": 3}));
+        assert_eq!(serde_json::from_value::<HitCursor>(told).unwrap(), cursor);
+        let rest = workspace.search("parcel", Some(cursor.clone()), 9).await.unwrap();
+        let places: Vec<(&str, Seq)> =
+            rest.iter().map(|found| (&*found.session, found.message.seq)).collect();
+        assert_eq!(places, [("two", 1), ("one", 5), ("one", 3), ("one", 1)]);
+        two.delete().await.unwrap();
+        let error = workspace.search("parcel", Some(cursor), 9).await.unwrap_err();
+        assert!(
+            matches!(&error, Error::Conflict(why) if why.contains("search again from the start")),
+            "{error}"
+        );
+        // A name that is only another's is as good as gone.
+        let theirs = HitCursor { session: "x".into(), seq: 3 };
+        assert!(matches!(workspace.search("parcel", Some(theirs), 9).await, Err(Error::Conflict(_))));
     })
     .await;
 }

@@ -110,8 +110,8 @@ fn log(db: &Connection, session: &SessionRow, slots: &[SlotRow], asked: &Log) ->
 
 /// A summary, where it is this session's.
 pub(super) fn summary(db: &Connection, session: SessionId, id: SummaryId) -> Outcome<Option<SummaryRow>> {
-    let sql = format!("SELECT {SUMMARY} FROM summaries WHERE id = ?1 AND session = ?2");
-    Ok(db.prepare_cached(&sql)?.query_row(params![id, session], rows::summary).optional()?)
+    let sql = format!("SELECT {SUMMARY} FROM summaries WHERE session = ?1 AND id = ?2");
+    Ok(db.prepare_cached(&sql)?.query_row(params![session, id], rows::summary).optional()?)
 }
 
 /// Reads, asks, writes. False when nothing was wanted.
@@ -245,8 +245,8 @@ pub(super) fn make_workspace(db: &Connection, name: &str, now: Timestamp) -> Out
 /// Changes a summary's state. When one is superseded, what the ones before it were made of is dropped: only
 /// the one that stands and the one it can be taken back to are ever built upon.
 fn set_state(db: &Connection, session: SessionId, id: SummaryId, state: SummaryState) -> Outcome<()> {
-    let sql = "UPDATE summaries SET state = ?3 WHERE id = ?1 AND session = ?2";
-    db.prepare_cached(sql)?.execute(params![id, session, rows::state_text(state)])?;
+    let sql = "UPDATE summaries SET state = ?3 WHERE session = ?1 AND id = ?2";
+    db.prepare_cached(sql)?.execute(params![session, id, rows::state_text(state)])?;
     if state == SummaryState::Superseded
         && let Some(row) = summary(db, session, id)?
     {

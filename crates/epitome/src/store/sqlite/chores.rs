@@ -125,7 +125,7 @@ fn remove(db: &Connection, session: SessionId) -> Outcome<()> {
         db.prepare_cached(sql)?.execute([session, through])?;
         return Ok(());
     }
-    let sql = "DELETE FROM summaries WHERE id IN (SELECT id FROM summaries WHERE session = ?1 LIMIT ?2)";
+    let sql = "DELETE FROM summaries WHERE kept IN (SELECT kept FROM summaries WHERE session = ?1 LIMIT ?2)";
     let mut removed = db.prepare_cached(sql)?.execute([session, REMOVE_CHUNK])?;
     let sql = "DELETE FROM idempotency WHERE (session, key) IN \
          (SELECT session, key FROM idempotency WHERE session = ?1 LIMIT ?2)";

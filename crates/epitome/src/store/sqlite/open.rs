@@ -17,8 +17,10 @@ use super::error::{Outcome, Trouble, nonsense};
 const APPLICATION: i64 = 0x4550_4954;
 
 /// The schema, step by step. A step that was released is never changed.
-const MIGRATIONS: &[(&str, &str)] =
-    &[("0001_sessions", include_str!("../../../migrations/sqlite/0001_sessions.sql"))];
+const MIGRATIONS: &[(&str, &str)] = &[
+    ("0001_sessions", include_str!("../../../migrations/sqlite/0001_sessions.sql")),
+    ("0002_summary_numbers", include_str!("../../../migrations/sqlite/0002_summary_numbers.sql")),
+];
 
 /// Up to this size every page is looked at when a file is opened.
 const SMALL: u64 = 64 << 20;
@@ -337,10 +339,11 @@ fn look_over(db: &Connection, path: &Path) -> Outcome<()> {
     if !logged && length < size {
         return Err(nonsense(format!("it ends at byte {length}, and should at {size}")));
     }
+    // By what tables of every step have: it is looked at before any is taken.
     for newest in [
         "SELECT * FROM sessions ORDER BY id DESC LIMIT 8",
         "SELECT * FROM messages ORDER BY session DESC, seq DESC LIMIT 8",
-        "SELECT * FROM summaries ORDER BY id DESC LIMIT 8",
+        "SELECT * FROM summaries ORDER BY rowid DESC LIMIT 8",
     ] {
         let mut statement = db.prepare(newest)?;
         let mut rows = statement.query([])?;

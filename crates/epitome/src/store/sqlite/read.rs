@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use epitome_core::message::{Message, Seq, Timestamp};
+use epitome_core::message::{Message, Seq};
 use epitome_core::slot::Scope;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::{
-    Ahead, Pick, PickSummaries, QueueCounts, QueueRow, SessionId, SessionRow, SummaryId, SummaryRow,
-    UsageQuery, UsageSum,
+    Ahead, Pick, PickSummaries, SessionId, SessionRow, SummaryId, SummaryRow, UsageQuery, UsageSum,
 };
 use super::change;
 use super::error::Outcome;
 use super::lens::Lens;
-use super::rows::{self, SESSION, SLOT, scope_text, uint};
+use super::rows::{self, SESSION, scope_text, uint};
 
 /// Whether there is anything of a session to be seen: one that was deleted may still be partly there.
 pub(super) fn is_there(db: &Connection, id: SessionId) -> Outcome<bool> {
@@ -89,16 +88,19 @@ pub(super) fn summaries(db: &Connection, id: SessionId, pick: &PickSummaries) ->
             let mut statement = db.prepare_cached(sql)?;
             statement.query_map([id], |row| row.get(0))?.collect::<Result<_, _>>()?
         }
+        PickSummaries::History { slot: None, before, limit } => {
+            let sql = "SELECT id FROM summaries INDEXED BY summaries_by_number \
+                 WHERE session = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";
+            let given = params![id, before.unwrap_or(i64::MAX), rows::rows(*limit)];
+            db.prepare_cached(sql)?.query_map(given, |row| row.get(0))?.collect::<Result<_, _>>()?
+        }
         // Numbers are put in order from the index alone; rows with their words would be much to sort.
-        PickSummaries::History { slot, before, limit } => {
+        PickSummaries::History { slot: Some((scope, name)), before, limit } => {
             let sql = "SELECT id FROM summaries INDEXED BY summaries_by_slot WHERE session = ?1 \
-                 AND (?2 IS NULL OR (scope = ?2 AND slot = ?3)) AND id < ?4 ORDER BY id DESC LIMIT ?5";
-            let (scope, name) = slot.as_ref().map(|(scope, name)| (scope_text(scope), name)).unzip();
+                 AND scope = ?2 AND slot = ?3 AND id < ?4 ORDER BY id DESC LIMIT ?5";
             let before = before.unwrap_or(i64::MAX);
-            let mut statement = db.prepare_cached(sql)?;
-            let found = statement
-                .query_map(params![id, scope, name, before, rows::rows(*limit)], |row| row.get(0))?;
-            found.collect::<Result<_, _>>()?
+            let given = params![id, scope_text(scope), name, before, rows::rows(*limit)];
+            db.prepare_cached(sql)?.query_map(given, |row| row.get(0))?.collect::<Result<_, _>>()?
         }
     };
     let mut found = Vec::new();
@@ -122,10 +124,11 @@ pub(super) fn recall(
     session: SessionId,
     asked: &str,
 ) -> Outcome<Option<String>> {
-    let sql = "SELECT text FROM summaries INDEXED BY summaries_asked WHERE asked = ?1 AND state <> 'undone' \
-         AND session IN (SELECT id FROM sessions WHERE workspace = ?2 AND state = 'open') \
-         AND NOT EXISTS (SELECT 1 FROM summaries WHERE asked = ?1 AND state = 'undone' AND session = ?3) \
-         ORDER BY id DESC LIMIT 1";
+    // From what was asked to its session: a workspace may have a million of them.
+    let sql = "SELECT text FROM summaries AS found INDEXED BY summaries_asked WHERE asked = ?1 AND state <> 'undone' \
+         AND EXISTS (SELECT 1 FROM sessions WHERE id = found.session AND workspace = ?2 AND state = 'open') \
+         AND NOT EXISTS (SELECT 1 FROM summaries INDEXED BY summaries_asked \
+         WHERE asked = ?1 AND state = 'undone' AND session = ?3) ORDER BY kept DESC LIMIT 1";
     let found = db.prepare_cached(sql)?.query_row(params![asked, workspace, session], |row| row.get(0));
     Ok(found.optional()?)
 }
@@ -146,54 +149,6 @@ pub(super) fn sessions(
     let found =
         statement.query_map(given, |row| Ok((row.get::<_, String>(11)?.into(), rows::session(row)?)))?;
     Ok(found.collect::<Result<_, _>>()?)
-}
-
-/// Those with something due, held, failing or parked ones too; and those whose time has come.
-pub(super) fn queue(
-    db: &Connection,
-    workspace: &str,
-    limit: usize,
-    now: Timestamp,
-) -> Outcome<(QueueCounts, Vec<QueueRow>)> {
-    // From the slots to their sessions, never the other way: few slots have something to do.
-    let from = |index: &str| {
-        format!(
-            "SELECT {SLOT}, o.name, s.ready_at FROM slots s INDEXED BY {index} \
-             CROSS JOIN sessions o ON o.id = s.session AND o.workspace = ?1 AND o.state = 'open'"
-        )
-    };
-    let (due, timed) = (from("slots_due"), from("slots_ready"));
-    let sql = format!(
-        "SELECT * FROM ({due} WHERE s.due IS NOT NULL \
-         UNION ALL {timed} WHERE s.due IS NULL AND s.ready_at IS NOT NULL AND s.ready_at <= ?2) \
-         ORDER BY coalesce(json_extract(work, '$.waiting_since'), ready_at), 7, 1, 2 LIMIT ?3"
-    );
-    let mut statement = db.prepare_cached(&sql)?;
-    let found = statement.query_map(params![workspace, now.0, rows::rows(limit)], |row| {
-        Ok(QueueRow { now, session: row.get::<_, String>(6)?.into(), slot: rows::slot(row)? })
-    })?;
-    Ok((queued(db, workspace, now)?, found.collect::<Result<_, _>>()?))
-}
-
-/// How many of them are worked on, cannot be cut yet, wait to be tried again, or can be taken.
-fn queued(db: &Connection, workspace: &str, now: Timestamp) -> Outcome<QueueCounts> {
-    let sql = "WITH status AS (SELECT CASE \
-         WHEN json_extract(s.work, '$.until') > ?2 AND s.due IS NOT NULL THEN 1 \
-         WHEN json_extract(s.work, '$.parked') THEN 2 \
-         WHEN json_extract(s.work, '$.not_before') > ?2 THEN 3 ELSE 4 END AS is_ \
-         FROM slots s JOIN sessions o ON o.id = s.session WHERE o.workspace = ?1 AND o.state = 'open' \
-         AND (s.due IS NOT NULL OR s.ready_at IS NOT NULL AND s.ready_at <= ?2)) \
-         SELECT coalesce(sum(is_ = 1), 0), coalesce(sum(is_ = 2), 0), coalesce(sum(is_ = 3), 0), \
-         coalesce(sum(is_ = 4), 0) FROM status";
-    let counted = db.prepare_cached(sql)?.query_row(params![workspace, now.0], |row| {
-        Ok(QueueCounts {
-            working: rows::uint(row, 0)?,
-            parked: rows::uint(row, 1)?,
-            waiting: rows::uint(row, 2)?,
-            due: rows::uint(row, 3)?,
-        })
-    })?;
-    Ok(counted)
 }
 
 pub(super) fn usage(db: &Connection, query: &UsageQuery) -> Outcome<Vec<UsageSum>> {

@@ -344,13 +344,17 @@ pub(super) fn summary(row: &Row<'_>) -> rusqlite::Result<SummaryRow> {
     })
 }
 
-/// Keeps a summary under a new number, which it gives back.
+/// Keeps a summary under its session's next number, which it gives back.
 pub(super) fn insert_summary(db: &Connection, session: SessionId, row: &SummaryRow) -> Outcome<SummaryId> {
     let sources = (!row.sources.is_empty()).then_some(&row.sources);
-    let sql = "INSERT INTO summaries (session, scope, slot, through, state, parent, text, sources, facts, created, asked) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+    let sql =
+        "SELECT coalesce(max(id), 0) + 1 FROM summaries INDEXED BY summaries_by_number WHERE session = ?1";
+    let id: SummaryId = db.prepare_cached(sql)?.query_row([session], |row| row.get(0))?;
+    let sql = "INSERT INTO summaries (session, id, scope, slot, through, state, parent, text, sources, facts, created, \
+         asked) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
     db.prepare_cached(sql)?.execute(params![
         session,
+        id,
         scope_text(&row.scope),
         row.slot,
         int(row.through),
@@ -362,5 +366,5 @@ pub(super) fn insert_summary(db: &Connection, session: SessionId, row: &SummaryR
         row.created.0,
         row.facts.asked,
     ])?;
-    Ok(db.last_insert_rowid())
+    Ok(id)
 }

@@ -1,0 +1,71 @@
+//! How the engine fares, for whoever runs it: what is left to do, whether it can do it, and what troubles it.
+//!
+//! Nothing here names a workspace or a session. What is due in one workspace is told by `explain.rs`.
+
+use serde::Serialize;
+use tokio::task::JoinHandle;
+
+use super::{Engine, lock};
+use crate::error::Error;
+use crate::store::QueueCounts;
+
+/// How much is left to do, in all workspaces together. No names are in it, so it may be shown where anybody can
+/// look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Backlog {
+    /// Slots that can be taken up now.
+    pub due: u64,
+    /// Slots whose summary is being written, by whichever engine.
+    pub working: u64,
+    /// Slots that failed, and are tried again later.
+    pub waiting: u64,
+    /// Slots that are due, but nothing can be cut yet.
+    pub parked: u64,
+    /// For how long the first of those that can be taken now has waited, in milliseconds by the store's clock. It
+    /// grows where there are too few workers.
+    pub oldest_millis: Option<u64>,
+}
+
+impl Engine {
+    /// What is left to do in all workspaces together. Cheap: only slots with something to do are read, however many
+    /// sessions there are.
+    pub async fn backlog(&self) -> Result<Backlog, Error> {
+        let (counts, _) = self.shared().store.queue(None, 0).await?;
+        let QueueCounts { working, parked, waiting, due, oldest_millis } = counts;
+        Ok(Backlog { due, working, waiting, parked, oldest_millis })
+    }
+
+    /// Whether it can do what it is there for: the store can be read, and its worker, where it has one, looks for work.
+    /// If not, each reason in a short sentence. It reads a single row, and waits for no model.
+    ///
+    /// A hook that fails, or a slot, is no reason: everything else goes on.
+    pub async fn ready(&self) -> Result<(), Vec<String>> {
+        if *self.inner.stop.borrow() {
+            return Err(vec!["the engine is closed".to_owned()]);
+        }
+        let shared = self.shared();
+        let mut reasons = Vec::new();
+        if let Err(error) = shared.store.workspaces(None, 1).await {
+            reasons.push(error.to_string());
+        }
+        if *shared.give_up.borrow() {
+            reasons.push("the engine gave its work up, and begins no more summaries".to_owned());
+        } else if lock(&self.inner.worker).as_ref().is_some_and(JoinHandle::is_finished) {
+            reasons.push("the worker ended; open the engine again".to_owned());
+        }
+        // Where reading fails, looking for work fails for the same reason.
+        reasons.extend(lock(&shared.blind).clone().filter(|reason| !reasons.contains(reason)));
+        if reasons.is_empty() { Ok(()) } else { Err(reasons) }
+    }
+
+    /// What troubles the worker, where that is no single session's matter: the store cannot be reached, say, or a
+    /// hook fails. What troubles one slot is told by [`Session::explain`].
+    ///
+    /// [`Session::explain`]: crate::Session::explain
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        let shared = self.shared();
+        let troubles = [&shared.blind, &shared.trouble, &shared.hook_trouble];
+        troubles.into_iter().find_map(|trouble| lock(trouble).clone())
+    }
+}

@@ -1,0 +1,120 @@
+//! What whoever runs an engine is told: how much is left to do, and whether it can be done.
+
+use std::time::Duration;
+
+use epitome::model::{Gate, Scripted};
+use epitome::{Backlog, Engine, Error};
+
+use crate::failing::down;
+use crate::hooks::Bad;
+use crate::support::{Home, ends, everywhere, one_slot, quick, talk, until};
+
+#[tokio::test]
+async fn the_backlog_is_that_of_all_workspaces_and_names_none() {
+    everywhere(async |home| {
+        let model = Scripted::new().fails(down());
+        let engine = home.open(one_slot(&model)).await;
+        assert_eq!(engine.backlog().await.unwrap(), Backlog::default());
+        let ann = engine.workspace("ann").session("s");
+        ann.append(talk(1, 20)).await.unwrap();
+        home.clock.pass(Duration::from_secs(3));
+        engine.workspace("bob").session("s").append(talk(1, 20)).await.unwrap();
+        engine.workspace("bob").session("quiet").append(talk(1, 5)).await.unwrap();
+        home.clock.pass(Duration::from_secs(2));
+        let backlog = engine.backlog().await.unwrap();
+        assert_eq!(backlog, Backlog { due: 2, oldest_millis: Some(5_000), ..Backlog::default() });
+        let told = serde_json::to_string(&backlog).unwrap();
+        assert!(!told.contains("ann") && !told.contains("bob"), "{told}");
+        // One that failed waits, and the other one is the oldest that can be taken.
+        ann.work().await.unwrap();
+        let backlog = engine.backlog().await.unwrap();
+        assert_eq!(backlog, Backlog { due: 1, waiting: 1, oldest_millis: Some(2_000), ..Backlog::default() });
+        engine.work().await.unwrap();
+        home.clock.pass(Duration::from_secs(600));
+        engine.work().await.unwrap();
+        assert_eq!(engine.backlog().await.unwrap(), Backlog::default());
+        engine.close().await;
+        assert!(matches!(engine.backlog().await, Err(Error::Closed)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_backlog_tells_what_is_being_written() {
+    let home = Home::file();
+    let gate = Gate::new();
+    let engine = home.open(one_slot(&Scripted::new().waits_for(&gate)).pace(quick(1))).await;
+    engine.session("s").append(talk(1, 20)).await.unwrap();
+    ends("the call", gate.reached()).await;
+    // Seen by whoever has the same file open.
+    let other = home.open(one_slot(&Scripted::new())).await;
+    assert_eq!(other.backlog().await.unwrap(), Backlog { working: 1, ..Backlog::default() });
+    gate.open();
+    until("the summary", || async { other.backlog().await.unwrap() == Backlog::default() }).await;
+    engine.close().await;
+}
+
+#[tokio::test]
+async fn an_engine_is_ready_until_it_is_closed_or_gives_up() {
+    for workers in [0, 1] {
+        everywhere(async |home| {
+            let engine = home.open(one_slot(&Scripted::new()).pace(quick(workers))).await;
+            assert_eq!(engine.ready().await, Ok(()));
+            engine.session("s").append(talk(1, 20)).await.unwrap();
+            engine.work().await.unwrap();
+            assert_eq!(engine.ready().await, Ok(()));
+            ends("giving up", engine.give_up()).await;
+            let reasons = engine.ready().await.unwrap_err();
+            assert!(reasons.len() == 1 && reasons[0].contains("begins no more summaries"), "{reasons:?}");
+            ends("closing", engine.close()).await;
+            assert_eq!(engine.ready().await, Err(vec!["the engine is closed".to_owned()]));
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_read_is_a_reason_and_one_that_can_again_is_none() {
+    let home = Home::file();
+    let engine = home.open(one_slot(&Scripted::new()).pace(quick(1))).await;
+    engine.session("s").append(talk(1, 3)).await.unwrap();
+    home.sql("ALTER TABLE workspaces RENAME TO elsewhere");
+    let reasons = engine.ready().await.unwrap_err();
+    assert!(reasons.len() == 1 && reasons[0].contains("the database failed"), "{reasons:?}");
+    home.sql("ALTER TABLE elsewhere RENAME TO workspaces");
+    assert_eq!(engine.ready().await, Ok(()));
+    // What only the worker reads: it says so itself.
+    home.sql("ALTER TABLE slots RENAME TO elsewhere");
+    until("the worker stumbles", || async { engine.ready().await.is_err() }).await;
+    assert_eq!(engine.ready().await.unwrap_err(), [engine.trouble().unwrap()]);
+    home.sql("ALTER TABLE elsewhere RENAME TO slots");
+    until("the worker goes on", || async { engine.ready().await.is_ok() }).await;
+    assert_eq!(engine.trouble(), None);
+    engine.close().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_is_gone_is_a_reason() {
+    let open = || {
+        let home = Home::file();
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let engine = runtime.block_on(home.open(one_slot(&Scripted::new()).pace(quick(1))));
+        // The worker ends with the runtime it was started in.
+        runtime.shutdown_timeout(Duration::from_secs(30));
+        (engine, home)
+    };
+    let (engine, _home): (Engine, Home) = tokio::task::spawn_blocking(open).await.unwrap();
+    assert_eq!(engine.ready().await, Err(vec!["the worker ended; open the engine again".to_owned()]));
+}
+
+#[tokio::test]
+async fn what_a_slot_or_a_hook_fails_at_is_no_reason() {
+    let home = Home::memory();
+    let model = Scripted::new().fails(down());
+    let engine = home.open(one_slot(&model).hook(Bad::Fails)).await;
+    engine.session("s").append(talk(1, 20)).await.unwrap();
+    engine.work().await.unwrap();
+    assert!(engine.trouble().is_some());
+    assert_eq!(engine.backlog().await.unwrap().waiting, 1);
+    assert_eq!(engine.ready().await, Ok(()));
+}

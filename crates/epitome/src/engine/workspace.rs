@@ -6,7 +6,7 @@ use epitome_core::message::Timestamp;
 use epitome_core::slot::Scope;
 
 use super::session::{Found, Session, SessionInfo, check_name};
-use super::{Engine, Queue, Told};
+use super::{Engine, Queue, Shared, Told};
 use crate::error::Error;
 use crate::search::Query;
 use crate::settings::{Patch, Settings};
@@ -24,6 +24,10 @@ pub struct Workspace {
 impl Workspace {
     pub(super) fn new(engine: Engine, name: Arc<str>) -> Self {
         Self { engine, name }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        self.engine.shared()
     }
 
     /// Its name.

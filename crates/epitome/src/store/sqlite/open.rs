@@ -17,8 +17,10 @@ use super::error::{Outcome, Trouble, nonsense};
 const APPLICATION: i64 = 0x4550_4954;
 
 /// The schema, step by step. A step that was released is never changed.
-const MIGRATIONS: &[(&str, &str)] =
-    &[("0001_sessions", include_str!("../../../migrations/sqlite/0001_sessions.sql"))];
+const MIGRATIONS: &[(&str, &str)] = &[
+    ("0001_sessions", include_str!("../../../migrations/sqlite/0001_sessions.sql")),
+    ("0003_events_and_keys", include_str!("../../../migrations/sqlite/0003_events_and_keys.sql")),
+];
 
 /// Up to this size every page is looked at when a file is opened.
 const SMALL: u64 = 64 << 20;

@@ -78,7 +78,32 @@ async fn a_file_of_a_newer_release_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = used(dir.path()).await;
     raw(&path, "PRAGMA user_version = 99");
-    assert!(matches!(refusal(&path), StoreError::Newer { found: 99, known: 1, .. }));
+    assert!(matches!(refusal(&path), StoreError::Newer { found: 99, known: 2.., .. }));
+}
+
+/// As the first release made it, with a session in it.
+#[tokio::test]
+async fn a_file_of_the_first_schema_is_brought_up_to_date() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("old.db");
+    let first = include_str!("../migrations/sqlite/0001_sessions.sql");
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch(first).unwrap();
+    db.execute_batch(&format!(
+        "CREATE TABLE migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, \
+         applied INTEGER NOT NULL); INSERT INTO migrations VALUES (1, '0001_sessions', '{}', 0); \
+         INSERT INTO workspaces (name, created) VALUES ('w', 0); \
+         PRAGMA application_id = 0x45504954; PRAGMA user_version = 1",
+        blake3::hash(first.as_bytes()).to_hex()
+    ))
+    .unwrap();
+    drop(db);
+    let store = Sqlite::open(&path, options()).unwrap();
+    say(&store, &key("a"), "u a").await;
+    assert_eq!(store.events("w", 0, None, 9).await.unwrap().newest, 0);
+    assert_eq!(store.verify().await.unwrap(), []);
+    store.close().await;
+    assert!(count(&path, "PRAGMA user_version") > 1);
 }
 
 #[tokio::test]
@@ -326,6 +351,12 @@ async fn every_planted_fault_is_found() {
         ("slots", "UPDATE slots SET session = 9"),
         ("summaries", "UPDATE summaries SET session = 9"),
         ("idempotency", "UPDATE idempotency SET session = 9"),
+        (
+            "event 1",
+            "INSERT INTO events VALUES ('w', 1, 'nobody', 'message', '{\"from\":1,\"through\":2}', 0)",
+        ),
+        ("event 1", "INSERT INTO events VALUES ('w', 1, 'a', 'message', '{\"from\":2,\"through\":1}', 0)"),
+        ("event 1", "INSERT INTO events VALUES ('w', 1, 'a', 'rumour', '{}', 0)"),
         (
             "file",
             "DROP INDEX messages_pinned; CREATE INDEX messages_pinned ON messages (session, seq) WHERE pinned <> 0; \

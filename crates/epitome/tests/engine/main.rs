@@ -12,11 +12,13 @@
 mod batches;
 mod closing;
 mod consistent;
+mod counted;
 mod drawn_work;
 mod failing;
 mod forks;
 mod hard_cases;
 mod hooks;
+mod keys;
 mod people;
 mod races;
 mod retries;
@@ -26,6 +28,7 @@ mod slots;
 mod spending;
 mod spending_odd;
 mod support;
+mod telling;
 mod usage;
 mod views;
 

@@ -40,6 +40,7 @@ use tokio::task::JoinHandle;
 
 use crate::error::Error;
 use crate::hook::{Hook, Hooks};
+use crate::measure::Meters;
 use crate::model::{Local, Model, Remote};
 use crate::retry::Backoff;
 use crate::settings::{Patch, Provider, Settings};
@@ -48,10 +49,12 @@ use crate::worker;
 
 mod append;
 mod context;
+mod events;
 mod explain;
 mod fork;
 mod found;
 mod health;
+mod keys;
 mod memo;
 mod session;
 mod shared;
@@ -61,10 +64,13 @@ mod workspace;
 pub use append::{Appended, Batch};
 pub(crate) use context::prepare;
 pub use context::{Context, ContextRequest, ShownSummary};
+pub use events::Listener;
 pub use explain::{Explanation, Queue, QueueEntry, SlotExplanation, SlotStatus};
 pub use fork::{Fork, ForkKind};
 pub use found::{Found, HitCursor};
 pub use health::Backlog;
+pub use keys::Keys;
+pub(crate) use session::check_name;
 pub use session::{Flags, Page, Session, SessionInfo, is_name};
 pub(crate) use shared::{Reserved, Shared, Told, Writer, lock, millis_between};
 pub use summaries::{Summarize, Summarized};
@@ -263,6 +269,8 @@ impl Builder {
             hook_trouble: Mutex::default(),
             give_up: watch::Sender::new(false),
             working: AtomicUsize::new(0),
+            listeners: Arc::default(),
+            meters: Meters::new(),
         };
         shared.check(&shared.settings)?;
         if shared.pace.workers > 0 {

@@ -115,6 +115,7 @@ pub struct Leaving {
 ///     model: "local".into(),
 ///     stand_in: false,
 /// };
+/// assert_eq!(done.notice(), "Condensed 45 messages into a summary");
 /// assert_eq!(done.to_string(), "Condensed 45 messages into a summary, 31,200 → 2,400 tokens");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,13 +142,21 @@ pub struct Condensed {
     pub stand_in: bool,
 }
 
+impl Condensed {
+    /// The same in the fewest words, without sizes.
+    #[must_use]
+    pub fn notice(&self) -> String {
+        let messages = if self.messages == 1 { "message" } else { "messages" };
+        format!("Condensed {} {messages} into a summary", grouped(self.messages))
+    }
+}
+
 impl fmt::Display for Condensed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let messages = if self.messages == 1 { "message" } else { "messages" };
         write!(
             f,
-            "Condensed {} {messages} into a summary, {} → {} tokens",
-            grouped(self.messages),
+            "{}, {} → {} tokens",
+            self.notice(),
             grouped(self.tokens_before),
             grouped(self.tokens_after),
         )

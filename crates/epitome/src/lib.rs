@@ -28,6 +28,7 @@
 //! 3. [`model`]: whoever writes summaries; [`hook`]: what a program may do before and after; [`retry`]: how long
 //!    to wait after a failure.
 //! 4. [`store`]: where it is all kept, behind one door; [`search`]: how it is found again.
+//! 5. [`event`]: what happened, for whoever follows along; [`key`]: who may come in; [`measure`]: what is counted.
 //!
 //! Nothing of HTTP servers or flags stands here: a program that embeds Epitome gets neither.
 
@@ -37,7 +38,10 @@ mod brief;
 pub mod dialect;
 mod engine;
 mod error;
+pub mod event;
 pub mod hook;
+pub mod key;
+pub mod measure;
 pub mod model;
 pub mod retry;
 pub mod search;
@@ -48,8 +52,8 @@ mod worker;
 
 pub use engine::{
     Appended, Backlog, Batch, Builder, Context, ContextRequest, Engine, Explanation, Flags, Fork, ForkKind,
-    Found, HitCursor, Pace, Page, Queue, QueueEntry, Session, SessionInfo, ShownSummary, SlotExplanation,
-    SlotStatus, Summarize, Summarized, Workspace, is_name,
+    Found, HitCursor, Keys, Listener, Pace, Page, Queue, QueueEntry, Session, SessionInfo, ShownSummary,
+    SlotExplanation, SlotStatus, Summarize, Summarized, Workspace, is_name,
 };
 pub use error::{Error, Next};
 pub use summary::Summary;

@@ -22,11 +22,15 @@ use epitome_core::outline::Outline;
 use epitome_core::slot::Scope;
 use serde::Serialize;
 
+use crate::event::{Events, Happened};
+
 mod asked;
+mod keyring;
 mod rows;
 mod sqlite;
 
 pub use asked::{Ahead, Hit, Look, Pick, PickSummaries, Reach, Search, UsageQuery, View, Window};
+pub use keyring::{KeyHash, KeyRow, Keyring};
 pub use rows::{
     Facts, NewMessage, QueueCounts, QueueRow, SessionRow, SlotRow, Sources, SummaryRow, SummaryState,
     UsageRow, UsageSum, Work, message, words,
@@ -135,6 +139,8 @@ pub struct Changes {
     pub idempotency: Option<(String, Repeat)>,
     /// Calls of models to be recorded.
     pub usage: Vec<UsageRow>,
+    /// What is told of it, in order. A summary's number is put in by the store: [`Happened::numbered`].
+    pub events: Vec<Happened>,
 }
 
 /// Decides, from where a session stands, what is to be written; `None` to write nothing. It must depend
@@ -183,7 +189,7 @@ pub struct Fault {
 ///
 /// A new store passes `tests/store_contract.rs`, which says in code what is said here in words.
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
+pub trait Store: Keyring + 'static {
     /// The only way to write to a session: reads where it stands, asks `decide`, and writes what it says;
     /// all of that as if nobody else were there, and durable when it returns. False when `decide` wanted
     /// nothing written.
@@ -253,7 +259,8 @@ pub trait Store: Send + Sync + 'static {
     async fn copy(&self, from: SessionId, through: Seq) -> Result<SessionId, StoreError>;
 
     /// Shows a copied session under this name, with this row, these slots and these summaries (whose `id` and
-    /// `parent` are numbers of the original; the slots' `active` too). False when the name is taken.
+    /// `parent` are numbers of the original; the slots' `active` too), and tells these events of it. False when the
+    /// name is taken.
     async fn reveal(
         &self,
         copied: SessionId,
@@ -261,11 +268,23 @@ pub trait Store: Send + Sync + 'static {
         row: SessionRow,
         slots: Vec<SlotRow>,
         summaries: Vec<SummaryRow>,
+        events: Vec<Happened>,
     ) -> Result<bool, StoreError>;
 
-    /// Deletes a session with all that was made from it; usage stays. Nobody sees it any more when this
+    /// Deletes a session with all that was made from it and told of it; usage stays. Nobody sees it any more when this
     /// returns. False when there is none.
     async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError>;
+
+    /// What happened in a workspace after the event of that number, in one session or in all: at most so many, oldest
+    /// first. Numbers are dense inside a workspace and never given twice, whatever is deleted. The newest 10,000 of a
+    /// workspace are kept, and not many more.
+    async fn events(
+        &self,
+        workspace: &str,
+        after: u64,
+        session: Option<&str>,
+        limit: usize,
+    ) -> Result<Events, StoreError>;
 
     /// Records calls of models.
     async fn record(&self, usage: Vec<UsageRow>) -> Result<(), StoreError>;

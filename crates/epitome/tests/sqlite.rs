@@ -78,7 +78,7 @@ async fn a_file_of_a_newer_release_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = used(dir.path()).await;
     raw(&path, "PRAGMA user_version = 99");
-    assert!(matches!(refusal(&path), StoreError::Newer { found: 99, known: 2, .. }));
+    assert!(matches!(refusal(&path), StoreError::Newer { found: 99, known: 3, .. }));
 }
 
 /// The first step of the schema, with what is asked of a file beside it.
@@ -394,6 +394,12 @@ async fn every_planted_fault_is_found() {
         ("slots", "UPDATE slots SET session = 9"),
         ("summaries", "UPDATE summaries SET session = 9"),
         ("idempotency", "UPDATE idempotency SET session = 9"),
+        (
+            "event 1",
+            "INSERT INTO events VALUES ('w', 1, 'nobody', 'message', '{\"from\":1,\"through\":2}', 0)",
+        ),
+        ("event 1", "INSERT INTO events VALUES ('w', 1, 'a', 'message', '{\"from\":2,\"through\":1}', 0)"),
+        ("event 1", "INSERT INTO events VALUES ('w', 1, 'a', 'rumour', '{}', 0)"),
         (
             "file",
             "DROP INDEX messages_pinned; CREATE INDEX messages_pinned ON messages (session, seq) WHERE pinned <> 0; \

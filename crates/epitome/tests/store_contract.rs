@@ -18,9 +18,17 @@ use epitome_core::outline::Cut;
 use epitome_core::slot::{Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;
 use support::*;
+use telling::{
+    a_copy_is_told_when_it_is_shown, a_summarys_event_has_its_number,
+    events_are_numbered_inside_their_workspace,
+    events_go_with_their_session_and_their_numbers_never_come_back, keys_are_kept_listed_and_revoked,
+    only_the_newest_events_are_kept, what_is_refused_is_not_told,
+};
 
 #[path = "store_contract/support.rs"]
 mod support;
+#[path = "store_contract/telling.rs"]
+mod telling;
 #[path = "store_contract/windows.rs"]
 mod windows;
 
@@ -461,9 +469,9 @@ async fn a_session_is_copied_and_shown(made: Made) {
     summaries[1].parent = None;
     let reveal = |name: &str| (key(name), from.clone(), slots.clone(), summaries.clone());
     let (taken, row_, slots_, summaries_) = reveal("a");
-    assert!(!store.reveal(copied, &taken, row_, slots_, summaries_).await.unwrap());
+    assert!(!store.reveal(copied, &taken, row_, slots_, summaries_, Vec::new()).await.unwrap());
     let (free, row_, slots_, summaries_) = reveal("b");
-    assert!(store.reveal(copied, &free, row_, slots_, summaries_).await.unwrap());
+    assert!(store.reveal(copied, &free, row_, slots_, summaries_, Vec::new()).await.unwrap());
     let shown = standing(store, &key("b")).await;
     assert_eq!(shown.session.as_ref().unwrap().tracker, from.tracker);
     assert_eq!((slots[0].active, shown.slots[0].active), (Some(3), Some(2)));
@@ -602,6 +610,13 @@ macro_rules! contract {
             windows_hold_what_the_whole_log_would_show
             windows_look_back_in_time
             windows_read_little
+            events_are_numbered_inside_their_workspace
+            what_is_refused_is_not_told
+            a_summarys_event_has_its_number
+            events_go_with_their_session_and_their_numbers_never_come_back
+            only_the_newest_events_are_kept
+            a_copy_is_told_when_it_is_shown
+            keys_are_kept_listed_and_revoked
         })*
     };
 }

@@ -51,8 +51,5 @@ fn id(headers: &HeaderMap) -> String {
     });
     let plain = |id: &&str| (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
     let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(plain);
-    given.map_or_else(
-        || format!("{:016x}-{:x}", *SEED, NEXT.fetch_add(1, Ordering::Relaxed)),
-        str::to_owned,
-    )
+    given.map_or_else(|| format!("{:016x}-{:x}", *SEED, NEXT.fetch_add(1, Ordering::Relaxed)), str::to_owned)
 }

@@ -47,7 +47,9 @@ pub(crate) struct Sent {
 }
 
 /// Memory set aside for a body.
-pub(crate) struct Charged(#[expect(dead_code, reason = "it is kept to be dropped")] Vec<OwnedSemaphorePermit>);
+pub(crate) struct Charged(
+    #[expect(dead_code, reason = "it is kept to be dropped")] Vec<OwnedSemaphorePermit>,
+);
 
 /// A body as what is wanted.
 pub(crate) struct Json<T>(pub(crate) T);
@@ -110,7 +112,8 @@ impl Purse<'_> {
         let kib = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX);
         let taken = Arc::clone(&self.app.load.memory).try_acquire_many_owned(kib);
         let taken = taken.map_err(|_| {
-            Problem::busy("too much is being read at once; try again, or send less in one request").and_hang_up()
+            Problem::busy("too much is being read at once; try again, or send less in one request")
+                .and_hang_up()
         })?;
         self.taken.push(taken);
         Ok(())
@@ -166,7 +169,8 @@ async fn read(body: &mut Body, most: usize, purse: &mut Purse<'_>) -> Result<Byt
             }
             Ok(None) => break,
             Ok(Some(Err(_))) => {
-                return Err(Problem::invalid("the body broke off, or its chunks are wrong; send it again").and_hang_up());
+                return Err(Problem::invalid("the body broke off, or its chunks are wrong; send it again")
+                    .and_hang_up());
             }
             Ok(Some(Ok(frame))) => frame,
         };
@@ -212,7 +216,9 @@ fn values(bytes: &[u8]) -> Result<usize, Problem> {
         }
     }
     if count > MOST_VALUES {
-        return Err(Problem::too_large(format!("the body holds over {MOST_VALUES} values; send less at once")));
+        return Err(Problem::too_large(format!(
+            "the body holds over {MOST_VALUES} values; send less at once"
+        )));
     }
     Ok(count)
 }
@@ -228,7 +234,10 @@ fn parse(bytes: &[u8]) -> Result<Value, Problem> {
 }
 
 /// Does what takes a while where nobody waits behind it.
-async fn elsewhere<T: Send + 'static>(size: usize, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+async fn elsewhere<T: Send + 'static>(
+    size: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
     if size <= READ_HERE {
         return Ok(work());
     }

@@ -140,12 +140,13 @@ fn secret(headers: &HeaderMap) -> Result<Option<String>, Problem> {
 fn named(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let mut all = headers.get_all(WORKSPACE).iter();
     let Some(value) = all.next() else { return Ok(None) };
-    let name = std::str::from_utf8(value.as_bytes()).ok().filter(|name| is_name(name) && all.next().is_none());
+    let name =
+        std::str::from_utf8(value.as_bytes()).ok().filter(|name| is_name(name) && all.next().is_none());
     match name {
         Some(name) => Ok(Some(name.to_owned())),
-        None => {
-            Err(Problem::invalid("x-epitome-workspace: one name is wanted, of 1 to 512 bytes in UTF-8, no control characters"))
-        }
+        None => Err(Problem::invalid(
+            "x-epitome-workspace: one name is wanted, of 1 to 512 bytes in UTF-8, no control characters",
+        )),
     }
 }
 
@@ -181,10 +182,19 @@ mod tests {
         let local = |host: &'static str| {
             is_local(&HeaderMap::from_iter([(header::HOST, HeaderValue::from_static(host))]))
         };
-        for host in ["localhost", "LOCALHOST:7878", "127.0.0.1:80", "127.1.2.3", "[::1]:7878", "a.localhost:1"] {
+        for host in
+            ["localhost", "LOCALHOST:7878", "127.0.0.1:80", "127.1.2.3", "[::1]:7878", "a.localhost:1"]
+        {
             assert!(local(host), "{host}");
         }
-        for host in ["evil.example", "evil.example:7878", "localhost.evil.example", "10.0.0.1:80", "[::2]", "127.0.0.1.nip.io"] {
+        for host in [
+            "evil.example",
+            "evil.example:7878",
+            "localhost.evil.example",
+            "10.0.0.1:80",
+            "[::2]",
+            "127.0.0.1.nip.io",
+        ] {
             assert!(!local(host), "{host}");
         }
     }

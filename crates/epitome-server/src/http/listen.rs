@@ -38,7 +38,12 @@ content-type: application/problem+json\r\ncontent-length: 130\r\n\r\n\
 {\"type\":\"urn:epitome:busy\",\"title\":\"Service Unavailable\",\"status\":503,\"detail\":\"too many connections; try again in a second\"      }";
 
 /// Answers connections until told to stop, then lets those under way finish, for so long at most.
-pub(crate) async fn serve(listener: TcpListener, router: Router, stop: watch::Receiver<bool>, grace: Duration) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    stop: watch::Receiver<bool>,
+    grace: Duration,
+) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let (held, mut all_gone) = tokio::sync::mpsc::channel::<()>(1);
     let mut told = stop.clone();

@@ -81,7 +81,10 @@ impl Lane {
         let count = counts.entry(Arc::clone(workspace)).or_default();
         if *count >= self.of_one {
             let most = self.of_one;
-            return Err(Problem::too_many(format!("{most} {} for this workspace already; try again", self.what)));
+            return Err(Problem::too_many(format!(
+                "{most} {} for this workspace already; try again",
+                self.what
+            )));
         }
         *count += 1;
         Ok(Place { _all: all, counts: Arc::clone(&self.counts), workspace: Arc::clone(workspace) })

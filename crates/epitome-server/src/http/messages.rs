@@ -105,7 +105,11 @@ fn read(value: Value) -> Result<Vec<Message>, Problem> {
     let told = format.map(Dialect::from).or_else(|| list.iter().find_map(Dialect::of));
     let dialect = told.unwrap_or(Dialect::OpenAi);
     dialect.read(&Value::Array(list)).map_err(|wrong: DialectError| {
-        let hint = if format.is_some() { String::new() } else { format!(" (read as {dialect}; `format` says otherwise)") };
+        let hint = if format.is_some() {
+            String::new()
+        } else {
+            format!(" (read as {dialect}; `format` says otherwise)")
+        };
         Problem::invalid(format!("{wrong}{hint}"))
     })
 }
@@ -114,15 +118,18 @@ fn wrapped(mut fields: Map<String, Value>) -> Result<(Option<Format>, Vec<Value>
     let Some(Value::Array(list)) = fields.remove("messages") else {
         return Err(Problem::invalid("messages: a list is wanted"));
     };
-    let format = match fields.remove("format") {
-        None => None,
-        Some(format) => Some(Format::deserialize(format).map_err(|_| {
-            Problem::invalid("format: there are openai, responses, anthropic and epitome")
-        })?),
-    };
+    let format =
+        match fields.remove("format") {
+            None => None,
+            Some(format) => Some(Format::deserialize(format).map_err(|_| {
+                Problem::invalid("format: there are openai, responses, anthropic and epitome")
+            })?),
+        };
     match fields.keys().next() {
         None => Ok((format, list)),
-        Some(unknown) => Err(Problem::invalid(format!("{unknown:?}: no such field; there are messages and format"))),
+        Some(unknown) => {
+            Err(Problem::invalid(format!("{unknown:?}: no such field; there are messages and format")))
+        }
     }
 }
 
@@ -193,7 +200,10 @@ pub(super) fn page(
         None => known.read(&Page { items: shown.iter().map(MessageOut::from).collect(), next }),
         Some(format) => {
             let dialect = Dialect::from(format);
-            known.read(&Page { items: shown.iter().flat_map(|message| dialect.restore(message)).collect::<Vec<Value>>(), next })
+            known.read(&Page {
+                items: shown.iter().flat_map(|message| dialect.restore(message)).collect::<Vec<Value>>(),
+                next,
+            })
         }
     }
 }
@@ -226,5 +236,8 @@ pub(crate) async fn flag(
 /// A number in a path.
 pub(super) fn number<T: std::str::FromStr>(what: &str, text: &str) -> Result<T, Problem> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| plain).ok_or_else(|| Problem::invalid(format!("{what}: a whole number is wanted")))
+    text.parse()
+        .ok()
+        .filter(|_| plain)
+        .ok_or_else(|| Problem::invalid(format!("{what}: a whole number is wanted")))
 }

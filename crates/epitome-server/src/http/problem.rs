@@ -155,7 +155,9 @@ pub(crate) const DRESSED: &str = "x-epitome-ready";
 /// What the router refuses by itself.
 fn bare(status: StatusCode) -> Problem {
     match status {
-        StatusCode::NOT_FOUND => Problem::not_found("there is no such path; /openapi.json lists those there are"),
+        StatusCode::NOT_FOUND => {
+            Problem::not_found("there is no such path; /openapi.json lists those there are")
+        }
         StatusCode::METHOD_NOT_ALLOWED => Problem::new(
             status,
             "method-not-allowed",

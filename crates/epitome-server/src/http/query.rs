@@ -181,7 +181,11 @@ mod tests {
         assert_eq!(refused("tokens=+5"), "tokens: \" 5\" given; a whole number is wanted");
         assert_eq!(refused("fill=yes"), "fill: \"yes\" given; true or false is wanted");
         assert_eq!(refused("oversize=cut"), "oversize: \"cut\" given; there are clip, empty");
-        assert!(refused("token=5").starts_with("unknown parameter `token`, there are"), "{}", refused("token=5"));
+        assert!(
+            refused("token=5").starts_with("unknown parameter `token`, there are"),
+            "{}",
+            refused("token=5")
+        );
         assert_eq!(refused("fill&fill=true"), "given twice: the parameter `fill`");
         assert_eq!(refused("scope=%ff"), "a parameter is not UTF-8");
     }

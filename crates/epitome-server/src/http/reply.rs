@@ -23,7 +23,10 @@ impl<S: Send + Sync> FromRequestParts<S> for Known {
 impl Known {
     fn has(&self, tag: &str) -> bool {
         let Some(known) = self.0.as_ref().and_then(|known| known.to_str().ok()) else { return false };
-        known.split(',').map(|known| known.trim().trim_start_matches("W/")).any(|known| known == "*" || known == tag)
+        known
+            .split(',')
+            .map(|known| known.trim().trim_start_matches("W/"))
+            .any(|known| known == "*" || known == tag)
     }
 
     /// What was read: the whole of it, or that it is what the client has.
@@ -34,7 +37,11 @@ impl Known {
     }
 
     /// The same, where a part of it changes by itself and is no reason to send it again: `lasting` is the rest.
-    pub(crate) fn read_lasting(&self, value: &impl Serialize, lasting: &impl Serialize) -> Result<Response, Problem> {
+    pub(crate) fn read_lasting(
+        &self,
+        value: &impl Serialize,
+        lasting: &impl Serialize,
+    ) -> Result<Response, Problem> {
         let hash = blake3::hash(&self::words(lasting)?);
         Ok(self.tagged(words(value)?, hash))
     }

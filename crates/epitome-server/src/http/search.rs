@@ -2,7 +2,7 @@
 
 use axum::extract::Path;
 use axum::response::Response;
-use epitome::{Found, SearchCursor};
+use epitome::{Found, HitCursor};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -84,14 +84,14 @@ fn page(found: &[Found], limit: usize, known: &Known) -> Result<Response, Proble
 }
 
 /// Where a search goes on: after this message of that session.
-fn cursor(cursor: &SearchCursor) -> String {
+fn cursor(cursor: &HitCursor) -> String {
     format!("{}.{}", cursor.seq, cursor.session)
 }
 
-fn place(after: &str) -> Result<SearchCursor, Problem> {
+fn place(after: &str) -> Result<HitCursor, Problem> {
     let place = after.split_once('.').and_then(|(seq, session)| {
         let seq = seq.parse().ok()?;
-        epitome::is_name(session).then(|| SearchCursor { session: session.into(), seq })
+        epitome::is_name(session).then(|| HitCursor { session: session.into(), seq })
     });
     place.ok_or_else(|| Problem::invalid("after: is not what a page gave as `next`"))
 }

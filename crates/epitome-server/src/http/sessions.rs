@@ -48,7 +48,11 @@ pub(crate) fn limit(asked: Option<u64>) -> Result<usize, Problem> {
     (status = 200, description = "A page of them", body = Page<SessionOut>),
     (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
-pub(crate) async fn list(Reads(access): Reads, Query(page): Query<Paging>, known: Known) -> Result<Response, Problem> {
+pub(crate) async fn list(
+    Reads(access): Reads,
+    Query(page): Query<Paging>,
+    known: Known,
+) -> Result<Response, Problem> {
     let limit = limit(page.limit)?;
     let found = access.workspace.sessions(page.after.as_deref(), limit + 1).await?;
     let items = found.into_iter().map(SessionOut::from).collect();
@@ -62,7 +66,11 @@ pub(crate) async fn list(Reads(access): Reads, Query(page): Query<Paging>, known
     (status = 200, description = "All that is known of it", body = SessionWhole),
     (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
-pub(crate) async fn look(Reads(access): Reads, Path(name): Path<String>, known: Known) -> Result<Response, Problem> {
+pub(crate) async fn look(
+    Reads(access): Reads,
+    Path(name): Path<String>,
+    known: Known,
+) -> Result<Response, Problem> {
     let session = access.workspace.session(name);
     let settings = session.settings().await?.to_value();
     known.read(&SessionWhole::new(session.explain().await?, settings))
@@ -88,7 +96,8 @@ pub(crate) async fn put(
 
 /// Settings as they are sent.
 pub(crate) fn patch(settings: serde_json::Map<String, Value>) -> Result<Patch, Problem> {
-    Patch::parse(&Value::Object(settings).to_string()).map_err(|wrong| Problem::invalid(format!("settings.{wrong}")))
+    Patch::parse(&Value::Object(settings).to_string())
+        .map_err(|wrong| Problem::invalid(format!("settings.{wrong}")))
 }
 
 /// Deletes a session with all that was made from it.

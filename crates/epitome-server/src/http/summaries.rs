@@ -114,7 +114,8 @@ impl<T: Default + serde::de::DeserializeOwned> FromRequest<Arc<App>> for Optiona
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
-        let empty = http_body::Body::is_end_stream(request.body()) && !request.headers().contains_key(header::CONTENT_TYPE);
+        let empty = http_body::Body::is_end_stream(request.body())
+            && !request.headers().contains_key(header::CONTENT_TYPE);
         if empty {
             return Ok(Self(T::default()));
         }

@@ -6,7 +6,9 @@
 use epitome::core::context::{Empty, Report};
 use epitome::core::message::{Message, Part, Role, Span};
 use epitome::store::UsageSum;
-use epitome::{Explanation, Found, Queue, QueueEntry, SessionInfo, SlotExplanation, SlotStatus, Summarized, Summary};
+use epitome::{
+    Explanation, Found, Queue, QueueEntry, SessionInfo, SlotExplanation, SlotStatus, Summarized, Summary,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -794,4 +796,3 @@ pub(crate) enum ForkKindIn {
     /// What a context would hold: for a sub-agent.
     Condensed,
 }
-

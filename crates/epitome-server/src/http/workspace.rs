@@ -31,7 +31,10 @@ pub(crate) async fn look(Reads(access): Reads, known: Known) -> Result<Response,
     (status = 200, description = "Its settings as they are now", body = WorkspaceOut),
     (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
-pub(crate) async fn put(Writes(access): Writes, Json(wanted): Json<WorkspaceIn>) -> Result<Response, Problem> {
+pub(crate) async fn put(
+    Writes(access): Writes,
+    Json(wanted): Json<WorkspaceIn>,
+) -> Result<Response, Problem> {
     let workspace = access.workspace;
     let settings = workspace.set(&patch(wanted.settings)?).await?.to_value();
     let own = workspace.patch().await?.to_value();

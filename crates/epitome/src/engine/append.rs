@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::Shared;
 use crate::error::Error;
+use crate::event::Happened;
 use crate::settings::Settings;
 use crate::store::{self, Changes, Load, NewMessage, Repeat, SessionKey, SessionRow, SlotRow, Standing};
 
@@ -117,7 +118,8 @@ struct Counted {
 
 /// What came of trying to add messages that were counted in some way.
 enum Tried {
-    Added(Appended, bool),
+    /// With their tokens, and whether something is due.
+    Added(Appended, Tokens, bool),
     /// The session is counted in another way: once more.
     CountedBy(Encoding),
 }
@@ -159,7 +161,7 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
                                 .to_owned(),
                         ));
                     }
-                    return Ok((None, Tried::Added(Appended { span: done.span, repeated: true }, false)));
+                    return Ok((None, Tried::Added(Appended { span: done.span, repeated: true }, 0, false)));
                 }
                 let head = standing.session.as_ref().map_or(0, |row| row.tracker.head());
                 if let Some(after) = after.filter(|after| *after != head) {
@@ -175,12 +177,17 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
                     changes.idempotency = Some((again.clone(), Repeat { body: hash.clone(), span }));
                 }
                 let due = changes.slots.iter().any(|slot| slot.ready_at().is_some());
-                Ok((Some(changes), Tried::Added(Appended { span, repeated: false }, due)))
+                let tokens = changes.messages.iter().map(|message| message.outline.tokens).sum();
+                Ok((Some(changes), Tried::Added(Appended { span, repeated: false }, tokens, due)))
             })
             .await?;
         match tried {
-            Tried::Added(appended, due) => {
+            Tried::Added(appended, tokens, due) => {
                 shared.learn_encoding(key, encoding);
+                if !appended.repeated {
+                    shared.meters.appended_messages.increment(appended.span.len());
+                    shared.meters.appended_tokens.increment(tokens);
+                }
                 if due {
                     shared.wake.notify_one();
                 }
@@ -289,7 +296,10 @@ fn grow(shared: &Shared, standing: &Standing, settings: &Settings, counted: &[Co
     }
     // Whoever's slot nobody spoke to need not be written again.
     slots.retain(|row| standing.slot(&row.scope, &row.name) != Some(row));
-    Changes { session: Some(session), messages, slots, ..Changes::default() }
+    let ends = messages.first().zip(messages.last());
+    let span = ends.and_then(|(first, last)| Span::new(first.outline.seq, last.outline.seq));
+    let events = span.map(Happened::Message).into_iter().collect();
+    Changes { session: Some(session), messages, slots, events, ..Changes::default() }
 }
 
 impl SessionRow {

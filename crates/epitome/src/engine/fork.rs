@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use epitome_core::message::{Message, Seq, Timestamp, Tokens};
+use epitome_core::message::{Message, Seq, Span, Timestamp, Tokens};
 use epitome_core::outline::Totals;
 use epitome_core::slot::{Firing, Slot, SlotState};
 use epitome_core::track::Tracker;
@@ -13,6 +13,7 @@ use super::Shared;
 use super::append::create;
 use super::context::{self, ContextRequest};
 use crate::error::Error;
+use crate::event::Happened;
 use crate::store::{
     Load, Pick, PickSummaries, SessionId, SessionKey, SessionRow, SlotRow, SummaryRow, SummaryState,
 };
@@ -159,8 +160,12 @@ async fn whole(
         rows.push(row);
         summaries.extend(lineage.into_iter().rev());
     }
-    match shared.store.reveal(copied, key, copy, rows, summaries).await? {
-        true => Ok(()),
+    let events = vec![Happened::Message(Span { from: 1, through: at })];
+    match shared.store.reveal(copied, key, copy, rows, summaries, events).await? {
+        true => {
+            shared.listeners.wake(&key.workspace);
+            Ok(())
+        }
         false => Err(taken(key)),
     }
 }

@@ -1,6 +1,7 @@
 //! One session: its log, its summaries, its settings.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use epitome_core::message::{Author, Message, Seq, Span, Timestamp, Tokens};
 use epitome_core::slot::Scope;
@@ -137,7 +138,7 @@ pub fn is_name(name: &str) -> bool {
 }
 
 /// Refuses names that cannot be told apart or shown.
-pub(super) fn check_name(what: &str, name: &str) -> Result<(), Error> {
+pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
     if is_name(name) {
         return Ok(());
     }
@@ -202,7 +203,12 @@ impl Session {
 
     /// The conversation in so many tokens. It is there at once, whatever the summaries' state.
     pub async fn context(&self, request: impl Into<ContextRequest>) -> Result<Context, Error> {
-        context::context(self.shared(), &self.key, request.into()).await
+        let (meters, begun) = (&self.shared().meters, Instant::now());
+        let context = context::context(self.shared(), &self.key, request.into()).await?;
+        meters.contexts.increment(1);
+        meters.context_tokens.record(context.report.tokens.total() as f64);
+        meters.context_seconds.record(begun.elapsed());
+        Ok(context)
     }
 
     /// Messages by their words, summarized or not, newest first: all words must be there, in any order, each

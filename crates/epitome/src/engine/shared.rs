@@ -10,10 +10,12 @@ use epitome_core::slot::Scope;
 use epitome_core::tokens::Encoding;
 use tokio::sync::{Notify, watch};
 
+use super::events::Listeners;
 use super::{Pace, memo};
 use crate::breaker::Breaker;
 use crate::error::Error;
 use crate::hook::Hooks;
+use crate::measure::Meters;
 use crate::model::{Model, table};
 use crate::settings::{Money, Patch, Price, Settings, SlotSettings};
 use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store};
@@ -53,6 +55,9 @@ pub(crate) struct Shared {
     pub(crate) give_up: watch::Sender<bool>,
     /// How many summaries this engine is having written.
     pub(crate) working: AtomicUsize,
+    /// Who waits for events.
+    pub(super) listeners: Arc<Listeners>,
+    pub(crate) meters: Meters,
 }
 
 /// So many slots of other engines' are known as such at a time.
@@ -188,7 +193,9 @@ impl Shared {
             tell.put(answer);
             changes
         };
-        self.store.change(key, load, Box::new(decide)).await?;
+        if self.store.change(key, load, Box::new(decide)).await? {
+            self.listeners.wake(&key.workspace);
+        }
         told.take().unwrap_or(Err(Error::Closed))
     }
 

@@ -11,6 +11,7 @@ use super::append::slots;
 use super::context::scope;
 use super::session::{Page, Session};
 use crate::error::Error;
+use crate::event::Happened;
 use crate::store::{
     Changes, Load, PickSummaries, SessionId, SlotRow, Standing, SummaryId, SummaryRow, SummaryState,
 };
@@ -215,7 +216,8 @@ impl Session {
                         "summary {summary} does not stand any more; undo the one that does"
                     )));
                 };
-                let parent = find(summary).and_then(|row| row.parent).and_then(find);
+                let undone = find(summary);
+                let parent = undone.and_then(|row| row.parent).and_then(find);
                 row.state.undo(parent.map_or(0, |parent| parent.through), head, standing.now);
                 row.active = parent.map(|parent| parent.id);
                 // Whoever writes the next one started from what is undone.
@@ -224,7 +226,9 @@ impl Session {
                 row.mark(standing.now);
                 let mut states = vec![(summary, SummaryState::Undone)];
                 states.extend(parent.map(|parent| (parent.id, SummaryState::Standing)));
-                Ok((Some(Changes { slots: vec![row], states, ..Changes::default() }), parent.cloned()))
+                let events = undone.map(|undone| Happened::undone(undone, row.active)).into_iter().collect();
+                let changes = Changes { slots: vec![row], states, events, ..Changes::default() };
+                Ok((Some(changes), parent.cloned()))
             })
             .await?;
         self.shared().tell_moved();

@@ -7,7 +7,7 @@ use epitome_core::slot::Scope;
 
 use super::found::{Found, HitCursor};
 use super::session::{Session, SessionInfo, check_name};
-use super::{Engine, Queue, Told};
+use super::{Engine, Queue, Shared, Told};
 use crate::error::Error;
 use crate::search::Query;
 use crate::settings::{Patch, Settings};
@@ -25,6 +25,10 @@ pub struct Workspace {
 impl Workspace {
     pub(super) fn new(engine: Engine, name: Arc<str>) -> Self {
         Self { engine, name }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        self.engine.shared()
     }
 
     /// Its name.
@@ -133,7 +137,11 @@ impl Workspace {
 
     /// The same for one session or for all together, added up by slot, model and outcome: a few sums, however many
     /// sessions there are. They name no session.
-    pub async fn usage_by_slot(&self, session: Option<&str>, since: Timestamp) -> Result<Vec<UsageSum>, Error> {
+    pub async fn usage_by_slot(
+        &self,
+        session: Option<&str>,
+        since: Timestamp,
+    ) -> Result<Vec<UsageSum>, Error> {
         let (workspace, session) = (Arc::clone(&self.name), session.map(Into::into));
         self.engine.usage(UsageQuery { workspace, session, since, by_session: false }).await
     }

@@ -21,6 +21,7 @@ use super::{
     Search, SessionId, SessionKey, SessionRow, SlotRow, Standing, Store, StoreError, SummaryRow, UsageQuery,
     UsageRow, UsageSum, View, Want, Window,
 };
+use crate::event::{Events, Happened};
 use error::Outcome;
 use known::Known;
 use readers::Readers;
@@ -31,7 +32,9 @@ mod change;
 mod chores;
 mod copy;
 mod error;
+mod events;
 mod find;
+mod keys;
 mod known;
 mod lens;
 mod open;
@@ -328,14 +331,33 @@ impl Store for Sqlite {
         row: SessionRow,
         slots: Vec<SlotRow>,
         summaries: Vec<SummaryRow>,
+        events: Vec<Happened>,
     ) -> Result<bool, StoreError> {
         let (key, now) = (key.clone(), self.now());
-        self.write(move |db| copy::reveal(db, copied, &key, &row, &slots, summaries, now)).await
+        self.write(move |db| {
+            let shown = copy::reveal(db, copied, &key, &row, &slots, summaries, now)?;
+            if shown {
+                events::write(db, &key, &events, None, now)?;
+            }
+            Ok(shown)
+        })
+        .await
     }
 
     async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
         let key = key.clone();
         self.write(move |db| copy::delete(db, &key)).await
+    }
+
+    async fn events(
+        &self,
+        workspace: &str,
+        after: u64,
+        session: Option<&str>,
+        limit: usize,
+    ) -> Result<Events, StoreError> {
+        let (workspace, session) = (workspace.to_owned(), session.map(str::to_owned));
+        self.read(move |db| events::read(db, &workspace, after, session.as_deref(), limit)).await
     }
 
     async fn record(&self, usage: Vec<UsageRow>) -> Result<(), StoreError> {

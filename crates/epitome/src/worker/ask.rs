@@ -10,12 +10,13 @@ use epitome_core::inspect::Refusal;
 use epitome_core::message::Timestamp;
 use epitome_core::slot::Limit;
 
-use super::draft::{DROPPED, Draft, KEPT, REUSED, Spent};
+use super::draft::{DROPPED, Draft, Spent};
 use super::job::{PROMPT_OVERHEAD, UNKNOWN_INPUT};
 use super::write::{Failed, Task};
 use crate::breaker;
 use crate::engine::{Reserved, Writer, lock};
 use crate::hook::Running;
+use crate::measure::{KEPT, REUSED};
 use crate::model::{Ask, Model, ModelError, Reply, Tally};
 use crate::retry::Failure;
 use crate::settings::Money;

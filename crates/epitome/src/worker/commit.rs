@@ -15,7 +15,9 @@ use super::job::{Ground, Job, Mode, Step};
 use crate::brief::brief;
 use crate::engine::millis_between;
 use crate::error::Error;
+use crate::event::Happened;
 use crate::hook::Condensed;
+use crate::measure;
 use crate::retry::{Backoff, Failure, after_failure, jitter};
 use crate::settings::StandIn;
 use crate::store::{Changes, Facts, Load, Log, SessionId, SlotRow, Standing, SummaryRow, SummaryState};
@@ -142,6 +144,8 @@ impl Job<'_> {
         let (slot, covered, active) =
             (ground.order.slot.clone(), ground.row.state.covered, ground.row.active);
         let (usage, failed) = (self.spent.unrecorded.clone(), self.failed.clone());
+        let events = vec![Happened::kept(&summary), Happened::from(&condensed)];
+        let facts = summary.facts.clone();
         let missed = self.spent.missed.first().cloned();
         let next = Next::Summarize(plan);
         let kept = self
@@ -156,12 +160,14 @@ impl Job<'_> {
                 summary.parent = row.active;
                 summary.created = standing.now;
                 let states = row.active.map(|id| (id, SummaryState::Superseded)).into_iter().collect();
-                Ok(Changes { summary: Some(summary), states, usage: usage.clone(), ..Changes::default() })
+                let (usage, events) = (usage.clone(), events.clone());
+                Ok(Changes { summary: Some(summary), states, usage, events, ..Changes::default() })
             })
             .await?;
         if !kept {
             return Ok(Step::Lost);
         }
+        measure::kept(&facts, &self.spent.unrecorded);
         self.spent = Spent::default();
         self.held = None;
         self.shared.tell_moved();
@@ -211,12 +217,14 @@ impl Job<'_> {
         let failure = self.failed.take().unwrap_or(failure);
         let backoff = self.shared.pace.backoff;
         let usage = self.spent.in_vain();
+        let calls = usage.clone();
         let told = self.move_on(Log::None, move |row, standing| {
             let stand_in = Some(stand_in).filter(|_| !rebuilding);
             put_off(row, &failure, &backoff, stand_in, standing.now);
-            Ok(Changes { usage: usage.clone(), ..Changes::default() })
+            Ok(Changes { usage: usage.clone(), events: vec![Happened::failed(row)], ..Changes::default() })
         });
         if told.await? {
+            measure::recorded(&calls);
             self.spent.unrecorded.clear();
         }
         Ok(Step::Done)
@@ -229,7 +237,7 @@ impl Job<'_> {
         let failure = Failure::Store { reason: brief(&error.to_string()) };
         self.move_on(Log::None, move |row, standing| {
             put_off(row, &failure, &backoff, None, standing.now);
-            Ok(Changes::default())
+            Ok(Changes { events: vec![Happened::failed(row)], ..Changes::default() })
         })
         .await?;
         Ok(())

@@ -8,6 +8,7 @@ use epitome_core::local::Extracts;
 use epitome_core::message::{Seq, Tokens};
 
 use crate::engine::Reserved;
+use crate::measure::KEPT;
 use crate::retry::Failure;
 use crate::store::{Sources, SummaryId, SummaryRow, UsageRow};
 
@@ -77,14 +78,8 @@ impl Draft {
     }
 }
 
-/// What is recorded of a call whose answer passed.
-pub(super) const KEPT: &str = "kept";
-
-/// The same where no summary came of it after all: the lease was lost, say.
+/// What is recorded of a call whose answer passed, where no summary came of it after all: the lease was lost, say.
 const UNUSED: &str = "unused";
-
-/// What is recorded where the answer was there already, and nobody was called.
-pub(super) const REUSED: &str = "reused";
 
 /// What is recorded of a call that nobody waited for any more.
 pub(super) const DROPPED: &str = "dropped";

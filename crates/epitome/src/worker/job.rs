@@ -13,6 +13,7 @@ use super::draft::{Base, Spent};
 use super::write::{Failed, Task};
 use crate::engine::{Shared, Writer};
 use crate::error::Error;
+use crate::measure;
 use crate::model::{Local, ModelError};
 use crate::retry::Failure;
 use crate::settings::{Patch, Settings, SlotSettings};
@@ -105,7 +106,11 @@ impl<'a> Job<'a> {
         let result = loop {
             match self.step().await {
                 Ok(Step::Again) => {}
-                Ok(Step::Done | Step::Lost) => break Ok(()),
+                Ok(Step::Done) => break Ok(()),
+                Ok(Step::Lost) => {
+                    self.shared.meters.lease_losses.increment(1);
+                    break Ok(());
+                }
                 Err(error) => {
                     // What is told is what went wrong first.
                     let _ = self.break_off(&error).await;
@@ -116,6 +121,7 @@ impl<'a> Job<'a> {
         let unrecorded = self.spent.in_vain();
         if !unrecorded.is_empty() {
             // What was spent was spent, whoever holds the slot now.
+            measure::recorded(&unrecorded);
             self.shared.store.record(unrecorded).await?;
         }
         self.shared.tell_moved();

@@ -12,12 +12,14 @@
 mod batches;
 mod closing;
 mod consistent;
+mod counted;
 mod drawn_work;
 mod failing;
 mod forks;
 mod hard_cases;
 mod health;
 mod hooks;
+mod keys;
 mod numbers;
 mod people;
 mod races;
@@ -28,6 +30,7 @@ mod slots;
 mod spending;
 mod spending_odd;
 mod support;
+mod telling;
 mod usage;
 mod views;
 

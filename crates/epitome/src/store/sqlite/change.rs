@@ -9,6 +9,7 @@ use super::super::{
     StoreError, SummaryId, SummaryRow, SummaryState, UsageRow, Want,
 };
 use super::error::{Outcome, Trouble, nonsense};
+use super::events;
 use super::known::Known;
 use super::lens::Lens;
 use super::rows::{self, SESSION, SLOT, SUMMARY, int, scope_text, uint};
@@ -159,7 +160,8 @@ fn write(
             && changes.summary.is_none()
             && changes.states.is_empty()
             && changes.flags.is_empty()
-            && changes.idempotency.is_none();
+            && changes.idempotency.is_none()
+            && changes.events.is_empty();
         return if nothing_else { Ok(()) } else { Err(refused("there is no such session to write to")) };
     };
     for message in &changes.messages {
@@ -194,7 +196,7 @@ fn write(
         let (first, last) = (int(repeat.span.from), int(repeat.span.through));
         db.prepare_cached(sql)?.execute(params![id, key, repeat.body, first, last, now.0])?;
     }
-    Ok(())
+    events::write(db, key, &changes.events, kept.map(|(_, id)| id), now)
 }
 
 fn refused(reason: &str) -> Trouble {

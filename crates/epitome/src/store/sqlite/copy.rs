@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::super::{SessionId, SessionKey, SessionRow, SlotRow, SummaryId, SummaryRow};
 use super::change::{insert_session, make_workspace, number};
 use super::error::Outcome;
+use super::events;
 use super::rows::{self, int};
 
 /// So many messages are copied at a time.
@@ -110,10 +111,12 @@ pub(super) fn reveal(
     Ok(true)
 }
 
-/// Hides a session for ever. Its rows go later; its slots at once, so that nobody works on them.
+/// Hides a session for ever. Its rows go later; its slots at once, so that nobody works on them,
+/// and so does what was told of it.
 pub(super) fn delete(db: &Connection, key: &SessionKey) -> Outcome<bool> {
     let Some(id) = number(db, key)? else { return Ok(false) };
     db.prepare_cached("UPDATE sessions SET state = 'gone' WHERE id = ?1")?.execute([id])?;
     db.prepare_cached("DELETE FROM slots WHERE session = ?1")?.execute([id])?;
+    events::forget(db, key)?;
     Ok(true)
 }

@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use super::super::{Fault, SessionId, SessionRow};
 use super::chores::row_id;
 use super::error::{Outcome, Trouble};
+use super::events;
 use super::rows::{self, SESSION, int, uint};
 
 mod log;
@@ -26,6 +27,8 @@ pub(super) fn verify(db: &Connection) -> Outcome<Vec<Fault>> {
         let orphans = check.orphans(table);
         check.note(table, orphans);
     }
+    let events = check.events();
+    check.note("events", events);
     let sessions = check.sessions();
     check.note("sessions", sessions);
     check.faults.truncate(MOST_FAULTS);
@@ -85,6 +88,24 @@ impl Check<'_> {
                 );
             }
             after = session;
+        }
+        Ok(())
+    }
+
+    /// What was told can be read, and of sessions that are there.
+    fn events(&mut self) -> Outcome<()> {
+        let db = self.db;
+        let sql = "SELECT e.id, e.session, e.at, e.kind, e.data, e.workspace, s.id FROM events e \
+             LEFT JOIN sessions s ON s.workspace = e.workspace AND s.name = e.session AND s.state = 'open'";
+        let mut statement = db.prepare(sql)?;
+        let mut found = statement.query([])?;
+        while let Some(row) = found.next()? {
+            let (id, workspace): (i64, String) = (row.get(0)?, row.get(5)?);
+            let at = format!("event {id} of workspace \"{workspace}\"");
+            self.note(&at, events::event(row));
+            if row.get::<_, Option<SessionId>>(6)?.is_none() {
+                self.fault(&at, "it tells of a session that does not exist");
+            }
         }
         Ok(())
     }

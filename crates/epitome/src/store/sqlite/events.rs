@@ -1,0 +1,100 @@
+//! What happened, written with what did it.
+//!
+//! An append writes one of these, so it must cost little: one statement, no index but the key, and nothing to clean up
+//! later. Every so many the oldest few go in the same transaction.
+
+use std::sync::Arc;
+
+use epitome_core::message::Timestamp;
+use rusqlite::{Connection, Row, params};
+
+use super::super::{SessionKey, SummaryId};
+use super::error::{Outcome, nonsense};
+use super::rows::{int, rows, uint};
+use crate::event::{Event, Events, Happened};
+
+/// So many of a workspace are kept, and up to [`TRIMMED`] more.
+const KEPT: i64 = 10_000;
+
+/// So many are removed at a time, and that often.
+const TRIMMED: i64 = 64;
+
+/// The newest number a workspace gave, whatever became of that event. `?1` is the workspace.
+macro_rules! newest {
+    () => {
+        "max(coalesce((SELECT max(id) FROM events WHERE workspace = ?1), 0), \
+         coalesce((SELECT events_given FROM workspaces WHERE name = ?1), 0))"
+    };
+}
+
+const INSERT: &str = concat!(
+    "INSERT INTO events (workspace, id, session, kind, data, at) VALUES (?1, 1 + ",
+    newest!(),
+    ", ?2, ?3, ?4, ?5) RETURNING id"
+);
+
+/// Writes down what happened in a session, which has a row by now. `kept` is the summary that is kept with it.
+pub(super) fn write(
+    db: &Connection,
+    key: &SessionKey,
+    events: &[Happened],
+    kept: Option<SummaryId>,
+    now: Timestamp,
+) -> Outcome<()> {
+    for event in events {
+        let event = event.numbered(kept);
+        let data = event.data().map_err(|_| nonsense("an event cannot be written as JSON"))?;
+        let values = params![key.workspace, key.session, event.kind(), data, now.0];
+        let id: i64 = db.prepare_cached(INSERT)?.query_row(values, |row| row.get(0))?;
+        if id % TRIMMED == 0 {
+            let sql = "DELETE FROM events WHERE workspace = ?1 AND id <= ?2";
+            db.prepare_cached(sql)?.execute(params![key.workspace, id.saturating_sub(KEPT)])?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes what was told of a session. Its numbers are not given again.
+pub(super) fn forget(db: &Connection, key: &SessionKey) -> Outcome<()> {
+    let sql = concat!("UPDATE workspaces SET events_given = ", newest!(), " WHERE name = ?1");
+    db.prepare_cached(sql)?.execute([&key.workspace])?;
+    // There are few enough to look through.
+    let sql = "DELETE FROM events WHERE workspace = ?1 AND session = ?2";
+    db.prepare_cached(sql)?.execute([&key.workspace, &key.session])?;
+    Ok(())
+}
+
+/// Those after a number, of one session or all.
+pub(super) fn read(
+    db: &Connection,
+    workspace: &str,
+    after: u64,
+    session: Option<&str>,
+    limit: usize,
+) -> Outcome<Events> {
+    let sql = concat!("SELECT ", newest!(), ", (SELECT min(id) FROM events WHERE workspace = ?1)");
+    let ends = |row: &Row<'_>| Ok((uint(row, 0)?, row.get::<_, Option<i64>>(1)?));
+    let (newest, oldest) = db.prepare_cached(sql)?.query_row([workspace], ends)?;
+    let oldest = oldest.and_then(|oldest| u64::try_from(oldest).ok());
+    let sql = "SELECT id, session, at, kind, data FROM events \
+         WHERE workspace = ?1 AND id > ?2 AND (?3 IS NULL OR session = ?3) ORDER BY id LIMIT ?4";
+    let mut statement = db.prepare_cached(sql)?;
+    let mut found = statement.query(params![workspace, int(after), session, rows(limit)])?;
+    let mut events = Vec::new();
+    while let Some(row) = found.next()? {
+        events.push(event(row)?);
+    }
+    Ok(Events { events, oldest: oldest.unwrap_or_else(|| newest.saturating_add(1)), newest })
+}
+
+/// An event's row: `id, session, at, kind, data`.
+pub(super) fn event(row: &Row<'_>) -> Outcome<Event> {
+    let text = |at: usize| row.get_ref(at)?.as_str().map_err(rusqlite::Error::from);
+    let what = Happened::read(text(3)?, text(4)?);
+    Ok(Event {
+        id: uint(row, 0)?,
+        session: row.get::<_, Arc<str>>(1)?,
+        at: Timestamp(row.get(2)?),
+        what: what.ok_or_else(|| nonsense("an event is not as events are written"))?,
+    })
+}

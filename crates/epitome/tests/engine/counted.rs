@@ -1,0 +1,127 @@
+//! What a recorder is told: as much as happened, and nobody's name.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use epitome::Batch;
+use epitome::measure;
+use epitome::model::{Reply, Scripted, Tally};
+use metrics::{
+    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+};
+
+use crate::failing::down;
+use crate::support::{Home, MINUTE, standing, talk, with_settings};
+
+/// Keeps what it is told, by name and labels.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<BTreeMap<String, Vec<f64>>>>);
+
+/// One of the numbers.
+struct One(Seen, String);
+
+impl CounterFn for One {
+    fn increment(&self, value: u64) {
+        self.record(value as f64);
+    }
+
+    fn absolute(&self, value: u64) {
+        self.record(value as f64);
+    }
+}
+
+impl HistogramFn for One {
+    fn record(&self, value: f64) {
+        self.0.0.lock().unwrap().entry(self.1.clone()).or_default().push(value);
+    }
+}
+
+impl Seen {
+    fn one(&self, key: &Key) -> Arc<One> {
+        let labels: Vec<String> =
+            key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+        Arc::new(One(self.clone(), format!("{}{{{}}}", key.name(), labels.join(","))))
+    }
+
+    fn sum(&self, name: &str) -> f64 {
+        self.0.lock().unwrap().get(name).map_or(0.0, |values| values.iter().sum())
+    }
+}
+
+impl Recorder for Seen {
+    fn describe_counter(&self, key: KeyName, _: Option<Unit>, _: SharedString) {
+        self.0.lock().unwrap().insert(format!("described {}", key.as_str()), Vec::new());
+    }
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, key: KeyName, unit: Option<Unit>, text: SharedString) {
+        self.describe_counter(key, unit, text);
+    }
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.one(key))
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.one(key))
+    }
+}
+
+#[tokio::test]
+async fn what_happened_is_counted_without_names_of_tenants() {
+    let seen = Seen::default();
+    let _guard = metrics::set_default_local_recorder(&seen);
+    measure::describe();
+    let home = Home::memory();
+    let tally = Tally { input: 10_000, cached: 2_000, output: 1_000 };
+    let model = Scripted::new().named("gpt-test").fails(down()).answers(move |_| {
+        Ok(Reply { tally: Some(tally), ..Reply::complete("Customers in Oslo wait for parcels.") })
+    });
+    let settings = r#", "slot": [{"name": "short", "trigger": "messages(20)"}],
+        "summarize": {"models": ["main"], "stand_in_after": "never"},
+        "prices": {"gpt-test": {"input": 2.5, "output": 10, "cache_read": 0.25}}"#;
+    let engine = home.open(with_settings(&model, settings)).await;
+    let session = engine.workspace("acme").session("secret-project");
+    let batch = || Batch::from(talk(1, 20)).key("k");
+    session.append(batch()).await.unwrap();
+    session.append(batch()).await.unwrap();
+    for _ in 0..2 {
+        session.work().await.unwrap();
+        home.clock.pass(MINUTE);
+    }
+    let context = session.context(1_000).await.unwrap();
+    let summary = standing(&session, "short").await.unwrap();
+    let info = session.info().await.unwrap();
+
+    let saved = summary.replaced_tokens - summary.tokens;
+    for (name, value) in [
+        ("epitome_appended_messages_total{}", 20.0),
+        ("epitome_appended_tokens_total{}", info.tokens as f64),
+        ("epitome_contexts_total{}", 1.0),
+        ("epitome_context_tokens{}", context.report.tokens.total() as f64),
+        ("epitome_summaries_total{outcome=kept,model=gpt-test}", 1.0),
+        ("epitome_summaries_total{outcome=no_answer,model=gpt-test}", 1.0),
+        ("epitome_model_tokens_total{model=gpt-test,kind=input}", 10_000.0),
+        ("epitome_model_tokens_total{model=gpt-test,kind=cached}", 2_000.0),
+        ("epitome_model_tokens_total{model=gpt-test,kind=output}", 1_000.0),
+        ("epitome_spend_millionths_total{model=gpt-test}", 30_500.0),
+        ("epitome_saved_tokens_total{}", saved as f64),
+        ("epitome_lease_losses_total{}", 0.0),
+    ] {
+        assert_eq!(seen.sum(name), value, "{name}");
+    }
+    let all = seen.0.lock().unwrap().clone();
+    for name in ["epitome_context_seconds{}", "epitome_summary_seconds{model=gpt-test}"] {
+        assert_eq!(all.get(name).map(Vec::len), Some(1), "{name}");
+    }
+    for name in all.keys().filter(|name| !name.starts_with("described ")) {
+        assert!(!name.contains("acme") && !name.contains("secret"), "{name}");
+        let plain = name.split('{').next().unwrap();
+        assert!(all.contains_key(&format!("described {plain}")), "{plain} is not described");
+    }
+}

@@ -26,7 +26,10 @@ mod around;
 mod body;
 mod context;
 mod described;
+mod events;
+mod figures;
 mod gate;
+mod keys;
 mod listen;
 mod load;
 mod messages;
@@ -40,6 +43,7 @@ mod summaries;
 mod wire;
 mod workspace;
 
+pub(crate) use figures::count;
 pub(crate) use gate::Keys;
 pub(crate) use listen::serve;
 
@@ -57,6 +61,10 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(engine: Engine, keys: Keys, stopping: watch::Receiver<bool>) -> Arc<Self> {
         Arc::new(Self { engine, keys, load: load::Load::default(), stopping })
+    }
+
+    async fn figures(&self) -> String {
+        figures::all(self).await
     }
 
     fn is_stopping(&self) -> bool {
@@ -90,6 +98,9 @@ fn described() -> (Router<Arc<App>>, utoipa::openapi::OpenApi) {
         .routes(routes!(workspace::look, workspace::put))
         .routes(routes!(workspace::queue))
         .routes(routes!(workspace::usage))
+        .routes(routes!(events::listen))
+        .routes(routes!(keys::list, keys::create))
+        .routes(routes!(keys::revoke))
         .routes(routes!(operations::healthz))
         .routes(routes!(operations::readyz))
         .routes(routes!(operations::metrics))

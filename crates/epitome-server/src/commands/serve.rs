@@ -37,6 +37,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         .map_err(|error| Failure::Failed(format!("cannot listen on {}: {error}", args.listen)))?;
     let address: SocketAddr =
         listener.local_addr().map_err(|error| Failure::Failed(format!("cannot listen: {error}")))?;
+    http::count();
     let database = Database::serving(loaded).await?;
     let (stop, stopping) = watch::channel(false);
     let keys = if address.ip().is_loopback() { Keys::Off { loopback: true } } else { Keys::Required };

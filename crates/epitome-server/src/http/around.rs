@@ -1,17 +1,19 @@
 //! What happens around every request: an id, a time, a line in the log, figures, and problems put into words.
 
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use tower_http::compression::CompressionLayer;
 
 use super::App;
+use super::figures;
 use super::problem::dress;
 
 /// By which a request is known, here and in the log.
@@ -22,13 +24,27 @@ pub(super) fn around(router: Router, app: Arc<App>) -> Router {
     router.layer(CompressionLayer::new()).layer(from_fn_with_state(app, each))
 }
 
+/// Methods and routes are few, and known: what a caller makes up is counted as one.
+fn method(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "PATCH" => "PATCH",
+        "DELETE" => "DELETE",
+        "OPTIONS" => "OPTIONS",
+        _ => "other",
+    }
+}
+
 async fn each(State(_app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let id = id(request.headers());
     if let Ok(value) = HeaderValue::from_str(&id) {
         request.headers_mut().insert(REQUEST_ID, value);
     }
-    let method = request.method().clone();
+    let method = method(request.method());
     // The path as it is described: names of sessions are nobody's but the caller's.
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let response = next.run(request).await;
@@ -36,20 +52,22 @@ async fn each(State(_app): State<Arc<App>>, mut request: Request, next: Next) ->
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
-    let route = route.as_deref().unwrap_or("none");
-    let status = response.status().as_u16();
-    tracing::debug!(request = %id, %method, route, status, millis = started.elapsed().as_secs_f64() * 1e3, "answered");
+    let (status, took) = (response.status().as_u16(), started.elapsed());
+    let route = route.unwrap_or_else(|| "none".to_owned());
+    tracing::debug!(request = %id, method, route, status, millis = took.as_secs_f64() * 1e3, "answered");
+    figures::answered(route, method, status, took);
     response
 }
 
-/// The caller's own id where it can be repeated, else a new one.
+/// The caller's own id where it can be repeated, else a new one. It is no number that counts: that would tell how much
+/// others ask for.
 fn id(headers: &HeaderMap) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    static SEED: std::sync::LazyLock<u64> = std::sync::LazyLock::new(|| {
-        use std::hash::{BuildHasher, RandomState};
-        RandomState::new().hash_one(std::process::id())
-    });
+    static KEYED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     let plain = |id: &&str| (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
     let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(plain);
-    given.map_or_else(|| format!("{:016x}-{:x}", *SEED, NEXT.fetch_add(1, Ordering::Relaxed)), str::to_owned)
+    given.map_or_else(
+        || format!("{:016x}", KEYED.hash_one(NEXT.fetch_add(1, Ordering::Relaxed))),
+        str::to_owned,
+    )
 }

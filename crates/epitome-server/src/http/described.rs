@@ -18,8 +18,7 @@ pub(crate) enum Messages {
 }
 
 /// Messages, and in whose form they are.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "it is there to be described")]
+#[derive(ToSchema, Serialize)]
 pub(crate) struct ToldMessages {
     pub(crate) messages: Vec<NewMessage>,
     pub(crate) format: Option<Format>,
@@ -35,8 +34,7 @@ pub(crate) enum NewMessage {
 }
 
 /// As OpenAI and Anthropic have it; more fields of theirs are understood, and those that are not are kept.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "it is there to be described")]
+#[derive(ToSchema, Serialize)]
 pub(crate) struct ChatMessage {
     #[schema(value_type = RoleName)]
     pub(crate) role: String,
@@ -44,8 +42,7 @@ pub(crate) struct ChatMessage {
 }
 
 /// As Epitome keeps it.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "it is there to be described")]
+#[derive(ToSchema, Serialize)]
 pub(crate) struct OwnMessage {
     #[schema(value_type = RoleName)]
     pub(crate) role: String,

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
-use epitome::{Key, Rights, Workspace, is_name};
+use epitome::key::{Key, Rights};
+use epitome::{Workspace, is_name};
 
 use super::App;
 use super::load::Place;
@@ -47,7 +48,15 @@ pub(crate) struct Access {
     /// By which key, so that whoever stays long can be asked again.
     pub(crate) secret: Option<String>,
     /// Its place among the requests under way.
-    _place: Place,
+    place: Option<Place>,
+}
+
+impl Access {
+    /// For whoever stays: the place among those who are answered and leave is given back.
+    pub(crate) fn staying(mut self) -> Self {
+        self.place = None;
+        self
+    }
 }
 
 impl FromRequestParts<Arc<App>> for Reads {
@@ -82,7 +91,7 @@ async fn access(parts: &Parts, app: &App, wanted: Rights) -> Result<Access, Prob
     let (secret, key) = identify(&parts.headers, app).await?;
     let named = named(&parts.headers)?;
     if let Some(key) = &key
-        && !key.rights.allow(wanted)
+        && key.rights < wanted
     {
         return Err(forbidden("this key may only read"));
     }
@@ -95,7 +104,7 @@ async fn access(parts: &Parts, app: &App, wanted: Rights) -> Result<Access, Prob
         (None, None) => DEFAULT.into(),
     };
     let place = app.load.requests.enter(&name)?;
-    Ok(Access { workspace: app.engine.workspace(name), secret, _place: place })
+    Ok(Access { workspace: app.engine.workspace(name), secret, place: Some(place) })
 }
 
 /// The key that was sent, where there is one; none only where none is needed.

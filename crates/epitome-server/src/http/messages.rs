@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use epitome::core::message::{Message, Seq};
 use epitome::dialect::{Dialect, DialectError};
 use epitome::{Batch, Flags, Page as Range};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
@@ -25,7 +25,7 @@ use super::wire::{AppendedOut, FlagsIn, MessageOut, Page};
 const IDEMPOTENCY: &str = "idempotency-key";
 
 /// In whose form messages come or go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Format {
     /// OpenAI's chat completions.
@@ -200,10 +200,7 @@ pub(super) fn page(
         None => known.read(&Page { items: shown.iter().map(MessageOut::from).collect(), next }),
         Some(format) => {
             let dialect = Dialect::from(format);
-            known.read(&Page {
-                items: shown.iter().flat_map(|message| dialect.restore(message)).collect::<Vec<Value>>(),
-                next,
-            })
+            known.read(&Page { items: dialect.restore(shown), next })
         }
     }
 }

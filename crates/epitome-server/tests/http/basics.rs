@@ -1,0 +1,21 @@
+//! The way everybody goes first: messages in, a context out.
+
+use serde_json::json;
+
+use crate::server::Server;
+
+#[test]
+fn messages_go_in_and_a_context_comes_out() {
+    let server = Server::start();
+    let mut client = server.client();
+    let added = client.post("/v1/sessions/ann/messages", &json!({"role": "user", "content": "Hello."}));
+    assert_eq!((added.status, added.ok()), (201, json!({"from": 1, "through": 1, "repeated": false})));
+    let context = client.get("/v1/sessions/ann/context?tokens=1000&format=openai").ok();
+    assert_eq!(context, json!({"messages": [{"role": "user", "content": "Hello."}]}));
+}
+
+#[test]
+fn a_session_that_is_not_there_is_told_so() {
+    let server = Server::start();
+    server.client().get("/v1/sessions/nobody/context").refused(404, "session `nobody` not found");
+}

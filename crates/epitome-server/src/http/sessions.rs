@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use epitome::settings::Patch;
+use epitome::settings::{Patch, Settings};
 use epitome::{Fork, ForkKind};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
@@ -72,7 +72,7 @@ pub(crate) async fn look(
     known: Known,
 ) -> Result<Response, Problem> {
     let session = access.workspace.session(name);
-    let settings = session.settings().await?.to_value();
+    let settings = shown(&*session.settings().await?);
     known.read(&SessionWhole::new(session.explain().await?, settings))
 }
 
@@ -90,8 +90,18 @@ pub(crate) async fn put(
 ) -> Result<Response, Problem> {
     let session = access.workspace.session(name);
     let patch = wanted.settings.map(patch).transpose()?;
-    let settings = session.put(patch.as_ref(), wanted.metadata).await?.to_value();
+    let settings = shown(&*session.put(patch.as_ref(), wanted.metadata).await?);
     done(StatusCode::OK, &SessionWhole::new(session.explain().await?, settings))
+}
+
+/// Settings as callers see them: not where models are asked and what they cost, which is the matter of whoever runs the
+/// server.
+pub(crate) fn shown(settings: &Settings) -> Value {
+    let mut shown = settings.to_value();
+    if let Some(entries) = shown.as_object_mut() {
+        entries.retain(|key, _| !matches!(key.as_str(), "models" | "prices"));
+    }
+    shown
 }
 
 /// Settings as they are sent.

@@ -3,4 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop, loudly")]
 
 mod basics;
+mod keys;
 mod server;
+mod tenants;

@@ -80,7 +80,11 @@ fn text(loaded: &Loaded, answers: &Answers, show: &mut Show) -> Result<(), Failu
     let there = if matches!(loaded.db.try_exists(), Ok(true)) { "" } else { ", not there yet" };
     show.line(format!("settings   from {}", tame(&from)))?;
     show.line(format!("database   {} ({}{there})", loaded.db.display(), loaded.source("server.db")))?;
-    show.line(format!("workspace  {} ({})", tame(&loaded.server.workspace), loaded.source("server.workspace")))?;
+    show.line(format!(
+        "workspace  {} ({})",
+        tame(&loaded.server.workspace),
+        loaded.source("server.workspace")
+    ))?;
     let differences = loaded.differences();
     if !differences.is_empty() {
         let mut table = Table::new(&["setting", "value", "default", "from"]);

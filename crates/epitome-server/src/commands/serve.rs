@@ -29,10 +29,10 @@ in order: requests under way are answered, summaries under way finished or hande
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The address to listen on (127.0.0.1:7878) [env: EPITOME_SERVER_LISTEN]
+    /// Where it listens (127.0.0.1:7878) [env: EPITOME_SERVER_LISTEN]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
-    /// Who needs a key: off-loopback, always or never [env: EPITOME_SERVER_REQUIRE_KEYS]
+    /// Keys: off-loopback, always, never [env: EPITOME_SERVER_REQUIRE_KEYS]
     #[arg(long, value_name = "WHEN")]
     require_keys: Option<String>,
 }
@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn keys_are_needed_wherever_others_can_come_from() {
-        let all = ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::", "192.168.1.5", "fe80::1"];
+        let all =
+            ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::", "192.168.1.5", "fe80::1"];
         for (at, address) in all.into_iter().enumerate() {
             let (address, loopback) = (address.parse().unwrap(), at < 4);
             let usual = if loopback { Keys::Off { loopback } } else { Keys::Required };

@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode, header};
 use epitome::key::{Key, Rights};
 use epitome::{Workspace, is_name};
@@ -199,13 +198,15 @@ fn is_from_here(headers: &HeaderMap) -> bool {
 
 /// Whether a host, with its port or without, is this machine and nobody else's.
 fn is_this_machine(host: &str) -> bool {
-    let Ok(authority) = host.parse::<Authority>() else { return false };
-    let name = authority.host();
-    let bare = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
-    !host.contains('@')
-        && (bare.eq_ignore_ascii_case("localhost")
-            || bare.to_ascii_lowercase().ends_with(".localhost")
-            || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback()))
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let bare = host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |(bare, _)| bare);
+    let inner = bare.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    if let Ok(address) = inner.unwrap_or(bare).parse::<IpAddr>() {
+        return address.is_loopback() && address.is_ipv6() == inner.is_some();
+    }
+    let name = bare.to_ascii_lowercase();
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
+    plain && (name == "localhost" || name.ends_with(".localhost"))
 }
 
 fn unauthorized(detail: &str) -> Problem {
@@ -252,6 +253,12 @@ mod tests {
             "löcalhost",
             "",
             "localhost/evil.example",
+            "evil.example/.localhost",
+            "a@b.localhost",
+            "::1",
+            "[127.0.0.1]",
+            "localhost:",
+            "localhost:http",
         ] {
             assert!(!local(host), "{host}");
         }
@@ -264,7 +271,9 @@ mod tests {
     fn a_page_from_elsewhere_is_known_by_its_origin() {
         let here = |origins: &[&[u8]]| is_from_here(&headers(header::ORIGIN, origins));
         assert!(here(&[]) && here(&[b"http://localhost:3000"]) && here(&[b"https://[::1]"]));
-        for origin in ["null", "https://evil.example", "http://localhost.evil.example", "localhost", "", "\u{e9}"] {
+        for origin in
+            ["null", "https://evil.example", "http://localhost.evil.example", "localhost", "", "\u{e9}"]
+        {
             assert!(!here(&[origin.as_bytes()]), "{origin}");
         }
         assert!(!here(&[b"http://localhost", b"https://evil.example"]));
@@ -272,12 +281,14 @@ mod tests {
 
     #[test]
     fn one_key_is_read_and_nothing_else() {
-        let read = |values: &[&[u8]]| secret(&headers(header::AUTHORIZATION, values)).map_err(|wrong| wrong.status);
+        let read =
+            |values: &[&[u8]]| secret(&headers(header::AUTHORIZATION, values)).map_err(|wrong| wrong.status);
         assert_eq!(read(&[]), Ok(None));
         for value in ["Bearer epk_1", "bearer epk_1", "BEARER   epk_1", "Bearer epk_1\t"] {
             assert_eq!(read(&[value.as_bytes()]), Ok(Some("epk_1".to_owned())), "{value}");
         }
-        for value in ["", "epk_1", "Bearer", "Bearer\tepk_1", "Basic epk_1", "Bearer: epk_1", "Bearer \u{e9}"] {
+        for value in ["", "epk_1", "Bearer", "Bearer\tepk_1", "Basic epk_1", "Bearer: epk_1", "Bearer \u{e9}"]
+        {
             assert_eq!(read(&[value.as_bytes()]), Err(StatusCode::UNAUTHORIZED), "{value}");
         }
         assert_eq!(read(&[b"Bearer epk_1", b"Bearer epk_2"]), Err(StatusCode::UNAUTHORIZED));

@@ -62,7 +62,12 @@ pub(super) const KEYS: &[Key] = &[
         "When callers need keys: \"off-loopback\" on every address that other machines reach, \"always\", or\n\
          \"never\": then whoever reaches the address may read and write everything.",
     ),
-    key("server.log_level", Kind::Text, r#""debug""#, "How much `epitome serve` logs: error, warn, info or debug."),
+    key(
+        "server.log_level",
+        Kind::Text,
+        r#""debug""#,
+        "How much `epitome serve` logs: error, warn, info or debug.",
+    ),
     key(
         "server.log_format",
         Kind::Text,

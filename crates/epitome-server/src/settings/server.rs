@@ -154,7 +154,9 @@ fn address(text: String) -> Result<String, String> {
         let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         let host_fits = match bracketed {
             Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
-            None => !host.is_empty() && !host.contains([':', '/', '@']) && !host.contains(char::is_whitespace),
+            None => {
+                !host.is_empty() && !host.contains([':', '/', '@']) && !host.contains(char::is_whitespace)
+            }
         };
         host_fits && port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok()
     });

@@ -207,8 +207,12 @@ fn how_the_server_listens_is_set_like_everything_else() {
             r#"server.log_level "debug" "info" epitome.toml"#,
         ]
     );
-    let back = Trial::new().file(file).set(r#"server={"listen": null, "require_keys": "off-loopback"}"#).load();
-    assert_eq!((back.server.listen.as_str(), back.server.require_keys), ("127.0.0.1:7878", RequireKeys::OffLoopback));
+    let back =
+        Trial::new().file(file).set(r#"server={"listen": null, "require_keys": "off-loopback"}"#).load();
+    assert_eq!(
+        (back.server.listen.as_str(), back.server.require_keys),
+        ("127.0.0.1:7878", RequireKeys::OffLoopback)
+    );
 }
 
 #[test]

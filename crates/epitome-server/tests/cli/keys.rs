@@ -65,7 +65,11 @@ fn keys_are_listed_for_all_or_for_one_workspace() {
     assert_eq!(ids(&["--workspace", "a"]), made_ids[1..2]);
     assert_eq!(ids(&["--workspace", "none"]), Vec::<Value>::new());
     let by_env = crate::told(
-        place.epitome(&["keys", "list", "--db", "epitome.db"]).env("EPITOME_WORKSPACE", "a").output().unwrap(),
+        place
+            .epitome(&["keys", "list", "--db", "epitome.db"])
+            .env("EPITOME_WORKSPACE", "a")
+            .output()
+            .unwrap(),
     );
     assert_eq!(by_env.1.lines().count(), 4, "what commands work on is no wish: {}", by_env.1);
     let id = made_ids[2].as_str().unwrap().to_owned();
@@ -73,7 +77,8 @@ fn keys_are_listed_for_all_or_for_one_workspace() {
     let table = place.good(&["keys", "list"]);
     let heads: Vec<&str> = table.lines().next().unwrap().split_whitespace().collect();
     assert_eq!(heads, ["id", "workspace", "rights", "label", "created", "expires", "state"]);
-    let row = |id: &Value| table.lines().find(|line| line.starts_with(id.as_str().unwrap())).unwrap().to_owned();
+    let row =
+        |id: &Value| table.lines().find(|line| line.starts_with(id.as_str().unwrap())).unwrap().to_owned();
     assert!(row(&made_ids[0]).contains("(all)") && row(&made_ids[0]).ends_with("good"), "{table}");
     assert!(row(&made_ids[1]).contains("one") && row(&made_ids[1]).contains("never"), "{table}");
     assert!(row(&made_ids[2]).ends_with("revoked"), "{table}");
@@ -88,7 +93,10 @@ fn a_key_is_revoked_by_its_id_or_by_its_secret() {
     let (first, second) = (made(&place, &["--admin"]).0, made(&place, &["--rights", "read"]).0);
     let told = place.json(&["keys", "revoke", &first[4..20]]);
     assert_eq!(told, json!({"revoked": &first[4..20]}));
-    assert_eq!(place.good(&["keys", "revoke", second.trim()]), format!("key {} is revoked\n", &second[4..20]));
+    assert_eq!(
+        place.good(&["keys", "revoke", second.trim()]),
+        format!("key {} is revoked\n", &second[4..20])
+    );
     place.good(&["keys", "revoke", second.trim()]);
     let line = "there is no key \"0123\"; `epitome keys list` shows those there are";
     place.fails(&["keys", "revoke", "0123"], 1, line);

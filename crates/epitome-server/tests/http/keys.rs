@@ -67,7 +67,8 @@ fn what_the_command_line_works_on_is_not_what_callers_get() {
     assert!(run(&server, &["list"]).contains('a'));
     let folder = tempfile::tempdir().unwrap();
     for args in [["--workspace", "team"], ["--set", "server.workspace=team"]] {
-        let output = command(folder.path()).args(["serve", "--listen", "127.0.0.1:0"]).args(args).output().unwrap();
+        let output =
+            command(folder.path()).args(["serve", "--listen", "127.0.0.1:0"]).args(args).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains("a server serves every workspace") && said.lines().count() == 1, "{said}");
@@ -178,9 +179,14 @@ fn a_page_in_a_browser_on_this_machine_gets_nothing_done() {
     let own = [("origin", "http://localhost:3000"), ("content-type", "application/json")];
     page("POST", "/v1/sessions/a/messages", &own, Some(said)).ok();
     // A name of theirs that leads here is known by being theirs.
-    for (path, host) in [("/v1/sessions", "evil.example:7878"), ("/metrics", "evil.example"), ("/v1/keys", "0.0.0.0")] {
+    for (path, host) in
+        [("/v1/sessions", "evil.example:7878"), ("/metrics", "evil.example"), ("/v1/keys", "0.0.0.0")]
+    {
         let head = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n");
-        server.client().raw(head.as_bytes(), false).refused(403, "the header `host` names neither this machine");
+        server
+            .client()
+            .raw(head.as_bytes(), false)
+            .refused(403, "the header `host` names neither this machine");
     }
     let both = b"GET /v1/sessions HTTP/1.1\r\nhost: localhost\r\nhost: evil.example\r\n\r\n";
     assert!([400, 403].contains(&server.client().raw(both, false).status));

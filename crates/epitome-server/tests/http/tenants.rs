@@ -30,7 +30,8 @@ impl Tenants {
     fn new() -> Self {
         let server = Server::with(&["--require-keys", "always"], &[]);
         let admin = made(&server, &["--admin"]);
-        let key = |workspace: &str, rights: &str| made(&server, &["--workspace", workspace, "--rights", rights]);
+        let key =
+            |workspace: &str, rights: &str| made(&server, &["--workspace", workspace, "--rights", rights]);
         let (alpha, beta, beta_reads) = (key("alpha", "write"), key("beta", "write"), key("beta", "read"));
         let tenants = Self { server, admin, alpha, beta, beta_reads };
         tenants.talk(&tenants.beta, "both", 2, "order");
@@ -67,7 +68,11 @@ impl Tenants {
     fn talk(&self, key: &str, session: &str, messages: usize, words: &str) {
         let said = |n| json!({"role": "user", "content": format!("Message {n}: {words} {n}0071.")});
         let messages: Vec<Value> = (1..=messages).map(said).collect();
-        self.server.client().key(key).post(&format!("/v1/sessions/{session}/messages"), &json!(messages)).ok();
+        self.server
+            .client()
+            .key(key)
+            .post(&format!("/v1/sessions/{session}/messages"), &json!(messages))
+            .ok();
     }
 
     fn summarize(&self, key: &str, session: &str) {
@@ -101,7 +106,8 @@ impl Tenants {
 
 /// A key made beside the server, as whoever runs it makes one.
 fn made(server: &Server, args: &[&str]) -> String {
-    let output = command(&server.folder).args(["keys", "create", "--db", "a.db"]).args(args).output().unwrap();
+    let output =
+        command(&server.folder).args(["keys", "create", "--db", "a.db"]).args(args).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
@@ -208,7 +214,13 @@ fn a_key_does_what_its_rights_allow() {
             tenants.ask(&case, Some(&tenants.beta)).refused(403, "an admin key is wanted here");
         }
     }
-    assert_eq!(tenants.server.client().key(&tenants.beta).get("/v1/sessions").ok()["items"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        tenants.server.client().key(&tenants.beta).get("/v1/sessions").ok()["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
     for case in cases() {
         let answer = tenants.ask_shortly(&case, Some(&tenants.admin));
         assert!(![401, 403].contains(&answer.status), "{} {}", case.method, case.path);
@@ -220,13 +232,20 @@ fn what_others_have_changes_nothing_of_what_one_sees() {
     let (alone, beside) = (Tenants::new(), Tenants::beside_another());
     let mut alpha = beside.server.client().key(&beside.alpha);
     let own = |client: &mut crate::server::Client| {
-        ["sessions", "sessions/plans/messages", "sessions/both/summaries?history=true", "workspace", "sessions/plans"]
-            .map(|path| client.get(&format!("/v1/{path}")).ok())
+        [
+            "sessions",
+            "sessions/plans/messages",
+            "sessions/both/summaries?history=true",
+            "workspace",
+            "sessions/plans",
+        ]
+        .map(|path| client.get(&format!("/v1/{path}")).ok())
     };
     let before = own(&mut alpha);
     assert!(before.iter().any(|answer| answer.to_string().contains(MARKER)));
     for case in cases() {
-        let (one, other) = (alone.ask_shortly(&case, Some(&alone.beta)), beside.ask_shortly(&case, Some(&beside.beta)));
+        let (one, other) =
+            (alone.ask_shortly(&case, Some(&alone.beta)), beside.ask_shortly(&case, Some(&beside.beta)));
         let what = format!("{} {} {:?}", case.method, case.path, case.headers);
         assert_eq!(lasting(&other), lasting(&one), "{what}");
         assert_eq!(leak(&other, MARKER), None, "{what}");

@@ -57,11 +57,15 @@ mod tests {
     #[test]
     fn a_key_ends_after_a_time_or_on_a_day() {
         let hours = |hours: u64| Ok(Expiry::After(Duration::from_secs(hours * 3_600)));
-        for (text, expected) in [("12h", hours(12)), ("30d", hours(720)), (" 2w ", hours(336)), ("60m", hours(1))] {
+        for (text, expected) in
+            [("12h", hours(12)), ("30d", hours(720)), (" 2w ", hours(336)), ("60m", hours(1))]
+        {
             assert_eq!(text.parse::<Expiry>(), expected, "{text}");
         }
         assert_eq!("1970-01-02".parse(), Ok(Expiry::On(Timestamp(86_400_000))));
-        for wrong in ["", "30", "d", "-1d", "1.5d", "never", "40000d", "99999999999999999999d", "2027-13-01", "30 d"] {
+        for wrong in
+            ["", "30", "d", "-1d", "1.5d", "never", "40000d", "99999999999999999999d", "2027-13-01", "30 d"]
+        {
             assert!(wrong.parse::<Expiry>().is_err(), "{wrong}");
         }
         assert_eq!(Expiry::After(Duration::from_secs(1)).from(Timestamp(5)), Timestamp(1_005));

@@ -66,11 +66,19 @@ pub(crate) fn cases() -> Vec<Case> {
     all.extend(reads(session, &["/v1/sessions/plans", "/v1/sessions/both", "/v1/sessions/own"]));
     all.extend(reads(
         messages,
-        &["/v1/sessions/plans/messages", "/v1/sessions/both/messages?after=1", "/v1/sessions/own/messages?reverse"],
+        &[
+            "/v1/sessions/plans/messages",
+            "/v1/sessions/both/messages?after=1",
+            "/v1/sessions/own/messages?reverse",
+        ],
     ));
     all.extend(reads(
         "/v1/sessions/{session}/context",
-        &["/v1/sessions/plans/context", "/v1/sessions/both/context?format=openai", "/v1/sessions/own/context"],
+        &[
+            "/v1/sessions/plans/context",
+            "/v1/sessions/both/context?format=openai",
+            "/v1/sessions/own/context",
+        ],
     ));
     all.extend(reads(
         summaries,
@@ -142,7 +150,12 @@ pub(crate) fn cases() -> Vec<Case> {
         &["/v1/sessions/plans/slots/short/rebuild", "/v1/sessions/both/slots/night/rebuild"],
     ));
     all.extend(writes("DELETE", session, None, &["/v1/sessions/plans", "/v1/sessions/plans-fork"]));
-    all.extend(writes("PUT", "/v1/workspace", Some(json!({"settings": {"limits": {"batch": 50}}})), &["/v1/workspace"]));
+    all.extend(writes(
+        "PUT",
+        "/v1/workspace",
+        Some(json!({"settings": {"limits": {"batch": 50}}})),
+        &["/v1/workspace"],
+    ));
     let fork = "/v1/sessions/{session}/fork";
     all.extend(writes("POST", fork, Some(json!({"name": "x"})), &["/v1/sessions/plans/fork"]));
     all.extend(writes("POST", fork, Some(json!({"name": "plans-fork"})), &["/v1/sessions/both/fork"]));

@@ -16,7 +16,8 @@ impl Listening {
         let mut stream = connect(&tenants.server.address);
         let last = last.map_or(String::new(), |id| format!("last-event-id: {id}\r\n"));
         let host = &tenants.server.address;
-        let head = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {key}\r\n{last}\r\n");
+        let head =
+            format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {key}\r\n{last}\r\n");
         stream.get_mut().write_all(head.as_bytes()).unwrap();
         let mut listening = Self(stream);
         assert!(listening.until(": listening").contains("200 OK"));
@@ -37,9 +38,12 @@ impl Listening {
 
 /// What is told of events, but for moments.
 fn told(said: &str) -> Vec<String> {
-    let kept = said.lines().filter(|line| ["id: ", "event: ", "data: "].iter().any(|start| line.starts_with(start)));
+    let kept =
+        said.lines().filter(|line| ["id: ", "event: ", "data: "].iter().any(|start| line.starts_with(start)));
     kept.map(|line| match line.split_once("\"at\":") {
-        Some((before, after)) => format!("{before}{}", after.trim_start_matches(|c: char| c.is_ascii_digit())),
+        Some((before, after)) => {
+            format!("{before}{}", after.trim_start_matches(|c: char| c.is_ascii_digit()))
+        }
         None => line.to_owned(),
     })
     .collect()
@@ -55,7 +59,8 @@ fn heard(tenants: &Tenants, path: &str, last: Option<&str>) -> Vec<String> {
 #[test]
 fn events_are_those_of_the_keys_workspace_and_numbered_by_it() {
     let (alone, beside) = (Tenants::new(), Tenants::beside_another());
-    let (one, other) = (heard(&alone, "/v1/events?after=0", None), heard(&beside, "/v1/events?after=0", None));
+    let (one, other) =
+        (heard(&alone, "/v1/events?after=0", None), heard(&beside, "/v1/events?after=0", None));
     assert!(one.len() >= 9, "{one:?}");
     assert_eq!(one, other);
     assert!(!other.join("\n").contains(MARKER));

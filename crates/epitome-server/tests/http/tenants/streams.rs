@@ -24,11 +24,12 @@ impl Listening {
         listening
     }
 
-    /// All that is said up to a line that begins so, or to the end.
+    /// All that is said up to a line that begins so, or to the end; one that says nothing else twice goes on for ever.
     fn until(&mut self, start: &str) -> String {
         let mut said = String::new();
         loop {
             let at = said.len();
+            assert!(said.matches(": still here").count() < 2, "it goes on: {said}");
             if self.0.read_line(&mut said).unwrap() == 0 || said[at..].starts_with(start) {
                 return said;
             }

@@ -1,15 +1,17 @@
 //! `epitome serve`: the HTTP API.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::database::Database;
 use crate::failure::Failure;
-use crate::http::{self, App, Keys};
+use crate::http::{self, App, Bounds, Keys};
+use crate::log;
 use crate::settings::Loaded;
 use crate::show::Show;
+use crate::signals::Signals;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,33 +31,62 @@ pub(crate) struct Args {
     /// The address to listen on
     #[arg(long, value_name = "ADDRESS:PORT", default_value = LISTEN)]
     listen: String,
+    /// How much is logged on standard error: error, warn, info, debug
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = log::Level::Info, hide_possible_values = true)]
+    log_level: log::Level,
+    /// In which form: text, json, or auto (text on a terminal)
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = log::Format::Auto, hide_possible_values = true)]
+    log_format: log::Format,
+    /// Sets one of the server's bounds, for tests
+    #[arg(long, value_name = "NAME=NUMBER", hide = true)]
+    bound: Vec<String>,
 }
 
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
-    let listener = TcpListener::bind(&args.listen)
-        .await
-        .map_err(|error| Failure::Failed(format!("cannot listen on {}: {error}", args.listen)))?;
+    let mut signals = Signals::listen();
+    let mut bounds = Bounds::default();
+    for set in &args.bound {
+        bounds = bounds.with(set).map_err(|wrong| Failure::Misused(format!("--bound {set}: {wrong}")))?;
+    }
+    // The address first: where it cannot be had, nothing else is touched.
+    let listener = http::bind(&args.listen).await?;
     let address: SocketAddr =
         listener.local_addr().map_err(|error| Failure::Failed(format!("cannot listen: {error}")))?;
+    log::start(args.log_level, args.log_format);
     http::count();
-    let database = Database::serving(loaded).await?;
-    let (stop, stopping) = watch::channel(false);
     let keys = if address.ip().is_loopback() { Keys::Off { loopback: true } } else { Keys::Required };
-    let app = App::new(database.engine.clone(), keys, stopping.clone());
+    tracing::info!(%address, keys = keys.in_a_word(), version = env!("CARGO_PKG_VERSION"), "starting");
+    let database = tokio::select! {
+        database = Database::serving(loaded) => database?,
+        _ = signals.next() => return Ok(()),
+    };
+    let (stop, stopping) = watch::channel(false);
+    let app = App::new(database.engine.clone(), keys, bounds, stopping);
+    let router = http::router(Arc::clone(&app));
     show.line(format_args!("listening on http://{address}"))?;
     show.flush()?;
-    let serving = http::serve(listener, http::router(app), stopping, GRACE);
+    tracing::info!("ready");
+    let serving = async {
+        http::serve(listener, router, app).await;
+        database.close().await;
+    };
     let mut serving = std::pin::pin!(serving);
     tokio::select! {
-        () = serving.as_mut() => {}
-        _ = crate::told_to_end() => {
+        // It ends only when it is told to.
+        () = serving.as_mut() => return Ok(()),
+        signal = signals.next() => {
+            tracing::info!(signal, "stopping");
             stop.send_replace(true);
-            serving.await;
         }
     }
-    database.close().await;
+    tokio::select! {
+        () = serving => {}
+        // Whoever says it twice means now: what is held is given back, and nothing else is waited for.
+        signal = signals.next() => {
+            tracing::warn!(signal, "told again; ending at once");
+            crate::end(signal).await;
+        }
+    }
+    tracing::info!("stopped");
     Ok(())
 }
-
-/// For so long requests under way may go on when it is told to end.
-const GRACE: std::time::Duration = std::time::Duration::from_secs(10);

@@ -33,6 +33,16 @@ pub(crate) enum Keys {
     Off { loopback: bool },
 }
 
+impl Keys {
+    /// For the log.
+    pub(crate) fn in_a_word(self) -> &'static str {
+        match self {
+            Self::Required => "required",
+            Self::Off { .. } => "off",
+        }
+    }
+}
+
 /// A caller who may read.
 pub(crate) struct Reads(pub(crate) Access);
 

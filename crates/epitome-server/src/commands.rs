@@ -358,7 +358,7 @@ async fn act(
     *database = Some(loaded.db.clone());
     match command {
         None => check_config::run(&loaded, show).await,
-        Some(Command::Serve(_)) => serve::run(&loaded, show).await,
+        Some(Command::Serve(args)) => serve::run(&args, &loaded, show).await,
         Some(Command::List(args)) => list::run(&args, &loaded, show).await,
         Some(Command::Import(args)) => import::run(&args, &loaded, show).await,
         Some(Command::Export(args)) => export::run(&args, &loaded, show).await,

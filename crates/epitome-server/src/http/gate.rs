@@ -40,6 +40,16 @@ pub(crate) enum Keys {
     Off { loopback: bool },
 }
 
+impl Keys {
+    /// For the log.
+    pub(crate) fn in_a_word(self) -> &'static str {
+        match self {
+            Self::Required => "required",
+            Self::Off { .. } => "off",
+        }
+    }
+}
+
 /// A caller who may read.
 pub(crate) struct Reads(pub(crate) Access);
 
@@ -223,7 +233,7 @@ mod tests {
 
     use super::*;
 
-    fn headers(name: HeaderName, values: &[&[u8]]) -> HeaderMap {
+    fn headers(name: &HeaderName, values: &[&[u8]]) -> HeaderMap {
         let value = |value: &&[u8]| (name.clone(), HeaderValue::from_bytes(value).unwrap());
         values.iter().map(value).fold(HeaderMap::new(), |mut all, (name, value)| {
             all.append(name, value);
@@ -233,7 +243,7 @@ mod tests {
 
     #[test]
     fn only_names_of_this_machine_are_local() {
-        let local = |host: &str| is_local(&headers(header::HOST, &[host.as_bytes()]));
+        let local = |host: &str| is_local(&headers(&header::HOST, &[host.as_bytes()]));
         for host in
             ["localhost", "LOCALHOST:7878", "127.0.0.1:80", "127.1.2.3", "[::1]:7878", "a.localhost:1"]
         {
@@ -263,13 +273,13 @@ mod tests {
             assert!(!local(host), "{host}");
         }
         assert!(is_local(&HeaderMap::new()));
-        assert!(!is_local(&headers(header::HOST, &[b"localhost", b"evil.example"])));
-        assert!(!is_local(&headers(header::HOST, &[b"\xff"])));
+        assert!(!is_local(&headers(&header::HOST, &[b"localhost", b"evil.example"])));
+        assert!(!is_local(&headers(&header::HOST, &[b"\xff"])));
     }
 
     #[test]
     fn a_page_from_elsewhere_is_known_by_its_origin() {
-        let here = |origins: &[&[u8]]| is_from_here(&headers(header::ORIGIN, origins));
+        let here = |origins: &[&[u8]]| is_from_here(&headers(&header::ORIGIN, origins));
         assert!(here(&[]) && here(&[b"http://localhost:3000"]) && here(&[b"https://[::1]"]));
         for origin in
             ["null", "https://evil.example", "http://localhost.evil.example", "localhost", "", "\u{e9}"]
@@ -282,7 +292,7 @@ mod tests {
     #[test]
     fn one_key_is_read_and_nothing_else() {
         let read =
-            |values: &[&[u8]]| secret(&headers(header::AUTHORIZATION, values)).map_err(|wrong| wrong.status);
+            |values: &[&[u8]]| secret(&headers(&header::AUTHORIZATION, values)).map_err(|wrong| wrong.status);
         assert_eq!(read(&[]), Ok(None));
         for value in ["Bearer epk_1", "bearer epk_1", "BEARER   epk_1", "Bearer epk_1\t"] {
             assert_eq!(read(&[value.as_bytes()]), Ok(Some("epk_1".to_owned())), "{value}");
@@ -298,7 +308,7 @@ mod tests {
     #[test]
     fn a_workspace_is_named_once_or_not_at_all() {
         let name = HeaderName::from_static(WORKSPACE);
-        let read = |values: &[&[u8]]| named(&headers(name.clone(), values)).map_err(|wrong| wrong.status);
+        let read = |values: &[&[u8]]| named(&headers(&name, values)).map_err(|wrong| wrong.status);
         assert_eq!(read(&[]), Ok(None));
         assert_eq!(read(&["caf\u{e9}".as_bytes()]), Ok(Some("caf\u{e9}".to_owned())));
         for wrong in [[b"".as_slice()].as_slice(), &[b"\xff"], &[b"a\tb"], &[b"a", b"a"], &[b"a", b"b"]] {

@@ -3,10 +3,12 @@
 //! The engine knows nothing of it. Each key is read here once, and refused with what would be allowed; who is to blame
 //! is told by `judge.rs`.
 
+use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 
 use super::judge::Wrong;
 use super::keys;
+use crate::log::{Format, Level};
 
 /// Our own section, typed and right.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +28,7 @@ pub(crate) struct Server {
 }
 
 /// When callers of the HTTP API need keys.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RequireKeys {
     /// On every address but those that only this machine reaches.
     #[default]
@@ -37,44 +39,7 @@ pub(crate) enum RequireKeys {
     Never,
 }
 
-/// How much is logged. Each holds what those before it hold.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Level {
-    /// What failed.
-    Error,
-    /// What may come to fail.
-    Warn,
-    /// What the server does as a whole.
-    #[default]
-    Info,
-    /// Each request.
-    Debug,
-}
-
-/// In which form is logged.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Format {
-    /// Text on a terminal, JSON elsewhere.
-    #[default]
-    Auto,
-    /// Lines for people.
-    Text,
-    /// An object a line.
-    Json,
-}
-
 const KEYS: [&str; 6] = ["db", "workspace", "listen", "require_keys", "log_level", "log_format"];
-
-const REQUIRE_KEYS: [(&str, RequireKeys); 3] = [
-    ("off-loopback", RequireKeys::OffLoopback),
-    ("always", RequireKeys::Always),
-    ("never", RequireKeys::Never),
-];
-
-const LEVELS: [(&str, Level); 4] =
-    [("error", Level::Error), ("warn", Level::Warn), ("info", Level::Info), ("debug", Level::Debug)];
-
-const FORMATS: [(&str, Format); 3] = [("auto", Format::Auto), ("text", Format::Text), ("json", Format::Json)];
 
 impl Default for Server {
     fn default() -> Self {
@@ -115,9 +80,9 @@ impl Server {
             "db" => self.db = Some(text(value)?),
             "workspace" => self.workspace = workspace(text(value)?)?,
             "listen" => self.listen = address(text(value)?)?,
-            "require_keys" => self.require_keys = chosen(&REQUIRE_KEYS, &value)?,
-            "log_level" => self.log_level = chosen(&LEVELS, &value)?,
-            "log_format" => self.log_format = chosen(&FORMATS, &value)?,
+            "require_keys" => self.require_keys = chosen(&value)?,
+            "log_level" => self.log_level = chosen(&value)?,
+            "log_format" => self.log_format = chosen(&value)?,
             _ => return Err(format!("no such setting; allowed here are {}", KEYS.join(", "))),
         }
         Ok(())
@@ -127,9 +92,9 @@ impl Server {
     pub(super) fn serving(&self) -> Map<String, Value> {
         let mut entries = Map::new();
         entries.insert("listen".to_owned(), json!(self.listen));
-        entries.insert("require_keys".to_owned(), json!(name(&REQUIRE_KEYS, self.require_keys)));
-        entries.insert("log_level".to_owned(), json!(name(&LEVELS, self.log_level)));
-        entries.insert("log_format".to_owned(), json!(name(&FORMATS, self.log_format)));
+        entries.insert("require_keys".to_owned(), json!(name(&self.require_keys)));
+        entries.insert("log_level".to_owned(), json!(name(&self.log_level)));
+        entries.insert("log_format".to_owned(), json!(name(&self.log_format)));
         entries
     }
 }
@@ -168,14 +133,14 @@ fn address(text: String) -> Result<String, String> {
     }
 }
 
-fn chosen<T: Copy>(all: &[(&str, T)], value: &Value) -> Result<T, String> {
-    let found = all.iter().find(|(name, _)| value.as_str() == Some(*name));
-    found.map(|(_, choice)| *choice).ok_or_else(|| {
-        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+fn chosen<T: ValueEnum>(value: &Value) -> Result<T, String> {
+    let found = value.as_str().and_then(|text| T::from_str(text, false).ok());
+    found.ok_or_else(|| {
+        let names: Vec<String> = T::value_variants().iter().filter_map(name).collect();
         format!("{value} given; allowed are {}", names.join(", "))
     })
 }
 
-fn name<T: PartialEq>(all: &[(&'static str, T)], choice: T) -> &'static str {
-    all.iter().find(|(_, known)| *known == choice).map_or("", |(name, _)| name)
+fn name<T: ValueEnum>(choice: &T) -> Option<String> {
+    choice.to_possible_value().map(|known| known.get_name().to_owned())
 }

@@ -37,8 +37,8 @@ fn reads(route: &'static str, paths: &[&str]) -> Vec<Case> {
     paths.iter().map(|path| case(Needs::Read, "GET", route, path)).collect()
 }
 
-fn writes(method: &'static str, route: &'static str, body: Option<Value>, paths: &[&str]) -> Vec<Case> {
-    let write = |path: &&str| Case { body: body.clone(), ..case(Needs::Write, method, route, path) };
+fn writes(method: &'static str, route: &'static str, body: Option<&Value>, paths: &[&str]) -> Vec<Case> {
+    let write = |path: &&str| Case { body: body.cloned(), ..case(Needs::Write, method, route, path) };
     paths.iter().map(write).collect()
 }
 
@@ -122,19 +122,19 @@ pub(crate) fn cases() -> Vec<Case> {
     all.extend(writes(
         "PATCH",
         "/v1/sessions/{session}/messages/{seq}",
-        Some(json!({"pinned": true})),
+        Some(&json!({"pinned": true})),
         &["/v1/sessions/plans/messages/1", "/v1/sessions/both/messages/7"],
     ));
     all.extend(writes(
         "POST",
         summaries,
-        Some(json!({})),
+        Some(&json!({})),
         &["/v1/sessions/plans/summaries", "/v1/sessions/plans/summaries?wait=true"],
     ));
     all.extend(writes(
         "POST",
         summaries,
-        Some(json!({"slot": "night"})),
+        Some(&json!({"slot": "night"})),
         &["/v1/sessions/own/summaries", "/v1/sessions/both/summaries"],
     ));
     all.extend(writes(
@@ -153,14 +153,14 @@ pub(crate) fn cases() -> Vec<Case> {
     all.extend(writes(
         "PUT",
         "/v1/workspace",
-        Some(json!({"settings": {"limits": {"batch": 50}}})),
+        Some(&json!({"settings": {"limits": {"batch": 50}}})),
         &["/v1/workspace"],
     ));
     let fork = "/v1/sessions/{session}/fork";
-    all.extend(writes("POST", fork, Some(json!({"name": "x"})), &["/v1/sessions/plans/fork"]));
-    all.extend(writes("POST", fork, Some(json!({"name": "plans-fork"})), &["/v1/sessions/both/fork"]));
-    all.extend(writes("PUT", session, Some(json!({"metadata": {"a": 1}})), &["/v1/sessions/plans"]));
-    for mut adding in writes("POST", messages, Some(said), &["/v1/sessions/plans/messages"]) {
+    all.extend(writes("POST", fork, Some(&json!({"name": "x"})), &["/v1/sessions/plans/fork"]));
+    all.extend(writes("POST", fork, Some(&json!({"name": "plans-fork"})), &["/v1/sessions/both/fork"]));
+    all.extend(writes("PUT", session, Some(&json!({"metadata": {"a": 1}})), &["/v1/sessions/plans"]));
+    for mut adding in writes("POST", messages, Some(&said), &["/v1/sessions/plans/messages"]) {
         adding.headers.push(("idempotency-key", "first"));
         all.push(adding);
     }

@@ -21,8 +21,8 @@ Examples:
   epitome keys create --admin                   the first key, also while the server runs
 
 On an address that only this machine reaches no keys are needed; on every other one they are, unless
---require-keys never says otherwise. A key opens its workspace. Without one the workspace is `default`,
-or the one that the header x-epitome-workspace names.
+--require-keys never says otherwise. A key opens its workspace. Without one the workspace is
+`default`, or the one that the header x-epitome-workspace names.
 
 What is stored is what every other command sees: both may be used at once. SIGTERM and Ctrl-C end it
 in order: requests under way are answered, summaries under way finished or handed back.";
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Logged: error, warn, info, debug [env: EPITOME_SERVER_LOG_LEVEL]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// As text, json or auto (a terminal: text) [env: EPITOME_SERVER_LOG_FORMAT]
+    /// In which form: text, json, auto [env: EPITOME_SERVER_LOG_FORMAT]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
     /// Sets one of the server's bounds, for tests

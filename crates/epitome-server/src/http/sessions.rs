@@ -72,7 +72,7 @@ pub(crate) async fn look(
     known: Known,
 ) -> Result<Response, Problem> {
     let session = access.workspace.session(name);
-    let settings = shown(&*session.settings().await?);
+    let settings = told(&*session.settings().await?);
     known.read(&SessionWhole::new(session.explain().await?, settings))
 }
 
@@ -90,24 +90,24 @@ pub(crate) async fn put(
 ) -> Result<Response, Problem> {
     let session = access.workspace.session(name);
     let patch = wanted.settings.map(patch).transpose()?;
-    let settings = shown(&*session.put(patch.as_ref(), wanted.metadata).await?);
+    let settings = told(&*session.put(patch.as_ref(), wanted.metadata).await?);
     done(StatusCode::OK, &SessionWhole::new(session.explain().await?, settings))
-}
-
-/// Settings as callers see them: not where models are asked and what they cost, which is the matter of whoever runs the
-/// server.
-pub(crate) fn shown(settings: &Settings) -> Value {
-    let mut shown = settings.to_value();
-    if let Some(entries) = shown.as_object_mut() {
-        entries.retain(|key, _| !matches!(key.as_str(), "models" | "prices"));
-    }
-    shown
 }
 
 /// Settings as they are sent.
 pub(crate) fn patch(settings: serde_json::Map<String, Value>) -> Result<Patch, Problem> {
     Patch::parse(&Value::Object(settings).to_string())
         .map_err(|wrong| Problem::invalid(format!("settings.{wrong}")))
+}
+
+/// Settings as they are told. Where models are asked, and with whose key, is a matter of whoever runs the server.
+pub(crate) fn told(settings: &Settings) -> Value {
+    let mut told = settings.to_value();
+    let models = told.get_mut("models").and_then(Value::as_object_mut);
+    for model in models.into_iter().flat_map(|models| models.values_mut()).filter_map(Value::as_object_mut) {
+        model.retain(|key, _| !matches!(key.as_str(), "base_url" | "key_env"));
+    }
+    told
 }
 
 /// Deletes a session with all that was made from it.

@@ -11,7 +11,7 @@ mod summary;
 mod workspace;
 
 pub(crate) use context::{ContextOut, ReportOut, ShownOut};
-pub(crate) use message::{AppendedOut, FlagsIn, FoundOut, MessageOut, PartShape, RoleName};
+pub(crate) use message::{AppendedOut, FlagsIn, FoundOut, MessageOut};
 pub(crate) use page::{Page, SpanOut};
 pub(crate) use session::{ForkIn, ForkKindIn, SessionIn, SessionOut, SessionWhole};
 pub(crate) use summary::{Rebuilding, SummarizeIn, SummarizedOut, SummaryOut, Undone};

@@ -17,7 +17,7 @@ pub(crate) struct MessageOut<'a> {
     /// Who said it, where that is known beyond the role.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) author: Option<&'a str>,
-    #[schema(value_type = Vec<PartShape>)]
+    #[schema(value_type = Vec<crate::http::openapi::Part>)]
     pub(crate) parts: &'a [Part],
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) pinned: bool,
@@ -58,70 +58,6 @@ pub(crate) enum RoleName {
     Peer,
 }
 
-/// One piece of a message.
-#[derive(ToSchema, Serialize)]
-#[schema(as = Part)]
-#[serde(tag = "type", rename_all = "snake_case")]
-#[expect(dead_code, reason = "it is there to be described")]
-pub(crate) enum PartShape {
-    /// Plain words.
-    Text { text: String },
-    /// The model's reasoning.
-    Thinking { text: String, signature: Option<String>, id: Option<String>, redacted: Option<bool> },
-    /// The model asks for a tool; `arguments` as it wrote them.
-    ToolCall {
-        #[schema(min_length = 1)]
-        id: String,
-        item_id: Option<String>,
-        #[schema(min_length = 1)]
-        name: String,
-        arguments: String,
-    },
-    /// What answers a call.
-    ToolResult {
-        #[schema(min_length = 1)]
-        call: String,
-        content: Vec<ContentShape>,
-        error: Option<bool>,
-    },
-    /// A picture, a sound, a document.
-    Media {
-        mime: String,
-        source: SourceShape,
-        /// Width and height.
-        #[schema(min_items = 2, max_items = 2)]
-        size: Option<Vec<u32>>,
-    },
-}
-
-/// A piece of a tool's answer.
-#[derive(ToSchema, Serialize)]
-#[schema(as = Content)]
-#[serde(tag = "type", rename_all = "snake_case")]
-#[expect(dead_code, reason = "it is there to be described")]
-pub(crate) enum ContentShape {
-    Text {
-        text: String,
-    },
-    Media {
-        mime: String,
-        source: SourceShape,
-        #[schema(min_items = 2, max_items = 2)]
-        size: Option<Vec<u32>>,
-    },
-}
-
-/// Where a medium's bytes are.
-#[derive(ToSchema, Serialize)]
-#[schema(as = Source)]
-#[serde(rename_all = "lowercase")]
-#[expect(dead_code, reason = "it is there to be described")]
-pub(crate) enum SourceShape {
-    Base64(String),
-    Url(String),
-    File(String),
-}
-
 /// What became of an append.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Appended)]
@@ -154,6 +90,7 @@ impl<'a> From<&'a Found> for FoundOut<'a> {
 
 /// Flags to be set; those left out stay.
 #[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = SetFlags)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FlagsIn {
     /// Always shown word for word.

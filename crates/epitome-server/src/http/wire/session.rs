@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use crate::http::openapi::{Name, Settings};
+
 /// A session: how long it is, and the caller's notes on it.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Session)]
@@ -150,10 +152,11 @@ impl From<SlotExplanation> for SlotOut {
 
 /// What a session shall be.
 #[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = SetSession)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SessionIn {
     /// Settings of this session alone: what is named is changed, null takes a change back.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Settings>)]
     pub(crate) settings: Option<Map<String, Value>>,
     /// The caller's notes, in place of those there are; 64 KiB at most.
     #[schema(value_type = Option<Object>)]
@@ -162,10 +165,11 @@ pub(crate) struct SessionIn {
 
 /// A new session from this one.
 #[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = Fork)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ForkIn {
     /// What it is called. There must be no such session yet.
-    #[schema(min_length = 1, max_length = 512)]
+    #[schema(value_type = Name)]
     pub(crate) name: String,
     /// The last message it takes over; the newest where none is named.
     #[schema(minimum = 1)]
@@ -176,6 +180,7 @@ pub(crate) struct ForkIn {
 
 /// What a fork takes over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[schema(as = ForkKind)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ForkKindIn {
     /// Every message, and the summaries that stood there.

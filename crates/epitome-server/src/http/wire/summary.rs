@@ -142,6 +142,7 @@ pub(crate) struct Rebuilding {
 
 /// A summary wanted now.
 #[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = Summarize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SummarizeIn {
     /// Which slot; the first where none is named.

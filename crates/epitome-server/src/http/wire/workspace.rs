@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::session::Status;
+use crate::http::openapi::Settings;
 
 /// What is due in a workspace.
 #[derive(Debug, Serialize, ToSchema)]
@@ -137,10 +138,11 @@ fn money(millionths: i64) -> f64 {
 
 /// What a workspace's settings shall be.
 #[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = SetWorkspace)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WorkspaceIn {
     /// What is named is changed, null takes a change back.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Settings)]
     pub(crate) settings: Map<String, Value>,
 }
 

@@ -29,7 +29,6 @@ mod around;
 mod body;
 mod bounds;
 mod context;
-mod described;
 mod events;
 mod figures;
 mod gate;
@@ -37,6 +36,7 @@ mod keys;
 mod listen;
 mod load;
 mod messages;
+mod openapi;
 mod operations;
 mod problem;
 mod query;
@@ -104,7 +104,13 @@ impl App {
     description = "Keeps long agent conversations inside a model's window without losing the thread. Sessions \
         summarize themselves; a context is a session in as many tokens as you have room for.",
     license(name = "MIT OR Apache-2.0"),
-))]
+), components(schemas(
+    problem::Told,
+    messages::Format,
+    context::OversizeIn,
+    wire::ContextOut,
+    wire::Page<wire::MessageOut>,
+)))]
 struct Described;
 
 fn described() -> (Router<Arc<App>>, utoipa::openapi::OpenApi) {
@@ -133,15 +139,11 @@ fn described() -> (Router<Arc<App>>, utoipa::openapi::OpenApi) {
         .split_for_parts()
 }
 
-/// The description of the API, as it is given at `/openapi.json`.
-pub(crate) fn openapi() -> String {
-    described().1.to_pretty_json().unwrap_or_default()
-}
-
 /// The whole API over an engine.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let (router, description) = described();
-    let description: bytes::Bytes = description.to_pretty_json().unwrap_or_default().into();
+    let (router, routes) = described();
+    let description = openapi::whole(&routes, app.keys);
+    let description: bytes::Bytes = serde_json::to_vec_pretty(&description).unwrap_or_default().into();
     let describe = move || {
         let description = description.clone();
         async move { ([(axum::http::header::CONTENT_TYPE, "application/json")], description) }

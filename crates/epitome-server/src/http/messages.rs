@@ -16,7 +16,8 @@ use utoipa::{IntoParams, ToSchema};
 use super::App;
 use super::body::{Json, Sent};
 use super::gate::{Reads, Writes};
-use super::problem::{Problem, Told};
+use super::openapi::{Messages, MessagesPage};
+use super::problem::Problem;
 use super::query::Query;
 use super::reply::{Known, done};
 use super::sessions::limit;
@@ -68,10 +69,9 @@ pub(crate) struct Where {
     ("idempotency-key" = Option<String>, Header, description = "The same append under the same key adds nothing, for a \
         week; another one under it is a conflict", max_length = 256, min_length = 1),
     Where,
-), request_body = super::described::Messages, responses(
+), request_body = Messages, responses(
     (status = 200, description = "They were there already", body = AppendedOut),
     (status = 201, description = "They are kept", body = AppendedOut),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn append(
     Writes(access): Writes,
@@ -157,8 +157,7 @@ pub(crate) struct Which {
     ("session" = String, Path, description = "Its name"),
     Which,
 ), responses(
-    (status = 200, description = "A page of them", body = Page<MessageOut>),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+    (status = 200, description = "A page of them", body = MessagesPage),
 ))]
 pub(crate) async fn list(
     Reads(access): Reads,
@@ -166,8 +165,10 @@ pub(crate) async fn list(
     Query(which): Query<Which>,
     known: Known,
 ) -> Result<Response, Problem> {
+    let wanted = range(which.after, which.reverse, limit(which.limit)?);
     let session = access.workspace.session(name);
-    let (found, limit) = gather(&session, None, which.range(limit(which.limit)?)).await?;
+    let range = Range { scope: which.scope.map(Into::into), ..wanted };
+    let (found, limit) = gather(&session, None, range).await?;
     page(&found, limit, which.format, &known)
 }
 
@@ -211,21 +212,11 @@ pub(super) async fn gather(
     }
 }
 
-impl Which {
-    pub(super) fn limit(&self) -> Option<u64> {
-        self.limit
-    }
-
-    pub(super) fn format(&self) -> Option<Format> {
-        self.format
-    }
-
-    /// One more than is wanted, to see whether there is one.
-    pub(super) fn range(&self, limit: usize) -> Range {
-        let (after, before) = if self.reverse { (None, self.after) } else { (self.after, None) };
-        let scope = self.scope.as_deref().map(Into::into);
-        Range { after, before, scope, reverse: self.reverse, limit: limit.saturating_add(1) }
-    }
+/// The messages after a place, or before it where the newest come first: one more than is wanted, to see whether there
+/// is one.
+pub(super) fn range(after: Option<u64>, reverse: bool, limit: usize) -> Range {
+    let (after, before) = if reverse { (None, after) } else { (after, None) };
+    Range { after, before, reverse, limit: limit.saturating_add(1), scope: None }
 }
 
 /// A page of messages, in the form that is wanted.
@@ -252,7 +243,6 @@ pub(super) fn page(
     ("seq" = u64, Path, description = "The message's place", minimum = 1),
 ), request_body = FlagsIn, responses(
     (status = 200, description = "The message as it is now", body = MessageOut),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn flag(
     State(_): State<Arc<App>>,

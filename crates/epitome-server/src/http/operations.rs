@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::gate::Runs;
-use super::problem::{DRESSED, Problem, Told};
+use super::problem::{DRESSED, Problem};
 use super::reply::done;
 
 /// That the process is there.
@@ -81,7 +81,6 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Response, Prob
 /// Figures for Prometheus. No workspace is named in them. Off loopback an admin key is wanted.
 #[utoipa::path(get, path = "/metrics", tag = "operations", responses(
     (status = 200, description = "The figures", body = String, content_type = "text/plain"),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn metrics(_: Runs, State(app): State<Arc<App>>) -> Result<Response, Problem> {
     let text = app.figures().await;

@@ -15,7 +15,7 @@ use utoipa::IntoParams;
 use super::App;
 use super::body::Json;
 use super::gate::{Reads, Writes};
-use super::problem::{Problem, Told};
+use super::problem::Problem;
 use super::query::Query;
 use super::reply::{Known, done};
 use super::wire::{ForkIn, ForkKindIn, Page, SessionIn, SessionOut, SessionWhole};
@@ -46,7 +46,6 @@ pub(crate) fn limit(asked: Option<u64>) -> Result<usize, Problem> {
 /// The sessions of the workspace, by name.
 #[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(Paging), responses(
     (status = 200, description = "A page of them", body = Page<SessionOut>),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn list(
     Reads(access): Reads,
@@ -64,7 +63,6 @@ pub(crate) async fn list(
     ("session" = String, Path, description = "Its name"),
 ), responses(
     (status = 200, description = "All that is known of it", body = SessionWhole),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn look(
     Reads(access): Reads,
@@ -81,7 +79,6 @@ pub(crate) async fn look(
     ("session" = String, Path, description = "Its name"),
 ), request_body = SessionIn, responses(
     (status = 200, description = "The session as it is now", body = SessionWhole),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn put(
     Writes(access): Writes,
@@ -115,7 +112,6 @@ pub(crate) fn told(settings: &Settings) -> Value {
     ("session" = String, Path, description = "Its name"),
 ), responses(
     (status = 204, description = "It is gone"),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn delete(Writes(access): Writes, Path(name): Path<String>) -> Result<Response, Problem> {
     let session = access.workspace.session(name);
@@ -129,8 +125,9 @@ pub(crate) async fn delete(Writes(access): Writes, Path(name): Path<String>) -> 
 #[utoipa::path(post, path = "/v1/sessions/{session}/fork", tag = "sessions", params(
     ("session" = String, Path, description = "Its name"),
 ), request_body = ForkIn, responses(
-    (status = 201, description = "The new session", body = SessionOut),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+    (status = 201, description = "The new session", body = SessionOut, headers(
+        ("location" = String, description = "Where it is"),
+    )),
 ))]
 pub(crate) async fn fork(
     State(_): State<Arc<App>>,

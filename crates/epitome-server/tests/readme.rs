@@ -121,7 +121,9 @@ struct Server {
 impl Server {
     fn start(folder: &Path) -> Self {
         let mut run = Command::new(env!("CARGO_BIN_EXE_epitome"));
-        run.args(["serve", "--listen", "127.0.0.1:0", "--db", "a.db"]).current_dir(folder).env("HOME", folder);
+        run.args(["serve", "--listen", "127.0.0.1:0", "--db", "a.db"])
+            .current_dir(folder)
+            .env("HOME", folder);
         let mut child = run.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();

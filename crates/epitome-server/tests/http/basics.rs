@@ -22,7 +22,8 @@ fn a_session_that_is_not_there_is_told_so() {
 
 #[test]
 fn callers_are_not_shown_where_models_are_asked() {
-    let set = ["models.cheap.provider=openai", "models.cheap.model=m", "models.cheap.base_url=http://10.1.2.3/v1"];
+    let set =
+        ["models.cheap.provider=openai", "models.cheap.model=m", "models.cheap.base_url=http://10.1.2.3/v1"];
     let flags: Vec<&str> = set.iter().flat_map(|set| ["--set", set]).collect();
     let server = Server::with(&flags, &[]);
     let mut client = server.client();

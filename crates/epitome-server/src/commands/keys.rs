@@ -22,7 +22,8 @@ Examples:
   epitome keys list
   epitome keys revoke 5b1f09c2d4e8a637
 
-A key is sent as `authorization: Bearer KEY`. It works beside a running server, which notices at once.";
+A key is sent as `authorization: Bearer KEY`. All of this may be done beside a running server, which
+notices at once.";
 
 /// Who may use the HTTP API
 #[derive(clap::Args)]

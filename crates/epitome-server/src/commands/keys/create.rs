@@ -17,8 +17,8 @@ Examples:
   KEY=$(epitome keys create --rights write)     for the workspace `default`
 
 The secret alone goes to standard output; what is kept of it is its hash. A read key reads one
-workspace, a write key also writes it. An admin key makes and revokes keys, reads /metrics, and reads
-and writes the workspace that the header x-epitome-workspace names.";
+workspace, a write key also writes it. An admin key makes and revokes keys, reads /metrics, and
+reads and writes the workspace that the header x-epitome-workspace names.";
 
 /// Makes a key and shows its secret, this once
 #[derive(clap::Args)]
@@ -33,7 +33,7 @@ pub(super) struct Args {
     /// What to call it in the list
     #[arg(long, value_name = "LABEL", default_value = "", hide_default_value = true)]
     label: String,
-    /// From when on it opens nothing: after a time (12h, 30d), or on a day (2027-01-01, UTC)
+    /// When it ends: after a time (12h, 30d), or on a day (2027-01-01, UTC)
     #[arg(long, value_name = "WHEN")]
     expires: Option<Expiry>,
 }

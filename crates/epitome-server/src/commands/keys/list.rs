@@ -16,8 +16,8 @@ Examples:
   epitome keys list --json | jq -r 'select(.state == \"good\") | .id'
 
 Oldest first, of all workspaces unless --workspace names one. With --json each line is a key: id,
-workspace (null for an admin key), rights, label, created, expires, revoked (milliseconds since 1970)
-and state: good, expired or revoked. No secret is kept, so none is shown.";
+workspace (null for an admin key), rights, label, created, expires, revoked (milliseconds since
+1970) and state: good, expired or revoked. No secret is kept, so none is shown.";
 
 /// The keys there are, revoked ones too
 #[derive(clap::Args)]

@@ -12,7 +12,7 @@ Examples:
   epitome keys revoke 5b1f09c2d4e8a637          by its id, from `epitome keys list`
 
 It cannot be taken back: make a new key instead. Requests with it are refused from now on, and event
-streams that were opened with it end. Where all that is left of a key is its secret, that will do too.";
+streams that were opened with it end. Where all that is left of a key is its secret, that will do.";
 
 /// Has a key open nothing from now on
 #[derive(clap::Args)]

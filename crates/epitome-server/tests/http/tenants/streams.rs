@@ -30,7 +30,9 @@ impl Listening {
         loop {
             let at = said.len();
             assert!(said.matches(": still here").count() < 2, "it goes on: {said}");
-            if self.0.read_line(&mut said).unwrap() == 0 || said[at..].starts_with(start) {
+            let read = self.0.read_line(&mut said).unwrap();
+            // The last chunk has no bytes, and the connection may be used again.
+            if read == 0 || &said[at..] == "0\r\n" || said[at..].starts_with(start) {
                 return said;
             }
         }

@@ -4,7 +4,9 @@
 //! let go too. When the server is told to end, no new connection is taken, requests under way are answered, and
 //! whoever is not done in time is cut off.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +31,9 @@ const MOST_HEADERS: usize = 100;
 
 /// Where no more connections can be had for a moment, it is tried again after this.
 const OUT_OF_FILES: Duration = Duration::from_millis(100);
+
+/// For so long what is sent after something that is no HTTP is read and dropped.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// What somebody is told who comes when all places are taken.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
@@ -108,15 +113,25 @@ async fn connection(stream: TcpStream, router: Router, bounds: &Bounds, mut stop
         .max_buf_size(MOST_BUFFERED)
         .max_headers(MOST_HEADERS)
         .pipeline_flush(true);
-    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut serving = std::pin::pin!(serving);
-    tokio::select! {
-        // What goes wrong on a connection is its end, and nobody else's matter.
-        _ = serving.as_mut() => return,
-        () = heard(&mut stop) => {}
+    let mut serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let ended = tokio::select! {
+        ended = poll_fn(|context| serving.poll_without_shutdown(context)) => Some(ended),
+        () = heard(&mut stop) => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            Pin::new(&mut serving).graceful_shutdown();
+            poll_fn(|context| serving.poll_without_shutdown(context)).await
+        }
+    };
+    let mut stream = serving.into_parts().io.into_inner();
+    let _ = stream.shutdown().await;
+    // What goes wrong on a connection is its end, and nobody else's matter. Whoever sent what is no HTTP was told so, and
+    // would not come to read it if the connection broke under what they still send.
+    if ended.is_err_and(|error| error.is_parse()) {
+        let _ = tokio::time::timeout(LINGER, tokio::io::copy(&mut stream, &mut tokio::io::sink())).await;
     }
-    serving.as_mut().graceful_shutdown();
-    let _ = serving.await;
 }
 
 async fn refuse(mut stream: TcpStream) {

@@ -161,12 +161,14 @@ pub(crate) struct Which {
     (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn list(
+    State(app): State<Arc<App>>,
     Reads(access): Reads,
     Path(name): Path<String>,
     Query(which): Query<Which>,
     known: Known,
 ) -> Result<Response, Problem> {
     let session = access.workspace.session(name);
+    let _turn = app.load.page().await;
     let (found, limit) = gather(&session, None, which.range(limit(which.limit)?)).await?;
     page(&found, limit, which.format, &known)
 }
@@ -175,7 +177,7 @@ pub(crate) async fn list(
 const PAGE_BYTES: u64 = 4 << 20;
 
 /// So many messages are read before it is known how large they are here.
-const FIRST: usize = 16;
+const FIRST: usize = 4;
 
 /// Reads a page of a session, or of what lies beneath a summary, in steps, and stops early where messages are large. Also tells how many of them are to be shown: one
 /// more was read where there are more.

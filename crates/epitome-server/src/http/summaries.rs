@@ -139,6 +139,7 @@ impl<T: Default + serde::de::DeserializeOwned> FromRequest<Arc<App>> for Optiona
     (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn expand(
+    State(app): State<Arc<App>>,
     Reads(access): Reads,
     Path((name, summary)): Path<(String, String)>,
     Query(which): Query<Which>,
@@ -147,6 +148,7 @@ pub(crate) async fn expand(
     let limit = limit(which.limit())?;
     let summary = number("summary", &summary)?;
     let session = access.workspace.session(name);
+    let _turn = app.load.page().await;
     let (found, limit) = gather(&session, Some(summary), which.range(limit)).await?;
     page(&found, limit, which.format(), &known)
 }

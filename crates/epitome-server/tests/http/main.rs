@@ -10,7 +10,15 @@
 )]
 
 mod basics;
+mod crash;
+mod logs;
+mod pressure;
 mod rough;
 mod rough_bodies;
 mod rough_connections;
+mod running;
 mod server;
+
+/// A model on loopback that is as slow as it is told to be.
+#[path = "../../../epitome/tests/provider/mod.rs"]
+mod provider;

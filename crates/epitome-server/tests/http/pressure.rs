@@ -61,7 +61,7 @@ fn requests_over_the_bound_are_told_to_come_again_and_the_rest_is_served() {
 
 #[test]
 fn whoever_listens_takes_no_place_of_those_who_are_answered() {
-    let few = ["--bound", "requests=1", "--bound", "listening=3", "--bound", "listening_of_one=2"];
+    let few = ["--bound", "requests=2", "--bound", "listening=3", "--bound", "listening_of_one=2"];
     let server = Server::with(&few, &[]);
     let listen = |workspace: &str| {
         let head =

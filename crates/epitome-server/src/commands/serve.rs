@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use epitome::core::tokens::Counter;
 use tokio::sync::watch;
 
 use crate::database::Database;
@@ -92,6 +93,9 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     show.line(format_args!("listening on http://{address}"))?;
     show.flush()?;
     tracing::info!("ready");
+    // The first message would wait for the vocabulary to be read.
+    let encoding = loaded.settings.encoding;
+    tokio::task::spawn_blocking(move || Counter::new(encoding).text("ready"));
     let serving = async {
         http::serve(listener, router, app).await;
         database.close().await;

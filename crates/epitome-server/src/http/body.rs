@@ -72,7 +72,8 @@ impl FromRequest<Arc<App>> for Sent {
             purse.take(most)?;
             bytes = elsewhere(bytes.len(), move || unpacked(&bytes, most)).await??;
         }
-        purse.take(values(&bytes)?.saturating_mul(VALUE))?;
+        // Its words are held twice: as they came and as values.
+        purse.take(values(&bytes)?.saturating_mul(VALUE).saturating_add(bytes.len()))?;
         let value = elsewhere(bytes.len(), move || parse(&bytes)).await??;
         Ok(Self { value, charged: Charged(purse.taken) })
     }

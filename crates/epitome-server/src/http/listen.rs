@@ -5,6 +5,7 @@
 //! whoever is not done in time is cut off.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,10 +31,13 @@ const MOST_HEADERS: usize = 100;
 /// Where no more connections can be had for a moment, it is tried again after this.
 const OUT_OF_FILES: Duration = Duration::from_millis(100);
 
+/// For so long what is sent after something that is no HTTP is read and dropped.
+const LINGER: Duration = Duration::from_secs(1);
+
 /// What somebody is told who comes when all places are taken.
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
-content-type: application/problem+json\r\ncontent-length: 130\r\n\r\n\
-{\"type\":\"urn:epitome:busy\",\"title\":\"Service Unavailable\",\"status\":503,\"detail\":\"too many connections; try again in a second\"     }";
+const FULL: &str = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
+content-type: application/problem+json\r\ncontent-length: 125\r\n\r\n\
+{\"type\":\"urn:epitome:busy\",\"title\":\"Service Unavailable\",\"status\":503,\"detail\":\"too many connections; try again in a second\"}";
 
 /// Listens there, or says in one line why not.
 pub(crate) async fn bind(address: &str) -> Result<TcpListener, Failure> {
@@ -106,22 +110,30 @@ async fn connection(stream: TcpStream, router: Router, bounds: &Bounds, mut stop
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.headers)
         .max_buf_size(MOST_BUFFERED)
-        .max_headers(MOST_HEADERS)
-        .pipeline_flush(true);
-    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut serving = std::pin::pin!(serving);
-    tokio::select! {
-        // What goes wrong on a connection is its end, and nobody else's matter.
-        _ = serving.as_mut() => return,
-        () = heard(&mut stop) => {}
+        .max_headers(MOST_HEADERS);
+    let mut serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let ended = tokio::select! {
+        ended = &mut serving => Some(ended),
+        () = heard(&mut stop) => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            Pin::new(&mut serving).graceful_shutdown();
+            (&mut serving).await
+        }
+    };
+    // What goes wrong on a connection is its end, and nobody else's matter. Whoever sent what is no HTTP was told so, and
+    // would not come to read it if the connection broke under what they still send.
+    if ended.is_err_and(|error| error.is_parse()) {
+        let mut stream = serving.into_parts().io.into_inner();
+        let _ = tokio::time::timeout(LINGER, tokio::io::copy(&mut stream, &mut tokio::io::sink())).await;
     }
-    serving.as_mut().graceful_shutdown();
-    let _ = serving.await;
 }
 
 async fn refuse(mut stream: TcpStream) {
     let telling = async {
-        let _ = stream.write_all(FULL).await;
+        let _ = stream.write_all(FULL.as_bytes()).await;
         let _ = stream.shutdown().await;
     };
     let _ = tokio::time::timeout(Duration::from_secs(1), telling).await;
@@ -142,8 +154,7 @@ mod tests {
 
     #[test]
     fn what_is_told_when_all_places_are_taken_is_as_long_as_it_says() {
-        let told = std::str::from_utf8(FULL).unwrap();
-        let (head, body) = told.split_once("\r\n\r\n").unwrap();
+        let (head, body) = FULL.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
         assert!(serde_json::from_str::<serde_json::Value>(body).is_ok());
     }

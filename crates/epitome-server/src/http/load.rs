@@ -4,10 +4,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use super::bounds::Bounds;
 use super::problem::Problem;
+
+/// So many pages are read and written out at once. More would not be faster: there are only so many processors.
+const PAGING: usize = 8;
 
 /// What is under way.
 pub(crate) struct Load {
@@ -16,6 +19,8 @@ pub(crate) struct Load {
     pub(crate) listening: Lane,
     /// In KiB.
     memory: Arc<Semaphore>,
+    /// Who reads messages by the page, and writes them out: each holds some megabytes until it is done.
+    paging: Semaphore,
 }
 
 impl Load {
@@ -26,7 +31,13 @@ impl Load {
             waiting: lane(bounds.waiting, bounds.waiting_of_one, "requests wait for a summary"),
             listening: lane(bounds.listening, bounds.listening_of_one, "connections listen to events"),
             memory: Arc::new(Semaphore::new(bounds.memory_kib)),
+            paging: Semaphore::new(PAGING),
         }
+    }
+
+    /// Waits for its turn to read a page. It is never long.
+    pub(crate) async fn page(&self) -> Option<SemaphorePermit<'_>> {
+        self.paging.acquire().await.ok()
     }
 
     /// Sets so many bytes aside; none where there is no room for them now.

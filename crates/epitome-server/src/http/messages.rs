@@ -160,6 +160,7 @@ pub(crate) struct Which {
     (status = 200, description = "A page of them", body = MessagesPage),
 ))]
 pub(crate) async fn list(
+    State(app): State<Arc<App>>,
     Reads(access): Reads,
     Path(name): Path<String>,
     Query(which): Query<Which>,
@@ -168,6 +169,7 @@ pub(crate) async fn list(
     let wanted = range(which.after, which.reverse, limit(which.limit)?);
     let session = access.workspace.session(name);
     let range = Range { scope: which.scope.map(Into::into), ..wanted };
+    let _turn = app.load.page().await;
     let (found, limit) = gather(&session, None, range).await?;
     page(&found, limit, which.format, &known)
 }
@@ -176,7 +178,7 @@ pub(crate) async fn list(
 const PAGE_BYTES: u64 = 4 << 20;
 
 /// So many messages are read before it is known how large they are here.
-const FIRST: usize = 16;
+const FIRST: usize = 4;
 
 /// Reads a page of a session, or of what lies beneath a summary, in steps, and stops early where messages are large. Also tells how many of them are to be shown: one
 /// more was read where there are more.

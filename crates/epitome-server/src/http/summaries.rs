@@ -153,6 +153,7 @@ pub(crate) struct Beneath {
     (status = 200, description = "A page of them", body = MessagesPage),
 ))]
 pub(crate) async fn expand(
+    State(app): State<Arc<App>>,
     Reads(access): Reads,
     Path((name, summary)): Path<(String, String)>,
     Query(asked): Query<Beneath>,
@@ -162,6 +163,7 @@ pub(crate) async fn expand(
     let summary = number("summary", &summary)?;
     let session = access.workspace.session(name);
     let wanted = range(asked.after, asked.reverse, limit);
+    let _turn = app.load.page().await;
     let (found, limit) = gather(&session, Some(summary), wanted).await?;
     page(&found, limit, asked.format, &known)
 }

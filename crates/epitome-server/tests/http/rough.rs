@@ -32,12 +32,6 @@ impl Raw {
         read_answer(&mut self.0, false).expect("an answer")
     }
 
-    /// The answer to a `HEAD`.
-    #[track_caller]
-    pub fn head(&mut self) -> Answer {
-        read_answer(&mut self.0, true).expect("an answer")
-    }
-
     /// The next line.
     pub fn line(&mut self) -> String {
         let mut line = String::new();

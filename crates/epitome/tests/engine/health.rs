@@ -112,7 +112,7 @@ async fn a_worker_that_is_gone_is_a_reason() {
         (engine, home)
     };
     let (engine, _home): (Engine, Home) = tokio::task::spawn_blocking(open).await.unwrap();
-    assert_eq!(engine.ready().await, Err(vec!["the worker ended; open the engine again".to_owned()]));
+    assert_eq!(engine.ready().await.unwrap_err()[0].short, "the worker ended; open the engine again");
 }
 
 #[tokio::test]

@@ -66,14 +66,18 @@ fn serve(folder: tempfile::TempDir, listen: &str) -> Server {
 
 /// Runs all checks, and says everything they found.
 fn ask(server: &Server, key: Option<&str>, flags: &[&str]) {
+    let mut told = fs::read_to_string(Path::new(FOLDER).join("schemathesis.toml")).unwrap();
     let mut run = Command::new(installed().join("bin/schemathesis"));
-    run.current_dir(FOLDER).arg("--config-file").arg("schemathesis.toml").arg("run");
+    if let Some(key) = key {
+        told.push_str("\n[auth.openapi.key]\nbearer = \"${EPITOME_SCHEMA_KEY}\"\n");
+        run.env("EPITOME_SCHEMA_KEY", key);
+    }
+    let config = server.folder.join("schemathesis.toml");
+    fs::write(&config, told).unwrap();
+    run.current_dir(FOLDER).arg("--config-file").arg(config).arg("run");
     run.arg(format!("http://{}/openapi.json", server.address)).args(["--no-color"]).args(flags);
     if let Ok(examples) = std::env::var("EPITOME_SCHEMA_EXAMPLES") {
         run.args(["--max-examples", &examples]);
-    }
-    if let Some(key) = key {
-        run.args(["--header", &format!("authorization: Bearer {key}")]);
     }
     let said = run.env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
     let (out, errors) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));

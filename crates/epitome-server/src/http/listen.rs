@@ -4,7 +4,6 @@
 //! let go too. When the server is told to end, no new connection is taken, requests under way are answered, and
 //! whoever is not done in time is cut off.
 
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,11 +73,9 @@ pub(crate) async fn serve(
 }
 
 /// Waits until told to stop.
-pub(crate) fn heard(stop: &mut watch::Receiver<bool>) -> impl Future<Output = ()> + '_ {
-    async {
-        // Whoever could have told is gone: that is the end too.
-        let _ = stop.wait_for(|stop| *stop).await;
-    }
+pub(crate) async fn heard(stop: &mut watch::Receiver<bool>) {
+    // Whoever could have told is gone: that is the end too.
+    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 async fn connection(stream: TcpStream, router: Router, mut stop: watch::Receiver<bool>) {

@@ -67,7 +67,9 @@ pub(super) async fn fork(shared: &Arc<Shared>, from: &SessionKey, fork: Fork) ->
     let head = row.tracker.head();
     let at = fork.at.unwrap_or(head);
     if head == 0 {
-        return Err(Error::Conflict("the session has no messages yet, so there is nothing to fork".to_owned()));
+        return Err(Error::Conflict(
+            "the session has no messages yet, so there is nothing to fork".to_owned(),
+        ));
     }
     if at == 0 {
         return Err(Error::invalid(format!("at: {at}; the session has messages 1 to {head}")));

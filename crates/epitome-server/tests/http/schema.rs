@@ -79,7 +79,11 @@ fn ask(server: &Server, key: Option<&str>, flags: &[&str]) {
     if let Ok(examples) = std::env::var("EPITOME_SCHEMA_EXAMPLES") {
         run.args(["--max-examples", &examples]);
     }
-    let said = run.env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
+    let said = run
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("HYPOTHESIS_STORAGE_DIRECTORY", &server.folder)
+        .output()
+        .unwrap();
     let (out, errors) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
     assert!(said.status.success(), "{out}\n{errors}\n{}", server.log());
 }

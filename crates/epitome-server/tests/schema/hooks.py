@@ -24,6 +24,7 @@ for name, strategy in {
     "words": st.lists(st.sampled_from(["parcel", "Oslo", '"two words"', "ünï", "%", "日本"]), min_size=1).map(" ".join),
     "model": st.sampled_from(["local", "second", "third"]),
     "time": st.sampled_from(["0", "500ms", "30s", "10m", "2h"]),
+    "time-or-never": st.sampled_from(["0", "500ms", "never"]),
     "template": st.just("Sum up {conversation_text}, {max_words} words."),
     "keep": st.builds("{}({})".format, st.sampled_from(["messages", "turns"]), count),
     "trigger": counted | st.builds("any({}, {})".format, counted, counted),
@@ -52,6 +53,10 @@ def filter_case(ctx, case):
     # What is set here decides what is right later.
     settings = body.get("settings") or {}
     if settings.get("limits") or (settings.get("context") or {}).get("max_tokens"):
+        return False
+    # No two slots of a scope have the same name, and one without a name has its preset's.
+    slots = [(slot.get("name") or slot.get("preset"), slot.get("scope")) for slot in settings.get("slot") or []]
+    if len(set(slots)) < len(slots):
         return False
     # A key's end is a moment to come.
     expires = body.get("expires")

@@ -90,6 +90,10 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
 
 /// A value as what is wanted.
 pub(crate) fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
+    if !value.is_object() {
+        // A list would be taken for an object's values in order.
+        return Err(Problem::invalid("the body: an object is wanted"));
+    }
     serde_json::from_value(value).map_err(|wrong| {
         let told: String = wrong.to_string().chars().take(300).collect();
         Problem::invalid(told)

@@ -84,7 +84,7 @@ pub(crate) async fn read(
     let format = asked.format;
     let context = access.workspace.session(name).context(asked.request()).await?;
     let report = ReportOut::new(&context.report, context.through, &context.encoding);
-    let Some(format) = format else { return native(&context, report, &known) };
+    let Some(format) = format else { return native(&context, &report, &known) };
     let mut answer = known.read(&Dialect::from(format).write(&context.messages))?;
     let told = serde_json::to_string(&report).unwrap_or_default();
     if let Ok(told) = HeaderValue::from_str(&told) {
@@ -113,7 +113,7 @@ impl Asked {
     }
 }
 
-fn native(context: &Context, report: ReportOut, known: &Known) -> Result<Response, Problem> {
+fn native(context: &Context, report: &ReportOut, known: &Known) -> Result<Response, Problem> {
     let whole = |age| ContextOut {
         messages: context.messages.iter().map(MessageOut::from).collect(),
         summary: context.summary.as_ref().map(|summary| shown(summary, age)),

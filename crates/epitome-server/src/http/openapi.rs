@@ -19,9 +19,13 @@ pub(super) fn whole(routes: &utoipa::openapi::OpenApi, keys: Keys) -> Value {
     let mut document = serde_json::to_value(routes).unwrap_or_default();
     lay_over(&mut document, serde_json::from_str(COMMON).unwrap_or_default());
     lay_over(&mut document, json!({"components": refusals::components()}));
-    for (name, shape) in serde_json::from_str::<Map<_, _>>(SHAPES).unwrap_or_default() {
-        lay_over(&mut document, json!({"components": {"schemas": {&name: null}}}));
-        lay_over(&mut document, json!({"components": {"schemas": {name: shape}}}));
+    let schemas = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut);
+    if let (Some(schemas), Ok(Value::Object(shapes))) = (schemas, serde_json::from_str(SHAPES)) {
+        // A session spends what its workspace may.
+        let mut own = shapes.get("Settings").cloned().unwrap_or_default();
+        lay_over(&mut own, json!({"properties": {"summarize": {"properties": {"spend_cap_per_day": null}}}}));
+        schemas.insert("SessionSettings".to_owned(), own);
+        schemas.extend(shapes);
     }
     let paths = document.get_mut("paths").and_then(Value::as_object_mut);
     for (path, methods) in paths.into_iter().flatten() {
@@ -120,7 +124,7 @@ fn parameters(fields: &mut Map<String, Value>, workspace: bool, marked: bool) {
     let own = fields.entry("parameters").or_insert_with(|| json!([]));
     let Some(own) = own.as_array_mut() else { return };
     for parameter in own.iter_mut() {
-        if parameter.get("name") == Some(&json!("session")) {
+        if (parameter.get("name"), parameter.get("in")) == (Some(&json!("session")), Some(&json!("path"))) {
             lay_over(parameter, json!({"schema": null}));
             lay_over(parameter, json!({"schema": {"$ref": "#/components/schemas/Name"}}));
         }
@@ -212,4 +216,4 @@ macro_rules! shapes {
     )*};
 }
 
-shapes!(ContextAnswer Messages MessagesPage Name Part Settings);
+shapes!(ContextAnswer Messages MessagesPage Name Part SessionSettings Settings);

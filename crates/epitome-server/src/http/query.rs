@@ -131,9 +131,18 @@ impl<'de> Deserializer<'de> for Given {
         }
     }
 
+    /// Larger ones than a store can count are nobody's.
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
+        let plain = self.value.bytes().all(|byte| byte.is_ascii_digit());
+        match self.value.parse::<i64>().map(u64::try_from) {
+            Ok(Ok(number)) if plain => visitor.visit_u64(number),
+            _ => Err(self.wrong("a whole number is wanted")),
+        }
+    }
+
     whole! {
         deserialize_u8 visit_u8 u8, deserialize_u16 visit_u16 u16, deserialize_u32 visit_u32 u32,
-        deserialize_u64 visit_u64 u64, deserialize_i64 visit_i64 i64
+        deserialize_i64 visit_i64 i64
     }
 
     forward_to_deserialize_any! {

@@ -18,9 +18,10 @@ use super::wire::{FoundOut, Page};
 #[into_params(parameter_in = Query)]
 pub(crate) struct Words {
     /// All of these words, in any order, each also as part of a longer word; `"in quotes"` as one.
-    #[param(min_length = 1, max_length = 1000)]
+    #[param(min_length = 1, max_length = 1000, pattern = r#"[^\s"]"#, format = "words")]
     q: String,
     /// `next` of the page before.
+    #[param(pattern = r"^[0-9]{1,18}\..", format = "place")]
     after: Option<String>,
     /// At most so many.
     #[param(minimum = 1, maximum = 500, default = 100)]
@@ -32,13 +33,13 @@ pub(crate) struct Words {
 #[into_params(parameter_in = Query)]
 pub(crate) struct WordsBeneath {
     /// All of these words, in any order, each also as part of a longer word; `"in quotes"` as one.
-    #[param(min_length = 1, max_length = 1000)]
+    #[param(min_length = 1, max_length = 1000, pattern = r#"[^\s"]"#, format = "words")]
     q: String,
     /// Only beneath this summary.
     #[param(minimum = 1)]
-    summary: Option<i64>,
-    /// `next` of the page before.
-    after: Option<String>,
+    summary: Option<u64>,
+    /// `next` of the page before: the messages before this one.
+    after: Option<u64>,
     /// At most so many.
     #[param(minimum = 1, maximum = 500, default = 100)]
     limit: Option<u64>,
@@ -57,9 +58,12 @@ pub(crate) async fn in_session(
     Query(words): Query<WordsBeneath>,
     known: Known,
 ) -> Result<Response, Problem> {
-    let (limit, after) = (limit(words.limit)?, words.after.as_deref().map(place).transpose()?);
-    let session = access.workspace.session(name);
-    page(&session.search(&words.q, words.summary, after, limit + 1).await?, limit, &known)
+    let (limit, session) = (limit(words.limit)?, access.workspace.session(name));
+    let after = words.after.map(|seq| HitCursor { session: session.name().into(), seq });
+    // A number that is too large is nobody's.
+    let beneath = words.summary.map(|summary| i64::try_from(summary).unwrap_or(i64::MAX));
+    let found = session.search(in_bounds(&words.q)?, beneath, after, limit + 1).await?;
+    page(&found, limit, &known, |cursor| cursor.seq.to_string())
 }
 
 /// Messages of all the workspace's sessions by their words, newest session first.
@@ -72,12 +76,28 @@ pub(crate) async fn everywhere(
     known: Known,
 ) -> Result<Response, Problem> {
     let (limit, after) = (limit(words.limit)?, words.after.as_deref().map(place).transpose()?);
-    page(&access.workspace.search(&words.q, after, limit + 1).await?, limit, &known)
+    let found = access.workspace.search(in_bounds(&words.q)?, after, limit + 1).await?;
+    page(&found, limit, &known, cursor)
 }
 
-fn page(found: &[Found], limit: usize, known: &Known) -> Result<Response, Problem> {
+/// The longest query, in characters.
+const LONGEST: usize = 1_000;
+
+fn in_bounds(words: &str) -> Result<&str, Problem> {
+    match words.chars().nth(LONGEST) {
+        None => Ok(words),
+        Some(_) => Err(Problem::invalid(format!("q: at most {LONGEST} characters are allowed"))),
+    }
+}
+
+fn page(
+    found: &[Found],
+    limit: usize,
+    known: &Known,
+    place: impl Fn(&HitCursor) -> String,
+) -> Result<Response, Problem> {
     let shown = found.get(..limit).unwrap_or(found);
-    let next = shown.last().filter(|_| found.len() > limit).map(|found| cursor(&found.cursor));
+    let next = shown.last().filter(|_| found.len() > limit).map(|found| place(&found.cursor));
     known.read(&Page { items: shown.iter().map(FoundOut::from).collect(), next })
 }
 
@@ -88,7 +108,7 @@ fn cursor(cursor: &HitCursor) -> String {
 
 fn place(after: &str) -> Result<HitCursor, Problem> {
     let place = after.split_once('.').and_then(|(seq, session)| {
-        let seq = seq.parse().ok()?;
+        let seq = super::messages::number("after", seq).ok()?;
         epitome::is_name(session).then(|| HitCursor { session: session.into(), seq })
     });
     place.ok_or_else(|| Problem::invalid("after: is not what a page gave as `next`"))

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::App;
-use super::body::Json;
+use super::body::{Sent, typed};
 use super::gate::{Reads, Writes};
 use super::listen::heard;
 use super::messages::{Format, gather, number, page, range};
@@ -36,8 +36,7 @@ pub(crate) struct History {
     #[serde(default)]
     history: bool,
     /// `next` of the page before; with `history` only.
-    #[param(minimum = 1)]
-    after: Option<i64>,
+    after: Option<u64>,
     /// At most so many; with `history` only.
     #[param(minimum = 1, maximum = 500, default = 100)]
     limit: Option<u64>,
@@ -62,7 +61,8 @@ pub(crate) async fn list(
         let items = session.summaries().await?.into_iter().map(SummaryOut::from).collect();
         return known.read(&Page { items, next: None });
     }
-    let found = session.history(asked.after, limit + 1).await?;
+    let after = asked.after.map(|after| i64::try_from(after).unwrap_or(i64::MAX));
+    let found = session.history(after, limit + 1).await?;
     let items = found.into_iter().map(SummaryOut::from).collect();
     known.read(&Page::new(items, limit, |summary: &SummaryOut| summary.id.to_string()))
 }
@@ -124,7 +124,8 @@ impl<T: Default + serde::de::DeserializeOwned> FromRequest<Arc<App>> for Optiona
         if empty {
             return Ok(Self(T::default()));
         }
-        Json::from_request(request, app).await.map(|Json(body)| Self(body))
+        let sent = Sent::from_request(request, app).await?;
+        if sent.value.is_null() { Ok(Self(T::default())) } else { typed(sent.value).map(Self) }
     }
 }
 

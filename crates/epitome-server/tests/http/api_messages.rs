@@ -257,6 +257,7 @@ fn flags_are_set_and_taken_back_and_nothing_else_is() {
     patch("2", &json!({"pinned": false, "skip": false})).ok();
     patch("2", &json!({"content": "other"})).refused(400, "unknown field `content`");
     patch("2", &json!({"pinned": "yes"})).refused(400, "");
+    patch("2", &json!([true, true])).refused(400, "an object is wanted");
     patch("4", &json!({"pinned": true})).refused(404, "message 4");
     patch("0", &json!({"pinned": true})).refused(404, "message 0");
     patch("two", &json!({"pinned": true})).refused(400, "seq: a whole number is wanted");
@@ -295,7 +296,8 @@ fn names_of_sessions_may_hold_anything_but_control_characters() {
         .map(|session| session["name"].as_str().unwrap().to_owned())
         .collect();
     let mut wanted = names.map(str::to_owned).to_vec();
-    (listed.sort(), wanted.sort());
+    listed.sort();
+    wanted.sort();
     assert_eq!(listed, wanted);
     let refused = |client: &mut Client, name: &str, told: &str| {
         client

@@ -70,14 +70,18 @@ fn a_search_that_means_nothing_is_refused_by_name() {
         ("q=", "query: is empty"),
         ("q=%22%22", "query: is empty"),
         (&format!("q={many}"), "query"),
-        ("q=x&after=5", "after: is not what a page gave"),
-        ("q=x&after=x.a", "after: is not what a page gave"),
+        (&format!("q={}", "x".repeat(1001)), "q: at most 1000 characters"),
+        ("q=x&after=x.a", "after"),
+        ("q=x&after=%2B5.a", "after"),
         ("q=x&limit=0", "limit: 1 to 500"),
     ] {
         client.get(&format!("/v1/sessions/a/search?{query}")).refused(400, told);
         client.get(&format!("/v1/search?{query}")).refused(400, told);
     }
-    client.get("/v1/sessions/a/search?q=x&after=1.b").refused(400, "this is `a`");
+    client.get("/v1/search?q=x&after=5").refused(400, "after: is not what a page gave");
+    client
+        .get("/v1/sessions/a/search?q=x&after=1.a")
+        .refused(400, "after: \"1.a\" given; a whole number is wanted");
     client.get("/v1/search?q=x&after=1.gone").refused(409, "search again from the start");
     client.get("/v1/sessions/nobody/search?q=x").refused(404, "session `nobody` not found");
 }

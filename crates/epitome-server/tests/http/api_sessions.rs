@@ -131,10 +131,12 @@ fn a_fork_is_a_session_of_its_own_and_says_where_it_is() {
     assert!(condensed["messages"].as_u64().unwrap() < 45, "{condensed}");
 
     client.post("/v1/sessions/a/fork", &json!({"name": "early"})).refused(409, "exists already");
-    client.post("/v1/sessions/a/fork", &json!({"name": "x", "at": 46})).refused(400, "at: 46");
+    client.post("/v1/sessions/a/fork", &json!({"name": "x", "at": 46})).refused(409, "at: 46");
     client.post("/v1/sessions/a/fork", &json!({"name": "x", "at": 0})).refused(400, "at: 0");
     client.post("/v1/sessions/a/fork", &json!({"name": ""})).refused(400, "1 to 512 bytes");
     client.post("/v1/sessions/a/fork", &json!({"name": "x", "kind": "half"})).refused(400, "half");
+    client.json("PUT", "/v1/sessions/empty", &json!({})).ok();
+    client.post("/v1/sessions/empty/fork", &json!({"name": "x"})).refused(409, "no messages yet");
     client.post("/v1/sessions/nobody/fork", &json!({"name": "x"})).refused(404, "session `nobody` not found");
 }
 

@@ -17,6 +17,6 @@ fn the_description_is_the_one_in_docs() {
         given == kept,
         "the API is described otherwise than in docs/openapi.json, from line {} on; where that is meant, renew the \
          file: EPITOME_UPDATE=1 cargo test -p epitome-server --test http the_description",
-        first.map_or_else(|| given.lines().count().min(kept.lines().count()), |at| at) + 1
+        first.unwrap_or_else(|| given.lines().count().min(kept.lines().count())) + 1
     );
 }

@@ -16,7 +16,7 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema");
 
 #[test]
 fn without_keys_the_server_does_what_its_description_says() {
-    let server = Server::start();
+    let server = serve(tempfile::tempdir().unwrap(), "127.0.0.1:0");
     ask(&server, None, &[]);
 }
 
@@ -54,21 +54,36 @@ fn keyed() -> (Server, Secrets) {
         engine.close().await;
         Secrets { admin, writer }
     });
-    (Server::in_folder(folder, &["--listen", "0.0.0.0:0"], &[]), secrets)
+    (serve(folder, "0.0.0.0:0"), secrets)
+}
+
+/// A server that knows a few models by name.
+fn serve(folder: tempfile::TempDir, listen: &str) -> Server {
+    let models = "[models.second]\nprovider = \"local\"\n[models.third]\nprovider = \"local\"\n";
+    fs::write(folder.path().join("epitome.toml"), models).unwrap();
+    Server::in_folder(folder, &["--config", "epitome.toml", "--listen", listen], &[])
 }
 
 /// Runs all checks, and says everything they found.
 fn ask(server: &Server, key: Option<&str>, flags: &[&str]) {
+    let mut told = fs::read_to_string(Path::new(FOLDER).join("schemathesis.toml")).unwrap();
     let mut run = Command::new(installed().join("bin/schemathesis"));
-    run.current_dir(FOLDER).arg("--config-file").arg("schemathesis.toml").arg("run");
+    if let Some(key) = key {
+        told.push_str("\n[auth.openapi.key]\nbearer = \"${EPITOME_SCHEMA_KEY}\"\n");
+        run.env("EPITOME_SCHEMA_KEY", key);
+    }
+    let config = server.folder.join("schemathesis.toml");
+    fs::write(&config, told).unwrap();
+    run.current_dir(FOLDER).arg("--config-file").arg(config).arg("run");
     run.arg(format!("http://{}/openapi.json", server.address)).args(["--no-color"]).args(flags);
     if let Ok(examples) = std::env::var("EPITOME_SCHEMA_EXAMPLES") {
         run.args(["--max-examples", &examples]);
     }
-    if let Some(key) = key {
-        run.args(["--header", &format!("authorization: Bearer {key}")]);
-    }
-    let said = run.env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
+    let said = run
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("HYPOTHESIS_STORAGE_DIRECTORY", &server.folder)
+        .output()
+        .unwrap();
     let (out, errors) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
     assert!(said.status.success(), "{out}\n{errors}\n{}", server.log());
 }

@@ -66,8 +66,17 @@ pub(super) async fn fork(shared: &Arc<Shared>, from: &SessionKey, fork: Fork) ->
     let row = standing.session.clone().ok_or_else(|| Error::no_session(&from.session))?;
     let head = row.tracker.head();
     let at = fork.at.unwrap_or(head);
-    if at == 0 || at > head {
+    if head == 0 {
+        return Err(Error::Conflict(
+            "the session has no messages yet, so there is nothing to fork".to_owned(),
+        ));
+    }
+    if at == 0 {
         return Err(Error::invalid(format!("at: {at}; the session has messages 1 to {head}")));
+    }
+    if at > head {
+        // It may have some day.
+        return Err(Error::Conflict(format!("at: {at}; the session has messages 1 to {head}")));
     }
     let key = SessionKey { workspace: Arc::clone(&from.workspace), session: Arc::clone(&fork.name) };
     if shared.store.standing(&key, Load::default()).await?.session.is_some() {

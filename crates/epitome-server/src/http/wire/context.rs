@@ -73,7 +73,7 @@ pub(crate) struct ReportOut {
 /// Why a context is empty.
 #[derive(ToSchema)]
 #[schema(as = Empty, rename_all = "snake_case")]
-#[expect(dead_code, clippy::enum_variant_names, reason = "it is there to be described")]
+#[expect(dead_code, reason = "it is there to be described")]
 pub(crate) enum EmptyName {
     NoMessages,
     PinnedOverBudget,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::http::openapi::{Name, Settings};
+use crate::http::openapi::{Name, SessionSettings};
 
 /// A session: how long it is, and the caller's notes on it.
 #[derive(Debug, Serialize, ToSchema)]
@@ -156,7 +156,7 @@ impl From<SlotExplanation> for SlotOut {
 #[serde(deny_unknown_fields)]
 pub(crate) struct SessionIn {
     /// Settings of this session alone: what is named is changed, null takes a change back.
-    #[schema(value_type = Option<Settings>)]
+    #[schema(value_type = Option<SessionSettings>)]
     pub(crate) settings: Option<Map<String, Value>>,
     /// The caller's notes, in place of those there are; 64 KiB at most.
     #[schema(value_type = Option<Object>)]

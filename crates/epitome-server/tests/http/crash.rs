@@ -71,7 +71,7 @@ fn append(who: u64, address: String, load: &Load) -> Done {
     let (mut done, mut next) = (Done::default(), 1);
     while !load.stop.load(Ordering::Relaxed) {
         let last = next + [0, 0, 2, 0, 4][usize::try_from(next % 5).unwrap()];
-        let keyed = (who + next) % 3 != 0;
+        let keyed = !(who + next).is_multiple_of(3);
         let request = request(who, next, last, keyed);
         let acknowledged = loop {
             match line.ask(&request) {
@@ -122,7 +122,7 @@ fn said(server: &Server, session: u64) -> Vec<(u64, u64)> {
             after += 1;
             assert_eq!(item["seq"], after, "dense, from 1");
             let text = item["parts"][0]["text"].as_str().unwrap();
-            let mut words = text.split(' ').map(|word| word.parse::<u64>());
+            let mut words = text.split(' ').map(str::parse::<u64>);
             all.push((words.next().unwrap().unwrap(), words.next().unwrap().unwrap()));
         }
         if page["next"].is_null() {

@@ -118,14 +118,14 @@ fn provider() -> (tokio::runtime::Runtime, Provider) {
 }
 
 /// A server whose summaries that stand-in writes, and a session for which it was asked.
-fn waiting_for(provider: &Provider, folder: &Path) -> Server {
+fn waiting_for(provider: &Provider, folder: &Path, flags: &[&str]) -> Server {
     let settings = format!(
         "[summarize]\nmodels = [\"mine\"]\nstand_in_after = \"never\"\n[models.mine]\nprovider = \"openai\"\n\
          model = \"m\"\nbase_url = {:?}\nstream = false\n[[slot]]\nname = \"short\"\ntrigger = \"messages(20)\"\n",
         provider.url()
     );
     std::fs::write(folder.join("epitome.toml"), settings).unwrap();
-    let server = Server::on(folder, &[], &[]);
+    let server = Server::on(folder, flags, &[]);
     let talk: Vec<_> = (1..=20)
         .map(|n| json!({"role": "user", "content": format!("Please look at order {n}0071, it has not arrived in Oslo.")}))
         .collect();
@@ -141,7 +141,7 @@ fn a_summary_under_way_is_finished_before_it_ends() {
     let (_runtime, provider) = provider();
     provider.then(Act::Slow(Duration::from_millis(700)));
     let folder = tempfile::tempdir().unwrap();
-    let mut server = waiting_for(&provider, folder.path());
+    let mut server = waiting_for(&provider, folder.path(), &[]);
     server.signal("TERM");
     assert_eq!(server.wait().code(), Some(0));
     let again = Server::on(folder.path(), &[], &[]);
@@ -156,7 +156,7 @@ fn a_summary_that_takes_too_long_is_handed_back_by_a_second_signal() {
     let (_runtime, provider) = provider();
     provider.then(Act::Silent);
     let folder = tempfile::tempdir().unwrap();
-    let mut server = waiting_for(&provider, folder.path());
+    let mut server = waiting_for(&provider, folder.path(), &[]);
     server.signal("TERM");
     while !server.log().contains("\"message\":\"stopping\"") {
         std::thread::sleep(Duration::from_millis(5));
@@ -178,7 +178,7 @@ fn whoever_waits_for_a_summary_is_let_go_when_it_ends() {
     let (_runtime, provider) = provider();
     provider.always(Act::Slow(Duration::from_millis(1_500)));
     let folder = tempfile::tempdir().unwrap();
-    let mut server = waiting_for(&provider, folder.path());
+    let mut server = waiting_for(&provider, folder.path(), &[]);
     let ask = b"POST /v1/sessions/ann/summaries?wait HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let mut waiting = Raw::send(&server, ask);
     while !server.client().get("/metrics").text().contains("epitome_http_under_way{what=\"waiting\"} 1") {
@@ -189,6 +189,30 @@ fn whoever_waits_for_a_summary_is_let_go_when_it_ends() {
     assert_eq!(answer.status, 202, "{}", answer.text());
     assert!(answer.text().contains("shutting down"), "{}", answer.text());
     assert_eq!(server.wait().code(), Some(0));
+}
+
+/// A model may take minutes: those who wait for it are bounded among themselves.
+#[test]
+fn whoever_waits_for_a_summary_takes_no_place_of_those_who_are_answered() {
+    let (_runtime, provider) = provider();
+    provider.always(Act::Silent);
+    let folder = tempfile::tempdir().unwrap();
+    let few = ["--bound", "requests=2", "--bound", "waiting=1"];
+    let server = waiting_for(&provider, folder.path(), &few);
+    let ask = |close: &str| {
+        let head = "POST /v1/sessions/ann/summaries?wait HTTP/1.1\r\nhost: localhost\r\n";
+        Raw::send(&server, format!("{head}{close}\r\n").as_bytes())
+    };
+    let _waiting = ask("");
+    while !server.client().get("/metrics").text().contains("epitome_http_under_way{what=\"waiting\"} 1") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for _ in 0..5 {
+        let refused = ask("connection: close\r\n").answer();
+        refused.refused(503, "too many requests wait for a summary");
+        assert_eq!(refused.header("retry-after"), "1");
+        assert_eq!(server.client().get("/v1/sessions/ann").status, 200);
+    }
 }
 
 #[test]

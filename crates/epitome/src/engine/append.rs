@@ -138,6 +138,12 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
         Some(_) => Some(hash(&messages)?),
         None => None,
     };
+    if seems_too_large(&messages, &shared.settings) {
+        // Counting takes time, and would be for nothing.
+        let standing = shared.store.standing(key, Load::default()).await?;
+        let settings = shared.settings_at(&standing)?;
+        check_each(&messages, &settings)?;
+    }
     let messages = Arc::new(messages);
     let mut encoding = shared.encoding(key);
     // A session's encoding never changes, so a second try is right, unless it was deleted and made anew.
@@ -226,33 +232,47 @@ async fn count(messages: Arc<Vec<Message>>, encoding: Encoding) -> Result<Vec<Co
     tokio::task::spawn_blocking(count).await.map_err(|_| Error::Closed)?
 }
 
+/// Whether it is more than is usual here. A session's own settings may allow it.
+fn seems_too_large(messages: &[Message], settings: &Settings) -> bool {
+    let limits = &settings.limits;
+    messages.len() as u64 > limits.batch || messages.iter().any(|message| message.bytes() > limits.message)
+}
+
 /// Refuses what is too large, or could never be right.
 fn check(counted: &[Counted], settings: &Settings) -> Result<(), Error> {
-    let limits = &settings.limits;
-    if counted.len() as u64 > limits.batch {
-        let (given, most) = (counted.len(), limits.batch);
+    check_each(counted.iter().map(|counted| &counted.message), settings)?;
+    let most = settings.limits.body;
+    let body = counted.iter().fold(0, |sum: u64, counted| sum.saturating_add(counted.body.len() as u64));
+    if body > most {
+        return Err(Error::invalid(format!(
+            "messages: {body} bytes; at most {most} (limits.body) are allowed"
+        )));
+    }
+    Ok(())
+}
+
+fn check_each<'a>(
+    messages: impl IntoIterator<Item = &'a Message, IntoIter: ExactSizeIterator>,
+    settings: &Settings,
+) -> Result<(), Error> {
+    let (limits, messages) = (&settings.limits, messages.into_iter());
+    if messages.len() as u64 > limits.batch {
+        let (given, most) = (messages.len(), limits.batch);
         return Err(Error::invalid(format!(
             "messages: {given} at once; at most {most} (limits.batch) are allowed"
         )));
     }
     let each = Limits { message: limits.message, metadata: limits.metadata };
-    for (at, counted) in counted.iter().enumerate() {
-        if let Some(author) = counted.message.author.as_ref().filter(|author| !author.is_empty()) {
+    for (at, message) in messages.enumerate() {
+        if let Some(author) = message.author.as_ref().filter(|author| !author.is_empty()) {
             check_name(&format!("messages[{at}].author"), author)?;
         }
-        counted.message.check(&each).map_err(|error| match &error {
+        message.check(&each).map_err(|error| match &error {
             MessageError::TooLarge { field, .. } => {
                 Error::invalid(format!("messages[{at}].{error} (limits.{field})"))
             }
             _ => Error::invalid(format!("messages[{at}].{error}")),
         })?;
-    }
-    let body = counted.iter().fold(0, |sum: u64, counted| sum.saturating_add(counted.body.len() as u64));
-    if body > limits.body {
-        let most = limits.body;
-        return Err(Error::invalid(format!(
-            "messages: {body} bytes; at most {most} (limits.body) are allowed"
-        )));
     }
     Ok(())
 }

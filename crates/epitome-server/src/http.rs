@@ -26,6 +26,7 @@ mod around;
 mod body;
 mod context;
 mod described;
+mod echo;
 mod events;
 mod figures;
 mod gate;
@@ -43,6 +44,7 @@ mod summaries;
 mod wire;
 mod workspace;
 
+pub(crate) use echo::echo;
 pub(crate) use figures::count;
 pub(crate) use gate::Keys;
 pub(crate) use listen::serve;
@@ -121,5 +123,5 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         async move { ([(axum::http::header::CONTENT_TYPE, "application/json")], description) }
     };
     let router = router.route("/openapi.json", axum::routing::get(describe));
-    around::around(router.with_state(Arc::clone(&app)), app)
+    around::around(router.with_state(app))
 }

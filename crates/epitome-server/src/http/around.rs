@@ -1,18 +1,17 @@
 //! What happens around every request: an id, a time, a line in the log, figures, and problems put into words.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use axum::Router;
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use tower_http::compression::CompressionLayer;
 
-use super::App;
 use super::figures;
 use super::problem::dress;
 
@@ -20,8 +19,8 @@ use super::problem::dress;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The router with all of that around it.
-pub(super) fn around(router: Router, app: Arc<App>) -> Router {
-    router.layer(CompressionLayer::new()).layer(from_fn_with_state(app, each))
+pub(super) fn around(router: Router) -> Router {
+    router.layer(CompressionLayer::new()).layer(from_fn(each))
 }
 
 /// Methods and routes are few, and known: what a caller makes up is counted as one.
@@ -38,7 +37,7 @@ fn method(method: &Method) -> &'static str {
     }
 }
 
-async fn each(State(_app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+async fn each(mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let id = id(request.headers());
     if let Ok(value) = HeaderValue::from_str(&id) {

@@ -22,7 +22,7 @@ Examples:
   epitome bench --server --full       the same, a minute of load on a million messages
 
 Appends and contexts are compared within the run: with a bare SQLite loop and with a short session, and
-over HTTP with the engine itself and with the same server that answers as many bytes and does nothing
+over HTTP with the engine itself and with the same server that echoes as many bytes and does nothing
 else. Those ratios mean the same on every machine. Files are made in DIR and removed afterwards; a
 server that is started is ended. --json is one object.";
 

@@ -112,17 +112,13 @@ impl Asked {
 }
 
 fn native(context: &Context, report: ReportOut, known: &Known) -> Result<Response, Problem> {
-    let whole = |age| ContextOut {
-        messages: context.messages.iter().map(MessageOut::from).collect(),
-        summary: context.summary.as_ref().map(|summary| shown(summary, age)),
-        report: report.clone(),
-    };
-    let age = context.summary.as_ref().and_then(|summary| summary.age_millis);
+    let messages = context.messages.iter().map(MessageOut::from).collect();
+    let summary = context.summary.as_ref().map(shown);
     // That it grew older is no reason to send it again.
-    known.read_lasting(&whole(age), &whole(None))
+    known.read_aging(&ContextOut { messages, report, summary })
 }
 
-fn shown(summary: &ShownSummary, age: Option<u64>) -> ShownOut<'_> {
+fn shown(summary: &ShownSummary) -> ShownOut<'_> {
     ShownOut {
         id: summary.id,
         joined: summary.joined,
@@ -131,7 +127,7 @@ fn shown(summary: &ShownSummary, age: Option<u64>) -> ShownOut<'_> {
         stand_in: summary.stand_in,
         through: summary.through,
         created: summary.created.map(|at| at.0),
-        age,
         text: &summary.text,
+        age: summary.age_millis,
     }
 }

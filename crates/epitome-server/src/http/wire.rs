@@ -326,8 +326,9 @@ pub(crate) struct AppendedOut {
 pub(crate) struct ContextOut<'a> {
     /// A list any provider accepts. A summary is a message of its own, between tags.
     pub(crate) messages: Vec<MessageOut<'a>>,
-    pub(crate) summary: Option<ShownOut<'a>>,
     pub(crate) report: ReportOut,
+    /// Last, as its age is in it.
+    pub(crate) summary: Option<ShownOut<'a>>,
 }
 
 /// The summary a context holds.
@@ -345,11 +346,12 @@ pub(crate) struct ShownOut<'a> {
     /// Up to which message it stands.
     pub(crate) through: u64,
     pub(crate) created: Option<i64>,
-    /// How old it is, in milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) age: Option<u64>,
     /// Its text as shown.
     pub(crate) text: &'a str,
+    /// How old it is, in milliseconds. Last, so that what lasts can be told from it ([`Known::read_aging`]).
+    ///
+    /// [`Known::read_aging`]: super::reply::Known::read_aging
+    pub(crate) age: Option<u64>,
 }
 
 /// What a context holds and what it leaves out.

@@ -2,7 +2,7 @@
 //!
 //! This program is started once more as a server, on files of its own, and asked as fast as it answers ([`client`]).
 //! Figures of one machine say little about another's, so they are compared within one run, in turns: appends with an
-//! engine in this process ([`appends`]), contexts with the same server that answers as many bytes and has no engine
+//! engine in this process ([`appends`]), contexts with the same server that echoes as many bytes and has no engine
 //! behind it ([`contexts`]). What it takes of time and memory on a large database is measured as it is ([`large`]).
 
 use std::fmt;
@@ -75,7 +75,7 @@ pub(super) async fn run(sizes: &Sizes, tell: Tell<'_>) -> Result<Report, Trouble
     })
 }
 
-/// Answers so many bytes until it is killed: what contexts are compared with.
+/// Is what contexts are compared with, until it is killed.
 pub(super) async fn echo(show: &mut Show) -> Result<(), Failure> {
     let failed = |error| Failure::Failed(format!("bench: cannot listen: {error}"));
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;

@@ -32,7 +32,7 @@ impl Child {
         Self::start(folder, args).await
     }
 
-    /// The one that answers so many bytes and has nothing behind it.
+    /// The one that has nothing behind it.
     pub(super) async fn echo(folder: &Path) -> io::Result<Self> {
         Self::start(folder, vec!["bench".to_owned(), "--echo".to_owned()]).await
     }

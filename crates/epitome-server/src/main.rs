@@ -21,10 +21,6 @@ use failure::Failure;
 use settings::World;
 use show::{Color, Show};
 
-/// Many threads take and give back many small pieces: this one takes less time and less room for it than the system's.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// What a shell gives for a program ended by a signal.
 const SIGNALLED: i32 = 128;
 

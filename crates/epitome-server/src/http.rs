@@ -14,6 +14,7 @@
 //! Handlers hold an [`Engine`] and no store. What is described at `/openapi.json` is what stands at the handlers.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use axum::Router;
 use epitome::Engine;
@@ -22,10 +23,12 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::log::Seldom;
+
 mod around;
 mod body;
+mod bounds;
 mod context;
-mod described;
 mod echo;
 mod events;
 mod figures;
@@ -34,35 +37,58 @@ mod keys;
 mod listen;
 mod load;
 mod messages;
+mod openapi;
 mod operations;
 mod problem;
 mod query;
 mod reply;
 mod search;
 mod sessions;
+mod stall;
 mod summaries;
 mod wire;
 mod workspace;
 
+pub(crate) use bounds::Bounds;
 pub(crate) use echo::echo;
 pub(crate) use figures::count;
 pub(crate) use gate::Keys;
-pub(crate) use listen::serve;
+pub(crate) use listen::{bind, serve};
 
 /// What all handlers share.
 pub(crate) struct App {
     pub(crate) engine: Engine,
     /// Whether callers need keys.
     pub(crate) keys: Keys,
-    /// How much is under way.
+    /// How much may be under way, and for how long.
+    pub(crate) bounds: Bounds,
+    /// How much is.
     pub(crate) load: load::Load,
+    /// Who was refused for want of room.
+    crowd: Seldom,
+    /// Whether it was ready when last asked: only a change is told in the log.
+    ready: AtomicBool,
     /// Turns true when the server is told to end: whoever stays long leaves then.
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
 impl App {
-    pub(crate) fn new(engine: Engine, keys: Keys, stopping: watch::Receiver<bool>) -> Arc<Self> {
-        Arc::new(Self { engine, keys, load: load::Load::default(), stopping })
+    pub(crate) fn new(
+        engine: Engine,
+        keys: Keys,
+        bounds: Bounds,
+        stopping: watch::Receiver<bool>,
+    ) -> Arc<Self> {
+        let load = load::Load::new(&bounds);
+        Arc::new(Self {
+            engine,
+            keys,
+            bounds,
+            load,
+            crowd: Seldom::default(),
+            ready: AtomicBool::new(true),
+            stopping,
+        })
     }
 
     async fn figures(&self) -> String {
@@ -80,7 +106,13 @@ impl App {
     description = "Keeps long agent conversations inside a model's window without losing the thread. Sessions \
         summarize themselves; a context is a session in as many tokens as you have room for.",
     license(name = "MIT OR Apache-2.0"),
-))]
+), components(schemas(
+    problem::Told,
+    messages::Format,
+    context::OversizeIn,
+    wire::ContextOut,
+    wire::Page<wire::MessageOut>,
+)))]
 struct Described;
 
 fn described() -> (Router<Arc<App>>, utoipa::openapi::OpenApi) {
@@ -109,15 +141,11 @@ fn described() -> (Router<Arc<App>>, utoipa::openapi::OpenApi) {
         .split_for_parts()
 }
 
-/// The description of the API, as it is given at `/openapi.json`.
-pub(crate) fn openapi() -> String {
-    described().1.to_pretty_json().unwrap_or_default()
-}
-
 /// The whole API over an engine.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let (router, description) = described();
-    let description: bytes::Bytes = description.to_pretty_json().unwrap_or_default().into();
+    let (router, routes) = described();
+    let description = openapi::whole(&routes, app.keys);
+    let description: bytes::Bytes = serde_json::to_vec_pretty(&description).unwrap_or_default().into();
     let describe = move || {
         let description = description.clone();
         async move { ([(axum::http::header::CONTENT_TYPE, "application/json")], description) }

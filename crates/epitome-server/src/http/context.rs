@@ -11,7 +11,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::gate::Reads;
 use super::messages::Format;
-use super::problem::{Problem, Told};
+use super::openapi::ContextAnswer;
+use super::problem::Problem;
 use super::query::Query;
 use super::reply::Known;
 use super::wire::{ContextOut, MessageOut, ReportOut, ShownOut};
@@ -23,8 +24,8 @@ const REPORT: &str = "x-epitome-report";
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Asked {
-    /// The budget; `context.max_tokens` of the settings unless told.
-    #[param(minimum = 1, maximum = 100000)]
+    /// The budget; unless told, and at most, `context.max_tokens` of the settings (100,000).
+    #[param(minimum = 1)]
     tokens: Option<u64>,
     /// Whether a summary may be in it.
     #[param(default = true)]
@@ -70,8 +71,9 @@ pub(crate) enum OversizeIn {
     ("session" = String, Path, description = "Its name"),
     Asked,
 ), responses(
-    (status = 200, description = "The context", body = ContextOut),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+    (status = 200, description = "The context", body = ContextAnswer, headers(
+        ("x-epitome-report" = Option<String>, description = "With `format`: the report, as JSON"),
+    )),
 ))]
 pub(crate) async fn read(
     Reads(access): Reads,

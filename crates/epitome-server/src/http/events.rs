@@ -18,13 +18,13 @@ use http_body::Frame;
 use http_body_util::StreamBody;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 use super::App;
 use super::gate::{Access, Reads, still_reads};
 use super::listen::heard;
 use super::load::Place;
-use super::problem::{Problem, Told};
+use super::problem::Problem;
 use super::query::Query;
 
 /// So many events are read at a time.
@@ -51,14 +51,12 @@ pub(crate) struct From {
 }
 
 /// What the data of an event holds.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Event)]
+#[derive(Debug, Serialize)]
 pub(crate) struct EventOut<'a> {
     session: &'a str,
     /// When, in milliseconds since 1970.
     at: i64,
     #[serde(flatten)]
-    #[schema(value_type = Object)]
     data: serde_json::Value,
 }
 
@@ -71,8 +69,7 @@ pub(crate) struct EventOut<'a> {
     From,
     ("last-event-id" = Option<u64>, Header, description = "The last event that was seen"),
 ), responses(
-    (status = 200, description = "A stream without end", body = String, content_type = "text/event-stream"),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+    (status = 200, description = "A stream without end. Each event has a name, a number (`id`) and data: one line of JSON, as `Event` describes it", body = String, content_type = "text/event-stream"),
 ))]
 pub(crate) async fn listen(
     State(app): State<Arc<App>>,
@@ -188,8 +185,11 @@ impl Stream {
                 // Those of other sessions need not be looked through again.
                 self.after = self.after.max(found.newest);
             }
-            if !text.is_empty() && !self.say(text).await {
-                return Err(());
+            if !text.is_empty() {
+                // What happened after a key was revoked is not its holder's to know.
+                if !still_reads(&self.app, &self.access).await || !self.say(text).await {
+                    return Err(());
+                }
             }
             if !more {
                 return Ok(told);

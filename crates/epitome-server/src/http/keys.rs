@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::App;
 use super::body::Json;
 use super::gate::Runs;
-use super::problem::{Problem, Told};
+use super::problem::Problem;
 use super::query::Query;
 use super::reply::{Known, done};
 use super::sessions::limit;
@@ -107,7 +107,6 @@ pub(crate) struct Which {
 /// The keys there are, revoked ones too. An admin key is wanted.
 #[utoipa::path(get, path = "/v1/keys", tag = "keys", params(Which), responses(
     (status = 200, description = "A page of them", body = Page<KeyOut>),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn list(
     _: Runs,
@@ -124,7 +123,6 @@ pub(crate) async fn list(
 /// Makes a key. Its secret is in the answer and nowhere else. An admin key is wanted.
 #[utoipa::path(post, path = "/v1/keys", tag = "keys", request_body = KeyIn, responses(
     (status = 201, description = "The key and its secret", body = CreatedOut),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn create(
     _: Runs,
@@ -147,7 +145,6 @@ pub(crate) async fn create(
     ("key" = String, Path, description = "Its id"),
 ), responses(
     (status = 204, description = "It is revoked"),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn revoke(
     _: Runs,

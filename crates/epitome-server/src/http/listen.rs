@@ -4,7 +4,6 @@
 //! let go too. When the server is told to end, no new connection is taken, requests under way are answered, and
 //! whoever is not done in time is cut off.
 
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +16,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
-/// So many connections at once.
-const CONNECTIONS: usize = 4_096;
-
-/// For so long a connection may say nothing, or take to say what it wants.
-const HEADERS: Duration = Duration::from_secs(30);
+use super::App;
+use super::bounds::Bounds;
+use super::stall::Stall;
+use crate::failure::Failure;
 
 /// So many bytes a request's first lines may have.
 const MOST_BUFFERED: usize = 64 << 10;
@@ -35,16 +33,31 @@ const OUT_OF_FILES: Duration = Duration::from_millis(100);
 /// What somebody is told who comes when all places are taken.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
 content-type: application/problem+json\r\ncontent-length: 130\r\n\r\n\
-{\"type\":\"urn:epitome:busy\",\"title\":\"Service Unavailable\",\"status\":503,\"detail\":\"too many connections; try again in a second\"      }";
+{\"type\":\"urn:epitome:busy\",\"title\":\"Service Unavailable\",\"status\":503,\"detail\":\"too many connections; try again in a second\"     }";
 
-/// Answers connections until told to stop, then lets those under way finish, for so long at most.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    router: Router,
-    stop: watch::Receiver<bool>,
-    grace: Duration,
-) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+/// Listens there, or says in one line why not.
+pub(crate) async fn bind(address: &str) -> Result<TcpListener, Failure> {
+    use io::ErrorKind::{AddrInUse, AddrNotAvailable, InvalidInput, PermissionDenied};
+    TcpListener::bind(address).await.map_err(|error| {
+        let why = match error.kind() {
+            InvalidInput => {
+                return Failure::Setting(format!(
+                    "--listen {address}: {error}; say ADDRESS:PORT, such as 127.0.0.1:7878"
+                ));
+            }
+            AddrInUse => "another program listens there; end it, or choose another port".to_owned(),
+            PermissionDenied => format!("{error}; ports from 1024 on are free for everybody"),
+            AddrNotAvailable => format!("{error}; it is no address of this machine"),
+            _ => error.to_string(),
+        };
+        Failure::Failed(format!("cannot listen on {address}: {why}"))
+    })
+}
+
+/// Answers connections until told to stop, then lets those under way finish, for as long as they may take at most.
+pub(crate) async fn serve(listener: TcpListener, router: Router, app: Arc<App>) {
+    let stop = app.stopping.clone();
+    let places = Arc::new(Semaphore::new(app.bounds.connections));
     let (held, mut all_gone) = tokio::sync::mpsc::channel::<()>(1);
     let mut told = stop.clone();
     loop {
@@ -60,33 +73,38 @@ pub(crate) async fn serve(
             }
         };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            if let Some(refused) = app.crowd.happened() {
+                tracing::warn!(refused, most = app.bounds.connections, "all connections are taken");
+            }
             tokio::spawn(refuse(stream));
             continue;
         };
         let (router, told, held) = (router.clone(), stop.clone(), held.clone());
+        let bounds = app.bounds.clone();
         tokio::spawn(async move {
-            connection(stream, router, told).await;
+            connection(stream, router, &bounds, told).await;
             drop((place, held));
         });
     }
     drop((listener, held));
-    let _ = tokio::time::timeout(grace, all_gone.recv()).await;
-}
-
-/// Waits until told to stop.
-pub(crate) fn heard(stop: &mut watch::Receiver<bool>) -> impl Future<Output = ()> + '_ {
-    async {
-        // Whoever could have told is gone: that is the end too.
-        let _ = stop.wait_for(|stop| *stop).await;
+    if tokio::time::timeout(app.bounds.grace, all_gone.recv()).await.is_err() {
+        tracing::warn!("some requests were not answered in time, and are cut off");
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, mut stop: watch::Receiver<bool>) {
+/// Waits until told to stop.
+pub(crate) async fn heard(stop: &mut watch::Receiver<bool>) {
+    // Whoever could have told is gone: that is the end too.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+async fn connection(stream: TcpStream, router: Router, bounds: &Bounds, mut stop: watch::Receiver<bool>) {
     let _ = stream.set_nodelay(true);
+    let stream = Stall::new(stream, bounds.unread);
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS)
+        .header_read_timeout(bounds.headers)
         .max_buf_size(MOST_BUFFERED)
         .max_headers(MOST_HEADERS)
         .pipeline_flush(true);

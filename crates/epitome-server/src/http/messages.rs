@@ -7,7 +7,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use epitome::core::message::{Message, Seq};
 use epitome::dialect::{Dialect, DialectError};
-use epitome::{Batch, Flags, Page as Range};
+use epitome::store::SummaryId;
+use epitome::{Batch, Flags, Page as Range, Session};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
@@ -15,7 +16,8 @@ use utoipa::{IntoParams, ToSchema};
 use super::App;
 use super::body::{Json, Sent};
 use super::gate::{Reads, Writes};
-use super::problem::{Problem, Told};
+use super::openapi::{Messages, MessagesPage};
+use super::problem::Problem;
 use super::query::Query;
 use super::reply::{Known, done};
 use super::sessions::limit;
@@ -67,10 +69,9 @@ pub(crate) struct Where {
     ("idempotency-key" = Option<String>, Header, description = "The same append under the same key adds nothing, for a \
         week; another one under it is a conflict", max_length = 256, min_length = 1),
     Where,
-), request_body = super::described::Messages, responses(
+), request_body = Messages, responses(
     (status = 200, description = "They were there already", body = AppendedOut),
     (status = 201, description = "They are kept", body = AppendedOut),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn append(
     Writes(access): Writes,
@@ -156,8 +157,7 @@ pub(crate) struct Which {
     ("session" = String, Path, description = "Its name"),
     Which,
 ), responses(
-    (status = 200, description = "A page of them", body = Page<MessageOut>),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+    (status = 200, description = "A page of them", body = MessagesPage),
 ))]
 pub(crate) async fn list(
     Reads(access): Reads,
@@ -165,26 +165,58 @@ pub(crate) async fn list(
     Query(which): Query<Which>,
     known: Known,
 ) -> Result<Response, Problem> {
-    let limit = limit(which.limit)?;
-    let found = access.workspace.session(name).messages(which.range(limit)).await?;
+    let wanted = range(which.after, which.reverse, limit(which.limit)?);
+    let session = access.workspace.session(name);
+    let range = Range { scope: which.scope.map(Into::into), ..wanted };
+    let (found, limit) = gather(&session, None, range).await?;
     page(&found, limit, which.format, &known)
 }
 
-impl Which {
-    pub(super) fn limit(&self) -> Option<u64> {
-        self.limit
-    }
+/// A page holds no more than about so many bytes of messages, however many are asked for.
+const PAGE_BYTES: u64 = 4 << 20;
 
-    pub(super) fn format(&self) -> Option<Format> {
-        self.format
-    }
+/// So many messages are read before it is known how large they are here.
+const FIRST: usize = 16;
 
-    /// One more than is wanted, to see whether there is one.
-    pub(super) fn range(&self, limit: usize) -> Range {
-        let (after, before) = if self.reverse { (None, self.after) } else { (self.after, None) };
-        let scope = self.scope.as_deref().map(Into::into);
-        Range { after, before, scope, reverse: self.reverse, limit: limit.saturating_add(1) }
+/// Reads a page of a session, or of what lies beneath a summary, in steps, and stops early where messages are large. Also tells how many of them are to be shown: one
+/// more was read where there are more.
+pub(super) async fn gather(
+    session: &Session,
+    beneath: Option<SummaryId>,
+    mut range: Range,
+) -> Result<(Vec<Message>, usize), Problem> {
+    let most = range.limit;
+    let (mut found, mut bytes) = (Vec::new(), 0u64);
+    let mut step = FIRST.min(most);
+    loop {
+        let part = Range { limit: step, ..range.clone() };
+        let some = match beneath {
+            None => session.messages(part).await?,
+            Some(summary) => session.expand(summary, part).await?,
+        };
+        let ended = some.len() < step;
+        bytes = some.iter().fold(bytes, |sum, message| sum.saturating_add(message.bytes()));
+        found.extend(some);
+        let Some(last) = found.last().filter(|_| !ended && found.len() < most) else {
+            return Ok((found, most.saturating_sub(1)));
+        };
+        if bytes >= PAGE_BYTES {
+            let shown = found.len().saturating_sub(1).max(1);
+            return Ok((found, shown));
+        }
+        let place = if range.reverse { &mut range.before } else { &mut range.after };
+        *place = Some(last.seq);
+        let each = (bytes / found.len() as u64).max(1);
+        let fit = usize::try_from((PAGE_BYTES - bytes) / each).unwrap_or(usize::MAX);
+        step = fit.saturating_add(1).min(most - found.len());
     }
+}
+
+/// The messages after a place, or before it where the newest come first: one more than is wanted, to see whether there
+/// is one.
+pub(super) fn range(after: Option<u64>, reverse: bool, limit: usize) -> Range {
+    let (after, before) = if reverse { (None, after) } else { (after, None) };
+    Range { after, before, reverse, limit: limit.saturating_add(1), scope: None }
 }
 
 /// A page of messages, in the form that is wanted.
@@ -211,7 +243,6 @@ pub(super) fn page(
     ("seq" = u64, Path, description = "The message's place", minimum = 1),
 ), request_body = FlagsIn, responses(
     (status = 200, description = "The message as it is now", body = MessageOut),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn flag(
     State(_): State<Arc<App>>,

@@ -29,9 +29,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
 fn read<T: DeserializeOwned>(query: &str) -> Result<T, String> {
     let mut pairs = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let (name, value) = (text(name)?, text(value)?);
-        let given = Given { name: name.clone(), value };
+        let (name, value) = pair.split_once('=').unzip();
+        let name = text(name.unwrap_or(pair))?;
+        let given =
+            Given { name: name.clone(), value: text(value.unwrap_or_default())?, bare: value.is_none() };
         pairs.push((name, given));
     }
     let told = |wrong: Wrong| {
@@ -54,6 +55,8 @@ fn text(raw: &str) -> Result<String, String> {
 struct Given {
     name: String,
     value: String,
+    /// Named without a value.
+    bare: bool,
 }
 
 /// No more of a wrong value is repeated.
@@ -109,7 +112,8 @@ impl<'de> Deserializer<'de> for Given {
     /// A bare name is a yes.
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
         match self.value.as_str() {
-            "true" | "" => visitor.visit_bool(true),
+            "true" => visitor.visit_bool(true),
+            "" if self.bare => visitor.visit_bool(true),
             "false" => visitor.visit_bool(false),
             _ => Err(self.wrong("true or false is wanted")),
         }
@@ -180,6 +184,7 @@ mod tests {
         assert_eq!(refused("tokens=many"), "tokens: \"many\" given; a whole number is wanted");
         assert_eq!(refused("tokens=+5"), "tokens: \" 5\" given; a whole number is wanted");
         assert_eq!(refused("fill=yes"), "fill: \"yes\" given; true or false is wanted");
+        assert_eq!(refused("fill="), "fill: \"\" given; true or false is wanted");
         assert_eq!(refused("oversize=cut"), "oversize: \"cut\" given; there are clip, empty");
         assert!(
             refused("token=5").starts_with("unknown parameter `token`, there are"),

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::gate::Reads;
-use super::problem::{Problem, Told};
+use super::problem::Problem;
 use super::query::Query;
 use super::reply::Known;
 use super::sessions::limit;
@@ -50,7 +50,6 @@ pub(crate) struct WordsBeneath {
     WordsBeneath,
 ), responses(
     (status = 200, description = "A page of them", body = Page<FoundOut>),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn in_session(
     Reads(access): Reads,
@@ -66,7 +65,6 @@ pub(crate) async fn in_session(
 /// Messages of all the workspace's sessions by their words, newest session first.
 #[utoipa::path(get, path = "/v1/search", tag = "search", params(Words), responses(
     (status = 200, description = "A page of them", body = Page<FoundOut>),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn everywhere(
     Reads(access): Reads,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use epitome::settings::Patch;
+use epitome::settings::{Patch, Settings};
 use epitome::{Fork, ForkKind};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
@@ -15,7 +15,7 @@ use utoipa::IntoParams;
 use super::App;
 use super::body::Json;
 use super::gate::{Reads, Writes};
-use super::problem::{Problem, Told};
+use super::problem::Problem;
 use super::query::Query;
 use super::reply::{Known, done};
 use super::wire::{ForkIn, ForkKindIn, Page, SessionIn, SessionOut, SessionWhole};
@@ -46,7 +46,6 @@ pub(crate) fn limit(asked: Option<u64>) -> Result<usize, Problem> {
 /// The sessions of the workspace, by name.
 #[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(Paging), responses(
     (status = 200, description = "A page of them", body = Page<SessionOut>),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn list(
     Reads(access): Reads,
@@ -64,7 +63,6 @@ pub(crate) async fn list(
     ("session" = String, Path, description = "Its name"),
 ), responses(
     (status = 200, description = "All that is known of it", body = SessionWhole),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn look(
     Reads(access): Reads,
@@ -72,7 +70,7 @@ pub(crate) async fn look(
     known: Known,
 ) -> Result<Response, Problem> {
     let session = access.workspace.session(name);
-    let settings = session.settings().await?.to_value();
+    let settings = told(&*session.settings().await?);
     known.read(&SessionWhole::new(session.explain().await?, settings))
 }
 
@@ -81,7 +79,6 @@ pub(crate) async fn look(
     ("session" = String, Path, description = "Its name"),
 ), request_body = SessionIn, responses(
     (status = 200, description = "The session as it is now", body = SessionWhole),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn put(
     Writes(access): Writes,
@@ -90,7 +87,7 @@ pub(crate) async fn put(
 ) -> Result<Response, Problem> {
     let session = access.workspace.session(name);
     let patch = wanted.settings.map(patch).transpose()?;
-    let settings = session.put(patch.as_ref(), wanted.metadata).await?.to_value();
+    let settings = told(&*session.put(patch.as_ref(), wanted.metadata).await?);
     done(StatusCode::OK, &SessionWhole::new(session.explain().await?, settings))
 }
 
@@ -100,12 +97,21 @@ pub(crate) fn patch(settings: serde_json::Map<String, Value>) -> Result<Patch, P
         .map_err(|wrong| Problem::invalid(format!("settings.{wrong}")))
 }
 
+/// Settings as they are told. Where models are asked, and with whose key, is a matter of whoever runs the server.
+pub(crate) fn told(settings: &Settings) -> Value {
+    let mut told = settings.to_value();
+    let models = told.get_mut("models").and_then(Value::as_object_mut);
+    for model in models.into_iter().flat_map(|models| models.values_mut()).filter_map(Value::as_object_mut) {
+        model.retain(|key, _| !matches!(key.as_str(), "base_url" | "key_env"));
+    }
+    told
+}
+
 /// Deletes a session with all that was made from it.
 #[utoipa::path(delete, path = "/v1/sessions/{session}", tag = "sessions", params(
     ("session" = String, Path, description = "Its name"),
 ), responses(
     (status = 204, description = "It is gone"),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn delete(Writes(access): Writes, Path(name): Path<String>) -> Result<Response, Problem> {
     let session = access.workspace.session(name);
@@ -119,8 +125,9 @@ pub(crate) async fn delete(Writes(access): Writes, Path(name): Path<String>) -> 
 #[utoipa::path(post, path = "/v1/sessions/{session}/fork", tag = "sessions", params(
     ("session" = String, Path, description = "Its name"),
 ), request_body = ForkIn, responses(
-    (status = 201, description = "The new session", body = SessionOut),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+    (status = 201, description = "The new session", body = SessionOut, headers(
+        ("location" = String, description = "Where it is"),
+    )),
 ))]
 pub(crate) async fn fork(
     State(_): State<Arc<App>>,

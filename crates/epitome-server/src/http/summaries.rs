@@ -13,12 +13,14 @@ use utoipa::IntoParams;
 use super::App;
 use super::body::Json;
 use super::gate::{Reads, Writes};
-use super::messages::{Which, number, page};
-use super::problem::{Problem, Told};
+use super::listen::heard;
+use super::messages::{Format, gather, number, page, range};
+use super::openapi::MessagesPage;
+use super::problem::Problem;
 use super::query::Query;
 use super::reply::{Known, done};
 use super::sessions::limit;
-use super::wire::{MessageOut, Page, Rebuilding, SummarizeIn, SummarizedOut, SummaryOut, Undone};
+use super::wire::{Page, Rebuilding, SummarizeIn, SummarizedOut, SummaryOut, Undone};
 
 /// For so long a request waits for a summary. Then it is told that it is still being written.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
@@ -47,7 +49,6 @@ pub(crate) struct History {
     History,
 ), responses(
     (status = 200, description = "A page of them", body = Page<SummaryOut>),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn list(
     Reads(access): Reads,
@@ -82,7 +83,6 @@ pub(crate) struct Wait {
 ), request_body = Option<SummarizeIn>, responses(
     (status = 200, description = "It is written, or nothing is new", body = SummarizedOut),
     (status = 202, description = "It will be written", body = SummarizedOut),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn summarize(
     State(app): State<Arc<App>>,
@@ -96,11 +96,16 @@ pub(crate) async fn summarize(
     }
     let session = access.workspace.session(name);
     let wish = Summarize { slot: wish.slot, scope: wish.scope.map(Into::into), focus: wish.focus, wait };
+    // Whoever waits for a model has a place of their own, and takes none from those who are answered at once.
     let waiting = wait.then(|| app.load.waiting.enter(&access.workspace.name().into())).transpose()?;
-    let summarized = match tokio::time::timeout(LONGEST_WAIT, session.summarize(wish)).await {
-        Ok(summarized) => summarized?,
-        Err(_) => Summarized::Pending { reason: Some("it is still being written".to_owned()) },
-    };
+    let _access = if wait { access.staying() } else { access };
+    let pending = |why: &str| Ok(Summarized::Pending { reason: Some(why.to_owned()) });
+    let mut stop = app.stopping.clone();
+    let summarized = tokio::select! {
+        summarized = session.summarize(wish) => summarized,
+        () = tokio::time::sleep(LONGEST_WAIT) => pending("it is still being written"),
+        () = heard(&mut stop), if wait => pending("the server is shutting down; ask for it again"),
+    }?;
     drop(waiting);
     let pending = matches!(summarized, Summarized::Pending { .. });
     let status = if pending { StatusCode::ACCEPTED } else { StatusCode::OK };
@@ -123,25 +128,42 @@ impl<T: Default + serde::de::DeserializeOwned> FromRequest<Arc<App>> for Optiona
     }
 }
 
-/// The messages beneath a summary, word for word.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Beneath {
+    /// `next` of the page before: the messages after this one, or before it with `reverse`.
+    after: Option<u64>,
+    /// At most so many.
+    #[param(minimum = 1, maximum = 500, default = 100)]
+    limit: Option<u64>,
+    /// Newest first.
+    #[serde(default)]
+    reverse: bool,
+    /// In which form: as they came in, where they came in it.
+    format: Option<Format>,
+}
+
+/// The messages beneath a summary, word for word: those of its scope, from the first on.
 #[utoipa::path(get, path = "/v1/sessions/{session}/summaries/{summary}/messages", tag = "summaries", params(
     ("session" = String, Path, description = "The session's name"),
     ("summary" = i64, Path, description = "The summary's number", minimum = 1),
-    Which,
+    Beneath,
 ), responses(
-    (status = 200, description = "A page of them", body = Page<MessageOut>),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
+    (status = 200, description = "A page of them", body = MessagesPage),
 ))]
 pub(crate) async fn expand(
     Reads(access): Reads,
     Path((name, summary)): Path<(String, String)>,
-    Query(which): Query<Which>,
+    Query(asked): Query<Beneath>,
     known: Known,
 ) -> Result<Response, Problem> {
-    let limit = limit(which.limit())?;
+    let limit = limit(asked.limit)?;
     let summary = number("summary", &summary)?;
-    let found = access.workspace.session(name).expand(summary, which.range(limit)).await?;
-    page(&found, limit, which.format(), &known)
+    let session = access.workspace.session(name);
+    let wanted = range(asked.after, asked.reverse, limit);
+    let (found, limit) = gather(&session, Some(summary), wanted).await?;
+    page(&found, limit, asked.format, &known)
 }
 
 /// Takes a summary back. The one before it stands again, and counting starts anew at the newest message.
@@ -150,7 +172,6 @@ pub(crate) async fn expand(
     ("summary" = i64, Path, description = "The summary's number", minimum = 1),
 ), responses(
     (status = 200, description = "It is taken back", body = Undone),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn undo(
     Writes(access): Writes,
@@ -178,7 +199,6 @@ pub(crate) struct Whose {
 ), responses(
     (status = 202, description = "It will be written", body = Rebuilding),
     (status = 200, description = "There is nothing to summarize", body = Rebuilding),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn rebuild(
     Writes(access): Writes,

@@ -8,35 +8,33 @@ use utoipa::IntoParams;
 
 use super::body::Json;
 use super::gate::{Reads, Writes};
-use super::problem::{Problem, Told};
+use super::problem::Problem;
 use super::query::Query;
 use super::reply::{Known, done};
-use super::sessions::patch;
+use super::sessions::{patch, told};
 use super::wire::{QueueOut, UsageOut, WorkspaceIn, WorkspaceOut};
 
 /// The workspace's settings.
 #[utoipa::path(get, path = "/v1/workspace", tag = "workspace", responses(
     (status = 200, description = "Its settings", body = WorkspaceOut),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn look(Reads(access): Reads, known: Known) -> Result<Response, Problem> {
     let workspace = access.workspace;
     let own = workspace.patch().await?.to_value();
-    let settings = workspace.settings().await?.to_value();
+    let settings = told(&*workspace.settings().await?);
     known.read(&WorkspaceOut { name: workspace.name(), own, settings })
 }
 
 /// Changes the workspace's settings. They hold from the next message of each session on.
 #[utoipa::path(put, path = "/v1/workspace", tag = "workspace", request_body = WorkspaceIn, responses(
     (status = 200, description = "Its settings as they are now", body = WorkspaceOut),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn put(
     Writes(access): Writes,
     Json(wanted): Json<WorkspaceIn>,
 ) -> Result<Response, Problem> {
     let workspace = access.workspace;
-    let settings = workspace.set(&patch(wanted.settings)?).await?.to_value();
+    let settings = told(&*workspace.set(&patch(wanted.settings)?).await?);
     let own = workspace.patch().await?.to_value();
     done(StatusCode::OK, &WorkspaceOut { name: workspace.name(), own, settings })
 }
@@ -44,7 +42,6 @@ pub(crate) async fn put(
 /// What is due in the workspace, and how the work on that goes.
 #[utoipa::path(get, path = "/v1/queue", tag = "workspace", responses(
     (status = 200, description = "The queue", body = QueueOut),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn queue(Reads(access): Reads, known: Known) -> Result<Response, Problem> {
     known.read(&QueueOut::from(access.workspace.queue().await?))
@@ -64,7 +61,6 @@ pub(crate) struct Since {
 /// Every call of a model, failed ones too, added up by slot, model and outcome.
 #[utoipa::path(get, path = "/v1/usage", tag = "workspace", params(Since), responses(
     (status = 200, description = "What was used", body = UsageOut),
-    (status = "default", description = "What was wrong", body = Told, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn usage(
     Reads(access): Reads,

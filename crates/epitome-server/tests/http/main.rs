@@ -1,6 +1,36 @@
 //! The server as its users meet it: the real binary, a real socket, a real database.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop, loudly")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    unreachable_pub,
+    reason = "a test that cannot go on should stop, loudly"
+)]
 
+mod api_answers;
+mod api_context;
+mod api_events;
+mod api_messages;
+mod api_models;
+mod api_search;
+mod api_sessions;
+mod api_summaries;
 mod basics;
+mod ears;
+mod keys;
+mod openapi;
+mod rough;
+mod rough_bodies;
+mod rough_connections;
+mod schema;
 mod server;
+mod talk;
+mod tenants;
+
+#[path = "../../../epitome-core/tests/core/wire/judges.rs"]
+#[allow(dead_code, clippy::indexing_slicing, reason = "the core's own tests use all of it")]
+mod judges;
+#[path = "../../../epitome/tests/provider/mod.rs"]
+mod provider;

@@ -30,7 +30,11 @@ impl Server {
 
     /// The same with more flags and variables.
     pub fn with(flags: &[&str], env: &[(&str, &str)]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::in_folder(tempfile::tempdir().unwrap(), flags, env)
+    }
+
+    /// On the database `a.db` of a folder that goes with the server.
+    pub fn in_folder(folder: tempfile::TempDir, flags: &[&str], env: &[(&str, &str)]) -> Self {
         let mut server = Self::on(folder.path(), flags, env);
         server._kept = Some(folder);
         server

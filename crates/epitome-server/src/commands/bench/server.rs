@@ -8,14 +8,15 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use epitome::Engine;
 use epitome::bench::{Folder, Line, Tell};
 use serde::Serialize;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::failure::Failure;
-use crate::http;
+use crate::http::{self, App, Bounds, Keys};
 use crate::show::Show;
 
 mod appends;
@@ -75,16 +76,18 @@ pub(super) async fn run(sizes: &Sizes, tell: Tell<'_>) -> Result<Report, Trouble
     })
 }
 
-/// Is what contexts are compared with, until it is killed.
+/// Is what contexts are compared with, until it is killed. Its engine is there and never asked.
 pub(super) async fn echo(show: &mut Show) -> Result<(), Failure> {
-    let failed = |error| Failure::Failed(format!("bench: cannot listen: {error}"));
-    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
+    let listener = http::bind("127.0.0.1:0").await?;
+    let failed = |error| Failure::Failed(format!("cannot listen: {error}"));
     let address = listener.local_addr().map_err(failed)?;
     http::count();
+    let (_stop, stopping) = watch::channel(false);
+    let engine = Engine::builder().workers(0).memory().await?;
+    let app = App::new(engine, Keys::Off { loopback: true }, Bounds::default(), stopping);
     show.line(format_args!("listening on http://{address}"))?;
     show.flush()?;
-    let (_stop, stopping) = watch::channel(false);
-    http::serve(listener, http::echo(), stopping, std::time::Duration::ZERO).await;
+    http::serve(listener, http::echo(Arc::clone(&app)), app).await;
     Ok(())
 }
 

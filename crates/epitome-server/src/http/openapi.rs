@@ -1,0 +1,215 @@
+//! The description of the API, as it is given at `/openapi.json`.
+//!
+//! What is a route's own stands at its handler. What holds for many is added here, once: keys, the workspace, ids of
+//! requests, marks of what was read (`common.json`), how things are refused (`refusals.rs`). What types cannot say,
+//! messages in four forms and settings, is written down in `shapes.json`; the types at the end are their names.
+
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+
+use super::gate::Keys;
+
+mod refusals;
+
+const SHAPES: &str = include_str!("openapi/shapes.json");
+const COMMON: &str = include_str!("openapi/common.json");
+
+/// The whole description, of a server that wants keys or not.
+pub(super) fn whole(routes: &utoipa::openapi::OpenApi, keys: Keys) -> Value {
+    let mut document = serde_json::to_value(routes).unwrap_or_default();
+    lay_over(&mut document, serde_json::from_str(COMMON).unwrap_or_default());
+    lay_over(&mut document, json!({"components": refusals::components()}));
+    for (name, shape) in serde_json::from_str::<Map<_, _>>(SHAPES).unwrap_or_default() {
+        lay_over(&mut document, json!({"components": {"schemas": {&name: null}}}));
+        lay_over(&mut document, json!({"components": {"schemas": {name: shape}}}));
+    }
+    let paths = document.get_mut("paths").and_then(Value::as_object_mut);
+    for (path, methods) in paths.into_iter().flatten() {
+        for (method, route) in methods.as_object_mut().into_iter().flatten() {
+            complete(&mut Route { path, method, fields: route });
+        }
+    }
+    // A server that wants keys says so; without, a key is believed where one is sent.
+    let optional = if keys == Keys::Required { json!([{"key": []}]) } else { json!([{}, {"key": []}]) };
+    lay_over(&mut document, json!({"security": optional}));
+    document
+}
+
+/// One method of one path.
+struct Route<'a> {
+    path: &'a str,
+    method: &'a str,
+    fields: &'a mut Value,
+}
+
+impl Route<'_> {
+    /// Open to everybody: says nothing of anybody.
+    fn is_open(&self) -> bool {
+        matches!(self.path, "/healthz" | "/readyz")
+    }
+
+    /// For whoever runs the server: concerns no workspace.
+    fn is_admins(&self) -> bool {
+        self.path.starts_with("/v1/keys") || self.path == "/metrics"
+    }
+
+    /// Whether the answer carries a mark, by which a client knows whether it changed.
+    fn is_marked(&self) -> bool {
+        self.method == "get" && self.path.starts_with("/v1/") && self.path != "/v1/events"
+    }
+
+    fn has_body(&self) -> bool {
+        self.fields.get("requestBody").is_some()
+    }
+
+    /// Whether it may be refused with this status.
+    fn refuses(&self, status: &str) -> bool {
+        let (writes, looks_up) = (self.method != "get", self.path.contains('{'));
+        match status {
+            "400" => !self.is_open() && self.path != "/metrics",
+            "401" | "403" | "503" => !self.is_open(),
+            "404" => looks_up,
+            "408" | "413" | "415" => self.has_body(),
+            "409" => (writes || self.path.ends_with("/search")) && !self.is_admins(),
+            "429" => !self.is_open() && !self.is_admins(),
+            _ => false,
+        }
+    }
+}
+
+/// Adds to a route what it has in common with others.
+fn complete(route: &mut Route<'_>) {
+    let verb = route.fields.get("operationId").and_then(Value::as_str).unwrap_or_default();
+    let noun = route.fields.pointer("/tags/0").and_then(Value::as_str).unwrap_or_default();
+    let name = format!("{noun}_{verb}");
+    let mut added = json!({"operationId": name, "responses": {}});
+    if route.is_open() {
+        lay_over(&mut added, json!({"security": []}));
+    }
+    if let Some(links) = links(&name) {
+        lay_over(&mut added, links);
+    }
+    for refusal in refusals::ALL.iter().filter(|refusal| route.refuses(refusal.status)) {
+        let answer = json!({"$ref": format!("#/components/responses/{}", refusal.name)});
+        lay_over(&mut added, json!({"responses": {refusal.status: answer}}));
+    }
+    if route.is_marked() {
+        let marks = header_refs(&["etag", "cache-control"]);
+        let unchanged = json!({"$ref": "#/components/responses/NotModified"});
+        lay_over(&mut added, json!({"responses": {"200": {"headers": marks}, "304": unchanged}}));
+    }
+    let marked = route.is_marked();
+    let workspace = !route.is_open() && !route.is_admins();
+    let Some(fields) = route.fields.as_object_mut() else { return };
+    parameters(fields, workspace, marked);
+    for answer in fields.get_mut("responses").and_then(Value::as_object_mut).into_iter().flatten() {
+        lay_over(answer.1, json!({"headers": header_refs(&["x-request-id"])}));
+    }
+    lay_over(route.fields, added);
+    if let Some(answers) = route.fields.get_mut("responses").and_then(Value::as_object_mut) {
+        answers.sort_keys();
+    }
+}
+
+fn header_refs(names: &[&str]) -> Value {
+    let header = |name: &&str| ((*name).to_owned(), json!({"$ref": format!("#/components/headers/{name}")}));
+    names.iter().map(header).collect::<Map<_, _>>().into()
+}
+
+fn parameters(fields: &mut Map<String, Value>, workspace: bool, marked: bool) {
+    let own = fields.entry("parameters").or_insert_with(|| json!([]));
+    let Some(own) = own.as_array_mut() else { return };
+    for parameter in own.iter_mut() {
+        if parameter.get("name") == Some(&json!("session")) {
+            lay_over(parameter, json!({"schema": null}));
+            lay_over(parameter, json!({"schema": {"$ref": "#/components/schemas/Name"}}));
+        }
+        if parameter.pointer("/schema/maximum").is_none()
+            && parameter.pointer("/schema/format") == Some(&json!("int64"))
+        {
+            lay_over(parameter, json!({"schema": {"maximum": i64::MAX}}));
+        }
+    }
+    let common = [("Workspace", workspace), ("RequestId", true), ("IfNoneMatch", marked)];
+    for (name, _) in common.into_iter().filter(|(_, holds)| *holds) {
+        own.push(json!({"$ref": format!("#/components/parameters/{name}")}));
+    }
+}
+
+/// What can be done next with what was answered.
+fn links(name: &str) -> Option<Value> {
+    let after = |session: &str, names: &[&str]| -> Value {
+        let link = |name: &&str| {
+            ((*name).to_owned(), json!({"operationId": name, "parameters": {"session": session}}))
+        };
+        names.iter().map(link).collect::<Map<_, _>>().into()
+    };
+    let all = [
+        "sessions_look",
+        "messages_append",
+        "messages_list",
+        "context_read",
+        "summaries_summarize",
+        "summaries_list",
+        "search_in_session",
+        "sessions_fork",
+        "sessions_delete",
+    ];
+    let summary = |id: &str, names: &[&str]| -> Value {
+        let parameters = json!({"session": "$request.path.session", "summary": id});
+        let link = |name: &&str| ((*name).to_owned(), json!({"operationId": name, "parameters": parameters}));
+        names.iter().map(link).collect::<Map<_, _>>().into()
+    };
+    let (status, links) = match name {
+        "messages_append" => {
+            let mut links = after("$request.path.session", &all);
+            let flag = json!({"session": "$request.path.session", "seq": "$response.body#/through"});
+            lay_over(
+                &mut links,
+                json!({"messages_flag": {"operationId": "messages_flag", "parameters": flag}}),
+            );
+            ("201", links)
+        }
+        "sessions_put" => ("200", after("$request.path.session", &["sessions_look", "sessions_delete"])),
+        "sessions_fork" => ("201", after("$response.body#/name", &all)),
+        "summaries_list" => {
+            ("200", summary("$response.body#/items/0/id", &["summaries_expand", "summaries_undo"]))
+        }
+        "summaries_summarize" => {
+            ("200", summary("$response.body#/summary/id", &["summaries_expand", "summaries_undo"]))
+        }
+        "keys_create" => {
+            let revoke = json!({"operationId": "keys_revoke", "parameters": {"key": "$response.body#/id"}});
+            ("201", json!({"keys_revoke": revoke}))
+        }
+        _ => return None,
+    };
+    Some(json!({"responses": {status: {"links": links}}}))
+}
+
+/// Lays one value over another: tables key by key, everything else in place of what was there; null takes it away.
+fn lay_over(under: &mut Value, over: Value) {
+    match (under, over) {
+        (Value::Object(under), Value::Object(over)) => {
+            for (key, value) in over {
+                if value.is_null() {
+                    under.shift_remove(&key);
+                } else {
+                    lay_over(under.entry(key).or_insert(Value::Null), value);
+                }
+            }
+        }
+        (under, over) => *under = over,
+    }
+}
+
+/// Names of what `shapes.json` describes.
+macro_rules! shapes {
+    ($($name:ident)*) => {$(
+        #[doc = concat!("`", stringify!($name), "` of `shapes.json`.")]
+        #[derive(ToSchema)]
+        pub(crate) struct $name;
+    )*};
+}
+
+shapes!(ContextAnswer Messages MessagesPage Name Part Settings);

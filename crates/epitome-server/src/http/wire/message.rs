@@ -1,0 +1,100 @@
+//! Messages: as they are kept, added, found and flagged.
+
+use epitome::Found;
+use epitome::core::message::{Message, Part, Role};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+/// A message as it is kept.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Message)]
+pub(crate) struct MessageOut<'a> {
+    /// Its place in the session; 0 for what is only in a context (the summary).
+    pub(crate) seq: u64,
+    #[schema(value_type = RoleName)]
+    pub(crate) role: Role,
+    /// Who said it, where that is known beyond the role.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) author: Option<&'a str>,
+    #[schema(value_type = Vec<crate::http::openapi::Part>)]
+    pub(crate) parts: &'a [Part],
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) pinned: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) skip: bool,
+    /// When it was said, in milliseconds since 1970.
+    pub(crate) at: i64,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    #[schema(value_type = Option<Object>)]
+    pub(crate) metadata: &'a Map<String, Value>,
+}
+
+impl<'a> From<&'a Message> for MessageOut<'a> {
+    fn from(message: &'a Message) -> Self {
+        Self {
+            seq: message.seq,
+            role: message.role,
+            author: message.author.as_deref(),
+            parts: &message.parts,
+            pinned: message.pinned,
+            skip: message.skip,
+            at: message.at.0,
+            metadata: &message.metadata,
+        }
+    }
+}
+
+/// In which role a message was said.
+#[derive(ToSchema)]
+#[schema(as = Role, rename_all = "lowercase")]
+#[expect(dead_code, reason = "it is there to be described")]
+pub(crate) enum RoleName {
+    System,
+    Developer,
+    User,
+    Assistant,
+    Tool,
+    Peer,
+}
+
+/// What became of an append.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Appended)]
+pub(crate) struct AppendedOut {
+    /// The first of the messages, by its place.
+    #[schema(minimum = 1)]
+    pub(crate) from: u64,
+    /// The last of them.
+    #[schema(minimum = 1)]
+    pub(crate) through: u64,
+    /// Whether they were there already, under the same idempotency key.
+    pub(crate) repeated: bool,
+}
+
+/// A message found by its words.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Found)]
+pub(crate) struct FoundOut<'a> {
+    pub(crate) session: &'a str,
+    /// The words around the first match.
+    pub(crate) excerpt: &'a str,
+    pub(crate) message: MessageOut<'a>,
+}
+
+impl<'a> From<&'a Found> for FoundOut<'a> {
+    fn from(found: &'a Found) -> Self {
+        Self { session: &found.session, excerpt: &found.excerpt, message: (&found.message).into() }
+    }
+}
+
+/// Flags to be set; those left out stay.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = SetFlags)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FlagsIn {
+    /// Always shown word for word.
+    pub(crate) pinned: Option<bool>,
+    /// Never summarized, counted by no trigger.
+    pub(crate) skip: Option<bool>,
+}

@@ -1,0 +1,39 @@
+//! Parts of many answers: a page, a run of messages.
+
+use epitome::core::message::Span;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// A page of something.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Page<T> {
+    pub(crate) items: Vec<T>,
+    /// What to give as `after` for the next page; nothing where this is the last.
+    pub(crate) next: Option<String>,
+}
+
+impl<T> Page<T> {
+    /// What was read, one more than was asked for where there are more; and how to go on after an item.
+    pub(crate) fn new(mut items: Vec<T>, limit: usize, place: impl Fn(&T) -> String) -> Self {
+        let more = items.len() > limit;
+        items.truncate(limit);
+        let next = items.last().filter(|_| more).map(place);
+        Self { items, next }
+    }
+}
+
+/// A run of messages, both ends included.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[schema(as = Span)]
+pub(crate) struct SpanOut {
+    #[schema(minimum = 1)]
+    pub(crate) from: u64,
+    #[schema(minimum = 1)]
+    pub(crate) through: u64,
+}
+
+impl From<Span> for SpanOut {
+    fn from(span: Span) -> Self {
+        Self { from: span.from, through: span.through }
+    }
+}

@@ -1,0 +1,96 @@
+//! Whether the server does what its description says, asked by schemathesis: with right data and wrong, one request
+//! and many in a row, without keys and with them.
+//!
+//! What it is told is in `tests/schema/`. It is installed once, under the target directory, from whatever registry pip
+//! is set up for.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use epitome::key::{NewKey, Rights};
+
+use crate::server::Server;
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema");
+
+#[test]
+fn without_keys_the_server_does_what_its_description_says() {
+    let server = Server::start();
+    ask(&server, None, &[]);
+}
+
+#[test]
+fn with_keys_it_does_so_for_whoever_runs_it() {
+    let (server, secrets) = keyed();
+    ask(&server, Some(&secrets.admin), &[]);
+}
+
+#[test]
+fn with_keys_it_does_so_for_one_workspace() {
+    let (server, secrets) = keyed();
+    ask(&server, Some(&secrets.writer), &["--exclude-path-regex", "^/(v1/keys|metrics)"]);
+}
+
+struct Secrets {
+    admin: String,
+    writer: String,
+}
+
+/// A server that wants keys, and two of them.
+fn keyed() -> (Server, Secrets) {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("a.db");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let secrets = runtime.block_on(async {
+        let engine = epitome::Engine::open(&database).await.unwrap();
+        let make = async |workspace: Option<&str>, rights| {
+            let workspace = workspace.map(str::to_owned);
+            let new = NewKey { workspace, rights, label: "schema".to_owned(), expires: None };
+            engine.keys().create(new).await.unwrap().secret
+        };
+        let admin = make(None, Rights::Admin).await;
+        let writer = make(Some("default"), Rights::Write).await;
+        engine.close().await;
+        Secrets { admin, writer }
+    });
+    (Server::in_folder(folder, &["--listen", "0.0.0.0:0"], &[]), secrets)
+}
+
+/// Runs all checks, and says everything they found.
+fn ask(server: &Server, key: Option<&str>, flags: &[&str]) {
+    let mut run = Command::new(installed().join("bin/schemathesis"));
+    run.current_dir(FOLDER).arg("--config-file").arg("schemathesis.toml").arg("run");
+    run.arg(format!("http://{}/openapi.json", server.address)).args(["--no-color"]).args(flags);
+    if let Ok(examples) = std::env::var("EPITOME_SCHEMA_EXAMPLES") {
+        run.args(["--max-examples", &examples]);
+    }
+    if let Some(key) = key {
+        run.args(["--header", &format!("authorization: Bearer {key}")]);
+    }
+    let said = run.env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
+    let (out, errors) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+    assert!(said.status.success(), "{out}\n{errors}\n{}", server.log());
+}
+
+/// Where schemathesis is. Whoever comes first installs it, and the others wait.
+fn installed() -> PathBuf {
+    let wanted = fs::read_to_string(Path::new(FOLDER).join("requirements.txt")).unwrap();
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("schemathesis");
+    let (lock, ready) = (File::create(place.with_extension("lock")).unwrap(), place.join("requirements.txt"));
+    lock.lock().unwrap();
+    if fs::read_to_string(&ready).is_ok_and(|there| there == wanted) {
+        return place;
+    }
+    let run = |command: &mut Command| {
+        let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let errors = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{command:?}: {errors}");
+    };
+    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&place));
+    let mut install = Command::new(place.join("bin/pip"));
+    install.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", "-r"]);
+    run(install.arg(Path::new(FOLDER).join("requirements.txt")));
+    fs::write(&ready, wanted).unwrap();
+    place
+}

@@ -29,6 +29,7 @@ mod around;
 mod body;
 mod bounds;
 mod context;
+mod echo;
 mod events;
 mod figures;
 mod gate;
@@ -49,6 +50,7 @@ mod wire;
 mod workspace;
 
 pub(crate) use bounds::Bounds;
+pub(crate) use echo::echo;
 pub(crate) use figures::count;
 pub(crate) use gate::Keys;
 pub(crate) use listen::{bind, serve};

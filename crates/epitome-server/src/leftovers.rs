@@ -1,10 +1,11 @@
 //! What must not be left behind when a command is interrupted, and what is to be said then.
 //!
 //! Whoever writes something that is only of use when it is whole notes by which name it can be found. A signal
-//! removes all that is noted; whoever ends otherwise removes it himself.
+//! removes all that is noted, and ends the processes that were started; whoever ends otherwise does so himself.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::process::Child;
+use std::sync::{Arc, Mutex};
 
 /// So often something that is still being written to is removed.
 const TRIES: usize = 5;
@@ -13,6 +14,8 @@ const TRIES: usize = 5;
 struct Noted {
     /// Where to look, by what its name begins with, and by which number it is taken out again.
     places: Vec<(u64, PathBuf, String)>,
+    /// Processes that were started and are to end with this one, by the same kind of number.
+    processes: Vec<(u64, Arc<Mutex<Child>>)>,
     next: u64,
     line: Option<String>,
 }
@@ -27,6 +30,7 @@ impl Drop for Leftover {
     fn drop(&mut self) {
         if let Ok(mut noted) = NOTED.lock() {
             noted.places.retain(|(number, ..)| *number != self.0);
+            noted.processes.retain(|(number, _)| *number != self.0);
         }
     }
 }
@@ -42,6 +46,16 @@ pub(crate) fn note(folder: &Path, prefix: String) -> Leftover {
 pub(crate) fn note_beside(file: &Path, ending: &str) -> Leftover {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     note(folder_of(file), format!("{name}{ending}"))
+}
+
+/// Has a process ended that was started by this one.
+#[must_use = "it is noted only as long as this is kept"]
+pub(crate) fn note_process(process: &Arc<Mutex<Child>>) -> Leftover {
+    NOTED.lock().map_or(Leftover(0), |mut noted| {
+        let number = noted.number();
+        noted.processes.push((number, Arc::clone(process)));
+        Leftover(number)
+    })
 }
 
 /// What is to be said from now on when it is interrupted: one line, or nothing.
@@ -69,17 +83,28 @@ pub(crate) fn unforeseen() -> String {
 
 impl Noted {
     const fn new() -> Self {
-        Self { places: Vec::new(), next: 1, line: None }
+        Self { places: Vec::new(), processes: Vec::new(), next: 1, line: None }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
     }
 
     fn add(&mut self, folder: &Path, prefix: String) -> u64 {
-        let number = self.next;
-        self.next += 1;
+        let number = self.number();
         self.places.push((number, folder.to_owned(), prefix));
         number
     }
 
     fn interrupted(&mut self) -> Option<String> {
+        // Before what they write to is removed.
+        for (_, process) in std::mem::take(&mut self.processes) {
+            if let Ok(mut process) = process.lock() {
+                let _ = process.kill();
+                let _ = process.wait();
+            }
+        }
         for (_, folder, prefix) in std::mem::take(&mut self.places) {
             for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
                 let name = entry.file_name();

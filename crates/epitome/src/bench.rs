@@ -6,6 +6,9 @@
 //! Figures of one machine say little about another's, so what can be compared is compared within one run, on one
 //! disk, in turns: appends with a bare rusqlite loop ([`appends`]), a long session with a short one ([`contexts`]).
 //!
+//! What a program measures that stands on an engine, a server say, is measured with the same messages ([`said`]), in the
+//! same kind of folder ([`Folder`]) and told in the same lines ([`Line`]).
+//!
 //! ```
 //! # async fn try_it() -> Result<(), epitome::Error> {
 //! use epitome::bench::{self, Options};
@@ -34,11 +37,12 @@ mod memory;
 mod sample;
 mod talk;
 
-pub use appends::{Appends, appends};
+pub use appends::{Appends, appends, quiet};
 pub use batches::{Batches, batches};
-pub use contexts::{Contexts, OfSession, contexts};
-pub use memory::{Memory, memory};
-pub use sample::Spread;
+pub use contexts::{Contexts, OfSession, contexts, summarized};
+pub use memory::{Memory, large, memory, resident};
+pub use sample::{Spread, median};
+pub use talk::{many, said};
 
 /// How much is measured, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,7 +141,9 @@ pub struct Line {
 }
 
 impl Line {
-    fn new(name: impl Into<String>, figure: String, target: &str, met: Option<bool>) -> Self {
+    /// A line of the table.
+    #[must_use]
+    pub fn new(name: impl Into<String>, figure: String, target: &str, met: Option<bool>) -> Self {
         Self { name: name.into(), figure, target: target.to_owned(), met }
     }
 }
@@ -171,11 +177,14 @@ pub async fn run(options: &Options, tell: Tell<'_>) -> Result<Report, Error> {
     })
 }
 
-/// A folder that is gone when the measurement is over.
-struct Folder(PathBuf);
+/// A folder that is gone when the measurement is over. Its name begins with `epitome-bench-` and the process's number,
+/// by which whoever is interrupted finds it.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
 
 impl Folder {
-    fn new(dir: &Path) -> Result<Self, Error> {
+    /// A new one in here.
+    pub fn new(dir: &Path) -> Result<Self, Error> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = dir.join(format!("epitome-bench-{}-{next}", std::process::id()));
@@ -185,7 +194,9 @@ impl Folder {
         Ok(Self(path))
     }
 
-    fn path(&self) -> &Path {
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -198,7 +209,7 @@ impl Drop for Folder {
 }
 
 /// Removes a database and what stands beside it, so that the next measurement has the room.
-fn remove(path: &Path) {
+pub fn remove(path: &Path) {
     for end in ["", "-wal", "-shm"] {
         let mut file = path.as_os_str().to_owned();
         file.push(end);

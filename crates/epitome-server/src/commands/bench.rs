@@ -1,23 +1,30 @@
 //! `epitome bench`: measures, and shows a table.
+//!
+//! What is measured of the engine is the library's ([`epitome::bench`]); what HTTP costs beyond it is in [`server`].
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use epitome::bench::{self, Options, Report};
+use epitome::bench::{self, Line, Options, Progress};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::leftovers;
 use crate::show::{Show, Table};
 
+mod server;
+
 const EXAMPLES: &str = "\
 Examples:
   epitome bench                       everything but the million messages: a minute or two
   epitome bench --full --dir /data    all of it, on the disk that will be used
   epitome bench --quick --json        for a script
+  epitome bench --server              the HTTP API instead, with 16 clients
+  epitome bench --server --full       the same, a minute of load on a million messages
 
-Appends and contexts are compared within the run, with a bare SQLite loop and with a short session:
-those ratios mean the same on every machine. Files are made in DIR and removed afterwards. --json is
-one object.";
+Appends and contexts are compared within the run: with a bare SQLite loop and with a short session, and
+over HTTP with the engine itself and with the same server that echoes as many bytes and does nothing
+else. Those ratios mean the same on every machine. Files are made in DIR and removed afterwards; a
+server that is started is ended. --json is one object.";
 
 /// The numbers in the README, on this machine
 #[derive(clap::Args)]
@@ -29,20 +36,33 @@ pub(crate) struct Args {
     /// Everything, with a database of a million messages
     #[arg(long)]
     full: bool,
+    /// The HTTP API instead: this program is started once more and asked over loopback
+    #[arg(long)]
+    server: bool,
     /// Where to measure (the temporary folder)
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// The messages of the database whose memory is measured
+    /// The messages of the large database
     #[arg(long, value_name = "N", value_parser = super::whole, allow_negative_numbers = true)]
     messages: Option<u64>,
     /// The messages of the long session
     #[arg(long, value_name = "N", hide = true)]
     long: Option<u64>,
+    /// How long a server is under load
+    #[arg(long, value_name = "SECONDS", hide = true)]
+    seconds: Option<u64>,
+    /// Is the server that contexts are compared with
+    #[arg(long, hide = true)]
+    echo: bool,
 }
 
 impl Args {
+    fn dir(&self) -> PathBuf {
+        self.dir.clone().unwrap_or_else(std::env::temp_dir)
+    }
+
     fn options(&self) -> Options {
-        let dir = self.dir.clone().unwrap_or_else(std::env::temp_dir);
+        let dir = self.dir();
         let sized = match (self.quick, self.full) {
             (true, _) => Options::quick(&dir),
             (_, true) => Options::full(&dir),
@@ -52,6 +72,23 @@ impl Args {
             messages: self.messages.unwrap_or(sized.messages),
             long: self.long.unwrap_or(sized.long),
             ..sized
+        }
+    }
+
+    fn sizes(&self) -> server::Sizes {
+        let (rounds, appends, contexts, messages, seconds) = match (self.quick, self.full) {
+            (true, _) => (3, 2_000, 500, 20_000, 2),
+            (_, true) => (9, 8_000, 4_000, 1_000_000, 60),
+            _ => (7, 4_000, 2_000, 100_000, 10),
+        };
+        server::Sizes {
+            dir: self.dir(),
+            rounds,
+            appends,
+            session: self.long.unwrap_or(10_000),
+            contexts,
+            messages: self.messages.unwrap_or(messages),
+            seconds: self.seconds.unwrap_or(seconds),
         }
     }
 
@@ -65,37 +102,49 @@ impl Args {
 }
 
 pub(super) async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
-    let measured = {
+    if args.echo {
+        return server::echo(show).await;
+    }
+    let (lines, figures) = {
         let progress = show.progress("", Some(0));
-        let options = args.options();
-        let _files = leftovers::note(&options.dir, format!("epitome-bench-{}-", std::process::id()));
-        bench::run(&options, &|now| {
+        let tell = |now: Progress| {
             progress.stage(now.stage);
             progress.set_of(now.of);
             progress.set(now.done);
-        })
-        .await
+        };
+        let _files = noted(&args.dir());
+        if args.server {
+            let report = server::run(&args.sizes(), &tell).await.map_err(failed)?;
+            (report.lines(), json!(report))
+        } else {
+            let report = bench::run(&args.options(), &tell).await.map_err(failed)?;
+            (report.lines(), json!(report))
+        }
     };
-    let report = measured.map_err(|error| Failure::Failed(format!("bench: {error}")))?;
-    if show.json { show.object(&object(&report, args.size())) } else { show.table(&table(&report)) }
+    if show.json { show.object(&object(&lines, figures, args.size())) } else { show.table(&table(lines)) }
 }
 
-fn object(report: &Report, size: &str) -> Value {
-    json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "size": size,
-        "met": report.met(),
-        "appends": report.appends,
-        "contexts": report.contexts,
-        "batches": report.batches,
-        "memory": report.memory,
-        "lines": report.lines(),
-    })
+fn noted(dir: &Path) -> leftovers::Leftover {
+    leftovers::note(dir, format!("epitome-bench-{}-", std::process::id()))
 }
 
-fn table(report: &Report) -> Table {
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::Failed(format!("bench: {error}"))
+}
+
+fn object(lines: &[Line], figures: Value, size: &str) -> Value {
+    let met = lines.iter().all(|line| line.met != Some(false));
+    let mut object = json!({"version": env!("CARGO_PKG_VERSION"), "size": size, "met": met});
+    if let (Value::Object(object), Value::Object(figures)) = (&mut object, figures) {
+        object.extend(figures);
+        object.insert("lines".to_owned(), json!(lines));
+    }
+    object
+}
+
+fn table(lines: Vec<Line>) -> Table {
     let mut table = Table::new(&["what", "figure", "target", ""]);
-    for line in report.lines() {
+    for line in lines {
         let met = match line.met {
             Some(true) => "met",
             Some(false) => "missed",

@@ -84,7 +84,7 @@ pub(crate) async fn read(
     let format = asked.format;
     let context = access.workspace.session(name).context(asked.request()).await?;
     let report = ReportOut::new(&context.report, context.through, &context.encoding);
-    let Some(format) = format else { return native(&context, &report, &known) };
+    let Some(format) = format else { return native(&context, report, &known) };
     let mut answer = known.read(&Dialect::from(format).write(&context.messages))?;
     let told = serde_json::to_string(&report).unwrap_or_default();
     if let Ok(told) = HeaderValue::from_str(&told) {
@@ -113,18 +113,14 @@ impl Asked {
     }
 }
 
-fn native(context: &Context, report: &ReportOut, known: &Known) -> Result<Response, Problem> {
-    let whole = |age| ContextOut {
-        messages: context.messages.iter().map(MessageOut::from).collect(),
-        summary: context.summary.as_ref().map(|summary| shown(summary, age)),
-        report: report.clone(),
-    };
-    let age = context.summary.as_ref().and_then(|summary| summary.age_millis);
+fn native(context: &Context, report: ReportOut, known: &Known) -> Result<Response, Problem> {
+    let messages = context.messages.iter().map(MessageOut::from).collect();
+    let summary = context.summary.as_ref().map(shown);
     // That it grew older is no reason to send it again.
-    known.read_lasting(&whole(age), &whole(None))
+    known.read_aging(&ContextOut { messages, report, summary })
 }
 
-fn shown(summary: &ShownSummary, age: Option<u64>) -> ShownOut<'_> {
+fn shown(summary: &ShownSummary) -> ShownOut<'_> {
     ShownOut {
         id: summary.id,
         joined: summary.joined,
@@ -133,7 +129,7 @@ fn shown(summary: &ShownSummary, age: Option<u64>) -> ShownOut<'_> {
         stand_in: summary.stand_in,
         through: summary.through,
         created: summary.created.map(|at| at.0),
-        age,
         text: &summary.text,
+        age: summary.age_millis,
     }
 }

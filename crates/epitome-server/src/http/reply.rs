@@ -36,14 +36,13 @@ impl Known {
         Ok(self.tagged(words, hash))
     }
 
-    /// The same, where a part of it changes by itself and is no reason to send it again: `lasting` is the rest.
-    pub(crate) fn read_lasting(
-        &self,
-        value: &impl Serialize,
-        lasting: &impl Serialize,
-    ) -> Result<Response, Problem> {
-        let hash = blake3::hash(&self::words(lasting)?);
-        Ok(self.tagged(words(value)?, hash))
+    /// The same, where the last value in it changes by itself, which is no reason to send it again.
+    pub(crate) fn read_aging(&self, value: &impl Serialize) -> Result<Response, Problem> {
+        let words = words(value)?;
+        // No text is after it, so that the last colon stands before that value.
+        let lasting = words.iter().rposition(|byte| *byte == b':').unwrap_or(words.len());
+        let hash = blake3::hash(words.get(..lasting).unwrap_or_default());
+        Ok(self.tagged(words, hash))
     }
 
     fn tagged(&self, words: Vec<u8>, hash: blake3::Hash) -> Response {

@@ -50,3 +50,29 @@ fn a_bench_is_a_plain_table_where_it_is_piped() {
             .all(|line| line.ends_with("met") || line.ends_with("missed") || line.ends_with("unknown"))
     );
 }
+
+#[test]
+fn a_bench_of_the_server_tells_all_it_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = Place::new();
+    let mut command = place.epitome(&["bench", "--server", "--seconds", "1", "--json"]);
+    let (code, out, errors) = told(command.args(&TINY[1..]).arg(dir.path()).output().unwrap());
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    for number in [
+        "/appends/rows_per_second",
+        "/appends/engine_rows_per_second",
+        "/appends/ratio",
+        "/appends/millis/p99",
+        "/contexts/0/per_second",
+        "/contexts/5/echo_per_second",
+        "/contexts/5/ratio",
+        "/large/ready/median",
+        "/large/requests_per_second",
+    ] {
+        let found = report.pointer(number).and_then(serde_json::Value::as_f64);
+        assert!(found.is_some_and(|found| found > 0.0), "{number} in {out}");
+    }
+    assert_eq!(report["lines"].as_array().map(Vec::len), Some(10), "{out}");
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
+}

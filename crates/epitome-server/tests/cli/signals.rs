@@ -141,6 +141,35 @@ fn a_bench_that_is_ended_leaves_nothing_behind() {
     assert_eq!(dir.path().read_dir().unwrap().count(), 0);
 }
 
+/// The processes another one started, as Linux tells it.
+#[cfg(target_os = "linux")]
+fn children(of: u32) -> Vec<u32> {
+    let pids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?;
+        (parent.parse() == Ok(of)).then_some(pid)
+    });
+    pids.collect()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_bench_of_the_server_that_is_ended_leaves_no_server_behind() {
+    let place = Place::new();
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = place.epitome(&["bench", "--server", "--quick", "--dir"]);
+    let child = command.arg(dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("a server", || !children(child.id()).is_empty());
+    let servers = children(child.id());
+    signal(&child, "-TERM");
+    assert_eq!(told(child.wait_with_output().unwrap()), (Some(143), String::new(), String::new()));
+    for server in servers {
+        assert!(!std::path::Path::new(&format!("/proc/{server}")).exists(), "{server} runs on");
+    }
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0);
+}
+
 #[test]
 fn summaries_that_are_late_are_told_with_their_cause() {
     let place = Place::new();

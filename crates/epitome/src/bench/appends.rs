@@ -86,9 +86,9 @@ pub async fn appends(dir: &Path, rounds: usize, rows: usize, tell: Tell<'_>) -> 
     })
 }
 
-/// Waits until the engine's writer has taken all words into its index, which it does when nobody appends: it
+/// Waits until the writer of a database has taken all words into its index, which it does when nobody appends: it
 /// must not slow down the other's turn.
-async fn quiet(path: &Path) -> Result<(), Error> {
+pub async fn quiet(path: &Path) -> Result<(), Error> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
     let behind = "SELECT count(*) FROM sessions WHERE indexed < head";
     for _ in 0..1_000 {

@@ -95,8 +95,8 @@ pub async fn contexts(dir: &Path, messages: u64, times: usize, tell: Tell<'_>) -
     let long_engine = Engine::builder().workers(0).open(&long_file).await?;
     let short_engine = Engine::builder().workers(0).open(&short_file).await?;
     let told = |done| tell(Progress { stage: "a long session", done, of: messages });
-    let long = fill(&long_engine, messages, &told).await?;
-    let short = fill(&short_engine, SHORT, &|_| {}).await?;
+    let long = summarized(&long_engine, messages, &told).await?;
+    let short = summarized(&short_engine, SHORT, &|_| {}).await?;
     let mut taken: [Vec<_>; 4] = Default::default();
     let [long_cold, long_warm, short_cold, short_warm] = &mut taken;
     for time in 0..times.max(1) {
@@ -164,8 +164,12 @@ async fn settled(engine: &Engine, mut moved: tokio::sync::watch::Receiver<u64>) 
     tokio::time::sleep(a_while).await;
 }
 
-/// A session of so many messages, summarized.
-async fn fill(engine: &Engine, messages: u64, told: &(dyn Fn(u64) + Sync)) -> Result<Session, Error> {
+/// The session `measured` of so many messages, summarized; tells how many there are so far.
+pub async fn summarized(
+    engine: &Engine,
+    messages: u64,
+    told: &(dyn Fn(u64) + Sync),
+) -> Result<Session, Error> {
     let session = engine.session("measured");
     let mut from = 0;
     while from < messages {

@@ -48,9 +48,30 @@ impl Memory {
 /// Makes a database of so many messages in a directory, uses it, and looks at the process.
 pub async fn memory(dir: &Path, messages: u64, tell: Tell<'_>) -> Result<Memory, Error> {
     let file = dir.join("memory.db");
-    let engine = Engine::builder().workers(0).open(&file).await?;
-    let sessions = messages.div_ceil(SESSION).max(1);
     let started = Instant::now();
+    let sessions = large(&file, messages, tell).await?;
+    let rows_per_second = messages as f64 / started.elapsed().as_secs_f64();
+
+    let engine = Engine::builder().workers(0).open(&file).await?;
+    let used = USED.min(sessions);
+    for n in 0..used {
+        tell(Progress { stage: "its use", done: n, of: used });
+        let session = engine.session(name(n * (sessions / used)));
+        session.append(talk::many(n, 20)).await?;
+        session.work().await?;
+        session.context(4_000).await?;
+        session.context(64_000).await?;
+    }
+    let (resident, peak) = resident(std::process::id());
+    engine.close().await;
+    remove(&file);
+    Ok(Memory { messages, rows_per_second, resident, peak })
+}
+
+/// Makes a database of so many messages, in sessions of 1,000 called `session 0` and so on. Tells how many sessions.
+pub async fn large(file: &Path, messages: u64, tell: Tell<'_>) -> Result<u64, Error> {
+    let engine = Engine::builder().workers(0).open(file).await?;
+    let sessions = messages.div_ceil(SESSION).max(1);
     let mut tasks = JoinSet::new();
     for n in 0..sessions {
         tell(Progress { stage: "a large database", done: n, of: sessions });
@@ -65,23 +86,8 @@ pub async fn memory(dir: &Path, messages: u64, tell: Tell<'_>) -> Result<Memory,
     while !tasks.is_empty() {
         joined(&mut tasks).await?;
     }
-    let rows_per_second = messages as f64 / started.elapsed().as_secs_f64();
     engine.close().await;
-
-    let engine = Engine::builder().workers(0).open(&file).await?;
-    let used = USED.min(sessions);
-    for n in 0..used {
-        tell(Progress { stage: "its use", done: n, of: used });
-        let session = engine.session(name(n * (sessions / used)));
-        session.append(talk::many(n, 20)).await?;
-        session.work().await?;
-        session.context(4_000).await?;
-        session.context(64_000).await?;
-    }
-    let (resident, peak) = resident();
-    engine.close().await;
-    remove(&file);
-    Ok(Memory { messages, rows_per_second, resident, peak })
+    Ok(sessions)
 }
 
 fn name(n: u64) -> String {
@@ -95,10 +101,11 @@ async fn joined(tasks: &mut JoinSet<Result<crate::Appended, Error>>) -> Result<(
     }
 }
 
-/// What is resident now, and what was at most; in bytes.
-fn resident() -> (Option<u64>, Option<u64>) {
+/// What is resident now of a process, and what was at most; in bytes. Nothing where the system does not tell.
+#[must_use]
+pub fn resident(process: u32) -> (Option<u64>, Option<u64>) {
     // Linux tells it; elsewhere there is no such file.
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     (field(&status, "VmRSS:"), field(&status, "VmHWM:"))
 }
 

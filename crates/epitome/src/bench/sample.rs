@@ -11,21 +11,26 @@ pub struct Spread {
     pub median: f64,
     /// One in twenty took longer.
     pub p95: f64,
+    /// One in a hundred took longer.
+    pub p99: f64,
 }
 
 impl Spread {
-    pub(super) fn of(mut times: Vec<Duration>) -> Self {
+    /// Of so many.
+    #[must_use]
+    pub fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let at = |hundredths: usize| {
             let place = times.len().saturating_sub(1) * hundredths / 100;
             times.get(place).map_or(0.0, |time| time.as_secs_f64() * 1_000.0)
         };
-        Self { median: at(50), p95: at(95) }
+        Self { median: at(50), p95: at(95), p99: at(99) }
     }
 }
 
 /// The middle one.
-pub(super) fn median(mut values: Vec<f64>) -> f64 {
+#[must_use]
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
@@ -37,7 +42,7 @@ mod tests {
     #[test]
     fn the_middle_and_the_tail_are_told() {
         let times = (1..=100).rev().map(Duration::from_millis).collect();
-        assert_eq!(Spread::of(times), Spread { median: 50.0, p95: 95.0 });
+        assert_eq!(Spread::of(times), Spread { median: 50.0, p95: 95.0, p99: 99.0 });
         assert_eq!(Spread::of(Vec::new()), Spread::default());
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
     }

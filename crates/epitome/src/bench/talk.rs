@@ -7,7 +7,8 @@ const GOODS: [&str; 7] = ["lamps", "ropes", "pumps", "tiles", "seeds", "books", 
 const DAYS: [&str; 5] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"];
 
 /// The n-th message of a conversation, of some thirty tokens.
-pub(super) fn said(n: u64) -> Message {
+#[must_use]
+pub fn said(n: u64) -> Message {
     let (town, goods, day) = (of(&TOWNS, n / 2), of(&GOODS, n / 3), of(&DAYS, n / 5));
     let order = 40_071 + n / 2 * 37;
     if n.is_multiple_of(2) {
@@ -23,7 +24,8 @@ pub(super) fn said(n: u64) -> Message {
 }
 
 /// Messages from the n-th on.
-pub(super) fn many(from: u64, count: u64) -> Vec<Message> {
+#[must_use]
+pub fn many(from: u64, count: u64) -> Vec<Message> {
     (from..from.saturating_add(count)).map(said).collect()
 }
 

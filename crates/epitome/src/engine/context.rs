@@ -117,8 +117,8 @@ pub struct ShownSummary {
 /// A gap is digested as long as it is not more than so many times the budget; a larger one is named only.
 const DIGESTED: Tokens = 4;
 
-/// Contexts larger than this are laid out on another thread.
-const LAID_OUT_HERE: Tokens = 16_384;
+/// Where more than this was read, a context is laid out on another thread.
+const LAID_OUT_HERE: Tokens = 32_768;
 
 pub(super) async fn context(
     shared: &Arc<Shared>,
@@ -179,7 +179,7 @@ async fn look(
         (Some(Ok(request)), Some(window)) => (request, window),
         _ => return Err(Error::no_session(&key.session)),
     };
-    let budget = request.budget().map_err(Error::invalid)?;
+    let read = window.tail.iter().fold(0, |sum: Tokens, outline| sum.saturating_add(outline.tokens));
     let (window, request) = (Arc::new(window), Arc::new(request));
     let own = asked.scope.is_some();
     let session = window.standing.session.as_ref().map_or(0, |row| row.id);
@@ -191,7 +191,7 @@ async fn look(
     // summary in a size it was not shown in lately.
     let mut extra = More::default();
     for _ in 0..4 {
-        let laid = if request.fill || budget > LAID_OUT_HERE {
+        let laid = if request.fill || read > LAID_OUT_HERE {
             let (lay, extra) = (lay.clone(), extra.clone());
             tokio::task::spawn_blocking(move || lay(&extra)).await.map_err(|_| Error::Closed)??
         } else {

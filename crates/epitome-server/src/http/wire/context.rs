@@ -12,8 +12,9 @@ use super::{MessageOut, SpanOut};
 pub(crate) struct ContextOut<'a> {
     /// A list any provider accepts. A summary is a message of its own, between tags.
     pub(crate) messages: Vec<MessageOut<'a>>,
-    pub(crate) summary: Option<ShownOut<'a>>,
     pub(crate) report: ReportOut,
+    // Last, since what changes by itself is in it.
+    pub(crate) summary: Option<ShownOut<'a>>,
 }
 
 /// The summary a context holds.
@@ -31,11 +32,11 @@ pub(crate) struct ShownOut<'a> {
     /// Up to which message it stands.
     pub(crate) through: u64,
     pub(crate) created: Option<i64>,
-    /// How old it is, in milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) age: Option<u64>,
     /// Its text as shown.
     pub(crate) text: &'a str,
+    /// How old it is, in milliseconds.
+    // Last and always there, so that it can be told from what lasts: see `Known::read_aging`.
+    pub(crate) age: Option<u64>,
 }
 
 /// What a context holds and what it leaves out.

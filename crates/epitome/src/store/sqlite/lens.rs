@@ -3,6 +3,8 @@
 //! Every query here walks the primary key or the index of one author's messages, and stops where its reader
 //! does.
 
+use std::collections::BTreeMap;
+
 use epitome_core::message::{Message, Seq, Span};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
@@ -174,6 +176,20 @@ impl<'a> Lens<'a> {
         found.next()?.map(words).transpose()
     }
 
+    /// The messages of a run whose shapes are known already, with their words; those of others are left out.
+    pub(super) fn words_of(&self, run: Span, known: &BTreeMap<Seq, &Outline>) -> Outcome<Vec<Message>> {
+        let sql = "SELECT seq, body FROM messages WHERE session = ?1 AND seq BETWEEN ?2 AND ?3 ORDER BY seq";
+        let mut statement = self.db.prepare_cached(sql)?;
+        let mut found = statement.query(params![self.session, int(run.from), int(run.through)])?;
+        let mut all = Vec::new();
+        while let Some(row) = found.next()? {
+            if let Some(shape) = known.get(&uint(row, 0)?) {
+                all.push(with_words(shape, row, 1)?);
+            }
+        }
+        Ok(all)
+    }
+
     fn seq(&self, sql: &str, given: impl Params) -> Outcome<Option<Seq>> {
         Ok(self.db.prepare_cached(sql)?.query_row(given, |row| uint(row, 0)).optional()?)
     }
@@ -188,7 +204,11 @@ pub(super) enum Flag {
 
 /// The message of a row that holds [`OUTLINE`] and the body.
 fn words(row: &rusqlite::Row<'_>) -> Outcome<Message> {
-    let shape = outline(row)?;
-    let body = row.get_ref(AFTER_OUTLINE)?.as_str().map_err(|_| nonsense("a message has no words"))?;
-    message(&shape, body).map_err(|_| nonsense(format!("the words of message {} cannot be read", shape.seq)))
+    with_words(&outline(row)?, row, AFTER_OUTLINE)
+}
+
+/// The message of this shape, with the words that stand at that place of a row.
+fn with_words(shape: &Outline, row: &rusqlite::Row<'_>, at: usize) -> Outcome<Message> {
+    let body = row.get_ref(at)?.as_str().map_err(|_| nonsense("a message has no words"))?;
+    message(shape, body).map_err(|_| nonsense(format!("the words of message {} cannot be read", shape.seq)))
 }

@@ -81,7 +81,7 @@ pub(super) fn unchanging(path: &Path, options: &SqliteOptions) -> Outcome<Connec
         .map(|c| if matches!(c, '?' | '#' | '%') { format!("%{:02X}", u32::from(c)) } else { c.to_string() })
         .collect();
     let db = Connection::open_with_flags(format!("file:{spelled}?immutable=1"), flags)?;
-    settle(&db, options, 4)?;
+    settle(&db, options, 2)?;
     Ok(db)
 }
 
@@ -109,7 +109,7 @@ pub(super) fn plain(path: &Path, options: &SqliteOptions) -> Outcome<Connection>
     // Not opened as read-only: such a one cannot recover what a process that was killed left behind.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(path, flags)?;
-    settle(&db, options, 4)?;
+    settle(&db, options, 2)?;
     Ok(db)
 }
 

@@ -2,12 +2,17 @@
 //!
 //! Each read is one transaction, so it sees one state, and in WAL mode it neither waits for the writer nor
 //! keeps it waiting.
+//!
+//! Reads are handed to a few threads of the runtime's. One that is done with a read goes on with the next that waits:
+//! where many read at once, none of them sleeps and is woken in between.
 
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::Connection;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::super::StoreError;
 use super::SqliteOptions;
@@ -26,8 +31,15 @@ pub(super) struct Readers {
     /// Whether nobody changes the file.
     pub(super) lasting: bool,
     idle: Arc<Mutex<Vec<Connection>>>,
+    /// Reads that wait. A place is taken, and given back, only by who holds this: so nothing is put here that nobody
+    /// takes out.
+    waiting: Arc<Mutex<VecDeque<Read>>>,
+    /// One for each thread that reads.
     places: Arc<Semaphore>,
 }
+
+/// A read, which answers by itself.
+type Read = Box<dyn FnOnce(&Readers) + Send>;
 
 impl Readers {
     pub(super) fn new(path: &Path, options: &SqliteOptions, lasting: bool) -> Self {
@@ -36,6 +48,7 @@ impl Readers {
             options: options.clone(),
             lasting,
             idle: Arc::default(),
+            waiting: Arc::default(),
             places: Arc::new(Semaphore::new(options.readers.max(1))),
         }
     }
@@ -63,13 +76,46 @@ impl Readers {
         fresh: Option<Fresh>,
         work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| StoreError::Closed)?;
-        let this = self.clone();
-        let task = tokio::task::spawn_blocking(move || {
-            let _place = place;
-            this.now(fresh, work).map_err(|trouble| trouble.at(&this.path))
-        });
-        task.await.unwrap_or_else(|_| Err(StoreError::Failed { reason: "a read panicked".to_owned() }))
+        let (reply, answer) = oneshot::channel();
+        let read = move |readers: &Self| {
+            // Whoever asked may have gone.
+            if reply.is_closed() {
+                return;
+            }
+            let read = catch_unwind(AssertUnwindSafe(|| readers.now(fresh, work)));
+            let panicked = |_| Err(StoreError::Failed { reason: "a read panicked".to_owned() });
+            let said = read.map(|done| done.map_err(|trouble| trouble.at(&readers.path)));
+            let _ = reply.send(said.unwrap_or_else(panicked));
+        };
+        self.hand_in(Box::new(read))?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Has it read by a thread that reads already, or by one more where there may be.
+    fn hand_in(&self, read: Read) -> Result<(), StoreError> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.places.is_closed() {
+            return Err(StoreError::Closed);
+        }
+        waiting.push_back(read);
+        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
+            let this = self.clone();
+            tokio::task::spawn_blocking(move || this.work_off(place));
+        }
+        Ok(())
+    }
+
+    /// Reads for as long as somebody waits.
+    fn work_off(&self, place: OwnedSemaphorePermit) {
+        loop {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(read) = waiting.pop_front() else {
+                drop(place);
+                return;
+            };
+            drop(waiting);
+            read(self);
+        }
     }
 
     fn now<T>(&self, fresh: Option<Fresh>, work: impl FnOnce(&Connection) -> Outcome<T>) -> Outcome<T> {
@@ -96,7 +142,10 @@ impl Readers {
     pub(super) async fn close(&self) {
         let all = u32::try_from(self.options.readers.max(1)).unwrap_or(u32::MAX);
         let places = self.places.acquire_many(all).await;
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         self.places.close();
+        // Those that came too late are told so.
+        waiting.clear();
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
         drop(places);
     }

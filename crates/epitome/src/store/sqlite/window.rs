@@ -2,7 +2,7 @@
 //!
 //! A window holds what `Scene::whole` would find in the whole log, but for messages that could not fit.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use epitome_core::message::{Message, Seq, Span, Tokens};
 use epitome_core::outline::{Cut, Outline};
@@ -40,11 +40,12 @@ pub(super) fn window(
     let skipped = if last == head && !lens.is_own() { session.skipped } else { skipped(&lens, last)? };
 
     let covered = summaries.iter().map(|row| row.through).max().filter(|_| !reach.deep).unwrap_or(0);
-    let mut shown: BTreeSet<Seq> = leading.iter().chain(&pinned).chain(&opener).map(|o| o.seq).collect();
+    let mut shown: BTreeMap<Seq, &Outline> =
+        leading.iter().chain(&pinned).chain(&opener).map(|o| (o.seq, o)).collect();
     let begin = tail.partition_point(|o| o.seq <= covered).min(newest_batch(&lens, &tail));
     // With the request of the turn under way there.
     let request = tail.get(..=begin).unwrap_or(&tail).iter().rfind(|o| o.opens_turn);
-    shown.extend(tail.iter().skip(begin).chain(request).map(|o| o.seq));
+    shown.extend(tail.iter().skip(begin).chain(request).map(|o| (o.seq, o)));
     let words = words(&lens, &shown)?;
 
     Ok(Some(Window {
@@ -221,7 +222,21 @@ fn end(
     Ok((end, open))
 }
 
-fn words(lens: &Lens<'_>, shown: &BTreeSet<Seq>) -> Outcome<Vec<Message>> {
-    let lost = |seq: &Seq| nonsense(format!("message {seq} is missing"));
-    shown.iter().map(|seq| lens.one(*seq)?.ok_or_else(|| lost(seq))).collect()
+/// The words of these messages, run by run.
+fn words(lens: &Lens<'_>, shown: &BTreeMap<Seq, &Outline>) -> Outcome<Vec<Message>> {
+    let mut words = Vec::with_capacity(shown.len());
+    let mut next = shown.keys().copied().peekable();
+    while let Some(from) = next.next() {
+        let mut through = from;
+        while let Some(seq) = next.next_if(|seq| *seq == through.saturating_add(1)) {
+            through = seq;
+        }
+        if let Some(run) = Span::new(from, through) {
+            words.extend(lens.words_of(run, shown)?);
+        }
+    }
+    if words.len() < shown.len() {
+        return Err(nonsense("messages are missing whose shapes are there"));
+    }
+    Ok(words)
 }

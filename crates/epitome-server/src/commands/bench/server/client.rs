@@ -1,0 +1,155 @@
+//! Clients that ask as fast as they are answered.
+//!
+//! They share the machine with the server they measure, so they do as little as can be: one thread for all of them, a
+//! connection each that is used again, and of an answer only its status and its length are looked at.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+/// What the client of this number asks the n-th time; nothing when it is done.
+pub(super) type Says = Arc<dyn Fn(usize, u64) -> Option<Vec<u8>> + Send + Sync>;
+
+/// What became of many requests.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    /// Answers a second, all clients together.
+    pub(super) rate: f64,
+    /// How long each took.
+    pub(super) times: Vec<Duration>,
+}
+
+/// Lets so many clients ask, all at once, until each is done. The clock starts when all are connected.
+pub(super) async fn round(address: SocketAddr, clients: usize, says: Says) -> io::Result<Round> {
+    let all = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        runtime.block_on(ask_all(address, clients, says))
+    };
+    tokio::task::spawn_blocking(all).await?
+}
+
+async fn ask_all(address: SocketAddr, clients: usize, says: Says) -> io::Result<Round> {
+    let mut connected = Vec::new();
+    for _ in 0..clients {
+        connected.push(Client::connect(address).await?);
+    }
+    let started = Instant::now();
+    let mut tasks = JoinSet::new();
+    for (number, mut client) in connected.into_iter().enumerate() {
+        let says = Arc::clone(&says);
+        tasks.spawn(async move {
+            let mut times = Vec::new();
+            while let Some(request) = says(number, times.len() as u64) {
+                let asked = Instant::now();
+                client.ask(&request).await?;
+                times.push(asked.elapsed());
+            }
+            Ok::<_, io::Error>(times)
+        });
+    }
+    let mut times = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        times.extend(done??);
+    }
+    Ok(Round { rate: times.len() as f64 / started.elapsed().as_secs_f64(), times })
+}
+
+/// A request for something.
+pub(super) fn get(path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").into_bytes()
+}
+
+/// A request with something to be kept.
+pub(super) fn post(path: &str, body: &str) -> Vec<u8> {
+    let head = "HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json";
+    format!("POST {path} {head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+/// One connection.
+pub(super) struct Client {
+    stream: TcpStream,
+    read: Vec<u8>,
+}
+
+impl Client {
+    pub(super) async fn connect(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, read: Vec::with_capacity(64 << 10) })
+    }
+
+    /// One request. Gives the answer's body; an answer that is no success is an error.
+    pub(super) async fn ask(&mut self, request: &[u8]) -> io::Result<&[u8]> {
+        self.stream.write_all(request).await?;
+        self.read.clear();
+        let head = loop {
+            self.more().await?;
+            if let Some(head) = Head::of(&self.read)? {
+                break head;
+            }
+        };
+        while self.read.len() < head.size + head.body {
+            self.more().await?;
+        }
+        let body = self.read.get(head.size..).unwrap_or_default();
+        if !(200..300).contains(&head.status) {
+            let told = String::from_utf8_lossy(body);
+            return Err(io::Error::other(format!("the server answered {}: {told}", head.status)));
+        }
+        Ok(body)
+    }
+
+    async fn more(&mut self) -> io::Result<()> {
+        match self.stream.read_buf(&mut self.read).await? {
+            0 => Err(io::Error::other("the server closed a connection")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is looked at of an answer's first lines.
+#[derive(Debug, PartialEq, Eq)]
+struct Head {
+    status: u16,
+    /// Its own bytes.
+    size: usize,
+    /// The bytes that follow it.
+    body: usize,
+}
+
+impl Head {
+    /// Nothing while it is not all there.
+    fn of(read: &[u8]) -> io::Result<Option<Self>> {
+        let Some(end) = read.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
+        let text = std::str::from_utf8(read.get(..end).unwrap_or_default()).unwrap_or_default();
+        let mut lines = text.split("\r\n");
+        let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok());
+        let length = lines.find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+        });
+        match (status, length) {
+            (Some(status), Some(body)) => Ok(Some(Self { status, size: end + 4, body })),
+            _ => Err(io::Error::other("the server gave an answer without a status or a length")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_known_by_its_status_and_its_length() {
+        let head = |text: &str| Head::of(text.as_bytes());
+        let whole = "HTTP/1.1 201 Created\r\nContent-Length: 12\r\nx: y\r\n\r\n{\"from\":1}  ";
+        assert_eq!(head(whole).unwrap(), Some(Head { status: 201, size: 50, body: 12 }));
+        assert_eq!(head("HTTP/1.1 201 Created\r\nContent-Le").unwrap(), None);
+        assert!(head("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").is_err());
+    }
+}

@@ -1,0 +1,109 @@
+//! A server on a large database: how soon it is there, and what it takes of memory under load.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use epitome::bench::{self, Line, Spread, Tell};
+use serde::Serialize;
+
+use super::appends::append;
+use super::child::Child;
+use super::{CLIENTS, Trouble, client};
+
+/// In milliseconds.
+const TARGET_MILLIS: f64 = 500.0;
+
+/// In bytes: 100 MB.
+const TARGET_BYTES: u64 = 100_000_000;
+
+/// So often a server is started.
+const STARTS: usize = 5;
+
+/// A server on a large database.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Large {
+    /// The messages in it.
+    messages: u64,
+    /// From the start of the process until it says that it is ready, in milliseconds.
+    ready: Spread,
+    /// For so many seconds it was used: by 16 clients that append, read contexts and search, while summaries are
+    /// written.
+    seconds: u64,
+    /// Requests a second under that load.
+    requests_per_second: f64,
+    /// How long they took, in milliseconds.
+    millis: Spread,
+    /// Resident after it, in bytes; nothing where the system does not tell.
+    resident: Option<u64>,
+    /// The most that was ever resident.
+    peak: Option<u64>,
+}
+
+impl Large {
+    pub(super) fn lines(&self) -> [Line; 2] {
+        let mb = |bytes: u64| bytes / 1_000_000;
+        let memory = match (self.resident, self.peak) {
+            (Some(resident), Some(peak)) => format!("{} MB (at most {})", mb(resident), mb(peak)),
+            _ => "not told by this system".to_owned(),
+        };
+        let Self { messages, seconds, requests_per_second: rate, .. } = self;
+        [
+            Line::new(
+                format!("start to ready, database of {messages} messages"),
+                format!("{:.0} ms (p95 {:.0})", self.ready.median, self.ready.p95),
+                "500 ms",
+                Some(self.ready.median < TARGET_MILLIS),
+            ),
+            Line::new(
+                format!("memory after {seconds} s of mixed load on it"),
+                format!("{memory}, at {rate:.0} requests/s"),
+                "100 MB",
+                self.peak.or(self.resident).map(|bytes| bytes < TARGET_BYTES),
+            ),
+        ]
+    }
+}
+
+/// Makes a database of so many messages in a folder, starts servers on it, and uses the last one for a while.
+pub(super) async fn large(
+    folder: &Path,
+    messages: u64,
+    seconds: u64,
+    tell: Tell<'_>,
+) -> Result<Large, Trouble> {
+    let file = folder.join("large.db");
+    let sessions = bench::large(&file, messages, tell).await?;
+    let start = || Child::serve(folder, "large.db", &[]);
+    let mut taken = Vec::new();
+    for _ in 1..STARTS {
+        taken.push(start().await?.ready().await?);
+    }
+    let server = start().await?;
+    taken.push(server.ready().await?);
+
+    tell(bench::Progress { stage: "mixed load", done: 0, of: seconds });
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let says = move |client: usize, n: u64| (Instant::now() < end).then(|| mixed(client, n, sessions));
+    let load = client::round(server.address, CLIENTS, Arc::new(says)).await?;
+    let (resident, peak) = bench::resident(server.id());
+    drop(server);
+    bench::remove(&file);
+    let (ready, millis) = (Spread::of(taken), Spread::of(load.times));
+    Ok(Large { messages, ready, seconds, requests_per_second: load.rate, millis, resident, peak })
+}
+
+/// Of ten requests eight append, one reads a context, and one, by turns, searches or reads a context of one of the old
+/// sessions, of which each client sees another part.
+fn mixed(client: usize, n: u64, sessions: u64) -> Vec<u8> {
+    let old = (client as u64 * 7_919 + n) % sessions.max(1);
+    match (n % 10, n / 10 % 4) {
+        (8, _) => client::get(&format!("/v1/sessions/client-{client}/context?tokens=4000")),
+        (9, 0) => {
+            client::get(&format!("/v1/sessions/client-{client}/search?q=carrier%20{}&limit=20", n % 19))
+        }
+        (9, 1) => client::get(&format!("/v1/sessions/session%20{old}/context")),
+        (9, _) => client::get(&format!("/v1/sessions/session%20{old}/context?tokens=16000")),
+        _ => append(client, n),
+    }
+}

@@ -24,6 +24,7 @@ mod expand;
 mod explain;
 mod export;
 mod import;
+mod keys;
 mod late;
 mod list;
 mod messages;
@@ -40,12 +41,13 @@ Examples:
   epitome list                                  the sessions there are
   epitome context ann --tokens 8000             one of them in 8,000 tokens
   epitome search \"order 7071\"                   what was said about it, summarized or not
+  epitome serve                                 the same for any language, over HTTP
   epitome --write-config                        every setting, explained, in epitome.toml
 
 Settings come from flags, then the environment (EPITOME_CONTEXT_MAX_TOKENS is context.max_tokens),
 then epitome.toml, here or in the user's config folder. `epitome COMMAND --help` says more.
 
-There is not yet: serve (HTTP and proxy), condense, replay, keys.";
+There is not yet: the proxy, condense, replay.";
 
 /// Keeps long agent conversations inside a model's window without losing the thread.
 #[derive(Parser)]
@@ -116,6 +118,8 @@ enum Command {
     Verify(verify::Args),
     /// Copies the database into a new file, while it is used
     Backup(backup::Args),
+    /// Who may use the HTTP API
+    Keys(keys::Args),
     /// The numbers in the README, on this machine
     Bench(bench::Args),
     /// Completions for a shell
@@ -171,6 +175,7 @@ impl Globals {
             db: self.db.clone(),
             workspace: self.workspace.clone(),
             set: self.set.clone(),
+            own: Vec::new(),
         }
     }
 }
@@ -252,7 +257,7 @@ impl Word {
 }
 
 /// Their names.
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "demo",
     "serve",
     "list",
@@ -266,6 +271,7 @@ const COMMANDS: [&str; 15] = [
     "explain",
     "verify",
     "backup",
+    "keys",
     "bench",
     "completions",
 ];
@@ -344,7 +350,11 @@ async fn act(
         What::Command(command) => Some(command),
         What::CheckConfig => None,
     };
-    let loaded: Loaded = load(&globals.given(), world).map_err(Failure::Setting)?;
+    let mut given = globals.given();
+    if let Some(Command::Serve(args)) = &command {
+        given.own = args.settings();
+    }
+    let loaded: Loaded = load(&given, world).map_err(Failure::Setting)?;
     *database = Some(loaded.db.clone());
     match command {
         None => check_config::run(&loaded, show).await,
@@ -360,6 +370,7 @@ async fn act(
         Some(Command::Explain(args)) => explain::run(&args, &loaded, show).await,
         Some(Command::Verify(args)) => verify::run(&args, &loaded, show).await,
         Some(Command::Backup(args)) => backup::run(&args, &loaded, show).await,
+        Some(Command::Keys(args)) => keys::run(&args, &loaded, show).await,
         // Done above.
         Some(Command::Demo(_) | Command::Bench(_) | Command::Completions(_)) => Ok(()),
     }

@@ -113,7 +113,7 @@ impl Database {
             epitome::Error::Invalid(problem) => Failure::Setting(problem),
             other => Failure::Engine(other),
         })?;
-        let workspace = engine.workspace(loaded.workspace.as_str());
+        let workspace = engine.workspace(loaded.server.workspace.as_str());
         let open = Open::note(&engine);
         Ok(Self { engine, workspace, path: loaded.db.clone(), _open: open })
     }

@@ -14,6 +14,7 @@
 //! Handlers hold an [`Engine`] and no store. What is described at `/openapi.json` is what stands at the handlers.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use axum::Router;
 use epitome::Engine;
@@ -22,8 +23,11 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::log::Seldom;
+
 mod around;
 mod body;
+mod bounds;
 mod context;
 mod events;
 mod figures;
@@ -39,28 +43,50 @@ mod query;
 mod reply;
 mod search;
 mod sessions;
+mod stall;
 mod summaries;
 mod wire;
 mod workspace;
 
+pub(crate) use bounds::Bounds;
 pub(crate) use figures::count;
 pub(crate) use gate::Keys;
-pub(crate) use listen::serve;
+pub(crate) use listen::{bind, serve};
 
 /// What all handlers share.
 pub(crate) struct App {
     pub(crate) engine: Engine,
     /// Whether callers need keys.
     pub(crate) keys: Keys,
-    /// How much is under way.
+    /// How much may be under way, and for how long.
+    pub(crate) bounds: Bounds,
+    /// How much is.
     pub(crate) load: load::Load,
+    /// Who was refused for want of room.
+    crowd: Seldom,
+    /// Whether it was ready when last asked: only a change is told in the log.
+    ready: AtomicBool,
     /// Turns true when the server is told to end: whoever stays long leaves then.
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
 impl App {
-    pub(crate) fn new(engine: Engine, keys: Keys, stopping: watch::Receiver<bool>) -> Arc<Self> {
-        Arc::new(Self { engine, keys, load: load::Load::default(), stopping })
+    pub(crate) fn new(
+        engine: Engine,
+        keys: Keys,
+        bounds: Bounds,
+        stopping: watch::Receiver<bool>,
+    ) -> Arc<Self> {
+        let load = load::Load::new(&bounds);
+        Arc::new(Self {
+            engine,
+            keys,
+            bounds,
+            load,
+            crowd: Seldom::default(),
+            ready: AtomicBool::new(true),
+            stopping,
+        })
     }
 
     async fn figures(&self) -> String {

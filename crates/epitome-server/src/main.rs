@@ -8,10 +8,12 @@ mod database;
 mod failure;
 mod http;
 mod leftovers;
+mod log;
 mod near;
 mod recording;
 mod settings;
 mod show;
+mod signals;
 
 use std::io::{Write, stderr};
 use std::process::ExitCode;
@@ -20,9 +22,14 @@ use commands::Asked;
 use failure::Failure;
 use settings::World;
 use show::{Color, Show};
+use signals::{INTERRUPT, Signals};
 
 /// What a shell gives for a program ended by a signal.
 const SIGNALLED: i32 = 128;
+
+/// So many threads at most do what would keep others waiting: reads of the store, large bodies. There are more than
+/// readers and processors; what is over it waits its turn.
+const MOST_BLOCKING: usize = 64;
 
 fn main() -> ExitCode {
     let world = World::of_process();
@@ -47,7 +54,8 @@ fn tell(show: &mut Show, text: &str) -> u8 {
 /// Runs it on a task of its own, so that Ctrl-C is heard even while the command waits for somebody to read
 /// what it says.
 fn run(asked: Asked, world: World, mut show: Show) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    let runtime = match threads.max_blocking_threads(MOST_BLOCKING).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             let failure = Failure::Failed(format!("no threads can be started: {error}"));
@@ -59,50 +67,16 @@ fn run(asked: Asked, world: World, mut show: Show) -> ExitCode {
     let code = runtime.block_on(async {
         tokio::select! {
             code = command => code.unwrap_or(1),
-            signal = told_to_end(), if !ends_itself => end(signal).await,
+            signal = async { Signals::listen().next().await }, if !ends_itself => end(signal).await,
         }
     });
     runtime.shutdown_background();
     ExitCode::from(code)
 }
 
-/// Ctrl-C.
-const INTERRUPT: i32 = 2;
-
-/// Waits until the program is told to end, and tells by which signal.
-async fn told_to_end() -> i32 {
-    let interrupt = async {
-        if tokio::signal::ctrl_c().await.is_err() {
-            // Nobody can tell us: then the command goes on to its end.
-            std::future::pending::<()>().await;
-        }
-    };
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        let heard = |kind: SignalKind| async move {
-            match signal(kind) {
-                Ok(mut signal) => signal.recv().await,
-                Err(_) => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = interrupt => INTERRUPT,
-            // The terminal is gone.
-            _ = heard(SignalKind::hangup()) => SignalKind::hangup().as_raw_value(),
-            _ = heard(SignalKind::terminate()) => SignalKind::terminate().as_raw_value(),
-        }
-    }
-    #[cfg(not(unix))]
-    {
-        interrupt.await;
-        INTERRUPT
-    }
-}
-
 /// Gives back what is held, removes what is half done, and ends. What was kept is kept, and the rest is as after
 /// a crash, never there.
-async fn end(signal: i32) -> ! {
+pub(crate) async fn end(signal: i32) -> ! {
     database::give_up().await;
     let line = leftovers::interrupted();
     let mut errors = stderr();

@@ -4,7 +4,7 @@
 //! ([`epitome::settings`]), and goes out as [`Loaded`]: typed and right. An error names the key and where it
 //! came from, so that nobody has to look for it in four places.
 //!
-//! The section `[server]` is ours: `db` and `workspace`. All others are the engine's.
+//! The section `[server]` is ours: the database, the workspace, and how `serve` listens. All others are the engine's.
 
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,7 @@ mod file;
 mod judge;
 mod keys;
 mod places;
+mod server;
 mod tree;
 mod write;
 
@@ -24,6 +25,7 @@ use judge::{blamed, judge};
 #[cfg(test)]
 use places::Os;
 pub(crate) use places::World;
+pub(crate) use server::{RequireKeys, Server};
 use tree::{leaves, put};
 pub(crate) use write::template;
 
@@ -38,6 +40,8 @@ pub(crate) struct Given {
     pub(crate) workspace: Option<String>,
     /// `--set`, each `KEY=VALUE`
     pub(crate) set: Vec<String>,
+    /// Flags of the command itself that are settings: the flag, its key, what it says.
+    pub(crate) own: Vec<(&'static str, &'static str, String)>,
 }
 
 /// The settings that hold.
@@ -49,8 +53,8 @@ pub(crate) struct Loaded {
     pub(crate) settings: Settings,
     /// The database's file.
     pub(crate) db: PathBuf,
-    /// Whose sessions.
-    pub(crate) workspace: String,
+    /// Our own section.
+    pub(crate) server: Server,
     /// The settings file that was read.
     pub(crate) file: Option<PathBuf>,
     /// What was set, those that hold last.
@@ -154,10 +158,9 @@ pub(crate) fn load(given: &Given, world: &World) -> Result<Loaded, String> {
     if let Some(unknown) = unknown.iter().find(|name| !keys(name)) {
         return Err(env::refuse(unknown));
     }
-    let loaded =
-        Loaded { patch, settings, db: PathBuf::new(), workspace: server.workspace, file: path, items };
+    let loaded = Loaded { patch, settings, db: PathBuf::new(), server, file: path, items };
     loaded.check_models()?;
-    let db = loaded.database(server.db.as_deref(), world)?;
+    let db = loaded.database(loaded.server.db.as_deref(), world)?;
     Ok(Loaded { db, ..loaded })
 }
 
@@ -168,6 +171,12 @@ impl Loaded {
         let set =
             self.items.iter().rev().find(|item| path.starts_with(&item.path) || item.path.starts_with(&path));
         set.map_or(Source::Default, |item| item.source.clone())
+    }
+
+    /// The workspace, where whoever typed the command named it: not where their file or environment does.
+    pub(crate) fn typed_workspace(&self) -> Option<&str> {
+        let typed = matches!(self.source("server.workspace"), Source::Flag(_) | Source::Set);
+        typed.then_some(self.server.workspace.as_str())
     }
 
     /// Everything that was set from somewhere, told once each.
@@ -193,12 +202,12 @@ impl Loaded {
 
     /// What is not as it is by default.
     pub(crate) fn differences(&self) -> Vec<Difference> {
-        let (ours, defaults) = (self.settings.to_value(), Settings::default().to_value());
+        let ours = tree_of(&self.server, &self.settings);
+        let defaults = tree_of(&Server::default(), &Settings::default());
         let mut found = Vec::new();
-        let (Some(ours), Some(defaults)) = (ours.as_object(), defaults.as_object()) else { return found };
         let mut flat = Vec::new();
-        leaves(defaults, &mut Vec::new(), &mut |path, value| flat.push((path.to_vec(), value.clone())));
-        leaves(ours, &mut Vec::new(), &mut |path, value| {
+        leaves(&defaults, &mut Vec::new(), &mut |path, value| flat.push((path.to_vec(), value.clone())));
+        leaves(&ours, &mut Vec::new(), &mut |path, value| {
             let default = flat.iter().find(|(known, _)| known == path);
             let default = default.map_or(Value::Null, |(_, value)| value.clone());
             let key = keys::name(path);
@@ -272,6 +281,16 @@ impl Loaded {
     }
 }
 
+/// All that is set, as a file would say it. Database and workspace are told apart from the rest.
+fn tree_of(server: &Server, settings: &Settings) -> Map<String, Value> {
+    let mut tree = Map::new();
+    tree.insert("server".to_owned(), Value::Object(server.serving()));
+    if let Value::Object(engine) = settings.to_value() {
+        tree.extend(engine);
+    }
+    tree
+}
+
 fn from_flags(given: &Given) -> Result<Vec<Item>, String> {
     let mut items = Vec::new();
     for set in &given.set {
@@ -283,11 +302,12 @@ fn from_flags(given: &Given) -> Result<Vec<Item>, String> {
             .map_err(|problem| format!("--set {}: {problem}", keys::name(&path)))?;
         items.push(Item { source: Source::Set, path, value });
     }
-    for (flag, key, text) in [("--db", "db", &given.db), ("--workspace", "workspace", &given.workspace)] {
-        if let Some(text) = text {
-            let path = vec!["server".to_owned(), key.to_owned()];
-            items.push(Item { source: Source::Flag(flag), path, value: Value::String(text.clone()) });
-        }
+    let db = given.db.iter().map(|db| ("--db", "server.db", db));
+    let workspace = given.workspace.iter().map(|name| ("--workspace", "server.workspace", name));
+    let own = given.own.iter().map(|(flag, key, text)| (*flag, *key, text));
+    for (flag, key, text) in db.chain(workspace).chain(own) {
+        let path = key.split('.').map(str::to_owned).collect();
+        items.push(Item { source: Source::Flag(flag), path, value: Value::String(text.clone()) });
     }
     Ok(items)
 }

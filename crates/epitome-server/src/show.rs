@@ -32,7 +32,7 @@ mod words;
 pub(crate) use progress::Progress;
 pub(crate) use style::{Color, Style};
 pub(crate) use table::Table;
-pub(crate) use words::{ago, bar, bytes, clipped, columns, count, grouped, tame, utc};
+pub(crate) use words::{ago, bar, bytes, clipped, columns, count, day, grouped, tame, utc};
 
 /// Where a command's words go.
 pub(crate) struct Show {

@@ -68,7 +68,7 @@ pub use events::Listener;
 pub use explain::{Explanation, Queue, QueueEntry, SlotExplanation, SlotStatus};
 pub use fork::{Fork, ForkKind};
 pub use found::{Found, HitCursor};
-pub use health::Backlog;
+pub use health::{Backlog, Unready};
 pub use keys::Keys;
 pub(crate) use session::check_name;
 pub use session::{Flags, Page, Session, SessionInfo, is_name};

@@ -1,6 +1,7 @@
 //! What can go wrong, sorted by what the caller does next.
 
 use crate::dialect::DialectError;
+use crate::engine::check_name;
 use crate::settings::SettingsError;
 use crate::store::StoreError;
 
@@ -92,8 +93,10 @@ impl Error {
         Self::Invalid(what.to_string())
     }
 
+    /// There is none of this name, or there can be none.
     pub(crate) fn no_session(name: &str) -> Self {
-        Self::NotFound { what: format!("session `{name}`") }
+        let missing = || Self::NotFound { what: format!("session `{name}`") };
+        check_name("session", name).err().unwrap_or_else(missing)
     }
 }
 

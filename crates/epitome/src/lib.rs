@@ -53,7 +53,7 @@ mod worker;
 pub use engine::{
     Appended, Backlog, Batch, Builder, Context, ContextRequest, Engine, Explanation, Flags, Fork, ForkKind,
     Found, HitCursor, Keys, Listener, Pace, Page, Queue, QueueEntry, Session, SessionInfo, ShownSummary,
-    SlotExplanation, SlotStatus, Summarize, Summarized, Workspace, is_name,
+    SlotExplanation, SlotStatus, Summarize, Summarized, Unready, Workspace, is_name,
 };
 pub use error::{Error, Next};
 pub use summary::Summary;

@@ -55,7 +55,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
                     break;
                 }
                 Err(error) => {
-                    shared.set_blind(Some(error.to_string()));
+                    shared.set_blind(Some(error));
                     break;
                 }
             }

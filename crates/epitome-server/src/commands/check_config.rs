@@ -67,7 +67,7 @@ fn object(loaded: &Loaded, answers: &Answers, ok: bool) -> Value {
         "ok": ok,
         "sources": loaded.sources(),
         "db": loaded.db.display().to_string(),
-        "workspace": loaded.workspace,
+        "workspace": loaded.server.workspace,
         "differences": differences.collect::<Vec<_>>(),
         "models": models.collect::<Vec<_>>(),
     })
@@ -80,7 +80,11 @@ fn text(loaded: &Loaded, answers: &Answers, show: &mut Show) -> Result<(), Failu
     let there = if matches!(loaded.db.try_exists(), Ok(true)) { "" } else { ", not there yet" };
     show.line(format!("settings   from {}", tame(&from)))?;
     show.line(format!("database   {} ({}{there})", loaded.db.display(), loaded.source("server.db")))?;
-    show.line(format!("workspace  {} ({})", tame(&loaded.workspace), loaded.source("server.workspace")))?;
+    show.line(format!(
+        "workspace  {} ({})",
+        tame(&loaded.server.workspace),
+        loaded.source("server.workspace")
+    ))?;
     let differences = loaded.differences();
     if !differences.is_empty() {
         let mut table = Table::new(&["setting", "value", "default", "from"]);

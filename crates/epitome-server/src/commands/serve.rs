@@ -1,61 +1,171 @@
 //! `epitome serve`: the HTTP API.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
-use tokio::net::TcpListener;
+use epitome::core::tokens::Counter;
 use tokio::sync::watch;
 
 use crate::database::Database;
 use crate::failure::Failure;
-use crate::http::{self, App, Keys};
-use crate::settings::Loaded;
+use crate::http::{self, App, Bounds, Keys};
+use crate::log;
+use crate::settings::{Loaded, RequireKeys, Source};
 use crate::show::Show;
+use crate::signals::Signals;
 
 const EXAMPLES: &str = "\
 Examples:
   epitome serve                                 on http://127.0.0.1:7878, no keys needed
   epitome serve --listen 127.0.0.1:0            on any free port; the address is printed
+  epitome serve --listen 0.0.0.0:7878           for other machines; callers need keys
+  epitome keys create --admin                   the first key, also while the server runs
 
-What is stored is what every other command sees: both may be used at once. SIGTERM and Ctrl-C end it in order:
-requests under way are answered, summaries under way finished or handed back.";
+On an address that only this machine reaches no keys are needed; on every other one they are, unless
+--require-keys never says otherwise. A key opens its workspace. Without one the workspace is
+`default`, or the one that the header x-epitome-workspace names.
 
-/// Where it listens unless told otherwise.
-pub(crate) const LISTEN: &str = "127.0.0.1:7878";
+What is stored is what every other command sees: both may be used at once. SIGTERM and Ctrl-C end it
+in order: requests under way are answered, summaries under way finished or handed back.";
 
 /// Serves the HTTP API
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The address to listen on
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = LISTEN)]
-    listen: String,
+    /// Where it listens (127.0.0.1:7878) [env: EPITOME_SERVER_LISTEN]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<String>,
+    /// Keys: off-loopback, always, never [env: EPITOME_SERVER_REQUIRE_KEYS]
+    #[arg(long, value_name = "WHEN")]
+    require_keys: Option<String>,
+    /// Logged: error, warn, info, debug [env: EPITOME_SERVER_LOG_LEVEL]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// In which form: text, json, auto [env: EPITOME_SERVER_LOG_FORMAT]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+    /// Sets one of the server's bounds, for tests
+    #[arg(long, value_name = "NAME=NUMBER", hide = true)]
+    bound: Vec<String>,
+}
+
+impl Args {
+    /// Those flags that are settings: the flag, its key, what it says.
+    pub(super) fn settings(&self) -> Vec<(&'static str, &'static str, String)> {
+        let all = [
+            ("--listen", "server.listen", &self.listen),
+            ("--require-keys", "server.require_keys", &self.require_keys),
+            ("--log-level", "server.log_level", &self.log_level),
+            ("--log-format", "server.log_format", &self.log_format),
+        ];
+        all.into_iter().filter_map(|(flag, key, said)| Some((flag, key, said.clone()?))).collect()
+    }
 }
 
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
-    let listener = TcpListener::bind(&args.listen)
-        .await
-        .map_err(|error| Failure::Failed(format!("cannot listen on {}: {error}", args.listen)))?;
+    if loaded.typed_workspace().is_some() {
+        let problem = "a server serves every workspace: callers name theirs in the header x-epitome-workspace, or \
+                       by their key; leave --workspace out";
+        return Err(Failure::Setting(problem.to_owned()));
+    }
+    let server = &loaded.server;
+    let mut signals = Signals::listen();
+    let mut bounds = Bounds::default();
+    for set in &args.bound {
+        bounds = bounds.with(set).map_err(|wrong| Failure::Misused(format!("--bound {set}: {wrong}")))?;
+    }
+    // The address first: where it cannot be had, nothing else is touched.
+    let listener = http::bind(&server.listen).await?;
     let address: SocketAddr =
         listener.local_addr().map_err(|error| Failure::Failed(format!("cannot listen: {error}")))?;
+    log::start(server.log_level, server.log_format);
     http::count();
-    let database = Database::serving(loaded).await?;
+    let keys = keys(server.require_keys, address.ip());
+    tracing::info!(%address, keys = keys.in_a_word(), version = env!("CARGO_PKG_VERSION"), "starting");
+    let database = tokio::select! {
+        database = Database::serving(loaded) => database?,
+        _ = signals.next() => return Ok(()),
+    };
     let (stop, stopping) = watch::channel(false);
-    let keys = if address.ip().is_loopback() { Keys::Off { loopback: true } } else { Keys::Required };
-    let app = App::new(database.engine.clone(), keys, stopping.clone());
+    let app = App::new(database.engine.clone(), keys, bounds, stopping);
+    let router = http::router(Arc::clone(&app));
+    remark(keys, &database, loaded).await?;
     show.line(format_args!("listening on http://{address}"))?;
     show.flush()?;
-    let serving = http::serve(listener, http::router(app), stopping, GRACE);
+    tracing::info!("ready");
+    // The first message would wait for the vocabulary to be read.
+    let encoding = loaded.settings.encoding;
+    tokio::task::spawn_blocking(move || Counter::new(encoding).text("ready"));
+    let serving = async {
+        http::serve(listener, router, app).await;
+        database.close().await;
+    };
     let mut serving = std::pin::pin!(serving);
     tokio::select! {
-        () = serving.as_mut() => {}
-        _ = crate::told_to_end() => {
+        // It ends only when it is told to.
+        () = serving.as_mut() => return Ok(()),
+        signal = signals.next() => {
+            tracing::info!(signal, "stopping");
             stop.send_replace(true);
-            serving.await;
         }
     }
-    database.close().await;
+    tokio::select! {
+        () = serving => {}
+        // Whoever says it twice means now: what is held is given back, and nothing else is waited for.
+        signal = signals.next() => {
+            tracing::warn!(signal, "told again; ending at once");
+            crate::end(signal).await;
+        }
+    }
+    tracing::info!("stopped");
     Ok(())
 }
 
-/// For so long requests under way may go on when it is told to end.
-const GRACE: std::time::Duration = std::time::Duration::from_secs(10);
+/// Whether callers need keys. What counts is the address that is really listened on, whatever it was called.
+fn keys(require: RequireKeys, address: IpAddr) -> Keys {
+    let loopback = address.to_canonical().is_loopback();
+    match require {
+        RequireKeys::Always => Keys::Required,
+        RequireKeys::OffLoopback if !loopback => Keys::Required,
+        RequireKeys::OffLoopback | RequireKeys::Never => Keys::Off { loopback },
+    }
+}
+
+/// What whoever starts it should know: that everybody may come in, or that nobody can yet.
+async fn remark(keys: Keys, database: &Database, loaded: &Loaded) -> Result<(), Failure> {
+    match keys {
+        Keys::Off { loopback: false } => tracing::warn!(
+            "no keys are needed (server.require_keys is \"never\"): whoever reaches the address may read and write \
+             everything"
+        ),
+        Keys::Required if database.engine.keys().is_empty().await? => {
+            let db = match loaded.source("server.db") {
+                Source::Flag(_) => format!(" --db {}", loaded.db.display()),
+                _ => String::new(),
+            };
+            tracing::warn!(
+                "callers need keys, and there is none yet: `epitome keys create --admin{db}` makes the first"
+            );
+        }
+        Keys::Off { loopback: true } | Keys::Required => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_needed_wherever_others_can_come_from() {
+        let all =
+            ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::", "192.168.1.5", "fe80::1"];
+        for (at, address) in all.into_iter().enumerate() {
+            let (address, loopback) = (address.parse().unwrap(), at < 4);
+            let usual = if loopback { Keys::Off { loopback } } else { Keys::Required };
+            assert_eq!(keys(RequireKeys::OffLoopback, address), usual, "{address}");
+            assert_eq!(keys(RequireKeys::Always, address), Keys::Required, "{address}");
+            assert_eq!(keys(RequireKeys::Never, address), Keys::Off { loopback }, "{address}");
+        }
+    }
+}

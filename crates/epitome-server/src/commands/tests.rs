@@ -52,7 +52,8 @@ fn the_version_is_one_line() {
 #[test]
 fn the_help_says_what_there_is_and_what_there_is_not() {
     let help = said(&["--help"]);
-    for word in ["Examples:", "There is not yet: serve", "--write-config", "--check-config", "EPITOME_DB"] {
+    for word in ["Examples:", "There is not yet: the proxy", "--write-config", "--check-config", "EPITOME_DB"]
+    {
         assert!(help.contains(word), "{word} in {help}");
     }
     for command in Cli::command().get_subcommands() {
@@ -65,7 +66,8 @@ fn the_help_says_what_there_is_and_what_there_is_not() {
 fn every_help_has_examples_and_fits_a_terminal() {
     let commands: Vec<String> =
         Cli::command().get_subcommands().map(|known| known.get_name().to_owned()).collect();
-    let helps = commands.iter().map(|name| said(&[name, "--help"])).chain([said(&["--help"])]);
+    let keys = ["create", "list", "revoke"].map(|what| said(&["keys", what, "--help"]));
+    let helps = commands.iter().map(|name| said(&[name, "--help"])).chain([said(&["--help"])]).chain(keys);
     for help in helps {
         assert!(help.contains("Examples:\n"), "{help}");
         let wide = help.lines().find(|line| line.chars().count() > 100);
@@ -75,7 +77,7 @@ fn every_help_has_examples_and_fits_a_terminal() {
 
 #[test]
 fn what_is_not_understood_is_named() {
-    check_misused(&["serve"], r#"unknown command "serve""#);
+    check_misused(&["replay"], r#"unknown command "replay""#);
     let near = refused(&["--db", "context", "lst"]).line(None).unwrap();
     assert_eq!(near, "epitome: unknown command \"lst\"; did you mean list?\n");
     check_misused(&["--write-config", "a.toml", "--bad"], r#"unknown argument "--bad""#);

@@ -6,22 +6,62 @@ use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use tokio::sync::OwnedSemaphorePermit;
 use tower_http::compression::CompressionLayer;
 
 use super::App;
 use super::figures;
-use super::problem::dress;
+use super::problem::{DRESSED, Problem, dress};
 
 /// By which a request is known, here and in the log.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The router with all of that around it.
 pub(super) fn around(router: Router, app: Arc<App>) -> Router {
-    router.layer(CompressionLayer::new()).layer(from_fn_with_state(app, each))
+    router
+        .layer(from_fn_with_state(Arc::clone(&app), charge))
+        .layer(CompressionLayer::new())
+        .layer(from_fn_with_state(app, each))
+}
+
+/// Shorter answers are not charged.
+const SHORT: u64 = 64 << 10;
+
+/// Sets memory aside for a long answer until it is sent, however slowly that is read. Only what reads answers at length,
+/// so nothing was done when it is refused here.
+async fn charge(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let Some(size) = http_body::Body::size_hint(response.body()).exact().filter(|size| *size > SHORT) else {
+        return response;
+    };
+    let Some(set_aside) = app.load.set_aside(usize::try_from(size).unwrap_or(usize::MAX)) else {
+        return Problem::busy("too many long answers are being sent; try again, or ask for less")
+            .into_response();
+    };
+    // What was read of the body may lie with the connection for long: the memory goes with the bytes.
+    let set_aside = Arc::new(set_aside);
+    response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(size));
+    let held = move |data| Bytes::from_owner(Held { data, _set_aside: Arc::clone(&set_aside) });
+    response.map(|body| Body::new(body.map_frame(move |frame| frame.map_data(&held))))
+}
+
+/// A piece of an answer, and the memory set aside for it.
+struct Held {
+    data: Bytes,
+    _set_aside: Arc<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
 }
 
 /// Methods and routes are few, and known: what a caller makes up is counted as one.
@@ -38,7 +78,7 @@ fn method(method: &Method) -> &'static str {
     }
 }
 
-async fn each(State(_app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+async fn each(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let id = id(request.headers());
     if let Ok(value) = HeaderValue::from_str(&id) {
@@ -54,9 +94,37 @@ async fn each(State(_app): State<Arc<App>>, mut request: Request, next: Next) ->
     }
     let (status, took) = (response.status().as_u16(), started.elapsed());
     let route = route.unwrap_or_else(|| "none".to_owned());
-    tracing::debug!(request = %id, method, route, status, millis = took.as_secs_f64() * 1e3, "answered");
+    let told = Answered { id: &id, method, route: &route, status, millis: took.as_secs_f64() * 1e3 };
+    told.log(&app, &response);
     figures::answered(route, method, status, took);
     response
+}
+
+/// What the log says of a request.
+struct Answered<'a> {
+    id: &'a str,
+    method: &'static str,
+    route: &'a str,
+    status: u16,
+    millis: f64,
+}
+
+impl Answered<'_> {
+    fn log(&self, app: &App, response: &Response) {
+        let &Self { id, method, route, status, millis } = self;
+        let code = response.extensions().get::<Problem>().map(|problem| problem.code);
+        let failed = status >= 500 && !response.headers().contains_key(DRESSED);
+        // Whoever is refused for want of room is one of many.
+        let crowded = failed && code == Some(Problem::BUSY);
+        if let Some(refused) = crowded.then(|| app.crowd.happened()).flatten() {
+            tracing::warn!(refused, "too much is under way");
+        }
+        if failed && !crowded {
+            tracing::warn!(request = id, method, route, status, millis, code, "failed");
+        } else {
+            tracing::debug!(request = id, method, route, status, millis, code, "answered");
+        }
+    }
 }
 
 /// The caller's own id where it can be repeated, else a new one. It is no number that counts: that would tell how much

@@ -21,12 +21,6 @@ use tokio::time::{Instant, timeout_at};
 use super::App;
 use super::problem::Problem;
 
-/// For so long nothing may come.
-const SILENCE: Duration = Duration::from_secs(10);
-
-/// For so long a body may take in all.
-const AT_MOST: Duration = Duration::from_secs(60);
-
 /// For so long what is not wanted is read and dropped, so that whoever sends it comes to read why.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -78,7 +72,8 @@ impl FromRequest<Arc<App>> for Sent {
             purse.take(most)?;
             bytes = elsewhere(bytes.len(), move || unpacked(&bytes, most)).await??;
         }
-        purse.take(values(&bytes)?.saturating_mul(VALUE))?;
+        // Its words are held twice: as they came and as values.
+        purse.take(values(&bytes)?.saturating_mul(VALUE).saturating_add(bytes.len()))?;
         let value = elsewhere(bytes.len(), move || parse(&bytes)).await??;
         Ok(Self { value, charged: Charged(purse.taken) })
     }
@@ -113,9 +108,7 @@ struct Purse<'a> {
 
 impl Purse<'_> {
     fn take(&mut self, bytes: usize) -> Result<(), Problem> {
-        let kib = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX);
-        let taken = Arc::clone(&self.app.load.memory).try_acquire_many_owned(kib);
-        let taken = taken.map_err(|_| {
+        let taken = self.app.load.set_aside(bytes).ok_or_else(|| {
             Problem::busy("too much is being read at once; try again, or send less in one request")
                 .and_hang_up()
         })?;
@@ -160,12 +153,13 @@ async fn read(body: &mut Body, most: usize, purse: &mut Purse<'_>) -> Result<Byt
     if told > most as u64 {
         return Err(over(most));
     }
-    let end = Instant::now() + AT_MOST;
+    let bounds = &purse.app.bounds;
+    let (silence, end) = (bounds.silence, Instant::now() + bounds.body);
     let mut first: Option<Bytes> = None;
     let mut all = BytesMut::new();
     let mut size = 0usize;
     loop {
-        let until = end.min(Instant::now() + SILENCE);
+        let until = end.min(Instant::now() + silence);
         let frame = match timeout_at(until, body.frame()).await {
             Err(_) => {
                 let detail = "the body did not come to its end in time; send it again";

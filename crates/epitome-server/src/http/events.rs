@@ -185,8 +185,11 @@ impl Stream {
                 // Those of other sessions need not be looked through again.
                 self.after = self.after.max(found.newest);
             }
-            if !text.is_empty() && !self.say(text).await {
-                return Err(());
+            if !text.is_empty() {
+                // What happened after a key was revoked is not its holder's to know.
+                if !still_reads(&self.app, &self.access).await || !self.say(text).await {
+                    return Err(());
+                }
             }
             if !more {
                 return Ok(told);

@@ -3,6 +3,13 @@
 //! A handler that takes a [`Reads`], [`Writes`] or [`Runs`] gets the workspace the caller belongs to and no other:
 //! there is no way to name one in a path. A key that is unknown, revoked or expired is refused in the same words, and
 //! so is a workspace that is not the key's, whether it exists or not.
+//!
+//! These stand first among a handler's arguments: whoever may not come in learns nothing of their parameters, and not a
+//! byte of what they send is read. Headers that say two things are refused, since whoever stands in front of the server
+//! may have gone by the other one.
+//!
+//! Where no key is needed, whoever sends none must come from this machine by its own name, and from no page of
+//! somebody else's: a browser sends what such a page tells it to, and what is sent may do without being understood.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -33,6 +40,16 @@ pub(crate) enum Keys {
     Off { loopback: bool },
 }
 
+impl Keys {
+    /// For the log.
+    pub(crate) fn in_a_word(self) -> &'static str {
+        match self {
+            Self::Required => "required",
+            Self::Off { .. } => "off",
+        }
+    }
+}
+
 /// A caller who may read.
 pub(crate) struct Reads(pub(crate) Access);
 
@@ -46,7 +63,7 @@ pub(crate) struct Runs;
 pub(crate) struct Access {
     pub(crate) workspace: Workspace,
     /// By which key, so that whoever stays long can be asked again.
-    pub(crate) secret: Option<String>,
+    secret: Option<String>,
     /// Its place among the requests under way.
     place: Option<Place>,
 }
@@ -112,12 +129,7 @@ async fn identify(headers: &HeaderMap, app: &App) -> Result<(Option<String>, Opt
     let Some(secret) = secret(headers)? else {
         return match app.keys {
             Keys::Required => Err(unauthorized("a key is wanted: send `authorization: Bearer epk_...`")),
-            Keys::Off { loopback: true } if !is_local(headers) => {
-                let detail = "the header `host` names neither this machine nor loopback; without keys only \
-                              those are answered";
-                Err(forbidden(detail))
-            }
-            Keys::Off { .. } => Ok((None, None)),
+            Keys::Off { loopback } => uninvited(headers, loopback).map(|()| (None, None)),
         };
     };
     match app.engine.keys().check(&secret).await? {
@@ -126,23 +138,25 @@ async fn identify(headers: &HeaderMap, app: &App) -> Result<(Option<String>, Opt
     }
 }
 
-/// Whether a key still lets its holder read this workspace: for those who stay.
+/// Whether a key still lets its holder read this workspace: for those who stay. Where that cannot be seen it does not:
+/// they may come again.
 pub(crate) async fn still_reads(app: &App, access: &Access) -> bool {
     match &access.secret {
         None => true,
-        Some(secret) => matches!(app.engine.keys().check(secret).await, Ok(Some(_)) | Err(_)),
+        Some(secret) => matches!(app.engine.keys().check(secret).await, Ok(Some(_))),
     }
 }
 
 fn secret(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
+    let mut all = headers.get_all(header::AUTHORIZATION).iter();
+    let Some(value) = all.next() else { return Ok(None) };
     let bearer = value.to_str().ok().and_then(|value| {
         let (scheme, secret) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim().to_owned())
     });
     match bearer {
-        Some(secret) => Ok(Some(secret)),
-        None => Err(unauthorized("authorization: `Bearer` and a key is wanted")),
+        Some(secret) if all.next().is_none() => Ok(Some(secret)),
+        _ => Err(unauthorized("authorization: `Bearer` and a key is wanted, once")),
     }
 }
 
@@ -159,17 +173,50 @@ fn named(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     }
 }
 
+/// Refuses whoever comes without a key by another's doing: a page in a browser on this machine, say.
+fn uninvited(headers: &HeaderMap, loopback: bool) -> Result<(), Problem> {
+    if loopback && !is_local(headers) {
+        return Err(forbidden(
+            "the header `host` names neither this machine nor loopback; without keys only those are answered",
+        ));
+    }
+    if !is_from_here(headers) {
+        return Err(forbidden("the header `origin` names a page from elsewhere; a key is wanted for that"));
+    }
+    Ok(())
+}
+
 /// Whether the request was sent to this machine by a name only this machine answers to. A page from elsewhere can have
 /// its own name lead here, but it cannot change which name the browser says.
 fn is_local(headers: &HeaderMap) -> bool {
-    let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) else { return true };
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    };
-    name.eq_ignore_ascii_case("localhost")
-        || name.to_ascii_lowercase().ends_with(".localhost")
-        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    let mut all = headers.get_all(header::HOST).iter();
+    match (all.next(), all.next()) {
+        // No browser leaves it out.
+        (None, _) => true,
+        (Some(host), None) => host.to_str().is_ok_and(is_this_machine),
+        (Some(_), Some(_)) => false,
+    }
+}
+
+/// Whether no page from elsewhere sent it. A browser says for whom it sends whatever may change something.
+fn is_from_here(headers: &HeaderMap) -> bool {
+    headers.get_all(header::ORIGIN).iter().all(|origin| {
+        let host = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        host.is_some_and(|(_, host)| is_this_machine(host))
+    })
+}
+
+/// Whether a host, with its port or without, is this machine and nobody else's.
+fn is_this_machine(host: &str) -> bool {
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let bare = host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |(bare, _)| bare);
+    let inner = bare.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    if let Ok(address) = inner.unwrap_or(bare).parse::<IpAddr>() {
+        return address.is_loopback() && address.is_ipv6() == inner.is_some();
+    }
+    let name = bare.to_ascii_lowercase();
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
+    plain && (name == "localhost" || name.ends_with(".localhost"))
 }
 
 fn unauthorized(detail: &str) -> Problem {
@@ -182,15 +229,21 @@ fn forbidden(detail: &str) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
+    use axum::http::{HeaderName, HeaderValue};
 
     use super::*;
 
+    fn headers(name: &HeaderName, values: &[&[u8]]) -> HeaderMap {
+        let value = |value: &&[u8]| (name.clone(), HeaderValue::from_bytes(value).unwrap());
+        values.iter().map(value).fold(HeaderMap::new(), |mut all, (name, value)| {
+            all.append(name, value);
+            all
+        })
+    }
+
     #[test]
     fn only_names_of_this_machine_are_local() {
-        let local = |host: &'static str| {
-            is_local(&HeaderMap::from_iter([(header::HOST, HeaderValue::from_static(host))]))
-        };
+        let local = |host: &str| is_local(&headers(&header::HOST, &[host.as_bytes()]));
         for host in
             ["localhost", "LOCALHOST:7878", "127.0.0.1:80", "127.1.2.3", "[::1]:7878", "a.localhost:1"]
         {
@@ -201,10 +254,65 @@ mod tests {
             "evil.example:7878",
             "localhost.evil.example",
             "10.0.0.1:80",
+            "0.0.0.0:7878",
             "[::2]",
+            "[::1].evil.example",
             "127.0.0.1.nip.io",
+            "evil.example@localhost",
+            "localhost@evil.example",
+            "löcalhost",
+            "",
+            "localhost/evil.example",
+            "evil.example/.localhost",
+            "a@b.localhost",
+            "::1",
+            "[127.0.0.1]",
+            "localhost:",
+            "localhost:http",
         ] {
             assert!(!local(host), "{host}");
+        }
+        assert!(is_local(&HeaderMap::new()));
+        assert!(!is_local(&headers(&header::HOST, &[b"localhost", b"evil.example"])));
+        assert!(!is_local(&headers(&header::HOST, &[b"\xff"])));
+    }
+
+    #[test]
+    fn a_page_from_elsewhere_is_known_by_its_origin() {
+        let here = |origins: &[&[u8]]| is_from_here(&headers(&header::ORIGIN, origins));
+        assert!(here(&[]) && here(&[b"http://localhost:3000"]) && here(&[b"https://[::1]"]));
+        for origin in
+            ["null", "https://evil.example", "http://localhost.evil.example", "localhost", "", "\u{e9}"]
+        {
+            assert!(!here(&[origin.as_bytes()]), "{origin}");
+        }
+        assert!(!here(&[b"http://localhost", b"https://evil.example"]));
+    }
+
+    #[test]
+    fn one_key_is_read_and_nothing_else() {
+        let read =
+            |values: &[&[u8]]| secret(&headers(&header::AUTHORIZATION, values)).map_err(|wrong| wrong.status);
+        assert_eq!(read(&[]), Ok(None));
+        for value in ["Bearer epk_1", "bearer epk_1", "BEARER   epk_1", "Bearer epk_1\t"] {
+            assert_eq!(read(&[value.as_bytes()]), Ok(Some("epk_1".to_owned())), "{value}");
+        }
+        for value in ["", "epk_1", "Bearer", "Bearer\tepk_1", "Basic epk_1", "Bearer: epk_1", "Bearer \u{e9}"]
+        {
+            assert_eq!(read(&[value.as_bytes()]), Err(StatusCode::UNAUTHORIZED), "{value}");
+        }
+        assert_eq!(read(&[b"Bearer epk_1", b"Bearer epk_2"]), Err(StatusCode::UNAUTHORIZED));
+        assert_eq!(read(&[b"Bearer epk_1", b"Bearer epk_1"]), Err(StatusCode::UNAUTHORIZED));
+    }
+
+    #[test]
+    fn a_workspace_is_named_once_or_not_at_all() {
+        let name = HeaderName::from_static(WORKSPACE);
+        let read = |values: &[&[u8]]| named(&headers(&name, values)).map_err(|wrong| wrong.status);
+        assert_eq!(read(&[]), Ok(None));
+        assert_eq!(read(&["caf\u{e9}".as_bytes()]), Ok(Some("caf\u{e9}".to_owned())));
+        for wrong in [[b"".as_slice()].as_slice(), &[b"\xff"], &[b"a\tb"], &[b"a", b"a"], &[b"a", b"b"]] {
+            assert_eq!(read(wrong), Err(StatusCode::BAD_REQUEST), "{wrong:?}");
         }
     }
 }

@@ -5,6 +5,7 @@
 //! whoever is not done in time is cut off.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,11 +17,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
-/// So many connections at once.
-const CONNECTIONS: usize = 4_096;
-
-/// For so long a connection may say nothing, or take to say what it wants.
-const HEADERS: Duration = Duration::from_secs(30);
+use super::App;
+use super::bounds::Bounds;
+use super::stall::Stall;
+use crate::failure::Failure;
 
 /// So many bytes a request's first lines may have.
 const MOST_BUFFERED: usize = 64 << 10;
@@ -31,19 +31,37 @@ const MOST_HEADERS: usize = 100;
 /// Where no more connections can be had for a moment, it is tried again after this.
 const OUT_OF_FILES: Duration = Duration::from_millis(100);
 
-/// What somebody is told who comes when all places are taken.
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
-content-type: application/problem+json\r\ncontent-length: 130\r\n\r\n\
-{\"type\":\"urn:epitome:busy\",\"title\":\"Service Unavailable\",\"status\":503,\"detail\":\"too many connections; try again in a second\"      }";
+/// For so long what is sent after something that is no HTTP is read and dropped.
+const LINGER: Duration = Duration::from_secs(1);
 
-/// Answers connections until told to stop, then lets those under way finish, for so long at most.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    router: Router,
-    stop: watch::Receiver<bool>,
-    grace: Duration,
-) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+/// What somebody is told who comes when all places are taken.
+const FULL: &str = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
+content-type: application/problem+json\r\ncontent-length: 125\r\n\r\n\
+{\"type\":\"urn:epitome:busy\",\"title\":\"Service Unavailable\",\"status\":503,\"detail\":\"too many connections; try again in a second\"}";
+
+/// Listens there, or says in one line why not.
+pub(crate) async fn bind(address: &str) -> Result<TcpListener, Failure> {
+    use io::ErrorKind::{AddrInUse, AddrNotAvailable, InvalidInput, PermissionDenied};
+    TcpListener::bind(address).await.map_err(|error| {
+        let why = match error.kind() {
+            InvalidInput => {
+                return Failure::Setting(format!(
+                    "--listen {address}: {error}; say ADDRESS:PORT, such as 127.0.0.1:7878"
+                ));
+            }
+            AddrInUse => "another program listens there; end it, or choose another port".to_owned(),
+            PermissionDenied => format!("{error}; ports from 1024 on are free for everybody"),
+            AddrNotAvailable => format!("{error}; it is no address of this machine"),
+            _ => error.to_string(),
+        };
+        Failure::Failed(format!("cannot listen on {address}: {why}"))
+    })
+}
+
+/// Answers connections until told to stop, then lets those under way finish, for as long as they may take at most.
+pub(crate) async fn serve(listener: TcpListener, router: Router, app: Arc<App>) {
+    let stop = app.stopping.clone();
+    let places = Arc::new(Semaphore::new(app.bounds.connections));
     let (held, mut all_gone) = tokio::sync::mpsc::channel::<()>(1);
     let mut told = stop.clone();
     loop {
@@ -59,17 +77,23 @@ pub(crate) async fn serve(
             }
         };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            if let Some(refused) = app.crowd.happened() {
+                tracing::warn!(refused, most = app.bounds.connections, "all connections are taken");
+            }
             tokio::spawn(refuse(stream));
             continue;
         };
         let (router, told, held) = (router.clone(), stop.clone(), held.clone());
+        let bounds = app.bounds.clone();
         tokio::spawn(async move {
-            connection(stream, router, told).await;
+            connection(stream, router, &bounds, told).await;
             drop((place, held));
         });
     }
     drop((listener, held));
-    let _ = tokio::time::timeout(grace, all_gone.recv()).await;
+    if tokio::time::timeout(app.bounds.grace, all_gone.recv()).await.is_err() {
+        tracing::warn!("some requests were not answered in time, and are cut off");
+    }
 }
 
 /// Waits until told to stop.
@@ -78,29 +102,38 @@ pub(crate) async fn heard(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-async fn connection(stream: TcpStream, router: Router, mut stop: watch::Receiver<bool>) {
+async fn connection(stream: TcpStream, router: Router, bounds: &Bounds, mut stop: watch::Receiver<bool>) {
     let _ = stream.set_nodelay(true);
+    let stream = Stall::new(stream, bounds.unread);
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS)
+        .header_read_timeout(bounds.headers)
         .max_buf_size(MOST_BUFFERED)
-        .max_headers(MOST_HEADERS)
-        .pipeline_flush(true);
-    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut serving = std::pin::pin!(serving);
-    tokio::select! {
-        // What goes wrong on a connection is its end, and nobody else's matter.
-        _ = serving.as_mut() => return,
-        () = heard(&mut stop) => {}
+        .max_headers(MOST_HEADERS);
+    let mut serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let ended = tokio::select! {
+        ended = &mut serving => Some(ended),
+        () = heard(&mut stop) => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            Pin::new(&mut serving).graceful_shutdown();
+            (&mut serving).await
+        }
+    };
+    // What goes wrong on a connection is its end, and nobody else's matter. Whoever sent what is no HTTP was told so, and
+    // would not come to read it if the connection broke under what they still send.
+    if ended.is_err_and(|error| error.is_parse()) {
+        let mut stream = serving.into_parts().io.into_inner();
+        let _ = tokio::time::timeout(LINGER, tokio::io::copy(&mut stream, &mut tokio::io::sink())).await;
     }
-    serving.as_mut().graceful_shutdown();
-    let _ = serving.await;
 }
 
 async fn refuse(mut stream: TcpStream) {
     let telling = async {
-        let _ = stream.write_all(FULL).await;
+        let _ = stream.write_all(FULL.as_bytes()).await;
         let _ = stream.shutdown().await;
     };
     let _ = tokio::time::timeout(Duration::from_secs(1), telling).await;
@@ -121,8 +154,7 @@ mod tests {
 
     #[test]
     fn what_is_told_when_all_places_are_taken_is_as_long_as_it_says() {
-        let told = std::str::from_utf8(FULL).unwrap();
-        let (head, body) = told.split_once("\r\n\r\n").unwrap();
+        let (head, body) = FULL.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
         assert!(serde_json::from_str::<serde_json::Value>(body).is_ok());
     }

@@ -4,30 +4,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
+use super::bounds::Bounds;
 use super::problem::Problem;
 
-/// So many requests are worked on at once.
-const REQUESTS: usize = 1_024;
-
-/// So many of them may be one workspace's.
-const REQUESTS_OF_ONE: usize = 256;
-
-/// So many requests may wait for a summary, which takes as long as a model does.
-const WAITING: usize = 256;
-
-/// So many of them may be one workspace's.
-const WAITING_OF_ONE: usize = 64;
-
-/// So many listen to events.
-const LISTENING: usize = 1_024;
-
-/// So many of them may be one workspace's.
-const LISTENING_OF_ONE: usize = 256;
-
-/// So many KiB of bodies are read at once, and what they become.
-const MEMORY_KIB: usize = 128 << 10;
+/// So many pages are read and written out at once. More would not be faster: there are only so many processors.
+const PAGING: usize = 8;
 
 /// What is under way.
 pub(crate) struct Load {
@@ -35,17 +18,32 @@ pub(crate) struct Load {
     pub(crate) waiting: Lane,
     pub(crate) listening: Lane,
     /// In KiB.
-    pub(crate) memory: Arc<Semaphore>,
+    memory: Arc<Semaphore>,
+    /// Who reads messages by the page, and writes them out: each holds some megabytes until it is done.
+    paging: Semaphore,
 }
 
-impl Default for Load {
-    fn default() -> Self {
+impl Load {
+    pub(crate) fn new(bounds: &Bounds) -> Self {
+        let lane = Lane::new;
         Self {
-            requests: Lane::new(REQUESTS, REQUESTS_OF_ONE, "requests are being worked on"),
-            waiting: Lane::new(WAITING, WAITING_OF_ONE, "requests wait for a summary"),
-            listening: Lane::new(LISTENING, LISTENING_OF_ONE, "connections listen to events"),
-            memory: Arc::new(Semaphore::new(MEMORY_KIB)),
+            requests: lane(bounds.requests, bounds.requests_of_one, "requests are being worked on"),
+            waiting: lane(bounds.waiting, bounds.waiting_of_one, "requests wait for a summary"),
+            listening: lane(bounds.listening, bounds.listening_of_one, "connections listen to events"),
+            memory: Arc::new(Semaphore::new(bounds.memory_kib)),
+            paging: Semaphore::new(PAGING),
         }
+    }
+
+    /// Waits for its turn to read a page. It is never long.
+    pub(crate) async fn page(&self) -> Option<SemaphorePermit<'_>> {
+        self.paging.acquire().await.ok()
+    }
+
+    /// Sets so many bytes aside; none where there is no room for them now.
+    pub(crate) fn set_aside(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let kib = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX);
+        Arc::clone(&self.memory).try_acquire_many_owned(kib).ok()
     }
 }
 

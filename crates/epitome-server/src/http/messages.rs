@@ -7,7 +7,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use epitome::core::message::{Message, Seq};
 use epitome::dialect::{Dialect, DialectError};
-use epitome::{Batch, Flags, Page as Range};
+use epitome::store::SummaryId;
+use epitome::{Batch, Flags, Page as Range, Session};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
@@ -159,15 +160,58 @@ pub(crate) struct Which {
     (status = 200, description = "A page of them", body = MessagesPage),
 ))]
 pub(crate) async fn list(
+    State(app): State<Arc<App>>,
     Reads(access): Reads,
     Path(name): Path<String>,
     Query(which): Query<Which>,
     known: Known,
 ) -> Result<Response, Problem> {
-    let limit = limit(which.limit)?;
-    let range = Range { scope: which.scope.map(Into::into), ..range(which.after, which.reverse, limit) };
-    let found = access.workspace.session(name).messages(range).await?;
+    let wanted = range(which.after, which.reverse, limit(which.limit)?);
+    let session = access.workspace.session(name);
+    let range = Range { scope: which.scope.map(Into::into), ..wanted };
+    let _turn = app.load.page().await;
+    let (found, limit) = gather(&session, None, range).await?;
     page(&found, limit, which.format, &known)
+}
+
+/// A page holds no more than about so many bytes of messages, however many are asked for.
+const PAGE_BYTES: u64 = 4 << 20;
+
+/// So many messages are read before it is known how large they are here.
+const FIRST: usize = 4;
+
+/// Reads a page of a session, or of what lies beneath a summary, in steps, and stops early where messages are large. Also tells how many of them are to be shown: one
+/// more was read where there are more.
+pub(super) async fn gather(
+    session: &Session,
+    beneath: Option<SummaryId>,
+    mut range: Range,
+) -> Result<(Vec<Message>, usize), Problem> {
+    let most = range.limit;
+    let (mut found, mut bytes) = (Vec::new(), 0u64);
+    let mut step = FIRST.min(most);
+    loop {
+        let part = Range { limit: step, ..range.clone() };
+        let some = match beneath {
+            None => session.messages(part).await?,
+            Some(summary) => session.expand(summary, part).await?,
+        };
+        let ended = some.len() < step;
+        bytes = some.iter().fold(bytes, |sum, message| sum.saturating_add(message.bytes()));
+        found.extend(some);
+        let Some(last) = found.last().filter(|_| !ended && found.len() < most) else {
+            return Ok((found, most.saturating_sub(1)));
+        };
+        if bytes >= PAGE_BYTES {
+            let shown = found.len().saturating_sub(1).max(1);
+            return Ok((found, shown));
+        }
+        let place = if range.reverse { &mut range.before } else { &mut range.after };
+        *place = Some(last.seq);
+        let each = (bytes / found.len() as u64).max(1);
+        let fit = usize::try_from((PAGE_BYTES - bytes) / each).unwrap_or(usize::MAX);
+        step = fit.saturating_add(1).min(most - found.len());
+    }
 }
 
 /// The messages after a place, or before it where the newest come first: one more than is wanted, to see whether there

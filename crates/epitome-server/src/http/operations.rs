@@ -1,10 +1,13 @@
 //! For whoever runs the server: is it alive, is it ready, what does it do.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use epitome::Unready;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -29,6 +32,14 @@ pub(crate) struct Readiness {
     problems: Vec<String>,
 }
 
+/// For so long the store may take to show that it is there.
+const LONGEST_LOOK: Duration = Duration::from_secs(2);
+
+fn silent() -> Unready {
+    let reason = "the store does not answer in time".to_owned();
+    Unready { short: reason.clone(), whole: reason }
+}
+
 /// Whether the process is there and answers. Needs no key.
 #[utoipa::path(get, path = "/healthz", tag = "operations", responses(
     (status = 200, description = "It is", body = Health),
@@ -43,9 +54,21 @@ pub(crate) async fn healthz() -> Result<Response, Problem> {
     (status = 503, description = "It cannot, and why", body = Readiness),
 ))]
 pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Response, Problem> {
-    let mut problems = app.engine.ready().await.err().unwrap_or_default();
-    if app.is_stopping() {
-        problems.push("the server is shutting down".to_owned());
+    let asked = tokio::time::timeout(LONGEST_LOOK, app.engine.ready()).await;
+    let reasons = asked.map_or_else(|_| vec![silent()], |ready| ready.err().unwrap_or_default());
+    let stopping = app.is_stopping();
+    if !stopping && app.ready.swap(reasons.is_empty(), Ordering::Relaxed) != reasons.is_empty() {
+        // Only when it changes: anybody may ask, as often as they like.
+        for reason in &reasons {
+            tracing::error!(reason = reason.whole, "not ready");
+        }
+        if reasons.is_empty() {
+            tracing::info!("ready again");
+        }
+    }
+    let mut problems: Vec<String> = reasons.into_iter().map(|reason| reason.short).collect();
+    if stopping {
+        problems = vec!["the server is shutting down".to_owned()];
     }
     let ready = problems.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

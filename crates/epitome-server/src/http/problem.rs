@@ -47,6 +47,9 @@ pub(crate) struct Told<'a> {
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
 impl Problem {
+    /// The code of those who come when there is no room.
+    pub(crate) const BUSY: &'static str = "busy";
+
     pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         Self { status, code, detail: detail.into(), retry_after: None, hang_up: false }
     }
@@ -68,7 +71,7 @@ impl Problem {
 
     /// Too much is under way.
     pub(crate) fn busy(detail: impl Into<String>) -> Self {
-        let busy = Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail);
+        let busy = Self::new(StatusCode::SERVICE_UNAVAILABLE, Self::BUSY, detail);
         Self { retry_after: Some(1), ..busy }
     }
 

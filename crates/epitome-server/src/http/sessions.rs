@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use epitome::settings::Patch;
+use epitome::settings::{Patch, Settings};
 use epitome::{Fork, ForkKind};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
@@ -70,7 +70,7 @@ pub(crate) async fn look(
     known: Known,
 ) -> Result<Response, Problem> {
     let session = access.workspace.session(name);
-    let settings = session.settings().await?.to_value();
+    let settings = told(&*session.settings().await?);
     known.read(&SessionWhole::new(session.explain().await?, settings))
 }
 
@@ -87,7 +87,7 @@ pub(crate) async fn put(
 ) -> Result<Response, Problem> {
     let session = access.workspace.session(name);
     let patch = wanted.settings.map(patch).transpose()?;
-    let settings = session.put(patch.as_ref(), wanted.metadata).await?.to_value();
+    let settings = told(&*session.put(patch.as_ref(), wanted.metadata).await?);
     done(StatusCode::OK, &SessionWhole::new(session.explain().await?, settings))
 }
 
@@ -95,6 +95,16 @@ pub(crate) async fn put(
 pub(crate) fn patch(settings: serde_json::Map<String, Value>) -> Result<Patch, Problem> {
     Patch::parse(&Value::Object(settings).to_string())
         .map_err(|wrong| Problem::invalid(format!("settings.{wrong}")))
+}
+
+/// Settings as they are told. Where models are asked, and with whose key, is a matter of whoever runs the server.
+pub(crate) fn told(settings: &Settings) -> Value {
+    let mut told = settings.to_value();
+    let models = told.get_mut("models").and_then(Value::as_object_mut);
+    for model in models.into_iter().flat_map(|models| models.values_mut()).filter_map(Value::as_object_mut) {
+        model.retain(|key, _| !matches!(key.as_str(), "base_url" | "key_env"));
+    }
+    told
 }
 
 /// Deletes a session with all that was made from it.

@@ -13,7 +13,8 @@ use utoipa::IntoParams;
 use super::App;
 use super::body::{Sent, typed};
 use super::gate::{Reads, Writes};
-use super::messages::{Format, number, page, range};
+use super::listen::heard;
+use super::messages::{Format, gather, number, page, range};
 use super::openapi::MessagesPage;
 use super::problem::Problem;
 use super::query::Query;
@@ -95,11 +96,16 @@ pub(crate) async fn summarize(
     }
     let session = access.workspace.session(name);
     let wish = Summarize { slot: wish.slot, scope: wish.scope.map(Into::into), focus: wish.focus, wait };
+    // Whoever waits for a model has a place of their own, and takes none from those who are answered at once.
     let waiting = wait.then(|| app.load.waiting.enter(&access.workspace.name().into())).transpose()?;
-    let summarized = match tokio::time::timeout(LONGEST_WAIT, session.summarize(wish)).await {
-        Ok(summarized) => summarized?,
-        Err(_) => Summarized::Pending { reason: Some("it is still being written".to_owned()) },
-    };
+    let _access = if wait { access.staying() } else { access };
+    let pending = |why: &str| Ok(Summarized::Pending { reason: Some(why.to_owned()) });
+    let mut stop = app.stopping.clone();
+    let summarized = tokio::select! {
+        summarized = session.summarize(wish) => summarized,
+        () = tokio::time::sleep(LONGEST_WAIT) => pending("it is still being written"),
+        () = heard(&mut stop), if wait => pending("the server is shutting down; ask for it again"),
+    }?;
     drop(waiting);
     let pending = matches!(summarized, Summarized::Pending { .. });
     let status = if pending { StatusCode::ACCEPTED } else { StatusCode::OK };
@@ -148,6 +154,7 @@ pub(crate) struct Beneath {
     (status = 200, description = "A page of them", body = MessagesPage),
 ))]
 pub(crate) async fn expand(
+    State(app): State<Arc<App>>,
     Reads(access): Reads,
     Path((name, summary)): Path<(String, String)>,
     Query(asked): Query<Beneath>,
@@ -155,8 +162,10 @@ pub(crate) async fn expand(
 ) -> Result<Response, Problem> {
     let limit = limit(asked.limit)?;
     let summary = number("summary", &summary)?;
-    let found =
-        access.workspace.session(name).expand(summary, range(asked.after, asked.reverse, limit)).await?;
+    let session = access.workspace.session(name);
+    let wanted = range(asked.after, asked.reverse, limit);
+    let _turn = app.load.page().await;
+    let (found, limit) = gather(&session, Some(summary), wanted).await?;
     page(&found, limit, asked.format, &known)
 }
 

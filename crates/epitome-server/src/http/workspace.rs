@@ -11,7 +11,7 @@ use super::gate::{Reads, Writes};
 use super::problem::Problem;
 use super::query::Query;
 use super::reply::{Known, done};
-use super::sessions::patch;
+use super::sessions::{patch, told};
 use super::wire::{QueueOut, UsageOut, WorkspaceIn, WorkspaceOut};
 
 /// The workspace's settings.
@@ -21,7 +21,7 @@ use super::wire::{QueueOut, UsageOut, WorkspaceIn, WorkspaceOut};
 pub(crate) async fn look(Reads(access): Reads, known: Known) -> Result<Response, Problem> {
     let workspace = access.workspace;
     let own = workspace.patch().await?.to_value();
-    let settings = workspace.settings().await?.to_value();
+    let settings = told(&*workspace.settings().await?);
     known.read(&WorkspaceOut { name: workspace.name(), own, settings })
 }
 
@@ -34,7 +34,7 @@ pub(crate) async fn put(
     Json(wanted): Json<WorkspaceIn>,
 ) -> Result<Response, Problem> {
     let workspace = access.workspace;
-    let settings = workspace.set(&patch(wanted.settings)?).await?.to_value();
+    let settings = told(&*workspace.set(&patch(wanted.settings)?).await?);
     let own = workspace.patch().await?.to_value();
     done(StatusCode::OK, &WorkspaceOut { name: workspace.name(), own, settings })
 }

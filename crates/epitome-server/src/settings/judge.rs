@@ -1,18 +1,12 @@
 //! Whether what was given makes sense, and who is to blame where it does not.
 //!
-//! The engine judges its own settings; the section `[server]` is judged here.
+//! The engine judges its own settings; the section `[server]` is read by `server.rs`.
 
 use epitome::settings::{Patch, SettingsError};
 use serde_json::{Map, Value};
 
+use super::server::Server;
 use super::{Item, Source, keys};
-
-/// Our own section.
-#[derive(Debug)]
-pub(super) struct Server {
-    pub(super) db: Option<String>,
-    pub(super) workspace: String,
-}
 
 /// What is wrong with a key.
 #[derive(Debug)]
@@ -22,6 +16,10 @@ pub(super) struct Wrong {
 }
 
 impl Wrong {
+    pub(super) fn new(key: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { key: key.into(), problem: problem.into() }
+    }
+
     /// Whether nothing is wrong but that something is not said.
     pub(super) fn is_missing(&self) -> bool {
         self.problem.starts_with("is missing")
@@ -51,40 +49,8 @@ impl From<SettingsError> for Wrong {
 
 /// Our section and the engine's settings, or the first thing that is wrong.
 pub(super) fn judge(tree: &Map<String, Value>) -> Result<(Server, Patch), Wrong> {
-    let wrong = |key: &str, problem: String| Wrong { key: key.to_owned(), problem };
     let mut engine = tree.clone();
-    let mut server = Server { db: None, workspace: "default".to_owned() };
-    match engine.shift_remove("server") {
-        None | Some(Value::Null) => {}
-        Some(Value::Object(entries)) => {
-            for (key, value) in entries {
-                let name = keys::name(&["server".to_owned(), key.clone()]);
-                let text = |value: Value| match value {
-                    Value::String(text) => Ok(text),
-                    other => Err(wrong(&name, format!("{other} given; allowed is a text"))),
-                };
-                match (key.as_str(), value) {
-                    ("db" | "workspace", Value::Null) => {}
-                    ("db", value) => server.db = Some(text(value)?),
-                    ("workspace", value) => server.workspace = text(value)?,
-                    _ => {
-                        return Err(wrong(
-                            &name,
-                            "no such setting; allowed here are db, workspace".to_owned(),
-                        ));
-                    }
-                }
-            }
-        }
-        Some(other) => return Err(wrong("server", format!("{other} given; allowed is a table of settings"))),
-    }
-    let name = &server.workspace;
-    if !epitome::is_name(name) {
-        return Err(wrong(
-            "server.workspace",
-            "a name has 1 to 512 bytes and no control characters".to_owned(),
-        ));
-    }
+    let server = Server::read(engine.shift_remove("server"))?;
     Ok((server, Patch::from_value(Value::Object(engine))?))
 }
 

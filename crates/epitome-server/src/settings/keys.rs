@@ -48,7 +48,32 @@ pub(super) const KEYS: &[Key] = &[
         "The database: a path, from this file's folder on, or sqlite:PATH. Unless set, epitome.db in\n\
          the user's data folder.",
     ),
-    key("server.workspace", Kind::Text, r#""team-a""#, "Whose sessions: nothing crosses a workspace."),
+    key(
+        "server.workspace",
+        Kind::Text,
+        r#""team-a""#,
+        "Whose sessions commands work on: nothing crosses a workspace. Callers over HTTP say theirs.",
+    ),
+    key("server.listen", Kind::Text, r#""0.0.0.0:7878""#, "Where `epitome serve` listens."),
+    key(
+        "server.require_keys",
+        Kind::Text,
+        r#""always""#,
+        "When callers need keys: \"off-loopback\" on every address that other machines reach, \"always\", or\n\
+         \"never\": then whoever reaches the address may read and write everything.",
+    ),
+    key(
+        "server.log_level",
+        Kind::Text,
+        r#""debug""#,
+        "How much `epitome serve` logs: error, warn, info or debug.",
+    ),
+    key(
+        "server.log_format",
+        Kind::Text,
+        r#""json""#,
+        "In which form: text, json, or \"auto\" for text on a terminal and JSON elsewhere.",
+    ),
     key(
         "encoding",
         Kind::Text,

@@ -70,7 +70,7 @@ fn with_nothing_given_all_is_as_by_default() {
     let loaded = trial.load();
     assert_eq!(loaded.settings, Settings::default());
     assert!(loaded.patch.is_empty() && loaded.sources().is_empty() && loaded.differences().is_empty());
-    assert_eq!(loaded.workspace, "default");
+    assert_eq!(loaded.server.workspace, "default");
     assert_eq!(loaded.db, trial.folder.path().join("home/.local/share/epitome/epitome.db"));
     assert_eq!(loaded.source("server.db"), Source::Default);
 }
@@ -178,11 +178,79 @@ fn sections_that_come_later_are_not_there_yet() {
         let file = format!("[{section}]\n");
         Trial::new().file(&file).refused(&format!("epitome.toml: {section}: no such setting; {allowed}"));
     }
-    Trial::new()
-        .file("[server]\nlisten = \"127.0.0.1:1\"")
-        .refused("epitome.toml: server.listen: no such setting; allowed here are db, workspace");
+    Trial::new().file("[server]\nrole = \"api\"").refused(
+        "epitome.toml: server.role: no such setting; allowed here are db, workspace, listen, require_keys, \
+         log_level, log_format",
+    );
     Trial::new().file("server = 5").refused("epitome.toml: server: 5 given; allowed is a table of settings");
     Trial::new().file("[server]\ndb = 5").refused("epitome.toml: server.db: 5 given; allowed is a text");
+}
+
+#[test]
+fn how_the_server_listens_is_set_like_everything_else() {
+    let file = "[server]\nlisten = \"10.0.0.1:1\"\nrequire_keys = \"always\"\nlog_level = \"debug\"\n";
+    let mut trial = Trial::new().file(file).env("EPITOME_SERVER_LISTEN", "10.0.0.1:2");
+    trial.given.own = vec![("--require-keys", "server.require_keys", "never".to_owned())];
+    let server = trial.load().server;
+    assert_eq!((server.listen.as_str(), server.require_keys), ("10.0.0.1:2", RequireKeys::Never));
+    let told: Vec<String> = trial
+        .load()
+        .differences()
+        .iter()
+        .map(|found| format!("{} {} {} {}", found.key, found.value, found.default, found.source))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            r#"server.listen "10.0.0.1:2" "127.0.0.1:7878" EPITOME_SERVER_LISTEN"#,
+            r#"server.require_keys "never" "off-loopback" --require-keys"#,
+            r#"server.log_level "debug" "info" epitome.toml"#,
+        ]
+    );
+    let back =
+        Trial::new().file(file).set(r#"server={"listen": null, "require_keys": "off-loopback"}"#).load();
+    assert_eq!(
+        (back.server.listen.as_str(), back.server.require_keys),
+        ("127.0.0.1:7878", RequireKeys::OffLoopback)
+    );
+}
+
+#[test]
+fn how_the_server_listens_is_refused_by_name() {
+    Trial::new()
+        .env("EPITOME_SERVER_REQUIRE_KEYS", "no")
+        .refused("EPITOME_SERVER_REQUIRE_KEYS: \"no\" given; allowed are off-loopback, always, never");
+    Trial::new()
+        .file("[server]\nrequire_keys = false")
+        .refused("epitome.toml: server.require_keys: false given; allowed are off-loopback, always, never");
+    Trial::new()
+        .set("server.log_level=loud")
+        .refused("--set server.log_level: \"loud\" given; allowed are error, warn, info, debug");
+    Trial::new()
+        .set("server.log_format=xml")
+        .refused("--set server.log_format: \"xml\" given; allowed are auto, text, json");
+    let allowed = "allowed is ADDRESS:PORT, such as 127.0.0.1:7878, 0.0.0.0:7878 or [::1]:7878";
+    for wrong in ["", "7878", ":7878", "localhost", "localhost:", "localhost:http", "127.0.0.1:70000"] {
+        let mut trial = Trial::new();
+        trial.given.own = vec![("--listen", "server.listen", wrong.to_owned())];
+        trial.refused(&format!("--listen: {wrong:?} given; {allowed}"));
+    }
+    for wrong in ["::1:7878", "[::1]", "[here]:1", "http://h:1", "u@h:1", "a b:1", "127.0.0.1:+5"] {
+        let set = format!("server.listen={wrong}");
+        Trial::new().set(&set).refused(&format!("--set server.listen: {wrong:?} given; {allowed}"));
+    }
+    for right in ["localhost:0", "[::]:80", "[::1]:7878", "0.0.0.0:65535"] {
+        assert_eq!(Trial::new().set(&format!("server.listen={right}")).load().server.listen, right);
+    }
+}
+
+#[test]
+fn a_workspace_is_typed_where_a_flag_names_it() {
+    let mut trial = Trial::new().env("EPITOME_WORKSPACE", "env");
+    assert_eq!(trial.load().typed_workspace(), None);
+    trial.given.workspace = Some("flag".to_owned());
+    assert_eq!(trial.load().typed_workspace(), Some("flag"));
+    assert_eq!(Trial::new().set("server.workspace=w").load().typed_workspace(), Some("w"));
 }
 
 #[test]
@@ -319,10 +387,10 @@ fn a_database_is_found_where_it_is_meant() {
     let user =
         trial.file_at("home/.config/epitome/epitome.toml", "[server]\ndb = \"my.db\"\nworkspace = \"w\"");
     assert_eq!(user.load().db, home.join(".config/epitome/my.db"), "from the file's folder on");
-    assert_eq!(user.load().workspace, "w");
+    assert_eq!(user.load().server.workspace, "w");
     let user =
         user.env("EPITOME_DB", "/e.db").env("EPITOME_SERVER_DB", "/long.db").env("EPITOME_WORKSPACE", "x");
-    assert_eq!((user.load().db, user.load().workspace), ("/e.db".into(), "x".to_owned()));
+    assert_eq!((user.load().db, user.load().server.workspace), ("/e.db".into(), "x".to_owned()));
 }
 
 #[test]
@@ -370,7 +438,7 @@ fn the_written_file_changes_nothing_with_or_without_its_marks() {
     assert_eq!(loaded.settings, Settings::default());
     let loaded = Trial::new().file(&uncommented(&written)).load();
     assert_eq!(loaded.settings, Settings::default());
-    assert_eq!(loaded.workspace, "default");
+    assert_eq!(loaded.server.workspace, "default");
     // Every default is there, or the two would not differ in what they name.
     let named = file::parse(&uncommented(&written)).unwrap();
     let mut defaults = Settings::default().to_value();
@@ -430,7 +498,7 @@ fn every_key_of_the_engine_is_known_here() {
         assert!(keys::kind_of(path).is_some(), "{}", keys::name(path));
         found += 1;
     });
-    assert_eq!(found + 2, keys::KEYS.len(), "a key of ours that the engine does not have");
+    assert_eq!(found + 6, keys::KEYS.len(), "a key of ours that the engine does not have");
     let slot = r#"[{"name": "a", "scope": "b", "max_tokens": 100, "models": ["local"], "catch_up": "step",
         "instructions": "i", "prompt": "{conversation_text}"}]"#;
     let slot = Trial::new().set(&format!("slot={slot}")).load().settings.to_value();

@@ -7,6 +7,7 @@ use epitome::settings::Settings;
 use serde_json::Value;
 
 use super::keys::{KEYS, Key, SLOT_KEYS};
+use super::{Server, tree_of};
 
 const HEAD: &str = "\
 # Settings of Epitome. Flags go over the environment, the environment over this file.
@@ -19,7 +20,7 @@ const HEAD: &str = "\
 
 /// The whole file.
 pub(crate) fn template() -> String {
-    let defaults = Settings::default().to_value();
+    let defaults = Value::Object(tree_of(&Server::default(), &Settings::default()));
     let mut text = HEAD.to_owned();
     let mut section = "";
     // What stands in no section comes before all sections.

@@ -73,6 +73,28 @@ fn date(days: i64) -> (i64, i64, i64) {
     (year + era * 400 + i64::from(month <= 2), month, day)
 }
 
+/// The start, by UTC, of the day that is written so: `2026-03-14`. None where there is no such day.
+pub(crate) fn day(text: &str) -> Option<Timestamp> {
+    let parts: Vec<&str> = text.split('-').collect();
+    let [year, month, day] = parts.as_slice() else { return None };
+    let whole = |text: &str, digits: usize| {
+        let plain = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<i64>().ok().filter(|_| plain)
+    };
+    let wanted = (whole(year, 4)?, whole(month, 2)?, whole(day, 2)?);
+    let days = days(wanted);
+    // What is no day of that month comes back as one of the next.
+    (date(days) == wanted).then_some(Timestamp(days * 86_400_000))
+}
+
+/// The other way round, for years of four digits.
+fn days((year, month, day): (i64, i64, i64)) -> i64 {
+    let year = year - i64::from(month <= 2);
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+}
+
 /// How far it is, as a bar of so many columns: `█████░░░`.
 pub(crate) fn bar(have: u64, need: u64, columns: usize) -> String {
     let all = columns as u64;
@@ -153,6 +175,23 @@ mod tests {
         assert_eq!(count(1, "message"), "1 message");
         assert_eq!(count(2_000, "summary"), "2,000 summaries");
         assert_eq!([0, 999, 1_500, 12_345_678].map(bytes), ["0 bytes", "999 bytes", "1.5 kB", "12.3 MB"]);
+    }
+
+    #[test]
+    fn a_day_is_read_as_it_is_told() {
+        for (text, told) in [
+            ("1970-01-01", "1970-01-01 00:00 UTC"),
+            ("2000-02-29", "2000-02-29 00:00 UTC"),
+            ("2100-03-01", "2100-03-01 00:00 UTC"),
+            ("9999-12-31", "9999-12-31 00:00 UTC"),
+        ] {
+            assert_eq!(day(text).map(utc).as_deref(), Some(told));
+        }
+        for none in
+            ["2100-02-29", "2026-00-01", "2026-13-01", "2026-04-31", "2026-4-1", "26-04-01", "", "2026-04"]
+        {
+            assert_eq!(day(none), None, "{none}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod bench;
 mod bin;
 mod commands;
 mod importing;
+mod keys;
 mod settings;
 #[cfg(unix)]
 mod signals;
@@ -29,7 +30,7 @@ fn it_explains_itself() {
 #[test]
 fn a_wrong_argument_is_named_in_one_line() {
     for (args, line) in [
-        (["serve"].as_slice(), "unknown command \"serve\"; `epitome --help` says what there is"),
+        (["replay"].as_slice(), "unknown command \"replay\"; `epitome --help` says what there is"),
         (&["sumarize"], "unknown command \"sumarize\"; did you mean summarize?"),
         (
             &["context", "a", "--token", "5"],

@@ -19,3 +19,18 @@ fn a_session_that_is_not_there_is_told_so() {
     let server = Server::start();
     server.client().get("/v1/sessions/nobody/context").refused(404, "session `nobody` not found");
 }
+
+#[test]
+fn callers_are_not_shown_where_models_are_asked() {
+    let set =
+        ["models.cheap.provider=openai", "models.cheap.model=m", "models.cheap.base_url=http://10.1.2.3/v1"];
+    let flags: Vec<&str> = set.iter().flat_map(|set| ["--set", set]).collect();
+    let server = Server::with(&flags, &[]);
+    let mut client = server.client();
+    client.post("/v1/sessions/ann/messages", &json!({"role": "user", "content": "Hello."})).ok();
+    for path in ["/v1/sessions/ann", "/v1/workspace"] {
+        let answer = client.get(path);
+        assert!(answer.ok()["settings"]["summarize"].is_object());
+        assert!(!answer.text().contains("10.1.2.3"), "{}", answer.text());
+    }
+}

@@ -1,11 +1,11 @@
 //! The server as its users meet it: the real binary, a real socket, a real database.
 
 #![allow(
-    unreachable_pub,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    unreachable_pub,
     reason = "a test that cannot go on should stop, loudly"
 )]
 
@@ -18,14 +18,24 @@ mod api_search;
 mod api_sessions;
 mod api_summaries;
 mod basics;
+mod crash;
 mod ears;
+mod keys;
+mod logs;
 mod openapi;
+mod pressure;
+mod rough;
+mod rough_bodies;
+mod rough_connections;
+mod running;
 mod schema;
 mod server;
 mod talk;
+mod tenants;
 
 #[path = "../../../epitome-core/tests/core/wire/judges.rs"]
 #[allow(dead_code, clippy::indexing_slicing, reason = "the core's own tests use all of it")]
 mod judges;
+/// A model on loopback that is as slow as it is told to be.
 #[path = "../../../epitome/tests/provider/mod.rs"]
 mod provider;

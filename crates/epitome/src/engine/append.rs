@@ -9,7 +9,7 @@ use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;
 use serde::Serialize;
 
-use super::Shared;
+use super::{Shared, check_name};
 use crate::error::Error;
 use crate::event::Happened;
 use crate::settings::Settings;
@@ -237,6 +237,9 @@ fn check(counted: &[Counted], settings: &Settings) -> Result<(), Error> {
     }
     let each = Limits { message: limits.message, metadata: limits.metadata };
     for (at, counted) in counted.iter().enumerate() {
+        if let Some(author) = counted.message.author.as_ref().filter(|author| !author.is_empty()) {
+            check_name(&format!("messages[{at}].author"), author)?;
+        }
         counted.message.check(&each).map_err(|error| match &error {
             MessageError::TooLarge { field, .. } => {
                 Error::invalid(format!("messages[{at}].{error} (limits.{field})"))

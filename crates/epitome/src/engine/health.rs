@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use super::{Engine, lock};
 use crate::error::Error;
-use crate::store::QueueCounts;
+use crate::store::{QueueCounts, StoreError};
 
 /// How much is left to do, in all workspaces together. No names are in it, so it may be shown where anybody can
 /// look.
@@ -26,6 +26,37 @@ pub struct Backlog {
     pub oldest_millis: Option<u64>,
 }
 
+/// Why an engine cannot be used now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unready {
+    /// For anybody who asks: it names no file.
+    pub short: String,
+    /// For whoever runs it: where, and what to do.
+    pub whole: String,
+}
+
+impl From<&str> for Unready {
+    fn from(reason: &str) -> Self {
+        Self { short: reason.to_owned(), whole: reason.to_owned() }
+    }
+}
+
+impl From<&StoreError> for Unready {
+    fn from(error: &StoreError) -> Self {
+        let short = match error {
+            StoreError::Busy => "the store is busy",
+            StoreError::Full { .. } => "the store's disk is full",
+            StoreError::ReadOnly { .. } => "the store cannot be written",
+            StoreError::Unreachable { .. } => "the store cannot be opened",
+            StoreError::Foreign { .. } | StoreError::Newer { .. } => "the store is not of this release",
+            StoreError::Damaged { .. } => "the store is damaged",
+            StoreError::Closed => "the store is closed",
+            StoreError::Failed { .. } => "the store failed",
+        };
+        Self { short: short.to_owned(), whole: error.to_string() }
+    }
+}
+
 impl Engine {
     /// What is left to do in all workspaces together. Cheap: only slots with something to do are read, however many
     /// sessions there are.
@@ -36,25 +67,26 @@ impl Engine {
     }
 
     /// Whether it can do what it is there for: the store can be read, and its worker, where it has one, looks for work.
-    /// If not, each reason in a short sentence. It reads a single row, and waits for no model.
+    /// If not, each reason. It reads a single row, and waits for no model.
     ///
     /// A hook that fails, or a slot, is no reason: everything else goes on.
-    pub async fn ready(&self) -> Result<(), Vec<String>> {
+    pub async fn ready(&self) -> Result<(), Vec<Unready>> {
         if *self.inner.stop.borrow() {
-            return Err(vec!["the engine is closed".to_owned()]);
+            return Err(vec![Unready::from("the engine is closed")]);
         }
         let shared = self.shared();
         let mut reasons = Vec::new();
         if let Err(error) = shared.store.workspaces(None, 1).await {
-            reasons.push(error.to_string());
+            reasons.push(Unready::from(&error));
         }
         if *shared.give_up.borrow() {
-            reasons.push("the engine gave its work up, and begins no more summaries".to_owned());
+            reasons.push(Unready::from("the engine gave its work up, and begins no more summaries"));
         } else if lock(&self.inner.worker).as_ref().is_some_and(JoinHandle::is_finished) {
-            reasons.push("the worker ended; open the engine again".to_owned());
+            reasons.push(Unready::from("the worker ended; open the engine again"));
         }
         // Where reading fails, looking for work fails for the same reason.
-        reasons.extend(lock(&shared.blind).clone().filter(|reason| !reasons.contains(reason)));
+        let blind = lock(&shared.blind).as_ref().map(Unready::from);
+        reasons.extend(blind.filter(|reason| !reasons.contains(reason)));
         if reasons.is_empty() { Ok(()) } else { Err(reasons) }
     }
 
@@ -65,7 +97,8 @@ impl Engine {
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         let shared = self.shared();
-        let troubles = [&shared.blind, &shared.trouble, &shared.hook_trouble];
-        troubles.into_iter().find_map(|trouble| lock(trouble).clone())
+        let blind = lock(&shared.blind).as_ref().map(ToString::to_string);
+        let others = [&shared.trouble, &shared.hook_trouble];
+        blind.or_else(|| others.into_iter().find_map(|trouble| lock(trouble).clone()))
     }
 }

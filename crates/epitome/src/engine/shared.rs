@@ -18,7 +18,7 @@ use crate::hook::Hooks;
 use crate::measure::Meters;
 use crate::model::{Model, table};
 use crate::settings::{Money, Patch, Price, Settings, SlotSettings};
-use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store};
+use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store, StoreError};
 
 /// What engine and worker both need.
 pub(crate) struct Shared {
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     /// Counts up whenever a slot moved: whoever waits for a summary looks again.
     pub(crate) moved: watch::Sender<u64>,
     /// Why the worker cannot look for work.
-    pub(super) blind: Mutex<Option<String>>,
+    pub(super) blind: Mutex<Option<StoreError>>,
     /// What else troubles the worker, where that is no single slot's matter. It stays until the next summary is begun.
     pub(super) trouble: Mutex<Option<String>>,
     /// What was wrong with hooks when they last ran.
@@ -222,7 +222,7 @@ impl Shared {
     }
 
     /// Notes why the worker cannot look for work, or that it can.
-    pub(crate) fn set_blind(&self, reason: Option<String>) {
+    pub(crate) fn set_blind(&self, reason: Option<StoreError>) {
         *lock(&self.blind) = reason;
     }
 

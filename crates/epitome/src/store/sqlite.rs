@@ -333,11 +333,11 @@ impl Store for Sqlite {
         summaries: Vec<SummaryRow>,
         events: Vec<Happened>,
     ) -> Result<bool, StoreError> {
-        let (key, now) = (key.clone(), self.now());
+        let (key, known, now) = (key.clone(), self.known.clone(), self.now());
         self.write(move |db| {
             let shown = copy::reveal(db, copied, &key, &row, &slots, summaries, now)?;
             if shown {
-                events::write(db, &key, &events, None, now)?;
+                events::write(db, &known, &key, &events, None, now)?;
             }
             Ok(shown)
         })

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use epitome::Batch;
 use epitome::measure;
-use epitome::model::{Reply, Scripted, Tally};
+use epitome::model::{Gate, Reply, Scripted, Tally};
 use metrics::{
     Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
 
 use crate::failing::down;
-use crate::support::{Home, MINUTE, standing, talk, with_settings};
+use crate::support::{Home, MINUTE, ends, one_slot, standing, talk, with_settings};
 
 /// Keeps what it is told, by name and labels.
 #[derive(Clone, Default)]
@@ -124,4 +124,31 @@ async fn what_happened_is_counted_without_names_of_tenants() {
         let plain = name.split('{').next().unwrap();
         assert!(all.contains_key(&format!("described {plain}")), "{plain} is not described");
     }
+}
+
+#[tokio::test]
+async fn a_slot_lost_while_a_model_writes_is_counted_and_its_call_is_of_no_use() {
+    let seen = Seen::default();
+    let _guard = metrics::set_default_local_recorder(&seen);
+    let gate = Gate::new();
+    let model = Scripted::new()
+        .named("gpt-test")
+        .waits_for(&gate)
+        .answers(|ask| Ok(Scripted::plain(ask)))
+        .otherwise(|ask| Ok(Scripted::plain(ask)));
+    let engine = Home::memory().open(one_slot(&model)).await;
+    let session = engine.session("s");
+    session.append(talk(1, 20)).await.unwrap();
+    let working = tokio::spawn({
+        let session = session.clone();
+        async move { session.work().await.unwrap() }
+    });
+    ends("the call", gate.reached()).await;
+    // Whoever rebuilds raises the fence.
+    assert!(session.rebuild(None, "short").await.unwrap());
+    gate.open();
+    ends("the work", working).await.unwrap();
+    assert_eq!(seen.sum("epitome_lease_losses_total{}"), 1.0);
+    assert_eq!(seen.sum("epitome_summaries_total{outcome=unused,model=gpt-test}"), 1.0);
+    assert_eq!(seen.sum("epitome_summaries_total{outcome=kept,model=gpt-test}"), 1.0);
 }

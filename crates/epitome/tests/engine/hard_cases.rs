@@ -366,3 +366,17 @@ async fn case_52_after_a_restart_summaries_are_expanded_searched_and_undone() {
     }
     assert!(history(&session, "short").await.iter().all(|summary| summary.state == SummaryState::Undone));
 }
+
+/// An author's name is a name like any other: it can be shown, and told apart.
+#[tokio::test]
+async fn an_author_cannot_be_called_just_anything() {
+    let engine = epitome::Engine::memory().await.unwrap();
+    for name in ["a\u{0}", "two\nlines", &"x".repeat(513)] {
+        let mut message = epitome::core::message::Message::user("Hello.");
+        message.author = Some(name.into());
+        let refused = engine.session("ann").append(message).await.unwrap_err().to_string();
+        assert!(refused.starts_with("messages[0].author: a name has"), "{refused}");
+    }
+    let refused = engine.session("a\u{0}").context(100).await.unwrap_err().to_string();
+    assert!(refused.starts_with("session: a name has"), "there can be no such session: {refused}");
+}

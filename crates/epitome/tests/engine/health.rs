@@ -65,9 +65,12 @@ async fn an_engine_is_ready_until_it_is_closed_or_gives_up() {
             assert_eq!(engine.ready().await, Ok(()));
             ends("giving up", engine.give_up()).await;
             let reasons = engine.ready().await.unwrap_err();
-            assert!(reasons.len() == 1 && reasons[0].contains("begins no more summaries"), "{reasons:?}");
+            assert!(
+                reasons.len() == 1 && reasons[0].short.contains("begins no more summaries"),
+                "{reasons:?}"
+            );
             ends("closing", engine.close()).await;
-            assert_eq!(engine.ready().await, Err(vec!["the engine is closed".to_owned()]));
+            assert_eq!(engine.ready().await.unwrap_err()[0].short, "the engine is closed");
         })
         .await;
     }
@@ -80,13 +83,18 @@ async fn a_store_that_cannot_be_read_is_a_reason_and_one_that_can_again_is_none(
     engine.session("s").append(talk(1, 3)).await.unwrap();
     home.sql("ALTER TABLE workspaces RENAME TO elsewhere");
     let reasons = engine.ready().await.unwrap_err();
-    assert!(reasons.len() == 1 && reasons[0].contains("the database failed"), "{reasons:?}");
+    assert!(reasons.len() == 1 && reasons[0].whole.contains("the database failed"), "{reasons:?}");
     home.sql("ALTER TABLE elsewhere RENAME TO workspaces");
     assert_eq!(engine.ready().await, Ok(()));
     // What only the worker reads: it says so itself.
     home.sql("ALTER TABLE slots RENAME TO elsewhere");
     until("the worker stumbles", || async { engine.ready().await.is_err() }).await;
-    assert_eq!(engine.ready().await.unwrap_err(), [engine.trouble().unwrap()]);
+    let reasons = engine.ready().await.unwrap_err();
+    assert_eq!(
+        reasons.iter().map(|reason| reason.whole.clone()).collect::<Vec<_>>(),
+        [engine.trouble().unwrap()]
+    );
+    assert_eq!(reasons[0].short, "the store failed");
     home.sql("ALTER TABLE elsewhere RENAME TO slots");
     until("the worker goes on", || async { engine.ready().await.is_ok() }).await;
     assert_eq!(engine.trouble(), None);
@@ -104,7 +112,7 @@ async fn a_worker_that_is_gone_is_a_reason() {
         (engine, home)
     };
     let (engine, _home): (Engine, Home) = tokio::task::spawn_blocking(open).await.unwrap();
-    assert_eq!(engine.ready().await, Err(vec!["the worker ended; open the engine again".to_owned()]));
+    assert_eq!(engine.ready().await.unwrap_err()[0].short, "the worker ended; open the engine again");
 }
 
 #[tokio::test]

@@ -135,7 +135,7 @@ pub(super) fn change(
     let changes = decide(&standing);
     let wanted = changes.is_some();
     if let Some(changes) = &changes {
-        write(db, key, &standing, changes, now)?;
+        write(db, known, key, &standing, changes, now)?;
     }
     known.keep(key, standing, changes);
     Ok(wanted)
@@ -148,6 +148,7 @@ fn same(one: &Standing, two: &Standing) -> bool {
 
 fn write(
     db: &Connection,
+    known: &Known,
     key: &SessionKey,
     standing: &Standing,
     changes: &Changes,
@@ -196,7 +197,7 @@ fn write(
         let (first, last) = (int(repeat.span.from), int(repeat.span.through));
         db.prepare_cached(sql)?.execute(params![id, key, repeat.body, first, last, now.0])?;
     }
-    events::write(db, key, &changes.events, kept.map(|(_, id)| id), now)
+    events::write(db, known, key, &changes.events, kept.map(|(_, id)| id), now)
 }
 
 fn refused(reason: &str) -> Trouble {

@@ -10,6 +10,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::super::{SessionKey, SummaryId};
 use super::error::{Outcome, nonsense};
+use super::known::Known;
 use super::rows::{int, rows, uint};
 use crate::event::{Event, Events, Happened};
 
@@ -27,15 +28,14 @@ macro_rules! newest {
     };
 }
 
-const INSERT: &str = concat!(
-    "INSERT INTO events (workspace, id, session, kind, data, at) VALUES (?1, 1 + ",
-    newest!(),
-    ", ?2, ?3, ?4, ?5) RETURNING id"
-);
+fn newest(db: &Connection, workspace: &str) -> Outcome<i64> {
+    Ok(db.prepare_cached(concat!("SELECT ", newest!()))?.query_row([workspace], |row| row.get(0))?)
+}
 
 /// Writes down what happened in a session, which has a row by now. `kept` is the summary that is kept with it.
 pub(super) fn write(
     db: &Connection,
+    known: &Known,
     key: &SessionKey,
     events: &[Happened],
     kept: Option<SummaryId>,
@@ -44,8 +44,12 @@ pub(super) fn write(
     for event in events {
         let event = event.numbered(kept);
         let data = event.data().map_err(|_| nonsense("an event cannot be written as JSON"))?;
-        let values = params![key.workspace, key.session, event.kind(), data, now.0];
-        let id: i64 = db.prepare_cached(INSERT)?.query_row(values, |row| row.get(0))?;
+        let id = known.number_event(&key.workspace, || newest(db, &key.workspace))?;
+        debug_assert_eq!(id, newest(db, &key.workspace)? + 1, "what is known is not so");
+        let sql =
+            "INSERT INTO events (workspace, id, session, kind, data, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let values = params![key.workspace, id, key.session, event.kind(), data, now.0];
+        db.prepare_cached(sql)?.execute(values)?;
         if id % TRIMMED == 0 {
             let sql = "DELETE FROM events WHERE workspace = ?1 AND id <= ?2";
             db.prepare_cached(sql)?.execute(params![key.workspace, id.saturating_sub(KEPT)])?;

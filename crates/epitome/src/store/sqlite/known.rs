@@ -1,6 +1,6 @@
-//! Where sessions stood when the writer last wrote to them.
+//! Where sessions stood when the writer last wrote to them, and which number their workspace's last event got.
 //!
-//! Whoever appends to a session often need not read it again each time. What is remembered holds only as long as
+//! Whoever appends to a session often need not read that again each time. What is remembered holds only as long as
 //! nobody else wrote: SQLite's `data_version`, asked for inside of each transaction, tells whether another
 //! process or connection did, and then everything is forgotten. So is it when anything is undone.
 
@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use super::super::{Changes, SessionKey, SessionRow, SlotRow, Standing};
 use super::error::Outcome;
 
-/// So many sessions are remembered, of a few kilobytes each.
+/// So many sessions are remembered, of a few kilobytes each, and of so many workspaces the last event.
 const MOST: usize = 256;
 
 /// Sessions with longer settings than this are not.
@@ -27,6 +27,7 @@ pub(super) struct Known(Arc<Mutex<Inner>>);
 struct Inner {
     version: i64,
     sessions: HashMap<SessionKey, Row>,
+    events: HashMap<Arc<str>, i64>,
 }
 
 struct Row {
@@ -47,11 +48,32 @@ impl Known {
     }
 
     pub(super) fn forget_all(&self) {
-        self.lock().sessions.clear();
+        let mut inner = self.lock();
+        inner.sessions.clear();
+        inner.events.clear();
     }
 
     pub(super) fn forget(&self, key: &SessionKey) {
         self.lock().sessions.remove(key);
+    }
+
+    /// Numbers a workspace's next event. Where the last one's number is not known, it is read.
+    pub(super) fn number_event(
+        &self,
+        workspace: &Arc<str>,
+        last: impl FnOnce() -> Outcome<i64>,
+    ) -> Outcome<i64> {
+        let mut inner = self.lock();
+        if let Some(number) = inner.events.get_mut(workspace) {
+            *number = number.saturating_add(1);
+            return Ok(*number);
+        }
+        let number = last()?.saturating_add(1);
+        if inner.events.len() >= MOST {
+            inner.events.clear();
+        }
+        inner.events.insert(Arc::clone(workspace), number);
+        Ok(number)
     }
 
     /// Where a session stands. It is forgotten until it is kept again.

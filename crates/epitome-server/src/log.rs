@@ -1,0 +1,105 @@
+//! What a server tells of itself while it runs: lines on standard error.
+//!
+//! For people on a terminal, one JSON object a line for everybody else. Only what this program says is written, not
+//! what the libraries beneath it have to say, and no line holds anything of anybody's: no words, no names of sessions
+//! or workspaces, no keys, no headers, no parameters. A request is told by its id and the shape of its path.
+
+use std::io::{IsTerminal, stderr};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::layer;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// How much is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Level {
+    /// What somebody has to look at.
+    Error,
+    /// And what they may want to know: requests that failed here, places that are all taken.
+    Warn,
+    /// And where the server stands: started, ready, stopping, stopped.
+    #[default]
+    Info,
+    /// And every request.
+    Debug,
+}
+
+/// In which form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Format {
+    /// For people on a terminal, for programs elsewhere.
+    #[default]
+    Auto,
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Whose lines are written: this program's and its library's.
+const OURS: &str = "epitome";
+
+impl From<Level> for LevelFilter {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Error => Self::ERROR,
+            Level::Warn => Self::WARN,
+            Level::Info => Self::INFO,
+            Level::Debug => Self::DEBUG,
+        }
+    }
+}
+
+/// Has everything told from now on. A second time changes nothing.
+pub(crate) fn start(level: Level, format: Format) {
+    let watched = stderr().is_terminal();
+    let ours = Targets::new().with_target(OURS, LevelFilter::from(level));
+    let json = match format {
+        Format::Auto => !watched,
+        Format::Text => false,
+        Format::Json => true,
+    };
+    // Where nobody can be told, nobody is told of that either: it would end the program.
+    let told = layer().with_writer(stderr).log_internal_errors(false).with_target(false).with_ansi(false);
+    // It fails only where somebody else tells already.
+    let _ = if json {
+        tracing_subscriber::registry().with(ours).with(told.json().flatten_event(true)).try_init()
+    } else {
+        tracing_subscriber::registry().with(ours).with(told.compact()).try_init()
+    };
+}
+
+/// Something that may happen a thousand times in a second and is told once in it.
+#[derive(Debug, Default)]
+pub(crate) struct Seldom(Mutex<(Option<Instant>, u64)>);
+
+impl Seldom {
+    /// It happened. How often since it was last told, where it is time to tell it again.
+    pub(crate) fn happened(&self) -> Option<u64> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (told, times) = &mut *kept;
+        *times = times.saturating_add(1);
+        if told.is_some_and(|told| told.elapsed() < Duration::from_secs(1)) {
+            return None;
+        }
+        *told = Some(Instant::now());
+        Some(std::mem::take(times))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happens_often_is_told_once_and_then_counted() {
+        let crowd = Seldom::default();
+        assert_eq!((crowd.happened(), crowd.happened(), crowd.happened()), (Some(1), None, None));
+        crowd.0.lock().unwrap().0 = None;
+        assert_eq!(crowd.happened(), Some(3));
+    }
+}

@@ -1,0 +1,146 @@
+//! The section `[server]`: which database, whose sessions, and how `epitome serve` listens.
+//!
+//! The engine knows nothing of it. Each key is read here once, and refused with what would be allowed; who is to blame
+//! is told by `judge.rs`.
+
+use clap::ValueEnum;
+use serde_json::{Map, Value, json};
+
+use super::judge::Wrong;
+use super::keys;
+use crate::log::{Format, Level};
+
+/// Our own section, typed and right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Server {
+    /// The database as it was written; none for the usual place.
+    pub(super) db: Option<String>,
+    /// Whose sessions commands work on. Callers over HTTP say theirs themselves.
+    pub(crate) workspace: String,
+    /// Where `serve` listens: a host and a port.
+    pub(crate) listen: String,
+    /// When callers need keys.
+    pub(crate) require_keys: RequireKeys,
+    /// How much is logged.
+    pub(crate) log_level: Level,
+    /// In which form.
+    pub(crate) log_format: Format,
+}
+
+/// When callers of the HTTP API need keys.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RequireKeys {
+    /// On every address but those that only this machine reaches.
+    #[default]
+    OffLoopback,
+    /// Wherever it listens.
+    Always,
+    /// Nowhere: whoever reaches the server may do everything.
+    Never,
+}
+
+const KEYS: [&str; 6] = ["db", "workspace", "listen", "require_keys", "log_level", "log_format"];
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            db: None,
+            workspace: "default".to_owned(),
+            listen: "127.0.0.1:7878".to_owned(),
+            require_keys: RequireKeys::default(),
+            log_level: Level::default(),
+            log_format: Format::default(),
+        }
+    }
+}
+
+impl Server {
+    /// What the section says, over the defaults; a null is as good as nothing.
+    pub(super) fn read(section: Option<Value>) -> Result<Self, Wrong> {
+        let mut server = Self::default();
+        let entries = match section {
+            None | Some(Value::Null) => return Ok(server),
+            Some(Value::Object(entries)) => entries,
+            Some(other) => {
+                return Err(Wrong::new("server", format!("{other} given; allowed is a table of settings")));
+            }
+        };
+        for (key, value) in entries {
+            let name = keys::name(&["server".to_owned(), key.clone()]);
+            server.set(&key, value).map_err(|problem| Wrong::new(name, problem))?;
+        }
+        Ok(server)
+    }
+
+    fn set(&mut self, key: &str, value: Value) -> Result<(), String> {
+        if value.is_null() && KEYS.contains(&key) {
+            return Ok(());
+        }
+        match key {
+            "db" => self.db = Some(text(value)?),
+            "workspace" => self.workspace = workspace(text(value)?)?,
+            "listen" => self.listen = address(text(value)?)?,
+            "require_keys" => self.require_keys = chosen(&value)?,
+            "log_level" => self.log_level = chosen(&value)?,
+            "log_format" => self.log_format = chosen(&value)?,
+            _ => return Err(format!("no such setting; allowed here are {}", KEYS.join(", "))),
+        }
+        Ok(())
+    }
+
+    /// What only `serve` goes by, as a file would say it.
+    pub(super) fn serving(&self) -> Map<String, Value> {
+        let mut entries = Map::new();
+        entries.insert("listen".to_owned(), json!(self.listen));
+        entries.insert("require_keys".to_owned(), json!(name(&self.require_keys)));
+        entries.insert("log_level".to_owned(), json!(name(&self.log_level)));
+        entries.insert("log_format".to_owned(), json!(name(&self.log_format)));
+        entries
+    }
+}
+
+fn text(value: Value) -> Result<String, String> {
+    match value {
+        Value::String(text) => Ok(text),
+        other => Err(format!("{other} given; allowed is a text")),
+    }
+}
+
+fn workspace(name: String) -> Result<String, String> {
+    match epitome::is_name(&name) {
+        true => Ok(name),
+        false => Err("a name has 1 to 512 bytes and no control characters".to_owned()),
+    }
+}
+
+/// A host and a port. Whether it is an address of this machine shows when it is listened on.
+fn address(text: String) -> Result<String, String> {
+    let right = text.rsplit_once(':').is_some_and(|(host, port)| {
+        let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let host_fits = match bracketed {
+            Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => {
+                !host.is_empty() && !host.contains([':', '/', '@']) && !host.contains(char::is_whitespace)
+            }
+        };
+        host_fits && port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok()
+    });
+    match right {
+        true => Ok(text),
+        false => Err(format!(
+            "{text:?} given; allowed is ADDRESS:PORT, such as 127.0.0.1:7878, 0.0.0.0:7878 or [::1]:7878"
+        )),
+    }
+}
+
+fn chosen<T: ValueEnum>(value: &Value) -> Result<T, String> {
+    let found = value.as_str().and_then(|text| T::from_str(text, false).ok());
+    found.ok_or_else(|| {
+        let names: Vec<String> = T::value_variants().iter().filter_map(name).collect();
+        format!("{value} given; allowed are {}", names.join(", "))
+    })
+}
+
+fn name<T: ValueEnum>(choice: &T) -> Option<String> {
+    choice.to_possible_value().map(|known| known.get_name().to_owned())
+}

@@ -1,0 +1,242 @@
+//! How the server starts, says whether it is ready, and ends.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::provider::{Act, Provider};
+use crate::rough::Raw;
+use crate::server::{Server, command};
+
+/// What `serve` says where it cannot: its exit code and its one line.
+fn refused(folder: &Path, flags: &[&str]) -> (Option<i32>, String) {
+    let out = command(folder).args(["serve", "--db", "a.db"]).args(flags).output().unwrap();
+    assert!(out.stdout.is_empty());
+    (out.status.code(), String::from_utf8(out.stderr).unwrap())
+}
+
+#[test]
+fn an_address_that_cannot_be_had_is_told_in_one_line_and_touches_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for (listen, code, told) in [
+        (address.as_str(), 1, "another program listens there"),
+        ("192.0.2.1:7878", 1, "no address of this machine"),
+        ("127.0.0.1", 2, "ADDRESS:PORT"),
+        ("127.0.0.1:99999", 2, "ADDRESS:PORT"),
+        ("127.0.0.1:http", 2, "ADDRESS:PORT"),
+        ("", 2, "ADDRESS:PORT"),
+    ] {
+        let (given, line) = refused(folder.path(), &["--listen", listen]);
+        assert_eq!(given, Some(code), "{listen}: {line}");
+        assert!(line.starts_with("epitome: ") && line.contains(told), "{listen}: {line}");
+        assert_eq!(line.lines().count(), 1, "{line}");
+    }
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0, "no database was made");
+}
+
+#[test]
+fn a_database_that_cannot_be_opened_is_told_before_anybody_is_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.db"), "these are somebody's notes\n".repeat(100)).unwrap();
+    let (code, lines) = refused(folder.path(), &["--listen", "127.0.0.1:0"]);
+    assert_eq!(code, Some(1));
+    assert!(lines.lines().last().unwrap().contains("a.db is not an Epitome database"), "{lines}");
+}
+
+#[test]
+fn it_ends_in_order_when_told() {
+    for signal in ["TERM", "INT", "HUP"] {
+        let mut server = Server::start();
+        let mut client = server.client();
+        client.post("/v1/sessions/ann/messages", &json!({"role": "user", "content": "Hi."})).ok();
+        let mut listener = Raw::send(&server, b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        assert!(listener.line().starts_with("HTTP/1.1 200"));
+        let mut idle = Raw::send(&server, b"");
+        let mut half = Raw::send(&server, b"GET /healthz HT");
+        server.signal(signal);
+        assert_eq!(server.wait().code(), Some(0), "{signal}");
+        assert!(listener.rest().ends_with("0\r\n\r\n"), "the stream is ended, not broken");
+        assert_eq!((idle.rest(), half.rest()), (String::new(), String::new()));
+        let log = server.log();
+        let told: Vec<&str> = ["starting", "ready", "stopping", "stopped"]
+            .into_iter()
+            .filter(|word| log.contains(&format!("\"message\":\"{word}\"")))
+            .collect();
+        assert_eq!(told, ["starting", "ready", "stopping", "stopped"], "{log}");
+    }
+}
+
+/// A body that is still coming in is waited for, and what it asks for is done.
+#[test]
+fn requests_under_way_are_answered_and_no_others_are_taken() {
+    let mut server = Server::start();
+    let body = br#"{"role":"user","content":"Hi."}"#;
+    let head =
+        "POST /v1/sessions/ann/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    let mut under_way =
+        Raw::send(&server, format!("{head}content-length: {}\r\n\r\n{{", body.len()).as_bytes());
+    // It is under way once it is counted.
+    while !server.client().get("/metrics").text().contains("epitome_http_under_way{what=\"requests\"} 1") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    server.signal("TERM");
+    while std::net::TcpStream::connect(&server.address).is_ok() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    under_way.more(&body[1..]);
+    let answer = under_way.answer();
+    assert_eq!((answer.status, answer.header("connection")), (201, "close"));
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn whoever_does_not_come_to_an_end_is_cut_off() {
+    let mut server = Server::with(&["--bound", "grace=200"], &[]);
+    let head =
+        "POST /v1/sessions/ann/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    let _never = Raw::send(&server, format!("{head}content-length: 1000\r\n\r\n{{").as_bytes());
+    while !server.client().get("/metrics").text().contains("epitome_http_under_way{what=\"requests\"} 1") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(server.log().contains("cut off"), "{}", server.log());
+}
+
+/// A runtime for the stand-in, and the stand-in.
+fn provider() -> (tokio::runtime::Runtime, Provider) {
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    let runtime = threads.worker_threads(1).enable_all().build().unwrap();
+    let provider = runtime.block_on(Provider::start());
+    (runtime, provider)
+}
+
+/// A server whose summaries that stand-in writes, and a session for which it was asked.
+fn waiting_for(provider: &Provider, folder: &Path) -> Server {
+    let settings = format!(
+        "[summarize]\nmodels = [\"mine\"]\nstand_in_after = \"never\"\n[models.mine]\nprovider = \"openai\"\n\
+         model = \"m\"\nbase_url = {:?}\nstream = false\n[[slot]]\nname = \"short\"\ntrigger = \"messages(20)\"\n",
+        provider.url()
+    );
+    std::fs::write(folder.join("epitome.toml"), settings).unwrap();
+    let server = Server::on(folder, &[], &[]);
+    let talk: Vec<_> = (1..=20)
+        .map(|n| json!({"role": "user", "content": format!("Please look at order {n}0071, it has not arrived in Oslo.")}))
+        .collect();
+    server.client().post("/v1/sessions/ann/messages", &json!(talk)).ok();
+    while provider.calls() == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    server
+}
+
+#[test]
+fn a_summary_under_way_is_finished_before_it_ends() {
+    let (_runtime, provider) = provider();
+    provider.then(Act::Slow(Duration::from_millis(700)));
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = waiting_for(&provider, folder.path());
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    let again = Server::on(folder.path(), &[], &[]);
+    let summaries = again.client().get("/v1/sessions/ann/summaries").ok();
+    assert_eq!(summaries["items"][0]["slot"], "short", "{summaries}");
+    assert_eq!(provider.calls(), 1, "nobody was asked again");
+}
+
+/// The lease is 30 seconds, and the model far slower than the grace; nobody has to wait for either.
+#[test]
+fn a_summary_that_takes_too_long_is_handed_back_by_a_second_signal() {
+    let (_runtime, provider) = provider();
+    provider.then(Act::Silent);
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = waiting_for(&provider, folder.path());
+    server.signal("TERM");
+    while !server.log().contains("\"message\":\"stopping\"") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(143), "{}", server.log());
+    // Whoever comes next writes it, at once.
+    let began = Instant::now();
+    let again = Server::on(folder.path(), &[], &[]);
+    while again.client().get("/v1/sessions/ann/summaries").ok()["items"] == json!([]) {
+        assert!(began.elapsed() < Duration::from_secs(20), "the lease was not given back");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whoever waits for a summary is told that it is still to come.
+#[test]
+fn whoever_waits_for_a_summary_is_let_go_when_it_ends() {
+    let (_runtime, provider) = provider();
+    provider.always(Act::Slow(Duration::from_millis(1_500)));
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = waiting_for(&provider, folder.path());
+    let ask = b"POST /v1/sessions/ann/summaries?wait HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let mut waiting = Raw::send(&server, ask);
+    while !server.client().get("/metrics").text().contains("epitome_http_under_way{what=\"waiting\"} 1") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    server.signal("TERM");
+    let answer = waiting.answer();
+    assert_eq!(answer.status, 202, "{}", answer.text());
+    assert!(answer.text().contains("shutting down"), "{}", answer.text());
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn the_store_in_trouble_shows_without_its_path_and_is_logged_with_it() {
+    let server = Server::start();
+    let file = server.folder.join("a.db");
+    assert_eq!(server.client().get("/readyz").ok(), json!({"ready": true, "problems": []}));
+    sql(&file, "ALTER TABLE workspaces RENAME TO elsewhere");
+    let answer = server.client().get("/readyz");
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.json(), json!({"ready": false, "problems": ["the store failed"]}));
+    assert_eq!(server.client().get("/readyz").status, 503);
+    sql(&file, "ALTER TABLE elsewhere RENAME TO workspaces");
+    assert_eq!(server.client().get("/readyz").status, 200);
+    let log = server.log();
+    assert_eq!(log.matches("\"message\":\"not ready\"").count(), 1, "once, however often it is asked: {log}");
+    assert_eq!(log.matches("\"message\":\"ready again\"").count(), 1, "{log}");
+    assert!(!answer.text().contains("a.db"));
+}
+
+/// Does something to a database that nobody should.
+fn sql(file: &Path, statement: &str) {
+    let code = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1], timeout=30); db.execute(sys.argv[2]); db.commit()";
+    let done = std::process::Command::new("python3").args(["-c", code]).arg(file).arg(statement).status();
+    assert!(done.unwrap().success());
+}
+
+/// `nohup epitome serve &` goes on when the terminal is gone.
+#[cfg(target_os = "linux")]
+#[test]
+fn whoever_is_to_outlive_the_terminal_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plain = std::process::Command::new("sh");
+    plain.arg("-c").arg("trap '' HUP; exec \"$0\" serve --db a.db --listen 127.0.0.1:0");
+    plain.arg(command(folder.path()).get_program()).current_dir(folder.path()).env("HOME", folder.path());
+    let mut child = plain.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.starts_with("listening on "), "{said}");
+    let tell = |name: &str| {
+        let sent = std::process::Command::new("kill").args([name, &child.id().to_string()]).status();
+        assert!(sent.unwrap().success());
+    };
+    tell("-HUP");
+    std::thread::sleep(Duration::from_millis(200));
+    tell("-TERM");
+    let mut log = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(log.contains("\"signal\":15"), "it was the second that ended it: {log}");
+}

@@ -19,12 +19,14 @@ use super::reply::done;
 /// That the process is there.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Health {
+    /// `ok`.
     status: &'static str,
 }
 
 /// Whether it can be used.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Readiness {
+    /// Whether it can.
     ready: bool,
     /// What is not ready.
     problems: Vec<String>,

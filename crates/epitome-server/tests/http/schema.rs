@@ -16,7 +16,7 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema");
 
 #[test]
 fn without_keys_the_server_does_what_its_description_says() {
-    let server = serve(tempfile::tempdir().unwrap(), "127.0.0.1:0");
+    let server = serve(tempfile::tempdir().unwrap(), "never");
     ask(&server, None, &[]);
 }
 
@@ -54,14 +54,14 @@ fn keyed() -> (Server, Secrets) {
         engine.close().await;
         Secrets { admin, writer }
     });
-    (serve(folder, "0.0.0.0:0"), secrets)
+    (serve(folder, "always"), secrets)
 }
 
-/// A server that knows a few models by name.
-fn serve(folder: tempfile::TempDir, listen: &str) -> Server {
+/// A server that knows a few models by name, and wants keys `always` or `never`.
+fn serve(folder: tempfile::TempDir, keys: &str) -> Server {
     let models = "[models.second]\nprovider = \"local\"\n[models.third]\nprovider = \"local\"\n";
     fs::write(folder.path().join("epitome.toml"), models).unwrap();
-    Server::in_folder(folder, &["--config", "epitome.toml", "--listen", listen], &[])
+    Server::in_folder(folder, &["--config", "epitome.toml", "--require-keys", keys], &[])
 }
 
 /// Runs all checks, and says everything they found.

@@ -13,6 +13,7 @@ pub(crate) struct ContextOut<'a> {
     /// A list any provider accepts. A summary is a message of its own, between tags.
     pub(crate) messages: Vec<MessageOut<'a>>,
     pub(crate) report: ReportOut,
+    /// The summary in it, where there is one.
     // Last, since what changes by itself is in it.
     pub(crate) summary: Option<ShownOut<'a>>,
 }
@@ -25,12 +26,15 @@ pub(crate) struct ShownOut<'a> {
     pub(crate) id: Option<i64>,
     /// The second one, where two were joined.
     pub(crate) joined: Option<i64>,
+    /// Its slot.
     pub(crate) slot: Option<&'a str>,
+    /// Who wrote it.
     pub(crate) model: Option<&'a str>,
     /// Whether it only stands in for one that a failing model should have written.
     pub(crate) stand_in: bool,
     /// Up to which message it stands.
     pub(crate) through: u64,
+    /// When it was written, in milliseconds since 1970.
     pub(crate) created: Option<i64>,
     /// Its text as shown.
     pub(crate) text: &'a str,
@@ -86,12 +90,15 @@ pub(crate) enum EmptyName {
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 #[schema(as = Spent)]
 pub(crate) struct SpentOut {
+    /// All of it.
     pub(crate) total: u64,
     /// Standing orders at the head.
     pub(crate) leading: u64,
     /// Pinned messages, and the user message that opened the turn under way.
     pub(crate) pinned: u64,
+    /// The summary.
     pub(crate) summary: u64,
+    /// The other messages.
     pub(crate) messages: u64,
     /// The note of ours that opens a list.
     pub(crate) marks: u64,

@@ -17,14 +17,18 @@ pub(crate) struct MessageOut<'a> {
     /// Who said it, where that is known beyond the role.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) author: Option<&'a str>,
+    /// What was said, piece by piece.
     #[schema(value_type = Vec<crate::http::openapi::Part>)]
     pub(crate) parts: &'a [Part],
+    /// Always shown word for word.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) pinned: bool,
+    /// Never summarized, counted by no trigger.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) skip: bool,
     /// When it was said, in milliseconds since 1970.
     pub(crate) at: i64,
+    /// The caller's notes on it.
     #[serde(skip_serializing_if = "Map::is_empty")]
     #[schema(value_type = Option<Object>)]
     pub(crate) metadata: &'a Map<String, Value>,
@@ -76,6 +80,7 @@ pub(crate) struct AppendedOut {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Found)]
 pub(crate) struct FoundOut<'a> {
+    /// In which session.
     pub(crate) session: &'a str,
     /// The words around the first match.
     pub(crate) excerpt: &'a str,

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 /// A page of something.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Page<T> {
+    /// What is on this page.
     pub(crate) items: Vec<T>,
     /// What to give as `after` for the next page; nothing where this is the last.
     pub(crate) next: Option<String>,
@@ -26,8 +27,10 @@ impl<T> Page<T> {
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 #[schema(as = Span)]
 pub(crate) struct SpanOut {
+    /// The first.
     #[schema(minimum = 1)]
     pub(crate) from: u64,
+    /// The last.
     #[schema(minimum = 1)]
     pub(crate) through: u64,
 }

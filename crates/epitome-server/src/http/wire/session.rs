@@ -11,20 +11,25 @@ use crate::http::openapi::{Name, SessionSettings};
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Session)]
 pub(crate) struct SessionOut {
+    /// What it is called.
     pub(crate) name: String,
     /// How many messages it holds: the place of the newest.
     pub(crate) messages: u64,
+    /// How many turns: a user message and what follows it.
     pub(crate) turns: u64,
+    /// How large it is.
     pub(crate) tokens: u64,
     /// How tokens are counted.
     #[schema(example = "o200k_base")]
     pub(crate) encoding: String,
     /// How many messages are skipped, by whole call batches.
     pub(crate) skipped: u64,
+    /// The caller's notes on it.
     #[schema(value_type = Object)]
     pub(crate) metadata: Map<String, Value>,
     /// Milliseconds since 1970.
     pub(crate) created: i64,
+    /// When it was last written to.
     pub(crate) updated: i64,
 }
 
@@ -67,6 +72,7 @@ impl SessionWhole {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Slot)]
 pub(crate) struct SlotOut {
+    /// The slot's name.
     pub(crate) slot: String,
     /// Whose messages it covers; everybody's where nobody is named.
     pub(crate) scope: Option<String>,
@@ -82,19 +88,26 @@ pub(crate) struct SlotOut {
     pub(crate) due: Option<u64>,
     /// When it fires if nobody says anything more.
     pub(crate) due_at: Option<i64>,
+    /// When it fires.
     #[schema(example = "messages(20)")]
     pub(crate) trigger: Option<String>,
     /// How far each condition of the trigger is.
     pub(crate) gauges: Vec<GaugeOut>,
+    /// What stays out of its summary.
     pub(crate) keep: Option<String>,
+    /// How large its summary may be; or `max_chars`.
     pub(crate) max_tokens: Option<u64>,
+    /// The same in characters.
     pub(crate) max_chars: Option<u64>,
+    /// Who writes it: the first that can.
     pub(crate) models: Vec<String>,
     /// How often in a row it failed.
     pub(crate) attempts: u32,
+    /// Since when it fails.
     pub(crate) failing_since: Option<i64>,
     /// When it is tried again.
     pub(crate) not_before: Option<i64>,
+    /// What failed last, in a line.
     pub(crate) last_error: Option<String>,
 }
 
@@ -115,7 +128,9 @@ pub(crate) enum Status {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Gauge)]
 pub(crate) struct GaugeOut {
+    /// Its name, as in the trigger.
     pub(crate) condition: &'static str,
+    /// How far it is.
     pub(crate) have: u64,
     /// From where on it is met; nothing where that is not known.
     pub(crate) need: Option<u64>,

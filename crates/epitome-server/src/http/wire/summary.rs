@@ -12,6 +12,7 @@ use super::SpanOut;
 pub(crate) struct SummaryOut {
     /// Its number in its session.
     pub(crate) id: i64,
+    /// Its slot.
     pub(crate) slot: String,
     /// Whose messages it stands for; everybody's where nobody is named.
     pub(crate) scope: Option<String>,
@@ -19,34 +20,46 @@ pub(crate) struct SummaryOut {
     pub(crate) through: u64,
     /// What was new in it.
     pub(crate) span: Option<SpanOut>,
+    /// What it says.
     pub(crate) text: String,
+    /// How large it is.
     pub(crate) tokens: u64,
     /// The tokens of what it replaced: messages, and the summary before.
     pub(crate) replaced_tokens: u64,
     /// How many messages there were to see before it; a summary counts as one.
     pub(crate) original_count: u64,
+    /// How many there are to see with it.
     pub(crate) compressed_count: u64,
     /// By how much that is less, in percent.
     pub(crate) compression_ratio: f64,
+    /// How many messages beneath it were skipped.
     pub(crate) skipped: u64,
+    /// Who wrote it.
     pub(crate) model: String,
+    /// Whether it only stands in for one that a failing model should have written.
     pub(crate) stand_in: bool,
     /// `standing`, `superseded` or `undone`.
     #[schema(value_type = StateName)]
     pub(crate) state: epitome::store::SummaryState,
     /// The one that stood before it, and stands again when this one is undone.
     pub(crate) parent: Option<i64>,
+    /// The summary it was built on.
     pub(crate) built_on: Option<i64>,
     /// The message at which it became due.
     pub(crate) fired_at: u64,
+    /// What it was to pay attention to most.
     pub(crate) focus: Option<String>,
     /// Names the model left out, and that were added.
     pub(crate) added_names: Vec<String>,
+    /// What the model read.
     pub(crate) input_tokens: u64,
+    /// What it wrote.
     pub(crate) output_tokens: u64,
     /// In the price table's money; nothing where no price is known.
     pub(crate) cost: Option<f64>,
+    /// How long that took.
     pub(crate) millis: u64,
+    /// When it was written, in milliseconds since 1970.
     pub(crate) created: i64,
 }
 

@@ -29,15 +29,23 @@ pub(crate) struct QueueOut {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = QueueEntry)]
 pub(crate) struct QueueEntryOut {
+    /// In which session.
     pub(crate) session: String,
+    /// The slot's name.
     pub(crate) slot: String,
+    /// Whose messages; everybody's where nobody is named.
     pub(crate) scope: Option<String>,
     #[schema(value_type = Status)]
     pub(crate) status: SlotStatus,
+    /// The message at which it became due.
     pub(crate) due: Option<u64>,
+    /// Since when it waits, in milliseconds since 1970.
     pub(crate) since: Option<i64>,
+    /// How often in a row it failed.
     pub(crate) attempts: u32,
+    /// When it is tried again.
     pub(crate) not_before: Option<i64>,
+    /// What failed last, in a line.
     pub(crate) last_error: Option<String>,
 }
 
@@ -77,11 +85,13 @@ pub(crate) struct UsageOut {
 #[derive(Debug, Default, Clone, Copy, Serialize, ToSchema)]
 #[schema(as = UsageSum)]
 pub(crate) struct UsageSumOut {
+    /// How many calls.
     pub(crate) calls: u64,
     /// Tokens sent.
     pub(crate) input: u64,
     /// Of those, read from the provider's cache.
     pub(crate) cached: u64,
+    /// Tokens written.
     pub(crate) output: u64,
     /// In the price table's money; nothing where no price was known for any of them.
     pub(crate) cost: Option<f64>,
@@ -150,6 +160,7 @@ pub(crate) struct WorkspaceIn {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Workspace)]
 pub(crate) struct WorkspaceOut<'a> {
+    /// What it is called.
     pub(crate) name: &'a str,
     /// What was set here.
     #[schema(value_type = Object)]

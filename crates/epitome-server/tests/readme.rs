@@ -1,6 +1,6 @@
 //! What the README shows is what comes out.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop, loudly")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop, loudly")]
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

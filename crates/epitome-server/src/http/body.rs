@@ -36,6 +36,10 @@ const READ_HERE: usize = 64 << 10;
 /// A body as a JSON value, with the memory it is charged for.
 pub(crate) struct Sent {
     pub(crate) value: Value,
+    /// The text itself, where it holds numbers that a value might not hold digit for digit.
+    pub(crate) exact: Option<Bytes>,
+    /// How long the text is.
+    pub(crate) size: usize,
     /// Given back when whoever reads the value is done with it.
     pub(crate) charged: Charged,
 }
@@ -73,9 +77,11 @@ impl FromRequest<Arc<App>> for Sent {
             bytes = elsewhere(bytes.len(), move || unpacked(&bytes, most)).await??;
         }
         // Its words are held twice: as they came and as values.
-        purse.take(values(&bytes)?.saturating_mul(VALUE).saturating_add(bytes.len()))?;
-        let value = elsewhere(bytes.len(), move || parse(&bytes)).await??;
-        Ok(Self { value, charged: Charged(purse.taken) })
+        let Looked { values, plain } = look(&bytes)?;
+        purse.take(values.saturating_mul(VALUE).saturating_add(bytes.len()))?;
+        let (size, exact) = (bytes.len(), (!plain).then(|| bytes.clone()));
+        let value = elsewhere(size, move || parse(&bytes)).await??;
+        Ok(Self { value, exact, size, charged: Charged(purse.taken) })
     }
 }
 
@@ -201,24 +207,45 @@ fn unpacked(bytes: &[u8], most: usize) -> Result<Bytes, Problem> {
     Ok(plain.into())
 }
 
+/// What a text shows without being read.
+struct Looked {
+    /// About how many values it holds.
+    values: usize,
+    /// Whether all its numbers are whole ones that come back as they were written.
+    plain: bool,
+}
+
+/// Whole numbers of so many digits are the same however they are held.
+const PLAIN_DIGITS: usize = 15;
+
 /// About how many values the text holds: what stands between commas and braces outside of strings.
-fn values(bytes: &[u8]) -> Result<usize, Problem> {
+fn look(bytes: &[u8]) -> Result<Looked, Problem> {
     let (mut count, mut quoted, mut escaped) = (0usize, false, false);
+    let (mut plain, mut digits) = (true, 0usize);
     for byte in bytes {
         match byte {
             _ if escaped => escaped = false,
             b'\\' if quoted => escaped = true,
             b'"' => quoted = !quoted,
-            b',' | b'{' | b'[' if !quoted => count += 1,
+            _ if quoted => {}
+            b'0'..=b'9' => {
+                digits += 1;
+                plain &= digits <= PLAIN_DIGITS;
+                continue;
+            }
+            b'.' | b'-' => plain = false,
+            b'e' | b'E' => plain &= digits == 0,
+            b',' | b'{' | b'[' => count += 1,
             _ => {}
         }
+        digits = 0;
     }
     if count > MOST_VALUES {
         return Err(Problem::too_large(format!(
             "the body holds over {MOST_VALUES} values; send less at once"
         )));
     }
-    Ok(count)
+    Ok(Looked { values: count, plain })
 }
 
 fn parse(bytes: &[u8]) -> Result<Value, Problem> {
@@ -232,7 +259,7 @@ fn parse(bytes: &[u8]) -> Result<Value, Problem> {
 }
 
 /// Does what takes a while where nobody waits behind it.
-async fn elsewhere<T: Send + 'static>(
+pub(crate) async fn elsewhere<T: Send + 'static>(
     size: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Problem> {

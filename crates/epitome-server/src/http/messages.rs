@@ -1,5 +1,6 @@
 //! Messages: added, read, flagged.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
@@ -10,11 +11,12 @@ use epitome::dialect::{Dialect, DialectError};
 use epitome::store::SummaryId;
 use epitome::{Batch, Flags, Page as Range, Session};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
 use super::App;
-use super::body::{Json, Sent};
+use super::body::{Json, Sent, elsewhere};
 use super::gate::{Reads, Writes};
 use super::openapi::{Messages, MessagesPage};
 use super::problem::Problem;
@@ -78,9 +80,10 @@ pub(crate) async fn append(
     Path(name): Path<String>,
     Query(place): Query<Where>,
     headers: HeaderMap,
-    Sent { value, charged }: Sent,
+    Sent { value, exact, size, charged }: Sent,
 ) -> Result<Response, Problem> {
-    let mut batch = Batch::from(read(value)?);
+    let messages = elsewhere(size, move || read(value, exact.as_deref())).await??;
+    let mut batch = Batch::from(messages);
     if let Some(key) = headers.get(IDEMPOTENCY) {
         let key = std::str::from_utf8(key.as_bytes());
         batch = batch.key(key.map_err(|_| Problem::invalid("idempotency-key: is not UTF-8"))?);
@@ -95,8 +98,9 @@ pub(crate) async fn append(
     done(status, &AppendedOut { from: span.from, through: span.through, repeated })
 }
 
-/// Messages in whatever form they came.
-fn read(value: Value) -> Result<Vec<Message>, Problem> {
+/// Messages in whatever form they came. Where a value might lose digits of a number, they are read from the text.
+fn read(value: Value, text: Option<&[u8]>) -> Result<Vec<Message>, Problem> {
+    let text = text.and_then(|text| list_in(std::str::from_utf8(text).ok()?, &value));
     let (format, list) = match value {
         Value::Array(list) => (None, list),
         Value::Object(fields) if fields.contains_key("messages") => wrapped(fields)?,
@@ -105,7 +109,11 @@ fn read(value: Value) -> Result<Vec<Message>, Problem> {
     };
     let told = format.map(Dialect::from).or_else(|| list.iter().find_map(Dialect::of));
     let dialect = told.unwrap_or(Dialect::OpenAi);
-    dialect.read(&Value::Array(list)).map_err(|wrong: DialectError| {
+    let read = match text {
+        Some(text) => dialect.read_text(&text),
+        None => dialect.read(&Value::Array(list)),
+    };
+    read.map_err(|wrong: DialectError| {
         let hint = if format.is_some() {
             String::new()
         } else {
@@ -113,6 +121,22 @@ fn read(value: Value) -> Result<Vec<Message>, Problem> {
         };
         Problem::invalid(format!("{wrong}{hint}"))
     })
+}
+
+/// The text of the list of messages in a body that was read already.
+fn list_in<'a>(text: &'a str, body: &Value) -> Option<Cow<'a, str>> {
+    #[derive(Deserialize)]
+    struct Wrapped<'a> {
+        #[serde(borrow)]
+        messages: &'a RawValue,
+    }
+    match body {
+        Value::Object(fields) if fields.contains_key("messages") => {
+            serde_json::from_str(text).ok().map(|Wrapped { messages }| messages.get().into())
+        }
+        Value::Object(_) => Some(format!("[{text}]").into()),
+        _ => Some(text.into()),
+    }
 }
 
 fn wrapped(mut fields: Map<String, Value>) -> Result<(Option<Format>, Vec<Value>), Problem> {
@@ -233,8 +257,8 @@ pub(super) fn page(
     match format {
         None => known.read(&Page { items: shown.iter().map(MessageOut::from).collect(), next }),
         Some(format) => {
-            let dialect = Dialect::from(format);
-            known.read(&Page { items: dialect.restore(shown), next })
+            let texts = Dialect::from(format).restore_text(shown).into_iter();
+            known.read(&Page { items: texts.flat_map(RawValue::from_string).collect(), next })
         }
     }
 }

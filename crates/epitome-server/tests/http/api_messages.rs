@@ -318,3 +318,21 @@ fn many_tools_are_kept_and_given_back() {
     let back = pages(&mut client, "/v1/sessions/a/messages?format=openai", 500);
     assert_eq!(Value::Array(back), with_tools(30));
 }
+
+/// A number of more digits than most programs hold is a number all the same, and whoever wrote it wants it back.
+#[test]
+fn every_digit_of_a_number_comes_back() {
+    let server = Server::start();
+    let mut client = server.client();
+    let one =
+        r#"{"role":"user","content":"Hello.","x-id":12345678901234567890123,"x-rate":1.50,"x-much":1e2}"#;
+    let bodies =
+        [one.to_owned(), format!("[{one}]"), format!(r#"{{"messages": [{one}], "format": "openai"}}"#)];
+    for (at, body) in bodies.iter().enumerate() {
+        let path = format!("/v1/sessions/{at}/messages");
+        let headers = [("content-type", "application/json")];
+        client.send("POST", &path, &headers, Some(body.as_bytes())).ok();
+        let back = client.get(&format!("{path}?format=openai")).text();
+        assert_eq!(back, format!(r#"{{"items":[{one}],"next":null}}"#));
+    }
+}

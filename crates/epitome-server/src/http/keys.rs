@@ -14,7 +14,7 @@ use super::App;
 use super::body::Json;
 use super::gate::Runs;
 use super::problem::Problem;
-use super::query::Query;
+use super::query::{Nothing, Query};
 use super::reply::{Known, done};
 use super::sessions::limit;
 use super::wire::Page;
@@ -127,6 +127,7 @@ pub(crate) async fn list(
 pub(crate) async fn create(
     _: Runs,
     State(app): State<Arc<App>>,
+    _: Query<Nothing>,
     Json(wanted): Json<KeyIn>,
 ) -> Result<Response, Problem> {
     let rights = match wanted.rights {
@@ -150,6 +151,7 @@ pub(crate) async fn revoke(
     _: Runs,
     State(app): State<Arc<App>>,
     Path(id): Path<String>,
+    _: Query<Nothing>,
 ) -> Result<Response, Problem> {
     match app.engine.keys().revoke(&id, None).await? {
         true => Ok(StatusCode::NO_CONTENT.into_response()),

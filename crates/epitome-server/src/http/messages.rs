@@ -20,7 +20,7 @@ use super::body::{Json, Sent, elsewhere};
 use super::gate::{Reads, Writes};
 use super::openapi::{Messages, MessagesPage};
 use super::problem::Problem;
-use super::query::Query;
+use super::query::{Nothing, Query};
 use super::reply::{Known, done};
 use super::sessions::limit;
 use super::wire::{AppendedOut, FlagsIn, MessageOut, Page};
@@ -271,9 +271,9 @@ pub(super) fn page(
     (status = 200, description = "The message as it is now", body = MessageOut),
 ))]
 pub(crate) async fn flag(
-    State(_): State<Arc<App>>,
     Writes(access): Writes,
     Path((name, seq)): Path<(String, String)>,
+    _: Query<Nothing>,
     Json(flags): Json<FlagsIn>,
 ) -> Result<Response, Problem> {
     let seq: Seq = number("seq", &seq)?;

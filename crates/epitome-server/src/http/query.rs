@@ -14,6 +14,11 @@ use serde::forward_to_deserialize_any;
 
 use super::problem::Problem;
 
+/// No parameters at all.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nothing {}
+
 /// The parameters of a request.
 #[derive(Debug)]
 pub(crate) struct Query<T>(pub(crate) T);
@@ -38,7 +43,10 @@ fn read<T: DeserializeOwned>(query: &str) -> Result<T, String> {
     let told = |wrong: Wrong| {
         let told = wrong.to_string();
         match told.split_once("unknown field") {
-            Some(("", rest)) => format!("unknown parameter{}", rest.replace("expected", "there are")),
+            Some(("", rest)) => format!(
+                "unknown parameter{}",
+                rest.replace("expected", "there are").replace("there are no fields", "there are none here")
+            ),
             _ => told.replace("duplicate field", "given twice: the parameter"),
         }
     };

@@ -1,8 +1,6 @@
 //! Sessions: listed, looked at, set, forked, deleted.
 
-use std::sync::Arc;
-
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use epitome::settings::{Patch, Settings};
@@ -12,11 +10,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
 
-use super::App;
 use super::body::Json;
 use super::gate::{Reads, Writes};
 use super::problem::Problem;
-use super::query::Query;
+use super::query::{Nothing, Query};
 use super::reply::{Known, done};
 use super::wire::{ForkIn, ForkKindIn, Page, SessionIn, SessionOut, SessionWhole};
 
@@ -67,6 +64,7 @@ pub(crate) async fn list(
 pub(crate) async fn look(
     Reads(access): Reads,
     Path(name): Path<String>,
+    _: Query<Nothing>,
     known: Known,
 ) -> Result<Response, Problem> {
     let session = access.workspace.session(name);
@@ -83,6 +81,7 @@ pub(crate) async fn look(
 pub(crate) async fn put(
     Writes(access): Writes,
     Path(name): Path<String>,
+    _: Query<Nothing>,
     Json(wanted): Json<SessionIn>,
 ) -> Result<Response, Problem> {
     let session = access.workspace.session(name);
@@ -113,7 +112,11 @@ pub(crate) fn told(settings: &Settings) -> Value {
 ), responses(
     (status = 204, description = "It is gone"),
 ))]
-pub(crate) async fn delete(Writes(access): Writes, Path(name): Path<String>) -> Result<Response, Problem> {
+pub(crate) async fn delete(
+    Writes(access): Writes,
+    Path(name): Path<String>,
+    _: Query<Nothing>,
+) -> Result<Response, Problem> {
     let session = access.workspace.session(name);
     match session.delete().await? {
         true => Ok(StatusCode::NO_CONTENT.into_response()),
@@ -130,9 +133,9 @@ pub(crate) async fn delete(Writes(access): Writes, Path(name): Path<String>) -> 
     )),
 ))]
 pub(crate) async fn fork(
-    State(_): State<Arc<App>>,
     Writes(access): Writes,
     Path(name): Path<String>,
+    _: Query<Nothing>,
     Json(wanted): Json<ForkIn>,
 ) -> Result<Response, Problem> {
     let kind = match wanted.kind {

@@ -17,7 +17,7 @@ use super::listen::heard;
 use super::messages::{Format, gather, number, page, range};
 use super::openapi::MessagesPage;
 use super::problem::Problem;
-use super::query::Query;
+use super::query::{Nothing, Query};
 use super::reply::{Known, done};
 use super::sessions::limit;
 use super::wire::{Page, Rebuilding, SummarizeIn, SummarizedOut, SummaryOut, Undone};
@@ -179,6 +179,7 @@ pub(crate) async fn expand(
 pub(crate) async fn undo(
     Writes(access): Writes,
     Path((name, summary)): Path<(String, String)>,
+    _: Query<Nothing>,
 ) -> Result<Response, Problem> {
     let summary = number("summary", &summary)?;
     let stands = access.workspace.session(name).undo(summary).await?;

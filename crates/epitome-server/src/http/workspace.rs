@@ -9,7 +9,7 @@ use utoipa::IntoParams;
 use super::body::Json;
 use super::gate::{Reads, Writes};
 use super::problem::Problem;
-use super::query::Query;
+use super::query::{Nothing, Query};
 use super::reply::{Known, done};
 use super::sessions::{patch, told};
 use super::wire::{QueueOut, UsageOut, WorkspaceIn, WorkspaceOut};
@@ -18,7 +18,7 @@ use super::wire::{QueueOut, UsageOut, WorkspaceIn, WorkspaceOut};
 #[utoipa::path(get, path = "/v1/workspace", tag = "workspace", responses(
     (status = 200, description = "Its settings", body = WorkspaceOut),
 ))]
-pub(crate) async fn look(Reads(access): Reads, known: Known) -> Result<Response, Problem> {
+pub(crate) async fn look(Reads(access): Reads, _: Query<Nothing>, known: Known) -> Result<Response, Problem> {
     let workspace = access.workspace;
     let own = workspace.patch().await?.to_value();
     let settings = told(&*workspace.settings().await?);
@@ -31,6 +31,7 @@ pub(crate) async fn look(Reads(access): Reads, known: Known) -> Result<Response,
 ))]
 pub(crate) async fn put(
     Writes(access): Writes,
+    _: Query<Nothing>,
     Json(wanted): Json<WorkspaceIn>,
 ) -> Result<Response, Problem> {
     let workspace = access.workspace;
@@ -43,7 +44,11 @@ pub(crate) async fn put(
 #[utoipa::path(get, path = "/v1/queue", tag = "workspace", responses(
     (status = 200, description = "The queue", body = QueueOut),
 ))]
-pub(crate) async fn queue(Reads(access): Reads, known: Known) -> Result<Response, Problem> {
+pub(crate) async fn queue(
+    Reads(access): Reads,
+    _: Query<Nothing>,
+    known: Known,
+) -> Result<Response, Problem> {
     known.read(&QueueOut::from(access.workspace.queue().await?))
 }
 

@@ -34,3 +34,17 @@ fn callers_are_not_shown_where_models_are_asked() {
         assert!(!answer.text().contains("10.1.2.3"), "{}", answer.text());
     }
 }
+
+/// A slip of the pen would do nothing without a word.
+#[test]
+fn a_parameter_nobody_knows_is_refused_also_where_there_are_none() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.post("/v1/sessions/ann/messages", &json!({"role": "user", "content": "Hello."})).ok();
+    client.get("/v1/sessions/ann?tokens=5").refused(400, "unknown parameter `tokens`, there are none here");
+    client.get("/v1/queue?x").refused(400, "unknown parameter `x`");
+    client
+        .send("DELETE", "/v1/sessions/ann?dry_run=true", &[], None)
+        .refused(400, "unknown parameter `dry_run`");
+    client.get("/v1/sessions/ann").ok();
+}

@@ -151,5 +151,5 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         async move { ([(axum::http::header::CONTENT_TYPE, "application/json")], description) }
     };
     let router = router.route("/openapi.json", axum::routing::get(describe));
-    around::around(router.with_state(app))
+    around::around(router.with_state(Arc::clone(&app)), app)
 }

@@ -7,10 +7,12 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::AsyncWriteExt;
@@ -19,7 +21,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::App;
 use super::bounds::Bounds;
-use super::stall::Stall;
+use super::stall::{Stall, UnderWay};
 use crate::failure::Failure;
 
 /// So many bytes a request's first lines may have.
@@ -30,6 +32,9 @@ const MOST_HEADERS: usize = 100;
 
 /// Where no more connections can be had for a moment, it is tried again after this.
 const OUT_OF_FILES: Duration = Duration::from_millis(100);
+
+/// So often it is looked whether a connection can be closed.
+const BREATH: Duration = Duration::from_millis(50);
 
 /// For so long what is sent after something that is no HTTP is read and dropped.
 const LINGER: Duration = Duration::from_secs(1);
@@ -104,14 +109,25 @@ pub(crate) async fn heard(stop: &mut watch::Receiver<bool>) {
 
 async fn connection(stream: TcpStream, router: Router, bounds: &Bounds, mut stop: watch::Receiver<bool>) {
     let _ = stream.set_nodelay(true);
-    let stream = Stall::new(stream, bounds.unread);
+    let under_way = Arc::new(AtomicUsize::new(0));
+    let stream = Stall::new(stream, bounds.unread, Arc::clone(&under_way));
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.headers)
         .max_buf_size(MOST_BUFFERED)
         .max_headers(MOST_HEADERS);
-    let mut serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let router = TowerToHyperService::new(router);
+    let count = Arc::clone(&under_way);
+    let service = service_fn(move |request| {
+        let (counted, answer) = (UnderWay::new(&count), router.call(request));
+        async move {
+            let answer = answer.await;
+            drop(counted);
+            answer
+        }
+    });
+    let mut serving = builder.serve_connection(TokioIo::new(stream), service);
     let ended = tokio::select! {
         ended = &mut serving => Some(ended),
         () = heard(&mut stop) => None,
@@ -120,7 +136,11 @@ async fn connection(stream: TcpStream, router: Router, bounds: &Bounds, mut stop
         Some(ended) => ended,
         None => {
             Pin::new(&mut serving).graceful_shutdown();
-            (&mut serving).await
+            tokio::select! {
+                ended = &mut serving => ended,
+                // Half a request is none.
+                () = quiet(&under_way) => return,
+            }
         }
     };
     // What goes wrong on a connection is its end, and nobody else's matter. Whoever sent what is no HTTP was told so, and
@@ -128,6 +148,16 @@ async fn connection(stream: TcpStream, router: Router, bounds: &Bounds, mut stop
     if ended.is_err_and(|error| error.is_parse()) {
         let mut stream = serving.into_parts().io.into_inner();
         let _ = tokio::time::timeout(LINGER, tokio::io::copy(&mut stream, &mut tokio::io::sink())).await;
+    }
+}
+
+/// Waits until nothing is under way on a connection, and has not been for a breath: an answer goes out at once, unless
+/// nobody reads it.
+async fn quiet(under_way: &AtomicUsize) {
+    let mut still = 0;
+    while still < 4 {
+        tokio::time::sleep(BREATH).await;
+        still = if under_way.load(Ordering::Acquire) == 0 { still + 1 } else { 0 };
     }
 }
 

@@ -6,6 +6,8 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -19,24 +21,42 @@ pub(super) struct Stall {
     most: Duration,
     /// Runs while something waits to be taken. Made when that first happens: most are read at once.
     until: Option<Pin<Box<Sleep>>>,
-    waits: bool,
+    waits: Option<UnderWay>,
+    /// What is under way on this connection: whoever waits to be read is.
+    count: Arc<AtomicUsize>,
+}
+
+/// Something that is under way on a connection, until it is dropped.
+pub(super) struct UnderWay(Arc<AtomicUsize>);
+
+impl UnderWay {
+    pub(super) fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Stall {
-    pub(super) fn new(stream: TcpStream, most: Duration) -> Self {
-        Self { stream, most, until: None, waits: false }
+    pub(super) fn new(stream: TcpStream, most: Duration, count: Arc<AtomicUsize>) -> Self {
+        Self { stream, most, until: None, waits: None, count }
     }
 
     /// Passes on what became of a write, and sees to it that waiting has an end.
     fn within<T>(&mut self, context: &mut Context<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if wrote.is_ready() {
-            self.waits = false;
+            self.waits = None;
             return wrote;
         }
         let end = Instant::now() + self.most;
         let until = self.until.get_or_insert_with(|| Box::pin(sleep(self.most)));
-        if !self.waits {
-            self.waits = true;
+        if self.waits.is_none() {
+            self.waits = Some(UnderWay::new(&self.count));
             until.as_mut().reset(end);
         }
         ready!(until.as_mut().poll(context));
@@ -96,7 +116,7 @@ mod tests {
     async fn pair(most: Duration) -> (Stall, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (Stall::new(listener.accept().await.unwrap().0, most), client)
+        (Stall::new(listener.accept().await.unwrap().0, most, Arc::default()), client)
     }
 
     #[tokio::test]
@@ -108,6 +128,7 @@ mod tests {
             }
         };
         assert_eq!(failed.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(server.count.load(Ordering::Acquire), 1, "what waits to be read is under way");
         drop(client);
     }
 

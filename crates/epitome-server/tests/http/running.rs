@@ -61,6 +61,7 @@ fn it_ends_in_order_when_told() {
         let mut half = Raw::send(&server, b"GET /healthz HT");
         server.signal(signal);
         assert_eq!(server.wait().code(), Some(0), "{signal}");
+        assert!(!server.log().contains("cut off"), "nobody had to be waited for");
         assert!(listener.rest().ends_with("0\r\n\r\n"), "the stream is ended, not broken");
         assert_eq!((idle.rest(), half.rest()), (String::new(), String::new()));
         let log = server.log();

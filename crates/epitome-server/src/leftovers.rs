@@ -3,9 +3,10 @@
 //! Whoever writes something that is only of use when it is whole notes by which name it can be found. A signal
 //! removes all that is noted, and ends the processes that were started; whoever ends otherwise does so himself.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Child;
-use std::sync::{Arc, Mutex};
+use std::process::{Child, Command};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// So often something that is still being written to is removed.
 const TRIES: usize = 5;
@@ -18,6 +19,8 @@ struct Noted {
     processes: Vec<(u64, Arc<Mutex<Child>>)>,
     next: u64,
     line: Option<String>,
+    /// Whether the program was told to end.
+    ending: bool,
 }
 
 static NOTED: Mutex<Noted> = Mutex::new(Noted::new());
@@ -48,14 +51,17 @@ pub(crate) fn note_beside(file: &Path, ending: &str) -> Leftover {
     note(folder_of(file), format!("{name}{ending}"))
 }
 
-/// Has a process ended that was started by this one.
-#[must_use = "it is noted only as long as this is kept"]
-pub(crate) fn note_process(process: &Arc<Mutex<Child>>) -> Leftover {
-    NOTED.lock().map_or(Leftover(0), |mut noted| {
-        let number = noted.number();
-        noted.processes.push((number, Arc::clone(process)));
-        Leftover(number)
-    })
+/// Starts a process that is to end with this one.
+pub(crate) fn start(command: &mut Command) -> io::Result<(Arc<Mutex<Child>>, Leftover)> {
+    // Whoever is told to end waits for this, so that none is started that nobody ends.
+    let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if noted.ending {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    let process = Arc::new(Mutex::new(command.spawn()?));
+    let number = noted.number();
+    noted.processes.push((number, Arc::clone(&process)));
+    Ok((process, Leftover(number)))
 }
 
 /// What is to be said from now on when it is interrupted: one line, or nothing.
@@ -68,6 +74,13 @@ pub(crate) fn say(line: Option<&str>) {
 /// Removes what is noted, and tells what is to be said.
 pub(crate) fn interrupted() -> Option<String> {
     NOTED.lock().ok().and_then(|mut noted| noted.interrupted())
+}
+
+/// Goes on only where the program was not told to end: what fails then fails because of that, and need not be told.
+pub(crate) async fn unless_ending() {
+    if NOTED.lock().is_ok_and(|noted| noted.ending) {
+        std::future::pending().await
+    }
 }
 
 /// The folder a file stands in.
@@ -83,7 +96,7 @@ pub(crate) fn unforeseen() -> String {
 
 impl Noted {
     const fn new() -> Self {
-        Self { places: Vec::new(), processes: Vec::new(), next: 1, line: None }
+        Self { places: Vec::new(), processes: Vec::new(), next: 1, line: None, ending: false }
     }
 
     fn number(&mut self) -> u64 {
@@ -98,6 +111,7 @@ impl Noted {
     }
 
     fn interrupted(&mut self) -> Option<String> {
+        self.ending = true;
         // Before what they write to is removed.
         for (_, process) in std::mem::take(&mut self.processes) {
             if let Ok(mut process) = process.lock() {

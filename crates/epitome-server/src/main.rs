@@ -27,9 +27,9 @@ use signals::{INTERRUPT, Signals};
 /// What a shell gives for a program ended by a signal.
 const SIGNALLED: i32 = 128;
 
-/// So many threads at most do what would keep others waiting: reads of the store, large bodies. There are more than
-/// readers and processors; what is over it waits its turn.
-const MOST_BLOCKING: usize = 64;
+/// So many threads at most do what would keep others waiting: reads of the store, summaries by `local`, large bodies. The
+/// first two are four each; what is over it waits its turn. Each thread keeps some memory of its own.
+const MOST_BLOCKING: usize = 8;
 
 fn main() -> ExitCode {
     let world = World::of_process();

@@ -114,7 +114,10 @@ pub(super) async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
         };
         let _files = noted(&args.dir());
         if args.server {
-            let report = server::run(&args.sizes(), &tell).await.map_err(failed)?;
+            let measured = server::run(&args.sizes(), &tell).await;
+            // The server may have been ended before this.
+            leftovers::unless_ending().await;
+            let report = measured.map_err(failed)?;
             (report.lines(), json!(report))
         } else {
             let report = bench::run(&args.options(), &tell).await.map_err(failed)?;

@@ -70,7 +70,7 @@ fn events_are_those_of_the_keys_workspace_and_numbered_by_it() {
 }
 
 #[test]
-fn a_number_of_anothers_event_tells_nothing() {
+fn the_number_of_a_foreign_event_tells_nothing() {
     let (alone, beside) = (Tenants::new(), Tenants::beside_another());
     for last in ["1", "4", "30", "18446744073709551615"] {
         let path = "/v1/events?session=last";

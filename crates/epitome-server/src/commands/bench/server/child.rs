@@ -49,10 +49,8 @@ impl Child {
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(std::fs::File::create(&log)?);
         let started = Instant::now();
-        let mut process = command.spawn()?;
-        let out = process.stdout.take();
-        let process = Arc::new(Mutex::new(process));
-        let noted = leftovers::note_process(&process);
+        let (process, noted) = leftovers::start(&mut command)?;
+        let out = process.lock().unwrap_or_else(PoisonError::into_inner).stdout.take();
         let said = tokio::task::spawn_blocking(move || {
             let mut line = String::new();
             out.map_or(Ok(0), |out| BufReader::new(out).read_line(&mut line)).map(|_| line)

@@ -79,7 +79,7 @@ pub(crate) fn interrupted() -> Option<String> {
 /// Goes on only where the program was not told to end: what fails then fails because of that, and need not be told.
 pub(crate) async fn unless_ending() {
     if NOTED.lock().is_ok_and(|noted| noted.ending) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

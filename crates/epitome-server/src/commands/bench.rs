@@ -23,8 +23,8 @@ Examples:
 
 Appends and contexts are compared within the run: with a bare SQLite loop and with a short session,
 and over HTTP with the engine itself and with the same server that echoes as many bytes and does
-nothing else. Those ratios mean the same on every machine. Files are made in DIR and removed afterwards; a
-server that is started is ended. --json is one object.";
+nothing else. Those ratios mean the same on every machine. Files are made in DIR and removed
+afterwards; a server that is started is ended. --json is one object.";
 
 /// The numbers in the README, on this machine
 #[derive(clap::Args)]

@@ -20,6 +20,7 @@ mod api_summaries;
 mod basics;
 mod crash;
 mod ears;
+mod fair;
 mod keys;
 mod logs;
 mod openapi;

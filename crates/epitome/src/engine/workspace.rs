@@ -5,13 +5,13 @@ use std::sync::Arc;
 use epitome_core::message::Timestamp;
 use epitome_core::slot::Scope;
 
-use super::found::{Found, HitCursor};
+use super::found::{Found, HitCursor, SEARCH_BYTES};
 use super::session::{Session, SessionInfo, check_name};
 use super::{Engine, Queue, Shared, Told};
 use crate::error::Error;
 use crate::search::Query;
 use crate::settings::{Patch, Settings};
-use crate::store::{Load, Search, SessionKey, UsageQuery, UsageSum};
+use crate::store::{Load, Portion, Search, SessionKey, UsageQuery, UsageSum};
 
 /// A workspace's sessions and settings. A handle: making one reads and writes nothing.
 ///
@@ -101,7 +101,7 @@ impl Workspace {
         words: &str,
         after: Option<HitCursor>,
         limit: usize,
-    ) -> Result<Vec<Found>, Error> {
+    ) -> Result<Portion<Found>, Error> {
         let query = Query::parse(words).map_err(Error::invalid)?;
         let store = &self.engine.shared().store;
         let after = match after {
@@ -119,9 +119,10 @@ impl Workspace {
             query: query.clone(),
             after,
             limit: limit.min(1_000),
+            bytes: Some(SEARCH_BYTES),
         };
         let hits = store.search(search).await?;
-        Ok(hits.into_iter().map(|hit| Found::new(hit, &query)).collect())
+        Ok(hits.map(|hit| Found::new(hit, &query)))
     }
 
     /// What is due in it, and how the work on that goes.

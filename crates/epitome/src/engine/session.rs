@@ -14,7 +14,7 @@ use super::context::{self, Context, ContextRequest, scope};
 use super::explain::{self, Explanation};
 use super::fork::{self, Fork};
 use super::found::{Found, HitCursor, SEARCH_BYTES};
-use super::workspace::{check_own, check_sessions, concerns_models, read_patch};
+use super::workspace::{check_sessions, concerns_models, read_patch};
 use super::{Engine, Shared};
 use crate::error::Error;
 use crate::search::Query;
@@ -343,7 +343,7 @@ impl Session {
     ) -> Result<Arc<Settings>, Error> {
         self.check_names()?;
         let patch = patch.cloned().unwrap_or_default();
-        check_own(&patch)?;
+        self.shared().check_own(&patch)?;
         check_sessions(&patch)?;
         let engine = Arc::clone(self.shared());
         self.shared()

@@ -67,8 +67,8 @@ impl Workspace {
     /// the next message of each session on.
     pub async fn set(&self, patch: &Patch) -> Result<Arc<Settings>, Error> {
         check_name("workspace", &self.name)?;
-        check_own(patch)?;
         let shared = Arc::clone(self.engine.shared());
+        shared.check_own(patch)?;
         let (engine, patch) = (Arc::clone(&shared), patch.clone());
         let told = Told::default();
         let tell = told.clone();
@@ -151,17 +151,6 @@ impl Workspace {
 /// A document as it is stored.
 pub(super) fn read_patch(stored: &str) -> Result<Patch, Error> {
     Ok(if stored.is_empty() { Patch::default() } else { Patch::parse(stored)? })
-}
-
-/// Refuses what is set for the whole program only. Whoever could say where a model is asked could have the program's key
-/// sent there, and whoever could say what it costs could spend as if it cost nothing.
-pub(super) fn check_own(patch: &Patch) -> Result<(), Error> {
-    match ["models", "prices"].into_iter().find(|key| patch.entries().contains_key(*key)) {
-        None => Ok(()),
-        Some(key) => Err(Error::invalid(format!(
-            "{key}: are set for the whole program; a workspace or session chooses among models with summarize.models"
-        ))),
-    }
 }
 
 /// Refuses what a session cannot say of its workspace.

@@ -28,6 +28,7 @@ mod pressure;
 mod rough;
 mod rough_bodies;
 mod rough_connections;
+mod rough_pages;
 mod running;
 mod schema;
 mod server;

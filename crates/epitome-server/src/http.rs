@@ -29,6 +29,7 @@ mod around;
 mod body;
 mod bounds;
 mod context;
+mod discreet;
 mod echo;
 mod events;
 mod figures;

@@ -36,13 +36,17 @@ pub(crate) struct Limits {
     pub(crate) most_asked: Duration,
 }
 
+/// Two who look at the clock at once may see so much between them.
+const SLACK: Duration = Duration::from_secs(30);
+
 impl Breaker {
     /// Whether it may be asked now. Whoever is told so after a pause is the only one: the others wait for another.
     pub(crate) fn ask(&mut self, provider: &str, limits: &Limits, now: Timestamp) -> Result<(), Failure> {
         let Some(until) = self.until else { return Ok(()) };
         let wait = Duration::from_millis(millis_between(now, until));
-        // A clock that was set back would have it wait for ever.
-        if wait > Duration::ZERO && wait <= self.longest {
+        // A clock that was set back would have it wait for ever. A little is nothing: whoever failed looked at the clock
+        // when it ended, and whoever asks may have looked before that.
+        if wait > Duration::ZERO && wait <= self.longest.saturating_add(SLACK) {
             let (provider, failures, last) = (provider.to_owned(), self.failures, self.last.clone());
             return Err(Failure::Resting { provider, failures, wait, last });
         }
@@ -121,6 +125,11 @@ mod tests {
     #[test]
     fn a_provider_that_fails_often_in_a_row_is_left_alone_for_a_while() {
         check(&[(0, 'f'), (0, 'f'), (0, '?'), (0, 'f'), (1, '?'), (59, '?')], "y 59 1");
+    }
+
+    #[test]
+    fn whoever_looked_at_the_clock_a_moment_before_waits_too() {
+        check(&[(5, 'f'), (5, 'f'), (5, 'f'), (4, '?'), (5, '?')], "61 60");
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub use context::{Context, ContextRequest, ShownSummary};
 pub use events::Listener;
 pub use explain::{Explanation, Queue, QueueEntry, SlotExplanation, SlotStatus};
 pub use fork::{Fork, ForkKind};
-pub use found::{Found, HitCursor};
+pub use found::{Found, HitCursor, SEARCH_BYTES};
 pub use health::{Backlog, Unready};
 pub use keys::Keys;
 pub(crate) use session::check_name;

@@ -52,10 +52,11 @@ mod worker;
 
 pub use engine::{
     Appended, Backlog, Batch, Builder, Context, ContextRequest, Engine, Explanation, Flags, Fork, ForkKind,
-    Found, HitCursor, Keys, Listener, Pace, Page, Queue, QueueEntry, Session, SessionInfo, ShownSummary,
-    SlotExplanation, SlotStatus, Summarize, Summarized, Unready, Workspace, is_name,
+    Found, HitCursor, Keys, Listener, Pace, Page, Queue, QueueEntry, SEARCH_BYTES, Session, SessionInfo,
+    ShownSummary, SlotExplanation, SlotStatus, Summarize, Summarized, Unready, Workspace, is_name,
 };
 pub use error::{Error, Next};
+pub use store::Portion;
 pub use summary::Summary;
 
 pub use epitome_core as core;

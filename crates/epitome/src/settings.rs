@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | `encoding` | `"o200k_base"` | how tokens are counted |
 //! | `context.summary_share` | `0.4` | how much of a context its summary may take |
-//! | `context.max_tokens` | `100000` | how large a context may be |
+//! | `context.max_tokens` | `100000` | how large a context may be¹ |
 //! | `slot` | `short` and `long` | the summaries that are kept, see [`SlotSettings`] |
 //! | `summarize.models` | `["local"]` | who writes them: the first that can |
 //! | `summarize.stand_in_after` | `"10m"` | when `local` stands in for models that fail; `"never"` |
@@ -23,9 +23,12 @@
 //! | `summarize.breaker_after`, `summarize.breaker_for` | `5`, `"60s"` | after so many failures in a row a provider is left alone, for so long |
 //! | `models.NAME` | none | models over a network, see [`ModelSettings`]; set for the whole program only |
 //! | `prices.MODEL` | the shipped table | `input`, `output`, `cache_read`, `cache_write`, per million tokens |
-//! | `limits.message`, `limits.metadata` | 1 MiB, 64 KiB | bytes of one message |
-//! | `limits.batch` | `1000` | messages in one append |
-//! | `limits.body` | 16 MiB | bytes of one request |
+//! | `limits.message`, `limits.metadata` | 1 MiB, 64 KiB | bytes of one message¹ |
+//! | `limits.batch` | `1000` | messages in one append¹ |
+//! | `limits.body` | 16 MiB | bytes of one request¹ |
+//!
+//! ¹ A workspace or session may lower it, not raise it over what the engine was given: whoever runs the engine has to find
+//! the memory. What was stored before the engine's was lowered holds as if it were lowered too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,6 +44,7 @@ mod models;
 mod patch;
 mod price;
 mod read;
+mod sizes;
 mod slots;
 mod time;
 

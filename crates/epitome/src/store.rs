@@ -29,7 +29,8 @@ mod keyring;
 mod rows;
 mod sqlite;
 
-pub use asked::{Ahead, Hit, Look, Pick, PickSummaries, Reach, Search, UsageQuery, View, Window};
+pub(crate) use asked::Filling;
+pub use asked::{Ahead, Hit, Look, Pick, PickSummaries, Portion, Reach, Search, UsageQuery, View, Window};
 pub use keyring::{KeyHash, KeyRow, Keyring};
 pub use rows::{
     Facts, NewMessage, QueueCounts, QueueRow, SessionRow, SlotRow, Sources, SummaryRow, SummaryState,
@@ -235,7 +236,7 @@ pub trait Store: Keyring + 'static {
     ) -> Result<Ahead, StoreError>;
 
     /// Messages with their words. Those that do not exist are left out.
-    async fn messages(&self, session: SessionId, pick: Pick) -> Result<Vec<Message>, StoreError>;
+    async fn messages(&self, session: SessionId, pick: Pick) -> Result<Portion<Message>, StoreError>;
 
     /// Summaries.
     async fn summaries(&self, session: SessionId, pick: PickSummaries)
@@ -252,7 +253,7 @@ pub trait Store: Keyring + 'static {
     ) -> Result<Option<String>, StoreError>;
 
     /// Messages by their words, newest session and newest message first.
-    async fn search(&self, search: Search) -> Result<Vec<Hit>, StoreError>;
+    async fn search(&self, search: Search) -> Result<Portion<Hit>, StoreError>;
 
     /// Copies messages `1..=through` into a session that nobody sees yet, in pieces, so that no other
     /// writer waits long. Leftovers of a copy that was not finished are removed in time.

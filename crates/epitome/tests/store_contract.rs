@@ -17,6 +17,7 @@ use epitome_core::message::{Message, Span, Timestamp};
 use epitome_core::outline::Cut;
 use epitome_core::slot::{Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;
+use portions::{a_page_ends_where_its_bytes_do, a_search_ends_where_its_bytes_do};
 use support::*;
 use telling::{
     a_copy_is_told_when_it_is_shown, a_summarys_event_has_its_number,
@@ -25,6 +26,8 @@ use telling::{
     only_the_newest_events_are_kept, what_is_refused_is_not_told,
 };
 
+#[path = "store_contract/portions.rs"]
+mod portions;
 #[path = "store_contract/support.rs"]
 mod support;
 #[path = "store_contract/telling.rs"]
@@ -41,7 +44,8 @@ fn want(owner: &str) -> Want {
 }
 
 fn page(within: (u64, u64), reverse: bool, limit: usize) -> Pick {
-    Pick::Page { scope: Scope::Session, within: Span::new(within.0, within.1).unwrap(), reverse, limit }
+    let within = Span::new(within.0, within.1).unwrap();
+    Pick::Page { scope: Scope::Session, within, reverse, limit, bytes: None }
 }
 
 fn seqs(messages: &[Message]) -> Vec<u64> {
@@ -55,7 +59,7 @@ async fn what_is_appended_is_read_back(made: Made) {
     let row = row(store, &key("a")).await;
     assert_eq!((row.tracker.head(), row.encoding.as_str()), (7, "words"));
     let read = store.messages(row.id, page((1, 9), false, 100)).await.unwrap();
-    assert_eq!(read, messages(drawing).unwrap());
+    assert_eq!(read.items, messages(drawing).unwrap());
     let ahead = store.ahead(row.id, &Scope::Session, 0, 100).await.unwrap();
     assert_eq!(ahead.log, outlines(drawing).unwrap());
     assert_eq!(ahead.end, Some(Cut::Legal));
@@ -340,7 +344,7 @@ async fn messages_come_in_pages(made: Made) {
     assert_eq!(seqs(&read(page((1, 4), true, 2)).await.unwrap()), [4, 3]);
     assert_eq!(seqs(&read(page((6, 9), true, 2)).await.unwrap()), [0; 0]);
     let within = Span::new(1, 99).unwrap();
-    let own = Pick::Page { scope: Scope::Author("eve".into()), within, reverse: true, limit: 2 };
+    let own = Pick::Page { scope: Scope::Author("eve".into()), within, reverse: true, limit: 2, bytes: None };
     assert_eq!(seqs(&read(own).await.unwrap()), [5, 3]);
     assert_eq!(seqs(&read(Pick::Seqs(vec![1, 4, 7])).await.unwrap()), [1, 4]);
 }
@@ -397,8 +401,9 @@ async fn nothing_crosses_workspaces_or_sessions(made: Made) {
         query: Query::parse("m1").unwrap(),
         after: None,
         limit: 9,
+        bytes: None,
     };
-    assert_eq!(store.search(search).await.unwrap(), []);
+    assert_eq!(store.search(search).await.unwrap().items, []);
 }
 
 async fn words_are_found_in_any_script(made: Made) {
@@ -422,8 +427,9 @@ async fn words_are_found_in_any_script(made: Made) {
         query: Query::parse(query).unwrap(),
         after: None,
         limit: 9,
+        bytes: None,
     };
-    let places = |hits: Vec<Hit>| hits.iter().map(|hit| (hit.id, hit.message.seq)).collect::<Vec<_>>();
+    let places = |hits: Portion<Hit>| hits.iter().map(|hit| (hit.id, hit.message.seq)).collect::<Vec<_>>();
     // Once before the index knows them, perhaps, and once after.
     for _ in 0..2 {
         for (query, hits) in [
@@ -493,7 +499,7 @@ async fn a_deleted_session_is_gone_and_its_name_is_free(made: Made) {
     assert!(store.delete(&key("a")).await.unwrap());
     assert!(!store.delete(&key("a")).await.unwrap());
     assert!(standing(store, &key("a")).await.session.is_none());
-    assert_eq!(store.messages(id, page((1, 9), false, 9)).await.unwrap(), []);
+    assert_eq!(store.messages(id, page((1, 9), false, 9)).await.unwrap().items, []);
     say(store, &key("a"), "u").await;
     assert!(row(store, &key("a")).await.id > id);
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -598,6 +604,8 @@ macro_rules! contract {
             an_answer_is_recalled_by_what_was_asked
             shapes_are_loaded_for_a_decision
             messages_come_in_pages
+            a_page_ends_where_its_bytes_do
+            a_search_ends_where_its_bytes_do
             flags_change
             workspaces_have_settings
             nothing_crosses_workspaces_or_sessions

@@ -21,10 +21,10 @@ Examples:
   epitome bench --server              the HTTP API instead, with 16 clients
   epitome bench --server --full       the same, a minute of load on a million messages
 
-Appends and contexts are compared within the run: with a bare SQLite loop and with a short session, and
-over HTTP with the engine itself and with the same server that echoes as many bytes and does nothing
-else. Those ratios mean the same on every machine. Files are made in DIR and removed afterwards; a
-server that is started is ended. --json is one object.";
+Appends and contexts are compared within the run: with a bare SQLite loop and with a short session,
+and over HTTP with the engine itself and with the same server that echoes as many bytes and does
+nothing else. Those ratios mean the same on every machine. Files are made in DIR and removed
+afterwards; a server that is started is ended. --json is one object.";
 
 /// The numbers in the README, on this machine
 #[derive(clap::Args)]
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Everything, with a database of a million messages
     #[arg(long)]
     full: bool,
-    /// The HTTP API instead: this program is started once more and asked over loopback
+    /// The HTTP API instead: this program, started once more, over loopback
     #[arg(long)]
     server: bool,
     /// Where to measure (the temporary folder)

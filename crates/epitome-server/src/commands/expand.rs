@@ -58,7 +58,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         let Some(last) = page.last() else { break };
         after = Some(last.seq);
         left = left.saturating_sub(page.len() as u64);
-        if page.len() < limit {
+        if !page.more {
             break;
         }
     }

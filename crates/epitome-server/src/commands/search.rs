@@ -45,9 +45,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     let (mut cursor, mut left, mut shown) = (None, args.limit, 0u64);
     let mut more = false;
     while left > 0 {
-        let asked = left.min(PAGE);
-        // One more than is shown, to know whether there are more.
-        let limit = usize::try_from(asked.saturating_add(1)).unwrap_or(1);
+        let limit = usize::try_from(left.min(PAGE)).unwrap_or(1);
         let page = match &session {
             Some(session) => session.search(&query, None, cursor.take(), limit).await,
             None => database.workspace.search(&query, cursor.take(), limit).await,
@@ -56,10 +54,11 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
             Next::Mend => Failure::Misused(error.to_string()),
             _ => error.into(),
         })?;
-        more = page.len() as u64 > asked;
-        for found in page.iter().take(usize::try_from(asked).unwrap_or(usize::MAX)) {
+        more = page.more;
+        for found in &page {
             cursor = Some(found.cursor.clone());
             shown += 1;
+            left -= 1;
             if show.json {
                 show.json(&serde_json::to_value(found).unwrap_or_default())?;
             } else {
@@ -67,7 +66,6 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
             }
         }
         show.flush()?;
-        left -= asked;
         if !more {
             break;
         }

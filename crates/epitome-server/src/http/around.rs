@@ -34,10 +34,14 @@ pub(super) fn around(router: Router, app: Arc<App>) -> Router {
 /// Shorter answers are not charged.
 const SHORT: u64 = 64 << 10;
 
-/// Sets memory aside for a long answer until it is sent, however slowly that is read. Only what reads answers at length,
-/// so nothing was done when it is refused here.
+/// Sets memory aside for a long answer until it is sent, however slowly that is read. Only where something was read:
+/// what was done is not to be answered as if it was not.
 async fn charge(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let reads = request.method() == Method::GET;
     let mut response = next.run(request).await;
+    if !reads {
+        return response;
+    }
     let Some(size) = http_body::Body::size_hint(response.body()).exact().filter(|size| *size > SHORT) else {
         return response;
     };

@@ -15,10 +15,11 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
 use super::App;
+use super::gate::Caller;
+use super::load::SetAside;
 use super::problem::Problem;
 
 /// For so long what is not wanted is read and dropped, so that whoever sends it comes to read why.
@@ -45,9 +46,7 @@ pub(crate) struct Sent {
 }
 
 /// Memory set aside for a body.
-pub(crate) struct Charged(
-    #[expect(dead_code, reason = "it is kept to be dropped")] Vec<OwnedSemaphorePermit>,
-);
+pub(crate) struct Charged(#[expect(dead_code, reason = "it is kept to be dropped")] Vec<SetAside>);
 
 /// A body as what is wanted.
 pub(crate) struct Json<T>(pub(crate) T);
@@ -59,7 +58,10 @@ impl FromRequest<Arc<App>> for Sent {
         is_json(request.headers())?;
         let gzipped = is_gzipped(request.headers())?;
         let most = usize::try_from(app.engine.settings().limits.body).unwrap_or(usize::MAX);
-        let mut purse = Purse { app, taken: Vec::new() };
+        let caller = request.extensions().get::<Caller>().map(|Caller(name)| Arc::clone(name));
+        // Whoever runs the server has no workspace.
+        let workspace = caller.unwrap_or_else(|| "".into());
+        let mut purse = Purse { app: Arc::clone(app), workspace, taken: Vec::new() };
         let waits = request.headers().contains_key(header::EXPECT);
         let mut body = request.into_body();
         let mut bytes = match read(&mut body, most, &mut purse).await {
@@ -73,8 +75,9 @@ impl FromRequest<Arc<App>> for Sent {
             }
         };
         if gzipped {
-            purse.take(most)?;
-            bytes = elsewhere(bytes.len(), move || unpacked(&bytes, most)).await??;
+            // A few bytes may become many.
+            let unpacking = move || unpacked(&bytes, most, &mut purse).map(|bytes| (bytes, purse));
+            (bytes, purse) = elsewhere(READ_HERE + 1, unpacking).await??;
         }
         // Its words are held twice: as they came and as values.
         let Looked { values, plain } = look(&bytes)?;
@@ -107,14 +110,15 @@ pub(crate) fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
 }
 
 /// What is charged so far.
-struct Purse<'a> {
-    app: &'a App,
-    taken: Vec<OwnedSemaphorePermit>,
+struct Purse {
+    app: Arc<App>,
+    workspace: Arc<str>,
+    taken: Vec<SetAside>,
 }
 
-impl Purse<'_> {
+impl Purse {
     fn take(&mut self, bytes: usize) -> Result<(), Problem> {
-        let taken = self.app.load.set_aside(bytes).ok_or_else(|| {
+        let taken = self.app.load.set_aside_for(&self.workspace, bytes).ok_or_else(|| {
             Problem::busy("too much is being read at once; try again, or send less in one request")
                 .and_hang_up()
         })?;
@@ -154,7 +158,7 @@ async fn drain(mut body: Body) {
     let _ = tokio::time::timeout(DRAIN, dropping).await;
 }
 
-async fn read(body: &mut Body, most: usize, purse: &mut Purse<'_>) -> Result<Bytes, Problem> {
+async fn read(body: &mut Body, most: usize, purse: &mut Purse) -> Result<Bytes, Problem> {
     let told = http_body::Body::size_hint(body).lower();
     if told > most as u64 {
         return Err(over(most));
@@ -197,14 +201,24 @@ async fn read(body: &mut Body, most: usize, purse: &mut Purse<'_>) -> Result<Byt
     Ok(first.unwrap_or_else(|| all.freeze()))
 }
 
-fn unpacked(bytes: &[u8], most: usize) -> Result<Bytes, Problem> {
+/// So much is unpacked at a time, and charged before it is.
+const PIECE: usize = 64 << 10;
+
+fn unpacked(bytes: &[u8], most: usize, purse: &mut Purse) -> Result<Bytes, Problem> {
+    let mut packed = flate2::read::MultiGzDecoder::new(bytes);
     let mut plain = Vec::new();
-    let mut limited = flate2::read::MultiGzDecoder::new(bytes).take((most as u64).saturating_add(1));
-    limited.read_to_end(&mut plain).map_err(|_| Problem::invalid("the body is not gzip, or breaks off"))?;
-    if plain.len() > most {
-        return Err(over(most));
+    loop {
+        purse.take(PIECE)?;
+        let before = plain.len();
+        let piece = packed.by_ref().take(PIECE as u64).read_to_end(&mut plain);
+        piece.map_err(|_| Problem::invalid("the body is not gzip, or breaks off"))?;
+        if plain.len() > most {
+            return Err(over(most));
+        }
+        if plain.len() - before < PIECE {
+            return Ok(plain.into());
+        }
     }
-    Ok(plain.into())
 }
 
 /// What a text shows without being read.

@@ -46,7 +46,7 @@ impl Default for Bounds {
             waiting_of_one: 64,
             listening: 1_024,
             listening_of_one: 256,
-            memory_kib: 128 << 10,
+            memory_kib: 96 << 10,
             headers: Duration::from_secs(30),
             silence: Duration::from_secs(10),
             body: Duration::from_secs(60),

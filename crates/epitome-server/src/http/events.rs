@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use utoipa::IntoParams;
 
 use super::App;
+use super::discreet::discreet;
 use super::gate::{Access, Reads, still_reads};
 use super::listen::heard;
 use super::load::Place;
@@ -211,7 +212,11 @@ fn written(event: &Event) -> String {
     let data = serde_json::to_value(&event.what)
         .ok()
         .and_then(|mut what| what.get_mut("data").map(serde_json::Value::take));
-    let told = EventOut { session: &event.session, at: event.at.0, data: data.unwrap_or_default() };
+    let mut data = data.unwrap_or_default();
+    if let Some(serde_json::Value::String(reason)) = data.get_mut("reason") {
+        *reason = discreet(reason);
+    }
+    let told = EventOut { session: &event.session, at: event.at.0, data };
     let told = serde_json::to_string(&told).unwrap_or_default();
     format!("id: {}\nevent: {}\ndata: {told}\n\n", event.id, event.what.kind())
 }

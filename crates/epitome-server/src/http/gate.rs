@@ -104,7 +104,11 @@ impl FromRequestParts<Arc<App>> for Runs {
     }
 }
 
-async fn access(parts: &Parts, app: &App, wanted: Rights) -> Result<Access, Problem> {
+/// Whose request it is, for what comes after: once the gate was passed.
+#[derive(Clone)]
+pub(crate) struct Caller(pub(crate) Arc<str>);
+
+async fn access(parts: &mut Parts, app: &App, wanted: Rights) -> Result<Access, Problem> {
     let (secret, key) = identify(&parts.headers, app).await?;
     let named = named(&parts.headers)?;
     if let Some(key) = &key
@@ -121,6 +125,7 @@ async fn access(parts: &Parts, app: &App, wanted: Rights) -> Result<Access, Prob
         (None, None) => DEFAULT.into(),
     };
     let place = app.load.requests.enter(&name)?;
+    parts.extensions.insert(Caller(Arc::clone(&name)));
     Ok(Access { workspace: app.engine.workspace(name), secret, place: Some(place) })
 }
 

@@ -2,7 +2,7 @@
 //! nothing grows: not memory, not queues, not the time others wait.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
@@ -19,6 +19,9 @@ pub(crate) struct Load {
     pub(crate) listening: Lane,
     /// In KiB.
     memory: Arc<Semaphore>,
+    /// How many KiB of it are whose, and how many may be one workspace's.
+    memory_by: Counts,
+    memory_of_one: usize,
     /// Who reads messages by the page, and writes them out: each holds some megabytes until it is done.
     paging: Semaphore,
 }
@@ -31,6 +34,8 @@ impl Load {
             waiting: lane(bounds.waiting, bounds.waiting_of_one, "requests wait for a summary"),
             listening: lane(bounds.listening, bounds.listening_of_one, "connections listen to events"),
             memory: Arc::new(Semaphore::new(bounds.memory_kib)),
+            memory_by: Counts::default(),
+            memory_of_one: bounds.memory_kib / 2,
             paging: Semaphore::new(PAGING),
         }
     }
@@ -40,10 +45,64 @@ impl Load {
         self.paging.acquire().await.ok()
     }
 
-    /// Sets so many bytes aside; none where there is no room for them now.
+    /// Sets so many bytes aside for whoever reads; none where there is no room for them now.
     pub(crate) fn set_aside(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let kib = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX);
         Arc::clone(&self.memory).try_acquire_many_owned(kib).ok()
+    }
+
+    /// Sets so many bytes aside for a workspace, which may have half of them all.
+    pub(crate) fn set_aside_for(&self, workspace: &Arc<str>, bytes: usize) -> Option<SetAside> {
+        let kib = bytes.div_ceil(1 << 10);
+        let theirs = self.memory_by.take(workspace, kib, self.memory_of_one)?;
+        Some(SetAside { _all: self.set_aside(bytes)?, _theirs: theirs })
+    }
+}
+
+/// Memory set aside for a workspace, until it is dropped.
+pub(crate) struct SetAside {
+    _all: OwnedSemaphorePermit,
+    _theirs: Share,
+}
+
+/// How much of something each workspace has; none is kept that has nothing.
+#[derive(Clone, Default)]
+struct Counts(Arc<Mutex<HashMap<Arc<str>, usize>>>);
+
+/// A workspace's share of something, until it is dropped.
+struct Share {
+    counts: Counts,
+    workspace: Arc<str>,
+    amount: usize,
+}
+
+impl Counts {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// So much more, where the workspace then has no more than `most`.
+    fn take(&self, workspace: &Arc<str>, amount: usize, most: usize) -> Option<Share> {
+        let mut counts = self.lock();
+        let has = counts.get(workspace).copied().unwrap_or(0).saturating_add(amount);
+        if has > most {
+            return None;
+        }
+        counts.insert(Arc::clone(workspace), has);
+        drop(counts);
+        Some(Share { counts: self.clone(), workspace: Arc::clone(workspace), amount })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut counts = self.counts.lock();
+        if let Some(has) = counts.get_mut(&self.workspace) {
+            *has = has.saturating_sub(self.amount);
+            if *has == 0 {
+                counts.remove(&self.workspace);
+            }
+        }
     }
 }
 
@@ -51,53 +110,34 @@ impl Load {
 pub(crate) struct Lane {
     all: Arc<Semaphore>,
     of_one: usize,
-    counts: Arc<Mutex<HashMap<Arc<str>, usize>>>,
+    counts: Counts,
     what: &'static str,
 }
 
 /// A place in a lane, until it is dropped.
 pub(crate) struct Place {
     _all: OwnedSemaphorePermit,
-    counts: Arc<Mutex<HashMap<Arc<str>, usize>>>,
-    workspace: Arc<str>,
+    _theirs: Share,
 }
 
 impl Lane {
     fn new(all: usize, of_one: usize, what: &'static str) -> Self {
-        Self { all: Arc::new(Semaphore::new(all)), of_one, counts: Arc::default(), what }
+        Self { all: Arc::new(Semaphore::new(all)), of_one, counts: Counts::default(), what }
     }
 
     /// How many there are.
     pub(crate) fn taken(&self) -> usize {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
+        self.counts.lock().values().sum()
     }
 
     pub(crate) fn enter(&self, workspace: &Arc<str>) -> Result<Place, Problem> {
         let full = |_| Problem::busy(format!("too many {}; try again", self.what));
         let all = Arc::clone(&self.all).try_acquire_owned().map_err(full)?;
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(Arc::clone(workspace)).or_default();
-        if *count >= self.of_one {
-            let most = self.of_one;
-            return Err(Problem::too_many(format!(
-                "{most} {} for this workspace already; try again",
-                self.what
-            )));
-        }
-        *count += 1;
-        Ok(Place { _all: all, counts: Arc::clone(&self.counts), workspace: Arc::clone(workspace) })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.workspace) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.workspace);
-            }
-        }
+        let Some(theirs) = self.counts.take(workspace, 1, self.of_one) else {
+            let (most, what) = (self.of_one, self.what);
+            return Err(Problem::too_many(format!("{most} {what} for this workspace already; try again")));
+        };
+        Ok(Place { _all: all, _theirs: theirs })
     }
 }
 

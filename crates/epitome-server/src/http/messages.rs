@@ -8,8 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use epitome::core::message::{Message, Seq};
 use epitome::dialect::{Dialect, DialectError};
-use epitome::store::SummaryId;
-use epitome::{Batch, Flags, Page as Range, Session};
+use epitome::{Batch, Flags, Page as Range, Portion};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -194,70 +193,29 @@ pub(crate) async fn list(
     let session = access.workspace.session(name);
     let range = Range { scope: which.scope.map(Into::into), ..wanted };
     let _turn = app.load.page().await;
-    let (found, limit) = gather(&session, None, range).await?;
-    page(&found, limit, which.format, &known)
+    page(&session.messages(range).await?, which.format, &known)
 }
 
 /// A page holds no more than about so many bytes of messages, however many are asked for.
 const PAGE_BYTES: u64 = 4 << 20;
 
-/// So many messages are read before it is known how large they are here.
-const FIRST: usize = 4;
-
-/// Reads a page of a session, or of what lies beneath a summary, in steps, and stops early where messages are large. Also tells how many of them are to be shown: one
-/// more was read where there are more.
-pub(super) async fn gather(
-    session: &Session,
-    beneath: Option<SummaryId>,
-    mut range: Range,
-) -> Result<(Vec<Message>, usize), Problem> {
-    let most = range.limit;
-    let (mut found, mut bytes) = (Vec::new(), 0u64);
-    let mut step = FIRST.min(most);
-    loop {
-        let part = Range { limit: step, ..range.clone() };
-        let some = match beneath {
-            None => session.messages(part).await?,
-            Some(summary) => session.expand(summary, part).await?,
-        };
-        let ended = some.len() < step;
-        bytes = some.iter().fold(bytes, |sum, message| sum.saturating_add(message.bytes()));
-        found.extend(some);
-        let Some(last) = found.last().filter(|_| !ended && found.len() < most) else {
-            return Ok((found, most.saturating_sub(1)));
-        };
-        if bytes >= PAGE_BYTES {
-            let shown = found.len().saturating_sub(1).max(1);
-            return Ok((found, shown));
-        }
-        let place = if range.reverse { &mut range.before } else { &mut range.after };
-        *place = Some(last.seq);
-        let each = (bytes / found.len() as u64).max(1);
-        let fit = usize::try_from((PAGE_BYTES - bytes) / each).unwrap_or(usize::MAX);
-        step = fit.saturating_add(1).min(most - found.len());
-    }
-}
-
-/// The messages after a place, or before it where the newest come first: one more than is wanted, to see whether there
-/// is one.
+/// The messages after a place, or before it where the newest come first.
 pub(super) fn range(after: Option<u64>, reverse: bool, limit: usize) -> Range {
     let (after, before) = if reverse { (None, after) } else { (after, None) };
-    Range { after, before, reverse, limit: limit.saturating_add(1), scope: None }
+    Range { after, before, reverse, limit, bytes: Some(PAGE_BYTES), scope: None }
 }
 
 /// A page of messages, in the form that is wanted.
 pub(super) fn page(
-    found: &[Message],
-    limit: usize,
+    found: &Portion<Message>,
     format: Option<Format>,
     known: &Known,
 ) -> Result<Response, Problem> {
-    let shown = found.get(..limit).unwrap_or(found);
-    let next = shown.last().filter(|_| found.len() > limit).map(|message| message.seq.to_string());
+    let next = found.last().filter(|_| found.more).map(|message| message.seq.to_string());
     match format {
-        None => known.read(&Page { items: shown.iter().map(MessageOut::from).collect(), next }),
+        None => known.read(&Page { items: found.iter().map(MessageOut::from).collect(), next }),
         Some(format) => {
-            let texts = Dialect::from(format).restore_text(shown).into_iter();
+            let texts = Dialect::from(format).restore_text(found).into_iter();
             known.read(&Page { items: texts.flat_map(RawValue::from_string).collect(), next })
         }
     }

@@ -12,6 +12,8 @@ use epitome::{Error, Next};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::discreet::discreet;
+
 /// Why something was not done.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem {
@@ -95,7 +97,7 @@ impl From<Error> for Problem {
             Next::Decide => Self::new(StatusCode::CONFLICT, "conflict", told),
             Next::Mend if matches!(error, Error::Invalid(_)) => Self::invalid(told),
             Next::Retry if matches!(error, Error::Model { .. }) => {
-                let failed = Self::new(StatusCode::SERVICE_UNAVAILABLE, "no-summary-yet", told);
+                let failed = Self::new(StatusCode::SERVICE_UNAVAILABLE, "no-summary-yet", discreet(&told));
                 Self { retry_after: Some(5), ..failed }
             }
             Next::Retry => Self::busy("the store is busy; try again"),

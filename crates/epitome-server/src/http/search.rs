@@ -1,11 +1,14 @@
 //! Messages by their words, summarized or not.
 
-use axum::extract::Path;
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
 use axum::response::Response;
-use epitome::{Found, HitCursor};
+use epitome::{Found, HitCursor, Portion};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::App;
 use super::gate::Reads;
 use super::problem::Problem;
 use super::query::Query;
@@ -53,6 +56,7 @@ pub(crate) struct WordsBeneath {
     (status = 200, description = "A page of them", body = Page<FoundOut>),
 ))]
 pub(crate) async fn in_session(
+    State(app): State<Arc<App>>,
     Reads(access): Reads,
     Path(name): Path<String>,
     Query(words): Query<WordsBeneath>,
@@ -62,8 +66,9 @@ pub(crate) async fn in_session(
     let after = words.after.map(|seq| HitCursor { session: session.name().into(), seq });
     // A number that is too large is nobody's.
     let beneath = words.summary.map(|summary| i64::try_from(summary).unwrap_or(i64::MAX));
-    let found = session.search(in_bounds(&words.q)?, beneath, after, limit + 1).await?;
-    page(&found, limit, &known, |cursor| cursor.seq.to_string())
+    let _turn = app.load.page().await;
+    let found = session.search(in_bounds(&words.q)?, beneath, after, limit).await?;
+    page(&found, &known, |cursor| cursor.seq.to_string())
 }
 
 /// Messages of all the workspace's sessions by their words, newest session first.
@@ -71,13 +76,15 @@ pub(crate) async fn in_session(
     (status = 200, description = "A page of them", body = Page<FoundOut>),
 ))]
 pub(crate) async fn everywhere(
+    State(app): State<Arc<App>>,
     Reads(access): Reads,
     Query(words): Query<Words>,
     known: Known,
 ) -> Result<Response, Problem> {
     let (limit, after) = (limit(words.limit)?, words.after.as_deref().map(place).transpose()?);
-    let found = access.workspace.search(in_bounds(&words.q)?, after, limit + 1).await?;
-    page(&found, limit, &known, cursor)
+    let _turn = app.load.page().await;
+    let found = access.workspace.search(in_bounds(&words.q)?, after, limit).await?;
+    page(&found, &known, cursor)
 }
 
 /// The longest query, in characters.
@@ -91,14 +98,12 @@ fn in_bounds(words: &str) -> Result<&str, Problem> {
 }
 
 fn page(
-    found: &[Found],
-    limit: usize,
+    found: &Portion<Found>,
     known: &Known,
     place: impl Fn(&HitCursor) -> String,
 ) -> Result<Response, Problem> {
-    let shown = found.get(..limit).unwrap_or(found);
-    let next = shown.last().filter(|_| found.len() > limit).map(|found| place(&found.cursor));
-    known.read(&Page { items: shown.iter().map(FoundOut::from).collect(), next })
+    let next = found.last().filter(|_| found.more).map(|last| place(&last.cursor));
+    known.read(&Page { items: found.iter().map(FoundOut::from).collect(), next })
 }
 
 /// Where a search goes on: after this message of that session.

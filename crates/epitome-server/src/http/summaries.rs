@@ -14,7 +14,7 @@ use super::App;
 use super::body::{Sent, typed};
 use super::gate::{Reads, Writes};
 use super::listen::heard;
-use super::messages::{Format, gather, number, page, range};
+use super::messages::{Format, number, page, range};
 use super::openapi::MessagesPage;
 use super::problem::Problem;
 use super::query::{Nothing, Query};
@@ -165,8 +165,7 @@ pub(crate) async fn expand(
     let session = access.workspace.session(name);
     let wanted = range(asked.after, asked.reverse, limit);
     let _turn = app.load.page().await;
-    let (found, limit) = gather(&session, Some(summary), wanted).await?;
-    page(&found, limit, asked.format, &known)
+    page(&session.expand(summary, wanted).await?, asked.format, &known)
 }
 
 /// Takes a summary back. The one before it stands again, and counting starts anew at the newest message.

@@ -112,3 +112,18 @@ fn a_model_that_comes_back_is_asked_again() {
     assert_eq!(written["status"], "written");
     assert!(provider.last().prompt().contains("parcels"));
 }
+
+#[test]
+fn where_models_are_asked_is_told_to_no_tenant() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = "[models.main]\nprovider = \"openai\"\nbase_url = \"http://127.0.0.1:9/inner\"\nmodel = \"m\"\n\
+                    window = 8000\n[summarize]\nmodels = [\"main\"]\nstand_in_after = \"never\"\n";
+    std::fs::write(folder.path().join("e.toml"), settings).unwrap();
+    let server = Server::in_folder(folder, &["--config", "e.toml"], &[]);
+    let mut client = server.client();
+    crate::talk::add(&mut client, "ann", &crate::talk::talk(1, 40));
+    let failed = client.post("/v1/sessions/ann/summaries?wait", &json!({}));
+    for told in [failed, client.get("/v1/queue"), client.get("/v1/sessions/ann")] {
+        assert!(!told.text().contains("127.0.0.1:9"), "{}", told.text());
+    }
+}

@@ -203,7 +203,7 @@ async fn look(
                 return Ok((*context, covered));
             }
             Laid::LacksWords(seqs) => {
-                extra.messages = shared.store.messages(session, Pick::Seqs(seqs)).await?;
+                extra.messages = shared.store.messages(session, Pick::Seqs(seqs)).await?.items;
             }
             Laid::LacksSources(ids) => {
                 let rows = shared.store.summaries(session, PickSummaries::Ids(ids.clone())).await?;

@@ -192,7 +192,7 @@ async fn follow(shared: &Shared, copied: SessionId, at: Seq, from: &SessionRow) 
         let Some(last) = ahead.log.last() else { break };
         let words = if replay {
             let seqs = ahead.log.iter().map(|outline| outline.seq).collect();
-            shared.store.messages(copied, Pick::Seqs(seqs)).await?
+            shared.store.messages(copied, Pick::Seqs(seqs)).await?.items
         } else {
             Vec::new()
         };

@@ -9,6 +9,10 @@ use crate::error::Error;
 use crate::search::{Query, text_of};
 use crate::store::Hit;
 
+/// A search gives no more messages at once than come to about so many bytes: 4 MiB. They are held in memory together, and
+/// words that are in every message are easily looked for.
+pub const SEARCH_BYTES: u64 = 4 << 20;
+
 /// A message found by its words.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Found {

@@ -13,15 +13,15 @@ use super::append::{self, Appended, Batch, new_session, slots};
 use super::context::{self, Context, ContextRequest, scope};
 use super::explain::{self, Explanation};
 use super::fork::{self, Fork};
-use super::found::{Found, HitCursor};
-use super::workspace::{check_own, check_sessions, concerns_models, read_patch};
+use super::found::{Found, HitCursor, SEARCH_BYTES};
+use super::workspace::{check_sessions, concerns_models, read_patch};
 use super::{Engine, Shared};
 use crate::error::Error;
 use crate::search::Query;
 use crate::settings::{Patch, Settings};
 use crate::store::{
-    Changes, Load, Log, Pick, Search, SessionId, SessionKey, SessionRow, SlotRow, Standing, SummaryId,
-    UsageQuery, UsageSum,
+    Changes, Load, Log, Pick, Portion, Search, SessionId, SessionKey, SessionRow, SlotRow, Standing,
+    SummaryId, UsageQuery, UsageSum,
 };
 use crate::worker;
 
@@ -96,11 +96,14 @@ pub struct Page {
     pub reverse: bool,
     /// At most so many; 1,000 at once are the most.
     pub limit: usize,
+    /// Until they are so many bytes or more, as they are kept; one comes in any case. For whoever does not know how large
+    /// they are and has to hold them: see [`Portion::more`].
+    pub bytes: Option<u64>,
 }
 
 impl Default for Page {
     fn default() -> Self {
-        Self { after: None, before: None, scope: None, reverse: false, limit: 100 }
+        Self { after: None, before: None, scope: None, reverse: false, limit: 100, bytes: None }
     }
 }
 
@@ -113,8 +116,8 @@ impl Page {
     }
 
     pub(super) fn pick(&self, within: Span) -> Pick {
-        let limit = self.limit.min(1_000);
-        Pick::Page { scope: scope(self.scope.as_ref()), within, reverse: self.reverse, limit }
+        let (limit, bytes) = (self.limit.min(1_000), self.bytes);
+        Pick::Page { scope: scope(self.scope.as_ref()), within, reverse: self.reverse, limit, bytes }
     }
 }
 
@@ -193,11 +196,11 @@ impl Session {
     }
 
     /// Messages, word for word.
-    pub async fn messages(&self, page: Page) -> Result<Vec<Message>, Error> {
+    pub async fn messages(&self, page: Page) -> Result<Portion<Message>, Error> {
         let (_, row) = self.standing().await?;
         match page.within(row.tracker.head()) {
             Some(within) => Ok(self.shared().store.messages(row.id, page.pick(within)).await?),
-            None => Ok(Vec::new()),
+            None => Ok(Portion::default()),
         }
     }
 
@@ -214,13 +217,16 @@ impl Session {
     /// Messages by their words, summarized or not, newest first: all words must be there, in any order, each
     /// also as part of a longer word; `"in quotes"` as one. Any script. A summary's number confines the
     /// search to what lies beneath it. With a cursor of this session it goes on after that.
+    ///
+    /// At most `limit` of them come, 1,000 at once, and fewer where they are large: no more is read once those found are
+    /// [`SEARCH_BYTES`] or more. [`Portion::more`] says whether there are others, after the last one's cursor.
     pub async fn search(
         &self,
         words: &str,
         beneath: Option<SummaryId>,
         after: Option<HitCursor>,
         limit: usize,
-    ) -> Result<Vec<Found>, Error> {
+    ) -> Result<Portion<Found>, Error> {
         let query = Query::parse(words).map_err(Error::invalid)?;
         if let Some(after) = after.as_ref().filter(|after| after.session != self.key.session) {
             return Err(Error::invalid(format!(
@@ -237,7 +243,7 @@ impl Session {
             None => (Scope::Session, row.tracker.head()),
         };
         let Some(span) = Span::new(1, last) else {
-            return Ok(Vec::new());
+            return Ok(Portion::default());
         };
         let search = Search {
             workspace: Arc::clone(&self.key.workspace),
@@ -246,9 +252,10 @@ impl Session {
             query: query.clone(),
             after: after.map(|after| (row.id, after.seq)),
             limit: limit.min(1_000),
+            bytes: Some(SEARCH_BYTES),
         };
         let hits = self.shared().store.search(search).await?;
-        Ok(hits.into_iter().map(|hit| Found::new(hit, &query)).collect())
+        Ok(hits.map(|hit| Found::new(hit, &query)))
     }
 
     /// A new session from this one.
@@ -336,7 +343,7 @@ impl Session {
     ) -> Result<Arc<Settings>, Error> {
         self.check_names()?;
         let patch = patch.cloned().unwrap_or_default();
-        check_own(&patch)?;
+        self.shared().check_own(&patch)?;
         check_sessions(&patch)?;
         let engine = Arc::clone(self.shared());
         self.shared()

@@ -73,7 +73,7 @@ const MOST_MERGED: usize = 256;
 const MOST_ENCODINGS: usize = 10_000;
 
 impl Shared {
-    /// The settings that hold in a session.
+    /// The settings that hold in a session. How large things may be, its own may lower and not raise.
     pub(crate) fn settings_of(&self, workspace: &str, session: &str) -> Result<Arc<Settings>, Error> {
         let key = (workspace.to_owned(), session.to_owned());
         if let Some(merged) = lock(&self.merged).get(&key) {
@@ -83,7 +83,7 @@ impl Shared {
         for document in [workspace, session].into_iter().filter(|document| !document.is_empty()) {
             settings = settings.with(&Patch::parse(document)?)?;
         }
-        let settings = Arc::new(settings);
+        let settings = Arc::new(settings.no_larger_than(&self.settings));
         let mut merged = lock(&self.merged);
         if merged.len() >= MOST_MERGED {
             merged.clear();
@@ -96,6 +96,19 @@ impl Shared {
     pub(crate) fn settings_at(&self, standing: &Standing) -> Result<Arc<Settings>, Error> {
         let own = standing.session.as_ref().map_or("", |row| &row.settings);
         self.settings_of(&standing.workspace_settings, own)
+    }
+
+    /// Refuses what a workspace or session may not set: what is set for the whole program only, and sizes over the engine's.
+    ///
+    /// Whoever could say where a model is asked could have the program's key sent there, and whoever could say what it
+    /// costs could spend as if it cost nothing.
+    pub(super) fn check_own(&self, patch: &Patch) -> Result<(), Error> {
+        match ["models", "prices"].into_iter().find(|key| patch.entries().contains_key(*key)) {
+            None => Ok(self.settings.check_sizes(patch)?),
+            Some(key) => Err(Error::invalid(format!(
+                "{key}: are set for the whole program; a workspace or session chooses among models with summarize.models"
+            ))),
+        }
     }
 
     /// Refuses settings that name models nobody knows, or measure by a window nobody knows.

@@ -13,7 +13,7 @@ use super::session::{Page, Session};
 use crate::error::Error;
 use crate::event::Happened;
 use crate::store::{
-    Changes, Load, PickSummaries, SessionId, SlotRow, Standing, SummaryId, SummaryRow, SummaryState,
+    Changes, Load, PickSummaries, Portion, SessionId, SlotRow, Standing, SummaryId, SummaryRow, SummaryState,
 };
 use crate::summary::Summary;
 use crate::worker;
@@ -265,13 +265,13 @@ impl Session {
     }
 
     /// The originals beneath a summary: its scope's messages up to where it reaches, a page of them.
-    pub async fn expand(&self, summary: SummaryId, page: Page) -> Result<Vec<Message>, Error> {
+    pub async fn expand(&self, summary: SummaryId, page: Page) -> Result<Portion<Message>, Error> {
         let (_, row) = self.standing().await?;
         let summary = self.summary_row(row.id, summary).await?;
         let page = Page { scope: summary.scope.into(), ..page };
         match page.within(summary.through) {
             Some(within) => Ok(self.shared().store.messages(row.id, page.pick(within)).await?),
-            None => Ok(Vec::new()),
+            None => Ok(Portion::default()),
         }
     }
 }

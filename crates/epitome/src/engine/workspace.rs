@@ -5,13 +5,13 @@ use std::sync::Arc;
 use epitome_core::message::Timestamp;
 use epitome_core::slot::Scope;
 
-use super::found::{Found, HitCursor};
+use super::found::{Found, HitCursor, SEARCH_BYTES};
 use super::session::{Session, SessionInfo, check_name};
 use super::{Engine, Queue, Shared, Told};
 use crate::error::Error;
 use crate::search::Query;
 use crate::settings::{Patch, Settings};
-use crate::store::{Load, Search, SessionKey, UsageQuery, UsageSum};
+use crate::store::{Load, Portion, Search, SessionKey, UsageQuery, UsageSum};
 
 /// A workspace's sessions and settings. A handle: making one reads and writes nothing.
 ///
@@ -67,8 +67,8 @@ impl Workspace {
     /// the next message of each session on.
     pub async fn set(&self, patch: &Patch) -> Result<Arc<Settings>, Error> {
         check_name("workspace", &self.name)?;
-        check_own(patch)?;
         let shared = Arc::clone(self.engine.shared());
+        shared.check_own(patch)?;
         let (engine, patch) = (Arc::clone(&shared), patch.clone());
         let told = Told::default();
         let tell = told.clone();
@@ -101,7 +101,7 @@ impl Workspace {
         words: &str,
         after: Option<HitCursor>,
         limit: usize,
-    ) -> Result<Vec<Found>, Error> {
+    ) -> Result<Portion<Found>, Error> {
         let query = Query::parse(words).map_err(Error::invalid)?;
         let store = &self.engine.shared().store;
         let after = match after {
@@ -119,9 +119,10 @@ impl Workspace {
             query: query.clone(),
             after,
             limit: limit.min(1_000),
+            bytes: Some(SEARCH_BYTES),
         };
         let hits = store.search(search).await?;
-        Ok(hits.into_iter().map(|hit| Found::new(hit, &query)).collect())
+        Ok(hits.map(|hit| Found::new(hit, &query)))
     }
 
     /// What is due in it, and how the work on that goes.
@@ -150,17 +151,6 @@ impl Workspace {
 /// A document as it is stored.
 pub(super) fn read_patch(stored: &str) -> Result<Patch, Error> {
     Ok(if stored.is_empty() { Patch::default() } else { Patch::parse(stored)? })
-}
-
-/// Refuses what is set for the whole program only. Whoever could say where a model is asked could have the program's key
-/// sent there, and whoever could say what it costs could spend as if it cost nothing.
-pub(super) fn check_own(patch: &Patch) -> Result<(), Error> {
-    match ["models", "prices"].into_iter().find(|key| patch.entries().contains_key(*key)) {
-        None => Ok(()),
-        Some(key) => Err(Error::invalid(format!(
-            "{key}: are set for the whole program; a workspace or session chooses among models with summarize.models"
-        ))),
-    }
 }
 
 /// Refuses what a session cannot say of its workspace.

@@ -1,5 +1,6 @@
 //! What a store may be asked for, and what it answers.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use epitome_core::message::{Message, Seq, Span, Timestamp, Tokens};
@@ -74,7 +75,7 @@ pub struct Ahead {
 pub enum Pick {
     /// These, ascending.
     Seqs(Vec<Seq>),
-    /// A page: the scope's messages after (or, in reverse, before) a place, at most so many.
+    /// A page: the scope's messages after (or, in reverse, before) a place, until one of both bounds is reached.
     Page {
         /// Whose messages.
         scope: Scope,
@@ -84,7 +85,99 @@ pub enum Pick {
         reverse: bool,
         /// At most so many.
         limit: usize,
+        /// Until they are so many bytes or more, as they are kept: how large messages are is only known when they are
+        /// read. One is read in any case.
+        bytes: Option<u64>,
     },
+}
+
+/// As much as was to be read of something longer.
+///
+/// It may hold less than the limit and not be the end: what is large is cut short. `more` says which it is. It is read like
+/// a list.
+///
+/// ```
+/// let portion = epitome::Portion { items: vec!["one", "two"], more: true };
+/// assert_eq!((portion.len(), portion.last()), (2, Some(&"two")));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Portion<T> {
+    /// What was read.
+    pub items: Vec<T>,
+    /// Whether there is another one after the last of them.
+    pub more: bool,
+}
+
+impl<T> Default for Portion<T> {
+    fn default() -> Self {
+        Self { items: Vec::new(), more: false }
+    }
+}
+
+impl<T> Portion<T> {
+    /// The same, each of them made into something else.
+    pub fn map<U>(self, make: impl FnMut(T) -> U) -> Portion<U> {
+        Portion { items: self.items.into_iter().map(make).collect(), more: self.more }
+    }
+}
+
+impl<T> Deref for Portion<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.items
+    }
+}
+
+impl<T> IntoIterator for Portion<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.into_iter()
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Portion<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.iter()
+    }
+}
+
+/// Takes in what is read until there is enough of it: for stores, so that all of them mean the same by enough.
+#[derive(Debug)]
+pub(crate) struct Filling<T> {
+    portion: Portion<T>,
+    limit: usize,
+    /// So many bytes are left.
+    room: u64,
+}
+
+impl<T> Filling<T> {
+    pub(crate) fn new(limit: usize, bytes: Option<u64>) -> Self {
+        Self { portion: Portion::default(), limit, room: bytes.map_or(u64::MAX, |bytes| bytes.max(1)) }
+    }
+
+    /// Takes one more, of so many bytes. Where there was enough it is let go again, and nothing more need be read.
+    pub(crate) fn take(&mut self, item: T, bytes: u64) {
+        self.portion.more = self.portion.len() >= self.limit || self.room == 0;
+        if !self.portion.more {
+            self.room = self.room.saturating_sub(bytes);
+            self.portion.items.push(item);
+        }
+    }
+
+    /// Whether there was one more than is wanted.
+    pub(crate) fn is_over(&self) -> bool {
+        self.portion.more
+    }
+
+    pub(crate) fn done(self) -> Portion<T> {
+        self.portion
+    }
 }
 
 /// Which summaries are to be read.
@@ -131,6 +224,8 @@ pub struct Search {
     pub after: Option<(SessionId, Seq)>,
     /// At most so many.
     pub limit: usize,
+    /// Until those that were found are so many bytes or more, as they are kept. One is given in any case.
+    pub bytes: Option<u64>,
 }
 
 /// Whose usage is asked for. Rows are added up by session, slot, model and outcome.

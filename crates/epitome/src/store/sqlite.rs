@@ -17,9 +17,9 @@ use epitome_core::slot::Scope;
 use rusqlite::Connection;
 
 use super::{
-    Ahead, Decide, DecideSettings, Fault, Hit, Lease, Load, Look, Pick, PickSummaries, QueueCounts, QueueRow,
-    Search, SessionId, SessionKey, SessionRow, SlotRow, Standing, Store, StoreError, SummaryRow, UsageQuery,
-    UsageRow, UsageSum, View, Want, Window,
+    Ahead, Decide, DecideSettings, Fault, Hit, Lease, Load, Look, Pick, PickSummaries, Portion, QueueCounts,
+    QueueRow, Search, SessionId, SessionKey, SessionRow, SlotRow, Standing, Store, StoreError, SummaryRow,
+    UsageQuery, UsageRow, UsageSum, View, Want, Window,
 };
 use crate::event::{Events, Happened};
 use error::Outcome;
@@ -274,7 +274,7 @@ impl Store for Sqlite {
         self.read(move |db| read::ahead(db, session, &scope, after, limit)).await
     }
 
-    async fn messages(&self, session: SessionId, pick: Pick) -> Result<Vec<Message>, StoreError> {
+    async fn messages(&self, session: SessionId, pick: Pick) -> Result<Portion<Message>, StoreError> {
         self.read(move |db| read::messages(db, session, &pick)).await
     }
 
@@ -296,7 +296,7 @@ impl Store for Sqlite {
         self.read(move |db| read::recall(db, &workspace, session, &asked)).await
     }
 
-    async fn search(&self, search: Search) -> Result<Vec<Hit>, StoreError> {
+    async fn search(&self, search: Search) -> Result<Portion<Hit>, StoreError> {
         self.read(move |db| find::search(db, &search)).await
     }
 

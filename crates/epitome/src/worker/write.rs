@@ -106,7 +106,8 @@ impl Task<'_> {
                     let mut within = Some(*span);
                     while let Some(rest) = within {
                         let scope = Scope::Session;
-                        let page = Pick::Page { scope, within: rest, reverse: false, limit: AT_A_TIME };
+                        let (limit, bytes) = (AT_A_TIME, None);
+                        let page = Pick::Page { scope, within: rest, reverse: false, limit, bytes };
                         let messages = self.shared.store.messages(self.id, page).await?;
                         let last = messages.last().map(|message| message.seq);
                         told.extend(messages.into_iter().map(without_bytes).map(Told::Message));

@@ -11,7 +11,7 @@ use crate::support::{
 };
 
 async fn log(session: &Session) -> Vec<Message> {
-    session.messages(Page { limit: 1_000, ..Page::default() }).await.unwrap()
+    session.messages(Page { limit: 1_000, ..Page::default() }).await.unwrap().items
 }
 
 #[tokio::test]

@@ -26,6 +26,7 @@ mod races;
 mod retries;
 mod reviewed;
 mod scopes;
+mod sizes;
 mod slots;
 mod spending;
 mod spending_odd;

@@ -191,7 +191,7 @@ async fn beneath_an_authors_summary_only_that_authors_messages_are_found() {
     session.work().await.unwrap();
     let own = session.summaries().await.unwrap().remove(0);
     // Only Bob speaks of carriers, and only Ann of parcels.
-    assert_eq!(session.search("carrier", Some(own.id), None, 50).await.unwrap(), []);
+    assert_eq!(session.search("carrier", Some(own.id), None, 50).await.unwrap().items, []);
     let found = session.search("parcel", Some(own.id), None, 50).await.unwrap();
     assert_eq!(found.len(), 10);
 }

@@ -271,7 +271,7 @@ async fn drawn_against_the_whole(drawn: Drawn, budgets: Vec<u64>) -> TestCaseRes
     session.append(messages).await.unwrap();
     session.work().await.unwrap();
     let stored = session.messages(Page { limit: 1_000, ..Page::default() }).await.unwrap();
-    let log = Log::new(stored, Counter::new(Encoding::O200k));
+    let log = Log::new(stored.items, Counter::new(Encoding::O200k));
     let mut stand: Vec<_> = session.summaries().await.unwrap();
     stand.sort_by(|one, two| one.slot.cmp(&two.slot));
     let stand: Vec<(u64, String)> =

@@ -294,8 +294,8 @@ pub(super) async fn facts(session: &Session, sizes: &[Size]) -> Result<Vec<Found
     let mut found = Vec::new();
     for fact in &FACTS {
         // Newest first: the last one is where it was said first.
-        let mut hits = session.search(&fact.query(), beneath, None, 1_000).await?;
-        let first = hits.pop();
+        let hits = session.search(&fact.query(), beneath, None, 1_000).await?;
+        let first = hits.into_iter().next_back();
         found.push(Found {
             what: fact.what,
             query: fact.query(),

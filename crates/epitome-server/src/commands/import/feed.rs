@@ -390,7 +390,7 @@ impl UnderWay {
                 limit: COMPARED,
                 ..Page::default()
             };
-            self.held = self.session.messages(page).await?.into();
+            self.held = self.session.messages(page).await?.items.into();
             self.read = self.held.back().map_or(self.head, |last| last.seq);
         }
         Ok(self.held.pop_front())

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::super::discreet::discreet;
+
 use crate::http::openapi::{Name, SessionSettings};
 
 /// A session: how long it is, and the caller's notes on it.
@@ -143,7 +145,7 @@ impl From<SlotExplanation> for SlotOut {
             slot: slot.slot,
             scope: slot.scope.map(|scope| scope.to_string()),
             status: slot.status,
-            why: slot.why,
+            why: discreet(&slot.why),
             summary: slot.summary,
             covered: slot.covered,
             due: slot.due,
@@ -160,7 +162,7 @@ impl From<SlotExplanation> for SlotOut {
             attempts: slot.attempts,
             failing_since: slot.failing_since.map(|at| at.0),
             not_before: slot.not_before.map(|at| at.0),
-            last_error: slot.last_error,
+            last_error: slot.last_error.as_deref().map(discreet),
         }
     }
 }

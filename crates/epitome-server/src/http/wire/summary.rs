@@ -4,6 +4,7 @@ use epitome::{Summarized, Summary};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::super::discreet::discreet;
 use super::SpanOut;
 
 /// A summary, and all that is known of it.
@@ -133,7 +134,7 @@ impl From<Summarized> for SummarizedOut {
             Summarized::Written { summary } => (SummarizedStatus::Written, Some(summary), None),
             Summarized::Pending { reason } => (SummarizedStatus::Pending, None, reason),
         };
-        Self { status, summary: summary.map(SummaryOut::from), reason }
+        Self { status, summary: summary.map(SummaryOut::from), reason: reason.as_deref().map(discreet) }
     }
 }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::super::discreet::discreet;
 use super::session::Status;
 use crate::http::openapi::Settings;
 
@@ -60,7 +61,7 @@ impl From<Queue> for QueueOut {
             since: entry.since.map(|at| at.0),
             attempts: entry.attempts,
             not_before: entry.not_before.map(|at| at.0),
-            last_error: entry.last_error,
+            last_error: entry.last_error.as_deref().map(discreet),
         };
         Self {
             due: queue.due,

@@ -9,15 +9,16 @@ use std::sync::Arc;
 use epitome_core::message::{Message, Span};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::super::{Hit, Search, SessionId};
+use super::super::{Filling, Hit, Portion, Search, SessionId};
 use super::chores::row_id;
 use super::error::Outcome;
 use super::lens::Lens;
 use super::rows::int;
 use crate::search::text_of;
 
-pub(super) fn search(db: &Connection, search: &Search) -> Outcome<Vec<Hit>> {
-    let mut finder = Finder { db, search, names: HashMap::new(), hits: Vec::new() };
+pub(super) fn search(db: &Connection, search: &Search) -> Outcome<Portion<Hit>> {
+    let hits = Filling::new(search.limit, search.bytes);
+    let mut finder = Finder { db, search, names: HashMap::new(), hits };
     let bounds = search.session.map_or((0, i64::MAX), |(session, within)| {
         (row_id(session, int(within.from)), row_id(session, int(within.through)).saturating_add(1))
     });
@@ -26,7 +27,7 @@ pub(super) fn search(db: &Connection, search: &Search) -> Outcome<Vec<Hit>> {
         Some(trigrams) => finder.by_index(&trigrams, bounds.0, bounds.1.min(upper))?,
         None => finder.by_reading(bounds.0, bounds.1.min(upper))?,
     }
-    Ok(finder.hits)
+    Ok(finder.hits.done())
 }
 
 struct Finder<'a> {
@@ -34,14 +35,10 @@ struct Finder<'a> {
     search: &'a Search,
     /// The workspace's sessions met so far; `None` for others.
     names: HashMap<SessionId, Option<Arc<str>>>,
-    hits: Vec<Hit>,
+    hits: Filling<Hit>,
 }
 
 impl Finder<'_> {
-    fn is_full(&self) -> bool {
-        self.hits.len() >= self.search.limit
-    }
-
     /// Newest first, from just before `upper` down to `lower`. Between what the index knows lie the ends of
     /// sessions that it does not know yet, each in its place.
     fn by_index(&mut self, trigrams: &str, lower: i64, mut upper: i64) -> Outcome<()> {
@@ -62,7 +59,7 @@ impl Finder<'_> {
     }
 
     fn candidates(&mut self, trigrams: &str, lower: i64, upper: i64) -> Outcome<()> {
-        if lower >= upper || self.is_full() {
+        if lower >= upper || self.hits.is_over() {
             return Ok(());
         }
         let sql =
@@ -73,10 +70,10 @@ impl Finder<'_> {
             let id: i64 = row.get(0)?;
             let (session, seq) = (id >> 32, (id & 0xffff_ffff).unsigned_abs());
             let Some(name) = self.name(session)? else { continue };
-            if let Some(message) = Lens::new(self.db, session, &self.search.scope).one(seq)? {
-                self.take(session, &name, message);
+            if let Some((message, bytes)) = Lens::new(self.db, session, &self.search.scope).one(seq)? {
+                self.take(session, &name, message, bytes);
             }
-            if self.is_full() {
+            if self.hits.is_over() {
                 break;
             }
         }
@@ -91,7 +88,7 @@ impl Finder<'_> {
         let mut all = all.query(params![self.search.workspace, lower >> 32, upper >> 32])?;
         while let Some(row) = all.next()? {
             self.read(row.get(0)?, lower, upper)?;
-            if self.is_full() {
+            if self.hits.is_over() {
                 break;
             }
         }
@@ -105,19 +102,19 @@ impl Finder<'_> {
         let through = u64::try_from(upper.saturating_sub(base).saturating_sub(1)).unwrap_or(0);
         let Some(within) = Span::new(from, through) else { return Ok(()) };
         let Some(name) = self.name(session)? else { return Ok(()) };
-        if self.is_full() {
+        if self.hits.is_over() {
             return Ok(());
         }
         let (db, search) = (self.db, self.search);
-        Lens::new(db, session, &search.scope).read(within, true, usize::MAX, |message| {
-            self.take(session, &name, message);
-            !self.is_full()
+        Lens::new(db, session, &search.scope).read(within, true, |message, bytes| {
+            self.take(session, &name, message, bytes);
+            !self.hits.is_over()
         })
     }
 
-    fn take(&mut self, session: SessionId, name: &Arc<str>, message: Message) {
+    fn take(&mut self, session: SessionId, name: &Arc<str>, message: Message, bytes: u64) {
         if self.search.query.matches(&text_of(&message)) {
-            self.hits.push(Hit { session: Arc::clone(name), id: session, message });
+            self.hits.take(Hit { session: Arc::clone(name), id: session, message }, bytes);
         }
     }
 

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension, Params, params};
 
 use super::super::{SessionId, message};
 use super::error::{Outcome, nonsense};
-use super::rows::{AFTER_OUTLINE, IN_LOOP, OUTLINE, int, outline, rows, uint};
+use super::rows::{AFTER_OUTLINE, IN_LOOP, OUTLINE, int, outline, uint};
 
 /// Where to read, and whose messages.
 pub(super) struct Lens<'a> {
@@ -144,32 +144,32 @@ impl<'a> Lens<'a> {
         Ok(statement.query_row(within, |row| uint(row, 0))?)
     }
 
-    /// Messages with their words, one by one, until `each` says false.
+    /// Messages with their words and the bytes these take, one by one, until `each` says false.
     pub(super) fn read(
         &self,
         within: Span,
         newest_first: bool,
-        limit: usize,
-        mut each: impl FnMut(Message) -> bool,
+        mut each: impl FnMut(Message, u64) -> bool,
     ) -> Outcome<()> {
         let order = if newest_first { "DESC" } else { "ASC" };
         let sql = format!(
-            "SELECT {OUTLINE}, body FROM {} AND seq BETWEEN ?3 AND ?4 ORDER BY seq {order} LIMIT ?5",
+            "SELECT {OUTLINE}, body FROM {} AND seq BETWEEN ?3 AND ?4 ORDER BY seq {order}",
             self.rows()
         );
         let mut statement = self.db.prepare_cached(&sql)?;
         let (from, through) = (int(within.from), int(within.through));
-        let mut found = statement.query(params![self.session, self.author, from, through, rows(limit)])?;
+        let mut found = statement.query(params![self.session, self.author, from, through])?;
         while let Some(row) = found.next()? {
-            if !each(words(row)?) {
+            let (message, bytes) = words(row)?;
+            if !each(message, bytes) {
                 break;
             }
         }
         Ok(())
     }
 
-    /// One message with its words.
-    pub(super) fn one(&self, seq: Seq) -> Outcome<Option<Message>> {
+    /// One message with its words, and the bytes these take.
+    pub(super) fn one(&self, seq: Seq) -> Outcome<Option<(Message, u64)>> {
         let sql = format!("SELECT {OUTLINE}, body FROM messages WHERE session = ?1 AND seq = ?2");
         let mut statement = self.db.prepare_cached(&sql)?;
         let mut found = statement.query(params![self.session, int(seq)])?;
@@ -184,7 +184,7 @@ impl<'a> Lens<'a> {
         let mut all = Vec::new();
         while let Some(row) = found.next()? {
             if let Some(shape) = known.get(&uint(row, 0)?) {
-                all.push(with_words(shape, row, 1)?);
+                all.push(with_words(shape, row, 1)?.0);
             }
         }
         Ok(all)
@@ -202,13 +202,15 @@ pub(super) enum Flag {
     Skipped,
 }
 
-/// The message of a row that holds [`OUTLINE`] and the body.
-fn words(row: &rusqlite::Row<'_>) -> Outcome<Message> {
+/// The message of a row that holds [`OUTLINE`] and the body, and the body's bytes.
+fn words(row: &rusqlite::Row<'_>) -> Outcome<(Message, u64)> {
     with_words(&outline(row)?, row, AFTER_OUTLINE)
 }
 
-/// The message of this shape, with the words that stand at that place of a row.
-fn with_words(shape: &Outline, row: &rusqlite::Row<'_>, at: usize) -> Outcome<Message> {
+/// The message of this shape, with the words that stand at that place of a row, and how many bytes they are there.
+fn with_words(shape: &Outline, row: &rusqlite::Row<'_>, at: usize) -> Outcome<(Message, u64)> {
     let body = row.get_ref(at)?.as_str().map_err(|_| nonsense("a message has no words"))?;
-    message(shape, body).map_err(|_| nonsense(format!("the words of message {} cannot be read", shape.seq)))
+    let message = message(shape, body)
+        .map_err(|_| nonsense(format!("the words of message {} cannot be read", shape.seq)))?;
+    Ok((message, body.len() as u64))
 }

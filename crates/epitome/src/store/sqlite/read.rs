@@ -7,7 +7,8 @@ use epitome_core::slot::Scope;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::{
-    Ahead, Pick, PickSummaries, SessionId, SessionRow, SummaryId, SummaryRow, UsageQuery, UsageSum,
+    Ahead, Filling, Pick, PickSummaries, Portion, SessionId, SessionRow, SummaryId, SummaryRow, UsageQuery,
+    UsageSum,
 };
 use super::change;
 use super::error::Outcome;
@@ -54,26 +55,27 @@ pub(super) fn ahead(
     Ok(Ahead { log, end })
 }
 
-pub(super) fn messages(db: &Connection, id: SessionId, pick: &Pick) -> Outcome<Vec<Message>> {
-    let mut found = Vec::new();
+pub(super) fn messages(db: &Connection, id: SessionId, pick: &Pick) -> Outcome<Portion<Message>> {
     if !is_there(db, id)? {
-        return Ok(found);
+        return Ok(Portion::default());
     }
     match pick {
         Pick::Seqs(seqs) => {
-            let lens = Lens::whole(db, id);
+            let (lens, mut found) = (Lens::whole(db, id), Portion::default());
             for seq in seqs {
-                found.extend(lens.one(*seq)?);
+                found.items.extend(lens.one(*seq)?.map(|(message, _)| message));
             }
+            Ok(found)
         }
-        Pick::Page { scope, within, reverse, limit } => {
-            Lens::new(db, id, scope).read(*within, *reverse, *limit, |message| {
-                found.push(message);
-                true
+        Pick::Page { scope, within, reverse, limit, bytes } => {
+            let mut found = Filling::new(*limit, *bytes);
+            Lens::new(db, id, scope).read(*within, *reverse, |message, bytes| {
+                found.take(message, bytes);
+                !found.is_over()
             })?;
+            Ok(found.done())
         }
     }
-    Ok(found)
 }
 
 pub(super) fn summaries(db: &Connection, id: SessionId, pick: &PickSummaries) -> Outcome<Vec<SummaryRow>> {

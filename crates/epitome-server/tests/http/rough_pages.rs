@@ -1,0 +1,61 @@
+//! Large messages by the hundred: whoever asks for many of them gets as many as fit, and is told to come again.
+
+use serde_json::{Value, json};
+
+use crate::rough::peak_mib;
+use crate::server::Server;
+
+/// A megabyte that costs few tokens to count.
+fn large() -> Value {
+    let url = format!("data:image/png;base64,{}", "A".repeat(1_000_000));
+    let image = json!({"type": "image_url", "image_url": {"url": url}});
+    json!({"role": "user", "content": [{"type": "text", "text": "lorem ipsum"}, image]})
+}
+
+/// Four small messages, and so many large ones after them.
+fn with_large(server: &Server, many: usize) {
+    let mut client = server.client();
+    let small = json!({"role": "user", "content": "Hi."});
+    client.post("/v1/sessions/ann/messages", &json!(vec![small; 4])).ok();
+    for _ in 0..many / 10 {
+        client.post("/v1/sessions/ann/messages", &json!(vec![large(); 10])).ok();
+    }
+}
+
+/// Every place on all pages of five hundred, each page no larger than may be.
+fn places(server: &Server, path: &str, place: impl Fn(&Value) -> u64) -> Vec<u64> {
+    let (mut client, mut after, mut all) = (server.client(), String::new(), Vec::new());
+    loop {
+        let page = client.get(&format!("{path}limit=500{after}"));
+        assert_eq!(page.status, 200, "{}", page.text());
+        assert!(page.body.len() < 20 << 20, "{} bytes", page.body.len());
+        let page = page.ok();
+        all.extend(page["items"].as_array().unwrap().iter().map(&place));
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => return all,
+        }
+    }
+}
+
+#[test]
+fn a_page_is_cut_short_also_where_only_its_first_messages_are_small() {
+    let server = Server::start();
+    with_large(&server, 150);
+    let before = peak_mib(&server);
+    let all = places(&server, "/v1/sessions/ann/messages?", |item| item["seq"].as_u64().unwrap());
+    assert!(all.into_iter().eq(1..=154));
+    assert!(peak_mib(&server) < before + 60, "{before} MiB, then {}", peak_mib(&server));
+}
+
+#[test]
+fn a_search_that_finds_large_messages_is_answered_within_bounds() {
+    let server = Server::start();
+    with_large(&server, 150);
+    let before = peak_mib(&server);
+    let place = |item: &Value| item["message"]["seq"].as_u64().unwrap();
+    for path in ["/v1/sessions/ann/search?q=lorem&", "/v1/search?q=lorem&"] {
+        assert!(places(&server, path, place).into_iter().eq((5..=154).rev()), "{path}");
+    }
+    assert!(peak_mib(&server) < before + 60, "{before} MiB, then {}", peak_mib(&server));
+}

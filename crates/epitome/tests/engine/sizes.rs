@@ -1,0 +1,83 @@
+//! How large things may be is for whoever runs the engine to say; workspaces and sessions may ask for less.
+
+use epitome::core::message::Message;
+use epitome::settings::Patch;
+use epitome::{Engine, Error};
+
+use crate::support::{Home, everywhere};
+
+fn patch(document: &str) -> Patch {
+    Patch::parse(document).unwrap()
+}
+
+const ENGINES: &str = r#"{"context": {"max_tokens": 9000},
+    "limits": {"message": 500, "batch": 5, "body": 4000, "metadata": 300}}"#;
+
+#[tokio::test]
+async fn a_size_over_the_engines_is_refused_by_name() {
+    everywhere(async |home| {
+        let engine = home.open(Engine::builder().workers(0).settings(ENGINES)).await;
+        let (workspace, session) = (engine.workspace("w"), engine.workspace("w").session("s"));
+        for (document, problem) in [
+            (r#"{"context": {"max_tokens": 9001}}"#, "context.max_tokens: 9001 given; at most 9000"),
+            (r#"{"limits": {"message": 501}}"#, "limits.message: 501 given; at most 500"),
+            (r#"{"limits": {"batch": 6, "body": 10}}"#, "limits.batch: 6 given; at most 5"),
+            (r#"{"limits": {"body": 4001}}"#, "limits.body: 4001 given; at most 4000"),
+            (r#"{"limits": {"metadata": 301}}"#, "limits.metadata: 301 given; at most 300"),
+        ] {
+            let refused = [
+                workspace.set(&patch(document)).await.unwrap_err(),
+                session.set(&patch(document)).await.unwrap_err(),
+            ];
+            for error in refused {
+                assert!(matches!(error, Error::Invalid(_)), "{error:?}");
+                assert_eq!(error.to_string(), format!("{problem}, as the engine's settings say"));
+            }
+        }
+        assert!(workspace.patch().await.unwrap().is_empty(), "nothing of it was kept");
+        assert!(matches!(session.info().await, Err(Error::NotFound { .. })));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_size_up_to_the_engines_is_set_and_holds() {
+    everywhere(async |home| {
+        let engine = home.open(Engine::builder().workers(0).settings(ENGINES)).await;
+        let (workspace, session) = (engine.workspace("w"), engine.workspace("w").session("s"));
+        let set = workspace.set(&patch(r#"{"limits": {"batch": 2}, "context": {"max_tokens": 9000}}"#)).await;
+        assert_eq!(set.unwrap().limits.batch, 2);
+        let error = session.append(vec![Message::user("Hi."); 3]).await.unwrap_err();
+        assert!(error.to_string().contains("at most 2 (limits.batch)"), "{error}");
+        // More than its workspace allows, and no more than the engine does.
+        assert_eq!(session.set(&patch(r#"{"limits": {"batch": 5}}"#)).await.unwrap().limits.batch, 5);
+        session.append(vec![Message::user("Hi."); 5]).await.unwrap();
+        let back = session.set(&patch(r#"{"limits": {"batch": null}}"#)).await.unwrap();
+        assert_eq!(back.limits.batch, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_stored_before_the_engines_sizes_were_lowered_holds_as_if_it_were_lowered_too() {
+    let home = Home::file();
+    let document = r#"{"context": {"max_tokens": 50000}, "limits": {"message": 90000, "batch": 4}}"#;
+    let engine = home.open(Engine::builder().workers(0)).await;
+    engine.workspace("w").set(&patch(document)).await.unwrap();
+    engine.workspace("w").session("s").set(&patch(document)).await.unwrap();
+    engine.close().await;
+    let engine = home.open(Engine::builder().workers(0).settings(ENGINES)).await;
+    let (workspace, session) = (engine.workspace("w"), engine.workspace("w").session("s"));
+    for settings in [workspace.settings().await.unwrap(), session.settings().await.unwrap()] {
+        assert_eq!((settings.context.max_tokens, settings.limits.message), (9_000, 500));
+        assert_eq!(settings.limits.batch, 4, "what was less already stays");
+    }
+    let error = session.append(Message::user("x".repeat(501))).await.unwrap_err();
+    assert!(error.to_string().contains("limits.message"), "{error}");
+    let error = session.context(9_001).await.unwrap_err();
+    assert!(error.to_string().contains("context.max_tokens"), "{error}");
+    // Something else can be set as before.
+    let set = session.set(&patch(r#"{"summarize": {"redact": false}}"#)).await.unwrap();
+    assert_eq!((set.summarize.redact, set.limits.message), (false, 500));
+    assert_eq!(workspace.patch().await.unwrap().to_value()["limits"]["message"], 90_000, "as it was set");
+}

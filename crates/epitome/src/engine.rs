@@ -266,6 +266,7 @@ impl Builder {
             moved: watch::Sender::new(0),
             blind: Mutex::default(),
             trouble: Mutex::default(),
+            unwritable: Mutex::default(),
             hook_trouble: Mutex::default(),
             give_up: watch::Sender::new(false),
             working: AtomicUsize::new(0),

@@ -1,6 +1,8 @@
 //! A session in so many tokens.
 
-use axum::extract::Path;
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
 use axum::http::HeaderValue;
 use axum::response::Response;
 use epitome::core::context::Oversize;
@@ -9,6 +11,7 @@ use epitome::{Context, ContextRequest, ShownSummary};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
+use super::App;
 use super::gate::Reads;
 use super::messages::Format;
 use super::openapi::ContextAnswer;
@@ -76,12 +79,14 @@ pub(crate) enum OversizeIn {
     )),
 ))]
 pub(crate) async fn read(
+    State(app): State<Arc<App>>,
     Reads(access): Reads,
     Path(name): Path<String>,
     Query(asked): Query<Asked>,
     known: Known,
 ) -> Result<Response, Problem> {
     let format = asked.format;
+    let _turn = app.load.context().await;
     let context = access.workspace.session(name).context(asked.request()).await?;
     let report = ReportOut::new(&context.report, context.through, &context.encoding);
     let Some(format) = format else { return native(&context, report, &known) };

@@ -1,14 +1,16 @@
-//! What went wrong with a model, without what is the matter of whoever runs the server: where it is asked, and which
-//! variable holds its key. The command line tells both.
+//! What went wrong with a model, without what is the matter of whoever runs the server: where it is asked, which variable
+//! holds its key, where files stand, and how often it failed for everybody. The command line tells all of that.
 
-/// The text, addresses and names of variables left out.
+/// The text, with addresses, paths, names of variables and what others had to do with it left out.
 pub(crate) fn discreet(text: &str) -> String {
+    let text = &uncounted(text);
     let mut told = String::with_capacity(text.len());
     for word in text.split_inclusive(' ') {
         let bare = word.trim_end();
         let end = bare.trim_end_matches([',', ';', ':', '.', ')']);
         let shown = match end.trim_start_matches(['(', '`', '"']) {
             address if address.contains("://") => "its address",
+            path if path.starts_with('/') || path.ends_with(".db") => "its place",
             name if is_variable(name) => "its variable",
             _ => {
                 told.push_str(word);
@@ -19,6 +21,17 @@ pub(crate) fn discreet(text: &str) -> String {
         told.push_str(word.get(end.len()..).unwrap_or_default());
     }
     told
+}
+
+/// A provider's failures are counted for all workspaces together.
+fn uncounted(text: &str) -> String {
+    let Some((before, rest)) = text.split_once(" times in a row") else { return text.to_owned() };
+    match before.rsplit_once(" failed ") {
+        Some((before, count)) if count.bytes().all(|byte| byte.is_ascii_digit()) => {
+            format!("{before} failed several times in a row{rest}")
+        }
+        _ => text.to_owned(),
+    }
 }
 
 /// `OPENAI_API_KEY` and the like.
@@ -47,6 +60,15 @@ mod tests {
             "nothing answers messages at https://a.b/v1/messages (404); is base_url right?",
             "nothing answers messages at its address (404); is base_url right?",
         );
+        check(
+            "http://10.0.0.7:8000 failed 11 times in a row and is left alone for 60s",
+            "its address failed several times in a row and is left alone for 60s",
+        );
+        check(
+            "the disk is full: make room at /data/d.db, then try again",
+            "the disk is full: make room at its place, then try again",
+        );
+        check("`openai/gpt` failed 3 times: no answer", "`openai/gpt` failed 3 times: no answer");
         check("not due: messages 12 of 20", "not due: messages 12 of 20");
         check("", "");
     }

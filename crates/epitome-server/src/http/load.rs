@@ -12,6 +12,13 @@ use super::problem::Problem;
 /// So many pages are read and written out at once. More would not be faster: there are only so many processors.
 const PAGING: usize = 8;
 
+/// So many contexts are made at once. Pictures take few tokens and many bytes, so that each may hold some tens of megabytes
+/// until it is written out.
+const CONTEXTS: usize = 8;
+
+/// So many sessions are copied at once: one small request has very much written.
+const FORKS: usize = 2;
+
 /// What is under way.
 pub(crate) struct Load {
     pub(crate) requests: Lane,
@@ -24,6 +31,8 @@ pub(crate) struct Load {
     memory_of_one: usize,
     /// Who reads messages by the page, and writes them out: each holds some megabytes until it is done.
     paging: Semaphore,
+    contexts: Semaphore,
+    forks: Semaphore,
 }
 
 impl Load {
@@ -37,12 +46,24 @@ impl Load {
             memory_by: Counts::default(),
             memory_of_one: bounds.memory_kib / 2,
             paging: Semaphore::new(PAGING),
+            contexts: Semaphore::new(CONTEXTS),
+            forks: Semaphore::new(FORKS),
         }
     }
 
     /// Waits for its turn to read a page. It is never long.
     pub(crate) async fn page(&self) -> Option<SemaphorePermit<'_>> {
         self.paging.acquire().await.ok()
+    }
+
+    /// Waits for its turn to make a context.
+    pub(crate) async fn context(&self) -> Option<SemaphorePermit<'_>> {
+        self.contexts.acquire().await.ok()
+    }
+
+    /// Waits for its turn to copy a session.
+    pub(crate) async fn fork(&self) -> Option<SemaphorePermit<'_>> {
+        self.forks.acquire().await.ok()
     }
 
     /// Sets so many bytes aside for whoever reads; none where there is no room for them now.

@@ -4,6 +4,8 @@
 //! itself (no such path, no such method), so that every answer that is not a success looks the same and carries the
 //! request's id. Nothing of the server's own is told: no path, no address, no message's words.
 
+use std::sync::LazyLock;
+
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -13,6 +15,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::discreet::discreet;
+use crate::log::Seldom;
 
 /// Why something was not done.
 #[derive(Debug, Clone)]
@@ -104,7 +107,10 @@ impl From<Error> for Problem {
             Next::Reopen => Self::busy("the server is shutting down; try again").and_hang_up(),
             // What is wrong with the store is for whoever runs it: its words name files.
             Next::Mend | Next::Repair => {
-                tracing::error!(error = %told, "the store failed");
+                static OFTEN: LazyLock<Seldom> = LazyLock::new(Seldom::default);
+                if let Some(times) = OFTEN.happened() {
+                    tracing::error!(error = %told, times, "the store failed");
+                }
                 let full = matches!(error, Error::Store(StoreError::Full { .. }));
                 let what = if full { "the store is full" } else { "the store failed" };
                 let detail = format!("{what}; nothing was changed, and the server's log says more");

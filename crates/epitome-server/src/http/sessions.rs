@@ -1,6 +1,8 @@
 //! Sessions: listed, looked at, set, forked, deleted.
 
-use axum::extract::Path;
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use epitome::settings::{Patch, Settings};
@@ -10,6 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
 
+use super::App;
 use super::body::Json;
 use super::gate::{Reads, Writes};
 use super::problem::Problem;
@@ -133,6 +136,7 @@ pub(crate) async fn delete(
     )),
 ))]
 pub(crate) async fn fork(
+    State(app): State<Arc<App>>,
     Writes(access): Writes,
     Path(name): Path<String>,
     _: Query<Nothing>,
@@ -143,6 +147,7 @@ pub(crate) async fn fork(
         ForkKindIn::Condensed => ForkKind::Condensed,
     };
     let fork = Fork { name: wanted.name.into(), at: wanted.at, kind };
+    let _turn = app.load.fork().await;
     let made = access.workspace.session(name).fork(fork).await?;
     let mut answer = done(StatusCode::CREATED, &SessionOut::from(made.info().await?))?;
     if let Ok(place) = HeaderValue::from_str(&place(made.name())) {

@@ -2,6 +2,8 @@
 //!
 //! Nothing here names a workspace or a session. What is due in one workspace is told by `explain.rs`.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use tokio::task::JoinHandle;
 
@@ -25,6 +27,9 @@ pub struct Backlog {
     /// grows where there are too few workers.
     pub oldest_millis: Option<u64>,
 }
+
+/// For so long a store that could not be written to is taken for one that cannot. Longer, and nobody would try.
+const LATELY: Duration = Duration::from_secs(10);
 
 /// Why an engine cannot be used now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +71,7 @@ impl Engine {
         Ok(Backlog { due, working, waiting, parked, oldest_millis })
     }
 
-    /// Whether it can do what it is there for: the store can be read, and its worker, where it has one, looks for work.
+    /// Whether it can do what it is there for: the store can be read and could be written to lately, and its worker, where it has one, looks for work.
     /// If not, each reason. It reads a single row, and waits for no model.
     ///
     /// A hook that fails, or a slot, is no reason: everything else goes on.
@@ -77,6 +82,10 @@ impl Engine {
         let shared = self.shared();
         let mut reasons = Vec::new();
         if let Err(error) = shared.store.workspaces(None, 1).await {
+            reasons.push(Unready::from(&error));
+        }
+        let unwritable = lock(&shared.unwritable).clone().filter(|(when, _)| when.elapsed() < LATELY);
+        if let Some((_, error)) = unwritable.filter(|_| reasons.is_empty()) {
             reasons.push(Unready::from(&error));
         }
         if *shared.give_up.borrow() {

@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     pub(super) blind: Mutex<Option<StoreError>>,
     /// What else troubles the worker, where that is no single slot's matter. It stays until the next summary is begun.
     pub(super) trouble: Mutex<Option<String>>,
+    /// Why the store could not be written to when that last failed, and when: for a while it counts as not ready.
+    pub(super) unwritable: Mutex<Option<(Instant, StoreError)>>,
     /// What was wrong with hooks when they last ran.
     pub(super) hook_trouble: Mutex<Option<String>>,
     /// Whoever has a summary written is to stop now.
@@ -206,7 +208,14 @@ impl Shared {
             tell.put(answer);
             changes
         };
-        if self.store.change(key, load, Box::new(decide)).await? {
+        let changed = self.store.change(key, load, Box::new(decide)).await;
+        if let Err(
+            error @ (StoreError::Full { .. } | StoreError::ReadOnly { .. } | StoreError::Damaged { .. }),
+        ) = &changed
+        {
+            *lock(&self.unwritable) = Some((Instant::now(), error.clone()));
+        }
+        if changed? {
             self.listeners.wake(&key.workspace);
         }
         told.take().unwrap_or(Err(Error::Closed))

@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use super::draft::{Base, Draft, Spent};
 use super::job::{Ground, Job, Mode, Step};
 use crate::brief::brief;
-use crate::engine::millis_between;
+use crate::engine::{Unready, millis_between};
 use crate::error::Error;
 use crate::event::Happened;
 use crate::hook::Condensed;
@@ -218,6 +218,7 @@ impl Job<'_> {
         let backoff = self.shared.pace.backoff;
         let usage = self.spent.in_vain();
         let calls = usage.clone();
+        tracing::warn!(reason = %brief(&failure.to_string()), "no summary was written; it is tried again");
         let told = self.move_on(Log::None, move |row, standing| {
             let stand_in = Some(stand_in).filter(|_| !rebuilding);
             put_off(row, &failure, &backoff, stand_in, standing.now);
@@ -234,7 +235,12 @@ impl Job<'_> {
     /// less often; where not even this can be written down, the lease runs out by itself.
     pub(super) async fn break_off(&mut self, error: &Error) -> Result<(), Error> {
         let backoff = self.shared.pace.backoff;
-        let failure = Failure::Store { reason: brief(&error.to_string()) };
+        // Whoever sees it is told no path; whoever runs it sees the whole in what troubles the worker.
+        let reason = match error {
+            Error::Store(error) | Error::Busy(error) => Unready::from(error).short,
+            other => brief(&other.to_string()),
+        };
+        let failure = Failure::Store { reason };
         self.move_on(Log::None, move |row, standing| {
             put_off(row, &failure, &backoff, None, standing.now);
             Ok(Changes { events: vec![Happened::failed(row)], ..Changes::default() })

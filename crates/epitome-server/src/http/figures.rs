@@ -26,6 +26,9 @@ const TIMES: &[f64] =
 /// Sizes in tokens.
 const SIZES: &[f64] = &[250.0, 500.0, 1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 64e3, 128e3];
 
+/// Times and sizes are kept one by one until they are summed up, whether or not anybody ever asks for them.
+const SUMMED_UP_EVERY: Duration = Duration::from_secs(2);
+
 /// Where everything is counted; none where something else counts in this process already.
 static RECORDER: LazyLock<Option<PrometheusHandle>> = LazyLock::new(|| {
     let built = PrometheusBuilder::new()
@@ -41,9 +44,16 @@ static RECORDER: LazyLock<Option<PrometheusHandle>> = LazyLock::new(|| {
     Some(handle)
 });
 
-/// Has everything counted from now on. To be called before an engine is made.
+/// Has everything counted from now on. To be called once, before an engine is made.
 pub(crate) fn count() {
-    LazyLock::force(&RECORDER);
+    if let Some(recorder) = LazyLock::force(&RECORDER) {
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(SUMMED_UP_EVERY).await;
+                recorder.run_upkeep();
+            }
+        });
+    }
 }
 
 /// A request was answered.

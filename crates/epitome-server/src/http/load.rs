@@ -2,6 +2,7 @@
 //! nothing grows: not memory, not queues, not the time others wait.
 
 use std::collections::HashMap;
+use std::num::NonZero;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
@@ -12,12 +13,16 @@ use super::problem::Problem;
 /// So many pages are read and written out at once. More would not be faster: there are only so many processors.
 const PAGING: usize = 8;
 
-/// So many contexts are made at once. Pictures take few tokens and many bytes, so that each may hold some tens of megabytes
-/// until it is written out.
-const CONTEXTS: usize = 8;
+/// So many contexts are made at once, beyond one for each processor. Pictures take few tokens and many bytes, so that each
+/// may hold a hundred megabytes until it is written out; and more at once would not be faster.
+const MORE_CONTEXTS: usize = 2;
 
 /// So many sessions are copied at once: one small request has very much written.
 const FORKS: usize = 2;
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(2, NonZero::get)
+}
 
 /// What is under way.
 pub(crate) struct Load {
@@ -46,7 +51,7 @@ impl Load {
             memory_by: Counts::default(),
             memory_of_one: bounds.memory_kib / 2,
             paging: Semaphore::new(PAGING),
-            contexts: Semaphore::new(CONTEXTS),
+            contexts: Semaphore::new(processors().saturating_add(MORE_CONTEXTS)),
             forks: Semaphore::new(FORKS),
         }
     }

@@ -59,3 +59,20 @@ fn a_search_that_finds_large_messages_is_answered_within_bounds() {
     }
     assert!(peak_mib(&server) < before + 60, "{before} MiB, then {}", peak_mib(&server));
 }
+
+/// Pictures take few tokens and many bytes: sixty of them fit any context.
+#[test]
+fn many_large_contexts_at_once_take_turns() {
+    let server = Server::start();
+    with_large(&server, 60);
+    let ask = || server.client().get("/v1/sessions/ann/context?tokens=100000&summary=false").status;
+    let answers: Vec<u16> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..40).map(|_| scope.spawn(ask)).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert!(answers.iter().all(|status| [200, 503].contains(status)), "{answers:?}");
+    assert!(answers.contains(&200), "{answers:?}");
+    // Without turns each of the forty would hold some 150 MiB.
+    let turns = std::thread::available_parallelism().map_or(2, std::num::NonZero::get) as u64 + 2;
+    assert!(peak_mib(&server) < 300 + 200 * turns, "{} MiB", peak_mib(&server));
+}

@@ -1,7 +1,7 @@
 //! The binary `epitome`.
 //!
-//! Parse, load, run, exit code: what was typed becomes settings once, then plain functions run. HTTP and the
-//! proxy will stand here too, over the same engine.
+//! Parse, load, run, exit code: what was typed becomes settings once, then plain functions run. HTTP stands on the same
+//! engine.
 
 mod commands;
 mod database;

@@ -140,8 +140,9 @@ fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
 
 fn is_gzipped(headers: &HeaderMap) -> Result<bool, Problem> {
     match headers.get(header::CONTENT_ENCODING).map(|value| value.to_str().unwrap_or("?").trim()) {
-        None | Some("" | "identity") => Ok(false),
-        Some("gzip" | "x-gzip") => Ok(true),
+        None => Ok(false),
+        Some(coding) if coding.is_empty() || coding.eq_ignore_ascii_case("identity") => Ok(false),
+        Some(coding) if ["gzip", "x-gzip"].iter().any(|known| coding.eq_ignore_ascii_case(known)) => Ok(true),
         Some(_) => {
             let detail = "content-encoding: gzip is understood, or none";
             Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "encoding", detail).and_hang_up())

@@ -16,6 +16,9 @@ use super::lens::Lens;
 use super::rows::int;
 use crate::search::text_of;
 
+/// In a workspace of no more sessions than this, each is asked for by itself.
+const MOST_ONE_BY_ONE: i64 = 1_000;
+
 pub(super) fn search(db: &Connection, search: &Search) -> Outcome<Portion<Hit>> {
     let hits = Filling::new(search.limit, search.bytes);
     let mut finder = Finder { db, search, names: HashMap::new(), hits };
@@ -42,6 +45,15 @@ impl Finder<'_> {
     /// Newest first, from just before `upper` down to `lower`. Between what the index knows lie the ends of
     /// sessions that it does not know yet, each in its place.
     fn by_index(&mut self, trigrams: &str, lower: i64, mut upper: i64) -> Outcome<()> {
+        if let Some(own) = self.own(lower, upper)? {
+            for (session, indexed) in own {
+                let (first, next) = (row_id(session, 0), row_id(session.saturating_add(1), 0));
+                let known = row_id(session, indexed).saturating_add(1);
+                self.read(session, known.max(lower), next.min(upper))?;
+                self.candidates(trigrams, first.max(lower), known.min(upper))?;
+            }
+            return Ok(());
+        }
         let sql = "SELECT id, indexed FROM sessions INDEXED BY sessions_to_index WHERE state = 'open' \
              AND indexed < head AND workspace = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id DESC";
         let mut behind = self.db.prepare_cached(sql)?;
@@ -56,6 +68,25 @@ impl Finder<'_> {
             upper = upper.min(known);
         }
         self.candidates(trigrams, lower, upper)
+    }
+
+    /// The workspace's sessions between these, newest first, each with what the index knows of it; none where there are
+    /// too many to ask the index for one by one. The index holds the words of all workspaces: asked for all at once, it
+    /// takes longer where others said them.
+    fn own(&self, lower: i64, upper: i64) -> Outcome<Option<Vec<(SessionId, i64)>>> {
+        let sql =
+            "SELECT count(*) FROM (SELECT 1 FROM sessions WHERE workspace = ?1 AND state = 'open' LIMIT ?2)";
+        let given = params![self.search.workspace, MOST_ONE_BY_ONE + 1];
+        let count: i64 = self.db.prepare_cached(sql)?.query_row(given, |row| row.get(0))?;
+        if count > MOST_ONE_BY_ONE {
+            return Ok(None);
+        }
+        let sql = "SELECT id, indexed FROM sessions WHERE workspace = ?1 AND state = 'open' \
+             AND id BETWEEN ?2 AND ?3 ORDER BY id DESC";
+        let mut own = self.db.prepare_cached(sql)?;
+        let given = params![self.search.workspace, lower >> 32, upper >> 32];
+        let own = own.query_map(given, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(Some(own.collect::<Result<_, _>>()?))
     }
 
     fn candidates(&mut self, trigrams: &str, lower: i64, upper: i64) -> Outcome<()> {

@@ -17,7 +17,10 @@ use epitome_core::message::{Message, Span, Timestamp};
 use epitome_core::outline::Cut;
 use epitome_core::slot::{Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;
-use portions::{a_page_ends_where_its_bytes_do, a_search_ends_where_its_bytes_do};
+use portions::{
+    a_page_ends_where_its_bytes_do, a_search_ends_where_its_bytes_do,
+    very_many_sessions_are_searched_as_few_are,
+};
 use support::*;
 use telling::{
     a_copy_is_told_when_it_is_shown, a_summarys_event_has_its_number,
@@ -606,6 +609,7 @@ macro_rules! contract {
             messages_come_in_pages
             a_page_ends_where_its_bytes_do
             a_search_ends_where_its_bytes_do
+            very_many_sessions_are_searched_as_few_are
             flags_change
             workspaces_have_settings
             nothing_crosses_workspaces_or_sessions

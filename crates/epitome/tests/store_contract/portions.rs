@@ -62,3 +62,34 @@ pub(crate) async fn a_search_ends_where_its_bytes_do(made: Made) {
     }
     assert_eq!(found("nowhere", None, 9, Some(0)).await, (vec![], false));
 }
+
+/// However many sessions there are, and however much of them is indexed yet: newest first, none twice, no stranger's.
+pub(crate) async fn very_many_sessions_are_searched_as_few_are(made: Made) {
+    let store = &*made.store;
+    let many = 1_003_u64;
+    for n in 0..many {
+        let words = if n % 100 == 0 { "A parcel came." } else { "Nothing came." };
+        say_all(store, &key(&format!("s{n}")), vec![Message::user(words)]).await;
+    }
+    say_all(store, &SessionKey::new("other", "s"), vec![Message::user("A parcel of others.")]).await;
+    let (mut after, mut found) = (None, Vec::new());
+    loop {
+        let search = Search {
+            scope: Scope::Session,
+            workspace: "w".into(),
+            session: None,
+            query: Query::parse("parcel").unwrap(),
+            after,
+            limit: 4,
+            bytes: None,
+        };
+        let page = store.search(search).await.unwrap();
+        found.extend(page.iter().map(|hit| hit.session.to_string()));
+        after = page.last().map(|hit| (hit.id, hit.message.seq));
+        if !page.more {
+            break;
+        }
+    }
+    let wanted: Vec<String> = (0..=10).rev().map(|n| format!("s{}", n * 100)).collect();
+    assert_eq!(found, wanted);
+}

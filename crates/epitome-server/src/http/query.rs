@@ -47,7 +47,9 @@ fn read<T: DeserializeOwned>(query: &str) -> Result<T, String> {
                 "unknown parameter{}",
                 rest.replace("expected", "there are").replace("there are no fields", "there are none here")
             ),
-            _ => told.replace("duplicate field", "given twice: the parameter"),
+            _ => told
+                .replace("duplicate field", "given twice: the parameter")
+                .replace("missing field", "left out: the parameter"),
         }
     };
     T::deserialize(MapDeserializer::new(pairs.into_iter())).map_err(told)

@@ -48,3 +48,16 @@ fn a_parameter_nobody_knows_is_refused_also_where_there_are_none() {
         .refused(400, "unknown parameter `dry_run`");
     client.get("/v1/sessions/ann").ok();
 }
+
+#[test]
+fn what_is_wrong_in_a_small_body_is_told_with_its_field() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.post("/v1/sessions/ann/messages", &json!({"role": "user", "content": "Hello."})).ok();
+    let flags = json!({"skip": true, "pinned": "yes"});
+    client.json("PATCH", "/v1/sessions/ann/messages/1", &flags).refused(400, "pinned: invalid type: string");
+    client.json("PUT", "/v1/sessions/ann", &json!({"metadata": []})).refused(400, "metadata: invalid type");
+    client.post("/v1/sessions/ann/fork", &json!({"name": "bob", "at": -1})).refused(400, "at: invalid value");
+    client.post("/v1/sessions/ann/fork", &json!({"at": 1})).refused(400, "missing field `name`");
+    client.get("/v1/search").refused(400, "left out: the parameter `q`");
+}

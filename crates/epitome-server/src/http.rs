@@ -34,6 +34,7 @@ mod echo;
 mod events;
 mod figures;
 mod gate;
+mod kept;
 mod keys;
 mod listen;
 mod load;
@@ -65,6 +66,8 @@ pub(crate) struct App {
     pub(crate) bounds: Bounds,
     /// How much is.
     pub(crate) load: load::Load,
+    /// Contexts given before.
+    kept: kept::Kept,
     /// Who was refused for want of room.
     crowd: Seldom,
     /// Whether it was ready when last asked: only a change is told in the log.
@@ -86,6 +89,7 @@ impl App {
             keys,
             bounds,
             load,
+            kept: kept::Kept::default(),
             crowd: Seldom::default(),
             ready: AtomicBool::new(true),
             stopping,

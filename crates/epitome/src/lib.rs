@@ -56,7 +56,7 @@ pub use engine::{
     ShownSummary, SlotExplanation, SlotStatus, Summarize, Summarized, Unready, Workspace, is_name,
 };
 pub use error::{Error, Next};
-pub use store::Portion;
+pub use store::{Portion, Stamp};
 pub use summary::Summary;
 
 pub use epitome_core as core;

@@ -61,6 +61,20 @@ pub type SessionId = i64;
 /// other sessions, and means nothing in them.
 pub type SummaryId = i64;
 
+/// Where a session is, as far as contexts go: as long as this is the same, so is every context of it, but for how old
+/// it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    /// The session's number: one that is made again under the same name is another.
+    pub session: SessionId,
+    /// Its last message.
+    pub head: Seq,
+    /// Counts up when a message's flags, a summary or the session's own row change.
+    pub revision: u64,
+    /// Counts up when its workspace's settings change.
+    pub workspace: u64,
+}
+
 /// An append that was done before under the same key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repeat {
@@ -198,6 +212,9 @@ pub trait Store: Keyring + 'static {
 
     /// Where a session stands.
     async fn standing(&self, key: &SessionKey, load: Load) -> Result<Standing, StoreError>;
+
+    /// Whether anything changed that a context is made from: one row is read. `None` where there is no such session.
+    async fn stamp(&self, key: &SessionKey) -> Result<Option<Stamp>, StoreError>;
 
     /// The workspaces that anything was ever written to, by name: those after this one, at most so many.
     async fn workspaces(&self, after: Option<&str>, limit: usize) -> Result<Vec<Arc<str>>, StoreError>;

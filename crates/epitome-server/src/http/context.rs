@@ -12,18 +12,20 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::App;
+use super::figures;
 use super::gate::Reads;
+use super::kept::Given;
 use super::messages::Format;
 use super::openapi::ContextAnswer;
 use super::problem::Problem;
 use super::query::Query;
-use super::reply::Known;
+use super::reply::{Known, Written};
 use super::wire::{ContextOut, MessageOut, ReportOut, ShownOut};
 
 /// What a context of another form holds and leaves out; its body is as its provider wants it.
 const REPORT: &str = "x-epitome-report";
 
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, PartialEq, Eq, Hash, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Asked {
@@ -56,7 +58,7 @@ pub(crate) struct Asked {
 }
 
 /// What happens when the newest message alone is over the budget.
-#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, ToSchema)]
 #[schema(as = Oversize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OversizeIn {
@@ -85,28 +87,50 @@ pub(crate) async fn read(
     Query(asked): Query<Asked>,
     known: Known,
 ) -> Result<Response, Problem> {
-    let format = asked.format;
-    let _turn = app.load.context().await;
-    let context = access.workspace.session(name).context(asked.request()).await?;
-    let report = ReportOut::new(&context.report, context.through, &context.encoding);
-    let Some(format) = format else { return native(&context, report, &known) };
-    let mut answer = known.read(&Dialect::from(format).write(&context.messages))?;
-    let told = serde_json::to_string(&report).unwrap_or_default();
-    if let Ok(told) = HeaderValue::from_str(&told) {
-        answer.headers_mut().insert(REPORT, told);
+    let session = access.workspace.session(name.as_str());
+    let stamp = session.stamp().await?;
+    let question = (Arc::from(access.workspace.name()), name, asked);
+    if let Some(given) = app.kept.get(&question, stamp) {
+        figures::given_again(given.tokens);
+        return Ok(answer(&known, &given));
     }
+    let given = {
+        let _turn = app.load.context().await;
+        written(&session.context(question.2.request()).await?, question.2.format)?
+    };
+    let answer = answer(&known, &given);
+    app.kept.put(question, stamp, given);
     Ok(answer)
 }
 
+fn answer(known: &Known, given: &Given) -> Response {
+    let mut answer = known.given(&given.written);
+    if let Some(report) = &given.report {
+        answer.headers_mut().insert(REPORT, report.clone());
+    }
+    answer
+}
+
+fn written(context: &Context, format: Option<Format>) -> Result<Given, Problem> {
+    let tokens = context.report.tokens.total();
+    let report = ReportOut::new(&context.report, context.through, &context.encoding);
+    let Some(format) = format else {
+        return Ok(Given { written: native(context, report)?, report: None, tokens });
+    };
+    let told = serde_json::to_string(&report).unwrap_or_default();
+    let written = Written::new(&Dialect::from(format).write(&context.messages))?;
+    Ok(Given { written, report: HeaderValue::from_str(&told).ok(), tokens })
+}
+
 impl Asked {
-    fn request(self) -> ContextRequest {
+    fn request(&self) -> ContextRequest {
         let default = ContextRequest::default();
         ContextRequest {
             tokens: self.tokens,
             summary: self.summary.unwrap_or(default.summary),
-            scope: self.scope.map(Into::into),
+            scope: self.scope.as_deref().map(Into::into),
             as_of: self.as_of,
-            assistant: self.assistant.map(Into::into),
+            assistant: self.assistant.as_deref().map(Into::into),
             oversize: match self.oversize {
                 Some(OversizeIn::Clip) => Oversize::Clip,
                 Some(OversizeIn::Empty) | None => Oversize::Empty,
@@ -118,11 +142,14 @@ impl Asked {
     }
 }
 
-fn native(context: &Context, report: ReportOut, known: &Known) -> Result<Response, Problem> {
+fn native(context: &Context, report: ReportOut) -> Result<Written, Problem> {
     let messages = context.messages.iter().map(MessageOut::from).collect();
-    let summary = context.summary.as_ref().map(shown);
-    // That it grew older is no reason to send it again.
-    known.read_aging(&ContextOut { messages, report, summary })
+    let age = context.summary.as_ref().and_then(|summary| summary.age_millis);
+    let out = ContextOut { messages, report, summary: context.summary.as_ref().map(shown) };
+    match age {
+        Some(age) => Written::aging(&out, age, "}}"),
+        None => Written::new(&out),
+    }
 }
 
 fn shown(summary: &ShownSummary) -> ShownOut<'_> {

@@ -63,6 +63,12 @@ pub(super) fn answered(route: String, method: &'static str, status: u16, took: D
     histogram!(REQUEST_SECONDS, "route" => route).record(took.as_secs_f64());
 }
 
+/// A context was handed out that had been made before.
+pub(super) fn given_again(tokens: u64) {
+    counter!(epitome::measure::CONTEXTS).increment(1);
+    histogram!(epitome::measure::CONTEXT_TOKENS).record(precise(tokens));
+}
+
 /// All of them, as Prometheus reads them.
 pub(super) async fn all(app: &App) -> String {
     if let Ok(backlog) = app.engine.backlog().await {

@@ -28,7 +28,7 @@ use super::wire::{AppendedOut, FlagsIn, MessageOut, Page};
 const IDEMPOTENCY: &str = "idempotency-key";
 
 /// In whose form messages come or go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Format {
     /// OpenAI's chat completions.

@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::search::Query;
 use crate::settings::{Patch, Settings};
 use crate::store::{
-    Changes, Load, Log, Pick, Portion, Search, SessionId, SessionKey, SessionRow, SlotRow, Standing,
+    Changes, Load, Log, Pick, Portion, Search, SessionId, SessionKey, SessionRow, SlotRow, Stamp, Standing,
     SummaryId, UsageQuery, UsageSum,
 };
 use crate::worker;
@@ -212,6 +212,28 @@ impl Session {
         meters.context_tokens.record(context.report.tokens.total() as f64);
         meters.context_seconds.record(begun.elapsed());
         Ok(context)
+    }
+
+    /// Where it is, as far as contexts go. Whoever kept a context, and the stamp read before it was made, need not ask
+    /// for it again while the stamp is the same.
+    ///
+    /// ```
+    /// # async fn try_it() -> Result<(), epitome::Error> {
+    /// # use epitome::{Engine, core::message::Message};
+    /// let engine = Engine::memory().await?;
+    /// let session = engine.session("ann");
+    /// session.append(Message::user("Hello.")).await?;
+    /// let stamp = session.stamp().await?;
+    /// assert_eq!(session.stamp().await?, stamp);
+    /// session.append(Message::assistant("Good morning.")).await?;
+    /// assert_ne!(session.stamp().await?, stamp);
+    /// # engine.close().await; Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
+    /// ```
+    pub async fn stamp(&self) -> Result<Stamp, Error> {
+        let stamp = self.shared().store.stamp(&self.key).await?;
+        stamp.ok_or_else(|| Error::no_session(&self.key.session))
     }
 
     /// Messages by their words, summarized or not, newest first: all words must be there, in any order, each

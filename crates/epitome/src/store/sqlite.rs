@@ -18,7 +18,7 @@ use rusqlite::Connection;
 
 use super::{
     Ahead, Decide, DecideSettings, Fault, Hit, Lease, Load, Look, Pick, PickSummaries, Portion, QueueCounts,
-    QueueRow, Search, SessionId, SessionKey, SessionRow, SlotRow, Standing, Store, StoreError, SummaryRow,
+    QueueRow, Search, SessionId, SessionKey, SessionRow, SlotRow, Stamp, Standing, Store, StoreError, SummaryRow,
     UsageQuery, UsageRow, UsageSum, View, Want, Window,
 };
 use crate::event::{Events, Happened};
@@ -60,10 +60,10 @@ pub struct SqliteOptions {
     pub on_write: Option<Arc<dyn Fn(WriteStage) + Send + Sync>>,
     /// How long nobody must have wanted anything written before the writer turns to what can wait.
     pub index_pause: Duration,
-    /// More pages than this the file never has: a disk that is full, for tests.
     /// Whether a file that may only be read is opened all the same, as long as nobody else has it open: what would
     /// write then fails. Without it opening fails.
     pub read_only_too: bool,
+    /// More pages than this the file never has: a disk that is full, for tests.
     #[doc(hidden)]
     pub max_pages: Option<u32>,
 }
@@ -199,6 +199,11 @@ impl Store for Sqlite {
         self.read(move |db| change::standing(db, &key, &load, now)).await
     }
 
+    async fn stamp(&self, key: &SessionKey) -> Result<Option<Stamp>, StoreError> {
+        let key = key.clone();
+        self.read(move |db| read::stamp(db, &key)).await
+    }
+
     async fn workspaces(&self, after: Option<&str>, limit: usize) -> Result<Vec<Arc<str>>, StoreError> {
         let after = after.unwrap_or_default().to_owned();
         self.read(move |db| read::workspaces(db, &after, limit)).await
@@ -214,7 +219,7 @@ impl Store for Sqlite {
         self.write(move |db| {
             let Some(settings) = decide(&change::workspace(db, &workspace)?) else { return Ok(()) };
             change::make_workspace(db, &workspace, now)?;
-            let sql = "UPDATE workspaces SET settings = ?2 WHERE name = ?1";
+            let sql = "UPDATE workspaces SET settings = ?2, revision = revision + 1 WHERE name = ?1";
             db.prepare_cached(sql)?.execute([workspace, settings])?;
             Ok(())
         })

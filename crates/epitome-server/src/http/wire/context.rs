@@ -39,7 +39,7 @@ pub(crate) struct ShownOut<'a> {
     /// Its text as shown.
     pub(crate) text: &'a str,
     /// How old it is, in milliseconds.
-    // Last and always there, so that it can be told from what lasts: see `Known::read_aging`.
+    // Last and always there, so that it can be told from what lasts: see `Written::aging`.
     pub(crate) age: Option<u64>,
 }
 

@@ -165,6 +165,9 @@ fn write(
             && changes.events.is_empty();
         return if nothing_else { Ok(()) } else { Err(refused("there is no such session to write to")) };
     };
+    if alters(standing.session.as_ref(), changes) {
+        db.prepare_cached("UPDATE sessions SET revision = revision + 1 WHERE id = ?1")?.execute([id])?;
+    }
     for message in &changes.messages {
         rows::insert_message(db, id, message, now)?;
     }
@@ -198,6 +201,12 @@ fn write(
         db.prepare_cached(sql)?.execute(params![id, key, repeat.body, first, last, now.0])?;
     }
     events::write(db, known, key, &changes.events, kept.map(|(_, id)| id), now)
+}
+
+/// Whether contexts of a session that is there may say something else afterwards, beside new messages.
+fn alters(before: Option<&SessionRow>, changes: &Changes) -> bool {
+    let row = before.zip(changes.session.as_ref()).is_some_and(|(before, row)| !rows::only_grew(before, row));
+    row || changes.summary.is_some() || !changes.states.is_empty() || !changes.flags.is_empty()
 }
 
 fn refused(reason: &str) -> Trouble {

@@ -7,8 +7,8 @@ use epitome_core::slot::Scope;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::{
-    Ahead, Filling, Pick, PickSummaries, Portion, SessionId, SessionRow, SummaryId, SummaryRow, UsageQuery,
-    UsageSum,
+    Ahead, Filling, Pick, PickSummaries, Portion, SessionId, SessionKey, SessionRow, Stamp, SummaryId, SummaryRow,
+    UsageQuery, UsageSum,
 };
 use super::change;
 use super::error::Outcome;
@@ -19,6 +19,21 @@ use super::rows::{self, SESSION, scope_text, uint};
 pub(super) fn is_there(db: &Connection, id: SessionId) -> Outcome<bool> {
     let sql = "SELECT 1 FROM sessions WHERE id = ?1 AND state <> 'gone'";
     Ok(db.prepare_cached(sql)?.query_row([id], |_| Ok(())).optional()?.is_some())
+}
+
+/// Where a session is, as far as contexts go.
+pub(super) fn stamp(db: &Connection, key: &SessionKey) -> Outcome<Option<Stamp>> {
+    let sql = "SELECT s.id, s.head, s.revision, w.revision FROM sessions s JOIN workspaces w ON w.name = s.workspace \
+         WHERE s.workspace = ?1 AND s.name = ?2 AND s.state = 'open'";
+    let found = db.prepare_cached(sql)?.query_row(params![key.workspace, key.session], |row| {
+        Ok(Stamp {
+            session: row.get(0)?,
+            head: uint(row, 1)?,
+            revision: uint(row, 2)?,
+            workspace: uint(row, 3)?,
+        })
+    });
+    Ok(found.optional()?)
 }
 
 pub(super) fn ahead(

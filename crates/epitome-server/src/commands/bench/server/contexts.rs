@@ -1,8 +1,10 @@
 //! Contexts over HTTP, against the same server with nothing behind it: one that echoes as many bytes, and one that only
-//! sends them, which is the harder match.
+//! sends them, which is the harder match. Once they are asked for again and again while nothing changes, once in another
+//! way each time, so that none was made before.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use epitome::Engine;
 use epitome::bench::{self, Line, Progress, Spread, Tell, median};
@@ -26,6 +28,8 @@ pub(super) struct Contexts {
     /// The budget; nothing is what the settings say.
     tokens: Option<u64>,
     clients: usize,
+    /// Whether each of them had to be made; else nothing had changed since it was asked for last.
+    anew: bool,
     /// The bytes of the answer.
     bytes: usize,
     /// Answers a second.
@@ -47,7 +51,8 @@ impl Contexts {
         let budget = self.tokens.map_or("no budget".to_owned(), |tokens| format!("{tokens} tokens"));
         let clients =
             if self.clients == 1 { "1 client".to_owned() } else { format!("{} clients", self.clients) };
-        let name = format!("context of {budget}, {} messages, {clients}", self.messages);
+        let again = if self.anew { "made anew" } else { "asked again" };
+        let name = format!("context of {budget}, {} messages, {clients}, {again}", self.messages);
         let figure = format!(
             "{:.0}/s (p99 {:.2} ms) of {:.1} kB, {:.2} of an echo's {:.0}/s ({:.2} of {:.0}/s only sent)",
             self.per_second,
@@ -78,22 +83,22 @@ pub(super) async fn contexts(
     let server = Child::serve(folder, "contexts.db", &[]).await?;
     let echo = Child::echo(folder).await?;
     server.ready().await?;
-    let kinds: Vec<_> =
-        [CLIENTS, 1].iter().flat_map(|clients| BUDGETS.map(|tokens| (*clients, tokens))).collect();
+    let ways = [(CLIENTS, true), (CLIENTS, false), (1, true), (1, false)];
+    let kinds: Vec<_> = ways.iter().flat_map(|way| BUDGETS.map(|tokens| (*way, tokens))).collect();
     let mut all = Vec::new();
-    for (at, (clients, tokens)) in kinds.iter().copied().enumerate() {
+    for (at, ((clients, anew), tokens)) in kinds.iter().copied().enumerate() {
         tell(Progress { stage: "contexts", done: at as u64, of: kinds.len() as u64 });
-        let given = tokens.map_or(String::new(), |tokens| format!("?tokens={tokens}"));
-        let wanted = client::get(&format!("/v1/sessions/measured/context{given}"));
-        let bytes = Client::connect(server.address).await?.ask(&wanted).await?.len();
+        let asks = Asks { tokens, anew, count: Arc::default() };
+        let bytes = Client::connect(server.address).await?.ask(&asks.next()).await?.len();
         let (echoed, sent) = (client::post("/", &" ".repeat(bytes)), client::get(&format!("/{bytes}")));
         let (mut rates, mut times) = (vec![], vec![]);
         let (mut echo_rates, mut ratios, mut sent_rates, mut sent_ratios) = (vec![], vec![], vec![], vec![]);
         // The first round only warms both up.
         for round in 0..=rounds.max(1) {
-            let ours = repeated(&server, clients, &wanted, each).await?;
-            let theirs = repeated(&echo, clients, &echoed, each).await?;
-            let only_sent = repeated(&echo, clients, &sent, each).await?;
+            let (asks, echoed, sent) = (asks.clone(), echoed.clone(), sent.clone());
+            let ours = repeated(&server, clients, each, move || asks.next()).await?;
+            let theirs = repeated(&echo, clients, each, move || echoed.clone()).await?;
+            let only_sent = repeated(&echo, clients, each, move || sent.clone()).await?;
             if round > 0 {
                 rates.push(ours.rate);
                 ratios.push(ours.rate / theirs.rate);
@@ -107,6 +112,7 @@ pub(super) async fn contexts(
             messages,
             tokens,
             clients,
+            anew,
             bytes,
             per_second: median(rates),
             echo_per_second: median(echo_rates),
@@ -121,14 +127,34 @@ pub(super) async fn contexts(
     Ok(all)
 }
 
-/// The same request, so many times in all.
+/// What is asked for.
+#[derive(Clone)]
+struct Asks {
+    tokens: Option<u64>,
+    anew: bool,
+    count: Arc<AtomicU64>,
+}
+
+impl Asks {
+    fn next(&self) -> Vec<u8> {
+        let tokens = self.tokens.map_or(String::new(), |tokens| format!("tokens={tokens}&"));
+        // Nobody in there has that name: it is the same context, and another question.
+        let anew = match self.anew {
+            true => format!("assistant=n{}", self.count.fetch_add(1, Ordering::Relaxed)),
+            false => String::new(),
+        };
+        client::get(&format!("/v1/sessions/measured/context?{tokens}{anew}"))
+    }
+}
+
+/// Requests, so many in all.
 async fn repeated(
     server: &Child,
     clients: usize,
-    request: &[u8],
     times: u64,
+    request: impl Fn() -> Vec<u8> + Send + Sync + 'static,
 ) -> Result<client::Round, Trouble> {
-    let (request, each) = (request.to_vec(), times.div_ceil(clients as u64));
-    let says = move |_, n| (n < each).then(|| request.clone());
+    let each = times.div_ceil(clients as u64);
+    let says = move |_, n| (n < each).then(&request);
     Ok(client::round(server.address, clients, Arc::new(says)).await?)
 }

@@ -120,6 +120,9 @@ const DIGESTED: Tokens = 4;
 /// Where more than this was read, a context is laid out on another thread.
 const LAID_OUT_HERE: Tokens = 32_768;
 
+/// Where no more than this was read last time, it is in memory now, and read by whoever asks.
+const READ_HERE: Tokens = 16_384;
+
 pub(super) async fn context(
     shared: &Arc<Shared>,
     key: &SessionKey,
@@ -160,7 +163,11 @@ async fn look(
     asked: &ContextRequest,
     deep: bool,
 ) -> Result<(Context, bool), Error> {
-    let view = View { scope: asked.scope.clone().into(), as_of: asked.as_of };
+    let view = View {
+        scope: asked.scope.clone().into(),
+        as_of: asked.as_of,
+        at_hand: shared.memo.read(key).is_some_and(|read| read <= READ_HERE),
+    };
     let told = Told::default();
     let (engine, tell, wish) = (Arc::clone(shared), told.clone(), asked.clone());
     let reach = move |standing: &Standing| {
@@ -180,6 +187,7 @@ async fn look(
         _ => return Err(Error::no_session(&key.session)),
     };
     let read = window.tail.iter().fold(0, |sum: Tokens, outline| sum.saturating_add(outline.tokens));
+    shared.memo.keep_read(key, read);
     let (window, request) = (Arc::new(window), Arc::new(request));
     let own = asked.scope.is_some();
     let session = window.standing.session.as_ref().map_or(0, |row| row.id);

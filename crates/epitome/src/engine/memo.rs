@@ -32,6 +32,8 @@ pub(crate) struct Memo {
     extracts: Mutex<Recent<(SessionId, SummaryId), Arc<Extracts>>>,
     /// How each session was last asked for, so that the same can be made ready when a new summary stands.
     asked: Mutex<Recent<SessionKey, ContextRequest>>,
+    /// How many tokens of messages were read for it.
+    read: Mutex<Recent<SessionKey, Tokens>>,
 }
 
 impl Memo {
@@ -53,11 +55,21 @@ impl Memo {
         lock(&self.asked).keep(key.clone(), asked, MOST_ASKED);
     }
 
+    /// How many tokens of messages were read for a session's last context, where that was lately.
+    pub(crate) fn read(&self, key: &SessionKey) -> Option<Tokens> {
+        lock(&self.read).get(key)
+    }
+
+    pub(crate) fn keep_read(&self, key: &SessionKey, tokens: Tokens) {
+        lock(&self.read).keep(key.clone(), tokens, MOST_ASKED);
+    }
+
     /// Forgets everything, as if nothing had been asked for yet.
     pub(crate) fn forget(&self) {
         *lock(&self.texts) = Recent::default();
         *lock(&self.extracts) = Recent::default();
         *lock(&self.asked) = Recent::default();
+        *lock(&self.read) = Recent::default();
     }
 
     /// What a summary was made of.
@@ -93,7 +105,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Recent<K, V> {
     }
 
     fn keep(&mut self, key: K, value: V, most: usize) {
-        if self.young.len() >= most / 2 {
+        if self.young.len() >= most / 2 && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, value);

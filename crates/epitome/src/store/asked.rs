@@ -31,6 +31,9 @@ pub struct View {
     pub scope: Scope,
     /// As if the log ended here.
     pub as_of: Option<Seq>,
+    /// Whether little of it was read lately, so that it is in memory: a store may read it then and there, on the
+    /// caller's own thread, which is sooner done than another one is woken.
+    pub at_hand: bool,
 }
 
 /// One consistent state of a session, as much as a context needs: see `epitome_core::context::Scene`.

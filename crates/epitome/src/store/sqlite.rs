@@ -18,8 +18,8 @@ use rusqlite::Connection;
 
 use super::{
     Ahead, Decide, DecideSettings, Fault, Hit, Lease, Load, Look, Pick, PickSummaries, Portion, QueueCounts,
-    QueueRow, Search, SessionId, SessionKey, SessionRow, SlotRow, Stamp, Standing, Store, StoreError, SummaryRow,
-    UsageQuery, UsageRow, UsageSum, View, Want, Window,
+    QueueRow, Search, SessionId, SessionKey, SessionRow, SlotRow, Stamp, Standing, Store, StoreError,
+    SummaryRow, UsageQuery, UsageRow, UsageSum, View, Want, Window,
 };
 use crate::event::{Events, Happened};
 use error::Outcome;
@@ -182,6 +182,17 @@ impl Sqlite {
         }
     }
 
+    /// The same for what is small and in memory: on the caller's own thread, where that is possible.
+    async fn read_here<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match &self.readers {
+            Some(readers) => readers.read_here(work).await,
+            None => self.writer.write(work).await,
+        }
+    }
+
     fn now(&self) -> Timestamp {
         (self.clock)()
     }
@@ -201,7 +212,7 @@ impl Store for Sqlite {
 
     async fn stamp(&self, key: &SessionKey) -> Result<Option<Stamp>, StoreError> {
         let key = key.clone();
-        self.read(move |db| read::stamp(db, &key)).await
+        self.read_here(move |db| read::stamp(db, &key)).await
     }
 
     async fn workspaces(&self, after: Option<&str>, limit: usize) -> Result<Vec<Arc<str>>, StoreError> {
@@ -257,15 +268,16 @@ impl Store for Sqlite {
 
     async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>, StoreError> {
         let (key, now) = (key.clone(), self.now());
-        self.read(move |db| {
+        let at_hand = view.at_hand;
+        let read = move |db: &Connection| {
             let standing = change::bare(db, &key, now)?;
             if standing.session.is_none() {
                 return Ok(None);
             }
             let Some(reach) = look(&standing) else { return Ok(None) };
             window::window(db, standing, &view, reach)
-        })
-        .await
+        };
+        if at_hand { self.read_here(read).await } else { self.read(read).await }
     }
 
     async fn ahead(

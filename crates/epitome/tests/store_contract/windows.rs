@@ -130,7 +130,7 @@ pub(crate) async fn compare(made: Made, cases: usize) {
                 for (deep, steady, summary) in
                     [(true, false, true), (true, true, true), (true, false, false), (false, false, true)]
                 {
-                    let view = View { scope: scope.clone(), as_of: None };
+                    let view = View { scope: scope.clone(), as_of: None, at_hand: false };
                     let look = Box::new(move |_: &_| Some(Reach { tokens: budget, deep }));
                     let window = store.window(&key, view, look).await.unwrap().unwrap();
                     let candidates: Vec<Candidate> = window
@@ -193,7 +193,7 @@ pub(crate) async fn as_of(made: Made) {
     for as_of in 0..=14 {
         let last = usize::try_from(as_of).unwrap().min(log.len());
         for scope in scopes() {
-            let view = View { scope: scope.clone(), as_of: Some(as_of) };
+            let view = View { scope: scope.clone(), as_of: Some(as_of), at_hand: true };
             let look = Box::new(|_: &_| Some(Reach { tokens: 1_000, deep: true }));
             let window = store.window(&key("a"), view, look).await.unwrap().unwrap();
             let own: Vec<Outline> = log[..last].iter().filter(|o| scope.holds(o)).cloned().collect();
@@ -225,7 +225,7 @@ pub(crate) async fn little(made: Made) {
     let store = &*made.store;
     say(store, &key("a"), &format!("s u!:5 {}", "u:9 a:9 ".repeat(300))).await;
     let reach = |tokens, deep| Box::new(move |_: &_| Some(Reach { tokens, deep })) as epitome::store::Look;
-    let view = || View { scope: Scope::Session, as_of: None };
+    let view = || View { scope: Scope::Session, as_of: None, at_hand: false };
     let window = store.window(&key("a"), view(), reach(50, true)).await.unwrap().unwrap();
     assert_eq!((window.tail.len(), window.from, window.words.len()), (6, 597, 8));
     summarize(store, &key("a"), &Scope::Session, "s", 592).await;

@@ -7,8 +7,8 @@ use epitome_core::slot::Scope;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::{
-    Ahead, Filling, Pick, PickSummaries, Portion, SessionId, SessionKey, SessionRow, Stamp, SummaryId, SummaryRow,
-    UsageQuery, UsageSum,
+    Ahead, Filling, Pick, PickSummaries, Portion, SessionId, SessionKey, SessionRow, Stamp, SummaryId,
+    SummaryRow, UsageQuery, UsageSum,
 };
 use super::change;
 use super::error::Outcome;

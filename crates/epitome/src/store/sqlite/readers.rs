@@ -4,7 +4,8 @@
 //! keeps it waiting.
 //!
 //! Reads are handed to a few threads of the runtime's. One that is done with a read goes on with the next that waits:
-//! where many read at once, none of them sleeps and is woken in between.
+//! where many read at once, none of them sleeps and is woken in between. What is small and in
+//! memory is read by whoever asks: that is sooner done than a thread is woken.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -116,6 +117,37 @@ impl Readers {
             drop(waiting);
             read(self);
         }
+    }
+
+    /// Reads on the caller's own thread, where a connection is free for that: for what is small and in memory.
+    pub(super) async fn read_here<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let Some(place) = self.place() else { return self.read(work).await };
+        let read = catch_unwind(AssertUnwindSafe(|| self.now(None, work)));
+        self.leave(place);
+        let panicked = |_| Err(StoreError::Failed { reason: "a read panicked".to_owned() });
+        read.map(|done| done.map_err(|trouble| trouble.at(&self.path))).unwrap_or_else(panicked)
+    }
+
+    /// A place among those who read, where nobody waits for one and a connection is open already.
+    fn place(&self) -> Option<OwnedSemaphorePermit> {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let free = waiting.is_empty() && idle > 0;
+        free.then(|| Arc::clone(&self.places).try_acquire_owned().ok()).flatten()
+    }
+
+    /// Gives a place back, or to those who have come to wait for one.
+    fn leave(&self, place: OwnedSemaphorePermit) {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.is_empty() {
+            drop(place);
+            return;
+        }
+        let this = self.clone();
+        tokio::task::spawn_blocking(move || this.work_off(place));
     }
 
     fn now<T>(&self, fresh: Option<Fresh>, work: impl FnOnce(&Connection) -> Outcome<T>) -> Outcome<T> {

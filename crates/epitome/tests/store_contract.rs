@@ -21,6 +21,9 @@ use portions::{
     a_page_ends_where_its_bytes_do, a_search_ends_where_its_bytes_do,
     very_many_sessions_are_searched_as_few_are,
 };
+use stamps::{
+    whatever_changes_a_context_changes_the_stamp, whatever_does_not_change_a_context_leaves_the_stamp,
+};
 use support::*;
 use telling::{
     a_copy_is_told_when_it_is_shown, a_summarys_event_has_its_number,
@@ -31,6 +34,8 @@ use telling::{
 
 #[path = "store_contract/portions.rs"]
 mod portions;
+#[path = "store_contract/stamps.rs"]
+mod stamps;
 #[path = "store_contract/support.rs"]
 mod support;
 #[path = "store_contract/telling.rs"]
@@ -629,6 +634,8 @@ macro_rules! contract {
             only_the_newest_events_are_kept
             a_copy_is_told_when_it_is_shown
             keys_are_kept_listed_and_revoked
+            whatever_changes_a_context_changes_the_stamp
+            whatever_does_not_change_a_context_leaves_the_stamp
         })*
     };
 }

@@ -25,7 +25,7 @@ use super::wire::{ContextOut, MessageOut, ReportOut, ShownOut};
 /// What a context of another form holds and leaves out; its body is as its provider wants it.
 const REPORT: &str = "x-epitome-report";
 
-#[derive(Debug, PartialEq, Eq, Hash, Deserialize, IntoParams)]
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Asked {
@@ -123,6 +123,11 @@ fn written(context: &Context, format: Option<Format>) -> Result<Given, Problem> 
 }
 
 impl Asked {
+    #[cfg(test)]
+    pub(super) fn of(tokens: u64) -> Self {
+        Self { tokens: Some(tokens), ..Self::default() }
+    }
+
     fn request(&self) -> ContextRequest {
         let default = ContextRequest::default();
         ContextRequest {

@@ -83,13 +83,71 @@ impl Kept {
 impl Inner {
     fn put(&mut self, question: Question, stamp: Stamp, given: Given) {
         let bytes = given.bytes();
+        if let Some((_, before)) = self.young.remove(&question) {
+            self.bytes = self.bytes.saturating_sub(before.bytes());
+        }
         if self.bytes.saturating_add(bytes) > MOST / 2 {
             self.old = std::mem::take(&mut self.young);
             self.bytes = 0;
         }
         self.bytes = self.bytes.saturating_add(bytes);
-        if let Some((_, before)) = self.young.insert(question, (stamp, given)) {
-            self.bytes = self.bytes.saturating_sub(before.bytes());
+        self.young.insert(question, (stamp, given));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(head: u64) -> Stamp {
+        Stamp { session: 1, head, revision: 0, workspace: 0 }
+    }
+
+    fn question(session: &str) -> Question {
+        (Arc::from("w"), session.to_owned(), Asked::default())
+    }
+
+    fn given(bytes: usize) -> Given {
+        Given { written: Written::new(&" ".repeat(bytes)).unwrap(), report: None, tokens: bytes as u64 }
+    }
+
+    #[test]
+    fn what_was_given_is_given_again_only_while_it_holds() {
+        let kept = Kept::default();
+        kept.put(question("a"), stamp(1), given(10));
+        assert_eq!(kept.get(&question("a"), stamp(1)).unwrap().tokens, 10);
+        for other in
+            [stamp(2), stamp(0), Stamp { session: 2, ..stamp(1) }, Stamp { workspace: 1, ..stamp(1) }]
+        {
+            assert!(kept.get(&question("a"), other).is_none());
         }
+        assert!(kept.get(&question("b"), stamp(1)).is_none());
+        let elsewhere = (Arc::from("v"), "a".to_owned(), Asked::default());
+        assert!(kept.get(&elsewhere, stamp(1)).is_none());
+        let otherwise = (Arc::from("w"), "a".to_owned(), Asked::of(1));
+        assert!(kept.get(&otherwise, stamp(1)).is_none());
+    }
+
+    #[test]
+    fn no_more_is_kept_than_that_and_what_is_asked_for_stays() {
+        let kept = Kept::default();
+        kept.put(question("asked"), stamp(1), given(10));
+        for n in 0..100 {
+            kept.put(question(&n.to_string()), stamp(1), given(LONGEST / 2));
+            assert!(kept.get(&question("asked"), stamp(1)).is_some());
+            let inner = kept.lock();
+            let of =
+                |all: &HashMap<Question, (Stamp, Given)>| all.values().map(|(_, given)| given.bytes()).sum();
+            let (young, old): (usize, usize) = (of(&inner.young), of(&inner.old));
+            assert!(young == inner.bytes && young + old <= MOST, "{young} and {old}");
+        }
+        assert!(kept.get(&question("1"), stamp(1)).is_none());
+        // The same question takes its place only once.
+        for head in 0..100 {
+            kept.put(question("asked"), stamp(head), given(LONGEST / 2));
+        }
+        assert!(kept.get(&question("99"), stamp(1)).is_some());
+        kept.put(question("long"), stamp(1), given(LONGEST));
+        assert!(kept.get(&question("long"), stamp(1)).is_none());
     }
 }

@@ -9,6 +9,7 @@
     reason = "a test that cannot go on should stop, loudly"
 )]
 
+mod api_again;
 mod api_answers;
 mod api_context;
 mod api_events;

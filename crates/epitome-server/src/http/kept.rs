@@ -14,10 +14,10 @@ use super::context::Asked;
 use super::reply::Written;
 
 /// So many bytes of them are kept.
-const MOST: usize = 16 << 20;
+const MOST: usize = 2 << 20;
 
 /// A longer one is not: pictures take few tokens and many bytes.
-const LONGEST: usize = 1 << 20;
+const LONGEST: usize = 1 << 18;
 
 /// What one takes beside its words, about.
 const BESIDE: usize = 512;

@@ -63,7 +63,10 @@ impl Contexts {
             self.sent_ratio,
             self.sent_per_second,
         );
-        Line::new(name, figure, "0.40 of it", Some(self.ratio >= TARGET))
+        match self.anew {
+            true => Line::new(name, figure, "", None),
+            false => Line::new(name, figure, "0.40 of it", Some(self.ratio >= TARGET)),
+        }
     }
 }
 

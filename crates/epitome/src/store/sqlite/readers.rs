@@ -84,12 +84,18 @@ impl Readers {
                 return;
             }
             let read = catch_unwind(AssertUnwindSafe(|| readers.now(fresh, work)));
-            let panicked = |_| Err(StoreError::Failed { reason: "a read panicked".to_owned() });
-            let said = read.map(|done| done.map_err(|trouble| trouble.at(&readers.path)));
-            let _ = reply.send(said.unwrap_or_else(panicked));
+            let _ = reply.send(readers.told(read));
         };
         self.hand_in(Box::new(read))?;
         answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// What is told of a read.
+    fn told<T>(&self, read: std::thread::Result<Outcome<T>>) -> Result<T, StoreError> {
+        match read {
+            Ok(done) => done.map_err(|trouble| trouble.at(&self.path)),
+            Err(_) => Err(StoreError::Failed { reason: "a read panicked".to_owned() }),
+        }
     }
 
     /// Has it read by a thread that reads already, or by one more where there may be.
@@ -127,8 +133,7 @@ impl Readers {
         let Some(place) = self.place() else { return self.read(work).await };
         let read = catch_unwind(AssertUnwindSafe(|| self.now(None, work)));
         self.leave(place);
-        let panicked = |_| Err(StoreError::Failed { reason: "a read panicked".to_owned() });
-        read.map(|done| done.map_err(|trouble| trouble.at(&self.path))).unwrap_or_else(panicked)
+        self.told(read)
     }
 
     /// A place among those who read, where nobody waits for one and a connection is open already.

@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::App;
 use super::figures;
 use super::gate::Reads;
-use super::kept::Given;
+use super::kept::{Given, Question};
 use super::messages::Format;
 use super::openapi::ContextAnswer;
 use super::problem::Problem;
@@ -89,14 +89,15 @@ pub(crate) async fn read(
 ) -> Result<Response, Problem> {
     let session = access.workspace.session(name.as_str());
     let stamp = session.stamp().await?;
-    let question = (Arc::from(access.workspace.name()), name, asked);
+    let question = Question { workspace: Arc::from(access.workspace.name()), session: name, asked };
     if let Some(given) = app.kept.get(&question, stamp) {
         figures::given_again(given.tokens);
         return Ok(answer(&known, &given));
     }
     let given = {
         let _turn = app.load.context().await;
-        written(&session.context(question.2.request()).await?, question.2.format)?
+        let asked = &question.asked;
+        written(&session.context(asked.request()).await?, asked.format)?
     };
     let answer = answer(&known, &given);
     app.kept.put(question, stamp, given);

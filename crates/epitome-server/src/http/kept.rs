@@ -23,7 +23,12 @@ const LONGEST: usize = 1 << 18;
 const BESIDE: usize = 512;
 
 /// Which context: of a session in a workspace, asked for in this way.
-pub(super) type Question = (Arc<str>, String, Asked);
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Question {
+    pub(super) workspace: Arc<str>,
+    pub(super) session: String,
+    pub(super) asked: Asked,
+}
 
 /// A context as it was given.
 #[derive(Debug, Clone)]
@@ -104,7 +109,7 @@ mod tests {
     }
 
     fn question(session: &str) -> Question {
-        (Arc::from("w"), session.to_owned(), Asked::default())
+        Question { workspace: Arc::from("w"), session: session.to_owned(), asked: Asked::default() }
     }
 
     fn given(bytes: usize) -> Given {
@@ -122,9 +127,9 @@ mod tests {
             assert!(kept.get(&question("a"), other).is_none());
         }
         assert!(kept.get(&question("b"), stamp(1)).is_none());
-        let elsewhere = (Arc::from("v"), "a".to_owned(), Asked::default());
+        let elsewhere = Question { workspace: Arc::from("v"), ..question("a") };
         assert!(kept.get(&elsewhere, stamp(1)).is_none());
-        let otherwise = (Arc::from("w"), "a".to_owned(), Asked::of(1));
+        let otherwise = Question { asked: Asked::of(1), ..question("a") };
         assert!(kept.get(&otherwise, stamp(1)).is_none());
     }
 

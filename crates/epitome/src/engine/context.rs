@@ -70,6 +70,14 @@ impl Default for ContextRequest {
     }
 }
 
+impl ContextRequest {
+    /// Whether the same messages are read for both, as far as can be told beforehand.
+    fn reads_like(&self, other: &Self) -> bool {
+        let reads = |asked: &Self| (asked.tokens, asked.summary, asked.fill, asked.as_of);
+        reads(self) == reads(other) && self.scope == other.scope
+    }
+}
+
 impl From<Tokens> for ContextRequest {
     fn from(tokens: Tokens) -> Self {
         Self { tokens: Some(tokens), ..Self::default() }
@@ -120,7 +128,7 @@ const DIGESTED: Tokens = 4;
 /// Where more than this was read, a context is laid out on another thread.
 const LAID_OUT_HERE: Tokens = 32_768;
 
-/// Where no more than this was read last time, it is in memory now, and read by whoever asks.
+/// Where no more than this was read for the same context before, it is in memory now, and read by whoever asks.
 const READ_HERE: Tokens = 16_384;
 
 pub(super) async fn context(
@@ -128,17 +136,17 @@ pub(super) async fn context(
     key: &SessionKey,
     asked: ContextRequest,
 ) -> Result<Context, Error> {
-    let context = make(shared, key, &asked).await?;
+    let looked = make(shared, key, &asked).await?;
     if asked.as_of.is_none() {
-        shared.memo.keep_asked(key, asked);
+        shared.memo.keep_asked(key, asked, looked.read);
     }
-    Ok(context)
+    Ok(looked.context)
 }
 
 /// Makes the context ready that was last asked for, where one was: called when a new summary stands, so that
 /// whoever asks next need not wait until its text is made to fit.
 pub(crate) async fn prepare(shared: &Arc<Shared>, key: &SessionKey) {
-    if let Some(asked) = shared.memo.asked(key) {
+    if let Some((asked, _)) = shared.memo.asked(key) {
         // Whoever asks will be told what is wrong.
         let _ = make(shared, key, &asked).await;
     }
@@ -146,27 +154,39 @@ pub(crate) async fn prepare(shared: &Arc<Shared>, key: &SessionKey) {
 
 /// Makes a context. What summaries cover is read only when it may be shown: when that was asked for, or when it
 /// turned out that no summary can be shown, or none makes it exhaustive, and more messages might serve better.
-async fn make(shared: &Arc<Shared>, key: &SessionKey, asked: &ContextRequest) -> Result<Context, Error> {
+async fn make(shared: &Arc<Shared>, key: &SessionKey, asked: &ContextRequest) -> Result<Looked, Error> {
     let deep = asked.fill || !asked.summary;
-    let (context, covered) = look(shared, key, asked, deep).await?;
-    let whole = context.summary.is_some() && context.report.exhaustive;
-    if covered && !deep && !whole && context.report.empty.is_none() {
-        return Ok(look(shared, key, asked, true).await?.0);
+    let looked = look(shared, key, asked, deep).await?;
+    let whole = looked.context.summary.is_some() && looked.context.report.exhaustive;
+    if looked.covered && !deep && !whole && looked.context.report.empty.is_none() {
+        return look(shared, key, asked, true).await;
     }
-    Ok(context)
+    Ok(looked)
 }
 
-/// Reads as far as that and lays it out. Tells also whether some summary covers messages that were not read.
+/// A context, and what was read for it.
+struct Looked {
+    context: Context,
+    /// Whether some summary covers messages that were not read.
+    covered: bool,
+    /// The tokens of those that were.
+    read: Tokens,
+}
+
+/// Reads as far as that and lays it out.
 async fn look(
     shared: &Arc<Shared>,
     key: &SessionKey,
     asked: &ContextRequest,
     deep: bool,
-) -> Result<(Context, bool), Error> {
+) -> Result<Looked, Error> {
     let view = View {
         scope: asked.scope.clone().into(),
         as_of: asked.as_of,
-        at_hand: shared.memo.read(key).is_some_and(|read| read <= READ_HERE),
+        at_hand: shared
+            .memo
+            .asked(key)
+            .is_some_and(|(before, read)| read <= READ_HERE && asked.reads_like(&before)),
     };
     let told = Told::default();
     let (engine, tell, wish) = (Arc::clone(shared), told.clone(), asked.clone());
@@ -187,7 +207,6 @@ async fn look(
         _ => return Err(Error::no_session(&key.session)),
     };
     let read = window.tail.iter().fold(0, |sum: Tokens, outline| sum.saturating_add(outline.tokens));
-    shared.memo.keep_read(key, read);
     let (window, request) = (Arc::new(window), Arc::new(request));
     let own = asked.scope.is_some();
     let session = window.standing.session.as_ref().map_or(0, |row| row.id);
@@ -208,7 +227,7 @@ async fn look(
         match laid {
             Laid::Whole(context) => {
                 let covered = !window.summaries.is_empty() && window.from > 1;
-                return Ok((*context, covered));
+                return Ok(Looked { context: *context, covered, read });
             }
             Laid::LacksWords(seqs) => {
                 extra.messages = shared.store.messages(session, Pick::Seqs(seqs)).await?.items;
@@ -471,4 +490,25 @@ impl Texts for WithMore<'_> {
 /// Whose messages: a name, or everybody's.
 pub(super) fn scope(name: Option<&Author>) -> Scope {
     name.cloned().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_for_one_context_says_nothing_of_a_larger_or_an_older_one() {
+        let small = ContextRequest::from(500);
+        assert!(small.reads_like(&ContextRequest { assistant: Some("bot".into()), ..small.clone() }));
+        for other in [
+            ContextRequest::default(),
+            ContextRequest::from(50_000),
+            ContextRequest { fill: true, ..small.clone() },
+            ContextRequest { summary: false, ..small.clone() },
+            ContextRequest { as_of: Some(3), ..small.clone() },
+            ContextRequest { scope: Some("ann".into()), ..small.clone() },
+        ] {
+            assert!(!small.reads_like(&other) && !other.reads_like(&small), "{other:?}");
+        }
+    }
 }

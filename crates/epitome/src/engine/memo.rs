@@ -31,9 +31,8 @@ pub(crate) struct Memo {
     texts: Mutex<Recent<TextKey, (Tokens, Arc<str>)>>,
     extracts: Mutex<Recent<(SessionId, SummaryId), Arc<Extracts>>>,
     /// How each session was last asked for, so that the same can be made ready when a new summary stands.
-    asked: Mutex<Recent<SessionKey, ContextRequest>>,
-    /// How many tokens of messages were read for it.
-    read: Mutex<Recent<SessionKey, Tokens>>,
+    /// With how many tokens of messages were read for it.
+    asked: Mutex<Recent<SessionKey, (ContextRequest, Tokens)>>,
 }
 
 impl Memo {
@@ -46,22 +45,13 @@ impl Memo {
         lock(&self.texts).keep(key, (tokens, text.into()), MOST_TEXTS);
     }
 
-    /// How a session was last asked for.
-    pub(crate) fn asked(&self, key: &SessionKey) -> Option<ContextRequest> {
+    /// How a session was last asked for, and how many tokens of messages were read for that.
+    pub(crate) fn asked(&self, key: &SessionKey) -> Option<(ContextRequest, Tokens)> {
         lock(&self.asked).get(key)
     }
 
-    pub(crate) fn keep_asked(&self, key: &SessionKey, asked: ContextRequest) {
-        lock(&self.asked).keep(key.clone(), asked, MOST_ASKED);
-    }
-
-    /// How many tokens of messages were read for a session's last context, where that was lately.
-    pub(crate) fn read(&self, key: &SessionKey) -> Option<Tokens> {
-        lock(&self.read).get(key)
-    }
-
-    pub(crate) fn keep_read(&self, key: &SessionKey, tokens: Tokens) {
-        lock(&self.read).keep(key.clone(), tokens, MOST_ASKED);
+    pub(crate) fn keep_asked(&self, key: &SessionKey, asked: ContextRequest, read: Tokens) {
+        lock(&self.asked).keep(key.clone(), (asked, read), MOST_ASKED);
     }
 
     /// Forgets everything, as if nothing had been asked for yet.
@@ -69,7 +59,6 @@ impl Memo {
         *lock(&self.texts) = Recent::default();
         *lock(&self.extracts) = Recent::default();
         *lock(&self.asked) = Recent::default();
-        *lock(&self.read) = Recent::default();
     }
 
     /// What a summary was made of.

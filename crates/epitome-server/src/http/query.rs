@@ -45,7 +45,9 @@ fn read<T: DeserializeOwned>(query: &str) -> Result<T, String> {
         match told.split_once("unknown field") {
             Some(("", rest)) => format!(
                 "unknown parameter{}",
-                rest.replace("expected", "there are").replace("there are no fields", "there are none here")
+                rest.replace("expected one of", "there are")
+                    .replace("expected", "there are")
+                    .replace("there are no fields", "there are none here")
             ),
             _ => told
                 .replace("duplicate field", "given twice: the parameter")

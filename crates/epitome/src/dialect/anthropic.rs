@@ -28,7 +28,8 @@ pub(super) fn read(wire: &Value) -> Result<Message> {
     };
     let mut parts = Vec::new();
     match fields.get("content") {
-        None | Some(Value::Null) => {}
+        None => return Err(field::missing("content")),
+        Some(Value::Null) => {}
         Some(Value::String(text)) => parts.push(Part::text(text)),
         Some(Value::Array(blocks)) => {
             field::each("content", blocks, |block| read_block(role, block, &mut parts))?;

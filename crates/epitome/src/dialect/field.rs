@@ -18,7 +18,7 @@ pub(super) fn object(value: &Value) -> Result<&Object> {
 
 /// A field that must be there and be text.
 pub(super) fn text<'a>(fields: &'a Object, key: &str) -> Result<&'a str> {
-    optional_text(fields, key)?.ok_or_else(|| DialectError::new(key, "is missing"))
+    optional_text(fields, key)?.ok_or_else(|| missing(key))
 }
 
 /// A field that may be missing or null.
@@ -47,7 +47,7 @@ pub(super) fn flag(fields: &Object, key: &str) -> Result<bool> {
 
 /// An object that must be there.
 pub(super) fn inner<'a>(fields: &'a Object, key: &str) -> Result<&'a Object> {
-    let found = fields.get(key).ok_or_else(|| DialectError::new(key, "is missing"))?;
+    let found = fields.get(key).ok_or_else(|| missing(key))?;
     object(found).map_err(|error| error.under(key))
 }
 
@@ -67,6 +67,11 @@ pub(super) fn each(key: &str, values: &[Value], mut read: impl FnMut(&Object) ->
         read.map_err(|error| error.under(&format!("{key}[{at}]")))?;
     }
     Ok(())
+}
+
+/// The complaint about a field that must be there.
+pub(super) fn missing(key: &str) -> DialectError {
+    DialectError::new(key, "is missing")
 }
 
 /// The complaint about a value of the wrong kind.

@@ -27,6 +27,10 @@ pub(super) fn read(wire: &Value) -> Result<Message> {
         "function" => return answer(fields, "name"),
         other => return Err(field::unknown("role", other, ROLES)),
     };
+    // A reply may be calls alone. Whoever else says nothing at all has most likely misspelled it.
+    if role != Role::Assistant && !fields.contains_key("content") {
+        return Err(field::missing("content"));
+    }
     let mut parts = Vec::new();
     if role == Role::Assistant {
         let thought = ["reasoning_content", "reasoning"].into_iter();

@@ -19,7 +19,7 @@ pub(super) fn read(wire: &Value) -> Result<Message> {
     let role = Role::deserialize(Value::from(named))
         .map_err(|_| field::unknown("role", named, "system, developer, user, assistant, tool and peer"))?;
     if !fields.contains_key("parts") {
-        return Err(DialectError::new("parts", "is missing"));
+        return Err(field::missing("parts"));
     }
     let mut parts = Vec::new();
     field::each("parts", field::list(fields, "parts")?, |part| {

@@ -199,7 +199,7 @@ fn parted(dialect: Dialect, body: &Value) -> Result<Parted<'_>, DialectError> {
         other => return Err(field::wrong("", other, "a request or a list of messages")),
     };
     let list = match fields.get(key) {
-        None => return Err(DialectError::new(key, "is missing")),
+        None => return Err(field::missing(key)),
         Some(Value::Array(list)) => list,
         Some(text @ Value::String(_)) if dialect == Dialect::Responses => std::slice::from_ref(text),
         Some(other) if dialect == Dialect::Responses => {

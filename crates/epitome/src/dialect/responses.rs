@@ -54,6 +54,9 @@ fn said(fields: &Object) -> Result<Message> {
         "assistant" => Role::Assistant,
         other => return Err(field::unknown("role", other, ROLES)),
     };
+    if !fields.contains_key("content") {
+        return Err(field::missing("content"));
+    }
     let mut parts = Vec::new();
     content(fields, "content", &mut |piece| {
         parts.push(match piece {

@@ -134,7 +134,7 @@ fn what_is_no_message_is_refused_by_its_place_and_nothing_is_kept() {
         (json!({"messages": [good], "form": "openai"}), "\"form\": no such field"),
         (json!({"messages": [good], "format": "xml"}), "format: there are openai"),
         (json!({"role": "tool", "content": "x"}), "tool_call_id: is missing"),
-        (json!({"role": "user", "contnt": "x"}), "content: is missing"),
+        (json!({"role": "user", "text": "x"}), "content: is missing"),
         (json!({"role": "user", "parts": []}), "parts"),
         (
             json!({"role": "system", "parts": [{"type": "tool_call", "id": "c", "name": "n", "arguments": "{}"}]}),

@@ -207,7 +207,7 @@ fn complaints_name_the_place_and_repeat_no_words() {
         (Dialect::OpenAi, json!({ "messages": "secret" }), "messages: is a string; it must be a list"),
         (Dialect::OpenAi, json!(["secret"]), "messages[0]: is a string; it must be an object"),
         (Dialect::OpenAi, json!([{ "content": "secret" }]), "messages[0].role: is missing"),
-        (Dialect::OpenAi, json!([{ "role": "user", "contnt": "secret" }]), "messages[0].content: is missing"),
+        (Dialect::OpenAi, json!([{ "role": "user", "text": "secret" }]), "messages[0].content: is missing"),
         (Dialect::Anthropic, json!([{ "role": "assistant" }]), "messages[0].content: is missing"),
         (Dialect::Responses, json!([{ "role": "user", "text": "secret" }]), "input[0].content: is missing"),
         (

@@ -48,6 +48,8 @@ mod search;
 mod sessions;
 mod stall;
 mod summaries;
+#[allow(dead_code, reason = "its routes come next")]
+mod v3;
 mod wire;
 mod workspace;
 

@@ -1,0 +1,1 @@
+//! Which items of a list are wanted.

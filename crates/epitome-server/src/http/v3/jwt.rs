@@ -1,0 +1,1 @@
+//! Bearer tokens as Honcho signs them.

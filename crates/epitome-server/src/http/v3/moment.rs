@@ -1,0 +1,1 @@
+//! Moments as they are written.

@@ -69,7 +69,7 @@ pub(crate) struct App {
     /// How much is.
     pub(crate) load: load::Load,
     /// Contexts given before.
-    kept: kept::Kept,
+    kept: kept::Kept<context::Asked>,
     /// Who was refused for want of room.
     crowd: Seldom,
     /// Whether it was ready when last asked: only a change is told in the log.

@@ -306,6 +306,9 @@ pub trait Store: Keyring + Directory + 'static {
         limit: usize,
     ) -> Result<Events, StoreError>;
 
+    /// How often messages became a summary, by session, among the events that are kept. At most 10,000 or so are looked at.
+    async fn condensed(&self, workspace: &str) -> Result<Vec<(Arc<str>, u64)>, StoreError>;
+
     /// Records calls of models.
     async fn record(&self, usage: Vec<UsageRow>) -> Result<(), StoreError>;
 

@@ -51,8 +51,8 @@ pub struct MemberRow {
 /// How a session's members change.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Membership {
-    /// Joins, where they are not there yet. An author nobody knew comes to be. With a configuration, it is theirs from
-    /// now on, whether they were there or not.
+    /// Joins, where they are not there yet. An author nobody knew comes to be. What a configuration names is theirs from
+    /// now on, whether they were there or not; what it does not name stays.
     Join(Arc<str>, Option<Map<String, Value>>),
     /// Leaves. What they said stays.
     Leave(Arc<str>),

@@ -366,6 +366,11 @@ impl Store for Sqlite {
         self.read(move |db| events::read(db, &workspace, after, session.as_deref(), limit)).await
     }
 
+    async fn condensed(&self, workspace: &str) -> Result<Vec<(Arc<str>, u64)>, StoreError> {
+        let workspace = workspace.to_owned();
+        self.read(move |db| events::condensed(db, &workspace)).await
+    }
+
     async fn record(&self, usage: Vec<UsageRow>) -> Result<(), StoreError> {
         let now = self.now();
         self.writer.write(move |db| change::usage(db, &usage, now)).await

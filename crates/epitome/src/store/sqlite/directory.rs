@@ -108,14 +108,19 @@ fn join(
     db: &Connection,
     session: SessionId,
     author: i64,
-    configuration: Option<&Map<String, Value>>,
+    named: Option<&Map<String, Value>>,
     now: Timestamp,
 ) -> Outcome<()> {
+    let sql = "SELECT configuration FROM members WHERE session = ?1 AND author = ?2";
+    let before = db.prepare_cached(sql)?.query_row([session, author], |row| notes(row, 0)).optional()?;
+    let (there, mut configuration) = (before.is_some(), before.unwrap_or_default());
+    if there && named.is_none() {
+        return Ok(());
+    }
+    configuration.extend(named.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
     let sql = "INSERT INTO members (session, author, configuration, joined) VALUES (?1, ?2, ?3, ?4) \
-         ON CONFLICT (session, author) DO UPDATE SET configuration = excluded.configuration WHERE ?5";
-    let text = configuration.map(notes_text).transpose()?.unwrap_or_default();
-    let given = params![session, author, text, now.0, configuration.is_some()];
-    db.prepare_cached(sql)?.execute(given)?;
+         ON CONFLICT (session, author) DO UPDATE SET configuration = excluded.configuration";
+    db.prepare_cached(sql)?.execute(params![session, author, notes_text(&configuration)?, now.0])?;
     Ok(())
 }
 

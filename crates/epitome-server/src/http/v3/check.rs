@@ -20,7 +20,7 @@ pub(super) use fault::Faults;
 pub(super) use query::{ContextIn, Paging};
 
 use fault::Found;
-use given::{At, body, flag, list, name, sized, text, whole};
+use given::{At, body, flag, list, name, sized, whole};
 use tables::{clean, configuration, message_configuration, metadata, peer_configuration};
 
 /// A workspace to get or make.
@@ -246,15 +246,18 @@ impl MessageIn {
             peer_id: fields.needed("peer_id", found, name),
             metadata: fields.optional("metadata", found, metadata),
             configuration: fields.optional("configuration", found, message_configuration),
-            created_at: fields.optional("created_at", found, |at, found| match at.value.as_str() {
-                Some(_) => text(at, found),
-                None => {
-                    found.fault(at, "datetime_type", "Input should be a valid datetime");
-                    String::new()
-                }
-            }),
+            created_at: fields.optional("created_at", found, moment),
         }
     }
+}
+
+/// A text, at least.
+fn moment(at: &At<'_>, found: &mut Found) -> String {
+    let Some(given) = at.value.as_str() else {
+        found.fault(at, "datetime_type", "Input should be a valid datetime");
+        return String::new();
+    };
+    given.to_owned()
 }
 
 /// What a message's notes shall be from now on.

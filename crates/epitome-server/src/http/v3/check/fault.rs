@@ -91,19 +91,9 @@ impl Found {
         self.add(at, "value_error", format!("Value error, {broken}"), Some(json!({"error": {}})));
     }
 
-    /// Notes that a field was left out.
-    pub(crate) fn missing(&mut self, at: &At<'_>, name: &str) {
-        self.add(
-            &At { value: at.value, step: name.into(), within: Some(at) },
-            "missing",
-            REQUIRED.into(),
-            None,
-        );
-    }
-
-    /// Notes that nothing was sent at all.
-    pub(crate) fn nothing(&mut self, at: &At<'_>) {
-        self.add(at, "missing", REQUIRED.into(), None);
+    /// Notes that what should stand there was left out. What is repeated is what it was left out of.
+    pub(crate) fn missing(&mut self, at: &At<'_>) {
+        self.add(at, "missing", "Field required".to_owned(), None);
     }
 
     /// How many there are.
@@ -134,8 +124,6 @@ impl Found {
         }
     }
 }
-
-const REQUIRED: &str = "Field required";
 
 /// About so many bytes of what was sent are repeated with one fault.
 const ROOM: usize = 1_000;

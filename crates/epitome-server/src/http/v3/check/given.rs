@@ -45,7 +45,7 @@ pub(crate) fn body<T: Default>(
     let mut found = Found::default();
     let read = match sent {
         Value::Null => {
-            found.nothing(&at);
+            found.missing(&at);
             T::default()
         }
         _ => read(&at, &mut found),
@@ -108,7 +108,7 @@ impl Fields<'_> {
         match self.fields.map(|fields| fields.get(name)) {
             Some(Some(value)) => read(&self.at.inner(name, value), found),
             Some(None) => {
-                found.missing(self.at, name);
+                found.missing(&self.at.inner(name, self.at.value));
                 T::default()
             }
             None => T::default(),

@@ -130,7 +130,10 @@ async fn access(parts: &mut Parts, app: &App, wanted: Rights) -> Result<Access, 
 }
 
 /// The key that was sent, where there is one; none only where none is needed.
-pub(crate) async fn identify(headers: &HeaderMap, app: &App) -> Result<(Option<String>, Option<Key>), Problem> {
+pub(crate) async fn identify(
+    headers: &HeaderMap,
+    app: &App,
+) -> Result<(Option<String>, Option<Key>), Problem> {
     let Some(secret) = secret(headers)? else {
         return match app.keys {
             Keys::Required => Err(unauthorized("a key is wanted: send `authorization: Bearer epk_...`")),

@@ -146,8 +146,9 @@ mod tests {
             kept.put(question(&n.to_string()), stamp(1), given(LONGEST / 2));
             assert!(kept.get(&question("asked"), stamp(1)).is_some());
             let inner = kept.lock();
-            let of =
-                |all: &HashMap<Question<Asked>, (Stamp, Given)>| all.values().map(|(_, given)| given.bytes()).sum();
+            let of = |all: &HashMap<Question<Asked>, (Stamp, Given)>| {
+                all.values().map(|(_, given)| given.bytes()).sum()
+            };
             let (young, old): (usize, usize) = (of(&inner.young), of(&inner.old));
             assert!(young == inner.bytes && young + old <= MOST, "{young} and {old}");
         }

@@ -63,6 +63,13 @@ pub(super) const KEYS: &[Key] = &[
          \"never\": then whoever reaches the address may read and write everything.",
     ),
     key(
+        "server.jwt_secret_env",
+        Kind::Text,
+        r#""AUTH_JWT_SECRET""#,
+        "The environment variable that holds the secret by which tokens (JWT) for Honcho's routes are signed,\n\
+         never the secret itself. Without it only keys of ours open them.",
+    ),
+    key(
         "server.log_level",
         Kind::Text,
         r#""debug""#,

@@ -172,6 +172,13 @@ impl Session {
         &self.key.session
     }
 
+    /// Another session of its workspace.
+    #[must_use]
+    pub fn beside(&self, name: impl Into<Arc<str>>) -> Self {
+        let workspace = Arc::clone(&self.key.workspace);
+        Self::new(self.engine.clone(), SessionKey { workspace, session: name.into() })
+    }
+
     pub(super) fn shared(&self) -> &Arc<Shared> {
         self.engine.shared()
     }

@@ -5,8 +5,6 @@
 //! with it out. `given.rs` reads one value, `tables.rs` notes and configurations, `query.rs` what stands after the `?`,
 //! and `fault.rs` keeps a refusal short. What is not known is passed over, as there.
 
-#![cfg_attr(not(test), expect(dead_code, unused_imports, reason = "the routes that read with it come next"))]
-
 mod fault;
 mod given;
 mod query;
@@ -221,7 +219,7 @@ fn messages(at: &At<'_>, found: &mut Found) -> Vec<MessageIn> {
 }
 
 /// A message to add.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct MessageIn {
     /// Its words, without NUL characters.
     pub(super) content: String,

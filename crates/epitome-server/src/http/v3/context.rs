@@ -12,13 +12,13 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::check::ContextIn;
+use super::found;
 use super::gate::{Reads, now};
 use super::ids::Ids;
 use super::moment::Moment;
 use super::out::{LONG, MessageOut, SHORT, Scribe, SummaryOut, summary_type};
 use super::refusal::Refusal;
 use super::sent::Pairs;
-use super::{found, scribe};
 use crate::http::App;
 use crate::http::body::elsewhere;
 use crate::http::figures;
@@ -94,7 +94,8 @@ pub(super) async fn read(
         let Question { workspace, session, asked } = &question;
         let about = (&**workspace, session.as_str());
         let scribe = Scribe::new((&ids, &app.v3.counts), about, stamp.session, &context.encoding);
-        let given = Given { written: written(&context, &scribe, session, asked.target)?, report: None, tokens };
+        let given =
+            Given { written: written(&context, &scribe, session, asked.target)?, report: None, tokens };
         let answer = known.given(&given.written);
         app.v3.kept.put(question, stamp, given);
         Ok::<_, Refusal>(answer)
@@ -119,12 +120,7 @@ async fn context(session: &Session, asked: &Asked) -> Result<Context, Error> {
     }
 }
 
-fn written(
-    context: &Context,
-    scribe: &Scribe<'_>,
-    session: &str,
-    target: bool,
-) -> Result<Written, Refusal> {
+fn written(context: &Context, scribe: &Scribe<'_>, session: &str, target: bool) -> Result<Written, Refusal> {
     // The summary is told apart, and what was put between messages for a model's sake is not told at all.
     let mut messages: Vec<_> = context.messages.iter().filter(|message| message.seq > 0).collect();
     messages.sort_by_key(|message| message.seq);

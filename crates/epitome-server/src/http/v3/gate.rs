@@ -44,9 +44,7 @@ impl Pass {
         let Claims { ad, w, p, s, .. } = claims;
         match (ad, w) {
             (true, _) => Ok(Self::ALL),
-            (false, Some(w)) => {
-                Ok(Self { rights: Rights::Write, workspace: Some(w), session: s, peer: p })
-            }
+            (false, Some(w)) => Ok(Self { rights: Rights::Write, workspace: Some(w), session: s, peer: p }),
             (false, None) => Err(unauthorized("the token opens nothing").into()),
         }
     }

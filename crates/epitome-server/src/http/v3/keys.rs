@@ -54,7 +54,11 @@ pub(super) async fn create(
         None => {
             let expires = expires.map(|at| Timestamp(at.millis()));
             let label = "made through /v3/keys".to_owned();
-            app.engine.keys().create(NewKey { workspace, rights: Rights::Write, label, expires }).await?.secret
+            app.engine
+                .keys()
+                .create(NewKey { workspace, rights: Rights::Write, label, expires })
+                .await?
+                .secret
         }
     };
     Ok(done(StatusCode::OK, &json!({ "key": key }))?)

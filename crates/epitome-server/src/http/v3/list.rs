@@ -75,7 +75,7 @@ pub(super) fn noted<'a>(
     created: i64,
 ) -> Option<Cow<'a, Value>> {
     Some(Cow::Owned(match name {
-        "id" => id.into(),
+        "id" | "name" => id.into(),
         name if name == own => id.into(),
         "metadata" => Value::Object(metadata.clone()),
         "created_at" => Moment::from_millis(created).to_string().into(),

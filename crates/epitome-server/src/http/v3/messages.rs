@@ -118,11 +118,8 @@ pub(super) async fn list(
     }
     let (skip, limit) = (wanted.skip(), wanted.limit());
     let (mut listed, mut last) = (Listed::default(), None);
-    let scope = wanted.filter.must_equal("peer_id").map(Into::into);
     loop {
-        let mut range = range(last, wanted.paging.reverse, &info, CHUNK);
-        range.scope.clone_from(&scope);
-        let portion = session.messages(range).await?;
+        let portion = session.messages(range(last, wanted.paging.reverse, &info, CHUNK)).await?;
         last = portion.last().map(|message| message.seq);
         let more = portion.more;
         for message in portion {
@@ -147,7 +144,14 @@ pub(super) async fn list(
 fn range(last: Option<u64>, reverse: bool, info: &SessionInfo, limit: usize) -> Range {
     let (after, before) = if reverse { (None, last) } else { (last, None) };
     let end = info.messages.saturating_add(1);
-    Range { after, before: Some(before.unwrap_or(end)), reverse, limit, bytes: Some(CHUNK_BYTES), scope: None }
+    Range {
+        after,
+        before: Some(before.unwrap_or(end)),
+        reverse,
+        limit,
+        bytes: Some(CHUNK_BYTES),
+        scope: None,
+    }
 }
 
 /// A page of all of them: where it begins is known without reading those before.
@@ -159,7 +163,8 @@ async fn whole(
 ) -> Result<Response, Refusal> {
     let (skip, limit) = (paging.page.saturating_sub(1).saturating_mul(paging.size), paging.size);
     let mut items: Vec<Message> = Vec::new();
-    let mut last = Some(if paging.reverse { info.messages.saturating_add(1).saturating_sub(skip) } else { skip });
+    let mut last =
+        Some(if paging.reverse { info.messages.saturating_add(1).saturating_sub(skip) } else { skip });
     while (items.len() as u64) < limit {
         let left = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(items.len());
         let portion = session.messages(range(last, paging.reverse, info, left)).await?;

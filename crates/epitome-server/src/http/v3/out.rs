@@ -45,7 +45,14 @@ pub(super) struct PeerOut<'a> {
     workspace_id: &'a str,
     created_at: String,
     metadata: &'a Map<String, Value>,
-    configuration: &'a Map<String, Value>,
+    configuration: Observed<'a>,
+}
+
+/// Their clients know nothing else of a peer, and refuse what they do not know.
+#[derive(Debug, Serialize)]
+struct Observed<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    observe_me: Option<&'a Value>,
 }
 
 impl<'a> PeerOut<'a> {
@@ -55,7 +62,7 @@ impl<'a> PeerOut<'a> {
             workspace_id: workspace,
             created_at: Moment::from_millis(author.created.0).to_string(),
             metadata: &author.metadata,
-            configuration: &author.configuration,
+            configuration: Observed { observe_me: author.configuration.get("observe_me") },
         }
     }
 }
@@ -118,9 +125,8 @@ pub(super) struct MessageOut<'a> {
 
 impl MessageOut<'_> {
     /// The names a filter may ask for.
-    pub(super) const FIELDS: &'static [&'static str] = &[
-        "id", "content", "peer_id", "session_id", "workspace_id", "metadata", "created_at", "token_count",
-    ];
+    pub(super) const FIELDS: &'static [&'static str] =
+        &["id", "content", "peer_id", "session_id", "workspace_id", "metadata", "created_at", "token_count"];
 
     pub(super) fn field(&self, name: &str) -> Option<Cow<'_, Value>> {
         Some(Cow::Owned(match name {

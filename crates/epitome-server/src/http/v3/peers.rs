@@ -5,13 +5,13 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use epitome::{AuthorRow, Listed, SessionInfo};
+use epitome::{AuthorRow, Listed};
 use serde_json::json;
 
 use super::check::{PeerIn, Put};
 use super::gate::{Reads, Writes};
 use super::list::{Wanted, noted, page};
-use super::out::{PeerOut, SessionOut};
+use super::out::PeerOut;
 use super::refusal::Refusal;
 use super::sent::{Body, Pairs};
 use super::sessions;
@@ -19,13 +19,10 @@ use crate::http::App;
 use crate::http::reply::done;
 
 /// The names a filter may ask for.
-pub(super) const FIELDS: &[&str] = &["id", "peer_id", "workspace_id", "metadata", "created_at"];
+pub(super) const FIELDS: &[&str] = &["id", "peer_id", "name", "workspace_id", "metadata", "created_at"];
 
 /// Gives a peer, and makes it where there is none.
-pub(super) async fn create(
-    Writes(access): Writes,
-    Body(body, _charged): Body,
-) -> Result<Response, Refusal> {
+pub(super) async fn create(Writes(access): Writes, Body(body, _charged): Body) -> Result<Response, Refusal> {
     let PeerIn { id, metadata, configuration } = PeerIn::read(&body)?;
     let written = access.workspace.set_author(&id, metadata, configuration).await?;
     let status = if written.made { StatusCode::CREATED } else { StatusCode::OK };
@@ -68,11 +65,7 @@ pub(super) async fn sessions(
     Body(body, _charged): Body,
 ) -> Result<Response, Refusal> {
     let wanted = Wanted::read(&pairs, &body, sessions::FIELDS)?;
-    let (paging, workspace) = (wanted.paging, access.workspace.name().to_owned());
-    let listing = wanted.listing(move |info: &SessionInfo, name: &str| sessions::field(info, &workspace, name));
-    let Listed { items, total } = access.workspace.list_sessions(Some(&peer), listing).await?;
-    let items = items.iter().map(|info| SessionOut::new(access.workspace.name(), info)).collect();
-    page(&paging, Listed { items, total })
+    sessions::listed(&access, wanted, Some(peer)).await
 }
 
 /// What is known of a peer: nothing, as nothing is made up about anybody here.

@@ -49,7 +49,12 @@ impl FromRequestParts<Arc<App>> for Pairs {
         };
         let query = parts.uri.query().unwrap_or_default();
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
-        Ok(Self(pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(k, v)| (text(k), text(v))).collect()))
+        Ok(Self(
+            pairs
+                .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+                .map(|(k, v)| (text(k), text(v)))
+                .collect(),
+        ))
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::check::{MemberIn, Put, SessionIn};
 use super::configuration::configure;
-use super::gate::{Reads, Writes};
+use super::gate::{Access, Reads, Writes};
 use super::list::{Wanted, noted, page};
 use super::out::SessionOut;
 use super::refusal::Refusal;
@@ -21,11 +21,16 @@ use crate::http::reply::done;
 
 /// The names a filter may ask for.
 pub(super) const FIELDS: &[&str] =
-    &["id", "session_id", "workspace_id", "is_active", "metadata", "created_at"];
+    &["id", "session_id", "name", "peer_id", "workspace_id", "is_active", "metadata", "created_at"];
 
-/// A session's fields by name.
-pub(super) fn field<'a>(info: &'a SessionInfo, workspace: &str, name: &str) -> Option<Cow<'a, Value>> {
+/// A session's fields by name. Of its peers only one is known, by whom the list was made.
+fn field<'a>(
+    info: &'a SessionInfo,
+    (workspace, peer): (&str, Option<&str>),
+    name: &str,
+) -> Option<Cow<'a, Value>> {
     match name {
+        "peer_id" => Some(Cow::Owned(peer?.into())),
         "workspace_id" => Some(Cow::Owned(workspace.into())),
         "is_active" => Some(Cow::Owned(true.into())),
         _ => noted(name, ("session_id", &info.name), &info.metadata, info.created.0),
@@ -44,10 +49,7 @@ pub(super) fn joining(members: Vec<(String, MemberIn)>) -> impl Iterator<Item = 
 
 /// Gives a session, and makes it where there is none. Notes that are sent replace those there, a configuration is laid
 /// over what is there, and peers join.
-pub(super) async fn create(
-    Writes(access): Writes,
-    Body(body, _charged): Body,
-) -> Result<Response, Refusal> {
+pub(super) async fn create(Writes(access): Writes, Body(body, _charged): Body) -> Result<Response, Refusal> {
     let SessionIn { id, metadata, configuration, peers } = SessionIn::read(&body)?;
     let members = joining(peers.unwrap_or_default()).collect();
     let notes = Notes { metadata, configure: configuration.map(configure), members };
@@ -75,9 +77,21 @@ pub(super) async fn list(
     Body(body, _charged): Body,
 ) -> Result<Response, Refusal> {
     let wanted = Wanted::read(&pairs, &body, FIELDS)?;
-    let (paging, workspace) = (wanted.paging, access.workspace.name().to_owned());
-    let listing = wanted.listing(move |info: &SessionInfo, name: &str| field(info, &workspace, name));
-    let Listed { items, total } = access.workspace.list_sessions(None, listing).await?;
+    let peer = wanted.filter.must_equal("peer_id").map(str::to_owned);
+    listed(&access, wanted, peer).await
+}
+
+/// A page of sessions; only those a peer belongs to, where one is named.
+pub(super) async fn listed(
+    access: &Access,
+    wanted: Wanted,
+    peer: Option<String>,
+) -> Result<Response, Refusal> {
+    let paging = wanted.paging;
+    let (workspace, member) = (access.workspace.name().to_owned(), peer.clone());
+    let listing = wanted
+        .listing(move |info: &SessionInfo, name: &str| field(info, (&workspace, peer.as_deref()), name));
+    let Listed { items, total } = access.workspace.list_sessions(member.as_deref(), listing).await?;
     let items = items.iter().map(|info| SessionOut::new(access.workspace.name(), info)).collect();
     page(&paging, Listed { items, total })
 }

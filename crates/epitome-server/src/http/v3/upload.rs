@@ -44,7 +44,11 @@ pub(super) async fn upload(
     let sample = MessageIn::read(&Value::Object(fields))?;
     let pieces = pieces(&text);
     if pieces.len() > MOST {
-        return Err(Refusal::told(StatusCode::PAYLOAD_TOO_LARGE, "too-large", "the file makes too many messages"));
+        return Err(Refusal::told(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too-large",
+            "the file makes too many messages",
+        ));
     }
     let messages = pieces.into_iter().map(|piece| MessageIn { content: piece.to_owned(), ..sample.clone() });
     append(&app, &access, &name, messages.collect()).await
@@ -86,7 +90,8 @@ impl Form {
             return Err(Refusal::told(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail));
         }
         let other = ["image/", "audio/", "video/", "application/pdf", "application/zip"];
-        let text = std::str::from_utf8(bytes).ok().filter(|_| !other.iter().any(|other| kind.starts_with(other)));
+        let text =
+            std::str::from_utf8(bytes).ok().filter(|_| !other.iter().any(|other| kind.starts_with(other)));
         let Some(text) = text else {
             let detail = format!("Unsupported file type: {kind:?}; only text files in UTF-8 are taken here");
             return Err(Refusal::told(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-text", detail));
@@ -101,8 +106,9 @@ impl Form {
         for (name, text) in &self.fields {
             let value = match name.as_str() {
                 "peer_id" | "created_at" => Value::from(text.as_str()),
-                "metadata" | "configuration" => serde_json::from_str(text)
-                    .map_err(|_| Refusal::unfit(format!("{name}: is not JSON")))?,
+                "metadata" | "configuration" => {
+                    serde_json::from_str(text).map_err(|_| Refusal::unfit(format!("{name}: is not JSON")))?
+                }
                 _ => continue,
             };
             fields.insert(name.clone(), value);

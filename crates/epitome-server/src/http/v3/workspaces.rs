@@ -46,10 +46,7 @@ pub(super) async fn create(
 }
 
 /// Changes notes on a workspace.
-pub(super) async fn put(
-    Writes(access): Writes,
-    Body(body, _charged): Body,
-) -> Result<Response, Refusal> {
+pub(super) async fn put(Writes(access): Writes, Body(body, _charged): Body) -> Result<Response, Refusal> {
     let Put { metadata, configuration } = Put::read(&body)?;
     let notes = Notes { metadata, configure: configuration.map(configure), ..Notes::default() };
     let written = access.workspace.note(notes).await?;
@@ -63,7 +60,7 @@ pub(super) async fn list(
     pairs: Pairs,
     Body(body, _charged): Body,
 ) -> Result<Response, Refusal> {
-    let wanted = Wanted::read(&pairs, &body, &["id", "workspace_id", "metadata", "created_at"])?;
+    let wanted = Wanted::read(&pairs, &body, &["id", "workspace_id", "name", "metadata", "created_at"])?;
     let paging = wanted.paging;
     let mut listing = wanted.listing(|row: &WorkspaceRow, name: &str| {
         noted(name, ("workspace_id", &row.name), &row.metadata, row.created.0)

@@ -20,7 +20,7 @@ fn query<T>(
 }
 
 /// Which page of a list is wanted.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Paging {
     /// From 1.
     pub(crate) page: u64,

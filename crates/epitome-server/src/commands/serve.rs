@@ -74,6 +74,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     for set in &args.bound {
         bounds = bounds.with(set).map_err(|wrong| Failure::Misused(format!("--bound {set}: {wrong}")))?;
     }
+    let v3 = V3::new(jwt_secret(server.jwt_secret_env.as_deref())?);
     // The address first: where it cannot be had, nothing else is touched.
     let listener = http::bind(&server.listen).await?;
     let address: SocketAddr =
@@ -87,7 +88,6 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         _ = signals.next() => return Ok(()),
     };
     let (stop, stopping) = watch::channel(false);
-    let v3 = V3::new(jwt_secret(server.jwt_secret_env.as_deref())?);
     let app = App::new(database.engine.clone(), keys, v3, bounds, stopping);
     let router = http::router(Arc::clone(&app));
     remark(keys, &database, loaded).await?;

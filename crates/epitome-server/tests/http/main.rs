@@ -35,6 +35,9 @@ mod schema;
 mod server;
 mod talk;
 mod tenants;
+mod v3_tenants;
+mod v3_tokens;
+mod v3_walk;
 
 #[path = "../../../epitome-core/tests/core/wire/judges.rs"]
 #[allow(dead_code, clippy::indexing_slicing, reason = "the core's own tests use all of it")]

@@ -64,32 +64,48 @@ impl Pass {
         self.workspace.as_deref().is_none_or(|own| own == workspace)
     }
 
+    /// How far it reaches in its workspace, by what is named there: the narrowest claim holds.
+    fn reach(&self, session: Option<&str>, peer: Option<&str>) -> Reach<'_> {
+        match (self.session.as_deref(), self.peer.as_deref()) {
+            (None, None) => Reach::All,
+            (Some(own), _) if session == Some(own) => Reach::All,
+            (None, Some(own)) if session.is_none() && peer == Some(own) => Reach::All,
+            (None, Some(own)) if session.is_some() => Reach::Member(own),
+            _ => Reach::Nothing,
+        }
+    }
+
     pub(super) fn may_write(&self) -> bool {
         self.rights >= Rights::Write && self.session.is_none() && self.peer.is_none()
     }
 }
 
+/// How far a pass reaches.
+enum Reach<'a> {
+    /// Whatever its rights allow.
+    All,
+    /// What this peer may read as a member of the session.
+    Member(&'a str),
+    Nothing,
+}
+
 /// Who the caller is, before it is known what they want.
 pub(super) async fn pass(headers: &HeaderMap, app: &App) -> Result<Pass, Refusal> {
-    let sent = match secret(headers) {
-        Ok(sent) => sent,
-        // Whoever is not asked for a key may send whatever they like.
-        Err(_) if matches!(app.keys, Keys::Off { .. }) && app.v3.jwt.is_none() => None,
-        Err(problem) => return Err(problem.into()),
-    };
-    let ours = sent.as_deref().is_some_and(|secret| secret.starts_with("epk_"));
-    if let Some(token) = sent.as_deref().filter(|_| !ours) {
-        match (&app.v3.jwt, app.keys) {
-            (Some(shared), _) => {
-                let claims = Claims::verify(token, shared, now());
+    let sent = secret(headers);
+    let ours = matches!(&sent, Ok(Some(secret)) if secret.starts_with("epk_"));
+    match (&app.v3.jwt, app.keys) {
+        // A program that was written for their cloud sends its key there too: whoever is not asked for one may send
+        // whatever they like.
+        (None, Keys::Off { loopback }) if !ours => {
+            return Ok(uninvited(headers, loopback).map(|()| Pass::ALL)?);
+        }
+        (Some(shared), _) if !ours => {
+            if let Some(token) = sent? {
+                let claims = Claims::verify(&token, shared, now());
                 return Pass::of_claims(claims.map_err(|why| Refusal::from(unauthorized(why)))?);
             }
-            // A program that was written for their cloud sends its key there too.
-            (None, Keys::Off { loopback }) => {
-                return Ok(uninvited(headers, loopback).map(|()| Pass::ALL)?);
-            }
-            (None, Keys::Required) => {}
         }
+        _ => {}
     }
     Ok(identify(headers, app).await?.1.as_ref().map_or(Pass::ALL, Pass::of_key))
 }
@@ -127,42 +143,90 @@ impl FromRequestParts<Arc<App>> for Writes {
     }
 }
 
+/// A caller who names in the body what is got or made: whether they may is known once that is read.
+pub(super) struct Makes {
+    pub(super) access: Access,
+    pass: Pass,
+}
+
+impl FromRequestParts<Arc<App>> for Makes {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
+        let pass = pass(&parts.headers, app).await?;
+        let workspace = Named::read(parts, app).await?.workspace;
+        if !pass.opens(&workspace) {
+            return Err(closed());
+        }
+        Ok(Self { access: enter(parts, app, workspace.into())?, pass })
+    }
+}
+
+impl Makes {
+    /// What they may do to a session: clients get every session before they ask anything of it.
+    pub(super) async fn session(&self, name: &str) -> Result<Rights, Refusal> {
+        match self.pass.reach(Some(name), None) {
+            Reach::All => Ok(self.pass.rights),
+            Reach::Member(own) if is_member(&self.access.workspace, name, own).await => Ok(Rights::Read),
+            Reach::Member(_) | Reach::Nothing => Err(closed()),
+        }
+    }
+
+    /// What they may do to a peer.
+    pub(super) fn peer(&self, name: &str) -> Result<Rights, Refusal> {
+        match self.pass.reach(None, Some(name)) {
+            Reach::All => Ok(self.pass.rights),
+            Reach::Member(_) | Reach::Nothing => Err(closed()),
+        }
+    }
+}
+
+/// What a path names.
+struct Named {
+    workspace: String,
+    session: Option<String>,
+    peer: Option<String>,
+}
+
+impl Named {
+    async fn read(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
+        let Ok(params) = RawPathParams::from_request_parts(parts, app).await else {
+            return Err(Refusal::not_found("there is no such path: it is not UTF-8"));
+        };
+        let named =
+            |name: &str| params.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned());
+        let Some(workspace) = named("workspace").filter(|name| is_name(name)) else {
+            return Err(Refusal::not_found("there is no such workspace"));
+        };
+        Ok(Self { workspace, session: named("session"), peer: named("peer") })
+    }
+}
+
+fn closed() -> Refusal {
+    unauthorized("this key does not open that").into()
+}
+
+async fn is_member(workspace: &Workspace, session: &str, peer: &str) -> bool {
+    matches!(workspace.session(session).member(peer).await, Ok(Some(_)))
+}
+
 async fn access(parts: &mut Parts, app: &Arc<App>, wanted: Rights) -> Result<Access, Refusal> {
     let pass = pass(&parts.headers, app).await?;
-    let (mut workspace, mut session, mut peer) = (None, None, None);
-    if let Ok(named) = RawPathParams::from_request_parts(parts, app).await {
-        for (key, value) in &named {
-            match key {
-                "workspace" => workspace = Some(value.to_owned()),
-                "session" => session = Some(value.to_owned()),
-                "peer" => peer = Some(value.to_owned()),
-                _ => {}
-            }
-        }
+    let Named { workspace, session, peer } = Named::read(parts, app).await?;
+    if !pass.opens(&workspace) || pass.rights < wanted {
+        return Err(closed());
     }
-    let Some(name) = workspace.filter(|name| is_name(name)) else {
-        return Err(Refusal::not_found("there is no such workspace"));
-    };
-    let handle = app.engine.workspace(name.as_str());
-    let refused = || Refusal::from(unauthorized("this key does not open that"));
-    if !pass.opens(&name) || pass.rights < wanted {
-        return Err(refused());
-    }
-    match (&pass.session, &pass.peer) {
-        (None, None) => {}
-        (Some(own), _) if session.as_ref() == Some(own) => {}
-        (None, Some(own)) if peer.as_ref() == Some(own) && session.is_none() => {}
+    match (pass.reach(session.as_deref(), peer.as_deref()), session) {
+        (Reach::All, _) => {}
         // A member may read, and nothing else.
-        (None, Some(own)) if wanted == Rights::Read => {
-            let session = session.as_deref().ok_or_else(refused)?;
-            match handle.session(session).member(own).await {
-                Ok(Some(_)) => {}
-                _ => return Err(refused()),
+        (Reach::Member(own), Some(session)) if wanted == Rights::Read => {
+            if !is_member(&app.engine.workspace(workspace.as_str()), &session, own).await {
+                return Err(closed());
             }
         }
-        _ => return Err(refused()),
+        (Reach::Member(_) | Reach::Nothing, _) => return Err(closed()),
     }
-    enter(parts, app, name.into())
+    enter(parts, app, workspace.into())
 }
 
 /// Takes a place among the requests under way.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use epitome::{AuthorRow, Listed};
+use epitome::key::Rights;
+use epitome::{AuthorRow, Listed, is_name};
 use serde_json::json;
 
 use super::check::{PeerIn, Put};
-use super::gate::{Reads, Writes};
+use super::gate::{Makes, Reads, Writes};
 use super::list::{Wanted, noted, page};
 use super::out::PeerOut;
 use super::refusal::Refusal;
@@ -21,9 +22,16 @@ use crate::http::reply::done;
 /// The names a filter may ask for.
 pub(super) const FIELDS: &[&str] = &["id", "peer_id", "name", "workspace_id", "metadata", "created_at"];
 
-/// Gives a peer, and makes it where there is none.
-pub(super) async fn create(Writes(access): Writes, Body(body, _charged): Body) -> Result<Response, Refusal> {
+/// Gives a peer, and makes it where there is none. Whoever may only read gets one that is there.
+pub(super) async fn create(caller: Makes, Body(body, _charged): Body) -> Result<Response, Refusal> {
     let PeerIn { id, metadata, configuration } = PeerIn::read(&body)?;
+    let access = &caller.access;
+    if caller.peer(&id)? < Rights::Write {
+        let nothing = metadata.is_none() && configuration.is_none();
+        let author = access.workspace.author(&id).await?.filter(|_| nothing);
+        let author = author.ok_or_else(Refusal::only_reads)?;
+        return Ok(done(StatusCode::OK, &PeerOut::new(access.workspace.name(), &author))?);
+    }
     let written = access.workspace.set_author(&id, metadata, configuration).await?;
     let status = if written.made { StatusCode::CREATED } else { StatusCode::OK };
     Ok(done(status, &PeerOut::new(access.workspace.name(), &written.now))?)
@@ -76,6 +84,9 @@ pub(super) async fn context(
     pairs: Pairs,
 ) -> Result<Response, Refusal> {
     let target = pairs.get("target").filter(|target| !target.is_empty()).unwrap_or(&peer);
+    if !is_name(&peer) || !is_name(target) {
+        return Err(Refusal::unfit("peer: a name has 1 to 512 bytes and no control characters"));
+    }
     let told = json!({"peer_id": peer, "target_id": target, "representation": "", "peer_card": null});
     Ok(done(StatusCode::OK, &told)?)
 }

@@ -6,6 +6,7 @@ use epitome::Error;
 use serde_json::{Value, json};
 
 use super::check::Faults;
+use crate::http::gate::unauthorized;
 use crate::http::problem::Problem;
 
 /// Why something was not done.
@@ -39,6 +40,10 @@ impl Refusal {
         // Whatever stood in the path.
         let id: String = id.chars().take(64).collect();
         Self::not_found(format!("Message with ID {id} not found"))
+    }
+
+    pub(super) fn only_reads() -> Self {
+        unauthorized("this key may only read").into()
     }
 
     pub(super) fn told(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {

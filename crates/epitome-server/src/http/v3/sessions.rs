@@ -6,12 +6,14 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use epitome::key::Rights;
 use epitome::{Fork, Listed, Membership, Notes, Session, SessionInfo};
 use serde_json::{Value, json};
 
 use super::check::{MemberIn, Put, SessionIn};
 use super::configuration::configure;
-use super::gate::{Access, Reads, Writes};
+use super::found;
+use super::gate::{Access, Makes, Reads, Writes};
 use super::list::{Wanted, noted, page};
 use super::out::SessionOut;
 use super::refusal::Refusal;
@@ -48,9 +50,16 @@ pub(super) fn joining(members: Vec<(String, MemberIn)>) -> impl Iterator<Item = 
 }
 
 /// Gives a session, and makes it where there is none. Notes that are sent replace those there, a configuration is laid
-/// over what is there, and peers join.
-pub(super) async fn create(Writes(access): Writes, Body(body, _charged): Body) -> Result<Response, Refusal> {
+/// over what is there, and peers join. Whoever may only read gets one that is there.
+pub(super) async fn create(caller: Makes, Body(body, _charged): Body) -> Result<Response, Refusal> {
     let SessionIn { id, metadata, configuration, peers } = SessionIn::read(&body)?;
+    let access = &caller.access;
+    if caller.session(&id).await? < Rights::Write {
+        let nothing = metadata.is_none() && configuration.is_none() && peers.is_none();
+        let info = found(access.workspace.session(id).info().await)?.filter(|_| nothing);
+        let info = info.ok_or_else(Refusal::only_reads)?;
+        return Ok(done(StatusCode::OK, &SessionOut::new(access.workspace.name(), &info))?);
+    }
     let members = joining(peers.unwrap_or_default()).collect();
     let notes = Notes { metadata, configure: configuration.map(configure), members };
     let written = access.workspace.session(id).note(notes).await?;
@@ -116,7 +125,7 @@ pub(super) async fn clone(
 ) -> Result<Response, Refusal> {
     let missing = || Refusal::no_session(&name, access.workspace.name());
     let session = access.workspace.session(name.as_str());
-    let Some(info) = super::found(session.info().await)? else { return Err(missing()) };
+    let Some(info) = found(session.info().await)? else { return Err(missing()) };
     let ids = app.v3.ids(&app).await?;
     let at = match pairs.get("message_id").filter(|id| !id.is_empty()) {
         None => None,

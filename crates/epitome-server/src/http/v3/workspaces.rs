@@ -37,7 +37,7 @@ pub(super) async fn create(
         return Ok(done(StatusCode::OK, &WorkspaceOut::from(&info))?);
     }
     if !pass.may_write() {
-        return Err(unauthorized("this key may only read").into());
+        return Err(Refusal::only_reads());
     }
     let notes = Notes { metadata, configure: configuration.map(configure), ..Notes::default() };
     let written = access.workspace.note(notes).await?;

@@ -1,0 +1,293 @@
+//! Through v3 too, nothing of one workspace shows in another, and nothing of one session in another.
+
+use serde_json::{Value, json};
+
+use crate::server::{Answer, Client, Server, command};
+use crate::v3_tokens::{SECRET, signed};
+use crate::v3_walk::{About, Needs, kept, refused, walk};
+
+/// A server that wants keys and knows tokens, with `alpha` and `beta` at work in sessions of the same names.
+struct Tenants {
+    server: Server,
+    admin: String,
+    beta: String,
+    beta_reads: String,
+    /// A message of alpha's.
+    message: String,
+}
+
+fn made(server: &Server, args: &[&str]) -> String {
+    let made = command(&server.folder).args(["keys", "create", "--db", "a.db"]).args(args).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    String::from_utf8(made.stdout).unwrap().trim().to_owned()
+}
+
+impl Tenants {
+    fn new() -> Self {
+        let flags = ["--require-keys", "always", "--set", "server.jwt_secret_env=THE_SECRET"];
+        let server = Server::with(&flags, &[("THE_SECRET", SECRET)]);
+        let admin = made(&server, &["--admin"]);
+        let key = |rights: &str| made(&server, &["--workspace", "beta", "--rights", rights]);
+        let (beta, beta_reads) = (key("write"), key("read"));
+        let mut tenants = Self { server, admin, beta, beta_reads, message: String::new() };
+        tenants.message = tenants.talk("alpha", "both", 25, "submarine order");
+        tenants.talk("alpha", "plans", 3, "submarine order");
+        tenants.talk("beta", "both", 2, "order");
+        for workspace in ["alpha", "beta"] {
+            let within = format!("/v3/workspaces/{workspace}");
+            let mut admin = tenants.admin();
+            admin.json("PUT", &within, &json!({"metadata": {"whose": workspace}})).ok();
+            let noted = json!({"id": "both", "metadata": {"whose": workspace}, "peers": {"ann": {"observe_me": false}}});
+            admin.post(&format!("{within}/sessions"), &noted).ok();
+            tenants.settle(workspace);
+        }
+        tenants
+    }
+
+    fn admin(&self) -> Client {
+        self.server.client().key(&self.admin)
+    }
+
+    /// Adds messages, and gives the id of the first.
+    fn talk(&self, workspace: &str, session: &str, count: usize, words: &str) -> String {
+        let said = |n| json!({"content": format!("{words} {n}0071"), "peer_id": "ann"});
+        let messages: Vec<Value> = (1..=count).map(said).collect();
+        let path = format!("/v3/workspaces/{workspace}/sessions/{session}/messages");
+        let added = self.admin().post(&path, &json!({"messages": messages})).ok();
+        added[0]["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits until nothing is left to be summed up.
+    fn settle(&self, workspace: &str) {
+        let path = format!("/v3/workspaces/{workspace}/queue/status");
+        let left =
+            |status: &Value| status["pending_work_units"] != 0 || status["in_progress_work_units"] != 0;
+        while left(&self.admin().get(&path).ok()) {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
+    fn kept(&self, workspace: &str) -> Vec<String> {
+        kept(&self.server, &mut self.admin(), workspace)
+    }
+}
+
+#[test]
+fn another_workspace_is_refused_in_the_same_words_whether_it_is_there_or_not() {
+    let tenants = Tenants::new();
+    let before = tenants.kept("alpha");
+    assert!(before.iter().any(|kept| kept.contains("submarine")));
+    let own = json!({"w": "beta"});
+    let callers = [
+        tenants.beta.clone(),
+        tenants.beta_reads.clone(),
+        signed(&own),
+        signed(&json!({"w": "beta", "s": "both"})),
+        signed(&json!({"w": "beta", "p": "ann"})),
+        signed(&json!({"w": "Alpha"})),
+        signed(&json!({"w": "alph"})),
+    ];
+    for caller in &callers {
+        let mut client = tenants.server.client().key(caller);
+        let abouts = [
+            About::new("alpha", "both", "ann", &tenants.message),
+            About::new("alpha", "nowhere", "nobody", "AAAAAAAAAAAAAAAAAAAAA"),
+            About::new("nowhere", "both", "ann", &tenants.message),
+        ];
+        let mut told = Vec::new();
+        for step in abouts.iter().flat_map(walk).filter(|step| step.needs != Needs::Key) {
+            let answer = step.send(&mut client);
+            refused(&answer, 401);
+            assert_eq!(answer.header("www-authenticate"), "Bearer realm=\"epitome\"");
+            if step.needs != Needs::Admin {
+                told.push((step.what(), answer.body));
+            }
+        }
+        let (_, first) = &told[0];
+        for (what, body) in &told {
+            assert_eq!(body, first, "{what}");
+        }
+    }
+    assert_eq!(tenants.kept("alpha"), before, "what is another's was changed");
+    let listed = tenants.admin().post("/v3/workspaces/list", &json!({})).ok();
+    assert_eq!(listed["total"], 2, "{listed}");
+}
+
+#[test]
+fn nobody_comes_in_without_a_good_key() {
+    let tenants = Tenants::new();
+    let before = tenants.kept("beta");
+    let revoked = made(&tenants.server, &["--workspace", "beta", "--rights", "write"]);
+    tenants.admin().send("DELETE", &format!("/v1/keys/{}", &revoked[4..20]), &[], None).ok();
+    let mut unknown = tenants.beta.clone();
+    let last = if unknown.ends_with('0') { "1" } else { "0" };
+    unknown.replace_range(unknown.len() - 1.., last);
+    let odd = ["hch-v3-something", "epk_", "x", "", "a.b.c", &revoked, &unknown];
+    for step in walk(&About::new("beta", "both", "ann", "AAAAAAAAAAAAAAAAAAAAA")) {
+        refused(&step.send(&mut tenants.server.client()), 401);
+        for odd in odd {
+            refused(&step.send(&mut tenants.server.client().key(odd)), 401);
+        }
+        let twice = &mut tenants.server.client().key(&tenants.beta).key(&tenants.beta);
+        refused(&step.send(twice), 401);
+    }
+    assert_eq!(tenants.kept("beta"), before);
+}
+
+/// What is sent by whoever may not come in is not looked at: they learn nothing of what is wrong with it.
+#[test]
+fn whoever_may_not_come_in_learns_nothing_of_what_they_sent() {
+    let tenants = Tenants::new();
+    for mut step in walk(&About::new("alpha", "both", "ann", &tenants.message)) {
+        // These name the workspace in what is sent.
+        if matches!(step.route, "/v3/workspaces" | "/v3/workspaces/list") {
+            continue;
+        }
+        step.form = Some(("text/odd", b"{no json".to_vec()));
+        let step = step.asking("?page=x&tokens=y&expires_at=z");
+        refused(&step.send(&mut tenants.server.client()), 401);
+        refused(&step.send(&mut tenants.server.client().key(&tenants.beta)), 401);
+    }
+}
+
+#[test]
+fn a_key_that_only_reads_reads_everything_and_changes_nothing() {
+    let tenants = Tenants::new();
+    let before = tenants.kept("beta");
+    let first: Value = serde_json::from_str(&before[3]).unwrap();
+    let message = first["items"][0]["id"].as_str().unwrap().to_owned();
+    let mut client = tenants.server.client().key(&tenants.beta_reads);
+    for step in walk(&About::new("beta", "both", "ann", &message)) {
+        let answer = step.send(&mut client);
+        match step.needs {
+            Needs::Key | Needs::Read | Needs::Make if answer.status == 501 => drop(refused(&answer, 501)),
+            Needs::Key | Needs::Read | Needs::Make => assert_eq!(answer.status, 200, "{}", step.what()),
+            Needs::Write | Needs::Admin => drop(refused(&answer, 401)),
+        }
+    }
+    // What is not there is not made, and what is there is not changed on the way.
+    for step in
+        walk(&About::new("beta", "new", "new", &message)).iter().filter(|step| step.needs == Needs::Make)
+    {
+        let mut more = step.clone();
+        more.body.as_mut().unwrap()["metadata"] = json!({"note": 1});
+        refused(&more.send(&mut client), 401);
+        if step.route != "/v3/workspaces" {
+            refused(&step.send(&mut client), 401);
+        }
+    }
+    let joining = json!({"id": "both", "peers": {"bob": {}}});
+    refused(&client.post("/v3/workspaces/beta/sessions", &joining), 401);
+    assert_eq!(tenants.kept("beta"), before);
+}
+
+#[test]
+fn a_list_of_workspaces_shows_a_key_its_own() {
+    let tenants = Tenants::new();
+    let names = |client: &mut Client, filters: Value| -> Vec<String> {
+        let page = client.post("/v3/workspaces/list", &json!({"filters": filters})).ok();
+        let names: Vec<_> = page["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["id"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(page["total"], names.len(), "{page}");
+        names
+    };
+    for key in [&tenants.beta, &tenants.beta_reads, &signed(&json!({"w": "beta"}))] {
+        let mut client = tenants.server.client().key(key);
+        assert_eq!(names(&mut client, json!(null)), ["beta"]);
+        assert_eq!(names(&mut client, json!({"id": "beta"})), ["beta"]);
+        assert_eq!(names(&mut client, json!({"id": "alpha"})), [""; 0]);
+        assert_eq!(names(&mut client, json!({"NOT": [{"id": "beta"}]})), [""; 0]);
+        assert_eq!(names(&mut client, json!({"metadata": {"whose": "alpha"}})), [""; 0]);
+    }
+    assert_eq!(names(&mut tenants.admin(), json!(null)), ["alpha", "beta"]);
+    assert_eq!(names(&mut tenants.server.client().key(&signed(&json!({"w": "gone"}))), json!(null)), [""; 0]);
+}
+
+fn ids(page: &Value) -> Vec<String> {
+    page["items"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_messages_name_is_good_in_its_own_session_alone() {
+    let tenants = Tenants::new();
+    let mut admin = tenants.admin();
+    let own = "/v3/workspaces/alpha/sessions/both";
+    let clone =
+        admin.send("POST", &format!("{own}/clone"), &[], None).ok()["id"].as_str().unwrap().to_owned();
+    let message = &tenants.message;
+    admin.get(&format!("{own}/messages/{message}")).ok();
+    let before = [tenants.kept("alpha"), tenants.kept("beta")];
+    let elsewhere = [
+        format!("/v3/workspaces/alpha/sessions/{clone}"),
+        "/v3/workspaces/alpha/sessions/plans".to_owned(),
+        "/v3/workspaces/beta/sessions/both".to_owned(),
+        "/v3/workspaces/alpha/sessions/nowhere".to_owned(),
+        "/v3/workspaces/nowhere/sessions/both".to_owned(),
+    ];
+    for session in &elsewhere {
+        let missing = |answer: Answer| {
+            let told = refused(&answer, 404);
+            assert!(told.as_str().unwrap().contains("not found"), "{told}");
+        };
+        missing(admin.get(&format!("{session}/messages/{message}")));
+        missing(admin.json("PUT", &format!("{session}/messages/{message}"), &json!({"metadata": {"a": 1}})));
+        missing(admin.send("POST", &format!("{session}/clone?message_id={message}"), &[], None));
+        let named = json!({"filters": {"id": message}});
+        assert_eq!(admin.post(&format!("{session}/messages/list"), &named).ok()["total"], 0);
+    }
+    assert_eq!([tenants.kept("alpha"), tenants.kept("beta")], before);
+    // Nor in one that is called as it was.
+    admin.send("DELETE", own, &[], None).ok();
+    tenants.talk("alpha", "both", 2, "order");
+    refused(&admin.get(&format!("{own}/messages/{message}")), 404);
+}
+
+#[test]
+fn sessions_of_the_same_name_never_mix() {
+    let tenants = Tenants::new();
+    let mut admin = tenants.admin();
+    let within = |workspace: &str| format!("/v3/workspaces/{workspace}/sessions/both");
+    let all = |client: &mut Client, workspace: &str, session: &str| {
+        let path = format!("/v3/workspaces/{workspace}/sessions/{session}/messages/list?size=100");
+        client.post(&path, &json!({})).ok()
+    };
+    let [alpha, beta] = ["alpha", "beta"].map(|workspace| all(&mut admin, workspace, "both"));
+    assert_eq!((&alpha["total"], &beta["total"]), (&json!(25), &json!(2)));
+    assert!(ids(&alpha).iter().all(|id| !ids(&beta).contains(id)));
+    for workspace in ["alpha", "beta"] {
+        let alone = if workspace == "alpha" { 25 } else { 2 };
+        let clone = admin.send("POST", &format!("{}/clone", within(workspace)), &[], None).ok();
+        let name = clone["id"].as_str().unwrap().to_owned();
+        assert_eq!(
+            (&clone["workspace_id"], &clone["metadata"]["whose"]),
+            (&json!(workspace), &json!(workspace))
+        );
+        let messages = all(&mut admin, workspace, &name);
+        assert_eq!(messages["total"], alone);
+        for message in messages["items"].as_array().unwrap() {
+            assert_eq!((&message["workspace_id"], &message["session_id"]), (&json!(workspace), &json!(name)));
+            assert_eq!(message["content"].as_str().unwrap().contains("submarine"), workspace == "alpha");
+        }
+        let context = admin.get(&format!("{}/context?summary=false", within(workspace))).ok();
+        assert_eq!(context["messages"].as_array().unwrap().len(), alone);
+        let other = if workspace == "alpha" { "beta" } else { "alpha" };
+        assert_eq!(all(&mut admin, other, &name)["total"], 0, "the clone is in its own workspace");
+    }
+    let mut beta = tenants.server.client().key(&tenants.beta);
+    for path in ["/search", "/sessions/both/search", "/peers/ann/search"] {
+        let path = format!("/v3/workspaces/beta{path}");
+        assert_eq!(beta.post(&path, &json!({"query": "submarine"})).ok(), json!([]));
+        assert!(!beta.post(&path, &json!({"query": "order"})).ok().as_array().unwrap().is_empty());
+    }
+    let summaries = beta.get("/v3/workspaces/beta/sessions/both/summaries").ok();
+    assert_eq!(summaries["short_summary"], Value::Null, "two messages are not summed up: {summaries}");
+    assert!(admin.get(&format!("{}/summaries", within("alpha"))).ok()["short_summary"].is_object());
+    let before = tenants.kept("alpha");
+    beta.send("DELETE", &within("beta"), &[], None).ok();
+    assert_eq!(tenants.kept("alpha"), before);
+    assert_eq!(all(&mut admin, "beta", "both")["total"], 0);
+}

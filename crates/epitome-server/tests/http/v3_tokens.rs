@@ -1,0 +1,424 @@
+//! Tokens as Honcho signs them: what each opens, and what none does.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::hmac;
+use serde_json::{Value, json};
+
+use crate::server::{Answer, Client, Server, command};
+use crate::v3_walk::{About, Needs, Step, kept, refused, walk};
+
+/// What the tokens of these tests are signed with.
+pub const SECRET: &str = "Zq7Shared with the one who makes tokens";
+
+const FLAGS: [&str; 2] = ["--set", "server.jwt_secret_env=THE_SECRET"];
+
+/// A token that says this, signed as it should be.
+pub fn signed(claims: &Value) -> String {
+    by(SECRET, &json!({"alg": "HS256", "typ": "JWT"}), claims)
+}
+
+fn by(secret: &str, header: &Value, claims: &Value) -> String {
+    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let told = format!("{}.{}", part(header), part(claims));
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+    format!("{told}.{}", URL_SAFE_NO_PAD.encode(hmac::sign(&key, told.as_bytes())))
+}
+
+/// A server that wants keys and takes tokens.
+fn server(flags: &[&str]) -> Server {
+    let flags = [FLAGS.as_slice(), &["--require-keys", "always"], flags].concat();
+    Server::with(&flags, &[("THE_SECRET", SECRET)])
+}
+
+fn admin(server: &Server) -> Client {
+    server.client().key(&signed(&json!({"ad": true})))
+}
+
+/// A workspace `w` with the session `s`, where ann and bob talk, and the session `other`, where bob is alone. Gives a
+/// message of each.
+fn talk(server: &Server) -> [String; 2] {
+    let mut admin = admin(server);
+    let mut say = |session: &str, peer: &str| {
+        let said = json!({"messages": [{"content": format!("An order of {peer}'s."), "peer_id": peer}]});
+        let path = format!("/v3/workspaces/w/sessions/{session}/messages");
+        admin.post(&path, &said).ok()[0]["id"].as_str().unwrap().to_owned()
+    };
+    say("s", "bob");
+    [say("s", "ann"), say("other", "bob")]
+}
+
+/// Whether it was let in.
+#[track_caller]
+fn open(answer: &Answer, step: &Step) -> bool {
+    if answer.status == 401 {
+        refused(answer, 401);
+        return false;
+    }
+    assert!(answer.status < 300 || answer.status == 501, "{} {}", step.what(), answer.text());
+    true
+}
+
+/// Which requests of a walk a token opens. What takes away is not asked for.
+fn opened(server: &Server, claims: &Value, about: &About) -> Vec<String> {
+    let mut client = server.client().key(&signed(claims));
+    let steps = walk(about).into_iter().filter(|step| step.method != "DELETE");
+    let opened = steps.filter(|step| open(&step.send(&mut client), step));
+    opened
+        .map(|step| format!("{} {}", step.method, step.route.replace("/v3/workspaces/{workspace}", "")))
+        .collect()
+}
+
+#[test]
+fn a_token_for_a_workspace_opens_all_of_it() {
+    let server = server(&[]);
+    let [message, _] = talk(&server);
+    let mut client = server.client().key(&signed(&json!({"w": "w", "t": "2026-11-15T02:17:04.121578"})));
+    for step in walk(&About::new("w", "s", "ann", &message)) {
+        let answer = step.send(&mut client);
+        match step.needs {
+            Needs::Admin => drop(refused(&answer, 401)),
+            // Its other session is still there.
+            _ if step.what() == "DELETE /v3/workspaces/w" => drop(refused(&answer, 409)),
+            _ => assert!(open(&answer, &step), "{}", step.what()),
+        }
+    }
+}
+
+#[test]
+fn a_token_for_everything_opens_everything() {
+    let server = server(&[]);
+    let [message, _] = talk(&server);
+    for claims in [json!({"ad": true}), json!({"ad": true, "w": "elsewhere", "s": "x", "p": "y"})] {
+        let opened = opened(&server, &claims, &About::new("w", "s", "ann", &message));
+        let all = walk(&About::new("w", "s", "ann", &message));
+        assert_eq!(opened.len(), all.iter().filter(|step| step.method != "DELETE").count());
+    }
+    // A claim that is not so is none.
+    assert_eq!(
+        server.client().key(&signed(&json!({"ad": false}))).post("/v3/workspaces/list", &json!({})).status,
+        401
+    );
+}
+
+#[test]
+fn a_token_for_a_session_opens_that_session_alone() {
+    let server = server(&[]);
+    let [message, other] = talk(&server);
+    let before = kept(&server, &mut admin(&server), "w").len();
+    let claims = json!({"w": "w", "s": "s"});
+    let mut session = opened(&server, &claims, &About::new("w", "s", "ann", &message));
+    session.sort();
+    let mut wanted: Vec<String> = walk(&About::new("w", "s", "ann", &message))
+        .iter()
+        .filter(|step| step.method != "DELETE" && step.route.contains("{session}"))
+        .map(|step| format!("{} {}", step.method, step.route.replace("/v3/workspaces/{workspace}", "")))
+        .collect();
+    // Clients get a workspace and a session before they ask anything of them.
+    wanted.extend(["POST /v3/workspaces", "POST /v3/workspaces/list", "POST /sessions"].map(str::to_owned));
+    wanted.sort();
+    assert_eq!(session, wanted);
+    let outside = opened(&server, &claims, &About::new("w", "other", "bob", &other));
+    assert_eq!(outside, ["POST /v3/workspaces", "POST /v3/workspaces/list"]);
+    let nowhere = opened(&server, &claims, &About::new("w", "new", "bob", &other));
+    assert_eq!(nowhere, outside);
+    let mut client = server.client().key(&signed(&claims));
+    refused(&client.send("DELETE", "/v3/workspaces/w/sessions/other", &[], None), 401);
+    refused(&client.send("DELETE", "/v3/workspaces/w", &[], None), 401);
+    let noted = json!({"id": "w", "metadata": {"a": 1}});
+    refused(&client.post("/v3/workspaces", &noted), 401);
+    // A session with a peer's name besides is still a session's.
+    let both = signed(&json!({"w": "w", "s": "s", "p": "ann"}));
+    assert_eq!(server.client().key(&both).get("/v3/workspaces/w/sessions/s/context").status, 200);
+    assert_eq!(server.client().key(&both).json("PUT", "/v3/workspaces/w/peers/ann", &json!({})).status, 401);
+    // It was cloned, and nothing else was made.
+    assert!(kept(&server, &mut admin(&server), "w").len() > before);
+    client.send("DELETE", "/v3/workspaces/w/sessions/s", &[], None).ok();
+}
+
+#[test]
+fn a_token_for_a_peer_opens_that_peer_and_reads_where_they_belong() {
+    let server = server(&[]);
+    let [message, other] = talk(&server);
+    let claims = json!({"w": "w", "p": "ann"});
+    let within = |about: &About| {
+        let mut opened = opened(&server, &claims, about);
+        opened.sort();
+        opened
+    };
+    // As the walk would have it: a peer's own notes are theirs to write.
+    admin(&server).json("PUT", "/v3/workspaces/w/peers/ann", &json!({"metadata": {"note": 1}})).ok();
+    let sessions = kept(&server, &mut admin(&server), "w");
+    let own = within(&About::new("w", "s", "ann", &message));
+    let wanted = [
+        "GET /peers/{peer}/context",
+        "GET /sessions/{session}/context",
+        "GET /sessions/{session}/messages/{message}",
+        "GET /sessions/{session}/peers",
+        "GET /sessions/{session}/peers/{peer}/config",
+        "GET /sessions/{session}/summaries",
+        "POST /peers",
+        "POST /peers/{peer}/card",
+        "POST /peers/{peer}/chat",
+        "POST /peers/{peer}/representation",
+        "POST /peers/{peer}/search",
+        "POST /peers/{peer}/sessions",
+        "POST /sessions",
+        "POST /sessions/{session}/messages/list",
+        "POST /sessions/{session}/search",
+        "POST /v3/workspaces",
+        "POST /v3/workspaces/list",
+        "PUT /peers/{peer}",
+    ];
+    assert_eq!(own, wanted);
+    let reads: Vec<&str> = wanted
+        .into_iter()
+        .filter(|what| what.contains("/sessions") && !what.contains("/peers/{peer}/s"))
+        .collect();
+    let of_another: Vec<String> = within(&About::new("w", "s", "bob", &message));
+    let both = ["POST /v3/workspaces", "POST /v3/workspaces/list"];
+    let mut wanted = [reads.as_slice(), &both].concat();
+    wanted.sort_unstable();
+    assert_eq!(of_another, wanted, "another peer's are closed, but in a session of both");
+    assert_eq!(within(&About::new("w", "other", "bob", &other)), both);
+    assert_eq!(within(&About::new("w", "new", "bob", &other)), both);
+    let mut client = server.client().key(&signed(&claims));
+    for (path, body) in [
+        ("/v3/workspaces/w/sessions", json!({"id": "s", "metadata": {"a": 1}})),
+        ("/v3/workspaces/w/sessions", json!({"id": "s", "peers": {"ann": {}}})),
+        ("/v3/workspaces/w/sessions", json!({"id": "new"})),
+        ("/v3/workspaces/w/peers", json!({"id": "bob"})),
+    ] {
+        refused(&client.post(path, &body), 401);
+    }
+    let now = kept(&server, &mut admin(&server), "w");
+    assert_eq!(
+        (now[0].as_str(), &now[3..]),
+        (sessions[0].as_str(), &sessions[3..]),
+        "nothing was changed in sessions"
+    );
+    // Whoever belongs no longer reads no longer.
+    let left = json!(["ann"]);
+    admin(&server).json("DELETE", "/v3/workspaces/w/sessions/s/peers", &left).ok();
+    refused(&client.get("/v3/workspaces/w/sessions/s/context"), 401);
+}
+
+#[test]
+fn tokens_that_are_not_good_open_nothing() {
+    let server = server(&[]);
+    talk(&server);
+    let header = json!({"alg": "HS256", "typ": "JWT"});
+    let all = json!({"ad": true});
+    let good = signed(&all);
+    let (told, tag) = good.rsplit_once('.').unwrap();
+    let none = URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#);
+    let claims = URL_SAFE_NO_PAD.encode(all.to_string());
+    let bad = [
+        signed(&json!({"ad": true, "exp": "2020-01-01T00:00:00Z"})),
+        signed(&json!({"ad": true, "exp": 1_600_000_000})),
+        signed(&json!({"ad": true, "exp": "soon"})),
+        signed(&json!({"ad": "true"})),
+        signed(&json!({})),
+        signed(&json!([])),
+        signed(&json!({"s": "s"})),
+        signed(&json!({"p": "ann"})),
+        signed(&json!({"w": ""})),
+        signed(&json!({"w": "w", "s": ""})),
+        signed(&json!({"w": ["w"]})),
+        by("another secret", &header, &all),
+        by("", &header, &all),
+        by(SECRET, &json!({"alg": "none"}), &all),
+        by(SECRET, &json!({"alg": "RS256"}), &all),
+        by(SECRET, &json!({"alg": "hs256"}), &all),
+        by(SECRET, &json!({"alg": "HS256", "crit": ["b64"]}), &all),
+        format!("{none}.{claims}."),
+        format!("{none}.{claims}"),
+        format!("{told}."),
+        told.to_owned(),
+        format!("{told}.{}", tag.to_lowercase()),
+        format!("{good}="),
+        format!("{told}.{tag}.{tag}"),
+        "..".to_owned(),
+        "a.b.c".to_owned(),
+        "x".repeat(20_000),
+    ];
+    admin(&server).post("/v3/workspaces/list", &json!({})).ok();
+    for (at, token) in bad.iter().enumerate() {
+        for path in ["/v3/workspaces/list", "/v3/workspaces/w/sessions/list"] {
+            let answer = server.client().key(token).post(path, &json!({}));
+            assert_eq!(answer.status, 401, "{at}: {}", answer.text());
+            let told = refused(&answer, 401);
+            assert!(!told.as_str().unwrap().contains("Zq7"), "{told}");
+        }
+    }
+    // They are for these routes alone.
+    assert_eq!(server.client().key(&good).get("/v1/sessions").status, 401);
+    // And good ones are good for as long as they say.
+    let later = json!({"w": "w", "exp": "2999-01-01T00:00:00Z"});
+    server.client().key(&signed(&later)).post("/v3/workspaces/w/sessions/list", &json!({})).ok();
+}
+
+/// A key made by `POST /v3/keys` with this query.
+fn key(client: &mut Client, query: &str) -> Answer {
+    client.send("POST", &format!("/v3/keys{query}"), &[], None)
+}
+
+#[test]
+fn whoever_runs_the_server_makes_tokens() {
+    let server = server(&[]);
+    talk(&server);
+    let mut admin = admin(&server);
+    let mut make = |query: &str| key(&mut admin, query).ok()["key"].as_str().unwrap().to_owned();
+    let whole = make("?workspace_id=w");
+    let session = make("?workspace_id=w&session_id=s");
+    let peer = make("?workspace_id=w&peer_id=ann");
+    let short = make("?workspace_id=w&expires_at=2020-01-01T00:00:00Z");
+    let long = make("?workspace_id=w&expires_at=2999-01-01T00%3A00%3A00%2B00%3A00");
+    let reads = |token: &str, session: &str| {
+        let path = format!("/v3/workspaces/w/sessions/{session}/context");
+        server.client().key(token).get(&path).status
+    };
+    assert_eq!(
+        [&whole, &session, &peer, &short, &long].map(|key| reads(key, "s")),
+        [200, 200, 200, 401, 200]
+    );
+    assert_eq!(
+        [&whole, &session, &peer, &short, &long].map(|key| reads(key, "other")),
+        [200, 401, 401, 401, 200]
+    );
+    assert_eq!(server.client().key(&whole).get("/v3/workspaces/v/sessions/s/context").status, 401);
+    for narrow in [&whole, &session, &peer] {
+        refused(&key(&mut server.client().key(narrow), "?workspace_id=w"), 401);
+    }
+    refused(&key(&mut server.client(), "?workspace_id=w"), 401);
+    refused(&key(&mut admin, ""), 422);
+    refused(&key(&mut admin, "?session_id=s"), 422);
+    refused(&key(&mut admin, "?workspace_id=w&expires_at=soon"), 422);
+}
+
+#[test]
+fn without_a_secret_keys_of_ours_are_made() {
+    let server = Server::with(&["--require-keys", "always"], &[]);
+    let made = command(&server.folder).args(["keys", "create", "--db", "a.db", "--admin"]).output().unwrap();
+    let mut admin = server.client().key(String::from_utf8(made.stdout).unwrap().trim());
+    let made = key(&mut admin, "?workspace_id=w").ok()["key"].as_str().unwrap().to_owned();
+    assert!(made.starts_with("epk_"), "{made}");
+    let mut client = server.client().key(&made);
+    assert_eq!(client.post("/v3/workspaces", &json!({"id": "w"})).status, 201);
+    refused(&client.post("/v3/workspaces", &json!({"id": "v"})), 401);
+    refused(&key(&mut client, "?workspace_id=w"), 401);
+    refused(&key(&mut admin, "?workspace_id=w&session_id=s"), 422);
+    let over = key(&mut admin, "?workspace_id=w&expires_at=2020-01-01T00:00:00Z");
+    let over = over.json()["key"].as_str().unwrap_or_default().to_owned();
+    refused(&server.client().key(&over).post("/v3/workspaces/w/sessions/list", &json!({})), 401);
+    // A token means nothing here, whoever signed it.
+    for token in [signed(&json!({"ad": true})), by("", &json!({"alg": "HS256"}), &json!({"ad": true}))] {
+        refused(&server.client().key(&token).post("/v3/workspaces/list", &json!({})), 401);
+    }
+}
+
+#[test]
+fn where_no_key_is_needed_whatever_is_sent_for_one_is_passed_over() {
+    let server = Server::start();
+    refused(&key(&mut server.client(), "?workspace_id=w"), 405);
+    let token = signed(&json!({"w": "elsewhere"}));
+    let odd = [
+        "Bearer hch-v3-abc",
+        "Bearer x.y.z",
+        "Bearer",
+        "Basic YTpi",
+        "",
+        "hch-v3-abc",
+        "Bearer \u{e9}",
+        &format!("Bearer {token}"),
+    ];
+    for odd in odd {
+        let mut client = server.client().with("authorization", odd);
+        assert!(client.post("/v3/workspaces", &json!({"id": "w"})).status < 300, "{odd}");
+        assert_eq!(client.get("/v3/workspaces/w/sessions/s/context").status, 200, "{odd}");
+        refused(&key(&mut client, "?workspace_id=w"), 405);
+        // What a page from elsewhere has a browser send is refused all the same.
+        let mut page = server.client().with("authorization", odd).with("origin", "https://evil.example");
+        refused(&page.post("/v3/workspaces", &json!({"id": "evil"})), 401);
+        let head = format!(
+            "GET /v3/workspaces/w/sessions/s/context HTTP/1.1\r\nhost: evil.example\r\nauthorization: {odd}\r\n\r\n"
+        );
+        refused(&server.client().raw(head.as_bytes(), false), 401);
+    }
+    for step in walk(&About::new("w", "s", "p", "m")) {
+        refused(&step.send(&mut server.client().with("origin", "https://evil.example")), 401);
+        // A form needs nobody's leave to be sent, but it cannot say that it is JSON.
+        if step.body.is_some() && !step.what().contains("upload") {
+            let body = step.body.as_ref().unwrap().to_string();
+            let sent = server.client().send(
+                step.method,
+                &step.path,
+                &[("content-type", "text/plain")],
+                Some(body.as_bytes()),
+            );
+            assert!([415, 501].contains(&sent.status), "{} {}", step.what(), sent.text());
+        }
+    }
+    let listed = server.client().post("/v3/workspaces/list", &json!({})).ok();
+    assert_eq!(listed["total"], 1, "{listed}");
+    // One of ours is looked at.
+    refused(&server.client().key("epk_0123456789abcdef_0").post("/v3/workspaces/list", &json!({})), 401);
+}
+
+#[test]
+fn a_secret_that_is_not_set_is_told_and_nothing_is_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    for value in [None, Some(""), Some("  ")] {
+        let mut run = command(folder.path());
+        run.args(["serve", "--db", "a.db", "--listen", "127.0.0.1:0"]).args(FLAGS);
+        if let Some(value) = value {
+            run.env("THE_SECRET", value);
+        }
+        let output = run.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(output.stdout.is_empty());
+        assert!(said.starts_with("epitome: ") && said.lines().count() == 1, "{said}");
+        assert!(said.contains("server.jwt_secret_env") && said.contains("THE_SECRET"), "{said}");
+    }
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0, "no database was made");
+    // The secret itself, in place of the name of a variable, is not repeated.
+    let run = ["serve", "--db", "a.db", "--listen", "127.0.0.1:0", "--set"];
+    let set = format!("server.jwt_secret_env={SECRET}");
+    let output = command(folder.path()).args(run).arg(set).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(!said.contains("Zq7"), "{said}");
+}
+
+#[test]
+fn neither_the_secret_nor_a_token_nor_a_name_is_in_the_log() {
+    for format in ["text", "json"] {
+        let server = server(&["--log-level", "debug", "--log-format", format]);
+        let mut admin = admin(&server);
+        let made =
+            key(&mut admin, "?workspace_id=Zq7w&session_id=Zq7s").ok()["key"].as_str().unwrap().to_owned();
+        let bad = by("Zq7Another", &json!({"alg": "HS256"}), &json!({"w": "Zq7w"}));
+        let about = About::new("Zq7w", "Zq7s", "Zq7p", "Zq7m");
+        let tokens = [signed(&json!({"ad": true})), made, bad, "Zq7".to_owned(), "Zq7.Zq7.Zq7".to_owned()];
+        let mut asked = 0;
+        for token in &tokens {
+            for step in walk(&about).into_iter().map(|step| step.asking("?Zq7=Zq7&tokens=Zq7")) {
+                step.send(&mut server.client().key(token));
+                asked += 1;
+            }
+        }
+        let log = server.log();
+        assert!(log.matches("answered").count() + log.matches("failed").count() >= asked, "each is told");
+        assert!(
+            log.contains("/v3/workspaces/{workspace}/sessions/{session}/messages"),
+            "by the shape of its path"
+        );
+        assert!(!log.to_lowercase().contains("zq7"), "{log}");
+        for token in tokens.iter().filter(|token| token.len() > 20) {
+            for part in token.split('.').skip(1) {
+                assert!(!log.contains(part), "{log}");
+            }
+        }
+    }
+}

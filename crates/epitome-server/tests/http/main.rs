@@ -35,6 +35,7 @@ mod schema;
 mod server;
 mod talk;
 mod tenants;
+mod v3_rough;
 mod v3_tenants;
 mod v3_tokens;
 mod v3_walk;

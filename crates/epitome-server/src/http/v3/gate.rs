@@ -198,7 +198,13 @@ impl Named {
         let Some(workspace) = named("workspace").filter(|name| is_name(name)) else {
             return Err(Refusal::not_found("there is no such workspace"));
         };
-        Ok(Self { workspace, session: named("session"), peer: named("peer") })
+        let (session, peer) = (named("session"), named("peer"));
+        for (what, name) in [("session", &session), ("peer", &peer)] {
+            if name.as_deref().is_some_and(|name| !is_name(name)) {
+                return Err(Refusal::no_name(what));
+            }
+        }
+        Ok(Self { workspace, session, peer })
     }
 }
 

@@ -84,8 +84,8 @@ pub(super) async fn context(
     pairs: Pairs,
 ) -> Result<Response, Refusal> {
     let target = pairs.get("target").filter(|target| !target.is_empty()).unwrap_or(&peer);
-    if !is_name(&peer) || !is_name(target) {
-        return Err(Refusal::unfit("peer: a name has 1 to 512 bytes and no control characters"));
+    if !is_name(target) {
+        return Err(Refusal::no_name("target"));
     }
     let told = json!({"peer_id": peer, "target_id": target, "representation": "", "peer_card": null});
     Ok(done(StatusCode::OK, &told)?)

@@ -42,6 +42,11 @@ impl Refusal {
         Self::not_found(format!("Message with ID {id} not found"))
     }
 
+    /// Nothing can be called so. The name is not repeated: it may be long.
+    pub(super) fn no_name(what: &str) -> Self {
+        Self::unfit(format!("{what}: a name has 1 to 512 bytes and no control characters"))
+    }
+
     pub(super) fn only_reads() -> Self {
         unauthorized("this key may only read").into()
     }

@@ -1,0 +1,384 @@
+//! Requests as nobody sends them: every place of a right one with something wrong in it, and some that are nothing at all.
+
+use std::io::Write;
+
+use serde_json::{Value, json};
+
+use crate::server::{Answer, Client, Server};
+use crate::v3_walk::Step;
+
+/// A request with something odd about it.
+pub struct Odd {
+    pub method: String,
+    path: String,
+    headers: Vec<(&'static str, &'static str)>,
+    body: Option<Vec<u8>>,
+}
+
+impl Odd {
+    fn new(step: &Step) -> Self {
+        let Step { method, path, .. } = step;
+        let json = vec![("content-type", "application/json")];
+        Self { method: (*method).to_owned(), path: path.clone(), headers: json, body: None }
+    }
+
+    /// On a connection that is used again; but where much is sent, on one of its own: a server that need not read it to
+    /// know its answer hangs up.
+    pub fn send(&self, server: &Server, client: &mut Client) -> Answer {
+        let large = self.body.as_ref().is_some_and(|body| body.len() > 4_000);
+        let mut own = server.client();
+        let client = if large { &mut own } else { client };
+        client.send(&self.method, &self.path, &self.headers, self.body.as_deref())
+    }
+
+    /// The same of another server's message.
+    pub fn renamed(&self, own: &str, other: &str) -> Self {
+        let Self { method, path, headers, body } = self;
+        Self {
+            method: method.clone(),
+            path: path.replace(own, other),
+            headers: headers.clone(),
+            body: body.clone(),
+        }
+    }
+
+    /// As much as one reads of it.
+    pub fn what(&self) -> String {
+        let body = self.body.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+        let text = format!("{} {} {:?} {body}", self.method, self.path, self.headers);
+        text.chars().take(1_000).collect()
+    }
+}
+
+/// Numbers from a seed (splitmix64).
+pub struct Rng(pub u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        &of[self.below(of.len())]
+    }
+}
+
+/// Odd requests to the route of a right one.
+pub fn odds(step: &Step, rng: &mut Rng) -> Vec<Odd> {
+    let mut all = paths(step);
+    all.extend(queries(step));
+    all.extend(methods(step));
+    all.extend(bodies(step, rng));
+    all
+}
+
+/// Values as JSON: of every kind, too large, too deep, empty, and no JSON at all.
+fn values() -> Vec<String> {
+    let mut all: Vec<String> = [
+        "null",
+        "true",
+        "0",
+        "-1",
+        "-0",
+        "1.5",
+        "1e3",
+        "1e400",
+        "18446744073709551616",
+        "123456789012345678901234567890.5",
+        "NaN",
+        "[]",
+        "{}",
+        "[null]",
+        "[[],[{}]]",
+        r#"{"":{"":""}}"#,
+        r#"{"a":1,"a":2}"#,
+        r#""""#,
+        r#""x""#,
+        r#""*""#,
+        r#""yes""#,
+        r#""\ud800""#,
+        r#""\udc00\ud800""#,
+        r#""a\u0000b""#,
+        r#""a\nb\u202e\u007f""#,
+        r#""a/b c""#,
+        r#""é😀""#,
+        r#""<|endoftext|>""#,
+        r#""2026-03-14T10:22:05Z""#,
+        r#""0000-00-00T99:99:99Z""#,
+        r#"{"gte":[]}"#,
+        r#"{"near":1}"#,
+        r#"{"in":[1,"x",null]}"#,
+        r#"{"OR":[{"peer_id":"ann"},7]}"#,
+        r#"{"enabled":"maybe"}"#,
+    ]
+    .map(str::to_owned)
+    .into();
+    let quoted = |text: String| format!("\"{text}\"");
+    all.extend([600, 30_000].map(|size| quoted("x".repeat(size))));
+    all.push(quoted("😀".repeat(600)));
+    for (open, close) in [("[", "]"), ("{\"a\":", "}"), ("{\"NOT\":[", "]}")] {
+        all.extend([7, 60, 500].map(|deep| format!("{}1{}", open.repeat(deep), close.repeat(deep))));
+    }
+    let keys: Vec<String> = (0..150).map(|n| format!("\"k{n}\":{n}")).collect();
+    all.push(format!("{{{}}}", keys.join(",")));
+    all.push(format!("[{}]", vec!["{}"; 150].join(",")));
+    all
+}
+
+/// A right body with something at every place that a route knows.
+fn full(step: &Step) -> Option<Value> {
+    let route = step.route;
+    let notes = json!({"n": 1, "in": {"deep": ["x", {"y": null}]}});
+    let configuration = json!({
+        "summary": {"enabled": true, "messages_per_short_summary": 15, "messages_per_long_summary": 40},
+        "reasoning": {"enabled": false}, "other": [1],
+    });
+    let filters = json!({"AND": [{"peer_id": {"in": ["ann"]}}, {"metadata": {"n": {"gte": 1}}}], "created_at": {"lt": "2999-01-01"}});
+    let body = match (step.method, route.rsplit('/').next().unwrap_or_default()) {
+        (_, "workspaces" | "{workspace}" | "{peer}" | "{session}") if step.body.is_some() => {
+            json!({"id": "w", "metadata": notes, "configuration": configuration})
+        }
+        ("POST", "peers") if !route.contains("{session}") => {
+            json!({"id": "ann", "metadata": notes, "configuration": {"observe_me": true}})
+        }
+        ("POST", "sessions") if !route.contains("{peer}") => {
+            json!({"id": "s", "metadata": notes, "configuration": configuration, "peers": {"ann": {"observe_me": true}}})
+        }
+        ("POST" | "PUT", "peers") => json!({"ann": {"observe_me": true, "observe_others": null}}),
+        ("DELETE", "peers") => json!(["nobody", "no-one"]),
+        (_, "config") => json!({"observe_me": true, "observe_others": false}),
+        (_, "messages" | "") => json!({"messages": [
+            {"content": "Hello.", "peer_id": "bob", "metadata": notes, "created_at": "2026-03-14T10:22:05Z"},
+            {"content": "", "peer_id": "bob", "configuration": {"reasoning": {"enabled": true}}},
+        ]}),
+        ("PUT", "{message}") => json!({"metadata": notes}),
+        (_, "list" | "sessions") => json!({"filters": filters}),
+        (_, "search") => json!({"query": "order", "filters": filters, "limit": 5}),
+        _ => return step.body.clone(),
+    };
+    Some(body)
+}
+
+/// Where something stands in a value.
+fn places(value: &Value, at: &str, all: &mut Vec<String>) {
+    all.push(at.to_owned());
+    match value {
+        Value::Object(fields) => {
+            fields.iter().for_each(|(name, value)| places(value, &format!("{at}/{name}"), all));
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(nr, value)| places(value, &format!("{at}/{nr}"), all));
+        }
+        _ => {}
+    }
+}
+
+/// Stands where something is put that no value can hold.
+const HERE: &str = "@here@";
+
+fn bodies(step: &Step, rng: &mut Rng) -> Vec<Odd> {
+    let odd = |body: Vec<u8>| Odd { body: Some(body), ..Odd::new(step) };
+    let mut all: Vec<Odd> = values().into_iter().map(|value| odd(value.into_bytes())).collect();
+    for bytes in [
+        b"".as_slice(),
+        b" ",
+        b"{",
+        b"{\"",
+        b"\xff\xfe",
+        b"\xef\xbb\xbf{}",
+        b"\0\0\0",
+        b"{} {}",
+        b"id=w",
+        b"<a/>",
+    ] {
+        all.push(odd(bytes.to_vec()));
+    }
+    let Some(full) = full(step) else { return all };
+    let text = full.to_string();
+    all.extend([1, 2, 3].map(|part| odd(text.as_bytes()[..text.len() * part / 4].to_vec())));
+    for kind in
+        ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "", "json"]
+    {
+        all.push(Odd { headers: vec![("content-type", kind)], ..odd(text.clone().into_bytes()) });
+    }
+    all.push(Odd { headers: Vec::new(), ..odd(text.clone().into_bytes()) });
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(text.as_bytes()).unwrap();
+    let packed = packed.finish().unwrap();
+    for (coding, body) in
+        [("gzip", &packed[..]), ("gzip", &packed[..9]), ("gzip", text.as_bytes()), ("br", &packed[..])]
+    {
+        let headers = vec![("content-type", "application/json"), ("content-encoding", coding)];
+        all.push(Odd { headers, ..odd(body.to_vec()) });
+    }
+    // Every place with some of the values, and without what should be there.
+    let (values, mut found) = (values(), Vec::new());
+    places(&full, "", &mut found);
+    for place in found.iter().skip(1) {
+        for _ in 0..14 {
+            let mut body = full.clone();
+            *body.pointer_mut(place).unwrap() = HERE.into();
+            let value = rng.pick(&values);
+            all.push(odd(body.to_string().replace(&format!("\"{HERE}\""), value).into_bytes()));
+        }
+        let (parent, name) = place.rsplit_once('/').unwrap();
+        let mut body = full.clone();
+        if let Some(Value::Object(fields)) = body.pointer_mut(parent) {
+            let value = fields.remove(name).unwrap_or_default();
+            all.push(odd(json!(fields).to_string().into_bytes()));
+            let fields = body.pointer_mut(parent).and_then(Value::as_object_mut).unwrap();
+            fields.insert(["", "\u{0}", "a b", "é", "__proto__"][rng.below(5)].to_owned(), value);
+            all.push(odd(body.to_string().into_bytes()));
+        }
+    }
+    all
+}
+
+/// Names as they may stand in a path.
+fn names() -> Vec<String> {
+    let mut all: Vec<String> = [
+        "%2F",
+        "a%2Fb",
+        "%0A",
+        "a%0Ab",
+        "%00",
+        "%ff",
+        "%c3%28",
+        "..",
+        ".",
+        "%2e%2e",
+        "%2e%2e%2fw",
+        "a%20b",
+        "%F0%9F%98%80",
+        "%",
+        "%zz",
+        "*",
+        "a;b",
+        "a:b",
+        "a@b",
+        "~",
+        "list",
+        "upload",
+        "{session}",
+        "-",
+        "%E2%80%AE",
+    ]
+    .map(str::to_owned)
+    .into();
+    all.extend([513, 3_000, 40_000].map(|size| "x".repeat(size)));
+    all.push("%C3%A9".repeat(300));
+    all
+}
+
+fn paths(step: &Step) -> Vec<Odd> {
+    let mut all = Vec::new();
+    let (path, query) =
+        step.path.split_once('?').map_or((step.path.as_str(), ""), |(path, query)| (path, query));
+    let parts: Vec<&str> = path.split('/').collect();
+    for (nr, part) in step.route.split('/').enumerate().filter(|(_, part)| part.starts_with('{')) {
+        for name in names() {
+            let mut parts = parts.clone();
+            parts[nr] = &name;
+            // What would take away something that is wanted again.
+            if step.method == "DELETE" && part == "{workspace}" {
+                continue;
+            }
+            let body = step.body.as_ref().map(|body| body.to_string().into_bytes());
+            all.push(Odd { path: format!("{}?{query}", parts.join("/")), body, ..Odd::new(step) });
+        }
+    }
+    for path in [
+        format!("{path}/"),
+        format!("{path}//"),
+        format!("{path}/more"),
+        format!("/{path}"),
+        path.to_uppercase(),
+    ] {
+        all.push(Odd { path, ..Odd::new(step) });
+    }
+    // Others than these are not theirs to answer.
+    all.retain(|odd| odd.path.starts_with("/v3/"));
+    all
+}
+
+fn queries(step: &Step) -> Vec<Odd> {
+    let numbers = [
+        "",
+        "0",
+        "-1",
+        "1",
+        "101",
+        "1.5",
+        "1e3",
+        "99999999999999999999",
+        "-9223372036854775809",
+        "x",
+        "%00",
+        "%ff",
+        "+5",
+        "NaN",
+    ];
+    let flags = ["", "maybe", "2", "TRUE", "off"];
+    let texts = ["", "x", "%00", "%ff", "a%0Ab", "%F0%9F%98%80", "AAAAAAAAAAAAAAAAAAAAA"];
+    let mut queries: Vec<String> = Vec::new();
+    for (names, values) in [
+        (
+            ["page", "size", "tokens", "search_top_k", "search_max_distance", "max_conclusions"].as_slice(),
+            numbers.as_slice(),
+        ),
+        (&["reverse", "summary", "limit_to_session", "include_most_frequent"], &flags),
+        (
+            &[
+                "peer_target",
+                "peer_perspective",
+                "scope",
+                "sessions",
+                "target",
+                "message_id",
+                "session_id",
+                "observer_id",
+                "workspace_id",
+                "expires_at",
+            ],
+            &texts,
+        ),
+    ] {
+        for name in names {
+            queries.extend(values.iter().map(|value| format!("{name}={value}")));
+        }
+    }
+    queries.extend(
+        ["", "&&&", "==&=", "%", "page", "page=1&page=0", "page=9223372036854775807&size=100"]
+            .map(str::to_owned),
+    );
+    queries.push("peer_target=a&sessions=a&sessions=b&scope=c&limit_to_session=true".to_owned());
+    queries.push(vec!["page=1"; 3_000].join("&"));
+    queries.push(format!(
+        "message_id={0}&session_id={0}&peer_target={0}&target={0}&expires_at={0}",
+        "x".repeat(8_000)
+    ));
+    // What takes away is asked last, and does not go by what is asked.
+    let body = step.body.as_ref().map(|body| body.to_string().into_bytes());
+    let (path, _) = step.path.split_once('?').unwrap_or((&step.path, ""));
+    let of = |query: String| Odd { path: format!("{path}?{query}"), body: body.clone(), ..Odd::new(step) };
+    let wanted = matches!(
+        step.needs,
+        crate::v3_walk::Needs::Key | crate::v3_walk::Needs::Read | crate::v3_walk::Needs::Admin
+    );
+    let all =
+        if wanted || step.route.ends_with("clone") { queries } else { queries.split_off(queries.len() - 6) };
+    all.into_iter().map(of).collect()
+}
+
+fn methods(step: &Step) -> Vec<Odd> {
+    let odd = |method: &str| Odd { method: method.to_owned(), ..Odd::new(step) };
+    ["HEAD", "OPTIONS", "PATCH", "TRACE", "BREW", "get"].map(odd).into()
+}

@@ -291,3 +291,24 @@ fn sessions_of_the_same_name_never_mix() {
     assert_eq!(tenants.kept("alpha"), before);
     assert_eq!(all(&mut admin, "beta", "both")["total"], 0);
 }
+
+#[test]
+fn a_clone_has_every_member_whether_anything_was_said_or_not() {
+    let server = Server::start();
+    let mut client = server.client();
+    let members: serde_json::Map<_, _> =
+        (0..2_500).map(|n| (format!("peer-{n}"), json!({"observe_me": n % 2 == 0}))).collect();
+    for said in [false, true] {
+        let path = "/v3/workspaces/w/sessions/s";
+        client.post(&format!("{path}/peers"), &json!(members)).ok();
+        if said {
+            let hello = json!({"messages": [{"content": "Hello.", "peer_id": "peer-7"}]});
+            client.post(&format!("{path}/messages"), &hello).ok();
+        }
+        let clone = client.send("POST", &format!("{path}/clone"), &[], None).ok();
+        let clone = format!("/v3/workspaces/w/sessions/{}", clone["id"].as_str().unwrap());
+        assert_eq!(client.get(&format!("{clone}/peers")).ok()["total"], 2_500);
+        let last = client.get(&format!("{clone}/peers/peer-2499/config")).ok();
+        assert_eq!(last["observe_me"], false);
+    }
+}

@@ -12,6 +12,7 @@ use axum::http::request::Parts;
 use epitome::key::{Key, Rights};
 use epitome::{Workspace, is_name};
 
+use super::found;
 use super::jwt::Claims;
 use super::moment::Moment;
 use super::refusal::Refusal;
@@ -167,7 +168,7 @@ impl Makes {
     pub(super) async fn session(&self, name: &str) -> Result<Rights, Refusal> {
         match self.pass.reach(Some(name), None) {
             Reach::All => Ok(self.pass.rights),
-            Reach::Member(own) if is_member(&self.access.workspace, name, own).await => Ok(Rights::Read),
+            Reach::Member(own) if is_member(&self.access.workspace, name, own).await? => Ok(Rights::Read),
             Reach::Member(_) | Reach::Nothing => Err(closed()),
         }
     }
@@ -212,8 +213,9 @@ fn closed() -> Refusal {
     unauthorized("this key does not open that").into()
 }
 
-async fn is_member(workspace: &Workspace, session: &str, peer: &str) -> bool {
-    matches!(workspace.session(session).member(peer).await, Ok(Some(_)))
+/// A store in trouble is told as such: whoever is refused for good does not come again.
+async fn is_member(workspace: &Workspace, session: &str, peer: &str) -> Result<bool, Refusal> {
+    Ok(found(workspace.session(session).member(peer).await)?.flatten().is_some())
 }
 
 async fn access(parts: &mut Parts, app: &Arc<App>, wanted: Rights) -> Result<Access, Refusal> {
@@ -226,7 +228,7 @@ async fn access(parts: &mut Parts, app: &Arc<App>, wanted: Rights) -> Result<Acc
         (Reach::All, _) => {}
         // A member may read, and nothing else.
         (Reach::Member(own), Some(session)) if wanted == Rights::Read => {
-            if !is_member(&app.engine.workspace(workspace.as_str()), &session, own).await {
+            if !is_member(&app.engine.workspace(workspace.as_str()), &session, own).await? {
                 return Err(closed());
             }
         }

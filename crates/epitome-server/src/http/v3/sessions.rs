@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use epitome::key::Rights;
-use epitome::{Fork, Listed, Membership, Notes, Session, SessionInfo};
+use epitome::{Fork, Listed, Listing, Membership, Notes, Session, SessionInfo};
 use serde_json::{Value, json};
 
 use super::check::{MemberIn, Put, SessionIn};
@@ -151,11 +151,18 @@ async fn copy(
         return Ok(session.fork(Fork { at, metadata, ..Fork::whole(name) }).await?);
     }
     // Nothing was said in it yet: there are only notes and members to take over.
-    let members = session.list_members(epitome::Listing { limit: 1_000, ..Default::default() }).await?;
-    let members = members.items.into_iter();
-    let members = members.map(|member| Membership::Join(member.author.name, Some(member.configuration)));
+    let mut members = Vec::new();
+    loop {
+        let next = Listing { skip: members.len() as u64, limit: 1_000, ..Listing::default() };
+        let next = session.list_members(next).await?.items;
+        if next.is_empty() {
+            break;
+        }
+        let joins = next.into_iter().map(|row| Membership::Join(row.author.name, Some(row.configuration)));
+        members.extend(joins);
+    }
     let configure = Some(configure(info.configuration.clone()));
     let copied = session.beside(name);
-    copied.note(Notes { metadata, configure, members: members.collect() }).await?;
+    copied.note(Notes { metadata, configure, members }).await?;
     Ok(copied)
 }

@@ -63,7 +63,7 @@ impl Rng {
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
+        usize::try_from(self.next() % bound as u64).unwrap()
     }
 
     fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {

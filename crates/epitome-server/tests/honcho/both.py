@@ -151,12 +151,17 @@ async def idle(do, client):
 
 
 def whole(context, everything, tokens=None):
-    """A context tells all there is: a summary, and every message after it, once; and it keeps to its budget."""
-    given = ids(context.messages)
-    after = 0
+    """A context tells all there is: a summary, and every message after it, once; and it keeps to its budget.
+
+    A summary that covers the newest message too may have it beside it, so that there is something to answer.
+    """
+    given, after = ids(context.messages), 0
     if context.summary:
         after = ids(everything).index(context.summary.message_id) + 1
-    same(given, ids(everything)[after:])
+    if after == len(everything):
+        assert given in ([], ids(everything)[-1:]), given
+    else:
+        same(given, ids(everything)[after:])
     within(context, tokens)
 
 

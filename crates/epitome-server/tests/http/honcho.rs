@@ -7,14 +7,19 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::python::installed;
-use crate::server::Server;
+use crate::server::{Server, command};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/honcho");
 
 /// Runs a program against a server of its own. All of its checks must hold.
 #[track_caller]
 fn holds(program: &str) {
-    let server = Server::start();
+    holds_on(&Server::start(), program, &[]);
+}
+
+/// Runs a program against this server, and tells it more.
+#[track_caller]
+fn holds_on(server: &Server, program: &str, more: &[&str]) {
     let folder = Path::new(FOLDER);
     let python = installed("honcho", &folder.join("requirements.txt")).join("bin/python");
     let mut run = Command::new(python);
@@ -24,6 +29,7 @@ fn holds(program: &str) {
     let said = run
         .arg(folder.join(program))
         .arg(format!("http://{}", server.address))
+        .args(more)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         // Nothing may stand between a client and a server on this machine.
         .env("NO_PROXY", "127.0.0.1")
@@ -91,4 +97,17 @@ fn odd_contents_are_contents() {
 #[test]
 fn sixteen_writers_and_twenty_sessions_lose_nothing() {
     holds("crowds.py");
+}
+
+#[test]
+fn a_key_of_ours_opens_its_workspace_to_the_client() {
+    let server = Server::with(&["--require-keys", "always"], &[]);
+    let made = |flags: &[&str]| {
+        let mut run = command(&server.folder);
+        let done = run.args(["keys", "create", "--db", "a.db"]).args(flags).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap().trim().to_owned()
+    };
+    let key = |rights| made(&["--workspace", "w", "--rights", rights]);
+    holds_on(&server, "keys.py", &[&key("write"), &key("read"), &made(&["--admin"])]);
 }

@@ -37,6 +37,9 @@ mod schema;
 mod server;
 mod talk;
 mod tenants;
+mod v3_models;
+mod v3_native;
+mod wire_v3;
 
 #[path = "../../../epitome-core/tests/core/wire/judges.rs"]
 #[allow(dead_code, clippy::indexing_slicing, reason = "the core's own tests use all of it")]

@@ -49,7 +49,7 @@ impl Theirs {
             let list = format!("{}/messages/list?size=100&page={page}", self.path);
             let page = self.client.post(&list, &json!({})).ok();
             ids.extend(page["items"].as_array().unwrap().iter().map(|message| message["id"].clone()));
-            if ids.len() == page["total"].as_u64().unwrap() as usize {
+            if page["total"] == ids.len() {
                 break;
             }
         }

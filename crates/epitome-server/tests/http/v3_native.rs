@@ -15,7 +15,7 @@ fn own(server: &Server) -> Client {
 
 /// Adds messages through Honcho's route, and gives what was answered.
 #[track_caller]
-fn tell(client: &mut Client, session: &str, messages: Value) -> Vec<Value> {
+fn tell(client: &mut Client, session: &str, messages: &Value) -> Vec<Value> {
     let path = format!("{THEIRS}/sessions/{session}/messages");
     client.post(&path, &json!({"messages": messages})).ok().as_array().unwrap().clone()
 }
@@ -63,8 +63,8 @@ fn what_was_said_through_v3_is_read_by_our_own_routes() {
     let mut client = own(&server);
     let first = json!({"peer_id": "ann", "content": "A walrus.", "metadata": {"a": [1]},
         "created_at": "2024-02-29T12:30:15.123456Z"});
-    tell(&mut client, "s", json!([first]));
-    tell(&mut client, "s", json!(parcels(2, 25)));
+    tell(&mut client, "s", &json!([first]));
+    tell(&mut client, "s", &json!(parcels(2, 25)));
     settle(&mut client);
 
     let session = client.get("/v1/sessions/s").ok();
@@ -102,7 +102,7 @@ fn what_was_said_through_v3_is_read_by_our_own_routes() {
 fn what_was_said_through_v3_is_there_on_the_command_line() {
     let server = Server::start();
     let mut client = own(&server);
-    let told = tell(&mut client, "s", json!(parcels(1, 25)));
+    let told = tell(&mut client, "s", &json!(parcels(1, 25)));
     settle(&mut client);
     let exported = lines(&typed(&server, &["export", "s"]));
     assert_eq!(texts(&exported[1..]), each(&told, "content"));
@@ -177,21 +177,22 @@ fn both_may_write_to_one_session() {
     let server = Server::start();
     let mut client = own(&server);
     for at in 1..=40_usize {
-        if at % 3 == 0 {
+        if at.is_multiple_of(3) {
             add(
                 &mut client,
                 "s",
                 &json!([{"role": "user", "name": "eve", "content": format!("Native {at}.")}]),
             );
         } else {
-            tell(&mut client, "s", json!([{"peer_id": "ann", "content": format!("Theirs {at}.")}]));
+            tell(&mut client, "s", &json!([{"peer_id": "ann", "content": format!("Theirs {at}.")}]));
         }
     }
     settle(&mut client);
     let theirs = listed(&mut client, "s");
     let ours = pages(&mut client, "/v1/sessions/s/messages", 50);
     assert_eq!(each(&theirs, "content"), texts(&ours));
-    let wanted = |at: usize| if at % 3 == 0 { format!("Native {at}.") } else { format!("Theirs {at}.") };
+    let wanted =
+        |at: usize| if at.is_multiple_of(3) { format!("Native {at}.") } else { format!("Theirs {at}.") };
     assert_eq!(texts(&ours), (1..=40).map(wanted).collect::<Vec<_>>());
     let summaries = client.get(&format!("{THEIRS}/sessions/s/summaries")).ok();
     assert_eq!(summaries["short_summary"]["message_id"], theirs[39]["id"]);
@@ -206,7 +207,7 @@ fn both_may_write_to_one_session() {
 fn clones_are_sessions_and_forks_are_theirs_too() {
     let server = Server::start();
     let mut client = own(&server);
-    tell(&mut client, "s", json!(parcels(1, 5)));
+    tell(&mut client, "s", &json!(parcels(1, 5)));
     let clone = client.send("POST", &format!("{THEIRS}/sessions/s/clone"), &[], None).ok();
     let name = clone["id"].as_str().unwrap();
     assert_eq!(pages(&mut client, &format!("/v1/sessions/{name}/messages"), 50).len(), 5);
@@ -221,7 +222,7 @@ fn what_is_deleted_by_one_is_gone_for_the_other() {
     let server = Server::start();
     let mut client = own(&server);
     for name in ["a", "b", "c"] {
-        tell(&mut client, name, json!(parcels(1, 3)));
+        tell(&mut client, name, &json!(parcels(1, 3)));
     }
     assert_eq!(client.send("DELETE", &format!("{THEIRS}/sessions/a"), &[], None).status, 202);
     client.send("DELETE", "/v1/sessions/b", &[], None).ok();

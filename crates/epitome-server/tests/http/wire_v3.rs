@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::server::{Answer, Client, Server};
+use crate::server::{Answer, Server};
 
 const RECORDED: &str = include_str!("../honcho/wire.jsonl");
 
@@ -59,10 +59,9 @@ fn leave(line: u32) -> Leave {
 fn what_honchos_server_was_asked_is_answered_alike() {
     let calls = recorded();
     let server = Server::start();
-    let mut client = server.client();
     let mut found = String::new();
     for call in &calls {
-        let answer = ask(&mut client, call);
+        let answer = ask(&server, call);
         // `<|endoftext|>` is a text like any other here: it is answered as any message is.
         let (status, resp) = match call.line {
             40 => taken(&calls),
@@ -112,10 +111,11 @@ fn long(value: Value) -> Value {
 }
 
 /// Asks what was asked. Where both summaries were there in the end, it is asked until they are.
-fn ask(client: &mut Client, call: &Call) -> Answer {
+fn ask(server: &Server, call: &Call) -> Answer {
     let start = Instant::now();
     let there = |resp: &Value| resp["short_summary"].is_object() && resp["long_summary"].is_object();
     loop {
+        let mut client = server.client();
         let answer = match &call.req {
             Value::Null => client.send(&call.method, &call.url, &[], None),
             body => client.json(&call.method, &call.url, body),

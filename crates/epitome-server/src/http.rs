@@ -48,7 +48,6 @@ mod search;
 mod sessions;
 mod stall;
 mod summaries;
-#[allow(dead_code, reason = "its routes come next")]
 mod v3;
 mod wire;
 mod workspace;
@@ -58,6 +57,7 @@ pub(crate) use echo::echo;
 pub(crate) use figures::count;
 pub(crate) use gate::Keys;
 pub(crate) use listen::{bind, serve};
+pub(crate) use v3::V3;
 
 /// What all handlers share.
 pub(crate) struct App {
@@ -69,7 +69,9 @@ pub(crate) struct App {
     /// How much is.
     pub(crate) load: load::Load,
     /// Contexts given before.
-    kept: kept::Kept,
+    kept: kept::Kept<context::Asked>,
+    /// What Honcho's routes share.
+    v3: V3,
     /// Who was refused for want of room.
     crowd: Seldom,
     /// Whether it was ready when last asked: only a change is told in the log.
@@ -82,6 +84,7 @@ impl App {
     pub(crate) fn new(
         engine: Engine,
         keys: Keys,
+        v3: V3,
         bounds: Bounds,
         stopping: watch::Receiver<bool>,
     ) -> Arc<Self> {
@@ -92,6 +95,7 @@ impl App {
             bounds,
             load,
             kept: kept::Kept::default(),
+            v3,
             crowd: Seldom::default(),
             ready: AtomicBool::new(true),
             stopping,
@@ -157,6 +161,6 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         let description = description.clone();
         async move { ([(axum::http::header::CONTENT_TYPE, "application/json")], description) }
     };
-    let router = router.route("/openapi.json", axum::routing::get(describe));
+    let router = router.route("/openapi.json", axum::routing::get(describe)).merge(v3::routes());
     around::around(router.with_state(Arc::clone(&app)), app)
 }

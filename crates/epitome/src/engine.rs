@@ -49,6 +49,7 @@ use crate::worker;
 
 mod append;
 mod context;
+mod directory;
 mod events;
 mod explain;
 mod fork;
@@ -64,6 +65,7 @@ mod workspace;
 pub use append::{Appended, Batch};
 pub(crate) use context::prepare;
 pub use context::{Context, ContextRequest, ShownSummary};
+pub use directory::{Configure, Notes, WorkspaceInfo, Written};
 pub use events::Listener;
 pub use explain::{Explanation, Queue, QueueEntry, SlotExplanation, SlotStatus};
 pub use fork::{Fork, ForkKind};

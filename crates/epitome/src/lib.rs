@@ -51,12 +51,13 @@ mod summary;
 mod worker;
 
 pub use engine::{
-    Appended, Backlog, Batch, Builder, Context, ContextRequest, Engine, Explanation, Flags, Fork, ForkKind,
-    Found, HitCursor, Keys, Listener, Pace, Page, Queue, QueueEntry, SEARCH_BYTES, Session, SessionInfo,
-    ShownSummary, SlotExplanation, SlotStatus, Summarize, Summarized, Unready, Workspace, is_name,
+    Appended, Backlog, Batch, Builder, Configure, Context, ContextRequest, Engine, Explanation, Flags, Fork,
+    ForkKind, Found, HitCursor, Keys, Listener, Notes, Pace, Page, Queue, QueueEntry, SEARCH_BYTES, Session,
+    SessionInfo, ShownSummary, SlotExplanation, SlotStatus, Summarize, Summarized, Unready, Workspace,
+    WorkspaceInfo, Written, is_name,
 };
 pub use error::{Error, Next};
-pub use store::{Portion, Stamp};
+pub use store::{AuthorRow, Listed, Listing, MemberRow, Membership, Portion, Stamp, WorkspaceRow};
 pub use summary::Summary;
 
 pub use epitome_core as core;

@@ -15,7 +15,10 @@
 //! | `context.summary_share` | `0.4` | how much of a context its summary may take |
 //! | `context.max_tokens` | `100000` | how large a context may be¹ |
 //! | `slot` | `short` and `long` | the summaries that are kept, see [`SlotSettings`] |
+//! | `trigger.SLOT` | the slot's own | when slots of that name are due, without naming the whole list again |
 //! | `summarize.models` | `["local"]` | who writes them: the first that can |
+//! | `summarize.auto` | `true` | whether slots that do not say fire by themselves |
+//! | `summarize.instructions` | none | said to models as they are, for slots that have none of their own |
 //! | `summarize.stand_in_after` | `"10m"` | when `local` stands in for models that fail; `"never"` |
 //! | `summarize.redact` | `true` | whether secrets are taken out |
 //! | `summarize.catch_up` | `"join"` | what slots do that are far behind and do not say: `"step"` |
@@ -37,7 +40,7 @@ use epitome_core::context::Request;
 use epitome_core::message::{self, Tokens};
 use epitome_core::slot::{CatchUp, Scope, Slot};
 use epitome_core::tokens::Encoding;
-use epitome_core::trigger::Fraction;
+use epitome_core::trigger::{Fraction, Trigger};
 use serde_json::{Map, Value, json};
 
 mod models;
@@ -84,6 +87,8 @@ pub struct Settings {
     pub context: ContextSettings,
     /// The summaries that are kept; the key is `slot`.
     pub slots: Vec<SlotSettings>,
+    /// When slots of these names are due, whatever the list says. A layer that names a list of its own begins anew.
+    pub triggers: BTreeMap<String, Trigger>,
     /// Who writes them, and how.
     pub summarize: SummarizeSettings,
     /// Models that are asked over a network, by the names they are chosen by.
@@ -108,6 +113,10 @@ pub struct ContextSettings {
 pub struct SummarizeSettings {
     /// Their names: the first that can writes.
     pub models: Vec<String>,
+    /// Whether slots that do not say themselves fire by themselves.
+    pub auto: bool,
+    /// Said to models as they are, for slots that have no instructions of their own.
+    pub instructions: String,
     /// When `local` stands in for models that fail.
     pub stand_in_after: StandIn,
     /// Whether secrets are taken out of what models are shown and write.
@@ -141,6 +150,7 @@ impl Default for Settings {
             encoding: Encoding::default(),
             context: ContextSettings::default(),
             slots: vec![Slot::short().into(), Slot::long().into()],
+            triggers: BTreeMap::new(),
             summarize: SummarizeSettings::default(),
             models: BTreeMap::new(),
             prices: BTreeMap::new(),
@@ -160,6 +170,8 @@ impl Default for SummarizeSettings {
     fn default() -> Self {
         Self {
             models: vec![Local::NAME.to_owned()],
+            auto: true,
+            instructions: String::new(),
             stand_in_after: StandIn::default(),
             redact: true,
             catch_up: CatchUp::default(),
@@ -233,6 +245,12 @@ impl Settings {
         slot.models.as_deref().unwrap_or(&self.summarize.models)
     }
 
+    /// What is said to the model that writes a slot's summaries: its own instructions, or those of all.
+    #[must_use]
+    pub fn instructions_of<'a>(&'a self, slot: &'a SlotSettings) -> &'a str {
+        if slot.instructions.is_empty() { &self.summarize.instructions } else { &slot.instructions }
+    }
+
     /// What a model costs, where it is known: as `prices` say, by the name it has in `models` or by its own, else as the
     /// shipped table says. `local` costs nothing.
     ///
@@ -262,7 +280,7 @@ impl Settings {
     fn overlaid(&self, entries: &Map<String, Value>) -> Result<Self, SettingsError> {
         let mut new = self.clone();
         let top = Table::top(entries);
-        top.only("encoding, context, slot, summarize, models, prices, limits")?;
+        top.only("encoding, context, slot, trigger, summarize, models, prices, limits")?;
         top.parsed("encoding")?.set(&mut new.encoding);
         if let Some(context) = top.table("context")? {
             context.only("summary_share, max_tokens")?;
@@ -271,12 +289,24 @@ impl Settings {
         }
         if let Some(slots) = top.list("slot")? {
             new.slots = slots::read(&slots)?;
+            new.triggers.clear();
+        }
+        if let Some(triggers) = top.table("trigger")? {
+            for slot in triggers.keys() {
+                if let Some(trigger) = triggers.parsed::<Trigger>(slot)? {
+                    slots::check_trigger(&triggers, slot, &trigger)?;
+                    new.triggers.insert(slot.to_owned(), trigger);
+                }
+            }
         }
         if let Some(summarize) = top.table("summarize")? {
             summarize.only(
-                "models, stand_in_after, redact, catch_up, spend_cap_per_day, breaker_after, breaker_for",
+                "models, auto, instructions, stand_in_after, redact, catch_up, spend_cap_per_day, breaker_after, \
+                 breaker_for",
             )?;
             summarize.models("models")?.set(&mut new.summarize.models);
+            summarize.yes_or_no("auto")?.set(&mut new.summarize.auto);
+            summarize.text("instructions")?.map(str::to_owned).set(&mut new.summarize.instructions);
             summarize.stand_in("stand_in_after")?.set(&mut new.summarize.stand_in_after);
             summarize.yes_or_no("redact")?.set(&mut new.summarize.redact);
             summarize.catch_up("catch_up")?.set(&mut new.summarize.catch_up);
@@ -319,12 +349,16 @@ impl Settings {
         }
         for slot in &mut new.slots {
             slot.slot.catch_up = slot.catch_up.unwrap_or(new.summarize.catch_up);
+            slot.slot.auto = slot.auto.unwrap_or(new.summarize.auto);
+            new.triggers.get(&slot.slot.name).cloned().set(&mut slot.slot.trigger);
         }
         Ok(new)
     }
 
     fn written(&self) -> Map<String, Value> {
         let slots: Vec<Value> = self.slots.iter().map(SlotSettings::to_value).collect();
+        let triggers: Map<String, Value> =
+            self.triggers.iter().map(|(slot, trigger)| (slot.clone(), json!(trigger.to_string()))).collect();
         let models: Map<String, Value> =
             self.models.iter().map(|(name, model)| (name.clone(), model.to_value())).collect();
         let prices: Map<String, Value> =
@@ -339,10 +373,13 @@ impl Settings {
                 }),
             ),
             ("slot", Value::Array(slots)),
+            ("trigger", Value::Object(triggers)),
             (
                 "summarize",
                 json!({
                     "models": self.summarize.models,
+                    "auto": self.summarize.auto,
+                    "instructions": self.summarize.instructions,
                     "stand_in_after": self.summarize.stand_in_after.to_string(),
                     "redact": self.summarize.redact,
                     "catch_up": slots::word(self.summarize.catch_up),

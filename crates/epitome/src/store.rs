@@ -6,7 +6,7 @@
 //! and cannot be raced: a message and the firing it causes are one write, and so are a summary and the
 //! cursor it moves.
 //!
-//! Messages are never altered once they are in (their two flags excepted), so they may be read at any
+//! Messages are never altered once they are in (their two flags and the caller's notes excepted), so they may be read at any
 //! time, outside of any transaction, and still belong to the state that named them.
 //!
 //! Nothing here knows of models, prompts or policy.
@@ -21,20 +21,25 @@ use epitome_core::message::{Message, Seq, Span, Timestamp};
 use epitome_core::outline::Outline;
 use epitome_core::slot::Scope;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::event::{Events, Happened};
 
 mod asked;
+mod directory;
 mod keyring;
 mod rows;
 mod sqlite;
 
 pub(crate) use asked::Filling;
 pub use asked::{Ahead, Hit, Look, Pick, PickSummaries, Portion, Reach, Search, UsageQuery, View, Window};
+pub use directory::{
+    AuthorRow, DecideRow, Deleted, Directory, Listed, Listing, MemberRow, Membership, WorkspaceRow,
+};
 pub use keyring::{KeyHash, KeyRow, Keyring};
 pub use rows::{
     Facts, NewMessage, QueueCounts, QueueRow, SessionRow, SlotRow, Sources, SummaryRow, SummaryState,
-    UsageRow, UsageSum, Work, message, words,
+    UsageRow, UsageSum, Work, message, with_metadata, words,
 };
 pub use sqlite::{Sqlite, SqliteOptions, WriteStage};
 
@@ -150,6 +155,10 @@ pub struct Changes {
     pub states: Vec<(SummaryId, SummaryState)>,
     /// Messages whose flags change: seq, pinned, skip.
     pub flags: Vec<(Seq, bool, bool)>,
+    /// Messages whose notes are replaced.
+    pub metadata: Vec<(Seq, Map<String, Value>)>,
+    /// Who joins or leaves, in order.
+    pub members: Vec<Membership>,
     /// An append to be remembered by its key.
     pub idempotency: Option<(String, Repeat)>,
     /// Calls of models to be recorded.
@@ -161,9 +170,6 @@ pub struct Changes {
 /// Decides, from where a session stands, what is to be written; `None` to write nothing. It must depend
 /// on nothing else: a store may ask again when another writer came between.
 pub type Decide = Box<dyn Fn(&Standing) -> Option<Changes> + Send + Sync>;
-
-/// Decides what a workspace's settings shall be, from what they are. As pure as [`Decide`].
-pub type DecideSettings = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// A worker's hold on a slot.
 #[derive(Debug, Clone, PartialEq)]
@@ -204,7 +210,7 @@ pub struct Fault {
 ///
 /// A new store passes `tests/store_contract.rs`, which says in code what is said here in words.
 #[async_trait]
-pub trait Store: Keyring + 'static {
+pub trait Store: Keyring + Directory + 'static {
     /// The only way to write to a session: reads where it stands, asks `decide`, and writes what it says;
     /// all of that as if nobody else were there, and durable when it returns. False when `decide` wanted
     /// nothing written.
@@ -221,10 +227,6 @@ pub trait Store: Keyring + 'static {
 
     /// A workspace's settings, a partial document; empty when nothing was set.
     async fn workspace(&self, workspace: &str) -> Result<String, StoreError>;
-
-    /// Changes a workspace's settings: what is stored goes in, what is to be stored comes out; `None` to write
-    /// nothing. As if nobody else were there.
-    async fn set_workspace(&self, workspace: &str, decide: DecideSettings) -> Result<(), StoreError>;
 
     /// The workspace's sessions by name, those after this one, at most so many.
     async fn sessions(
@@ -303,6 +305,9 @@ pub trait Store: Keyring + 'static {
         session: Option<&str>,
         limit: usize,
     ) -> Result<Events, StoreError>;
+
+    /// How often messages became a summary, by session, among the events that are kept. At most 10,000 or so are looked at.
+    async fn condensed(&self, workspace: &str) -> Result<Vec<(Arc<str>, u64)>, StoreError>;
 
     /// Records calls of models.
     async fn record(&self, usage: Vec<UsageRow>) -> Result<(), StoreError>;

@@ -373,8 +373,8 @@ async fn flags_change(made: Made) {
 async fn workspaces_have_settings(made: Made) {
     let store = &*made.store;
     assert_eq!(store.workspace("w").await.unwrap(), "");
-    store.set_workspace("w", Box::new(|_| Some("{\"a\":1}".to_owned()))).await.unwrap();
-    store.set_workspace("w", Box::new(|_| None)).await.unwrap();
+    set_workspace(store, "w", Some("{\"a\":1}")).await;
+    set_workspace(store, "w", None).await;
     assert_eq!(store.workspace("w").await.unwrap(), "{\"a\":1}");
     say(store, &key("a"), "u").await;
     assert_eq!(standing(store, &key("a")).await.workspace_settings, "{\"a\":1}");

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::database::Database;
 use crate::failure::Failure;
-use crate::http::{self, App, Bounds, Keys};
+use crate::http::{self, App, Bounds, Keys, V3};
 use crate::log;
 use crate::settings::{Loaded, RequireKeys, Source};
 use crate::show::Show;
@@ -87,7 +87,8 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         _ = signals.next() => return Ok(()),
     };
     let (stop, stopping) = watch::channel(false);
-    let app = App::new(database.engine.clone(), keys, bounds, stopping);
+    let v3 = V3::new(jwt_secret(server.jwt_secret_env.as_deref())?);
+    let app = App::new(database.engine.clone(), keys, v3, bounds, stopping);
     let router = http::router(Arc::clone(&app));
     remark(keys, &database, loaded).await?;
     show.line(format_args!("listening on http://{address}"))?;
@@ -119,6 +120,17 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// The secret by which tokens for Honcho's routes are signed.
+fn jwt_secret(variable: Option<&str>) -> Result<Option<Vec<u8>>, Failure> {
+    let Some(variable) = variable else { return Ok(None) };
+    match std::env::var(variable).ok().filter(|secret| !secret.trim().is_empty()) {
+        Some(secret) => Ok(Some(secret.into_bytes())),
+        None => Err(Failure::Setting(format!(
+            "server.jwt_secret_env: the environment variable {variable} is not set; set it, or leave the key out"
+        ))),
+    }
 }
 
 /// Whether callers need keys. What counts is the address that is really listened on, whatever it was called.

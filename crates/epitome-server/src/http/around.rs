@@ -19,6 +19,7 @@ use tower_http::compression::CompressionLayer;
 use super::App;
 use super::figures;
 use super::problem::{DRESSED, Problem, dress};
+use super::v3;
 
 /// By which a request is known, here and in the log.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -91,8 +92,9 @@ async fn each(State(app): State<Arc<App>>, mut request: Request, next: Next) -> 
     let method = method(request.method());
     // The path as it is described: names of sessions are nobody's but the caller's.
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let theirs = request.uri().path().starts_with(v3::PREFIX);
     let response = next.run(request).await;
-    let mut response = dress(response, &id);
+    let mut response = dress(response, &id, theirs);
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }

@@ -56,6 +56,20 @@ impl FromRequest<Arc<App>> for Sent {
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
         is_json(request.headers())?;
+        Raw::from_request(request, app).await?.json().await
+    }
+}
+
+/// A body as it came, unpacked, with the memory it is charged for.
+pub(crate) struct Raw {
+    pub(crate) bytes: Bytes,
+    purse: Purse,
+}
+
+impl FromRequest<Arc<App>> for Raw {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
         let gzipped = is_gzipped(request.headers())?;
         let most = usize::try_from(app.engine.settings().limits.body).unwrap_or(usize::MAX);
         let caller = request.extensions().get::<Caller>().map(|Caller(name)| Arc::clone(name));
@@ -79,12 +93,26 @@ impl FromRequest<Arc<App>> for Sent {
             let unpacking = move || unpacked(&bytes, most, &mut purse).map(|bytes| (bytes, purse));
             (bytes, purse) = elsewhere(READ_HERE + 1, unpacking).await??;
         }
+        Ok(Self { bytes, purse })
+    }
+}
+
+impl Raw {
+    /// The same as a JSON value.
+    pub(crate) async fn json(self) -> Result<Sent, Problem> {
+        let Self { bytes, mut purse } = self;
         // Its words are held twice: as they came and as values.
         let Looked { values, plain } = look(&bytes)?;
         purse.take(values.saturating_mul(VALUE).saturating_add(bytes.len()))?;
         let (size, exact) = (bytes.len(), (!plain).then(|| bytes.clone()));
         let value = elsewhere(size, move || parse(&bytes)).await??;
-        Ok(Self { value, exact, size, charged: Charged(purse.taken) })
+        Ok(Sent { value, exact, size, charged: Charged(purse.taken) })
+    }
+
+    /// The memory alone, once all else was made of the bytes; they are held twice by then.
+    pub(crate) fn charged(mut self) -> Result<Charged, Problem> {
+        self.purse.take(self.bytes.len())?;
+        Ok(Charged(self.purse.taken))
     }
 }
 
@@ -148,7 +176,7 @@ impl Purse {
 }
 
 /// Whoever sends something says that it is JSON. A page in somebody's browser cannot say so without being allowed to.
-fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
+pub(crate) fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
     let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json")) {

@@ -130,7 +130,10 @@ async fn access(parts: &mut Parts, app: &App, wanted: Rights) -> Result<Access, 
 }
 
 /// The key that was sent, where there is one; none only where none is needed.
-async fn identify(headers: &HeaderMap, app: &App) -> Result<(Option<String>, Option<Key>), Problem> {
+pub(crate) async fn identify(
+    headers: &HeaderMap,
+    app: &App,
+) -> Result<(Option<String>, Option<Key>), Problem> {
     let Some(secret) = secret(headers)? else {
         return match app.keys {
             Keys::Required => Err(unauthorized("a key is wanted: send `authorization: Bearer epk_...`")),
@@ -152,7 +155,7 @@ pub(crate) async fn still_reads(app: &App, access: &Access) -> bool {
     }
 }
 
-fn secret(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+pub(crate) fn secret(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
     let Some(value) = all.next() else { return Ok(None) };
     let bearer = value.to_str().ok().and_then(|value| {
@@ -179,7 +182,7 @@ fn named(headers: &HeaderMap) -> Result<Option<String>, Problem> {
 }
 
 /// Refuses whoever comes without a key by another's doing: a page in a browser on this machine, say.
-fn uninvited(headers: &HeaderMap, loopback: bool) -> Result<(), Problem> {
+pub(crate) fn uninvited(headers: &HeaderMap, loopback: bool) -> Result<(), Problem> {
     if loopback && !is_local(headers) {
         return Err(forbidden(
             "the header `host` names neither this machine nor loopback; without keys only those are answered",
@@ -224,7 +227,7 @@ fn is_this_machine(host: &str) -> bool {
     plain && (name == "localhost" || name.ends_with(".localhost"))
 }
 
-fn unauthorized(detail: &str) -> Problem {
+pub(crate) fn unauthorized(detail: &str) -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
 }
 

@@ -5,12 +5,12 @@
 //! stamp is read before the context is made.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::http::HeaderValue;
 use epitome::Stamp;
 
-use super::context::Asked;
 use super::reply::Written;
 
 /// So many bytes of them are kept.
@@ -22,12 +22,12 @@ const LONGEST: usize = 1 << 18;
 /// What one takes beside its words, about.
 const BESIDE: usize = 512;
 
-/// Which context: of a session in a workspace, asked for in this way.
+/// Which context: of a session in a workspace, asked for in this way, as that route has it.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Question {
+pub(super) struct Question<A> {
     pub(super) workspace: Arc<str>,
     pub(super) session: String,
-    pub(super) asked: Asked,
+    pub(super) asked: A,
 }
 
 /// A context as it was given.
@@ -47,20 +47,24 @@ impl Given {
 }
 
 /// Those given last: two generations, the older of which is dropped when the newer is full.
-#[derive(Default)]
-pub(crate) struct Kept(Mutex<Inner>);
+pub(crate) struct Kept<A>(Mutex<Inner<A>>);
 
-#[derive(Default)]
-struct Inner {
-    young: HashMap<Question, (Stamp, Given)>,
-    old: HashMap<Question, (Stamp, Given)>,
+impl<A> Default for Kept<A> {
+    fn default() -> Self {
+        Self(Mutex::new(Inner { young: HashMap::new(), old: HashMap::new(), bytes: 0 }))
+    }
+}
+
+struct Inner<A> {
+    young: HashMap<Question<A>, (Stamp, Given)>,
+    old: HashMap<Question<A>, (Stamp, Given)>,
     /// Of the young ones.
     bytes: usize,
 }
 
-impl Kept {
+impl<A: Eq + Hash> Kept<A> {
     /// What was given to that question, where it holds still.
-    pub(super) fn get(&self, question: &Question, stamp: Stamp) -> Option<Given> {
+    pub(super) fn get(&self, question: &Question<A>, stamp: Stamp) -> Option<Given> {
         let mut inner = self.lock();
         if let Some((then, given)) = inner.young.get(question) {
             return (*then == stamp).then(|| given.clone());
@@ -74,19 +78,19 @@ impl Kept {
     }
 
     /// Keeps what is given. The stamp was read before it was made.
-    pub(super) fn put(&self, question: Question, stamp: Stamp, given: Given) {
+    pub(super) fn put(&self, question: Question<A>, stamp: Stamp, given: Given) {
         if given.bytes() <= LONGEST {
             self.lock().put(question, stamp, given);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Inner<A>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
-    fn put(&mut self, question: Question, stamp: Stamp, given: Given) {
+impl<A: Eq + Hash> Inner<A> {
+    fn put(&mut self, question: Question<A>, stamp: Stamp, given: Given) {
         let bytes = given.bytes();
         if let Some((_, before)) = self.young.remove(&question) {
             self.bytes = self.bytes.saturating_sub(before.bytes());
@@ -102,13 +106,14 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
+    use super::super::context::Asked;
     use super::*;
 
     fn stamp(head: u64) -> Stamp {
         Stamp { session: 1, head, revision: 0, workspace: 0 }
     }
 
-    fn question(session: &str) -> Question {
+    fn question(session: &str) -> Question<Asked> {
         Question { workspace: Arc::from("w"), session: session.to_owned(), asked: Asked::default() }
     }
 
@@ -141,8 +146,9 @@ mod tests {
             kept.put(question(&n.to_string()), stamp(1), given(LONGEST / 2));
             assert!(kept.get(&question("asked"), stamp(1)).is_some());
             let inner = kept.lock();
-            let of =
-                |all: &HashMap<Question, (Stamp, Given)>| all.values().map(|(_, given)| given.bytes()).sum();
+            let of = |all: &HashMap<Question<Asked>, (Stamp, Given)>| {
+                all.values().map(|(_, given)| given.bytes()).sum()
+            };
             let (young, old): (usize, usize) = (of(&inner.young), of(&inner.old));
             assert!(young == inner.bytes && young + old <= MOST, "{young} and {old}");
         }

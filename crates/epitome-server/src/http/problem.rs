@@ -12,9 +12,11 @@ use axum::response::{IntoResponse, Response};
 use epitome::store::StoreError;
 use epitome::{Error, Next};
 use serde::Serialize;
+use serde_json::json;
 use utoipa::ToSchema;
 
 use super::discreet::discreet;
+use super::v3::{self, Detail};
 use crate::log::Seldom;
 
 /// Why something was not done.
@@ -130,31 +132,40 @@ impl IntoResponse for Problem {
     }
 }
 
-/// Puts a problem into words, also one the router made itself. Other answers go through as they are.
-pub(crate) fn dress(response: Response, request_id: &str) -> Response {
+/// Puts a problem into words, also one the router made itself: in those of Honcho's clients where it is one of `theirs`.
+/// Other answers go through as they are.
+pub(crate) fn dress(response: Response, request_id: &str, theirs: bool) -> Response {
     let status = response.status();
     if !(status.is_client_error() || status.is_server_error()) || response.headers().contains_key(DRESSED) {
         return response;
     }
     let problem = response.extensions().get::<Problem>().cloned().unwrap_or_else(|| bare(status));
-    let told = Told {
-        kind: format!("urn:epitome:{}", problem.code),
-        title: status.canonical_reason().unwrap_or("Error"),
-        status: status.as_u16(),
-        detail: &problem.detail,
-        request_id,
-    };
-    let words = serde_json::to_vec(&told).unwrap_or_default();
     let (mut parts, _) = response.into_parts();
+    let (words, kind) = if theirs {
+        parts.status = v3::status(status);
+        let detail = parts.extensions.get::<Detail>().map(|Detail(list)| list.clone());
+        let told = json!({"detail": detail.unwrap_or_else(|| problem.detail.as_str().into())});
+        (serde_json::to_vec(&told), "application/json")
+    } else {
+        let told = Told {
+            kind: format!("urn:epitome:{}", problem.code),
+            title: status.canonical_reason().unwrap_or("Error"),
+            status: status.as_u16(),
+            detail: &problem.detail,
+            request_id,
+        };
+        (serde_json::to_vec(&told), PROBLEM_JSON)
+    };
+    let words = words.unwrap_or_default();
     parts.headers.remove(header::CONTENT_LENGTH);
-    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     if let Some(seconds) = problem.retry_after {
         parts.headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     if problem.hang_up {
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    if status == StatusCode::UNAUTHORIZED {
+    if parts.status == StatusCode::UNAUTHORIZED {
         parts.headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"epitome\""));
     }
     Response::from_parts(parts, Body::from(words))

@@ -146,7 +146,7 @@ pub(crate) async fn fork(
         ForkKindIn::Whole => ForkKind::Whole,
         ForkKindIn::Condensed => ForkKind::Condensed,
     };
-    let fork = Fork { name: wanted.name.into(), at: wanted.at, kind };
+    let fork = Fork { name: wanted.name.into(), at: wanted.at, kind, metadata: None };
     let _turn = app.load.fork().await;
     let made = access.workspace.session(name).fork(fork).await?;
     let mut answer = done(StatusCode::CREATED, &SessionOut::from(made.info().await?))?;

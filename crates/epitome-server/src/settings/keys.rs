@@ -63,6 +63,13 @@ pub(super) const KEYS: &[Key] = &[
          \"never\": then whoever reaches the address may read and write everything.",
     ),
     key(
+        "server.jwt_secret_env",
+        Kind::Text,
+        r#""AUTH_JWT_SECRET""#,
+        "The environment variable that holds the secret by which tokens (JWT) for Honcho's routes are signed,\n\
+         never the secret itself. Without it only keys of ours open them.",
+    ),
+    key(
         "server.log_level",
         Kind::Text,
         r#""debug""#,
@@ -99,6 +106,18 @@ pub(super) const KEYS: &[Key] = &[
         "Who writes summaries: the first that can. `local` needs no key and no network.",
     ),
     key(
+        "summarize.auto",
+        Kind::Flag,
+        "false",
+        "Whether slots that do not say themselves fire by themselves.",
+    ),
+    key(
+        "summarize.instructions",
+        Kind::Text,
+        r#""Answer in French.""#,
+        "Said to models as they are, for slots that have no instructions of their own.",
+    ),
+    key(
         "summarize.stand_in_after",
         Kind::Text,
         r#""1h""#,
@@ -129,6 +148,13 @@ pub(super) const KEYS: &[Key] = &[
         "After so many failures in a row a provider is left alone ...",
     ),
     key("summarize.breaker_for", Kind::Text, r#""5m""#, "... for so long."),
+    key(
+        "trigger.short",
+        Kind::Text,
+        r#""messages(10)""#,
+        "When slots of that name are due, whatever the list of slots says of them. Any slot's name will do.",
+    ),
+    key("trigger.long", Kind::Text, r#""messages(30)""#, "The same for the other default slot."),
     key("limits.message", Kind::Whole, "262144", "Bytes of one message's parts."),
     key("limits.batch", Kind::Whole, "100", "Messages in one append."),
     key("limits.body", Kind::Whole, "1048576", "Bytes of one request."),
@@ -184,7 +210,7 @@ pub(super) const SLOT_KEYS: &[(&str, &str, &str)] = &[
     ),
     ("max_tokens", "1500", "How large it may be; or max_chars."),
     ("max_chars", "4000", "The same in characters."),
-    ("auto", "true", "Whether it fires by itself."),
+    ("auto", "true", "Whether it fires by itself; summarize.auto unless set."),
     ("profile", r#""coding""#, "auto, general, coding, research or support."),
     ("prompt", r#""Sum up: {conversation_text}""#, "A template of its own, in place of the profile's."),
     ("instructions", r#""Name every open question.""#, "Said to the model as they are."),

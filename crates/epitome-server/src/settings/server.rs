@@ -21,6 +21,8 @@ pub(crate) struct Server {
     pub(crate) listen: String,
     /// When callers need keys.
     pub(crate) require_keys: RequireKeys,
+    /// The environment variable that holds the secret by which tokens for Honcho's routes are signed.
+    pub(crate) jwt_secret_env: Option<String>,
     /// How much is logged.
     pub(crate) log_level: Level,
     /// In which form.
@@ -39,7 +41,8 @@ pub(crate) enum RequireKeys {
     Never,
 }
 
-const KEYS: [&str; 6] = ["db", "workspace", "listen", "require_keys", "log_level", "log_format"];
+const KEYS: [&str; 7] =
+    ["db", "workspace", "listen", "require_keys", "jwt_secret_env", "log_level", "log_format"];
 
 impl Default for Server {
     fn default() -> Self {
@@ -48,6 +51,7 @@ impl Default for Server {
             workspace: "default".to_owned(),
             listen: "127.0.0.1:7878".to_owned(),
             require_keys: RequireKeys::default(),
+            jwt_secret_env: None,
             log_level: Level::default(),
             log_format: Format::default(),
         }
@@ -81,6 +85,7 @@ impl Server {
             "workspace" => self.workspace = workspace(text(value)?)?,
             "listen" => self.listen = address(text(value)?)?,
             "require_keys" => self.require_keys = chosen(&value)?,
+            "jwt_secret_env" => self.jwt_secret_env = Some(variable(text(value)?)?),
             "log_level" => self.log_level = chosen(&value)?,
             "log_format" => self.log_format = chosen(&value)?,
             _ => return Err(format!("no such setting; allowed here are {}", KEYS.join(", "))),
@@ -93,6 +98,9 @@ impl Server {
         let mut entries = Map::new();
         entries.insert("listen".to_owned(), json!(self.listen));
         entries.insert("require_keys".to_owned(), json!(name(&self.require_keys)));
+        if let Some(variable) = &self.jwt_secret_env {
+            entries.insert("jwt_secret_env".to_owned(), json!(variable));
+        }
         entries.insert("log_level".to_owned(), json!(name(&self.log_level)));
         entries.insert("log_format".to_owned(), json!(name(&self.log_format)));
         entries
@@ -103,6 +111,15 @@ fn text(value: Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text),
         other => Err(format!("{other} given; allowed is a text")),
+    }
+}
+
+/// The name of an environment variable. Whoever writes the secret itself there is told, and it is not repeated.
+fn variable(name: String) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    match (1..=128).contains(&name.len()) && name.chars().all(plain) {
+        true => Ok(name),
+        false => Err("the name of an environment variable is wanted, never the secret itself".to_owned()),
     }
 }
 

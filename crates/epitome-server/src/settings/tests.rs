@@ -498,7 +498,7 @@ fn every_key_of_the_engine_is_known_here() {
         assert!(keys::kind_of(path).is_some(), "{}", keys::name(path));
         found += 1;
     });
-    assert_eq!(found + 6, keys::KEYS.len(), "a key of ours that the engine does not have");
+    assert_eq!(found + 9, keys::KEYS.len(), "a key of ours that the engine does not have");
     let slot = r#"[{"name": "a", "scope": "b", "max_tokens": 100, "models": ["local"], "catch_up": "step",
         "instructions": "i", "prompt": "{conversation_text}"}]"#;
     let slot = Trial::new().set(&format!("slot={slot}")).load().settings.to_value();

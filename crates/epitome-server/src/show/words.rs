@@ -2,6 +2,8 @@
 
 use epitome::core::message::Timestamp;
 
+use crate::calendar;
+
 /// `1234567` as `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -56,43 +58,13 @@ pub(crate) fn ago(now: Timestamp, then: Timestamp) -> String {
 pub(crate) fn utc(moment: Timestamp) -> String {
     let seconds = moment.0.div_euclid(1_000);
     let (day, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day) = date(day);
+    let (year, month, day) = calendar::date(day);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", of_day / 3_600, of_day / 60 % 60)
-}
-
-/// The date so many days after 1970-01-01. Years are counted from March on, in eras of 400 that are all
-/// alike, so that the odd day comes last.
-fn date(days: i64) -> (i64, i64, i64) {
-    let days = days.saturating_add(719_468);
-    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    (year + era * 400 + i64::from(month <= 2), month, day)
 }
 
 /// The start, by UTC, of the day that is written so: `2026-03-14`. None where there is no such day.
 pub(crate) fn day(text: &str) -> Option<Timestamp> {
-    let parts: Vec<&str> = text.split('-').collect();
-    let [year, month, day] = parts.as_slice() else { return None };
-    let whole = |text: &str, digits: usize| {
-        let plain = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
-        text.parse::<i64>().ok().filter(|_| plain)
-    };
-    let wanted = (whole(year, 4)?, whole(month, 2)?, whole(day, 2)?);
-    let days = days(wanted);
-    // What is no day of that month comes back as one of the next.
-    (date(days) == wanted).then_some(Timestamp(days * 86_400_000))
-}
-
-/// The other way round, for years of four digits.
-fn days((year, month, day): (i64, i64, i64)) -> i64 {
-    let year = year - i64::from(month <= 2);
-    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+    calendar::day(text).map(|days| Timestamp(days * 86_400_000))
 }
 
 /// How far it is, as a bar of so many columns: `█████░░░`.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use epitome_core::message::{Limits, Message, MessageError, Seq, Span, Timestamp, Tokens};
+use epitome_core::message::{Author, Limits, Message, MessageError, Seq, Span, Timestamp, Tokens};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::SlotState;
 use epitome_core::tokens::{Counter, Encoding};
@@ -13,7 +13,9 @@ use super::{Shared, check_name};
 use crate::error::Error;
 use crate::event::Happened;
 use crate::settings::Settings;
-use crate::store::{self, Changes, Load, NewMessage, Repeat, SessionKey, SessionRow, SlotRow, Standing};
+use crate::store::{
+    self, Changes, Load, Membership, NewMessage, Repeat, SessionKey, SessionRow, SlotRow, Standing,
+};
 
 /// Messages to be added together: all of them or none.
 ///
@@ -322,7 +324,25 @@ fn grow(shared: &Shared, standing: &Standing, settings: &Settings, counted: &[Co
     let ends = messages.first().zip(messages.last());
     let span = ends.and_then(|(first, last)| Span::new(first.outline.seq, last.outline.seq));
     let events = span.map(Happened::Message).into_iter().collect();
-    Changes { session: Some(session), messages, slots, events, ..Changes::default() }
+    Changes {
+        session: Some(session),
+        messages,
+        slots,
+        members: speakers(counted),
+        events,
+        ..Changes::default()
+    }
+}
+
+/// Who belongs to a session from now on, at the latest.
+fn speakers(counted: &[Counted]) -> Vec<Membership> {
+    let mut found: Vec<&Author> = Vec::new();
+    for author in counted.iter().filter_map(|counted| counted.message.author.as_ref()) {
+        if !author.is_empty() && !found.contains(&author) {
+            found.push(author);
+        }
+    }
+    found.into_iter().map(|author| Membership::Join(Arc::clone(author), None)).collect()
 }
 
 impl SessionRow {
@@ -341,15 +361,16 @@ impl SessionRow {
     }
 }
 
-/// Makes a session of messages of ours, with these settings and notes. False when there is one already.
+/// Makes a session of messages of ours, with the settings of the one it comes from and these notes. False when there is one already.
 pub(super) async fn create(
     shared: &Arc<Shared>,
     key: &SessionKey,
     messages: Vec<Message>,
-    document: String,
+    from: &SessionRow,
     metadata: serde_json::Map<String, serde_json::Value>,
 ) -> Result<bool, Error> {
     let standing = shared.store.standing(key, Load::default()).await?;
+    let (document, configuration) = (from.settings.clone(), from.configuration.clone());
     let settings = shared.settings_of(&standing.workspace_settings, &document)?;
     let encoding = settings.encoding;
     let counted = count(Arc::new(messages), encoding).await?;
@@ -363,6 +384,7 @@ pub(super) async fn create(
             if let Some(session) = &mut changes.session {
                 session.settings = document.clone();
                 session.metadata = metadata.clone();
+                session.configuration = configuration.clone();
                 session.encoding = encoding.name().to_owned();
             }
             Ok((Some(changes), true))
@@ -382,6 +404,7 @@ pub(super) fn new_session(encoding: Encoding, now: Timestamp) -> SessionRow {
         skipped: 0,
         settings: String::new(),
         metadata: serde_json::Map::new(),
+        configuration: serde_json::Map::new(),
         created: now,
         updated: now,
     }

@@ -120,6 +120,8 @@ pub struct ShownSummary {
     pub age_millis: Option<u64>,
     /// Its text as shown.
     pub text: String,
+    /// The tokens of that, about.
+    pub tokens: Tokens,
 }
 
 /// A gap is digested as long as it is not more than so many times the budget; a larger one is named only.
@@ -398,6 +400,11 @@ impl<'a> Desk<'a> {
             through: chosen.through,
             created: row.map(|row| row.created),
             age_millis: row.map(|row| millis_between(row.created, self.now)),
+            tokens: row.map_or(chosen.tokens, |row| {
+                // What is around a text costs the same in every size.
+                let around = row.facts.shown.saturating_sub(row.facts.tokens);
+                chosen.tokens.saturating_sub(around)
+            }),
             text: texts.summary(chosen).map(Cow::into_owned).unwrap_or_default(),
         }
     }

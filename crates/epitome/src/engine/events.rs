@@ -46,6 +46,11 @@ impl Workspace {
         Ok(store.events(self.name(), after.unwrap_or(0), session, limit.min(1_000)).await?)
     }
 
+    /// How often messages became a summary, by session, as far as the events that are kept tell.
+    pub async fn condensed(&self) -> Result<Vec<(Arc<str>, u64)>, Error> {
+        Ok(self.shared().store.condensed(self.name()).await?)
+    }
+
     /// The number of the newest event, for whoever wants to be told from now on; 0 before the first.
     pub async fn newest_event(&self) -> Result<u64, Error> {
         Ok(self.events(None, None, 0).await?.newest)

@@ -34,6 +34,8 @@ pub struct Fork {
     pub at: Option<Seq>,
     /// Whole or condensed.
     pub kind: ForkKind,
+    /// The caller's notes on it. Without them, those on the session it comes from, and from where in it that is.
+    pub metadata: Option<Map<String, Value>>,
 }
 
 /// What a fork takes over.
@@ -49,12 +51,12 @@ pub enum ForkKind {
 impl Fork {
     /// Takes over every message.
     pub fn whole(name: impl Into<Arc<str>>) -> Self {
-        Self { name: name.into(), at: None, kind: ForkKind::Whole }
+        Self { name: name.into(), at: None, kind: ForkKind::Whole, metadata: None }
     }
 
     /// Takes over what a context would hold.
     pub fn condensed(name: impl Into<Arc<str>>) -> Self {
-        Self { name: name.into(), at: None, kind: ForkKind::Condensed }
+        Self { name: name.into(), at: None, kind: ForkKind::Condensed, metadata: None }
     }
 }
 
@@ -82,8 +84,11 @@ pub(super) async fn fork(shared: &Arc<Shared>, from: &SessionKey, fork: Fork) ->
     if shared.store.standing(&key, Load::default()).await?.session.is_some() {
         return Err(taken(&key));
     }
-    let mut metadata = row.metadata.clone();
-    metadata.insert("forked_from".to_owned(), json!({"session": &*from.session, "at": at}));
+    let metadata = fork.metadata.unwrap_or_else(|| {
+        let mut metadata = row.metadata.clone();
+        metadata.insert("forked_from".to_owned(), json!({"session": &*from.session, "at": at}));
+        metadata
+    });
     match fork.kind {
         ForkKind::Whole => whole(shared, &row, &key, at, metadata, standing.slots).await?,
         ForkKind::Condensed => condensed(shared, &row, from, &key, at, metadata).await?,
@@ -130,7 +135,7 @@ async fn condensed(
             "there is nothing to take over: no context could be made there".to_owned(),
         ));
     }
-    match create(shared, key, messages, row.settings.clone(), metadata).await? {
+    match create(shared, key, messages, row, metadata).await? {
         true => Ok(()),
         false => Err(taken(key)),
     }

@@ -52,6 +52,9 @@ pub struct SessionInfo {
     pub skipped: u64,
     /// The caller's notes.
     pub metadata: Map<String, Value>,
+    /// What another API keeps of it beside our settings.
+    #[serde(skip)]
+    pub configuration: Map<String, Value>,
     /// When it came to be.
     pub created: Timestamp,
     /// When it was last written to.
@@ -69,6 +72,7 @@ impl SessionInfo {
             encoding: row.encoding,
             skipped: row.skipped,
             metadata: row.metadata,
+            configuration: row.configuration,
             created: row.created,
             updated: row.updated,
         }
@@ -148,7 +152,7 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
     Err(Error::invalid(format!("{what}: a name has 1 to 512 bytes and no control characters")))
 }
 
-fn check_metadata(metadata: &Map<String, Value>, settings: &Settings) -> Result<(), Error> {
+pub(super) fn check_metadata(metadata: &Map<String, Value>, settings: &Settings) -> Result<(), Error> {
     let bytes = serde_json::to_vec(metadata).map_or(u64::MAX, |json| json.len() as u64);
     let most = settings.limits.metadata;
     if bytes > most {
@@ -168,11 +172,18 @@ impl Session {
         &self.key.session
     }
 
+    /// Another session of its workspace.
+    #[must_use]
+    pub fn beside(&self, name: impl Into<Arc<str>>) -> Self {
+        let workspace = Arc::clone(&self.key.workspace);
+        Self::new(self.engine.clone(), SessionKey { workspace, session: name.into() })
+    }
+
     pub(super) fn shared(&self) -> &Arc<Shared> {
         self.engine.shared()
     }
 
-    fn check_names(&self) -> Result<(), Error> {
+    pub(super) fn check_names(&self) -> Result<(), Error> {
         check_name("workspace", &self.key.workspace)?;
         check_name("session", &self.key.session)
     }

@@ -11,7 +11,7 @@ use super::{Engine, Queue, Shared, Told};
 use crate::error::Error;
 use crate::search::Query;
 use crate::settings::{Patch, Settings};
-use crate::store::{Load, Portion, Search, SessionKey, UsageQuery, UsageSum};
+use crate::store::{Load, Portion, Search, SessionKey, UsageQuery, UsageSum, WorkspaceRow};
 
 /// A workspace's sessions and settings. A handle: making one reads and writes nothing.
 ///
@@ -73,7 +73,8 @@ impl Workspace {
         let told = Told::default();
         let tell = told.clone();
         // Merged in one transaction, so that of two who set something at once neither is lost.
-        let decide = move |stored: &str| {
+        let decide = move |before: Option<&WorkspaceRow>| {
+            let stored = before.map_or("", |row| &row.settings);
             let merged = read_patch(stored).map(|before| before.merged(&patch).document());
             let settings = merged.and_then(|document| {
                 let settings = engine.settings_of(&document, "")?;
@@ -88,9 +89,9 @@ impl Workspace {
                 Err(error) => (None, Err(error)),
             };
             tell.put(answer);
-            document
+            document.map(|settings| WorkspaceRow { settings, ..before.cloned().unwrap_or_default() })
         };
-        shared.store.set_workspace(&self.name, Box::new(decide)).await?;
+        shared.store.change_workspace(&self.name, Box::new(decide)).await?;
         told.take().unwrap_or(Err(Error::Closed))
     }
 
@@ -167,5 +168,5 @@ pub(super) fn check_sessions(patch: &Patch) -> Result<(), Error> {
 /// Whether it says who writes summaries, or what is measured by their window. Other settings are accepted by an
 /// engine that does not have every model the stored ones name.
 pub(super) fn concerns_models(patch: &Patch) -> bool {
-    ["slot", "summarize"].iter().any(|key| patch.entries().contains_key(*key))
+    ["slot", "trigger", "summarize"].iter().any(|key| patch.entries().contains_key(*key))
 }

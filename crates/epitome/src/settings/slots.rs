@@ -30,7 +30,7 @@ const KEYS: &str = "preset, name, scope, trigger, keep, max_tokens, max_chars, p
 /// | `profile` | `"auto"` | `"general"`, `"coding"`, `"research"`, `"support"` |
 /// | `instructions` | none | said to the model as they are |
 /// | `models` | `summarize.models` | who writes it |
-/// | `auto` | `true` | whether it fires by itself |
+/// | `auto` | `summarize.auto` | whether it fires by itself |
 /// | `catch_up` | `summarize.catch_up` | what it does when it is far behind |
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotSettings {
@@ -39,6 +39,8 @@ pub struct SlotSettings {
     /// What it does when it is far behind, where it says so itself. What holds is in `slot`, and is
     /// worked out from this whenever settings are laid over each other.
     pub catch_up: Option<CatchUp>,
+    /// Whether it fires by itself, where it says so itself; in the same way.
+    pub auto: Option<bool>,
     /// A template of its own, in place of the profile's.
     pub prompt: Option<Template>,
     /// What sort of conversation it is made for.
@@ -80,12 +82,14 @@ impl SlotSettings {
             (None, Some(chars)) => slot.limit = Limit::Chars(chars),
             (None, None) => {}
         }
-        table.yes_or_no("auto")?.set(&mut slot.auto);
+        let auto = table.yes_or_no("auto")?;
+        auto.set(&mut slot.auto);
         // Which model it will be is not known yet; everything else can be judged.
         slot.check(Some(Tokens::MAX)).map_err(|error| named(table, &error))?;
         Ok(Self {
             slot,
             catch_up: table.catch_up("catch_up")?,
+            auto,
             prompt: table.parsed("prompt")?,
             profile: table.parsed("profile")?.unwrap_or_default(),
             instructions: table.text("instructions")?.unwrap_or_default().to_owned(),
@@ -107,7 +111,9 @@ impl SlotSettings {
             Limit::Tokens(tokens) => put("max_tokens", json!(tokens)),
             Limit::Chars(chars) => put("max_chars", json!(chars)),
         };
-        put("auto", json!(slot.auto));
+        if let Some(auto) = self.auto {
+            put("auto", json!(auto));
+        }
         put("profile", json!(self.profile.to_string()));
         if let Some(prompt) = &self.prompt {
             put("prompt", json!(prompt.to_string()));
@@ -131,6 +137,7 @@ impl From<Slot> for SlotSettings {
         Self {
             // What differs from the default was meant.
             catch_up: Some(slot.catch_up).filter(|catch_up| *catch_up != CatchUp::default()),
+            auto: Some(slot.auto).filter(|auto| !auto),
             slot,
             prompt: None,
             profile: ProfileSetting::default(),
@@ -154,6 +161,15 @@ pub(super) fn read(tables: &[Table<'_>]) -> Result<Vec<SlotSettings>, SettingsEr
         slots.push(new);
     }
     Ok(slots)
+}
+
+/// Refuses a trigger that no slot could have, or for a slot that cannot be called so.
+pub(super) fn check_trigger(table: &Table<'_>, slot: &str, trigger: &Trigger) -> Result<(), SettingsError> {
+    let tried = Slot { trigger: trigger.clone(), ..Slot::new(slot, Limit::Tokens(1_000)) };
+    tried.check(Some(Tokens::MAX)).map_err(|error| match &error {
+        SlotError::Trigger { source, .. } => table.wrong(slot, source.to_string()),
+        other => table.wrong(slot, other.to_string()),
+    })
 }
 
 /// How it is written.

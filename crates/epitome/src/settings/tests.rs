@@ -35,15 +35,16 @@ fn the_defaults_are_those_of_the_table() {
             "slot": [
                 {
                     "name": "short", "trigger": "messages(20)", "keep": "messages(0)", "max_tokens": 1_000,
-                    "auto": true, "profile": "auto"
+                    "profile": "auto"
                 },
                 {
                     "name": "long", "trigger": "messages(60)", "keep": "messages(0)", "max_tokens": 4_000,
-                    "auto": true, "profile": "auto"
+                    "profile": "auto"
                 },
             ],
+            "trigger": {},
             "summarize": {
-                "models": ["local"], "stand_in_after": "10m", "redact": true, "catch_up": "join",
+                "models": ["local"], "auto": true, "instructions": "", "stand_in_after": "10m", "redact": true, "catch_up": "join",
                 "spend_cap_per_day": null, "breaker_after": 5, "breaker_for": "1m",
             },
             "models": {},
@@ -129,7 +130,7 @@ fn what_is_written_reads_back_the_same() {
 fn names_nobody_knows_are_refused() {
     refused(
         json!({"contexts": {}}),
-        "contexts: no such setting; allowed here are encoding, context, slot, summarize, models, prices, limits",
+        "contexts: no such setting; allowed here are encoding, context, slot, trigger, summarize, models, prices, limits",
     );
     refused(
         json!({"context": {"tokens": 5}}),
@@ -137,7 +138,7 @@ fn names_nobody_knows_are_refused() {
     );
     refused(
         json!({"summarize": {"model": "x"}}),
-        "summarize.model: no such setting; allowed here are models, stand_in_after, redact, catch_up, \
+        "summarize.model: no such setting; allowed here are models, auto, instructions, stand_in_after, redact, catch_up, \
          spend_cap_per_day, breaker_after, breaker_for",
     );
     refused(
@@ -159,7 +160,7 @@ fn names_nobody_knows_are_refused() {
 
 fn unknown_at_the_top(key: &str) -> String {
     format!(
-        "{key}: no such setting; allowed here are encoding, context, slot, summarize, models, prices, limits"
+        "{key}: no such setting; allowed here are encoding, context, slot, trigger, summarize, models, prices, limits"
     )
 }
 
@@ -496,4 +497,36 @@ fn what_a_program_sets_by_hand_can_be_checked() {
 fn a_price_can_be_set_for_local_too() {
     let priced = with(json!({"prices": {"local": {"input": 1, "output": 0}}}));
     assert_eq!(priced.price("local").unwrap().input, Money::from(1.0));
+}
+
+#[test]
+fn a_slots_trigger_is_changed_without_naming_the_whole_list_again() {
+    let workspace =
+        Patch::parse(r#"{"trigger": {"short": "messages(10)"}, "summarize": {"auto": false}}"#).unwrap();
+    let session = Patch::parse(r#"{"trigger": {"long": "messages(30)"}}"#).unwrap();
+    let settings = Settings::default().with(&workspace).unwrap().with(&session).unwrap();
+    let triggers: Vec<String> = settings.slots.iter().map(|slot| slot.slot.trigger.to_string()).collect();
+    assert_eq!(triggers, ["messages(10)", "messages(30)"]);
+    assert!(settings.slots.iter().all(|slot| !slot.slot.auto));
+    assert_eq!(Settings::default().with(&settings.patch()).unwrap(), settings);
+    // What is switched off for all may be switched on again, for all or for one.
+    let on = Patch::parse(r#"{"summarize": {"auto": true}}"#).unwrap();
+    assert!(settings.with(&on).unwrap().slots.iter().all(|slot| slot.slot.auto));
+    let own = Patch::parse(r#"{"slot": [{"name": "short", "auto": true}, {"name": "notes"}]}"#).unwrap();
+    let own = settings.with(&own).unwrap();
+    assert_eq!(own.slots.iter().map(|slot| slot.slot.auto).collect::<Vec<_>>(), [true, false]);
+    // Whoever names the list anew means it.
+    assert_eq!(own.slots[0].slot.trigger.to_string(), "turns(100)");
+    let refused = Patch::parse(r#"{"trigger": {"short": "messages(0)"}}"#).unwrap_err();
+    assert_eq!(refused.key(), "trigger.short");
+    let refused = Patch::parse(r#"{"trigger": {"no such": "messages(5)"}}"#).unwrap_err();
+    assert!(refused.key().starts_with("trigger."), "{refused}");
+}
+
+#[test]
+fn instructions_for_all_hold_for_slots_that_have_none() {
+    let patch = r#"{"summarize": {"instructions": "Be brief."}, "slot": [{"name": "a"}, {"name": "b", "instructions": "Be long."}]}"#;
+    let settings = Settings::default().with(&Patch::parse(patch).unwrap()).unwrap();
+    let said: Vec<&str> = settings.slots.iter().map(|slot| settings.instructions_of(slot)).collect();
+    assert_eq!(said, ["Be brief.", "Be long."]);
 }

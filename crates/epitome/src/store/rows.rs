@@ -38,6 +38,8 @@ pub struct SessionRow {
     pub settings: String,
     /// The caller's notes on it.
     pub metadata: Map<String, Value>,
+    /// What another API keeps of it beside our settings.
+    pub configuration: Map<String, Value>,
     /// When it came to be.
     pub created: Timestamp,
     /// When it was last written to.
@@ -296,6 +298,12 @@ pub fn message(outline: &Outline, body: &str) -> Result<Message, serde_json::Err
         metadata: words.metadata.into_owned(),
         wire: words.wire.map(|wire| Box::new(wire.into_owned())),
     })
+}
+
+/// A message's words with other notes of the caller's.
+pub fn with_metadata(body: &str, metadata: &Map<String, Value>) -> Result<String, serde_json::Error> {
+    let words: Words<'_> = serde_json::from_str(body)?;
+    serde_json::to_string(&Words { metadata: Cow::Borrowed(metadata), ..words })
 }
 
 /// A call of a model.

@@ -17,9 +17,9 @@ use epitome_core::slot::Scope;
 use rusqlite::Connection;
 
 use super::{
-    Ahead, Decide, DecideSettings, Fault, Hit, Lease, Load, Look, Pick, PickSummaries, Portion, QueueCounts,
-    QueueRow, Search, SessionId, SessionKey, SessionRow, SlotRow, Stamp, Standing, Store, StoreError,
-    SummaryRow, UsageQuery, UsageRow, UsageSum, View, Want, Window,
+    Ahead, Decide, Fault, Hit, Lease, Load, Look, Pick, PickSummaries, Portion, QueueCounts, QueueRow,
+    Search, SessionId, SessionKey, SessionRow, SlotRow, Stamp, Standing, Store, StoreError, SummaryRow,
+    UsageQuery, UsageRow, UsageSum, View, Want, Window,
 };
 use crate::event::{Events, Happened};
 use error::Outcome;
@@ -31,6 +31,7 @@ mod backup;
 mod change;
 mod chores;
 mod copy;
+mod directory;
 mod error;
 mod events;
 mod find;
@@ -225,18 +226,6 @@ impl Store for Sqlite {
         self.read(move |db| change::workspace(db, &workspace)).await
     }
 
-    async fn set_workspace(&self, workspace: &str, decide: DecideSettings) -> Result<(), StoreError> {
-        let (workspace, now) = (workspace.to_owned(), self.now());
-        self.write(move |db| {
-            let Some(settings) = decide(&change::workspace(db, &workspace)?) else { return Ok(()) };
-            change::make_workspace(db, &workspace, now)?;
-            let sql = "UPDATE workspaces SET settings = ?2, revision = revision + 1 WHERE name = ?1";
-            db.prepare_cached(sql)?.execute([workspace, settings])?;
-            Ok(())
-        })
-        .await
-    }
-
     async fn sessions(
         &self,
         workspace: &str,
@@ -375,6 +364,11 @@ impl Store for Sqlite {
     ) -> Result<Events, StoreError> {
         let (workspace, session) = (workspace.to_owned(), session.map(str::to_owned));
         self.read(move |db| events::read(db, &workspace, after, session.as_deref(), limit)).await
+    }
+
+    async fn condensed(&self, workspace: &str) -> Result<Vec<(Arc<str>, u64)>, StoreError> {
+        let workspace = workspace.to_owned();
+        self.read(move |db| events::condensed(db, &workspace)).await
     }
 
     async fn record(&self, usage: Vec<UsageRow>) -> Result<(), StoreError> {

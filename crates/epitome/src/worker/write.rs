@@ -149,7 +149,7 @@ impl Task<'_> {
 
     /// The operator's instructions, and what hooks add to them.
     async fn instructions(&self, told: &[Told]) -> String {
-        let mut text = self.order.instructions.clone();
+        let mut text = self.settings.instructions_of(self.order).to_owned();
         if self.shared.hooks.is_empty() {
             return text;
         }

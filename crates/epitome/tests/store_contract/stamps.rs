@@ -49,7 +49,7 @@ pub(crate) async fn whatever_changes_a_context_changes_the_stamp(made: Made) {
     .await;
     look("its settings").await;
     assert_eq!(stamp(store, "b").await, other, "nothing of that was another session's");
-    store.set_workspace("w", Box::new(|_| Some("{}".to_owned()))).await.unwrap();
+    set_workspace(store, "w", Some("{}")).await;
     look("the workspace's settings").await;
     assert_ne!(stamp(store, "b").await, other);
     // A session made again is another one, however alike.
@@ -80,8 +80,8 @@ pub(crate) async fn whatever_does_not_change_a_context_leaves_the_stamp(made: Ma
         }
     })
     .await;
-    store.set_workspace("w", Box::new(|_| None)).await.unwrap();
-    store.set_workspace("v", Box::new(|_| Some("{}".to_owned()))).await.unwrap();
+    set_workspace(store, "w", None).await;
+    set_workspace(store, "v", Some("{}")).await;
     say(store, &SessionKey::new("v", "a"), "u").await;
     // What is refused is undone, and the count with it.
     let decide: Decide = Box::new(|standing| {

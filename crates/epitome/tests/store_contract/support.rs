@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use epitome::store::{
     Changes, Decide, Load, NewMessage, SessionKey, SessionRow, SlotRow, SqliteOptions, Standing, Store,
-    SummaryRow, SummaryState, words,
+    SummaryRow, SummaryState, WorkspaceRow, words,
 };
 use epitome_core::drawing::{messages, word_counter};
 use epitome_core::message::{Message, Seq, Timestamp};
@@ -57,6 +57,7 @@ pub(crate) fn new_row(now: Timestamp) -> SessionRow {
         skipped: 0,
         settings: String::new(),
         metadata: serde_json::Map::new(),
+        configuration: serde_json::Map::new(),
         created: now,
         updated: now,
     }
@@ -163,4 +164,13 @@ pub(crate) async fn summarize(
     });
     assert!(store.change(key, Load::default(), decide).await.unwrap());
     standing(store, key).await.slot(&scope, &slot).unwrap().active.unwrap()
+}
+
+/// Sets a workspace's settings, or looks at them and writes nothing.
+pub(crate) async fn set_workspace(store: &dyn Store, name: &str, settings: Option<&'static str>) {
+    let decide = move |before: Option<&WorkspaceRow>| {
+        let before = before.cloned().unwrap_or_default();
+        settings.map(|settings| WorkspaceRow { settings: settings.to_owned(), ..before })
+    };
+    store.change_workspace(name, Box::new(decide)).await.unwrap();
 }

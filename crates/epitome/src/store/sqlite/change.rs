@@ -8,6 +8,7 @@ use super::super::{
     Changes, Decide, Lease, Load, Log, Repeat, SessionId, SessionKey, SessionRow, SlotRow, Standing,
     StoreError, SummaryId, SummaryRow, SummaryState, UsageRow, Want,
 };
+use super::directory::set_members;
 use super::error::{Outcome, Trouble, nonsense};
 use super::events;
 use super::known::Known;
@@ -162,6 +163,8 @@ fn write(
             && changes.states.is_empty()
             && changes.flags.is_empty()
             && changes.idempotency.is_none()
+            && changes.members.is_empty()
+            && changes.metadata.is_empty()
             && changes.events.is_empty();
         return if nothing_else { Ok(()) } else { Err(refused("there is no such session to write to")) };
     };
@@ -175,6 +178,10 @@ fn write(
         let sql = "UPDATE messages SET pinned = ?3, skip = ?4 WHERE session = ?1 AND seq = ?2";
         db.prepare_cached(sql)?.execute(params![id, int(*seq), pinned, skip])?;
     }
+    for (seq, metadata) in &changes.metadata {
+        rows::set_metadata(db, id, *seq, metadata)?;
+    }
+    set_members(db, known, key, id, &changes.members, now)?;
     for (summary, state) in &changes.states {
         set_state(db, id, *summary, *state)?;
     }
@@ -206,7 +213,8 @@ fn write(
 /// Whether contexts of a session that is there may say something else afterwards, beside new messages.
 fn alters(before: Option<&SessionRow>, changes: &Changes) -> bool {
     let row = before.zip(changes.session.as_ref()).is_some_and(|(before, row)| !rows::only_grew(before, row));
-    row || changes.summary.is_some() || !changes.states.is_empty() || !changes.flags.is_empty()
+    let messages = !changes.flags.is_empty() || !changes.metadata.is_empty();
+    row || messages || changes.summary.is_some() || !changes.states.is_empty()
 }
 
 fn refused(reason: &str) -> Trouble {
@@ -249,7 +257,8 @@ pub(super) fn insert_session(
 }
 
 pub(super) fn make_workspace(db: &Connection, name: &str, now: Timestamp) -> Outcome<()> {
-    let sql = "INSERT OR IGNORE INTO workspaces (name, created) VALUES (?1, ?2)";
+    let sql = "INSERT INTO workspaces (name, created) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET deleted = 0, \
+         created = excluded.created WHERE deleted <> 0";
     db.prepare_cached(sql)?.execute(params![name, now.0])?;
     Ok(())
 }

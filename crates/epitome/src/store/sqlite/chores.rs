@@ -130,6 +130,7 @@ fn remove(db: &Connection, session: SessionId) -> Outcome<()> {
     let sql = "DELETE FROM idempotency WHERE (session, key) IN \
          (SELECT session, key FROM idempotency WHERE session = ?1 LIMIT ?2)";
     removed += db.prepare_cached(sql)?.execute([session, REMOVE_CHUNK])?;
+    removed += db.prepare_cached("DELETE FROM members WHERE session = ?1")?.execute([session])?;
     removed += db.prepare_cached("DELETE FROM slots WHERE session = ?1")?.execute([session])?;
     if removed == 0 {
         db.prepare_cached("DELETE FROM sessions WHERE id = ?1 AND state = 'gone'")?.execute([session])?;

@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::{SessionId, SessionKey, SessionRow, SlotRow, SummaryId, SummaryRow};
 use super::change::{insert_session, make_workspace, number};
+use super::directory::copy_members;
 use super::error::Outcome;
 use super::events;
 use super::rows::{self, int};
@@ -24,7 +25,9 @@ pub(super) fn begin(db: &Connection, from: SessionId, now: Timestamp) -> Outcome
         .prepare_cached(sql)?
         .query_row([from], |row| Ok(SessionKey::new(row.get::<_, String>(0)?, row.get::<_, String>(1)?)));
     let Some(key) = key.optional()? else { return Ok(None) };
-    insert_session(db, &key, "hidden", now).map(Some)
+    let copied = insert_session(db, &key, "hidden", now)?;
+    copy_members(db, from, copied)?;
+    Ok(Some(copied))
 }
 
 /// Copies the next messages, and tells up to which. `None` when either session is not there any more.

@@ -91,6 +91,15 @@ pub(super) fn read(
     Ok(Events { events, oldest: oldest.unwrap_or_else(|| newest.saturating_add(1)), newest })
 }
 
+/// How often messages became a summary, by session. There are few enough to look through.
+pub(super) fn condensed(db: &Connection, workspace: &str) -> Outcome<Vec<(Arc<str>, u64)>> {
+    let sql = "SELECT session, count(*) FROM events WHERE workspace = ?1 AND kind = 'condensed' \
+         GROUP BY session ORDER BY session";
+    let mut statement = db.prepare_cached(sql)?;
+    let found = statement.query_map([workspace], |row| Ok((row.get(0)?, uint(row, 1)?)))?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
 /// An event's row: `id, session, at, kind, data`.
 pub(super) fn event(row: &Row<'_>) -> Outcome<Event> {
     let text = |at: usize| row.get_ref(at)?.as_str().map_err(rusqlite::Error::from);

@@ -4,20 +4,41 @@
 //! nobody else wrote: SQLite's `data_version`, asked for inside of each transaction, tells whether another
 //! process or connection did, and then everything is forgotten. So is it when anything is undone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use epitome_core::message::Timestamp;
 use rusqlite::Connection;
+use serde_json::{Map, Value};
 
-use super::super::{Changes, SessionKey, SessionRow, SlotRow, Standing};
+use super::super::{Changes, SessionId, SessionKey, SessionRow, SlotRow, Standing};
 use super::error::Outcome;
 
 /// So many sessions are remembered, of a few kilobytes each, and of so many workspaces the last event.
 const MOST: usize = 256;
 
+/// So many members are.
+const MOST_MEMBERS: usize = 4_096;
+
 /// Sessions with longer settings than this are not.
 const LONGEST_SETTINGS: usize = 4 << 10;
+
+/// Sessions with more notes than this are not either, nor are those with longer ones.
+const MOST_NOTES: usize = 16;
+const LONGEST_NOTE: usize = 256;
+
+/// Whether a note takes little room.
+fn is_short(note: &Value) -> bool {
+    match note {
+        Value::String(text) => text.len() <= LONGEST_NOTE,
+        Value::Object(inner) => {
+            inner.len() <= MOST_NOTES
+                && inner.values().all(|value| !value.is_object() && !value.is_array() && is_short(value))
+        }
+        Value::Array(list) => list.is_empty(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+    }
+}
 
 /// What the writer knows without reading. Clones are one and the same.
 #[derive(Clone, Default)]
@@ -28,6 +49,8 @@ struct Inner {
     version: i64,
     sessions: HashMap<SessionKey, Row>,
     events: HashMap<Arc<str>, i64>,
+    /// Who belongs to which session: most messages are by somebody who does.
+    members: HashSet<(SessionId, Arc<str>)>,
 }
 
 struct Row {
@@ -51,10 +74,27 @@ impl Known {
         let mut inner = self.lock();
         inner.sessions.clear();
         inner.events.clear();
+        inner.members.clear();
     }
 
     pub(super) fn forget(&self, key: &SessionKey) {
         self.lock().sessions.remove(key);
+    }
+
+    pub(super) fn is_member(&self, session: SessionId, name: &Arc<str>) -> bool {
+        self.lock().members.contains(&(session, Arc::clone(name)))
+    }
+
+    pub(super) fn keep_member(&self, session: SessionId, name: &Arc<str>) {
+        let mut inner = self.lock();
+        if inner.members.len() >= MOST_MEMBERS {
+            inner.members.clear();
+        }
+        inner.members.insert((session, Arc::clone(name)));
+    }
+
+    pub(super) fn forget_members(&self) {
+        self.lock().members.clear();
     }
 
     /// Numbers a workspace's next event. Where the last one's number is not known, it is read.
@@ -109,7 +149,9 @@ impl Known {
                 }
             }
         }
-        let small = session.metadata.is_empty()
+        let few = |notes: &Map<String, Value>| notes.len() <= MOST_NOTES && notes.values().all(is_short);
+        let small = few(&session.metadata)
+            && few(&session.configuration)
             && session.settings.len().max(workspace_settings.len()) <= LONGEST_SETTINGS;
         if !small {
             return;

@@ -129,8 +129,9 @@ pub(super) fn summaries(db: &Connection, id: SessionId, pick: &PickSummaries) ->
 
 /// No name is empty, so all come after nothing.
 pub(super) fn workspaces(db: &Connection, after: &str, limit: usize) -> Outcome<Vec<Arc<str>>> {
-    let mut statement =
-        db.prepare_cached("SELECT name FROM workspaces WHERE name > ?1 ORDER BY name LIMIT ?2")?;
+    let mut statement = db.prepare_cached(
+        "SELECT name FROM workspaces WHERE name > ?1 AND deleted = 0 ORDER BY name LIMIT ?2",
+    )?;
     let names = statement.query_map(params![after, rows::rows(limit)], |row| row.get::<_, String>(0))?;
     Ok(names.map(|name| name.map(Into::into)).collect::<Result<_, _>>()?)
 }

@@ -2,16 +2,18 @@
 //!
 //! Columns are read by their place, so each list of columns stands right beside the function that reads it.
 
-use epitome_core::message::{Role, Timestamp};
+use epitome_core::message::{Role, Seq, Timestamp};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
 use rusqlite::types::Type;
 use rusqlite::{Connection, Row, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Map;
+use serde_json::{Map, Value};
 
-use super::super::{Facts, NewMessage, SessionId, SessionRow, SlotRow, SummaryId, SummaryRow, SummaryState};
+use super::super::{
+    Facts, NewMessage, SessionId, SessionRow, SlotRow, SummaryId, SummaryRow, SummaryState, with_metadata,
+};
 use super::error::{Outcome, nonsense};
 
 /// A number as SQLite has it. What is too large stays the largest.
@@ -44,6 +46,17 @@ fn parsed<T: DeserializeOwned>(row: &Row<'_>, at: usize) -> rusqlite::Result<T> 
     let text = row.get_ref(at)?.as_str().map_err(|_| odd(at))?;
     serde_json::from_str(text)
         .map_err(|error| rusqlite::Error::FromSqlConversionFailure(at, Type::Text, Box::new(error)))
+}
+
+/// Somebody's notes as they are written into a column: `''` for none.
+pub(super) fn notes_text(notes: &Map<String, Value>) -> Outcome<String> {
+    if notes.is_empty() { Ok(String::new()) } else { json(notes) }
+}
+
+/// The notes again.
+pub(super) fn notes(row: &Row<'_>, at: usize) -> rusqlite::Result<Map<String, Value>> {
+    let none = row.get_ref(at)?.as_str().is_ok_and(str::is_empty);
+    if none { Ok(Map::new()) } else { parsed(row, at) }
 }
 
 /// `''` for the whole session.
@@ -185,12 +198,26 @@ pub(super) fn insert_message(
     Ok(())
 }
 
+/// Replaces the caller's notes on a message; its words stay.
+pub(super) fn set_metadata(
+    db: &Connection,
+    session: SessionId,
+    seq: Seq,
+    metadata: &Map<String, Value>,
+) -> Outcome<()> {
+    let sql = "SELECT body FROM messages WHERE session = ?1 AND seq = ?2";
+    let body: String = db.prepare_cached(sql)?.query_row(params![session, int(seq)], |row| row.get(0))?;
+    let body = with_metadata(&body, metadata).map_err(|_| nonsense("a message's words cannot be read"))?;
+    let sql = "UPDATE messages SET body = ?3 WHERE session = ?1 AND seq = ?2";
+    db.prepare_cached(sql)?.execute(params![session, int(seq), body])?;
+    Ok(())
+}
+
 /// What [`session`] reads.
 pub(super) const SESSION: &str = "id, encoding, tracker, opener, batch_from, batch_skipped, skipped, settings, \
-     metadata, created, updated, name, workspace";
+     metadata, created, updated, name, workspace, configuration";
 
 pub(super) fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
-    let no_notes = row.get_ref(8)?.as_str().is_ok_and(str::is_empty);
     Ok(SessionRow {
         id: row.get(0)?,
         encoding: row.get(1)?,
@@ -200,7 +227,8 @@ pub(super) fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         batch_skipped: row.get(5)?,
         skipped: uint(row, 6)?,
         settings: row.get(7)?,
-        metadata: if no_notes { Map::new() } else { parsed(row, 8)? },
+        metadata: notes(row, 8)?,
+        configuration: notes(row, 13)?,
         created: Timestamp(row.get(9)?),
         updated: Timestamp(row.get(10)?),
     })
@@ -209,9 +237,10 @@ pub(super) fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
 /// Writes a session's row over the one it has. Which messages can be searched is not the caller's to say.
 pub(super) fn update_session(db: &Connection, id: SessionId, row: &SessionRow) -> Outcome<()> {
     grow_session(db, id, row)?;
-    let metadata = if row.metadata.is_empty() { String::new() } else { json(&row.metadata)? };
-    let sql = "UPDATE sessions SET encoding = ?2, settings = ?3, metadata = ?4, created = ?5 WHERE id = ?1";
-    let given = params![id, row.encoding, row.settings, metadata, row.created.0];
+    let sql = "UPDATE sessions SET encoding = ?2, settings = ?3, metadata = ?4, configuration = ?5, created = ?6 \
+         WHERE id = ?1";
+    let (metadata, configuration) = (notes_text(&row.metadata)?, notes_text(&row.configuration)?);
+    let given = params![id, row.encoding, row.settings, metadata, configuration, row.created.0];
     db.prepare_cached(sql)?.execute(given)?;
     Ok(())
 }
@@ -222,6 +251,7 @@ pub(super) fn only_grew(before: &SessionRow, row: &SessionRow) -> bool {
         && before.encoding == row.encoding
         && before.settings == row.settings
         && before.metadata == row.metadata
+        && before.configuration == row.configuration
 }
 
 /// Writes what every message changes, and nothing else.

@@ -23,7 +23,7 @@ pub(super) fn verify(db: &Connection) -> Outcome<Vec<Fault>> {
     let mut check = Check { db, faults: Vec::new() };
     let file = check.file();
     check.note("file", file);
-    for table in ["messages", "slots", "summaries", "idempotency"] {
+    for table in ["messages", "slots", "summaries", "idempotency", "members"] {
         let orphans = check.orphans(table);
         check.note(table, orphans);
     }
@@ -134,11 +134,11 @@ impl Check<'_> {
 
     fn session(&mut self, at: &str, session: &SessionRow, row: &Row<'_>) -> Outcome<()> {
         let tracker = &session.tracker;
-        let columns = (uint(row, 13)?, uint(row, 14)?, uint(row, 15)?);
+        let columns = (uint(row, 14)?, uint(row, 15)?, uint(row, 16)?);
         if columns != (tracker.head(), tracker.turns(), tracker.tokens()) {
             self.fault(at, "head, turns or tokens are not what its tracker says");
         }
-        let indexed = uint(row, 16)?;
+        let indexed = uint(row, 17)?;
         if indexed > tracker.head() {
             self.fault(at, format!("the index reaches to message {indexed}, the log to {}", tracker.head()));
         } else {

@@ -1,0 +1,87 @@
+//! Which of our settings follow from a configuration of theirs.
+
+use std::sync::Arc;
+
+use epitome::settings::Patch;
+use epitome::{Configure, Error};
+use serde_json::{Map, Value, json};
+
+use super::out::{LONG, SHORT};
+
+/// Lays what was sent over what is kept: a table that is named is taken as a whole.
+pub(super) fn configure(given: Map<String, Value>) -> Configure {
+    Arc::new(move |stored| {
+        let mut merged = stored.clone();
+        merged.extend(given.clone());
+        merged.retain(|_, value| !value.is_null());
+        let patch = settings(&merged)?;
+        Ok((merged, patch))
+    })
+}
+
+/// What is not said there is taken back.
+fn settings(configuration: &Map<String, Value>) -> Result<Patch, Error> {
+    let summary = configuration.get("summary");
+    let said = |key: &str| summary.and_then(|summary| summary.get(key)).filter(|value| !value.is_null());
+    let every = |key: &str| said(key).map_or(Value::Null, |count| format!("messages({count})").into());
+    let wanted = configuration.get("custom_instructions").filter(|value| value.is_string());
+    let instructions = said("custom_instructions").or(wanted);
+    let patch = json!({
+        "summarize": {"auto": said("enabled"), "instructions": instructions},
+        "trigger": {
+            SHORT: every("messages_per_short_summary"),
+            LONG: every("messages_per_long_summary"),
+        },
+    });
+    Ok(Patch::from_value(patch)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use epitome::settings::Settings;
+
+    use super::*;
+
+    fn map(value: Value) -> Map<String, Value> {
+        value.as_object().cloned().unwrap()
+    }
+
+    /// What holds after these were sent one after the other.
+    fn held(sent: &[Value]) -> (Value, Settings) {
+        let (mut kept, mut patch) = (Map::new(), Patch::default());
+        for given in sent {
+            let made = configure(map(given.clone()))(&kept).unwrap();
+            (kept, patch) = (made.0, patch.merged(&made.1));
+        }
+        (Value::Object(kept), Settings::default().with(&patch).unwrap())
+    }
+
+    #[test]
+    fn what_is_configured_holds_and_what_is_not_is_as_it_was() {
+        let every = |settings: &Settings| {
+            settings.slots.iter().map(|slot| slot.slot.trigger.to_string()).collect::<Vec<_>>()
+        };
+        let (_, settings) = held(&[json!({"summary": {"messages_per_short_summary": 10}})]);
+        assert_eq!(every(&settings), ["messages(10)", "messages(60)"]);
+        let tens = json!({"summary": {"messages_per_short_summary": 10, "messages_per_long_summary": 20}});
+        let off = json!({"summary": {"enabled": false}, "else": 1});
+        let (kept, settings) = held(&[tens.clone(), off.clone()]);
+        assert_eq!(kept, off);
+        assert_eq!(every(&settings), ["messages(20)", "messages(60)"]);
+        assert!(settings.slots.iter().all(|slot| !slot.slot.auto));
+        let (kept, settings) = held(&[off, tens.clone()]);
+        assert_eq!((kept["else"].clone(), kept["summary"].clone()), (json!(1), tens["summary"].clone()));
+        assert_eq!(every(&settings), ["messages(10)", "messages(20)"]);
+        assert!(settings.slots.iter().all(|slot| slot.slot.auto));
+        assert_eq!(held(&[tens, json!({"summary": null})]).1, Settings::default());
+    }
+
+    #[test]
+    fn instructions_for_summaries_go_before_those_for_all() {
+        let said = |sent: Value| held(&[sent]).1.summarize.instructions;
+        assert_eq!(said(json!({"custom_instructions": "all"})), "all");
+        let both = json!({"custom_instructions": "all", "summary": {"custom_instructions": "these"}});
+        assert_eq!(said(both), "these");
+        assert_eq!(said(json!({"summary": {}})), "");
+    }
+}

@@ -1,0 +1,184 @@
+//! Who may do what in the workspace that a path names.
+//!
+//! One of our keys opens its own workspace; a token signed with the secret they share opens what it says, the narrowest
+//! claim first. Whoever may not come in gets the same 401, whether what they named exists or not.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::extract::{FromRequestParts, RawPathParams};
+use axum::http::HeaderMap;
+use axum::http::request::Parts;
+use epitome::key::{Key, Rights};
+use epitome::{Workspace, is_name};
+
+use super::jwt::Claims;
+use super::moment::Moment;
+use super::refusal::Refusal;
+use crate::http::App;
+use crate::http::gate::{Caller, Keys, identify, secret, unauthorized, uninvited};
+use crate::http::load::Place;
+
+/// What a caller may see and do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pass {
+    rights: Rights,
+    /// Only this workspace; all of them where none is named.
+    workspace: Option<String>,
+    /// Only this session there.
+    session: Option<String>,
+    /// Only this author there, and what they may read as a member.
+    peer: Option<String>,
+}
+
+impl Pass {
+    /// Of whoever may do everything.
+    const ALL: Self = Self { rights: Rights::Admin, workspace: None, session: None, peer: None };
+
+    fn of_key(key: &Key) -> Self {
+        let workspace = key.workspace.as_ref().map(|name| name.to_string());
+        Self { rights: key.rights, workspace, ..Self::ALL }
+    }
+
+    fn of_claims(claims: Claims) -> Result<Self, Refusal> {
+        let Claims { ad, w, p, s, .. } = claims;
+        match (ad, w) {
+            (true, _) => Ok(Self::ALL),
+            (false, Some(w)) => Ok(Self { rights: Rights::Write, workspace: Some(w), session: s, peer: p }),
+            (false, None) => Err(unauthorized("the token opens nothing").into()),
+        }
+    }
+
+    /// Whether it is for whoever runs the server.
+    pub(super) fn runs(&self) -> bool {
+        self.rights == Rights::Admin && self.workspace.is_none()
+    }
+
+    /// The one workspace it opens, where it is only one.
+    pub(super) fn only(&self) -> Option<&str> {
+        self.workspace.as_deref()
+    }
+
+    /// Whether it opens a workspace at all, and whether things may be made there.
+    pub(super) fn opens(&self, workspace: &str) -> bool {
+        self.workspace.as_deref().is_none_or(|own| own == workspace)
+    }
+
+    pub(super) fn may_write(&self) -> bool {
+        self.rights >= Rights::Write && self.session.is_none() && self.peer.is_none()
+    }
+}
+
+/// Who the caller is, before it is known what they want.
+pub(super) async fn pass(headers: &HeaderMap, app: &App) -> Result<Pass, Refusal> {
+    let sent = match secret(headers) {
+        Ok(sent) => sent,
+        // Whoever is not asked for a key may send whatever they like.
+        Err(_) if matches!(app.keys, Keys::Off { .. }) && app.v3.jwt.is_none() => None,
+        Err(problem) => return Err(problem.into()),
+    };
+    let ours = sent.as_deref().is_some_and(|secret| secret.starts_with("epk_"));
+    if let Some(token) = sent.as_deref().filter(|_| !ours) {
+        match (&app.v3.jwt, app.keys) {
+            (Some(shared), _) => {
+                let claims = Claims::verify(token, shared, now());
+                return Pass::of_claims(claims.map_err(|why| Refusal::from(unauthorized(why)))?);
+            }
+            // A program that was written for their cloud sends its key there too.
+            (None, Keys::Off { loopback }) => {
+                return Ok(uninvited(headers, loopback).map(|()| Pass::ALL)?);
+            }
+            (None, Keys::Required) => {}
+        }
+    }
+    Ok(identify(headers, app).await?.1.as_ref().map_or(Pass::ALL, Pass::of_key))
+}
+
+pub(super) fn now() -> Moment {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Moment(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}
+
+/// A caller who may read what the path names.
+pub(super) struct Reads(pub(super) Access);
+
+/// A caller who may change it.
+pub(super) struct Writes(pub(super) Access);
+
+/// What the path names, and a place among the requests under way.
+pub(super) struct Access {
+    pub(super) workspace: Workspace,
+    _place: Place,
+}
+
+impl FromRequestParts<Arc<App>> for Reads {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
+        access(parts, app, Rights::Read).await.map(Self)
+    }
+}
+
+impl FromRequestParts<Arc<App>> for Writes {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
+        access(parts, app, Rights::Write).await.map(Self)
+    }
+}
+
+async fn access(parts: &mut Parts, app: &Arc<App>, wanted: Rights) -> Result<Access, Refusal> {
+    let pass = pass(&parts.headers, app).await?;
+    let (mut workspace, mut session, mut peer) = (None, None, None);
+    if let Ok(named) = RawPathParams::from_request_parts(parts, app).await {
+        for (key, value) in &named {
+            match key {
+                "workspace" => workspace = Some(value.to_owned()),
+                "session" => session = Some(value.to_owned()),
+                "peer" => peer = Some(value.to_owned()),
+                _ => {}
+            }
+        }
+    }
+    let Some(name) = workspace.filter(|name| is_name(name)) else {
+        return Err(Refusal::not_found("there is no such workspace"));
+    };
+    let handle = app.engine.workspace(name.as_str());
+    let refused = || Refusal::from(unauthorized("this key does not open that"));
+    if !pass.opens(&name) || pass.rights < wanted {
+        return Err(refused());
+    }
+    match (&pass.session, &pass.peer) {
+        (None, None) => {}
+        (Some(own), _) if session.as_ref() == Some(own) => {}
+        (None, Some(own)) if peer.as_ref() == Some(own) && session.is_none() => {}
+        // A member may read, and nothing else.
+        (None, Some(own)) if wanted == Rights::Read => {
+            let session = session.as_deref().ok_or_else(refused)?;
+            match handle.session(session).member(own).await {
+                Ok(Some(_)) => {}
+                _ => return Err(refused()),
+            }
+        }
+        _ => return Err(refused()),
+    }
+    enter(parts, app, name.into())
+}
+
+/// Takes a place among the requests under way.
+pub(super) fn enter(parts: &mut Parts, app: &Arc<App>, name: Arc<str>) -> Result<Access, Refusal> {
+    let place = app.load.requests.enter(&name)?;
+    parts.extensions.insert(Caller(Arc::clone(&name)));
+    Ok(Access { workspace: app.engine.workspace(name), _place: place })
+}
+
+/// A caller of a route that names no workspace in its path.
+pub(super) struct Enters(pub(super) Pass);
+
+impl FromRequestParts<Arc<App>> for Enters {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
+        pass(&parts.headers, app).await.map(Self)
+    }
+}

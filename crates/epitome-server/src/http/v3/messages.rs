@@ -1,0 +1,221 @@
+//! Messages: added, listed, looked at, noted.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use epitome::core::message::{Message, Part, Role, Timestamp};
+use epitome::core::tokens::Counter;
+use epitome::{Batch, Listed, Page as Range, Session, SessionInfo};
+use serde_json::{Map, Value, json};
+
+use super::check::{Faults, MessageIn, MessagePut, MessagesIn, Paging};
+use super::gate::{Access, Reads, Writes, now};
+use super::list::{Wanted, page};
+use super::moment::Moment;
+use super::out::{MICROS, MessageOut, Scribe, WIRE};
+use super::refusal::Refusal;
+use super::sent::{Body, Pairs};
+use super::{found, scribe};
+use crate::http::App;
+use crate::http::body::elsewhere;
+use crate::http::reply::done;
+
+/// Adds messages: all of them or none, durable when it is answered. The session comes to be where there is none, and so do
+/// peers, who belong to it from now on.
+pub(super) async fn add(
+    State(app): State<Arc<App>>,
+    Writes(access): Writes,
+    Path((_, name)): Path<(String, String)>,
+    Body(body, charged): Body,
+) -> Result<Response, Refusal> {
+    let messages = MessagesIn::read(&body)?.messages;
+    drop(body);
+    let answer = append(&app, &access, &name, messages).await;
+    drop(charged);
+    answer
+}
+
+/// Adds messages that were read, and answers with them.
+pub(super) async fn append(
+    app: &Arc<App>,
+    access: &Access,
+    name: &str,
+    given: Vec<MessageIn>,
+) -> Result<Response, Refusal> {
+    let now = now();
+    let mut messages = Vec::with_capacity(given.len());
+    for (at, given) in given.into_iter().enumerate() {
+        let said = match &given.created_at {
+            None => Moment::from_millis(now.millis()),
+            Some(text) => Moment::parse(text).ok_or_else(|| Faults::no_moment(Some(at), text))?,
+        };
+        messages.push(message(given, said));
+    }
+    let session = access.workspace.session(name);
+    let appended = session.append(Batch::from(messages.clone())).await?;
+    for (message, seq) in messages.iter_mut().zip(appended.span.from..) {
+        message.seq = seq;
+    }
+    let number = session.stamp().await?.session;
+    let (app, workspace, name) = (Arc::clone(app), access.workspace.name().to_owned(), name.to_owned());
+    let ids = app.v3.ids(&app).await?;
+    let size = messages.iter().fold(0, |sum: u64, message| sum.saturating_add(message.bytes()));
+    let write = move || {
+        let encoding = app.engine.settings().encoding;
+        let counter = Counter::new(encoding);
+        let scribe = Scribe::new((&ids, &app.v3.counts), (&workspace, &name), number, counter.name());
+        let told: Vec<MessageOut<'_>> = messages.iter().map(|message| scribe.message(message)).collect();
+        done(StatusCode::CREATED, &told)
+    };
+    Ok(elsewhere(usize::try_from(size).unwrap_or(usize::MAX), write).await??)
+}
+
+/// A message of theirs as we keep it.
+fn message(given: MessageIn, said: Moment) -> Message {
+    let MessageIn { content, peer_id, metadata, configuration, .. } = given;
+    let mut message = Message::new(Role::Peer, [Part::text(content)]);
+    message.author = Some(peer_id.into());
+    message.metadata = metadata.unwrap_or_default();
+    message.at = Timestamp(said.millis());
+    // What ours do not tell stays with it.
+    let micros = said.0.saturating_sub(Moment::from_millis(said.millis()).0);
+    let mut came = Map::new();
+    if micros > 0 {
+        came.insert(MICROS.to_owned(), micros.into());
+    }
+    if let Some(configuration) = configuration.filter(|configuration| !configuration.is_empty()) {
+        came.insert("configuration".to_owned(), Value::Object(configuration));
+    }
+    message.wire = (!came.is_empty()).then(|| Box::new(json!({ WIRE: came })));
+    message
+}
+
+/// So many are read at a time where each is held against a filter.
+const CHUNK: usize = 500;
+
+/// And no more bytes than this.
+const CHUNK_BYTES: u64 = 4 << 20;
+
+/// A session's messages, oldest first unless told.
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Reads(access): Reads,
+    Path((_, name)): Path<(String, String)>,
+    pairs: Pairs,
+    Body(body, _charged): Body,
+) -> Result<Response, Refusal> {
+    let wanted = Wanted::read(&pairs, &body, MessageOut::FIELDS)?;
+    let session = access.workspace.session(name.as_str());
+    let Some(info) = found(session.info().await)? else {
+        return page(&wanted.paging, Listed::<()>::default());
+    };
+    let _turn = app.load.page().await;
+    let scribe = scribe(&app, access.workspace.name(), &info).await?;
+    if wanted.filter.is_empty() {
+        return whole(&session, &info, &scribe, &wanted.paging).await;
+    }
+    let (skip, limit) = (wanted.skip(), wanted.limit());
+    let (mut listed, mut last) = (Listed::default(), None);
+    loop {
+        let portion = session.messages(range(last, wanted.paging.reverse, &info, CHUNK)).await?;
+        last = portion.last().map(|message| message.seq);
+        let more = portion.more;
+        for message in portion {
+            let keeps = {
+                let told = scribe.message(&message);
+                wanted.filter.keeps(|field| told.field(field))
+            };
+            if keeps {
+                listed.take(message, skip, limit);
+            }
+        }
+        if !more {
+            break;
+        }
+    }
+    let Listed { items, total } = &listed;
+    let items = items.iter().map(|message| scribe.message(message)).collect();
+    page(&wanted.paging, Listed { items, total: *total })
+}
+
+/// Those after the last one that was read, up to where the session ended when it was first asked for.
+fn range(last: Option<u64>, reverse: bool, info: &SessionInfo, limit: usize) -> Range {
+    let (after, before) = if reverse { (None, last) } else { (last, None) };
+    let end = info.messages.saturating_add(1);
+    Range {
+        after,
+        before: Some(before.unwrap_or(end)),
+        reverse,
+        limit,
+        bytes: Some(CHUNK_BYTES),
+        scope: None,
+    }
+}
+
+/// A page of all of them: where it begins is known without reading those before.
+async fn whole(
+    session: &Session,
+    info: &SessionInfo,
+    scribe: &Scribe<'_>,
+    paging: &Paging,
+) -> Result<Response, Refusal> {
+    let (skip, limit) = (paging.page.saturating_sub(1).saturating_mul(paging.size), paging.size);
+    let mut items: Vec<Message> = Vec::new();
+    let mut last =
+        Some(if paging.reverse { info.messages.saturating_add(1).saturating_sub(skip) } else { skip });
+    while (items.len() as u64) < limit {
+        let left = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(items.len());
+        let portion = session.messages(range(last, paging.reverse, info, left)).await?;
+        last = portion.last().map(|message| message.seq);
+        let more = portion.more;
+        items.extend(portion);
+        if !more {
+            break;
+        }
+    }
+    let told: Vec<MessageOut<'_>> = items.iter().map(|message| scribe.message(message)).collect();
+    page(paging, Listed { items: told, total: info.messages })
+}
+
+/// One message.
+pub(super) async fn look(
+    State(app): State<Arc<App>>,
+    Reads(access): Reads,
+    Path((_, name, id)): Path<(String, String, String)>,
+) -> Result<Response, Refusal> {
+    one(&app, &access, &name, &id, None).await
+}
+
+/// Replaces the caller's notes on a message.
+pub(super) async fn put(
+    State(app): State<Arc<App>>,
+    Writes(access): Writes,
+    Path((_, name, id)): Path<(String, String, String)>,
+    Body(body, _charged): Body,
+) -> Result<Response, Refusal> {
+    let MessagePut { metadata } = MessagePut::read(&body)?;
+    one(&app, &access, &name, &id, metadata).await
+}
+
+async fn one(
+    app: &App,
+    access: &Access,
+    name: &str,
+    id: &str,
+    metadata: Option<Map<String, Value>>,
+) -> Result<Response, Refusal> {
+    let session = access.workspace.session(name);
+    let missing = || Refusal::no_message(id);
+    let info = found(session.info().await)?.ok_or_else(missing)?;
+    let seq = app.v3.ids(app).await?.mark(info.id).seq(id).filter(|seq| (1..=info.messages).contains(seq));
+    let seq = seq.ok_or_else(missing)?;
+    if let Some(metadata) = metadata {
+        session.note_message(seq, metadata).await?;
+    }
+    let range = Range { after: seq.checked_sub(1), limit: 1, ..Range::default() };
+    let read = session.messages(range).await?;
+    let message = read.first().filter(|message| message.seq == seq).ok_or_else(missing)?;
+    Ok(done(StatusCode::OK, &scribe(app, access.workspace.name(), &info).await?.message(message))?)
+}

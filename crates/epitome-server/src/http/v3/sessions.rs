@@ -1,0 +1,152 @@
+//! Sessions: got or made, listed, changed, cloned, deleted.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use epitome::{Fork, Listed, Membership, Notes, Session, SessionInfo};
+use serde_json::{Value, json};
+
+use super::check::{MemberIn, Put, SessionIn};
+use super::configuration::configure;
+use super::gate::{Access, Reads, Writes};
+use super::list::{Wanted, noted, page};
+use super::out::SessionOut;
+use super::refusal::Refusal;
+use super::sent::{Body, Pairs};
+use crate::http::App;
+use crate::http::reply::done;
+
+/// The names a filter may ask for.
+pub(super) const FIELDS: &[&str] =
+    &["id", "session_id", "name", "peer_id", "workspace_id", "is_active", "metadata", "created_at"];
+
+/// A session's fields by name. Of its peers only one is known, by whom the list was made.
+fn field<'a>(
+    info: &'a SessionInfo,
+    (workspace, peer): (&str, Option<&str>),
+    name: &str,
+) -> Option<Cow<'a, Value>> {
+    match name {
+        "peer_id" => Some(Cow::Owned(peer?.into())),
+        "workspace_id" => Some(Cow::Owned(workspace.into())),
+        "is_active" => Some(Cow::Owned(true.into())),
+        _ => noted(name, ("session_id", &info.name), &info.metadata, info.created.0),
+    }
+}
+
+/// Who joins, and how.
+pub(super) fn joining(members: Vec<(String, MemberIn)>) -> impl Iterator<Item = Membership> {
+    members.into_iter().map(|(name, member)| {
+        let said = [("observe_me", member.observe_me), ("observe_others", member.observe_others)];
+        let named = said.into_iter().filter_map(|(key, said)| Some((key.to_owned(), said?.into())));
+        let named: serde_json::Map<String, Value> = named.collect();
+        Membership::Join(name.into(), (!named.is_empty()).then_some(named))
+    })
+}
+
+/// Gives a session, and makes it where there is none. Notes that are sent replace those there, a configuration is laid
+/// over what is there, and peers join.
+pub(super) async fn create(Writes(access): Writes, Body(body, _charged): Body) -> Result<Response, Refusal> {
+    let SessionIn { id, metadata, configuration, peers } = SessionIn::read(&body)?;
+    let members = joining(peers.unwrap_or_default()).collect();
+    let notes = Notes { metadata, configure: configuration.map(configure), members };
+    let written = access.workspace.session(id).note(notes).await?;
+    let status = if written.made { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(done(status, &SessionOut::new(access.workspace.name(), &written.now))?)
+}
+
+/// Changes notes on a session, which comes to be where there is none.
+pub(super) async fn put(
+    Writes(access): Writes,
+    Path((_, name)): Path<(String, String)>,
+    Body(body, _charged): Body,
+) -> Result<Response, Refusal> {
+    let Put { metadata, configuration } = Put::read(&body)?;
+    let notes = Notes { metadata, configure: configuration.map(configure), ..Notes::default() };
+    let written = access.workspace.session(name).note(notes).await?;
+    Ok(done(StatusCode::OK, &SessionOut::new(access.workspace.name(), &written.now))?)
+}
+
+/// The workspace's sessions.
+pub(super) async fn list(
+    Reads(access): Reads,
+    pairs: Pairs,
+    Body(body, _charged): Body,
+) -> Result<Response, Refusal> {
+    let wanted = Wanted::read(&pairs, &body, FIELDS)?;
+    let peer = wanted.filter.must_equal("peer_id").map(str::to_owned);
+    listed(&access, wanted, peer).await
+}
+
+/// A page of sessions; only those a peer belongs to, where one is named.
+pub(super) async fn listed(
+    access: &Access,
+    wanted: Wanted,
+    peer: Option<String>,
+) -> Result<Response, Refusal> {
+    let paging = wanted.paging;
+    let (workspace, member) = (access.workspace.name().to_owned(), peer.clone());
+    let listing = wanted
+        .listing(move |info: &SessionInfo, name: &str| field(info, (&workspace, peer.as_deref()), name));
+    let Listed { items, total } = access.workspace.list_sessions(member.as_deref(), listing).await?;
+    let items = items.iter().map(|info| SessionOut::new(access.workspace.name(), info)).collect();
+    page(&paging, Listed { items, total })
+}
+
+/// Deletes a session with all that was made from it. Nobody sees it any more when this answers.
+pub(super) async fn delete(
+    Writes(access): Writes,
+    Path((_, name)): Path<(String, String)>,
+) -> Result<Response, Refusal> {
+    match access.workspace.session(name.as_str()).delete().await? {
+        true => Ok(done(StatusCode::ACCEPTED, &json!({"message": "Session deleted successfully"}))?),
+        false => Err(Refusal::no_session(&name, access.workspace.name())),
+    }
+}
+
+/// A copy of a session, up to a message or whole, under a name of its own.
+pub(super) async fn clone(
+    State(app): State<Arc<App>>,
+    Writes(access): Writes,
+    Path((_, name)): Path<(String, String)>,
+    pairs: Pairs,
+) -> Result<Response, Refusal> {
+    let missing = || Refusal::no_session(&name, access.workspace.name());
+    let session = access.workspace.session(name.as_str());
+    let Some(info) = super::found(session.info().await)? else { return Err(missing()) };
+    let ids = app.v3.ids(&app).await?;
+    let at = match pairs.get("message_id").filter(|id| !id.is_empty()) {
+        None => None,
+        Some(id) => {
+            let seq = ids.mark(info.id).seq(id).filter(|seq| (1..=info.messages).contains(seq));
+            Some(seq.ok_or_else(|| Refusal::no_message(id))?)
+        }
+    };
+    let copied = copy(&app, &session, &info, ids.fresh(), at).await?;
+    Ok(done(StatusCode::CREATED, &SessionOut::new(access.workspace.name(), &copied.info().await?))?)
+}
+
+async fn copy(
+    app: &App,
+    session: &Session,
+    info: &SessionInfo,
+    name: String,
+    at: Option<u64>,
+) -> Result<Session, Refusal> {
+    let metadata = Some(info.metadata.clone());
+    if info.messages > 0 {
+        let _turn = app.load.fork().await;
+        return Ok(session.fork(Fork { at, metadata, ..Fork::whole(name) }).await?);
+    }
+    // Nothing was said in it yet: there are only notes and members to take over.
+    let members = session.list_members(epitome::Listing { limit: 1_000, ..Default::default() }).await?;
+    let members = members.items.into_iter();
+    let members = members.map(|member| Membership::Join(member.author.name, Some(member.configuration)));
+    let configure = Some(configure(info.configuration.clone()));
+    let copied = session.beside(name);
+    copied.note(Notes { metadata, configure, members: members.collect() }).await?;
+    Ok(copied)
+}

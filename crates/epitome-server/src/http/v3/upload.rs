@@ -1,0 +1,171 @@
+//! A text file as messages.
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequest, Path, Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+use super::check::MessageIn;
+use super::gate::Writes;
+use super::messages::append;
+use super::refusal::Refusal;
+use crate::http::App;
+use crate::http::body::Raw;
+
+/// The largest file.
+const LARGEST: usize = 5 << 20;
+
+/// The longest message, in characters.
+const LONGEST: usize = 25_000;
+
+/// The most messages at once.
+const MOST: usize = 1_000;
+
+/// Adds what a file says to a session: one message, or several where it is long. They come one after the other, all or
+/// none.
+pub(super) async fn upload(
+    State(app): State<Arc<App>>,
+    Writes(access): Writes,
+    Path((_, name)): Path<(String, String)>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let said = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let boundary = said.and_then(|said| multer::parse_boundary(said).ok()).ok_or_else(|| {
+        let detail = "content-type: multipart/form-data with a boundary is wanted";
+        Refusal::told(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-a-form", detail)
+    })?;
+    let raw = Raw::from_request(request, &app).await?;
+    let form = Form::read(raw.bytes.clone(), boundary).await?;
+    let _charged = raw.charged()?;
+    let (text, fields) = (form.text()?, form.fields()?);
+    let sample = MessageIn::read(&Value::Object(fields))?;
+    let pieces = pieces(&text);
+    if pieces.len() > MOST {
+        return Err(Refusal::told(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too-large",
+            "the file makes too many messages",
+        ));
+    }
+    let messages = pieces.into_iter().map(|piece| MessageIn { content: piece.to_owned(), ..sample.clone() });
+    append(&app, &access, &name, messages.collect()).await
+}
+
+/// What a form holds.
+#[derive(Default)]
+struct Form {
+    file: Option<(String, Bytes)>,
+    fields: Vec<(String, String)>,
+}
+
+fn broken(_: multer::Error) -> Refusal {
+    Refusal::unfit("the form is broken, or ends too soon; send it again")
+}
+
+impl Form {
+    async fn read(bytes: Bytes, boundary: String) -> Result<Self, Refusal> {
+        let whole = futures_core_once(bytes);
+        let mut form = multer::Multipart::new(whole, boundary);
+        let mut read = Self::default();
+        while let Some(field) = form.next_field().await.map_err(broken)? {
+            let name = field.name().unwrap_or_default().to_owned();
+            if name == "file" {
+                let kind = field.content_type().map(|kind| kind.essence_str().to_owned()).unwrap_or_default();
+                read.file = Some((kind, field.bytes().await.map_err(broken)?));
+            } else {
+                read.fields.push((name, field.text().await.map_err(broken)?));
+            }
+        }
+        Ok(read)
+    }
+
+    /// What the file says.
+    fn text(&self) -> Result<String, Refusal> {
+        let Some((kind, bytes)) = &self.file else { return Err(Refusal::unfit("file: is missing")) };
+        if bytes.len() > LARGEST {
+            let detail = format!("File size exceeds maximum allowed size of {LARGEST} bytes");
+            return Err(Refusal::told(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail));
+        }
+        let other = ["image/", "audio/", "video/", "application/pdf", "application/zip"];
+        let text =
+            std::str::from_utf8(bytes).ok().filter(|_| !other.iter().any(|other| kind.starts_with(other)));
+        let Some(text) = text else {
+            let detail = format!("Unsupported file type: {kind:?}; only text files in UTF-8 are taken here");
+            return Err(Refusal::told(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-text", detail));
+        };
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace('\0', "");
+        if text.trim().is_empty() { Err(Refusal::unfit("file: has no text in it")) } else { Ok(text) }
+    }
+
+    /// The other fields as a message would have them.
+    fn fields(&self) -> Result<Map<String, Value>, Refusal> {
+        let mut fields = Map::from_iter([("content".to_owned(), Value::from(""))]);
+        for (name, text) in &self.fields {
+            let value = match name.as_str() {
+                "peer_id" | "created_at" => Value::from(text.as_str()),
+                "metadata" | "configuration" => {
+                    serde_json::from_str(text).map_err(|_| Refusal::unfit(format!("{name}: is not JSON")))?
+                }
+                _ => continue,
+            };
+            fields.insert(name.clone(), value);
+        }
+        Ok(fields)
+    }
+}
+
+/// A text in pieces no longer than a message may be: at the end of a line where there is one in the last half, else
+/// anywhere. Put together again they are the text.
+fn pieces(text: &str) -> Vec<&str> {
+    let (mut pieces, mut rest) = (Vec::new(), text);
+    while let Some((most, _)) = rest.char_indices().nth(LONGEST) {
+        let head = rest.get(..most).unwrap_or(rest);
+        let line = head.rfind('\n').map(|at| at.saturating_add(1)).filter(|at| *at > most / 2);
+        let (piece, next) = rest.split_at_checked(line.unwrap_or(most)).unwrap_or((rest, ""));
+        pieces.push(piece);
+        rest = next;
+    }
+    if !rest.is_empty() {
+        pieces.push(rest);
+    }
+    pieces
+}
+
+/// Bytes that are there already, as a stream of one piece.
+fn futures_core_once(bytes: Bytes) -> Once {
+    Once(Some(bytes))
+}
+
+struct Once(Option<Bytes>);
+
+impl futures_core::Stream for Once {
+    type Item = Result<Bytes, std::convert::Infallible>;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        std::task::Poll::Ready(self.0.take().map(Ok))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_put_together_again_are_the_text() {
+        let lines = "a line of forty characters, more or less\n".repeat(2_000);
+        let words = "é".repeat(LONGEST + 1);
+        for text in [lines.as_str(), &words, "short", &"x".repeat(LONGEST)] {
+            let pieces = pieces(text);
+            assert_eq!(pieces.concat(), text);
+            assert!(pieces.iter().all(|piece| (1..=LONGEST).contains(&piece.chars().count())));
+        }
+        assert!(pieces(&lines).iter().all(|piece| piece.ends_with('\n')));
+        assert_eq!(pieces(&words).len(), 2);
+    }
+}

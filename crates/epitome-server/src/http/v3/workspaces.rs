@@ -1,0 +1,106 @@
+//! Workspaces: got or made, listed, changed, deleted.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use epitome::{Error, Listed, Notes, WorkspaceInfo, WorkspaceRow};
+use serde_json::json;
+
+use super::check::{Put, WorkspaceIn};
+use super::configuration::configure;
+use super::gate::{Enters, Writes, enter};
+use super::list::{Wanted, noted, page};
+use super::out::WorkspaceOut;
+use super::refusal::Refusal;
+use super::sent::{Body, Pairs};
+use crate::http::App;
+use crate::http::gate::unauthorized;
+use crate::http::reply::done;
+
+/// Gives a workspace, and makes it where there is none. Every client asks for this first.
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    Enters(pass): Enters,
+    mut parts: Parts,
+    Body(body, _charged): Body,
+) -> Result<Response, Refusal> {
+    let WorkspaceIn { id, metadata, configuration } = WorkspaceIn::read(&body)?;
+    if !pass.opens(&id) {
+        return Err(unauthorized("this key does not open that").into());
+    }
+    let access = enter(&mut parts, &app, id.as_str().into())?;
+    let nothing = metadata.is_none() && configuration.is_none();
+    if let Some(info) = access.workspace.info().await?.filter(|_| nothing) {
+        return Ok(done(StatusCode::OK, &WorkspaceOut::from(&info))?);
+    }
+    if !pass.may_write() {
+        return Err(unauthorized("this key may only read").into());
+    }
+    let notes = Notes { metadata, configure: configuration.map(configure), ..Notes::default() };
+    let written = access.workspace.note(notes).await?;
+    let status = if written.made { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(done(status, &WorkspaceOut::from(&written.now))?)
+}
+
+/// Changes notes on a workspace.
+pub(super) async fn put(Writes(access): Writes, Body(body, _charged): Body) -> Result<Response, Refusal> {
+    let Put { metadata, configuration } = Put::read(&body)?;
+    let notes = Notes { metadata, configure: configuration.map(configure), ..Notes::default() };
+    let written = access.workspace.note(notes).await?;
+    Ok(done(StatusCode::OK, &WorkspaceOut::from(&written.now))?)
+}
+
+/// The workspaces there are: all of them for whoever runs the server, their own for others.
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Enters(pass): Enters,
+    pairs: Pairs,
+    Body(body, _charged): Body,
+) -> Result<Response, Refusal> {
+    let wanted = Wanted::read(&pairs, &body, &["id", "workspace_id", "name", "metadata", "created_at"])?;
+    let paging = wanted.paging;
+    let mut listing = wanted.listing(|row: &WorkspaceRow, name: &str| {
+        noted(name, ("workspace_id", &row.name), &row.metadata, row.created.0)
+    });
+    let listed = match pass.only() {
+        None if pass.runs() => app.engine.list_workspaces(listing).await?,
+        None => Listed::default(),
+        Some(own) => {
+            let info = app.engine.workspace(own).info().await?;
+            let row = |info: &WorkspaceInfo| WorkspaceRow {
+                name: Arc::clone(&info.name),
+                metadata: info.metadata.clone(),
+                created: info.created,
+                ..WorkspaceRow::default()
+            };
+            let keep = listing.keep.take();
+            let mut listed = Listed::default();
+            if let Some(info) = info.filter(|info| keep.is_none_or(|keep| keep(&row(info)))) {
+                listed.take(info, listing.skip, listing.limit);
+            }
+            listed
+        }
+    };
+    let Listed { items, total } = &listed;
+    page(&paging, Listed { items: items.iter().map(WorkspaceOut::from).collect(), total: *total })
+}
+
+/// Deletes a workspace without sessions.
+pub(super) async fn delete(
+    State(_): State<Arc<App>>,
+    Writes(access): Writes,
+    Path(name): Path<String>,
+) -> Result<Response, Refusal> {
+    match access.workspace.delete().await {
+        Ok(true) => Ok(done(StatusCode::ACCEPTED, &json!({"message": "Workspace deleted successfully"}))?),
+        Ok(false) => Err(Refusal::not_found(format!("Workspace {name} not found"))),
+        Err(Error::Conflict(_)) => {
+            let detail = format!("Cannot delete workspace {name}: it has active sessions; delete them first");
+            Err(Refusal::told(StatusCode::CONFLICT, "conflict", detail))
+        }
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,188 @@
+//! Who and what there is beside messages: workspaces, authors, who belongs to which session.
+//!
+//! Lists are read by age, a page at a time, and tell how many there are in all. Where only some are wanted, whoever asks
+//! says which: the rows are looked at one by one, and no more of them held than the page.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use epitome_core::message::Timestamp;
+use serde_json::{Map, Value};
+
+use super::{SessionId, SessionRow, StoreError};
+
+/// What is known of a workspace.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct WorkspaceRow {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its settings, a partial document; empty when nothing was set.
+    pub settings: String,
+    /// The caller's notes on it.
+    pub metadata: Map<String, Value>,
+    /// What another API keeps of it beside our settings.
+    pub configuration: Map<String, Value>,
+    /// When it came to be.
+    pub created: Timestamp,
+}
+
+/// What is known of an author.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AuthorRow {
+    /// By which name messages are theirs.
+    pub name: Arc<str>,
+    /// The caller's notes on them.
+    pub metadata: Map<String, Value>,
+    /// What another API keeps of them.
+    pub configuration: Map<String, Value>,
+    /// When they were first heard of.
+    pub created: Timestamp,
+}
+
+/// An author in a session.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct MemberRow {
+    /// Who.
+    pub author: AuthorRow,
+    /// What another API keeps of them there.
+    pub configuration: Map<String, Value>,
+}
+
+/// How a session's members change.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Membership {
+    /// Joins, where they are not there yet. An author nobody knew comes to be. What a configuration names is theirs from
+    /// now on, whether they were there or not; what it does not name stays.
+    Join(Arc<str>, Option<Map<String, Value>>),
+    /// Leaves. What they said stays.
+    Leave(Arc<str>),
+    /// All leave who are there.
+    LeaveAll,
+}
+
+/// Which page of a list.
+pub struct Listing<T> {
+    /// Only these; all of them where nobody says.
+    pub keep: Option<Box<dyn Fn(&T) -> bool + Send>>,
+    /// Past so many of those.
+    pub skip: u64,
+    /// At most so many.
+    pub limit: usize,
+    /// Youngest first.
+    pub reverse: bool,
+}
+
+impl<T> Default for Listing<T> {
+    fn default() -> Self {
+        Self { keep: None, skip: 0, limit: 100, reverse: false }
+    }
+}
+
+/// A page of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed<T> {
+    /// Those on the page, oldest first unless told.
+    pub items: Vec<T>,
+    /// How many there are in all, of those that were wanted.
+    pub total: u64,
+}
+
+impl<T> Default for Listed<T> {
+    fn default() -> Self {
+        Self { items: Vec::new(), total: 0 }
+    }
+}
+
+impl<T> Listed<T> {
+    /// The same, each of them made into something else.
+    pub fn map<U>(self, make: impl FnMut(T) -> U) -> Listed<U> {
+        Listed { items: self.items.into_iter().map(make).collect(), total: self.total }
+    }
+
+    /// Takes one more of those that are wanted, where it is on the page.
+    pub fn take(&mut self, item: T, skip: u64, limit: usize) {
+        if self.total >= skip && self.items.len() < limit {
+            self.items.push(item);
+        }
+        self.total = self.total.saturating_add(1);
+    }
+}
+
+/// Decides what shall be kept of a workspace or an author, from what is; `None` to write nothing. It must depend on
+/// nothing else.
+pub type DecideRow<T> = Box<dyn Fn(Option<&T>) -> Option<T> + Send + Sync>;
+
+/// What came of deleting a workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deleted {
+    /// It is gone.
+    Gone,
+    /// There was none.
+    Absent,
+    /// It has sessions, and stays.
+    InUse,
+}
+
+/// Keeps workspaces, authors, members.
+#[async_trait]
+pub trait Directory: Send + Sync {
+    /// The workspace of that name, where there is one.
+    async fn workspace_row(&self, workspace: &str) -> Result<Option<WorkspaceRow>, StoreError>;
+
+    /// Changes what is kept of a workspace, which comes to be where there is none: `created` is the store's to say. As if
+    /// nobody else were there.
+    async fn change_workspace(
+        &self,
+        workspace: &str,
+        decide: DecideRow<WorkspaceRow>,
+    ) -> Result<(), StoreError>;
+
+    /// Deletes a workspace that has no sessions, with its settings, notes and authors. What it spent stays known.
+    async fn delete_workspace(&self, workspace: &str) -> Result<Deleted, StoreError>;
+
+    /// Workspaces by age.
+    async fn list_workspaces(
+        &self,
+        listing: Listing<WorkspaceRow>,
+    ) -> Result<Listed<WorkspaceRow>, StoreError>;
+
+    /// A workspace's sessions by age; only those an author belongs to, where one is named.
+    async fn list_sessions(
+        &self,
+        workspace: &str,
+        member: Option<&str>,
+        listing: Listing<(Arc<str>, SessionRow)>,
+    ) -> Result<Listed<(Arc<str>, SessionRow)>, StoreError>;
+
+    /// An author of a workspace, where they are known.
+    async fn author(&self, workspace: &str, name: &str) -> Result<Option<AuthorRow>, StoreError>;
+
+    /// Changes what is kept of an author, who comes to be where there is none, and the workspace with them: `created` is
+    /// the store's to say. As if nobody else were there.
+    async fn change_author(
+        &self,
+        workspace: &str,
+        name: &str,
+        decide: DecideRow<AuthorRow>,
+    ) -> Result<(), StoreError>;
+
+    /// A workspace's authors by age.
+    async fn list_authors(
+        &self,
+        workspace: &str,
+        listing: Listing<AuthorRow>,
+    ) -> Result<Listed<AuthorRow>, StoreError>;
+
+    /// A session's member of that name.
+    async fn member(&self, session: SessionId, name: &str) -> Result<Option<MemberRow>, StoreError>;
+
+    /// A session's members, in the order in which their authors came to be.
+    async fn list_members(
+        &self,
+        session: SessionId,
+        listing: Listing<MemberRow>,
+    ) -> Result<Listed<MemberRow>, StoreError>;
+
+    /// The store's secret: made with it, never changed, the same for everybody who opens it.
+    async fn secret(&self) -> Result<[u8; 32], StoreError>;
+}

@@ -119,7 +119,8 @@ impl Answered<'_> {
     fn log(&self, app: &App, response: &Response) {
         let &Self { id, method, route, status, millis } = self;
         let code = response.extensions().get::<Problem>().map(|problem| problem.code);
-        let failed = status >= 500 && !response.headers().contains_key(DRESSED);
+        // What is not offered did not fail.
+        let failed = status >= 500 && status != 501 && !response.headers().contains_key(DRESSED);
         // Whoever is refused for want of room is one of many.
         let crowded = failed && code == Some(Problem::BUSY);
         if let Some(refused) = crowded.then(|| app.crowd.happened()).flatten() {

@@ -6,6 +6,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use epitome::core::context::Oversize;
+use epitome::core::message::Seq;
 use epitome::store::SummaryState;
 use epitome::{Context, ContextRequest, Error, Session, ShownSummary};
 use serde::Serialize;
@@ -103,6 +104,8 @@ pub(super) async fn read(
     elsewhere(usize::try_from(bytes).unwrap_or(usize::MAX), write).await?
 }
 
+/// Their answers have no place to say that something is missing, so nothing is: what no summary tells yet is digested on
+/// the spot.
 async fn context(session: &Session, asked: &Asked) -> Result<Context, Error> {
     // One message that is larger than the budget is better told in part than not at all.
     let request = ContextRequest {
@@ -111,29 +114,41 @@ async fn context(session: &Session, asked: &Asked) -> Result<Context, Error> {
         oversize: Oversize::Clip,
         ..ContextRequest::default()
     };
-    match session.context(request.clone()).await {
+    let mut made = match session.context(request.clone()).await {
         // Whoever runs the server allows less than their clients may ask for.
         Err(Error::Invalid(_)) if asked.tokens.is_some() => {
-            session.context(ContextRequest { tokens: None, ..request }).await
+            session.context(ContextRequest { tokens: None, ..request.clone() }).await?
         }
-        made => made,
+        made => made?,
+    };
+    if asked.summary && !made.report.exhaustive && made.report.empty.is_none() {
+        let filled = ContextRequest { tokens: Some(made.report.budget), fill: true, ..request.clone() };
+        made = session.context(filled).await?;
     }
+    Ok(made)
 }
 
 fn written(context: &Context, scribe: &Scribe<'_>, session: &str, target: bool) -> Result<Written, Refusal> {
     // The summary is told apart, and what was put between messages for a model's sake is not told at all.
     let mut messages: Vec<_> = context.messages.iter().filter(|message| message.seq > 0).collect();
     messages.sort_by_key(|message| message.seq);
+    // A summary may tell more than it has to: it stands for what comes before those that are shown in one run.
+    let run = messages
+        .iter()
+        .rev()
+        .zip((0..=context.through).rev())
+        .take_while(|(message, seq)| message.seq == *seq);
+    let before = run.last().map_or(Seq::MAX, |(_, first)| first.saturating_sub(1));
     let messages = messages.into_iter().map(|message| scribe.message(message)).collect();
-    let summary = context.summary.as_ref().map(|summary| shown(summary, scribe));
+    let summary = context.summary.as_ref().map(|summary| shown(summary, before, scribe));
     Ok(Written::new(&ContextOut { messages, summary, ..ContextOut::new(session, target) })?)
 }
 
-fn shown<'a>(summary: &'a ShownSummary, scribe: &Scribe<'_>) -> SummaryOut<'a> {
+fn shown<'a>(summary: &'a ShownSummary, before: Seq, scribe: &Scribe<'_>) -> SummaryOut<'a> {
     let created = summary.created.map_or_else(now, |at| Moment::from_millis(at.0));
     SummaryOut {
         content: &summary.text,
-        message_id: scribe.id(summary.through),
+        message_id: scribe.id(summary.through.min(before)),
         summary_type: summary_type(summary.slot.as_deref().unwrap_or_default()),
         created_at: created.seconds(),
         token_count: summary.tokens,

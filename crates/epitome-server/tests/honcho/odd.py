@@ -37,8 +37,10 @@ async def it_comes_back_as_it_came(do, honcho):
     same(contents(await messages(do, session)), ODD)
     context = await do(session).context(summary=False)
     within(context, 100_000)
-    given = contents(context.messages)
-    same(given, ODD[len(ODD) - len(given) :])
+    # What says nothing need not be told to a model, and some would refuse it.
+    told = [content for content in ODD if content]
+    given = [content for content in contents(context.messages) if content]
+    same(given, told[len(told) - len(given) :])
 
 
 async def it_is_summed_up_like_anything_else(do, honcho):

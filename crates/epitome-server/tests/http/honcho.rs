@@ -111,3 +111,11 @@ fn a_key_of_ours_opens_its_workspace_to_the_client() {
     let key = |rights| made(&["--workspace", "w", "--rights", rights]);
     holds_on(&server, "keys.py", &[&key("write"), &key("read"), &made(&["--admin"])]);
 }
+
+#[test]
+fn a_token_that_honcho_signed_opens_what_it_opened_there() {
+    let secret = "known to both";
+    let flags = ["--require-keys", "always", "--set", "server.jwt_secret_env=SHARED"];
+    let server = Server::with(&flags, &[("SHARED", secret)]);
+    holds_on(&server, "tokens.py", &[secret]);
+}

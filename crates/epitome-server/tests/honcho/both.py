@@ -8,11 +8,14 @@ import asyncio
 import sys
 import time
 import traceback
+from datetime import datetime, timezone
 
 import honcho
 import httpx
 
 BASE = sys.argv[1]
+
+UTC = timezone.utc
 
 # So long nothing is waited for in vain.
 PATIENCE = 60
@@ -74,6 +77,12 @@ async def messages(do, session, **asked):
 
 def contents(found):
     return [message.content for message in found]
+
+
+def moment(text):
+    """A moment as it stands on the wire."""
+    assert text.endswith("Z"), text
+    return datetime.fromisoformat(text[:-1] + "+00:00")
 
 
 def ids(found):

@@ -90,7 +90,7 @@ async def a_budget_of_nothing_gives_nothing(do, honcho):
     same((wire.status_code, len(wire.json()["messages"])), (200, 5))
 
 
-async def a_newest_message_over_the_budget_leaves_it_empty(do, honcho):
+async def a_message_over_the_budget_does_not_overdraw_it(do, honcho):
     session = await told(do, honcho, "s", 3)
     long = line(4)
     long.content = "word " * 3000
@@ -99,7 +99,7 @@ async def a_newest_message_over_the_budget_leaves_it_empty(do, honcho):
     await tell(do, session, 5, 6)
     context = await do(session).context(tokens=200)
     within(context, 200)
-    same(ids(context.messages), ids(await messages(do, session))[-2:])
+    same(ids(context.messages)[-2:], ids(await messages(do, session))[-2:])
 
 
 run(
@@ -109,5 +109,5 @@ run(
     a_message_is_never_both_summed_up_and_given,
     a_peer_has_an_empty_representation,
     a_budget_of_nothing_gives_nothing,
-    a_newest_message_over_the_budget_leaves_it_empty,
+    a_message_over_the_budget_does_not_overdraw_it,
 )

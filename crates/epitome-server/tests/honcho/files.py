@@ -3,11 +3,11 @@
 import io
 import pathlib
 import tempfile
-from datetime import UTC, datetime
+from datetime import datetime
 
 from honcho import APIError
 
-from both import contents, messages, refused, run, same
+from both import UTC, contents, messages, refused, run, same
 
 NOTE = "Parcels of May\n\n1. Oslo, signed by Ann.\n2. Bergen, ünï ✓ 日本.\n"
 

@@ -63,6 +63,14 @@ async def nul_is_left_out(do, honcho):
     same((listed.content, listed.metadata), ("ab", {"k": "v", "l": ["x"]}))
 
 
+async def the_largest_batch_is_taken(do, honcho):
+    session = await do(honcho).session("s")
+    back = await do(session).add_messages([said("👍" * 25_000) for _ in range(100)])
+    same(len(back), 100)
+    page = await do(session).messages(size=100)
+    same((page.total, {len(one.content) for one in page.items}), (100, {25_000}))
+
+
 async def names_may_be_as_long_as_they_may(do, honcho):
     name = "Aa0_-" * 102 + "xy"
     same(len(name), 512)
@@ -77,5 +85,6 @@ run(
     it_comes_back_as_it_came,
     it_is_summed_up_like_anything_else,
     nul_is_left_out,
+    the_largest_batch_is_taken,
     names_may_be_as_long_as_they_may,
 )

@@ -1,10 +1,10 @@
 """Peers: who they are, what they wrote, and where."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from honcho.api_types import PeerConfig
 
-from both import all_of, client, contents, ids, run, same
+from both import UTC, all_of, client, contents, ids, run, same
 
 
 async def a_peer_is_kept_as_it_was_made(do, honcho):

@@ -1,10 +1,10 @@
 """Summaries: both of them, always, at the messages they are due at."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from honcho.api_types import SessionConfiguration, SummaryConfiguration, WorkspaceConfiguration
 
-from both import idle, messages, run, same, summed_up, tell, told, until, whole
+from both import UTC, idle, messages, moment, run, same, summed_up, tell, told, until, whole
 
 
 def every(short, long):
@@ -21,8 +21,7 @@ async def both_are_there_after_sixty(do, honcho):
     for kind, summary in (("short", found.short_summary), ("long", found.long_summary)):
         same(summary.summary_type, f"honcho_chat_summary_{kind}")
         assert summary.content.strip() and summary.token_count > 0, summary
-        written = datetime.fromisoformat(summary.created_at)
-        assert summary.created_at.endswith("Z") and abs((datetime.now(UTC) - written).total_seconds()) < 3600, summary
+        assert abs((datetime.now(UTC) - moment(summary.created_at)).total_seconds()) < 3600, summary
     same((await do(session).get_message(found.short_summary.message_id)).session_id, "s")
 
 

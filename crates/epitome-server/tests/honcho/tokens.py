@@ -28,7 +28,8 @@ def signed(claims, secret=SECRET, alg="HS256"):
 
 
 def holding(claims, workspace, **more):
-    return Honcho(base_url=BASE, workspace_id=workspace, api_key=signed({"t": "2026-01-01T00:00:00Z", **claims}, **more))
+    token = signed({"t": "2026-01-01T00:00:00Z", **claims}, **more)
+    return Honcho(base_url=BASE, workspace_id=workspace, api_key=token)
 
 
 async def made(do, name):

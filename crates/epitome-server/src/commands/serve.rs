@@ -25,6 +25,8 @@ On an address that only this machine reaches no keys are needed; on every other 
 --require-keys never says otherwise. A key opens its workspace. Without one the workspace is
 `default`, or the one that the header x-epitome-workspace names.
 
+Under /v3 it answers as Honcho's API does: its client works with http://127.0.0.1:7878 as base_url.
+
 What is stored is what every other command sees: both may be used at once. SIGTERM and Ctrl-C end it
 in order: requests under way are answered, summaries under way finished or handed back.";
 

@@ -38,7 +38,7 @@ const SHORT: u64 = 64 << 10;
 /// Sets memory aside for a long answer until it is sent, however slowly that is read. Only where something was read:
 /// what was done is not to be answered as if it was not.
 async fn charge(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let reads = request.method() == Method::GET;
+    let reads = request.method() == Method::GET || v3::reads(request.uri().path());
     let mut response = next.run(request).await;
     if !reads {
         return response;

@@ -54,6 +54,11 @@ use refusal::Refusal;
 /// Where its routes begin.
 pub(super) const PREFIX: &str = "/v3/";
 
+/// Whether what is sent there only asks, as far as its answer may be long: their clients send what they ask for as a body.
+pub(super) fn reads(path: &str) -> bool {
+    path.starts_with(PREFIX) && ["/list", "/search", "/sessions"].iter().any(|end| path.ends_with(end))
+}
+
 /// What these routes share.
 #[derive(Default)]
 pub(crate) struct V3 {

@@ -173,14 +173,15 @@ fn what_is_wrong_is_told_with_where_it_came_from() {
 
 #[test]
 fn sections_that_come_later_are_not_there_yet() {
-    let allowed = "allowed here are server, encoding, context, slot, summarize, models, prices, limits";
+    let allowed =
+        "allowed here are server, encoding, context, slot, trigger, summarize, models, prices, limits";
     for section in ["condense", "proxy"] {
         let file = format!("[{section}]\n");
         Trial::new().file(&file).refused(&format!("epitome.toml: {section}: no such setting; {allowed}"));
     }
     Trial::new().file("[server]\nrole = \"api\"").refused(
         "epitome.toml: server.role: no such setting; allowed here are db, workspace, listen, require_keys, \
-         log_level, log_format",
+         jwt_secret_env, log_level, log_format",
     );
     Trial::new().file("server = 5").refused("epitome.toml: server: 5 given; allowed is a table of settings");
     Trial::new().file("[server]\ndb = 5").refused("epitome.toml: server.db: 5 given; allowed is a text");

@@ -67,12 +67,14 @@ fn a_bench_of_the_server_tells_all_it_measured() {
         "/contexts/0/per_second",
         "/contexts/11/echo_per_second",
         "/contexts/11/ratio",
+        "/honcho/appends_per_second",
+        "/honcho/contexts_anew_per_second",
         "/large/ready/median",
         "/large/requests_per_second",
     ] {
         let found = report.pointer(number).and_then(serde_json::Value::as_f64);
         assert!(found.is_some_and(|found| found > 0.0), "{number} in {out}");
     }
-    assert_eq!(report["lines"].as_array().map(Vec::len), Some(16), "{out}");
+    assert_eq!(report["lines"].as_array().map(Vec::len), Some(20), "{out}");
     assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
 }

@@ -11,7 +11,7 @@ use crate::server::Server;
 use crate::talk::{add, settle, talk};
 
 /// A server whose summaries are written by a provider, who does this.
-fn served(act: Act) -> (Server, Provider, Runtime) {
+pub fn served(act: Act) -> (Server, Provider, Runtime) {
     let runtime = Runtime::new().unwrap();
     let provider = runtime.block_on(Provider::start());
     provider.always(act);

@@ -22,10 +22,12 @@ mod basics;
 mod crash;
 mod ears;
 mod fair;
+mod honcho;
 mod keys;
 mod logs;
 mod openapi;
 mod pressure;
+mod python;
 mod rough;
 mod rough_bodies;
 mod rough_connections;
@@ -35,10 +37,13 @@ mod schema;
 mod server;
 mod talk;
 mod tenants;
+mod v3_models;
+mod v3_native;
 mod v3_rough;
 mod v3_tenants;
 mod v3_tokens;
 mod v3_walk;
+mod wire_v3;
 
 #[path = "../../../epitome-core/tests/core/wire/judges.rs"]
 #[allow(dead_code, clippy::indexing_slicing, reason = "the core's own tests use all of it")]

@@ -1,15 +1,15 @@
 //! Whether the server does what its description says, asked by schemathesis: with right data and wrong, one request
 //! and many in a row, without keys and with them.
 //!
-//! What it is told is in `tests/schema/`. It is installed once, under the target directory, from whatever registry pip
-//! is set up for.
+//! What it is told is in `tests/schema/`.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use epitome::key::{NewKey, Rights};
 
+use crate::python::installed;
 use crate::server::Server;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema");
@@ -67,7 +67,8 @@ fn serve(folder: tempfile::TempDir, keys: &str) -> Server {
 /// Runs all checks, and says everything they found.
 fn ask(server: &Server, key: Option<&str>, flags: &[&str]) {
     let mut told = fs::read_to_string(Path::new(FOLDER).join("schemathesis.toml")).unwrap();
-    let mut run = Command::new(installed().join("bin/schemathesis"));
+    let place = installed("schemathesis", &Path::new(FOLDER).join("requirements.txt"));
+    let mut run = Command::new(place.join("bin/schemathesis"));
     if let Some(key) = key {
         told.push_str("\n[auth.openapi.key]\nbearer = \"${EPITOME_SCHEMA_KEY}\"\n");
         run.env("EPITOME_SCHEMA_KEY", key);
@@ -86,26 +87,4 @@ fn ask(server: &Server, key: Option<&str>, flags: &[&str]) {
         .unwrap();
     let (out, errors) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
     assert!(said.status.success(), "{out}\n{errors}\n{}", server.log());
-}
-
-/// Where schemathesis is. Whoever comes first installs it, and the others wait.
-fn installed() -> PathBuf {
-    let wanted = fs::read_to_string(Path::new(FOLDER).join("requirements.txt")).unwrap();
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("schemathesis");
-    let (lock, ready) = (File::create(place.with_extension("lock")).unwrap(), place.join("requirements.txt"));
-    lock.lock().unwrap();
-    if fs::read_to_string(&ready).is_ok_and(|there| there == wanted) {
-        return place;
-    }
-    let run = |command: &mut Command| {
-        let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let errors = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success(), "{command:?}: {errors}");
-    };
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&place));
-    let mut install = Command::new(place.join("bin/pip"));
-    install.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", "-r"]);
-    run(install.arg(Path::new(FOLDER).join("requirements.txt")));
-    fs::write(&ready, wanted).unwrap();
-    place
 }

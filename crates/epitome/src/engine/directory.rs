@@ -15,8 +15,8 @@ use super::{Engine, Shared, Told};
 use crate::error::Error;
 use crate::settings::{Patch, Settings};
 use crate::store::{
-    AuthorRow, Changes, Deleted, Listed, Listing, Load, Log, MemberRow, Membership, SessionId, SessionRow,
-    WorkspaceRow,
+    AuthorRow, Changes, Deleted, Keep, Listed, Listing, Load, Log, MemberRow, Membership, SessionId,
+    SessionRow, WorkspaceRow,
 };
 
 /// Makes, of what another API keeps of something, what it shall keep, and which of our settings follow from it: a null
@@ -140,7 +140,7 @@ impl Workspace {
         listing: Listing<SessionInfo>,
     ) -> Result<Listed<SessionInfo>, Error> {
         let Listing { keep, skip, limit, reverse } = listing;
-        let keep = keep.map(|keep| -> Box<dyn Fn(&(Arc<str>, SessionRow)) -> bool + Send> {
+        let keep = keep.map(|keep| -> Keep<(Arc<str>, SessionRow)> {
             Box::new(move |(name, row)| keep(&SessionInfo::new(Arc::clone(name), row.clone())))
         });
         let listing = Listing { keep, skip, limit: limit.min(1_000), reverse };

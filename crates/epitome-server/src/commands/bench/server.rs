@@ -3,7 +3,7 @@
 //! This program is started once more as a server, on files of its own, and asked as fast as it answers ([`client`]).
 //! Figures of one machine say little about another's, so they are compared within one run, in turns: appends with an
 //! engine in this process ([`appends`]), contexts with the same server that echoes as many bytes and has no engine
-//! behind it ([`contexts`]). What it takes of time and memory on a large database is measured as it is ([`large`]).
+//! behind it ([`contexts`]). Honcho's routes are measured as its clients use them ([`honcho`]). What it takes of time and memory on a large database is measured as it is ([`large`]).
 
 use std::fmt;
 use std::io;
@@ -23,6 +23,7 @@ mod appends;
 mod child;
 mod client;
 mod contexts;
+mod honcho;
 mod large;
 
 /// So many ask at once.
@@ -52,6 +53,7 @@ pub(super) struct Sizes {
 pub(super) struct Report {
     appends: appends::Appends,
     contexts: Vec<contexts::Contexts>,
+    honcho: honcho::Honcho,
     large: large::Large,
 }
 
@@ -60,6 +62,7 @@ impl Report {
     pub(super) fn lines(&self) -> Vec<Line> {
         let mut lines = Vec::from(self.appends.lines());
         lines.extend(self.contexts.iter().map(contexts::Contexts::line));
+        lines.extend(self.honcho.lines());
         lines.extend(self.large.lines());
         lines
     }
@@ -72,6 +75,7 @@ pub(super) async fn run(sizes: &Sizes, tell: Tell<'_>) -> Result<Report, Trouble
     Ok(Report {
         appends: appends::appends(path, sizes.rounds, sizes.appends, tell).await?,
         contexts: contexts::contexts(path, sizes.session, sizes.rounds, sizes.contexts, tell).await?,
+        honcho: honcho::honcho(path, sizes.rounds, (sizes.appends, sizes.contexts), tell).await?,
         large: large::large(path, sizes.messages, sizes.seconds, tell).await?,
     })
 }

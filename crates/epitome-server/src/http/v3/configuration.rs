@@ -42,7 +42,7 @@ mod tests {
 
     use super::*;
 
-    fn map(value: Value) -> Map<String, Value> {
+    fn map(value: &Value) -> Map<String, Value> {
         value.as_object().cloned().unwrap()
     }
 
@@ -50,7 +50,7 @@ mod tests {
     fn held(sent: &[Value]) -> (Value, Settings) {
         let (mut kept, mut patch) = (Map::new(), Patch::default());
         for given in sent {
-            let made = configure(map(given.clone()))(&kept).unwrap();
+            let made = configure(map(given))(&kept).unwrap();
             (kept, patch) = (made.0, patch.merged(&made.1));
         }
         (Value::Object(kept), Settings::default().with(&patch).unwrap())

@@ -37,7 +37,7 @@ impl Pass {
     const ALL: Self = Self { rights: Rights::Admin, workspace: None, session: None, peer: None };
 
     fn of_key(key: &Key) -> Self {
-        let workspace = key.workspace.as_ref().map(|name| name.to_string());
+        let workspace = key.workspace.as_ref().map(ToString::to_string);
         Self { rights: key.rights, workspace, ..Self::ALL }
     }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use epitome::{Listed, Listing};
+use epitome::{Keep, Listed, Listing};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -53,9 +53,8 @@ impl Wanted {
     ) -> Listing<T> {
         let (skip, limit, reverse) = (self.skip(), self.limit(), self.paging.reverse);
         let filter = self.filter;
-        let keep = (!filter.is_empty()).then(|| -> Box<dyn Fn(&T) -> bool + Send> {
-            Box::new(move |item| filter.keeps(|name| field(item, name)))
-        });
+        let keep = (!filter.is_empty())
+            .then(|| -> Keep<T> { Box::new(move |item| filter.keeps(|name| field(item, name))) });
         Listing { keep, skip, limit, reverse }
     }
 }

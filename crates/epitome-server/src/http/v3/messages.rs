@@ -78,11 +78,12 @@ fn message(given: MessageIn, said: Moment) -> Message {
     let mut message = Message::new(Role::Peer, [Part::text(content)]);
     message.author = Some(peer_id.into());
     message.metadata = metadata.unwrap_or_default();
-    message.at = Timestamp(said.millis());
+    // The very beginning of time is what ours is where nobody said when.
+    message.at = Timestamp(if said.millis() == 0 { 1 } else { said.millis() });
     // What ours do not tell stays with it.
-    let micros = said.0.saturating_sub(Moment::from_millis(said.millis()).0);
+    let micros = said.0.saturating_sub(Moment::from_millis(message.at.0).0);
     let mut came = Map::new();
-    if micros > 0 {
+    if micros != 0 {
         came.insert(MICROS.to_owned(), micros.into());
     }
     if let Some(configuration) = configuration.filter(|configuration| !configuration.is_empty()) {
@@ -129,6 +130,7 @@ pub(super) async fn list(
             };
             if keeps {
                 listed.take(message, skip, limit);
+                bearable(&listed.items)?;
             }
         }
         if !more {
@@ -138,6 +140,19 @@ pub(super) async fn list(
     let Listed { items, total } = &listed;
     let items = items.iter().map(|message| scribe.message(message)).collect();
     page(&wanted.paging, Listed { items, total: *total })
+}
+
+/// A page holds no more bytes of messages than this. Theirs never come to it; ours may be larger.
+const PAGE_BYTES: u64 = 16 << 20;
+
+fn bearable(items: &[Message]) -> Result<(), Refusal> {
+    match items.iter().map(Message::bytes).sum::<u64>() <= PAGE_BYTES {
+        true => Ok(()),
+        false => {
+            let detail = "the messages of this page are too large together; ask for a smaller size";
+            Err(Refusal::told(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail))
+        }
+    }
 }
 
 /// Those after the last one that was read, up to where the session ended when it was first asked for.
@@ -171,6 +186,7 @@ async fn whole(
         last = portion.last().map(|message| message.seq);
         let more = portion.more;
         items.extend(portion);
+        bearable(&items)?;
         if !more {
             break;
         }

@@ -1,12 +1,12 @@
 //! Messages by their words: those that have all of them first, then those that have some.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use epitome::{Error, Found, HitCursor, Portion, Session, SessionInfo, Workspace};
+use epitome::{Error, Found, HitCursor, Portion, SEARCH_BYTES, Session, SessionInfo, Workspace};
 use serde_json::Value;
 
 use super::check::SearchIn;
@@ -25,7 +25,7 @@ const MOST_WORDS: usize = 8;
 /// Shorter words say little, and are in every message.
 const SHORTEST: usize = 3;
 
-/// So many messages with one of the words are weighed, and so many held against a filter.
+/// So many messages are looked for at a time; with more than that in all, no further word is looked for.
 const WEIGHED: usize = 200;
 
 /// Where is looked.
@@ -35,10 +35,10 @@ enum Place {
 }
 
 impl Place {
-    async fn search(&self, words: &str, after: Option<HitCursor>) -> Result<Portion<Found>, Error> {
+    async fn search(&self, words: &str) -> Result<Portion<Found>, Error> {
         match self {
-            Self::Session(session) => session.search(words, None, after, WEIGHED).await,
-            Self::Workspace(workspace) => workspace.search(words, after, WEIGHED).await,
+            Self::Session(session) => session.search(words, None, None, WEIGHED).await,
+            Self::Workspace(workspace) => workspace.search(words, None, WEIGHED).await,
         }
     }
 }
@@ -110,39 +110,41 @@ async fn search(
 async fn ranked(place: &Place, query: &str) -> Result<Vec<Found>, Refusal> {
     // Quotes would mean something to us that they did not.
     let plain: String = query.chars().map(|c| if c == '"' { ' ' } else { c }).take(1_000).collect();
-    let all = looked(place, &plain).await?;
-    let mut seen: Vec<HitCursor> = all.iter().map(|hit| hit.cursor.clone()).collect();
-    let mut ranked = all;
-    let mut some: BTreeMap<usize, (usize, Found)> = BTreeMap::new();
+    let mut ranked: Vec<(usize, Found)> =
+        looked(place, &plain).await?.into_iter().map(|hit| (MOST_WORDS, hit)).collect();
+    let mut places: HashMap<HitCursor, usize> =
+        ranked.iter().enumerate().map(|(at, (_, hit))| (hit.cursor.clone(), at)).collect();
+    let mut bytes: u64 = ranked.iter().map(|(_, hit)| hit.message.bytes()).sum();
     for word in words(&plain) {
+        if ranked.len() >= WEIGHED || bytes >= SEARCH_BYTES {
+            break;
+        }
         for hit in looked(place, &word).await? {
-            if seen.iter().take(WEIGHED).any(|cursor| *cursor == hit.cursor) {
-                continue;
-            }
-            let known = some.values_mut().find(|(_, known)| known.cursor == hit.cursor);
-            match known {
+            match places.get(&hit.cursor).and_then(|at| ranked.get_mut(*at)) {
                 Some((words, _)) => *words = words.saturating_add(1),
-                None => drop(some.insert(some.len(), (1, hit))),
+                None => {
+                    bytes = bytes.saturating_add(hit.message.bytes());
+                    places.insert(hit.cursor.clone(), ranked.len());
+                    ranked.push((1, hit));
+                }
             }
         }
     }
-    let mut some: Vec<(usize, Found)> = some.into_values().collect();
-    some.sort_by_key(|(words, _)| std::cmp::Reverse(*words));
-    seen.clear();
-    ranked.extend(some.into_iter().map(|(_, hit)| hit));
-    Ok(ranked)
+    // Of as many words, they stay as they were found.
+    ranked.sort_by_key(|(words, _)| std::cmp::Reverse(*words));
+    Ok(ranked.into_iter().map(|(_, hit)| hit).collect())
 }
 
 /// What has these words; nothing where there are none to look for.
 async fn looked(place: &Place, words: &str) -> Result<Vec<Found>, Refusal> {
-    match place.search(words, None).await {
+    match place.search(words).await {
         Ok(portion) => Ok(portion.items),
         Err(Error::Invalid(_) | Error::NotFound { .. }) => Ok(Vec::new()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The longest words of a query, each once; none where it has only one.
+/// The longest words of a query, each once, longest first; none where it has only one.
 fn words(query: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in query.split(|c: char| !c.is_alphanumeric()).filter(|word| word.chars().count() >= SHORTEST) {

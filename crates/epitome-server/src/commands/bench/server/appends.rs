@@ -117,13 +117,16 @@ async fn over_http(server: &Child, from: u64, each: u64) -> Result<client::Round
 
 /// A request that adds the n-th message to a client's session.
 pub(super) fn append(client: usize, n: u64) -> Vec<u8> {
-    let message = bench::said(n);
-    let words = message.parts.iter().find_map(|part| match part {
-        Part::Text { text, .. } => Some(text),
-        _ => None,
-    });
-    let body = json!({"role": message.role, "content": words}).to_string();
+    let body = json!({"role": bench::said(n).role, "content": words(n)}).to_string();
     client::post(&format!("/v1/sessions/client-{client}/messages"), &body)
+}
+
+/// What is said in the n-th message.
+pub(super) fn words(n: u64) -> Option<String> {
+    bench::said(n).parts.into_iter().find_map(|part| match part {
+        Part::Text { text } => Some(text),
+        _ => None,
+    })
 }
 
 /// Rows a second.

@@ -1,0 +1,121 @@
+//! Honcho's published client, unchanged, against our server: what a program written for it does, it does here.
+//!
+//! The programs are in `tests/honcho/`, each with a few checks that run twice, with the client's plain methods and with its
+//! asynchronous ones. `wire_v3.rs` has what went over the wire when the same client spoke to the original.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::python::installed;
+use crate::server::{Server, command};
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/honcho");
+
+/// Runs a program against a server of its own. All of its checks must hold.
+#[track_caller]
+fn holds(program: &str) {
+    holds_on(&Server::start(), program, &[]);
+}
+
+/// Runs a program against this server, and tells it more.
+#[track_caller]
+fn holds_on(server: &Server, program: &str, more: &[&str]) {
+    let folder = Path::new(FOLDER);
+    let python = installed("honcho", &folder.join("requirements.txt")).join("bin/python");
+    let mut run = Command::new(python);
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("HONCHO_")) {
+        run.env_remove(name);
+    }
+    let said = run
+        .arg(folder.join(program))
+        .arg(format!("http://{}", server.address))
+        .args(more)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        // Nothing may stand between a client and a server on this machine.
+        .env("NO_PROXY", "127.0.0.1")
+        .output()
+        .unwrap();
+    let (out, errors) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+    assert!(said.status.success(), "{out}\n{errors}\n{}", server.log());
+}
+
+#[test]
+fn workspaces_are_kept_listed_and_deleted() {
+    holds("workspaces.py");
+}
+
+#[test]
+fn peers_are_who_they_were_made_and_find_their_own() {
+    holds("peers.py");
+}
+
+#[test]
+fn sessions_keep_what_is_theirs() {
+    holds("sessions.py");
+}
+
+#[test]
+fn messages_come_back_as_they_came_and_by_what_they_are() {
+    holds("messages.py");
+}
+
+#[test]
+fn a_text_file_becomes_messages() {
+    holds("files.py");
+}
+
+#[test]
+fn a_context_is_a_summary_and_every_message_after_it() {
+    holds("contexts.py");
+}
+
+#[test]
+fn both_summaries_are_there_when_they_are_due() {
+    holds("summaries.py");
+}
+
+#[test]
+fn words_are_found_in_session_workspace_and_peer() {
+    holds("searches.py");
+}
+
+#[test]
+fn a_clone_keeps_its_counts_and_its_workspace() {
+    holds("clones.py");
+}
+
+#[test]
+fn what_is_wrong_or_not_offered_is_told_in_the_clients_words() {
+    holds("refusals.py");
+}
+
+#[test]
+fn odd_contents_are_contents() {
+    holds("odd.py");
+}
+
+#[test]
+fn sixteen_writers_and_twenty_sessions_lose_nothing() {
+    holds("crowds.py");
+}
+
+#[test]
+fn a_key_of_ours_opens_its_workspace_to_the_client() {
+    let server = Server::with(&["--require-keys", "always"], &[]);
+    let made = |flags: &[&str]| {
+        let mut run = command(&server.folder);
+        let done = run.args(["keys", "create", "--db", "a.db"]).args(flags).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap().trim().to_owned()
+    };
+    let key = |rights| made(&["--workspace", "w", "--rights", rights]);
+    holds_on(&server, "keys.py", &[&key("write"), &key("read"), &made(&["--admin"])]);
+}
+
+#[test]
+fn a_token_that_honcho_signed_opens_what_it_opened_there() {
+    let secret = "known to both";
+    let flags = ["--require-keys", "always", "--set", "server.jwt_secret_env=SHARED"];
+    let server = Server::with(&flags, &[("SHARED", secret)]);
+    holds_on(&server, "tokens.py", &[secret]);
+}

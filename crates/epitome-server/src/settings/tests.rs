@@ -173,7 +173,8 @@ fn what_is_wrong_is_told_with_where_it_came_from() {
 
 #[test]
 fn sections_that_come_later_are_not_there_yet() {
-    let allowed = "allowed here are server, encoding, context, slot, trigger, summarize, models, prices, limits";
+    let allowed =
+        "allowed here are server, encoding, context, slot, trigger, summarize, models, prices, limits";
     for section in ["condense", "proxy"] {
         let file = format!("[{section}]\n");
         Trial::new().file(&file).refused(&format!("epitome.toml: {section}: no such setting; {allowed}"));

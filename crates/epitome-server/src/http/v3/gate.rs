@@ -105,10 +105,39 @@ pub(super) struct Reads(pub(super) Access);
 /// A caller who may change it.
 pub(super) struct Writes(pub(super) Access);
 
+/// A caller who may get what the body names, or make it: which of both shows when that is read.
+pub(super) struct Gets(pub(super) Access);
+
 /// What the path names, and a place among the requests under way.
 pub(super) struct Access {
     pub(super) workspace: Workspace,
+    pass: Pass,
     _place: Place,
+}
+
+impl Access {
+    /// Refuses whoever may not read, or not write, that session or that peer of the workspace.
+    pub(super) async fn check(
+        &self,
+        app: &App,
+        (session, peer): (Option<&str>, Option<&str>),
+        wanted: Rights,
+    ) -> Result<(), Refusal> {
+        let about = Wanted { workspace: self.workspace.name(), session, peer };
+        self.pass.check(app, about, wanted).await
+    }
+}
+
+impl FromRequestParts<Arc<App>> for Gets {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
+        let (pass, named) = (pass(&parts.headers, app).await?, Named::read(parts, app).await?);
+        match pass.opens(&named.workspace) {
+            true => enter(parts, app, named.workspace.into(), pass).map(Self),
+            false => Err(unauthorized("this key does not open that").into()),
+        }
+    }
 }
 
 impl FromRequestParts<Arc<App>> for Reads {
@@ -128,48 +157,82 @@ impl FromRequestParts<Arc<App>> for Writes {
 }
 
 async fn access(parts: &mut Parts, app: &Arc<App>, wanted: Rights) -> Result<Access, Refusal> {
-    let pass = pass(&parts.headers, app).await?;
-    let (mut workspace, mut session, mut peer) = (None, None, None);
-    if let Ok(named) = RawPathParams::from_request_parts(parts, app).await {
-        for (key, value) in &named {
-            match key {
-                "workspace" => workspace = Some(value.to_owned()),
-                "session" => session = Some(value.to_owned()),
-                "peer" => peer = Some(value.to_owned()),
-                _ => {}
+    let (pass, named) = (pass(&parts.headers, app).await?, Named::read(parts, app).await?);
+    let Named { workspace, session, peer } = &named;
+    let about = Wanted { workspace, session: session.as_deref(), peer: peer.as_deref() };
+    pass.check(app, about, wanted).await?;
+    enter(parts, app, named.workspace.into(), pass)
+}
+
+/// What a path names.
+struct Named {
+    workspace: String,
+    session: Option<String>,
+    peer: Option<String>,
+}
+
+impl Named {
+    async fn read(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
+        let (mut workspace, mut session, mut peer) = (None, None, None);
+        if let Ok(named) = RawPathParams::from_request_parts(parts, app).await {
+            for (key, value) in &named {
+                match key {
+                    "workspace" => workspace = Some(value.to_owned()),
+                    "session" => session = Some(value.to_owned()),
+                    "peer" => peer = Some(value.to_owned()),
+                    _ => {}
+                }
             }
         }
-    }
-    let Some(name) = workspace.filter(|name| is_name(name)) else {
-        return Err(Refusal::not_found("there is no such workspace"));
-    };
-    let handle = app.engine.workspace(name.as_str());
-    let refused = || Refusal::from(unauthorized("this key does not open that"));
-    if !pass.opens(&name) || pass.rights < wanted {
-        return Err(refused());
-    }
-    match (&pass.session, &pass.peer) {
-        (None, None) => {}
-        (Some(own), _) if session.as_ref() == Some(own) => {}
-        (None, Some(own)) if peer.as_ref() == Some(own) && session.is_none() => {}
-        // A member may read, and nothing else.
-        (None, Some(own)) if wanted == Rights::Read => {
-            let session = session.as_deref().ok_or_else(refused)?;
-            match handle.session(session).member(own).await {
-                Ok(Some(_)) => {}
-                _ => return Err(refused()),
-            }
+        match workspace.filter(|name| is_name(name)) {
+            Some(workspace) => Ok(Self { workspace, session, peer }),
+            None => Err(Refusal::not_found("there is no such workspace")),
         }
-        _ => return Err(refused()),
     }
-    enter(parts, app, name.into())
+}
+
+/// What a request is about.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) workspace: &'a str,
+    pub(super) session: Option<&'a str>,
+    pub(super) peer: Option<&'a str>,
+}
+
+impl Pass {
+    /// Refuses whoever may not do that.
+    pub(super) async fn check(&self, app: &App, about: Wanted<'_>, wanted: Rights) -> Result<(), Refusal> {
+        let refused = || Refusal::from(unauthorized("this key does not open that"));
+        if !self.opens(about.workspace) || self.rights < wanted {
+            return Err(refused());
+        }
+        match (&self.session, &self.peer) {
+            (None, None) => Ok(()),
+            (Some(own), _) if about.session == Some(own) => Ok(()),
+            (None, Some(own)) if about.peer == Some(own) && about.session.is_none() => Ok(()),
+            // A member may read, and nothing else.
+            (None, Some(own)) if wanted == Rights::Read => {
+                let session = about.session.ok_or_else(refused)?;
+                match app.engine.workspace(about.workspace).session(session).member(own).await {
+                    Ok(Some(_)) => Ok(()),
+                    _ => Err(refused()),
+                }
+            }
+            _ => Err(refused()),
+        }
+    }
 }
 
 /// Takes a place among the requests under way.
-pub(super) fn enter(parts: &mut Parts, app: &Arc<App>, name: Arc<str>) -> Result<Access, Refusal> {
+pub(super) fn enter(
+    parts: &mut Parts,
+    app: &Arc<App>,
+    name: Arc<str>,
+    pass: Pass,
+) -> Result<Access, Refusal> {
     let place = app.load.requests.enter(&name)?;
     parts.extensions.insert(Caller(Arc::clone(&name)));
-    Ok(Access { workspace: app.engine.workspace(name), _place: place })
+    Ok(Access { workspace: app.engine.workspace(name), pass, _place: place })
 }
 
 /// A caller of a route that names no workspace in its path.

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use epitome::key::Rights;
 use epitome::{Fork, Listed, Membership, Notes, Session, SessionInfo};
 use serde_json::{Value, json};
 
 use super::check::{MemberIn, Put, SessionIn};
 use super::configuration::configure;
-use super::gate::{Access, Reads, Writes};
+use super::found;
+use super::gate::{Access, Gets, Reads, Writes};
 use super::list::{Wanted, noted, page};
 use super::out::SessionOut;
 use super::refusal::Refusal;
@@ -49,8 +51,22 @@ pub(super) fn joining(members: Vec<(String, MemberIn)>) -> impl Iterator<Item = 
 
 /// Gives a session, and makes it where there is none. Notes that are sent replace those there, a configuration is laid
 /// over what is there, and peers join.
-pub(super) async fn create(Writes(access): Writes, Body(body, _charged): Body) -> Result<Response, Refusal> {
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    Gets(access): Gets,
+    Body(body, _charged): Body,
+) -> Result<Response, Refusal> {
     let SessionIn { id, metadata, configuration, peers } = SessionIn::read(&body)?;
+    if body.get("scopes").and_then(Value::as_array).is_some_and(|scopes| !scopes.is_empty()) {
+        return Err(super::not_offered());
+    }
+    let nothing = metadata.is_none() && configuration.is_none() && peers.is_none();
+    let wanted = if nothing { Rights::Read } else { Rights::Write };
+    access.check(&app, (Some(&id), None), wanted).await?;
+    if let Some(info) = found(access.workspace.session(id.as_str()).info().await)?.filter(|_| nothing) {
+        return Ok(done(StatusCode::OK, &SessionOut::new(access.workspace.name(), &info))?);
+    }
+    access.check(&app, (Some(&id), None), Rights::Write).await?;
     let members = joining(peers.unwrap_or_default()).collect();
     let notes = Notes { metadata, configure: configuration.map(configure), members };
     let written = access.workspace.session(id).note(notes).await?;
@@ -116,7 +132,7 @@ pub(super) async fn clone(
 ) -> Result<Response, Refusal> {
     let missing = || Refusal::no_session(&name, access.workspace.name());
     let session = access.workspace.session(name.as_str());
-    let Some(info) = super::found(session.info().await)? else { return Err(missing()) };
+    let Some(info) = found(session.info().await)? else { return Err(missing()) };
     let ids = app.v3.ids(&app).await?;
     let at = match pairs.get("message_id").filter(|id| !id.is_empty()) {
         None => None,

@@ -16,12 +16,16 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::StatusCode;
+use axum::response::Response;
 use axum::routing::{any, get, post, put};
 use epitome::{Error, SessionInfo};
+use serde_json::json;
 use tokio::sync::OnceCell;
 
 use super::App;
 use super::kept::Kept;
+use super::problem::Problem;
+use super::reply::done;
 
 mod check;
 mod configuration;
@@ -116,6 +120,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/v3/workspaces", post(workspaces::create))
         .route("/v3/workspaces/list", post(workspaces::list))
         .route("/v3/keys", post(keys::create))
+        .route("/health", get(health))
         .nest("/v3/workspaces/{workspace}", workspace)
 }
 
@@ -134,8 +139,18 @@ const ABSENT: &[&str] = &[
     "/webhooks/{*rest}",
 ];
 
-/// Says so. A status that their clients do not try again.
+/// Whoever looks after their server asks here whether it runs.
+async fn health() -> Result<Response, Problem> {
+    done(StatusCode::OK, &json!({"status": "ok"}))
+}
+
+/// Says so.
 async fn absent(_: gate::Reads) -> Refusal {
+    not_offered()
+}
+
+/// With a status that their clients do not try again.
+fn not_offered() -> Refusal {
     let detail = "not offered: Epitome keeps and condenses conversations, and does not reason about those who hold \
                   them (no chat, representations, cards, conclusions, scopes, dreams or webhooks)";
     Refusal::told(StatusCode::NOT_IMPLEMENTED, "not-offered", detail)

@@ -20,6 +20,12 @@ fn holds(program: &str) {
 /// Runs a program against this server, and tells it more.
 #[track_caller]
 fn holds_on(server: &Server, program: &str, more: &[&str]) {
+    runs(server, &Path::new(FOLDER).join(program), more);
+}
+
+/// Runs a program, and gives what it printed.
+#[track_caller]
+fn runs(server: &Server, program: &Path, more: &[&str]) -> String {
     let folder = Path::new(FOLDER);
     let python = installed("honcho", &folder.join("requirements.txt")).join("bin/python");
     let mut run = Command::new(python);
@@ -27,7 +33,7 @@ fn holds_on(server: &Server, program: &str, more: &[&str]) {
         run.env_remove(name);
     }
     let said = run
-        .arg(folder.join(program))
+        .arg(program)
         .arg(format!("http://{}", server.address))
         .args(more)
         .env("PYTHONDONTWRITEBYTECODE", "1")
@@ -37,6 +43,7 @@ fn holds_on(server: &Server, program: &str, more: &[&str]) {
         .unwrap();
     let (out, errors) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
     assert!(said.status.success(), "{out}\n{errors}\n{}", server.log());
+    out.into_owned()
 }
 
 #[test]
@@ -118,4 +125,22 @@ fn a_token_that_honcho_signed_opens_what_it_opened_there() {
     let flags = ["--require-keys", "always", "--set", "server.jwt_secret_env=SHARED"];
     let server = Server::with(&flags, &[("SHARED", secret)]);
     holds_on(&server, "tokens.py", &[secret]);
+}
+
+/// The README and the page of its own show a program. It is run as it stands there, but for the address.
+#[test]
+fn the_program_that_is_shown_works_as_it_is_shown() {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for page in ["README.md", "docs/honcho.md"] {
+        let text = std::fs::read_to_string(project.join(page)).unwrap();
+        let shown = text.split("```python\n").nth(1).and_then(|rest| rest.split("```").next());
+        let shown = shown.unwrap_or_else(|| panic!("{page} shows no program"));
+        assert!(shown.contains("http://127.0.0.1:7878"), "{page}");
+        let server = Server::start();
+        let program = server.folder.join("shown.py");
+        std::fs::write(&program, shown.replace("127.0.0.1:7878", &server.address)).unwrap();
+        let said = runs(&server, &program, &[]);
+        let answer = "{'role': 'assistant', 'name': 'bot', 'content': 'It left Leipzig at 14:02.'}";
+        assert!(said.contains(answer), "{page}: {said}");
+    }
 }

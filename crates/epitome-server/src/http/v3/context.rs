@@ -64,6 +64,9 @@ pub(super) async fn read(
     if let Some(detail) = given.unfit() {
         return Err(Refusal::unfit(detail));
     }
+    if pairs.get("scope").is_some_and(|scope| !scope.is_empty()) {
+        return Err(super::not_offered());
+    }
     let target = given.peer_target.is_some();
     let tokens = match given.tokens.map(u64::try_from) {
         Some(Err(_)) | Some(Ok(0)) => return Ok(known.read(&ContextOut::new(&name, target))?),
@@ -124,6 +127,11 @@ async fn context(session: &Session, asked: &Asked) -> Result<Context, Error> {
     if asked.summary && !made.report.exhaustive && made.report.empty.is_none() {
         let filled = ContextRequest { tokens: Some(made.report.budget), fill: true, ..request.clone() };
         made = session.context(filled).await?;
+    }
+    // There is far more to tell than there is room for: then the newest messages, and nothing that seems to be all.
+    if made.summary.is_some() && !made.report.exhaustive {
+        let plain = ContextRequest { tokens: Some(made.report.budget), summary: false, ..request };
+        made = session.context(plain).await?;
     }
     Ok(made)
 }

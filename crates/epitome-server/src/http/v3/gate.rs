@@ -65,29 +65,9 @@ impl Pass {
         self.workspace.as_deref().is_none_or(|own| own == workspace)
     }
 
-    /// How far it reaches in its workspace, by what is named there: the narrowest claim holds.
-    fn reach(&self, session: Option<&str>, peer: Option<&str>) -> Reach<'_> {
-        match (self.session.as_deref(), self.peer.as_deref()) {
-            (None, None) => Reach::All,
-            (Some(own), _) if session == Some(own) => Reach::All,
-            (None, Some(own)) if session.is_none() && peer == Some(own) => Reach::All,
-            (None, Some(own)) if session.is_some() => Reach::Member(own),
-            _ => Reach::Nothing,
-        }
-    }
-
     pub(super) fn may_write(&self) -> bool {
         self.rights >= Rights::Write && self.session.is_none() && self.peer.is_none()
     }
-}
-
-/// How far a pass reaches.
-enum Reach<'a> {
-    /// Whatever its rights allow.
-    All,
-    /// What this peer may read as a member of the session.
-    Member(&'a str),
-    Nothing,
 }
 
 /// Who the caller is, before it is known what they want.
@@ -122,10 +102,39 @@ pub(super) struct Reads(pub(super) Access);
 /// A caller who may change it.
 pub(super) struct Writes(pub(super) Access);
 
+/// A caller who may get what the body names, or make it: which of both shows when that is read.
+pub(super) struct Gets(pub(super) Access);
+
 /// What the path names, and a place among the requests under way.
 pub(super) struct Access {
     pub(super) workspace: Workspace,
+    pass: Pass,
     _place: Place,
+}
+
+impl Access {
+    /// Refuses whoever may not read, or not write, that session or that peer of the workspace.
+    pub(super) async fn check(
+        &self,
+        app: &App,
+        (session, peer): (Option<&str>, Option<&str>),
+        wanted: Rights,
+    ) -> Result<(), Refusal> {
+        let about = Wanted { workspace: self.workspace.name(), session, peer };
+        self.pass.check(app, about, wanted).await
+    }
+}
+
+impl FromRequestParts<Arc<App>> for Gets {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
+        let (pass, named) = (pass(&parts.headers, app).await?, Named::read(parts, app).await?);
+        match pass.opens(&named.workspace) {
+            true => enter(parts, app, named.workspace.into(), pass).map(Self),
+            false => Err(unauthorized("this key does not open that").into()),
+        }
+    }
 }
 
 impl FromRequestParts<Arc<App>> for Reads {
@@ -144,42 +153,12 @@ impl FromRequestParts<Arc<App>> for Writes {
     }
 }
 
-/// A caller who names in the body what is got or made: whether they may is known once that is read.
-pub(super) struct Makes {
-    pub(super) access: Access,
-    pass: Pass,
-}
-
-impl FromRequestParts<Arc<App>> for Makes {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
-        let pass = pass(&parts.headers, app).await?;
-        let workspace = Named::read(parts, app).await?.workspace;
-        if !pass.opens(&workspace) {
-            return Err(closed());
-        }
-        Ok(Self { access: enter(parts, app, workspace.into())?, pass })
-    }
-}
-
-impl Makes {
-    /// What they may do to a session: clients get every session before they ask anything of it.
-    pub(super) async fn session(&self, name: &str) -> Result<Rights, Refusal> {
-        match self.pass.reach(Some(name), None) {
-            Reach::All => Ok(self.pass.rights),
-            Reach::Member(own) if is_member(&self.access.workspace, name, own).await? => Ok(Rights::Read),
-            Reach::Member(_) | Reach::Nothing => Err(closed()),
-        }
-    }
-
-    /// What they may do to a peer.
-    pub(super) fn peer(&self, name: &str) -> Result<Rights, Refusal> {
-        match self.pass.reach(None, Some(name)) {
-            Reach::All => Ok(self.pass.rights),
-            Reach::Member(_) | Reach::Nothing => Err(closed()),
-        }
-    }
+async fn access(parts: &mut Parts, app: &Arc<App>, wanted: Rights) -> Result<Access, Refusal> {
+    let (pass, named) = (pass(&parts.headers, app).await?, Named::read(parts, app).await?);
+    let Named { workspace, session, peer } = &named;
+    let about = Wanted { workspace, session: session.as_deref(), peer: peer.as_deref() };
+    pass.check(app, about, wanted).await?;
+    enter(parts, app, named.workspace.into(), pass)
 }
 
 /// What a path names.
@@ -209,39 +188,48 @@ impl Named {
     }
 }
 
-fn closed() -> Refusal {
-    unauthorized("this key does not open that").into()
+/// What a request is about.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) workspace: &'a str,
+    pub(super) session: Option<&'a str>,
+    pub(super) peer: Option<&'a str>,
 }
 
-/// A store in trouble is told as such: whoever is refused for good does not come again.
-async fn is_member(workspace: &Workspace, session: &str, peer: &str) -> Result<bool, Refusal> {
-    Ok(found(workspace.session(session).member(peer).await)?.flatten().is_some())
-}
-
-async fn access(parts: &mut Parts, app: &Arc<App>, wanted: Rights) -> Result<Access, Refusal> {
-    let pass = pass(&parts.headers, app).await?;
-    let Named { workspace, session, peer } = Named::read(parts, app).await?;
-    if !pass.opens(&workspace) || pass.rights < wanted {
-        return Err(closed());
-    }
-    match (pass.reach(session.as_deref(), peer.as_deref()), session) {
-        (Reach::All, _) => {}
-        // A member may read, and nothing else.
-        (Reach::Member(own), Some(session)) if wanted == Rights::Read => {
-            if !is_member(&app.engine.workspace(workspace.as_str()), &session, own).await? {
-                return Err(closed());
-            }
+impl Pass {
+    /// Refuses whoever may not do that.
+    pub(super) async fn check(&self, app: &App, about: Wanted<'_>, wanted: Rights) -> Result<(), Refusal> {
+        let refused = || Refusal::from(unauthorized("this key does not open that"));
+        if !self.opens(about.workspace) || self.rights < wanted {
+            return Err(refused());
         }
-        (Reach::Member(_) | Reach::Nothing, _) => return Err(closed()),
+        match (&self.session, &self.peer) {
+            (None, None) => Ok(()),
+            (Some(own), _) if about.session == Some(own) => Ok(()),
+            (None, Some(own)) if about.peer == Some(own) && about.session.is_none() => Ok(()),
+            // A member may read, and nothing else.
+            (None, Some(own)) if wanted == Rights::Read => {
+                let session = about.session.ok_or_else(refused)?;
+                let session = app.engine.workspace(about.workspace).session(session);
+                // A store in trouble is told as such: whoever is refused for good does not come again.
+                let member = found(session.member(own).await)?.flatten();
+                member.map(drop).ok_or_else(refused)
+            }
+            _ => Err(refused()),
+        }
     }
-    enter(parts, app, workspace.into())
 }
 
 /// Takes a place among the requests under way.
-pub(super) fn enter(parts: &mut Parts, app: &Arc<App>, name: Arc<str>) -> Result<Access, Refusal> {
+pub(super) fn enter(
+    parts: &mut Parts,
+    app: &Arc<App>,
+    name: Arc<str>,
+    pass: Pass,
+) -> Result<Access, Refusal> {
     let place = app.load.requests.enter(&name)?;
     parts.extensions.insert(Caller(Arc::clone(&name)));
-    Ok(Access { workspace: app.engine.workspace(name), _place: place })
+    Ok(Access { workspace: app.engine.workspace(name), pass, _place: place })
 }
 
 /// A caller of a route that names no workspace in its path.

@@ -174,7 +174,7 @@ impl<'a> Scribe<'a> {
         'a: 'm,
     {
         let content = content(message);
-        let token_count = self.counts.of((self.number, message.seq), || self.counter.text(&content));
+        let token_count = self.counts.of((self.number, message.seq), &content, &self.counter);
         MessageOut {
             id: self.id(message.seq),
             peer_id: speaker(message),
@@ -220,32 +220,34 @@ fn content(message: &Message) -> Cow<'_, str> {
     Cow::Owned(told.join("\n"))
 }
 
-/// How many tokens messages have by themselves: they are told with each message each time, and never change.
+/// How many tokens messages have by themselves: they are told with each message each time, and never change. A message
+/// of which only a part is shown is known by its length.
 #[derive(Default)]
-pub(super) struct Counts(Mutex<[HashMap<(SessionId, Seq), Tokens>; 2]>);
+pub(super) struct Counts(Mutex<[Counted; 2]>);
+
+/// The bytes and tokens of messages.
+type Counted = HashMap<(SessionId, Seq), (usize, Tokens)>;
 
 /// So many are remembered, and up to as many again.
 const MOST_COUNTS: usize = 1 << 15;
 
 impl Counts {
-    fn of(&self, message: (SessionId, Seq), count: impl FnOnce() -> Tokens) -> Tokens {
-        let known = {
-            let both = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            both.iter().find_map(|counts| counts.get(&message).copied())
-        };
-        known.unwrap_or_else(|| {
-            let tokens = count();
-            self.keep(message, tokens);
-            tokens
-        })
-    }
-
-    pub(super) fn keep(&self, message: (SessionId, Seq), tokens: Tokens) {
+    fn of(&self, message: (SessionId, Seq), content: &str, counter: &Counter) -> Tokens {
+        if let Some((_, tokens)) = self.known(message).filter(|(length, _)| *length == content.len()) {
+            return tokens;
+        }
+        let tokens = counter.text(content);
         let mut both = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let [young, old] = &mut *both;
         if young.len() >= MOST_COUNTS {
             *old = std::mem::take(young);
         }
-        young.insert(message, tokens);
+        young.insert(message, (content.len(), tokens));
+        tokens
+    }
+
+    fn known(&self, message: (SessionId, Seq)) -> Option<(usize, Tokens)> {
+        let both = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        both.iter().find_map(|counts| counts.get(&message).copied())
     }
 }

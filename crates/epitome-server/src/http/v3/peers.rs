@@ -10,7 +10,7 @@ use epitome::{AuthorRow, Listed, is_name};
 use serde_json::json;
 
 use super::check::{PeerIn, Put};
-use super::gate::{Makes, Reads, Writes};
+use super::gate::{Gets, Reads, Writes};
 use super::list::{Wanted, noted, page};
 use super::out::PeerOut;
 use super::refusal::Refusal;
@@ -22,16 +22,20 @@ use crate::http::reply::done;
 /// The names a filter may ask for.
 pub(super) const FIELDS: &[&str] = &["id", "peer_id", "name", "workspace_id", "metadata", "created_at"];
 
-/// Gives a peer, and makes it where there is none. Whoever may only read gets one that is there.
-pub(super) async fn create(caller: Makes, Body(body, _charged): Body) -> Result<Response, Refusal> {
+/// Gives a peer, and makes it where there is none.
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    Gets(access): Gets,
+    Body(body, _charged): Body,
+) -> Result<Response, Refusal> {
     let PeerIn { id, metadata, configuration } = PeerIn::read(&body)?;
-    let access = &caller.access;
-    if caller.peer(&id)? < Rights::Write {
-        let nothing = metadata.is_none() && configuration.is_none();
-        let author = access.workspace.author(&id).await?.filter(|_| nothing);
-        let author = author.ok_or_else(Refusal::only_reads)?;
+    let nothing = metadata.is_none() && configuration.is_none();
+    let wanted = if nothing { Rights::Read } else { Rights::Write };
+    access.check(&app, (None, Some(&id)), wanted).await?;
+    if let Some(author) = access.workspace.author(&id).await?.filter(|_| nothing) {
         return Ok(done(StatusCode::OK, &PeerOut::new(access.workspace.name(), &author))?);
     }
+    access.check(&app, (None, Some(&id)), Rights::Write).await?;
     let written = access.workspace.set_author(&id, metadata, configuration).await?;
     let status = if written.made { StatusCode::CREATED } else { StatusCode::OK };
     Ok(done(status, &PeerOut::new(access.workspace.name(), &written.now))?)

@@ -6,7 +6,6 @@ use epitome::Error;
 use serde_json::{Value, json};
 
 use super::check::Faults;
-use crate::http::gate::unauthorized;
 use crate::http::problem::Problem;
 
 /// Why something was not done.
@@ -45,10 +44,6 @@ impl Refusal {
     /// Nothing can be called so. The name is not repeated: it may be long.
     pub(super) fn no_name(what: &str) -> Self {
         Self::unfit(format!("{what}: a name has 1 to 512 bytes and no control characters"))
-    }
-
-    pub(super) fn only_reads() -> Self {
-        unauthorized("this key may only read").into()
     }
 
     pub(super) fn told(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::check::{MemberIn, Put, SessionIn};
 use super::configuration::configure;
 use super::found;
-use super::gate::{Access, Makes, Reads, Writes};
+use super::gate::{Access, Gets, Reads, Writes};
 use super::list::{Wanted, noted, page};
 use super::out::SessionOut;
 use super::refusal::Refusal;
@@ -50,16 +50,23 @@ pub(super) fn joining(members: Vec<(String, MemberIn)>) -> impl Iterator<Item = 
 }
 
 /// Gives a session, and makes it where there is none. Notes that are sent replace those there, a configuration is laid
-/// over what is there, and peers join. Whoever may only read gets one that is there.
-pub(super) async fn create(caller: Makes, Body(body, _charged): Body) -> Result<Response, Refusal> {
+/// over what is there, and peers join.
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    Gets(access): Gets,
+    Body(body, _charged): Body,
+) -> Result<Response, Refusal> {
     let SessionIn { id, metadata, configuration, peers } = SessionIn::read(&body)?;
-    let access = &caller.access;
-    if caller.session(&id).await? < Rights::Write {
-        let nothing = metadata.is_none() && configuration.is_none() && peers.is_none();
-        let info = found(access.workspace.session(id).info().await)?.filter(|_| nothing);
-        let info = info.ok_or_else(Refusal::only_reads)?;
+    if body.get("scopes").and_then(Value::as_array).is_some_and(|scopes| !scopes.is_empty()) {
+        return Err(super::not_offered());
+    }
+    let nothing = metadata.is_none() && configuration.is_none() && peers.is_none();
+    let wanted = if nothing { Rights::Read } else { Rights::Write };
+    access.check(&app, (Some(&id), None), wanted).await?;
+    if let Some(info) = found(access.workspace.session(id.as_str()).info().await)?.filter(|_| nothing) {
         return Ok(done(StatusCode::OK, &SessionOut::new(access.workspace.name(), &info))?);
     }
+    access.check(&app, (Some(&id), None), Rights::Write).await?;
     let members = joining(peers.unwrap_or_default()).collect();
     let notes = Notes { metadata, configure: configuration.map(configure), members };
     let written = access.workspace.session(id).note(notes).await?;

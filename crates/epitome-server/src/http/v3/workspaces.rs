@@ -31,13 +31,13 @@ pub(super) async fn create(
     if !pass.opens(&id) {
         return Err(unauthorized("this key does not open that").into());
     }
-    let access = enter(&mut parts, &app, id.as_str().into())?;
+    let access = enter(&mut parts, &app, id.as_str().into(), pass.clone())?;
     let nothing = metadata.is_none() && configuration.is_none();
     if let Some(info) = access.workspace.info().await?.filter(|_| nothing) {
         return Ok(done(StatusCode::OK, &WorkspaceOut::from(&info))?);
     }
     if !pass.may_write() {
-        return Err(Refusal::only_reads());
+        return Err(unauthorized("this key may only read").into());
     }
     let notes = Notes { metadata, configure: configuration.map(configure), ..Notes::default() };
     let written = access.workspace.note(notes).await?;

@@ -19,6 +19,7 @@ mod read;
 mod tests;
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::cmp::Ordering;
 
 use serde_json::{Number, Value};
@@ -27,7 +28,11 @@ use super::moment::Moment;
 
 /// What is wanted of a list's items.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Filter(Node);
+pub(super) struct Filter {
+    node: Node,
+    /// The fields it asks for, each once.
+    fields: Vec<String>,
+}
 
 /// A tree of conditions on fields. Nowhere deeper than `read` allows.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,24 +84,31 @@ impl Filter {
     /// Reads a filter for items with these fields; a sentence that says what is wrong, and where, otherwise. `null` and
     /// `{}` are the filter that keeps everything.
     pub(super) fn read(filters: &Value, known: &[&str]) -> Result<Self, String> {
-        read::filter(filters, known).map(Self)
+        let node = read::filter(filters, known)?;
+        let mut fields = Vec::new();
+        node.fields(&mut fields);
+        Ok(Self { node, fields })
     }
 
-    /// Whether an item is wanted. `field` gives what the item has under one of the names known, and is asked for it once
-    /// for every place where the filter has that name.
+    /// Whether an item is wanted. `field` gives what the item has under one of the names known, and is asked for it once at
+    /// most: a thousand conditions may look at the same text, and none of them needs its own.
     pub(super) fn keeps<'a>(&self, field: impl Fn(&str) -> Option<Cow<'a, Value>>) -> bool {
-        self.0.keeps(&field)
+        let made: Vec<_> = self.fields.iter().map(|name| (name, OnceCell::new())).collect();
+        self.node.keeps(&|name| {
+            let (_, made) = made.iter().find(|(known, _)| *known == name)?;
+            made.get_or_init(|| field(name)).as_deref()
+        })
     }
 
     /// Whether everything is kept, so that nobody need be asked.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.node.is_empty()
     }
 
     /// The one text a field must equal, where that is plain: lets a caller read by an index. What is read so must still be
     /// asked of the filter.
     pub(super) fn must_equal(&self, field: &str) -> Option<&str> {
-        self.0.must_equal(field)
+        self.node.must_equal(field)
     }
 }
 
@@ -115,12 +127,22 @@ impl Node {
         matches!(self, Self::All(nodes) if nodes.is_empty())
     }
 
-    fn keeps<'a>(&self, field: &dyn Fn(&str) -> Option<Cow<'a, Value>>) -> bool {
+    /// The names of the fields that are asked for, each once.
+    fn fields(&self, all: &mut Vec<String>) {
+        match self {
+            Self::All(nodes) | Self::Any(nodes) => nodes.iter().for_each(|node| node.fields(all)),
+            Self::Not(node) => node.fields(all),
+            Self::Field(name, _) if all.contains(name) => {}
+            Self::Field(name, _) => all.push(name.clone()),
+        }
+    }
+
+    fn keeps<'v>(&self, field: &dyn Fn(&str) -> Option<&'v Value>) -> bool {
         match self {
             Self::All(nodes) => nodes.iter().all(|node| node.keeps(field)),
             Self::Any(nodes) => nodes.iter().any(|node| node.keeps(field)),
             Self::Not(node) => !node.keeps(field),
-            Self::Field(name, test) => test.passes(field(name).as_deref()),
+            Self::Field(name, test) => test.passes(field(name)),
         }
     }
 

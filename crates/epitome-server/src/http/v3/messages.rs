@@ -7,11 +7,13 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use epitome::core::message::{Message, Part, Role, Timestamp};
 use epitome::core::tokens::Counter;
-use epitome::{Batch, Listed, Page as Range, Session, SessionInfo};
+use epitome::{Batch, Listed, Page as Range, Portion, Session, SessionInfo};
 use serde_json::{Map, Value, json};
 
 use super::check::{Faults, MessageIn, MessagePut, MessagesIn, Paging};
+use super::filter::Filter;
 use super::gate::{Access, Reads, Writes, now};
+use super::ids::Ids;
 use super::list::{Wanted, page};
 use super::moment::Moment;
 use super::out::{MICROS, MessageOut, Scribe, WIRE};
@@ -113,33 +115,57 @@ pub(super) async fn list(
         return page(&wanted.paging, Listed::<()>::default());
     };
     let _turn = app.load.page().await;
-    let scribe = scribe(&app, access.workspace.name(), &info).await?;
+    let paging = wanted.paging;
     if wanted.filter.is_empty() {
-        return whole(&session, &info, &scribe, &wanted.paging).await;
+        let scribe = scribe(&app, access.workspace.name(), &info).await?;
+        return whole(&session, &info, &scribe, &paging).await;
     }
     let (skip, limit) = (wanted.skip(), wanted.limit());
+    let (workspace, ids, filter) =
+        (access.workspace.name().to_owned(), app.v3.ids(&app).await?, wanted.filter);
+    let sieve = Arc::new(Sieve { app: Arc::clone(&app), ids, workspace, info, filter });
     let (mut listed, mut last) = (Listed::default(), None);
     loop {
-        let portion = session.messages(range(last, wanted.paging.reverse, &info, CHUNK)).await?;
+        let portion = session.messages(range(last, paging.reverse, &sieve.info, CHUNK)).await?;
         last = portion.last().map(|message| message.seq);
-        let more = portion.more;
-        for message in portion {
-            let keeps = {
-                let told = scribe.message(&message);
-                wanted.filter.keeps(|field| told.field(field))
-            };
-            if keeps {
-                listed.take(message, skip, limit);
-                bearable(&listed.items)?;
-            }
+        let (more, sieve) = (portion.more, Arc::clone(&sieve));
+        // However few they are: a filter may ask a thousand things of each.
+        for message in elsewhere(usize::MAX, move || sieve.kept(portion)).await? {
+            listed.take(message, skip, limit);
+            bearable(&listed.items)?;
         }
         if !more {
             break;
         }
     }
-    let Listed { items, total } = &listed;
+    let (Listed { items, total }, scribe) = (&listed, sieve.scribe());
     let items = items.iter().map(|message| scribe.message(message)).collect();
-    page(&wanted.paging, Listed { items, total: *total })
+    page(&paging, Listed { items, total: *total })
+}
+
+/// Keeps those messages of a session that are wanted.
+struct Sieve {
+    app: Arc<App>,
+    ids: Ids,
+    workspace: String,
+    info: SessionInfo,
+    filter: Filter,
+}
+
+impl Sieve {
+    fn scribe(&self) -> Scribe<'_> {
+        let Self { app, ids, workspace, info, .. } = self;
+        Scribe::new((ids, &app.v3.counts), (workspace, &info.name), info.id, &info.encoding)
+    }
+
+    fn kept(&self, messages: Portion<Message>) -> Vec<Message> {
+        let scribe = self.scribe();
+        let keeps = |message: &Message| {
+            let told = scribe.message(message);
+            self.filter.keeps(|field| told.field(field))
+        };
+        messages.into_iter().filter(keeps).collect()
+    }
 }
 
 /// A page holds no more bytes of messages than this. Theirs never come to it; ours may be larger.

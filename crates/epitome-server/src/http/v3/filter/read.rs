@@ -13,6 +13,9 @@ const DEEPEST: usize = 16;
 /// So many values in all, each of which may be asked of every item.
 const MOST: usize = 1_000;
 
+/// So many texts are looked for within others: that takes far longer than to compare them.
+const TEXTS: usize = 32;
+
 /// So much is said of a name that is not known.
 const LONGEST_NAME: usize = 64;
 
@@ -31,6 +34,9 @@ enum Kind {
 
 pub(super) fn filter(filters: &Value, known: &[&str]) -> Result<Node, String> {
     measure(filters, 1, &mut MOST.clone())?;
+    if texts(filters) > TEXTS {
+        return Err(format!("filters hold more than {TEXTS} times `contains` or `icontains`"));
+    }
     match filters {
         Value::Null => Ok(Node::All(Vec::new())),
         Value::Object(entries) => node(entries, known),
@@ -60,6 +66,18 @@ fn measure(value: &Value, depth: usize, left: &mut usize) -> Result<(), String> 
                 Err(format!("filters hold more than {MOST} conditions; each value of a list counts as one"))
             }
         },
+    }
+}
+
+/// How often a text is looked for. It is not deep: that was measured.
+fn texts(value: &Value) -> usize {
+    match value {
+        Value::Object(entries) => {
+            let looks = entries.keys().filter(|name| matches!(name.as_str(), "contains" | "icontains"));
+            looks.count() + entries.values().map(texts).sum::<usize>()
+        }
+        Value::Array(values) => values.iter().map(texts).sum(),
+        _ => 0,
     }
 }
 

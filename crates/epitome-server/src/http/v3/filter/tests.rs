@@ -328,3 +328,27 @@ fn a_filter_holds_a_thousand_conditions_and_no_more() {
         assert_eq!(wrong, "filters hold more than 1000 conditions; each value of a list counts as one");
     }
 }
+
+#[test]
+fn a_filter_looks_for_a_few_texts_and_no_more() {
+    let folded = |count: usize| json!({"OR": vec![json!({"content": {"icontains": "x"}}); count]});
+    let within = |count: usize| json!({"AND": vec![json!({"metadata": {"a": {"contains": "x"}}}); count]});
+    for filters in [&folded as &dyn Fn(usize) -> Value, &within] {
+        assert!(Filter::read(&filters(32), &KNOWN).is_ok());
+        let wrong = Filter::read(&filters(33), &KNOWN).unwrap_err();
+        assert_eq!(wrong, "filters hold more than 32 times `contains` or `icontains`");
+    }
+}
+
+#[test]
+fn a_field_is_made_once_however_many_conditions_ask_for_it() {
+    let many: Vec<Value> = (0..500).map(|n| json!({"content": format!("no. {n}")})).collect();
+    let filter = read(&json!({"OR": many, "NOT": [{"content": "x"}, {"peer_id": "y"}]}));
+    let asked = std::cell::RefCell::new(Vec::new());
+    let keeps = filter.keeps(|name| {
+        asked.borrow_mut().push(name.to_owned());
+        Some(Cow::Owned("no. 499".into()))
+    });
+    assert!(keeps);
+    assert_eq!(asked.into_inner(), ["content", "peer_id"]);
+}

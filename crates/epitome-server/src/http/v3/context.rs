@@ -141,12 +141,12 @@ fn written(context: &Context, scribe: &Scribe<'_>, session: &str, target: bool) 
     let mut messages: Vec<_> = context.messages.iter().filter(|message| message.seq > 0).collect();
     messages.sort_by_key(|message| message.seq);
     // A summary may tell more than it has to: it stands for what comes before those that are shown in one run.
-    let run = messages
-        .iter()
-        .rev()
-        .zip((0..=context.through).rev())
-        .take_while(|(message, seq)| message.seq == *seq);
-    let before = run.last().map_or(Seq::MAX, |(_, first)| first.saturating_sub(1));
+    let run = messages.iter().rev().filter(|message| !message.pinned && !message.role.is_system());
+    let before = run.map(|message| message.seq).fold(Seq::MAX, |first, seq| match first {
+        Seq::MAX => seq.saturating_sub(1),
+        before if seq == before => seq.saturating_sub(1),
+        before => before,
+    });
     let messages = messages.into_iter().map(|message| scribe.message(message)).collect();
     let summary = context.summary.as_ref().map(|summary| shown(summary, before, scribe));
     Ok(Written::new(&ContextOut { messages, summary, ..ContextOut::new(session, target) })?)

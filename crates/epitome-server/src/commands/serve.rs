@@ -148,6 +148,10 @@ fn keys(require: RequireKeys, address: IpAddr) -> Keys {
 /// What whoever starts it should know: that everybody may come in, or that nobody can yet.
 async fn remark(keys: Keys, database: &Database, loaded: &Loaded) -> Result<(), Failure> {
     match keys {
+        Keys::Off { loopback: true } if loaded.server.jwt_secret_env.is_some() => tracing::warn!(
+            "tokens are taken (server.jwt_secret_env), but whoever sends none may do everything on this address; \
+             server.require_keys = \"always\" makes them needed"
+        ),
         Keys::Off { loopback: false } => tracing::warn!(
             "no keys are needed (server.require_keys is \"never\"): whoever reaches the address may read and write \
              everything"

@@ -9,7 +9,7 @@ use epitome_core::message::{Seq, Timestamp};
 use serde_json::{Map, Value};
 
 use super::append::{new_session, slots};
-use super::session::{Session, SessionInfo, check_metadata, check_name};
+use super::session::{Session, SessionInfo, check_metadata, check_name, check_notes};
 use super::workspace::{Workspace, check_sessions, concerns_models, read_patch};
 use super::{Engine, Shared, Told};
 use crate::error::Error;
@@ -211,7 +211,7 @@ impl Session {
                 }
                 if let Some(configure) = &notes.configure {
                     let (configuration, patch) = configure(&session.configuration)?;
-                    check_metadata(&configuration, &settings)?;
+                    check_notes("configuration", &configuration, &settings)?;
                     check_sessions(&patch)?;
                     let (document, settings) =
                         merged(&engine, &standing.workspace_settings, &session.settings, &patch)?;
@@ -284,7 +284,7 @@ fn noted(
     }
     if let Some(configure) = &notes.configure {
         let (configuration, patch) = configure(&row.configuration)?;
-        check_metadata(&configuration, &engine.settings)?;
+        check_notes("configuration", &configuration, &engine.settings)?;
         row.configuration = configuration;
         row.settings = merged(engine, "", &row.settings, &patch)?.0;
     }

@@ -153,10 +153,15 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
 }
 
 pub(super) fn check_metadata(metadata: &Map<String, Value>, settings: &Settings) -> Result<(), Error> {
-    let bytes = serde_json::to_vec(metadata).map_or(u64::MAX, |json| json.len() as u64);
+    check_notes("metadata", metadata, settings)
+}
+
+/// Refuses notes that are too large, by what they are called.
+pub(super) fn check_notes(what: &str, notes: &Map<String, Value>, settings: &Settings) -> Result<(), Error> {
+    let bytes = serde_json::to_vec(notes).map_or(u64::MAX, |json| json.len() as u64);
     let most = settings.limits.metadata;
     if bytes > most {
-        return Err(Error::invalid(format!("metadata: {bytes} bytes; at most {most} are allowed")));
+        return Err(Error::invalid(format!("{what}: {bytes} bytes; at most {most} are allowed")));
     }
     Ok(())
 }

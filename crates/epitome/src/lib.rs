@@ -57,7 +57,7 @@ pub use engine::{
     WorkspaceInfo, Written, is_name,
 };
 pub use error::{Error, Next};
-pub use store::{AuthorRow, Listed, Listing, MemberRow, Membership, Portion, Stamp, WorkspaceRow};
+pub use store::{AuthorRow, Keep, Listed, Listing, MemberRow, Membership, Portion, Stamp, WorkspaceRow};
 pub use summary::Summary;
 
 pub use epitome_core as core;

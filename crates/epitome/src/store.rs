@@ -34,7 +34,7 @@ mod sqlite;
 pub(crate) use asked::Filling;
 pub use asked::{Ahead, Hit, Look, Pick, PickSummaries, Portion, Reach, Search, UsageQuery, View, Window};
 pub use directory::{
-    AuthorRow, DecideRow, Deleted, Directory, Listed, Listing, MemberRow, Membership, WorkspaceRow,
+    AuthorRow, DecideRow, Deleted, Directory, Keep, Listed, Listing, MemberRow, Membership, WorkspaceRow,
 };
 pub use keyring::{KeyHash, KeyRow, Keyring};
 pub use rows::{

@@ -60,10 +60,13 @@ pub enum Membership {
     LeaveAll,
 }
 
+/// Says whether something is wanted in a list.
+pub type Keep<T> = Box<dyn Fn(&T) -> bool + Send>;
+
 /// Which page of a list.
 pub struct Listing<T> {
     /// Only these; all of them where nobody says.
-    pub keep: Option<Box<dyn Fn(&T) -> bool + Send>>,
+    pub keep: Option<Keep<T>>,
     /// Past so many of those.
     pub skip: u64,
     /// At most so many.

@@ -195,8 +195,9 @@ impl Session {
     pub async fn note(&self, notes: Notes) -> Result<Written<SessionInfo>, Error> {
         self.check_names()?;
         for change in &notes.members {
-            if let Membership::Join(name, _) = change {
+            if let Membership::Join(name, configuration) = change {
                 check_name("member", name)?;
+                configuration.iter().try_for_each(|given| check_metadata(given, &self.shared().settings))?;
             }
         }
         let engine = Arc::clone(self.shared());

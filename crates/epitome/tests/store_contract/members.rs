@@ -42,6 +42,11 @@ pub(crate) async fn members_join_and_leave_and_what_is_kept_of_them_adds_up(made
     assert_eq!(kept("ann").await, Some(json!({})));
     moved(store, &a, vec![Membership::LeaveAll]).await;
     assert_eq!(members(store, &a).await, [""; 0]);
+    moved(store, &a, vec![join("ann")]).await;
+    assert_eq!(members(store, &a).await, ["ann"], "after all left too");
+    moved(store, &key("b"), vec![join("ann")]).await;
+    assert_eq!(belongs(store, "w", "ann").await, ["a", "b"], "of one session and of another");
+    moved(store, &key("b"), vec![Membership::LeaveAll]).await;
     // In order: all others leave, and one joins, leaves and joins.
     moved(store, &a, vec![join("bob")]).await;
     moved(store, &a, vec![join("eve"), Membership::LeaveAll, join("ann"), leave("ann"), join("ann")]).await;

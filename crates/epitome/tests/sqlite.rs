@@ -19,6 +19,8 @@ use epitome_core::trigger::Trigger;
 use rusqlite::Connection;
 use support::*;
 
+#[path = "sqlite/people.rs"]
+mod people;
 #[path = "store_contract/support.rs"]
 mod support;
 
@@ -64,7 +66,8 @@ async fn used(dir: &Path) -> PathBuf {
     let remember: Decide = Box::new(|_| {
         let span = epitome_core::message::Span::new(1, 2).unwrap();
         let repeat = Repeat { body: vec![1], span };
-        Some(Changes { idempotency: Some(("k".to_owned(), repeat)), ..Changes::default() })
+        let members = vec![Membership::Join("ann".into(), None)];
+        Some(Changes { idempotency: Some(("k".to_owned(), repeat)), members, ..Changes::default() })
     });
     store.change(&key("a"), Load::default(), remember).await.unwrap();
     until_none(&path, "SELECT count(*) FROM sessions WHERE indexed < head").await;
@@ -396,6 +399,9 @@ async fn every_planted_fault_is_found() {
         ("slots", "UPDATE slots SET session = 9"),
         ("summaries", "UPDATE summaries SET session = 9"),
         ("idempotency", "UPDATE idempotency SET session = 9"),
+        ("members", "UPDATE members SET session = 9"),
+        ("session", "UPDATE members SET author = 9"),
+        ("session", "UPDATE authors SET workspace = 'v'"),
         (
             "event 1",
             "INSERT INTO events VALUES ('w', 1, 'nobody', 'message', '{\"from\":1,\"through\":2}', 0)",

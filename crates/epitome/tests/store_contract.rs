@@ -10,6 +10,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use directory::{
+    a_messages_notes_are_replaced_and_nothing_else, a_store_has_a_secret_of_its_own,
+    a_workspace_comes_to_be_with_the_first_thing_in_it,
+    a_workspace_goes_when_it_has_no_sessions_and_comes_back_new,
+    how_often_messages_became_a_summary_is_counted_by_session,
+    lists_are_by_age_in_pages_both_ways_and_of_those_that_are_wanted,
+    notes_of_all_kinds_come_back_as_they_were, whoever_decides_nothing_changes_nothing,
+};
 use epitome::search::Query;
 use epitome::store::*;
 use epitome_core::drawing::{messages, outlines};
@@ -17,6 +25,11 @@ use epitome_core::message::{Message, Span, Timestamp};
 use epitome_core::outline::Cut;
 use epitome_core::slot::{Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;
+use members::{
+    a_copy_under_way_goes_with_its_workspace, members_are_copied_with_their_session_and_go_with_it,
+    members_join_and_leave_and_what_is_kept_of_them_adds_up, nobody_belongs_to_another_workspaces_sessions,
+    what_is_refused_makes_nobody_a_member,
+};
 use portions::{
     a_page_ends_where_its_bytes_do, a_search_ends_where_its_bytes_do,
     very_many_sessions_are_searched_as_few_are,
@@ -32,6 +45,10 @@ use telling::{
     only_the_newest_events_are_kept, what_is_refused_is_not_told,
 };
 
+#[path = "store_contract/directory.rs"]
+mod directory;
+#[path = "store_contract/members.rs"]
+mod members;
 #[path = "store_contract/portions.rs"]
 mod portions;
 #[path = "store_contract/stamps.rs"]
@@ -636,6 +653,19 @@ macro_rules! contract {
             keys_are_kept_listed_and_revoked
             whatever_changes_a_context_changes_the_stamp
             whatever_does_not_change_a_context_leaves_the_stamp
+            a_workspace_comes_to_be_with_the_first_thing_in_it
+            notes_of_all_kinds_come_back_as_they_were
+            whoever_decides_nothing_changes_nothing
+            a_workspace_goes_when_it_has_no_sessions_and_comes_back_new
+            a_copy_under_way_goes_with_its_workspace
+            lists_are_by_age_in_pages_both_ways_and_of_those_that_are_wanted
+            members_join_and_leave_and_what_is_kept_of_them_adds_up
+            what_is_refused_makes_nobody_a_member
+            members_are_copied_with_their_session_and_go_with_it
+            nobody_belongs_to_another_workspaces_sessions
+            a_store_has_a_secret_of_its_own
+            a_messages_notes_are_replaced_and_nothing_else
+            how_often_messages_became_a_summary_is_counted_by_session
         })*
     };
 }

@@ -9,6 +9,7 @@ use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;
 use serde::Serialize;
 
+use super::session::{DEEPEST, is_too_deep};
 use super::{Shared, check_name};
 use crate::error::Error;
 use crate::event::Happened;
@@ -268,6 +269,11 @@ fn check_each<'a>(
     for (at, message) in messages.enumerate() {
         if let Some(author) = message.author.as_ref().filter(|author| !author.is_empty()) {
             check_name(&format!("messages[{at}].author"), author)?;
+        }
+        if is_too_deep(&message.metadata) {
+            return Err(Error::invalid(format!(
+                "messages[{at}].metadata: nests deeper than {DEEPEST} levels"
+            )));
         }
         message.check(&each).map_err(|error| match &error {
             MessageError::TooLarge { field, .. } => {

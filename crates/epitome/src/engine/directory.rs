@@ -15,8 +15,8 @@ use super::{Engine, Shared, Told};
 use crate::error::Error;
 use crate::settings::{Patch, Settings};
 use crate::store::{
-    AuthorRow, Changes, Deleted, Keep, Listed, Listing, Load, Log, MemberRow, Membership, SessionId,
-    SessionRow, WorkspaceRow,
+    AuthorRow, Changes, Deleted, Keep, Listed, Listing, Load, MemberRow, Membership, SessionId, SessionRow,
+    WorkspaceRow,
 };
 
 /// Makes, of what another API keeps of something, what it shall keep, and which of our settings follow from it: a null
@@ -117,7 +117,9 @@ impl Workspace {
         };
         store.change_workspace(self.name(), Box::new(decide)).await?;
         let made = told.take().unwrap_or(Err(Error::Closed))?;
-        let now = store.workspace_row(self.name()).await?.ok_or(Error::Closed)?;
+        // Somebody may have deleted it since.
+        let gone = || Error::NotFound { what: format!("workspace `{}`", self.name()) };
+        let now = store.workspace_row(self.name()).await?.ok_or_else(gone)?;
         Ok(Written { now: now.into(), made })
     }
 
@@ -176,7 +178,9 @@ impl Workspace {
         };
         store.change_author(self.name(), name, Box::new(decide)).await?;
         let made = told.take().unwrap_or(Err(Error::Closed))?;
-        let now = store.author(self.name(), name).await?.ok_or(Error::Closed)?;
+        // They may have gone with their workspace since.
+        let gone = || Error::NotFound { what: format!("author `{name}`") };
+        let now = store.author(self.name(), name).await?.ok_or_else(gone)?;
         Ok(Written { now, made })
     }
 
@@ -191,8 +195,9 @@ impl Session {
     pub async fn note(&self, notes: Notes) -> Result<Written<SessionInfo>, Error> {
         self.check_names()?;
         for change in &notes.members {
-            if let Membership::Join(name, _) = change {
+            if let Membership::Join(name, configuration) = change {
                 check_name("member", name)?;
+                configuration.iter().try_for_each(|given| check_metadata(given, &self.shared().settings))?;
             }
         }
         let engine = Arc::clone(self.shared());
@@ -221,11 +226,12 @@ impl Session {
                         changes.slots = slots(standing, &settings);
                     }
                 }
-                let info = SessionInfo::new(Arc::clone(&name), session.clone());
+                let told = |session: &SessionRow| SessionInfo::new(Arc::clone(&name), session.clone());
                 if before == Some(&session) && changes.members.is_empty() {
-                    return Ok((None, (false, Some(info))));
+                    return Ok((None, (false, Some(told(&session)))));
                 }
                 session.updated = standing.now;
+                let info = told(&session);
                 changes.session = Some(session);
                 // A new one's number is the store's to give.
                 Ok((Some(changes), (before.is_none(), before.is_some().then_some(info))))
@@ -242,9 +248,8 @@ impl Session {
     pub async fn note_message(&self, seq: Seq, metadata: Map<String, Value>) -> Result<(), Error> {
         let engine = Arc::clone(self.shared());
         let name = Arc::clone(&self.key.session);
-        let load = Load { log: Log::Batch(seq), ..Load::default() };
         self.shared()
-            .change(&self.key, load, move |standing| {
+            .change(&self.key, Load::default(), move |standing| {
                 let session = standing.session.clone().ok_or_else(|| Error::no_session(&name))?;
                 if !(1..=session.tracker.head()).contains(&seq) {
                     return Err(Error::NotFound { what: format!("message {seq}") });

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::Shared;
 use super::append::create;
 use super::context::{self, ContextRequest};
+use super::session::check_metadata;
 use crate::error::Error;
 use crate::event::Happened;
 use crate::store::{
@@ -83,6 +84,9 @@ pub(super) async fn fork(shared: &Arc<Shared>, from: &SessionKey, fork: Fork) ->
     let key = SessionKey { workspace: Arc::clone(&from.workspace), session: Arc::clone(&fork.name) };
     if shared.store.standing(&key, Load::default()).await?.session.is_some() {
         return Err(taken(&key));
+    }
+    if let Some(given) = fork.metadata.as_ref().filter(|given| **given != row.metadata) {
+        check_metadata(given, &*shared.settings_at(&standing)?)?;
     }
     let metadata = fork.metadata.unwrap_or_else(|| {
         let mut metadata = row.metadata.clone();

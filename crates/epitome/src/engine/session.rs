@@ -152,12 +152,32 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
     Err(Error::invalid(format!("{what}: a name has 1 to 512 bytes and no control characters")))
 }
 
+/// Notes nest at most so deep: whoever reads JSON stops somewhere, and what cannot be read again takes all beside it
+/// along.
+pub(super) const DEEPEST: usize = 100;
+
+/// Whether notes nest deeper than that.
+pub(super) fn is_too_deep(notes: &Map<String, Value>) -> bool {
+    fn deeper(value: &Value, left: usize) -> bool {
+        let inside = |inner: &Value| left.checked_sub(1).is_none_or(|left| deeper(inner, left));
+        match value {
+            Value::Array(list) => left == 0 || list.iter().any(inside),
+            Value::Object(table) => left == 0 || table.values().any(inside),
+            _ => false,
+        }
+    }
+    notes.values().any(|value| deeper(value, DEEPEST - 1))
+}
+
 pub(super) fn check_metadata(metadata: &Map<String, Value>, settings: &Settings) -> Result<(), Error> {
     check_notes("metadata", metadata, settings)
 }
 
-/// Refuses notes that are too large, by what they are called.
+/// Refuses notes that are too large or too deep, by what they are called.
 pub(super) fn check_notes(what: &str, notes: &Map<String, Value>, settings: &Settings) -> Result<(), Error> {
+    if is_too_deep(notes) {
+        return Err(Error::invalid(format!("{what}: nests deeper than {DEEPEST} levels")));
+    }
     let bytes = serde_json::to_vec(notes).map_or(u64::MAX, |json| json.len() as u64);
     let most = settings.limits.metadata;
     if bytes > most {

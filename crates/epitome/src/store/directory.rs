@@ -60,7 +60,7 @@ pub enum Membership {
     LeaveAll,
 }
 
-/// Says whether an item is wanted.
+/// Says whether something is wanted in a list.
 pub type Keep<T> = Box<dyn Fn(&T) -> bool + Send>;
 
 /// Which page of a list.

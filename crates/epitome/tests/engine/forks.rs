@@ -2,8 +2,10 @@
 
 use epitome::core::message::Message;
 use epitome::model::{Gate, Scripted};
-use epitome::{ContextRequest, Engine, Error, Fork, Page, Session};
+use epitome::{ContextRequest, Engine, Error, Fork, Membership, Notes, Page, Session};
+use serde_json::{Map, Value, json};
 
+use crate::directory::{keeping, members, notes};
 use crate::failing::down;
 use crate::support::{
     Home, MINUTE, assert_whole, by_model, ends, everywhere, history, one_slot, said, shown, slot, span,
@@ -225,4 +227,58 @@ async fn a_fork_counts_what_is_skipped_up_to_where_it_was_taken() {
         assert_eq!(fork.info().await.unwrap().skipped, skipped, "{at:?}");
         assert_eq!(fork.context(4_000).await.unwrap().report.skipped, skipped, "{at:?}");
     }
+}
+
+#[tokio::test]
+async fn a_fork_takes_over_what_is_noted_and_who_belongs_and_has_notes_of_its_own_if_given() {
+    everywhere(async |home| {
+        let engine = home.open(one_slot(&Scripted::new())).await;
+        let workspace = engine.workspace("w");
+        let session = workspace.session("s");
+        let given = Notes {
+            metadata: Some(notes(json!({"a": 1}))),
+            members: vec![Membership::Join("quiet".into(), Some(notes(json!({"observe": true}))))],
+            ..keeping(json!({"x": 1}), r#"{"trigger": {"short": "messages(3)"}}"#)
+        };
+        session.note(given).await.unwrap();
+        session
+            .append(
+                talk(1, 4)
+                    .into_iter()
+                    .map(|message| Message { author: Some("ann".into()), ..message })
+                    .collect::<Vec<_>>(),
+            )
+            .await
+            .unwrap();
+        let own = notes(json!({"own": true}));
+        for (at, fork) in [Fork::whole("whole"), Fork::condensed("condensed")].into_iter().enumerate() {
+            for metadata in [None, Some(own.clone()), Some(Map::new())] {
+                let name = format!("{} {}", fork.name, metadata.as_ref().map_or(9, Map::len));
+                let made = session
+                    .fork(Fork { name: name.as_str().into(), metadata: metadata.clone(), ..fork.clone() })
+                    .await
+                    .unwrap();
+                let info = made.info().await.unwrap();
+                match metadata {
+                    Some(metadata) => assert_eq!(info.metadata, metadata, "{name}: nothing put in"),
+                    None => assert_eq!(
+                        Value::Object(info.metadata),
+                        json!({"a": 1, "forked_from": {"session": "s", "at": 4}})
+                    ),
+                }
+                assert_eq!(Value::Object(info.configuration), json!({"x": 1}), "{name}");
+                let settings = made.settings().await.unwrap();
+                assert_eq!(settings.slots[0].slot.trigger.to_string(), "messages(3)");
+                let mut there = members(&made).await;
+                there.sort();
+                let all: &[&str] = if at == 0 { &["ann", "quiet"] } else { &["ann"] };
+                assert_eq!(there, all, "{name}: whoever is heard of in it");
+            }
+        }
+        let quiet = workspace.session("whole 9").member("quiet").await.unwrap().unwrap();
+        assert_eq!(Value::Object(quiet.configuration), json!({"observe": true}));
+        assert_eq!(members(&session).await, ["quiet", "ann"]);
+        assert_eq!(engine.verify().await.unwrap(), []);
+    })
+    .await;
 }

@@ -11,8 +11,11 @@
 
 mod batches;
 mod closing;
+mod configured;
 mod consistent;
 mod counted;
+mod directory;
+mod drawn_people;
 mod drawn_work;
 mod failing;
 mod forks;

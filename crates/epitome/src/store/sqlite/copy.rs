@@ -88,15 +88,14 @@ pub(super) fn reveal(
     mut summaries: Vec<SummaryRow>,
     now: Timestamp,
 ) -> Outcome<bool> {
-    if number(db, key)?.is_some() {
+    let sql = "SELECT 1 FROM sessions WHERE id = ?1 AND state = 'hidden'";
+    let there = db.prepare_cached(sql)?.query_row([copied], |_| Ok(())).optional()?.is_some();
+    if !there || number(db, key)?.is_some() {
         return Ok(false);
     }
     make_workspace(db, &key.workspace, now)?;
-    let sql =
-        "UPDATE sessions SET state = 'open', workspace = ?2, name = ?3 WHERE id = ?1 AND state = 'hidden'";
-    if db.prepare_cached(sql)?.execute(params![copied, key.workspace, key.session])? == 0 {
-        return Ok(false);
-    }
+    let sql = "UPDATE sessions SET state = 'open', workspace = ?2, name = ?3 WHERE id = ?1";
+    db.prepare_cached(sql)?.execute(params![copied, key.workspace, key.session])?;
     rows::update_session(db, copied, row)?;
     // A parent has a smaller number than its child, so its new one is known by then.
     summaries.sort_by_key(|summary| summary.id);

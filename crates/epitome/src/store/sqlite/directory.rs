@@ -206,7 +206,10 @@ impl Directory for Sqlite {
             if exists(db, sql, [&workspace])? {
                 return Ok(Deleted::InUse);
             }
-            // None of its sessions is left to belong to, but for what is still to be removed.
+            // None of its sessions is left to belong to, but for what is still to be removed. A copy under way would be
+            // shown with members nobody knows any more, so it goes too.
+            let sql = "UPDATE sessions SET state = 'gone' WHERE workspace = ?1 AND state = 'hidden'";
+            db.prepare_cached(sql)?.execute([&workspace])?;
             db.prepare_cached("DELETE FROM authors WHERE workspace = ?1")?.execute([&workspace])?;
             let sql = "UPDATE workspaces SET deleted = 1, settings = '', metadata = '', configuration = '', \
                  revision = revision + 1 WHERE name = ?1";
@@ -305,7 +308,8 @@ impl Directory for Sqlite {
     ) -> Result<Listed<MemberRow>, StoreError> {
         self.read(move |db| {
             let columns = format!("{AUTHOR}, m.configuration");
-            let rows = "members m JOIN authors a ON a.id = m.author WHERE m.session = ?1";
+            let rows = "sessions s JOIN members m ON m.session = s.id JOIN authors a ON a.id = m.author \
+                 WHERE s.id = ?1 AND s.state = 'open'";
             list(db, (&columns, rows, &["a.id"]), &[&session], &listing, member)
         })
         .await

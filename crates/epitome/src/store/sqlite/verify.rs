@@ -27,6 +27,8 @@ pub(super) fn verify(db: &Connection) -> Outcome<Vec<Fault>> {
         let orphans = check.orphans(table);
         check.note(table, orphans);
     }
+    let members = check.members();
+    check.note("members", members);
     let events = check.events();
     check.note("events", events);
     let sessions = check.sessions();
@@ -88,6 +90,21 @@ impl Check<'_> {
                 );
             }
             after = session;
+        }
+        Ok(())
+    }
+
+    /// Whoever belongs to a session that can be seen is an author of its workspace.
+    fn members(&mut self) -> Outcome<()> {
+        let db = self.db;
+        let sql = "SELECT DISTINCT s.workspace, s.name FROM members m JOIN sessions s ON s.id = m.session \
+             AND s.state = 'open' LEFT JOIN authors a ON a.id = m.author AND a.workspace = s.workspace WHERE a.id IS NULL";
+        let mut statement = db.prepare(sql)?;
+        let mut found = statement.query([])?;
+        while let Some(row) = found.next()? {
+            let (workspace, name): (String, String) = (row.get(0)?, row.get(1)?);
+            let at = format!("session \"{workspace}/{name}\"");
+            self.fault(at, "somebody belongs to it who is no author of its workspace");
         }
         Ok(())
     }

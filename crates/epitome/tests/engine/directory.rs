@@ -1,0 +1,374 @@
+//! Workspaces, authors and members through the engine. What follows from what another API keeps of them is next door,
+//! in `configured.rs`.
+
+use std::sync::Arc;
+
+use epitome::core::message::Message;
+use epitome::model::Scripted;
+use epitome::settings::Patch;
+use epitome::{Configure, Engine, Error, Fork, Listing, Membership, Notes, Page, Session, Workspace};
+use serde_json::{Map, Value, json};
+
+use crate::support::{Home, MINUTE, everywhere, one_slot, talk, throughs};
+
+pub(crate) fn by(author: &str, text: &str) -> Message {
+    Message { author: Some(author.into()), ..Message::user(text) }
+}
+
+pub(crate) fn join(name: &str) -> Membership {
+    Membership::Join(name.into(), None)
+}
+
+pub(crate) fn notes(value: Value) -> Map<String, Value> {
+    let Value::Object(notes) = value else { panic!("{value}") };
+    notes
+}
+
+/// Keeps this over what is kept, and has these settings follow from it.
+pub(crate) fn keeping(configuration: Value, settings: &str) -> Notes {
+    let (given, patch) = (notes(configuration), Patch::parse(settings).unwrap());
+    let configure: Configure = Arc::new(move |kept| {
+        let mut kept = kept.clone();
+        kept.extend(given.clone());
+        Ok((kept, patch.clone()))
+    });
+    Notes { configure: Some(configure), ..Notes::default() }
+}
+
+pub(crate) async fn members(session: &Session) -> Vec<String> {
+    let listed = session.list_members(Listing::default()).await.unwrap();
+    listed.map(|member| member.author.name.to_string()).items
+}
+
+pub(crate) async fn authors(workspace: &Workspace) -> Vec<String> {
+    let listed = workspace.list_authors(Listing::default()).await.unwrap();
+    listed.map(|author| author.name.to_string()).items
+}
+
+pub(crate) async fn sessions(workspace: &Workspace, member: Option<&str>) -> Vec<String> {
+    let listed = workspace.list_sessions(member, Listing::default()).await.unwrap();
+    listed.map(|info| info.name.to_string()).items
+}
+
+/// One level deeper than is kept.
+fn too_deep() -> Map<String, Value> {
+    notes(json!({"deep": (0..100).fold(json!(0), |inner, _| json!([inner]))}))
+}
+
+#[tokio::test]
+async fn whoever_speaks_is_an_author_and_a_member_until_they_leave() {
+    everywhere(async |home| {
+        let engine = home.open(Engine::builder().workers(0)).await;
+        let workspace = engine.workspace("w");
+        let session = workspace.session("s");
+        session.append(vec![by("bob", "Hello."), by("ann", "Hi."), by("bob", "Well?")]).await.unwrap();
+        session.append(Message::user("By nobody in particular.")).await.unwrap();
+        assert_eq!(
+            (members(&session).await, authors(&workspace).await),
+            (vec!["bob".to_owned(), "ann".to_owned()], vec!["bob".to_owned(), "ann".to_owned()])
+        );
+        let bob = workspace.author("bob").await.unwrap().unwrap();
+        assert_eq!((bob.created, bob.metadata.len()), (home.clock.now(), 0));
+        let leave = Notes { members: vec![Membership::Leave("bob".into())], ..Notes::default() };
+        assert!(!session.note(leave).await.unwrap().made);
+        assert_eq!(members(&session).await, ["ann"]);
+        assert_eq!(session.messages(Page::default()).await.unwrap().len(), 4, "what they said stays");
+        assert_eq!(sessions(&workspace, Some("bob")).await, [""; 0]);
+        session.append(by("bob", "Here I am again.")).await.unwrap();
+        assert_eq!(members(&session).await, ["bob", "ann"]);
+        assert!(
+            session.member("bob").await.unwrap().is_some() && session.member("eve").await.unwrap().is_none()
+        );
+        // What is refused has nobody join.
+        let refused = vec![by("eve", "A word."), Message { parts: vec![], ..by("eve", "") }];
+        assert!(session.append(refused).await.is_err());
+        assert_eq!(workspace.author("eve").await.unwrap(), None);
+        assert!(matches!(workspace.session("none").member("bob").await, Err(Error::NotFound { .. })));
+        assert!(matches!(
+            workspace.session("none").list_members(Listing::default()).await,
+            Err(Error::NotFound { .. })
+        ));
+        assert_eq!(engine.verify().await.unwrap(), []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_note_makes_a_session_and_tells_it_as_it_is() {
+    everywhere(async |home| {
+        let engine = home.open(Engine::builder().workers(0)).await;
+        let session = engine.workspace("w").session("s");
+        let first = session.note(Notes::default()).await.unwrap();
+        assert!(first.made && first.now == session.info().await.unwrap());
+        for given in [
+            Notes { metadata: Some(notes(json!({"a": 1, "b": null}))), ..Notes::default() },
+            Notes { members: vec![join("ann")], ..Notes::default() },
+            keeping(json!({"x": 1}), "{}"),
+            keeping(json!({"y": 2}), r#"{"trigger": {"short": "messages(7)"}}"#),
+            // In place of the old ones.
+            Notes { metadata: Some(notes(json!({"c": 2}))), ..Notes::default() },
+        ] {
+            home.clock.pass(MINUTE);
+            let written = session.note(given).await.unwrap();
+            assert!(!written.made);
+            assert_eq!(
+                (&written.now, written.now.updated),
+                (&session.info().await.unwrap(), home.clock.now())
+            );
+        }
+        let info = session.info().await.unwrap();
+        assert_eq!(
+            (Value::Object(info.metadata.clone()), Value::Object(info.configuration.clone())),
+            (json!({"c": 2}), json!({"x": 1, "y": 2}))
+        );
+        // As deep as they may be.
+        let deep = || notes(json!({"deep": (0..99).fold(json!(0), |inner, _| json!([inner]))}));
+        let members = vec![Membership::Join("ann".into(), Some(deep()))];
+        session.append(Message { metadata: deep(), ..by("ann", "Hello.") }).await.unwrap();
+        session.note(Notes { metadata: Some(deep()), members, ..Notes::default() }).await.unwrap();
+        session.note_message(1, deep()).await.unwrap();
+        assert_eq!(session.info().await.unwrap().metadata, deep());
+        assert_eq!(session.member("ann").await.unwrap().unwrap().configuration, deep());
+        assert_eq!(session.messages(Page::default()).await.unwrap().items[0].metadata, deep());
+        let info = session.info().await.unwrap();
+        // The same again is no change.
+        let stamp = session.stamp().await.unwrap();
+        home.clock.pass(MINUTE);
+        let again = Notes {
+            metadata: Some(info.metadata.clone()),
+            ..keeping(json!({"y": 2}), r#"{"trigger": {"short": "messages(7)"}}"#)
+        };
+        assert_eq!(session.note(again).await.unwrap().now, info);
+        assert_eq!((session.info().await.unwrap(), session.stamp().await.unwrap()), (info, stamp));
+        // It is a session like any other.
+        session.append(talk(2, 7)).await.unwrap();
+        session.work().await.unwrap();
+        assert_eq!(throughs(&session, "short").await, [7]);
+        let workspace = engine.workspace("w");
+        assert!(!workspace.note(Notes::default()).await.unwrap().made);
+        let noted = workspace
+            .note(Notes { metadata: Some(notes(json!({"w": 1}))), ..keeping(json!({"x": 1}), "{}") })
+            .await
+            .unwrap();
+        assert_eq!(Some(noted.now), workspace.info().await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_note_is_written_whole_or_not_at_all() {
+    everywhere(async |home| {
+        let engine = home.open(Engine::builder().workers(0)).await;
+        let workspace = engine.workspace("w");
+        let fails: Configure = Arc::new(|_| Err(Error::Invalid("summary: of another kind".to_owned())));
+        let large = || notes(json!({"text": "x".repeat(70_000)}));
+        let metadata = || Some(notes(json!({"new": true})));
+        let with = |members: Vec<Membership>| Notes { members, metadata: metadata(), ..Notes::default() };
+        let refused = || {
+            let plain = Notes { metadata: metadata(), ..Notes::default() };
+            vec![
+                Notes { configure: Some(Arc::clone(&fails)), ..plain.clone() },
+                Notes { metadata: Some(large()), ..plain.clone() },
+                Notes { metadata: Some(too_deep()), ..plain.clone() },
+                Notes { metadata: metadata(), ..keeping(Value::Object(large()), "{}") },
+                Notes {
+                    metadata: metadata(),
+                    ..keeping(json!({}), r#"{"summarize": {"models": ["nobody's"]}}"#)
+                },
+                Notes {
+                    metadata: metadata(),
+                    ..keeping(json!({}), r#"{"prices": {"local": {"input": 1, "output": 1}}}"#)
+                },
+            ]
+        };
+        let only_sessions = || {
+            vec![
+                with(vec![join("eve"), join("")]),
+                with(vec![join("eve"), join("a\nb")]),
+                with(vec![join("eve"), Membership::Join("ann".into(), Some(large()))]),
+                with(vec![join("eve"), Membership::Join("ann".into(), Some(too_deep()))]),
+                Notes {
+                    members: vec![join("eve")],
+                    ..keeping(json!({}), r#"{"summarize": {"spend_cap_per_day": 1}}"#)
+                },
+            ]
+        };
+        let session = workspace.session("s");
+        for round in 0..2 {
+            let before = (workspace.info().await.unwrap(), session.info().await.ok());
+            for (at, given) in refused().into_iter().chain(only_sessions()).enumerate() {
+                let given = Notes { members: [given.members.clone(), vec![join("zoe")]].concat(), ..given };
+                let wrong = session.note(given).await;
+                assert!(matches!(wrong, Err(Error::Invalid(_))), "{at}: {wrong:?}");
+            }
+            for (at, given) in refused().into_iter().enumerate() {
+                let wrong = workspace.note(given).await;
+                assert!(matches!(wrong, Err(Error::Invalid(_))), "{at}: {wrong:?}");
+            }
+            let wrong = workspace.note(with(vec![join("zoe")])).await;
+            assert!(matches!(wrong, Err(Error::Invalid(_))), "{wrong:?}");
+            assert_eq!((workspace.info().await.unwrap(), session.info().await.ok()), before);
+            assert_eq!(authors(&workspace).await, [""; 0]);
+            if round == 0 {
+                assert_eq!(before, (None, None));
+                session.append(talk(1, 2)).await.unwrap();
+            }
+        }
+        for name in ["", "a\0b", &"x".repeat(513)] {
+            assert!(matches!(workspace.set_author(name, None, None).await, Err(Error::Invalid(_))));
+            assert!(matches!(workspace.session(name).note(Notes::default()).await, Err(Error::Invalid(_))));
+            assert!(matches!(engine.workspace(name).note(Notes::default()).await, Err(Error::Invalid(_))));
+        }
+        for notes in [large(), too_deep()] {
+            assert!(matches!(
+                workspace.set_author("ann", Some(notes.clone()), None).await,
+                Err(Error::Invalid(_))
+            ));
+            assert!(matches!(
+                workspace.set_author("ann", None, Some(notes.clone())).await,
+                Err(Error::Invalid(_))
+            ));
+            assert!(matches!(session.note_message(1, notes.clone()).await, Err(Error::Invalid(_))));
+            let fork = Fork { metadata: Some(notes), ..Fork::whole("copy") };
+            assert!(matches!(session.fork(fork).await, Err(Error::Invalid(_))));
+        }
+        let deep = Message { metadata: too_deep(), ..by("eve", "Hello.") };
+        assert!(matches!(session.append(deep).await, Err(Error::Invalid(_))));
+        assert_eq!(authors(&workspace).await, [""; 0]);
+        assert_eq!(
+            (workspace.sessions(None, 9).await.unwrap().len(), engine.verify().await.unwrap()),
+            (1, vec![])
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn authors_are_noted_part_by_part() {
+    let engine = Home::memory().open(Engine::builder().workers(0)).await;
+    let workspace = engine.workspace("w");
+    let made = workspace.set_author("ann", None, None).await.unwrap();
+    assert!(made.made && Some(made.now) == workspace.author("ann").await.unwrap());
+    assert!(workspace.info().await.unwrap().is_some());
+    let (one, two) = (notes(json!({"a": 1})), notes(json!({"b": [2]})));
+    assert!(!workspace.set_author("ann", Some(one.clone()), None).await.unwrap().made);
+    let now = workspace.set_author("ann", None, Some(two.clone())).await.unwrap().now;
+    assert_eq!((&now.metadata, &now.configuration), (&one, &two));
+    assert_eq!(workspace.set_author("ann", None, None).await.unwrap().now, now);
+    let emptied = workspace.set_author("ann", Some(Map::new()), None).await.unwrap().now;
+    assert_eq!((emptied.metadata, emptied.configuration), (Map::new(), two));
+    // Joining takes nothing from them.
+    workspace.session("s").append(by("ann", "Hello.")).await.unwrap();
+    let member = workspace.session("s").member("ann").await.unwrap().unwrap();
+    assert_eq!((member.author.configuration.len(), member.configuration.len()), (1, 0));
+    assert_eq!(engine.workspace("v").author("ann").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_workspace_is_deleted_once_its_sessions_are() {
+    everywhere(async |home| {
+        let engine = home.open(one_slot(&Scripted::new())).await;
+        let workspace = engine.workspace("w");
+        assert!(!workspace.delete().await.unwrap());
+        workspace.note(keeping(json!({"x": 1}), r#"{"trigger": {"short": "messages(5)"}}"#)).await.unwrap();
+        let created = workspace.info().await.unwrap().unwrap().created;
+        let session = workspace.session("s");
+        session.append(vec![by("ann", "Hello.")]).await.unwrap();
+        let kept = workspace.delete().await.unwrap_err();
+        assert!(
+            matches!(kept, Error::Conflict(_)) && kept.to_string().contains("delete them first"),
+            "{kept}"
+        );
+        assert!(session.delete().await.unwrap());
+        let newest = workspace.newest_event().await.unwrap();
+        assert!(workspace.delete().await.unwrap() && !workspace.delete().await.unwrap());
+        assert_eq!((workspace.info().await.unwrap(), workspace.author("ann").await.unwrap()), (None, None));
+        assert_eq!(engine.list_workspaces(Listing::default()).await.unwrap().total, 0);
+        home.clock.pass(MINUTE);
+        session.append(talk(1, 5)).await.unwrap();
+        session.work().await.unwrap();
+        assert_eq!(throughs(&session, "short").await, [0; 0], "its settings went with it");
+        let info = workspace.info().await.unwrap().unwrap();
+        assert_eq!((info.configuration, info.created), (Map::new(), home.clock.now()));
+        assert!(info.created > created && workspace.newest_event().await.unwrap() > newest);
+        assert_eq!(authors(&workspace).await, [""; 0]);
+        assert_eq!(engine.verify().await.unwrap(), []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn notes_on_a_message_are_replaced_and_shown_at_once() {
+    everywhere(async |home| {
+        let engine = home.open(one_slot(&Scripted::new())).await;
+        let session = engine.session("s");
+        session.append(talk(1, 25)).await.unwrap();
+        session.work().await.unwrap();
+        let (before, context) =
+            (session.messages(Page::default()).await.unwrap().items, session.context(4_000).await.unwrap());
+        for seq in [3, 25] {
+            session.note_message(seq, notes(json!({"seen": [seq]}))).await.unwrap();
+        }
+        let mut wanted = before;
+        for seq in [3, 25] {
+            wanted[seq - 1].metadata = notes(json!({"seen": [seq]}));
+        }
+        assert_eq!(session.messages(Page::default()).await.unwrap().items, wanted);
+        let now = session.context(4_000).await.unwrap();
+        assert_eq!(now.report, context.report);
+        assert_eq!(Value::Object(now.messages.last().unwrap().metadata.clone()), json!({"seen": [25]}));
+        for seq in [0, 26, u64::MAX] {
+            assert!(matches!(session.note_message(seq, Map::new()).await, Err(Error::NotFound { .. })));
+        }
+        assert!(matches!(
+            engine.session("none").note_message(1, Map::new()).await,
+            Err(Error::NotFound { .. })
+        ));
+        assert_eq!(engine.verify().await.unwrap(), []);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_notes_joins_and_speaks_at_once_is_not_lost() {
+    everywhere(async |home| {
+        let engine = home.open(Engine::builder().workers(0)).await;
+        let workspace = engine.workspace("w");
+        let mut tasks = tokio::task::JoinSet::new();
+        for task in 0..16_u64 {
+            let (workspace, session) = (workspace.clone(), workspace.session("s"));
+            tasks.spawn(async move {
+                let mut made = 0;
+                for round in 0..8_u64 {
+                    let name = format!("{task}.{round}");
+                    let members = vec![Membership::Join("all".into(), Some(notes(json!({&*name: round}))))];
+                    let noted =
+                        session.note(Notes { members, ..keeping(json!({&*name: 1}), "{}") }).await.unwrap();
+                    made += u64::from(noted.made);
+                    made += 1_000
+                        * u64::from(workspace.note(keeping(json!({&*name: 1}), "{}")).await.unwrap().made);
+                    made +=
+                        1_000_000 * u64::from(workspace.set_author("one", None, None).await.unwrap().made);
+                    session.append(by(&name, "Hello.")).await.unwrap();
+                    if round % 2 == 1 {
+                        let members = vec![Membership::Leave(name.as_str().into())];
+                        session.note(Notes { members, ..Notes::default() }).await.unwrap();
+                    }
+                }
+                made
+            });
+        }
+        let made: u64 = tasks.join_all().await.iter().sum();
+        // A workspace is there with its first session, so nobody may have made it by noting.
+        assert_eq!((made % 1_000, made / 1_000_000), (1, 1));
+        let session = workspace.session("s");
+        let info = session.info().await.unwrap();
+        assert_eq!((info.messages, info.configuration.len()), (128, 128));
+        assert_eq!(workspace.info().await.unwrap().unwrap().configuration.len(), 128);
+        assert_eq!(session.member("all").await.unwrap().unwrap().configuration.len(), 128);
+        assert_eq!(workspace.list_authors(Listing::default()).await.unwrap().total, 130);
+        assert_eq!(session.list_members(Listing::default()).await.unwrap().total, 65);
+        assert_eq!(engine.verify().await.unwrap(), []);
+    })
+    .await;
+}

@@ -1,0 +1,241 @@
+//! Anybody may join, speak, leave and be deleted in any order, also by two engines on one file: who is known and who
+//! belongs where is after every step what a plain model says.
+
+use std::collections::BTreeMap;
+
+use epitome::{Engine, Error, Fork, Membership, Notes, Workspace};
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+use serde_json::{Map, Value, json};
+
+use crate::directory::{authors, by, join, members, sessions};
+use crate::support::Home;
+
+const WORKSPACES: [&str; 2] = ["w", "v"];
+const SESSIONS: [&str; 3] = ["a", "b", "c"];
+const AUTHORS: [&str; 4] = ["ann", "bob", "eve", "zoe"];
+
+#[derive(Debug, Clone)]
+enum Step {
+    Say(Vec<usize>),
+    Join(usize),
+    Configure(usize, bool, u8),
+    Leave(usize),
+    /// All leave, and these are there instead.
+    Replace(Vec<usize>),
+    Note(usize, u8),
+    Fork(usize),
+    Delete,
+    DeleteWorkspace,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let author = || 0..AUTHORS.len();
+    prop_oneof![
+        6 => prop::collection::vec(author(), 1..3).prop_map(Step::Say),
+        2 => author().prop_map(Step::Join),
+        2 => (author(), any::<bool>(), any::<u8>()).prop_map(|(who, key, value)| Step::Configure(who, key, value)),
+        3 => author().prop_map(Step::Leave),
+        1 => prop::collection::vec(author(), 0..3).prop_map(Step::Replace),
+        2 => (author(), any::<u8>()).prop_map(|(who, value)| Step::Note(who, value)),
+        2 => (0..SESSIONS.len()).prop_map(Step::Fork),
+        2 => Just(Step::Delete),
+        2 => Just(Step::DeleteWorkspace),
+    ]
+}
+
+#[derive(Default)]
+struct Talk {
+    messages: usize,
+    members: BTreeMap<&'static str, Map<String, Value>>,
+}
+
+/// What is known of a workspace, in plain lists and maps.
+#[derive(Default)]
+struct Known {
+    exists: bool,
+    /// Oldest first.
+    authors: Vec<(&'static str, Map<String, Value>)>,
+    /// The same.
+    sessions: Vec<(&'static str, Talk)>,
+}
+
+impl Known {
+    fn session(&mut self, name: &'static str) -> &mut Talk {
+        self.exists = true;
+        let at = self.sessions.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+            self.sessions.push((name, Talk::default()));
+            self.sessions.len() - 1
+        });
+        &mut self.sessions[at].1
+    }
+
+    fn author(&mut self, name: &'static str) -> &mut Map<String, Value> {
+        self.exists = true;
+        let at = self.authors.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+            self.authors.push((name, Map::new()));
+            self.authors.len() - 1
+        });
+        &mut self.authors[at].1
+    }
+
+    fn joins(&mut self, session: &'static str, author: &'static str) -> &mut Map<String, Value> {
+        self.author(author);
+        self.session(session).members.entry(author).or_default()
+    }
+
+    /// Its members, in the order in which they were first heard of.
+    fn members(&self, talk: &Talk) -> Vec<&'static str> {
+        self.authors.iter().map(|(name, _)| *name).filter(|name| talk.members.contains_key(name)).collect()
+    }
+}
+
+async fn take(step: &Step, workspace: &Workspace, name: &'static str, known: &mut Known) -> TestCaseResult {
+    let session = workspace.session(name);
+    let note = async |members: Vec<Membership>| {
+        session.note(Notes { members, ..Notes::default() }).await.unwrap();
+    };
+    match step {
+        Step::Say(who) => {
+            let said: Vec<_> = who.iter().map(|who| by(AUTHORS[*who], "A word.")).collect();
+            session.append(said).await.unwrap();
+            for who in who {
+                known.joins(name, AUTHORS[*who]);
+                known.session(name).messages += 1;
+            }
+        }
+        Step::Join(who) => {
+            note(vec![join(AUTHORS[*who])]).await;
+            known.joins(name, AUTHORS[*who]);
+        }
+        Step::Configure(who, key, value) => {
+            let (key, who) = (key.to_string(), AUTHORS[*who]);
+            let given = Map::from_iter([(key.clone(), json!(value))]);
+            note(vec![Membership::Join(who.into(), Some(given))]).await;
+            known.joins(name, who).insert(key, json!(value));
+        }
+        Step::Leave(who) => {
+            note(vec![Membership::Leave(AUTHORS[*who].into())]).await;
+            known.session(name).members.remove(AUTHORS[*who]);
+        }
+        Step::Replace(who) => {
+            let joined = who.iter().map(|who| join(AUTHORS[*who]));
+            note([Membership::LeaveAll].into_iter().chain(joined).collect()).await;
+            known.session(name).members.clear();
+            for who in who {
+                known.joins(name, AUTHORS[*who]);
+            }
+        }
+        Step::Note(who, value) => {
+            let notes = Map::from_iter([("n".to_owned(), json!(value))]);
+            let was_known = known.authors.iter().any(|(name, _)| *name == AUTHORS[*who]);
+            let written = workspace.set_author(AUTHORS[*who], Some(notes.clone()), None).await.unwrap();
+            prop_assert_eq!(written.made, !was_known);
+            *known.author(AUTHORS[*who]) = notes;
+        }
+        Step::Fork(to) => {
+            let there = |name: &str| known.sessions.iter().find(|(known, _)| *known == name);
+            let (from, taken) = (there(name), there(SESSIONS[*to]).is_some());
+            let copy = from.map(|(_, talk)| (talk.messages, talk.members.clone()));
+            match (session.fork(Fork::whole(SESSIONS[*to])).await, copy) {
+                (Ok(_), Some((messages, members))) if !taken && messages > 0 => {
+                    *known.session(SESSIONS[*to]) = Talk { messages, members };
+                }
+                (Err(Error::Conflict(_)), Some((messages, _))) if taken || messages == 0 => {}
+                (Err(Error::NotFound { .. }), None) => {}
+                (other, _) => return Err(TestCaseError::fail(format!("{:?}", other.map(|_| ())))),
+            }
+        }
+        Step::Delete => {
+            let there = known.sessions.iter().any(|(known, _)| *known == name);
+            prop_assert_eq!(session.delete().await.unwrap(), there);
+            known.sessions.retain(|(known, _)| *known != name);
+        }
+        Step::DeleteWorkspace => match workspace.delete().await {
+            Ok(was_there) => {
+                prop_assert_eq!((was_there, known.sessions.len()), (known.exists, 0));
+                *known = Known::default();
+            }
+            Err(Error::Conflict(_)) => prop_assert!(!known.sessions.is_empty()),
+            Err(other) => return Err(TestCaseError::fail(other.to_string())),
+        },
+    }
+    Ok(())
+}
+
+async fn compare(workspace: &Workspace, known: &Known) -> TestCaseResult {
+    prop_assert_eq!(workspace.info().await.unwrap().is_some(), known.exists);
+    let names: Vec<&str> = known.authors.iter().map(|(name, _)| *name).collect();
+    prop_assert_eq!(authors(workspace).await, names);
+    for (name, notes) in &known.authors {
+        prop_assert_eq!(&workspace.author(name).await.unwrap().unwrap().metadata, notes);
+    }
+    let names: Vec<&str> = known.sessions.iter().map(|(name, _)| *name).collect();
+    prop_assert_eq!(sessions(workspace, None).await, names);
+    for (name, talk) in &known.sessions {
+        let session = workspace.session(*name);
+        prop_assert_eq!(members(&session).await, known.members(talk), "of {}", name);
+        for (member, configuration) in &talk.members {
+            prop_assert_eq!(&session.member(member).await.unwrap().unwrap().configuration, configuration);
+        }
+    }
+    for author in AUTHORS {
+        let belongs = known.sessions.iter().filter(|(_, talk)| talk.members.contains_key(author));
+        let names: Vec<&str> = belongs.map(|(name, _)| *name).collect();
+        prop_assert_eq!(sessions(workspace, Some(author)).await, names, "of {}", author);
+    }
+    Ok(())
+}
+
+type Place = (usize, usize, usize);
+
+/// Every step is taken by an engine, in a workspace, in a session.
+async fn run(home: Home, engines: usize, steps: Vec<(Step, Place)>) -> TestCaseResult {
+    let mut open = Vec::new();
+    for _ in 0..engines {
+        open.push(home.open(Engine::builder().workers(0)).await);
+    }
+    let engines = open;
+    let mut known = [Known::default(), Known::default()];
+    for (step, (engine, workspace, session)) in &steps {
+        let (engine, name) = (&engines[*engine % engines.len()], WORKSPACES[*workspace]);
+        take(step, &engine.workspace(name), SESSIONS[*session], &mut known[*workspace]).await?;
+        // Seen by all alike, and nothing of it in the other workspace.
+        for engine in &engines {
+            for (name, known) in WORKSPACES.into_iter().zip(&known) {
+                compare(&engine.workspace(name), known).await?;
+            }
+        }
+    }
+    prop_assert_eq!(engines[0].verify().await.unwrap(), []);
+    for engine in engines {
+        engine.close().await;
+    }
+    Ok(())
+}
+
+fn steps() -> impl Strategy<Value = Vec<(Step, Place)>> {
+    prop::collection::vec((step(), (0..2usize, 0..WORKSPACES.len(), 0..SESSIONS.len())), 10..60)
+}
+
+fn block_on(work: impl Future<Output = TestCaseResult>) -> TestCaseResult {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.min(64), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_done_to_people_is_known_of_them(steps in steps()) {
+        block_on(run(Home::memory(), 1, steps))?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.min(12), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_two_do_to_people_both_know_of_them(steps in steps()) {
+        block_on(run(Home::file(), 2, steps))?;
+    }
+}

@@ -1,0 +1,392 @@
+//! Workspaces, authors, lists of them, and notes on everything, for every store. Who belongs where is next door.
+
+use std::sync::Arc;
+
+use epitome::event::{Happened, MessagesCondensed};
+use epitome::search::Query;
+use epitome::store::*;
+use epitome_core::drawing::messages;
+use epitome_core::message::{Message, Part, Span, Timestamp, ToolCall};
+use epitome_core::slot::Scope;
+use serde_json::{Map, Value, json};
+
+use super::support::*;
+
+type Notes = Map<String, Value>;
+
+pub(crate) fn notes(value: Value) -> Notes {
+    let Value::Object(notes) = value else { panic!("{value}") };
+    notes
+}
+
+/// What JSON can hold, and is easily lost.
+pub(crate) fn odd() -> Notes {
+    let deep = (0..100).fold(json!("down here"), |inner, _| json!([inner]));
+    notes(json!({
+        "z": 1, "a": 2, "": "", "null": null, "empty": {}, "none": [], "deep": deep,
+        "numbers": [0.1, -0.0, 1e300, u64::MAX, i64::MIN, 0.30000000000000004],
+        "text": "Zoë 😀 \u{1F468}\u{200D}\u{1F469} \u{202E}עברית\0\u{FFFF}\"\\' <|endoftext|> line\nline",
+        "ключ": {"東京": ["駅"]}, "metadata": "''", "id": null,
+    }))
+}
+
+async fn note_workspace(
+    store: &dyn Store,
+    name: &str,
+    note: impl Fn(&mut WorkspaceRow) + Send + Sync + 'static,
+) {
+    let decide = move |before: Option<&WorkspaceRow>| {
+        let mut row = before.cloned().unwrap_or_default();
+        note(&mut row);
+        Some(row)
+    };
+    store.change_workspace(name, Box::new(decide)).await.unwrap();
+}
+
+pub(crate) async fn note_author(
+    store: &dyn Store,
+    workspace: &str,
+    name: &str,
+    note: impl Fn(&mut AuthorRow) + Send + Sync + 'static,
+) {
+    let decide = move |before: Option<&AuthorRow>| {
+        let mut row = before.cloned().unwrap_or_default();
+        note(&mut row);
+        Some(row)
+    };
+    store.change_author(workspace, name, Box::new(decide)).await.unwrap();
+}
+
+/// Changes who belongs to a session, and makes it where there is none.
+pub(crate) async fn moved(store: &dyn Store, key: &SessionKey, members: Vec<Membership>) {
+    let decide: Decide = Box::new(move |standing| {
+        let session = standing.session.clone().unwrap_or_else(|| new_row(standing.now));
+        Some(Changes { session: Some(session), members: members.clone(), ..Changes::default() })
+    });
+    assert!(store.change(key, Load::default(), decide).await.unwrap());
+}
+
+pub(crate) fn join(name: &str) -> Membership {
+    Membership::Join(name.into(), None)
+}
+
+pub(crate) async fn members(store: &dyn Store, key: &SessionKey) -> Vec<String> {
+    let id = row(store, key).await.id;
+    let listed = store.list_members(id, Listing::default()).await.unwrap();
+    assert_eq!(listed.total, listed.items.len() as u64);
+    listed.items.iter().map(|member| member.author.name.to_string()).collect()
+}
+
+pub(crate) async fn authors(store: &dyn Store, workspace: &str) -> Vec<String> {
+    let listed = store.list_authors(workspace, Listing::default()).await.unwrap();
+    listed.items.iter().map(|author| author.name.to_string()).collect()
+}
+
+/// The sessions an author belongs to.
+pub(crate) async fn belongs(store: &dyn Store, workspace: &str, author: &str) -> Vec<String> {
+    let listed = store.list_sessions(workspace, Some(author), Listing::default()).await.unwrap();
+    assert_eq!(listed.total, listed.items.len() as u64);
+    listed.items.iter().map(|(name, _)| name.to_string()).collect()
+}
+
+pub(crate) async fn a_workspace_comes_to_be_with_the_first_thing_in_it(made: Made) {
+    let store = &*made.store;
+    made.clock.set(1);
+    say(store, &SessionKey::new("by session", "a"), "u").await;
+    note_author(store, "by author", "ann", |_| {}).await;
+    note_workspace(store, "by note", |_| {}).await;
+    set_workspace(store, "by setting", Some("{}")).await;
+    made.clock.set(2);
+    for name in ["by session", "by author", "by note", "by setting"] {
+        let key = SessionKey::new(name, "b");
+        moved(store, &key, vec![join("bob")]).await;
+        note_author(store, name, "ann", |row| row.created = Timestamp(9)).await;
+        note_workspace(store, name, |row| (row.created, row.name) = (Timestamp(9), "other".into())).await;
+        let row = store.workspace_row(name).await.unwrap().unwrap();
+        assert_eq!((&*row.name, row.created), (name, Timestamp(1)), "when is the store's to say");
+        let bob = store.author(name, "bob").await.unwrap().unwrap();
+        assert_eq!(bob.created, Timestamp(2));
+        let ann = store.author(name, "ann").await.unwrap().unwrap();
+        assert_eq!((&*ann.name, ann.created), ("ann", Timestamp(if name == "by author" { 1 } else { 2 })));
+    }
+    assert_eq!(store.workspace_row("nobody's").await.unwrap(), None);
+    assert_eq!(store.author("by note", "nobody").await.unwrap(), None);
+    assert_eq!(store.author("nobody's", "ann").await.unwrap(), None);
+}
+
+pub(crate) async fn notes_of_all_kinds_come_back_as_they_were(made: Made) {
+    let store = &*made.store;
+    let other = || notes(json!({"kind": "configuration"}));
+    note_workspace(store, "w", move |row| (row.metadata, row.configuration) = (odd(), other())).await;
+    note_author(store, "w", "Zoë\u{200D}", move |row| (row.metadata, row.configuration) = (other(), odd()))
+        .await;
+    let decide: Decide = Box::new(move |standing| {
+        let row = SessionRow { metadata: odd(), configuration: other(), ..new_row(standing.now) };
+        let members = vec![Membership::Join("Zoë\u{200D}".into(), Some(odd()))];
+        Some(Changes { session: Some(row), members, ..Changes::default() })
+    });
+    assert!(store.change(&key("a"), Load::default(), decide).await.unwrap());
+    // Twice: a writer may know without reading.
+    for _ in 0..2 {
+        let workspace = store.workspace_row("w").await.unwrap().unwrap();
+        assert_eq!((workspace.metadata, workspace.configuration), (odd(), other()));
+        let session = row(store, &key("a")).await;
+        assert_eq!((session.metadata, session.configuration), (odd(), other()));
+        let member = store.member(session.id, "Zoë\u{200D}").await.unwrap().unwrap();
+        assert_eq!((&member.author.metadata, &member.author.configuration), (&other(), &odd()));
+        let keys = |notes: &Notes| notes.keys().cloned().collect::<Vec<_>>();
+        assert_eq!((keys(&member.configuration), &member.configuration), (keys(&odd()), &odd()));
+        assert_eq!(store.author("w", "Zoë\u{200D}").await.unwrap().unwrap(), member.author);
+        say(store, &key("a"), "u").await;
+    }
+    // Emptied again, there are none.
+    note_workspace(store, "w", |row| (row.metadata, row.configuration) = Default::default()).await;
+    let workspace = store.workspace_row("w").await.unwrap().unwrap();
+    assert_eq!((workspace.metadata, workspace.configuration), Default::default());
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
+pub(crate) async fn whoever_decides_nothing_changes_nothing(made: Made) {
+    let store = &*made.store;
+    store.change_workspace("w", Box::new(|_| None)).await.unwrap();
+    store.change_author("w", "ann", Box::new(|_| None)).await.unwrap();
+    assert_eq!(store.workspace_row("w").await.unwrap(), None);
+    assert_eq!(store.author("w", "ann").await.unwrap(), None);
+    note_author(store, "w", "ann", |row| row.metadata = odd()).await;
+    note_workspace(store, "w", |row| row.metadata = odd()).await;
+    let before = (store.workspace_row("w").await.unwrap(), store.author("w", "ann").await.unwrap());
+    let seen = before.clone();
+    store
+        .change_workspace(
+            "w",
+            Box::new(move |row| {
+                assert_eq!(row, seen.0.as_ref());
+                None
+            }),
+        )
+        .await
+        .unwrap();
+    store.change_author("w", "ann", Box::new(|_| None)).await.unwrap();
+    assert!(store.change_author("w", "ann", Box::new(|_| panic!("no"))).await.is_err());
+    assert!(store.change_workspace("w", Box::new(|_| panic!("no"))).await.is_err());
+    assert_eq!((store.workspace_row("w").await.unwrap(), store.author("w", "ann").await.unwrap()), before);
+}
+
+pub(crate) async fn a_workspace_goes_when_it_has_no_sessions_and_comes_back_new(made: Made) {
+    let store = &*made.store;
+    assert_eq!(store.delete_workspace("w").await.unwrap(), Deleted::Absent);
+    made.clock.set(1);
+    note_workspace(store, "w", |row| {
+        (row.metadata, row.configuration, row.settings) = (odd(), odd(), r#"{"a":1}"#.to_owned());
+    })
+    .await;
+    note_author(store, "w", "ann", |row| row.metadata = odd()).await;
+    note_author(store, "v", "ann", |_| {}).await;
+    let told = |key: &SessionKey| {
+        let (key, span) = (key.clone(), Span { from: 1, through: 1 });
+        async move {
+            let decide: Decide = Box::new(move |standing| {
+                let changes = appended(standing, &messages("u").unwrap(), &[]);
+                let (members, events) = (vec![join("ann")], vec![Happened::Message(span)]);
+                Some(Changes { members, events, ..changes })
+            });
+            assert!(store.change(&key, Load::default(), decide).await.unwrap());
+        }
+    };
+    told(&key("a")).await;
+    told(&key("b")).await;
+    let stamp = store.stamp(&key("a")).await.unwrap();
+    assert_eq!(store.delete_workspace("w").await.unwrap(), Deleted::InUse);
+    assert!(store.delete(&key("a")).await.unwrap());
+    assert_eq!(store.delete_workspace("w").await.unwrap(), Deleted::InUse);
+    assert_eq!(store.workspace_row("w").await.unwrap().unwrap().metadata, odd(), "all of it stays");
+    assert_eq!(authors(store, "w").await, ["ann"]);
+    assert!(store.delete(&key("b")).await.unwrap());
+    // At once: what is left of its sessions is removed when there is time.
+    assert_eq!(store.delete_workspace("w").await.unwrap(), Deleted::Gone);
+    assert_eq!(store.delete_workspace("w").await.unwrap(), Deleted::Absent);
+    assert_eq!(store.workspace_row("w").await.unwrap(), None);
+    assert_eq!((store.workspace("w").await.unwrap(), authors(store, "w").await), (String::new(), vec![]));
+    assert_eq!(store.workspaces(None, 9).await.unwrap(), ["v".into()]);
+    assert_eq!(store.list_workspaces(Listing::default()).await.unwrap().total, 1);
+    assert_eq!(authors(store, "v").await, ["ann"], "others stay");
+    // Made again it is another one, whose events are not taken for the old one's.
+    made.clock.set(2);
+    told(&key("a")).await;
+    let new = store.workspace_row("w").await.unwrap().unwrap();
+    let nothing_noted = WorkspaceRow { name: "w".into(), created: Timestamp(2), ..WorkspaceRow::default() };
+    assert_eq!(new, nothing_noted);
+    let ann = store.author("w", "ann").await.unwrap().unwrap();
+    assert_eq!(ann, AuthorRow { name: "ann".into(), created: Timestamp(2), ..AuthorRow::default() });
+    assert_eq!(members(store, &key("a")).await, ["ann"]);
+    assert_eq!(belongs(store, "w", "ann").await, ["a"]);
+    let events = store.events("w", 0, None, 9).await.unwrap();
+    assert_eq!(events.events.iter().map(|event| event.id).collect::<Vec<_>>(), [3]);
+    assert_ne!(store.stamp(&key("a")).await.unwrap(), stamp);
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
+/// The page as whoever has the whole list would cut it.
+fn cut<T: Clone>(all: &[T], keep: impl Fn(&T) -> bool, skip: u64, limit: usize, reverse: bool) -> Listed<T> {
+    let mut kept: Vec<T> = all.iter().filter(|item| keep(item)).cloned().collect();
+    if reverse {
+        kept.reverse();
+    }
+    let total = kept.len() as u64;
+    Listed { items: kept.into_iter().skip(skip.try_into().unwrap()).take(limit).collect(), total }
+}
+
+pub(crate) async fn lists_are_by_age_in_pages_both_ways_and_of_those_that_are_wanted(made: Made) {
+    let store = &*made.store;
+    // Names in no order, so that age is not mistaken for them; some of the same moment.
+    let name = |n: i64| format!("{:x}", n * 7 % 12);
+    for n in 0..12_i64 {
+        made.clock.set(n / 2);
+        note_author(store, "w", &name(n), move |row| row.metadata = notes(json!({"n": n}))).await;
+        moved(store, &key(&name(n)), vec![join(&name(0)), join(&name(n))]).await;
+        note_workspace(store, &name(n), move |row| row.metadata = notes(json!({"n": n}))).await;
+        note_author(store, "v", &name(11 - n), |_| {}).await;
+        moved(store, &SessionKey::new("v", name(11 - n)), vec![join(&name(n))]).await;
+    }
+    let ours: Vec<String> = (0..12).map(name).collect();
+    let mut all: Vec<(Timestamp, String)> = (0..12)
+        .map(|n| (Timestamp(n / 2), name(n)))
+        .chain(["v", "w"].map(|n| (Timestamp(0), n.into())))
+        .collect();
+    all.sort();
+    let workspaces: Vec<String> = all.into_iter().map(|(_, name)| name).collect();
+    let wanted = |name: &str| !matches!(name, "0" | "7" | "b" | "v");
+    for (skip, limit, reverse, some) in [0, 1, 5, 12, 99]
+        .into_iter()
+        .flat_map(|skip| [0, 1, 4, 100].map(|limit| (skip, limit)))
+        .flat_map(|(skip, limit)| {
+            [(false, false), (true, false), (false, true), (true, true)].map(|(r, s)| (skip, limit, r, s))
+        })
+    {
+        let at = format!("skip {skip}, limit {limit}, reverse {reverse}, some {some}");
+        let page = |all: &[String]| cut(all, |name| !some || wanted(name), skip, limit, reverse);
+        macro_rules! listing {
+            (|$item:ident: $row:ty| $name:expr) => {{
+                let keep: Keep<$row> = Box::new(move |$item| wanted(&$name));
+                Listing { keep: some.then_some(keep), skip, limit, reverse }
+            }};
+        }
+        let found = store.list_workspaces(listing!(|row: WorkspaceRow| row.name)).await.unwrap();
+        assert_eq!(found.map(|row| row.name.to_string()), page(&workspaces), "workspaces, {at}");
+        let found = store.list_authors("w", listing!(|row: AuthorRow| row.name)).await.unwrap();
+        assert_eq!(found.map(|row| row.name.to_string()), page(&ours), "authors, {at}");
+        for (member, theirs) in [(None, &ours[..]), (Some(name(0)), &ours[..]), (Some(name(5)), &ours[5..6])]
+        {
+            let listing = listing!(|row: (Arc<str>, SessionRow)| row.0);
+            let found = store.list_sessions("w", member.as_deref(), listing).await.unwrap();
+            assert_eq!(found.map(|row| row.0.to_string()), page(theirs), "sessions of {member:?}, {at}");
+        }
+        let id = row(store, &key(&name(5))).await.id;
+        let found = store.list_members(id, listing!(|row: MemberRow| row.author.name)).await.unwrap();
+        let two = [ours[0].clone(), ours[5].clone()];
+        assert_eq!(found.map(|row| row.author.name.to_string()), page(&two), "members, {at}");
+    }
+    for nobody in ["", "nobody", "%", "_"] {
+        assert_eq!(belongs(store, "w", nobody).await, [""; 0]);
+        assert_eq!(authors(store, nobody).await, [""; 0]);
+        assert_eq!(store.list_sessions(nobody, None, Listing::default()).await.unwrap().total, 0);
+    }
+}
+
+pub(crate) async fn a_store_has_a_secret_of_its_own(made: Made) {
+    let secret = made.store.secret().await.unwrap();
+    assert_eq!(made.store.secret().await.unwrap(), secret);
+    assert!(secret.iter().any(|byte| *byte != secret[0]), "drawn, not filled");
+    let other = Sqlite::memory(SqliteOptions::default()).unwrap();
+    assert_ne!(other.secret().await.unwrap(), secret);
+}
+
+pub(crate) async fn a_messages_notes_are_replaced_and_nothing_else(made: Made) {
+    let store = &*made.store;
+    let call = ToolCall {
+        id: "c".into(),
+        item_id: None,
+        name: "look".into(),
+        arguments: r#"{"at": "parcel"}"#.into(),
+    };
+    let mut said = messages("s! u@eve a~@bob").unwrap();
+    said[1].metadata = notes(json!({"old": "words of notes are not searched: parcel"}));
+    said[1].parts.push(Part::Text { text: "Zoë asks for the parcel.".to_owned() });
+    said[2].parts.push(Part::ToolCall(call));
+    said[2].wire = Some(Box::new(json!({"openai": [["logprobs", null]]})));
+    say_all(store, &key("a"), said).await;
+    let id = row(store, &key("a")).await.id;
+    let read = async || store.messages(id, super::page((1, 9), false, 9)).await.unwrap().items;
+    let hits = async || {
+        let (query, session) = (Query::parse("parcel").unwrap(), None);
+        let (scope, workspace) = (Scope::Session, "w".into());
+        let search = Search { scope, workspace, session, query, after: None, limit: 9, bytes: None };
+        super::seqs(
+            &store.search(search).await.unwrap().items.into_iter().map(|hit| hit.message).collect::<Vec<_>>(),
+        )
+    };
+    let (mut wanted, found) = (read().await, hits().await);
+    let before = (row(store, &key("a")).await, store.ahead(id, &Scope::Session, 0, 9).await.unwrap().log);
+    let mut stamp = store.stamp(&key("a")).await.unwrap();
+    for (seq, new) in [(2, odd()), (3, notes(json!({"parcel": "parcel"}))), (1, odd()), (2, Map::new())] {
+        wanted[seq - 1].metadata = new.clone();
+        let metadata = vec![(seq as u64, new)];
+        let decide: Decide =
+            Box::new(move |_| Some(Changes { metadata: metadata.clone(), ..Changes::default() }));
+        assert!(store.change(&key("a"), Load::default(), decide).await.unwrap());
+        assert_eq!((read().await, hits().await), (wanted.clone(), found.clone()), "{seq}");
+        let now = store.stamp(&key("a")).await.unwrap();
+        assert_ne!(now, stamp, "what a context shows of it is another now");
+        stamp = now;
+    }
+    let after = (row(store, &key("a")).await, store.ahead(id, &Scope::Session, 0, 9).await.unwrap().log);
+    assert_eq!(after, before);
+    let decide: Decide =
+        Box::new(|_| Some(Changes { metadata: vec![(1, Map::new()), (4, odd())], ..Changes::default() }));
+    assert!(store.change(&key("a"), Load::default(), decide).await.is_err(), "there is no such message");
+    assert_eq!(read().await, wanted);
+    say(store, &key("a"), "u").await;
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
+pub(crate) async fn how_often_messages_became_a_summary_is_counted_by_session(made: Made) {
+    let store = &*made.store;
+    let condensed = |through| {
+        Happened::Condensed(MessagesCondensed {
+            slot: "s".into(),
+            scope: None,
+            covers: [1, through],
+            messages: 1,
+            tokens_before: 9,
+            tokens_after: 1,
+            model: "m".into(),
+            stand_in: false,
+            notice: String::new(),
+        })
+    };
+    let tell = async |key: &SessionKey, times: u64| {
+        let span = Happened::Message(Span { from: 1, through: 1 });
+        let events: Vec<Happened> = (1..=times).map(condensed).chain([span]).collect();
+        let decide: Decide = Box::new(move |standing| {
+            let changes = appended(standing, &[Message::user("A parcel.")], &[]);
+            Some(Changes { events: events.clone(), ..changes })
+        });
+        assert!(store.change(key, Load::default(), decide).await.unwrap());
+    };
+    let counts = async |workspace: &str| {
+        let counts = store.condensed(workspace).await.unwrap();
+        counts.into_iter().map(|(session, count)| (session.to_string(), count)).collect::<Vec<_>>()
+    };
+    assert_eq!(counts("w").await, []);
+    tell(&key("b"), 2).await;
+    tell(&key("a"), 1).await;
+    tell(&key("b"), 1).await;
+    tell(&key("c"), 0).await;
+    tell(&SessionKey::new("v", "a"), 5).await;
+    assert_eq!(counts("w").await, [("a".to_owned(), 1), ("b".to_owned(), 3)]);
+    assert!(store.delete(&key("b")).await.unwrap());
+    assert_eq!(
+        (counts("w").await, counts("v").await),
+        (vec![("a".to_owned(), 1)], vec![("a".to_owned(), 5)])
+    );
+}

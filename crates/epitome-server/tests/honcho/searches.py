@@ -45,6 +45,24 @@ async def nothing_of_another_workspace_is_found(do, honcho):
     same(len(await do(other).search("walrus")), 1)
 
 
+async def a_question_finds_what_has_most_of_its_words(do, honcho):
+    session = await told(do, honcho, "s", 5)
+    ann = await do(honcho).peer("ann")
+    colours = ["My favourite colour is green.", "The colour of the door is red."]
+    await do(session).add_messages([ann.message(text) for text in colours])
+    same(contents(await do(session).search("What was my favourite colour again?")), colours)
+
+
+async def a_peers_words_are_found_behind_those_of_many_others(do, honcho):
+    session = await do(honcho).session("s")
+    ann, bob = await do(honcho).peer("ann"), await do(honcho).peer("bob")
+    await do(session).add_messages(ann.message("One walrus."))
+    for _ in range(4):
+        await do(session).add_messages([bob.message(f"Walrus number {at}.") for at in range(100)])
+    same(contents(await do(ann).search("walrus")), ["One walrus."])
+    same(contents(await do(session).search("walrus", {"peer_id": "ann"})), ["One walrus."])
+
+
 async def any_text_may_be_looked_for(do, honcho):
     session = await told(do, honcho, "s", 3)
     plain = ('"', "'", "(", "a AND", "NEAR(", "*", "%", "col:umn", "-x", "日本", "   ")
@@ -58,5 +76,7 @@ run(
     a_search_keeps_to_its_limit_and_its_filters,
     what_was_summed_up_is_still_found,
     nothing_of_another_workspace_is_found,
+    a_question_finds_what_has_most_of_its_words,
+    a_peers_words_are_found_behind_those_of_many_others,
     any_text_may_be_looked_for,
 )

@@ -115,32 +115,43 @@ pub(super) async fn list(
         return page(&wanted.paging, Listed::<()>::default());
     };
     let _turn = app.load.page().await;
-    let paging = wanted.paging;
-    if wanted.filter.is_empty() {
-        let scribe = scribe(&app, access.workspace.name(), &info).await?;
-        return whole(&session, &info, &scribe, &paging).await;
-    }
-    let (skip, limit) = (wanted.skip(), wanted.limit());
-    let (workspace, ids, filter) =
-        (access.workspace.name().to_owned(), app.v3.ids(&app).await?, wanted.filter);
-    let sieve = Arc::new(Sieve { app: Arc::clone(&app), ids, workspace, info, filter });
+    let (paging, skip, limit) = (wanted.paging, wanted.skip(), wanted.limit());
+    let (workspace, ids) = (access.workspace.name().to_owned(), app.v3.ids(&app).await?);
+    let sieve = Arc::new(Sieve { app: Arc::clone(&app), ids, workspace, info, filter: wanted.filter });
+    let listed = match sieve.filter.is_empty() {
+        true => all(&session, &sieve.info, &paging).await?,
+        false => some(&session, &sieve, &paging, (skip, limit)).await?,
+    };
+    let size = listed.items.iter().map(Message::bytes).sum::<u64>();
+    let write = move || {
+        let (Listed { items, total }, scribe) = (&listed, sieve.scribe());
+        let items = items.iter().map(|message| scribe.message(message)).collect();
+        page(&paging, Listed { items, total: *total })
+    };
+    elsewhere(usize::try_from(size).unwrap_or(usize::MAX), write).await?
+}
+
+/// A page of those that are wanted. All are looked at, so that it is known how many there are.
+async fn some(
+    session: &Session,
+    sieve: &Arc<Sieve>,
+    paging: &Paging,
+    (skip, limit): (u64, usize),
+) -> Result<Listed<Message>, Refusal> {
     let (mut listed, mut last) = (Listed::default(), None);
     loop {
         let portion = session.messages(range(last, paging.reverse, &sieve.info, CHUNK)).await?;
         last = portion.last().map(|message| message.seq);
-        let (more, sieve) = (portion.more, Arc::clone(&sieve));
+        let (more, sieve) = (portion.more, Arc::clone(sieve));
         // However few they are: a filter may ask a thousand things of each.
         for message in elsewhere(usize::MAX, move || sieve.kept(portion)).await? {
             listed.take(message, skip, limit);
             bearable(&listed.items)?;
         }
         if !more {
-            break;
+            return Ok(listed);
         }
     }
-    let (Listed { items, total }, scribe) = (&listed, sieve.scribe());
-    let items = items.iter().map(|message| scribe.message(message)).collect();
-    page(&paging, Listed { items, total: *total })
 }
 
 /// Keeps those messages of a session that are wanted.
@@ -196,12 +207,7 @@ fn range(last: Option<u64>, reverse: bool, info: &SessionInfo, limit: usize) -> 
 }
 
 /// A page of all of them: where it begins is known without reading those before.
-async fn whole(
-    session: &Session,
-    info: &SessionInfo,
-    scribe: &Scribe<'_>,
-    paging: &Paging,
-) -> Result<Response, Refusal> {
+async fn all(session: &Session, info: &SessionInfo, paging: &Paging) -> Result<Listed<Message>, Refusal> {
     let (skip, limit) = (paging.page.saturating_sub(1).saturating_mul(paging.size), paging.size);
     let mut items: Vec<Message> = Vec::new();
     let mut last =
@@ -217,8 +223,7 @@ async fn whole(
             break;
         }
     }
-    let told: Vec<MessageOut<'_>> = items.iter().map(|message| scribe.message(message)).collect();
-    page(paging, Listed { items: told, total: info.messages })
+    Ok(Listed { items, total: info.messages })
 }
 
 /// One message.

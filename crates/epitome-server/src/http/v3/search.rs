@@ -11,12 +11,14 @@ use serde_json::Value;
 
 use super::check::SearchIn;
 use super::filter::Filter;
+use super::found;
 use super::gate::{Access, Reads};
-use super::out::MessageOut;
+use super::ids::Ids;
+use super::out::{MessageOut, Scribe};
 use super::refusal::Refusal;
 use super::sent::Body;
-use super::{found, scribe};
 use crate::http::App;
+use crate::http::body::elsewhere;
 use crate::http::reply::done;
 
 /// So many words of a query are looked for, the longest ones.
@@ -25,8 +27,11 @@ const MOST_WORDS: usize = 8;
 /// Shorter words say little, and are in every message.
 const SHORTEST: usize = 3;
 
-/// So many messages are looked for at a time; with more than that in all, no further word is looked for.
-const WEIGHED: usize = 200;
+/// So many messages with the same words are weighed.
+const WEIGHED: usize = 100;
+
+/// So often the next ones are looked at, where those before were somebody else's or not wanted.
+const PAGES: usize = 10;
 
 /// Where is looked.
 enum Place {
@@ -35,10 +40,10 @@ enum Place {
 }
 
 impl Place {
-    async fn search(&self, words: &str) -> Result<Portion<Found>, Error> {
+    async fn search(&self, words: &str, after: Option<HitCursor>) -> Result<Portion<Found>, Error> {
         match self {
-            Self::Session(session) => session.search(words, None, None, WEIGHED).await,
-            Self::Workspace(workspace) => workspace.search(words, None, WEIGHED).await,
+            Self::Session(session) => session.search(words, None, after, WEIGHED).await,
+            Self::Workspace(workspace) => workspace.search(words, after, WEIGHED).await,
         }
     }
 }
@@ -51,7 +56,7 @@ pub(super) async fn in_session(
     Body(body, _charged): Body,
 ) -> Result<Response, Refusal> {
     let place = Place::Session(access.workspace.session(name));
-    search(&app, &access, &place, &body, None).await
+    search(app, &access, place, &body, None).await
 }
 
 /// In all the workspace's sessions.
@@ -61,7 +66,7 @@ pub(super) async fn everywhere(
     Body(body, _charged): Body,
 ) -> Result<Response, Refusal> {
     let place = Place::Workspace(access.workspace.clone());
-    search(&app, &access, &place, &body, None).await
+    search(app, &access, place, &body, None).await
 }
 
 /// Among what a peer said.
@@ -72,75 +77,133 @@ pub(super) async fn of_peer(
     Body(body, _charged): Body,
 ) -> Result<Response, Refusal> {
     let place = Place::Workspace(access.workspace.clone());
-    search(&app, &access, &place, &body, Some(&peer)).await
+    search(app, &access, place, &body, Some(peer)).await
 }
 
 async fn search(
-    app: &App,
+    app: Arc<App>,
     access: &Access,
-    place: &Place,
+    place: Place,
     body: &Value,
-    peer: Option<&str>,
+    peer: Option<String>,
 ) -> Result<Response, Refusal> {
     let SearchIn { query, filters, limit } = SearchIn::read(body)?;
     let filter = Filter::read(&filters.unwrap_or(Value::Null), MessageOut::FIELDS).map_err(Refusal::unfit)?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let _turn = app.load.page().await;
-    let (mut sessions, mut told): (HashMap<Arc<str>, Option<SessionInfo>>, Vec<Value>) = Default::default();
-    for hit in ranked(place, &query).await? {
-        if told.len() >= limit {
-            break;
-        }
-        if !sessions.contains_key(&hit.session) {
-            let info = found(access.workspace.session(Arc::clone(&hit.session)).info().await)?;
-            sessions.insert(Arc::clone(&hit.session), info);
-        }
-        let Some(Some(info)) = sessions.get(&hit.session) else { continue };
-        let message = scribe(app, access.workspace.name(), info).await?;
-        let message = message.message(&hit.message);
-        let theirs = peer.is_none_or(|peer| message.peer_id == peer);
-        if theirs && filter.keeps(|name| message.field(name)) {
-            told.push(serde_json::to_value(&message).unwrap_or_default());
-        }
-    }
-    Ok(done(StatusCode::OK, &told)?)
+    let (ids, workspace) = (app.v3.ids(&app).await?, access.workspace.name().to_owned());
+    let wish = Arc::new(Wish { app: Arc::clone(&app), ids, workspace, filter, peer });
+    let mut seeker = Seeker { workspace: access.workspace.clone(), place, wish, sessions: HashMap::new() };
+    let mut hits = seeker.ranked(&query, limit).await?;
+    hits.truncate(limit);
+    let (wish, sessions) = (seeker.wish, seeker.sessions);
+    let size = hits.iter().map(|hit| hit.message.bytes()).sum::<u64>();
+    let write = move || {
+        let told: Vec<MessageOut<'_>> = hits.iter().filter_map(|hit| wish.told(hit, &sessions)).collect();
+        done(StatusCode::OK, &told)
+    };
+    Ok(elsewhere(usize::try_from(size).unwrap_or(usize::MAX), write).await??)
 }
 
-/// Those with all words, newest first; then the others, those with most of the words first.
-async fn ranked(place: &Place, query: &str) -> Result<Vec<Found>, Refusal> {
-    // Quotes would mean something to us that they did not.
-    let plain: String = query.chars().map(|c| if c == '"' { ' ' } else { c }).take(1_000).collect();
-    let mut ranked: Vec<(usize, Found)> =
-        looked(place, &plain).await?.into_iter().map(|hit| (MOST_WORDS, hit)).collect();
-    let mut places: HashMap<HitCursor, usize> =
-        ranked.iter().enumerate().map(|(at, (_, hit))| (hit.cursor.clone(), at)).collect();
-    let mut bytes: u64 = ranked.iter().map(|(_, hit)| hit.message.bytes()).sum();
-    for word in words(&plain) {
-        if ranked.len() >= WEIGHED || bytes >= SEARCH_BYTES {
-            break;
-        }
-        for hit in looked(place, &word).await? {
-            match places.get(&hit.cursor).and_then(|at| ranked.get_mut(*at)) {
-                Some((words, _)) => *words = words.saturating_add(1),
-                None => {
-                    bytes = bytes.saturating_add(hit.message.bytes());
-                    places.insert(hit.cursor.clone(), ranked.len());
-                    ranked.push((1, hit));
+/// What is wanted beside words.
+struct Wish {
+    app: Arc<App>,
+    ids: Ids,
+    workspace: String,
+    filter: Filter,
+    peer: Option<String>,
+}
+
+/// What is known of the sessions in which something was found; nothing of those that are gone by now.
+type Sessions = HashMap<Arc<str>, Option<SessionInfo>>;
+
+impl Wish {
+    fn told<'a>(&'a self, hit: &'a Found, sessions: &'a Sessions) -> Option<MessageOut<'a>> {
+        let info = sessions.get(&hit.session)?.as_ref()?;
+        let about = (self.workspace.as_str(), &*info.name);
+        let scribe = Scribe::new((&self.ids, &self.app.v3.counts), about, info.id, &info.encoding);
+        Some(scribe.message(&hit.message))
+    }
+
+    fn keeps(&self, hit: &Found, sessions: &Sessions) -> bool {
+        self.told(hit, sessions).is_some_and(|message| {
+            let theirs = self.peer.as_deref().is_none_or(|peer| message.peer_id == peer);
+            theirs && self.filter.keeps(|name| message.field(name))
+        })
+    }
+}
+
+/// Looks for messages.
+struct Seeker {
+    workspace: Workspace,
+    place: Place,
+    wish: Arc<Wish>,
+    sessions: Sessions,
+}
+
+impl Seeker {
+    /// Those with all words, newest first; then the others, those with most of the words first.
+    async fn ranked(&mut self, query: &str, limit: usize) -> Result<Vec<Found>, Refusal> {
+        // Quotes would mean something to us that they did not.
+        let plain: String = query.chars().map(|c| if c == '"' { ' ' } else { c }).take(1_000).collect();
+        let all = self.look(&plain, limit).await?;
+        let mut bytes: u64 = all.iter().map(|hit| hit.message.bytes()).sum();
+        let mut ranked: Vec<(usize, Found)> = all.into_iter().map(|hit| (MOST_WORDS, hit)).collect();
+        let mut places: HashMap<HitCursor, usize> =
+            ranked.iter().enumerate().map(|(at, (_, hit))| (hit.cursor.clone(), at)).collect();
+        if ranked.len() < limit {
+            for word in words(&plain) {
+                if bytes >= SEARCH_BYTES {
+                    break;
+                }
+                for hit in self.look(&word, WEIGHED).await? {
+                    match places.get(&hit.cursor).and_then(|at| ranked.get_mut(*at)) {
+                        Some((words, _)) => *words = words.saturating_add(1),
+                        None => {
+                            bytes = bytes.saturating_add(hit.message.bytes());
+                            places.insert(hit.cursor.clone(), ranked.len());
+                            ranked.push((1, hit));
+                        }
+                    }
                 }
             }
         }
+        // Of as many words, they stay as they were found.
+        ranked.sort_by_key(|(words, _)| std::cmp::Reverse(*words));
+        Ok(ranked.into_iter().map(|(_, hit)| hit).collect())
     }
-    // Of as many words, they stay as they were found.
-    ranked.sort_by_key(|(words, _)| std::cmp::Reverse(*words));
-    Ok(ranked.into_iter().map(|(_, hit)| hit).collect())
-}
 
-/// What has these words; nothing where there are none to look for.
-async fn looked(place: &Place, words: &str) -> Result<Vec<Found>, Refusal> {
-    match place.search(words).await {
-        Ok(portion) => Ok(portion.items),
-        Err(Error::Invalid(_) | Error::NotFound { .. }) => Ok(Vec::new()),
-        Err(error) => Err(error.into()),
+    /// What has these words and is wanted, at least so many where there are; nothing where there are no words to look for.
+    async fn look(&mut self, words: &str, least: usize) -> Result<Vec<Found>, Refusal> {
+        let (mut kept, mut after) = (Vec::new(), None);
+        for _ in 0..PAGES {
+            let portion = match self.place.search(words, after).await {
+                Ok(portion) => portion,
+                Err(Error::Invalid(_) | Error::NotFound { .. } | Error::Conflict(_)) => break,
+                Err(error) => return Err(error.into()),
+            };
+            let more = portion.more;
+            after = portion.last().map(|hit| hit.cursor.clone());
+            for hit in &portion {
+                if !self.sessions.contains_key(&hit.session) {
+                    let info = found(self.workspace.session(Arc::clone(&hit.session)).info().await)?;
+                    self.sessions.insert(Arc::clone(&hit.session), info);
+                }
+            }
+            let (wish, sessions) = (Arc::clone(&self.wish), std::mem::take(&mut self.sessions));
+            let sift = move || {
+                let hits: Vec<Found> = portion.into_iter().filter(|hit| wish.keeps(hit, &sessions)).collect();
+                (hits, sessions)
+            };
+            let (hits, sessions) = elsewhere(usize::MAX, sift).await?;
+            self.sessions = sessions;
+            kept.extend(hits);
+            let bytes = kept.iter().map(|hit| hit.message.bytes()).sum::<u64>();
+            if !more || kept.len() >= least || bytes >= SEARCH_BYTES {
+                break;
+            }
+        }
+        Ok(kept)
     }
 }
 

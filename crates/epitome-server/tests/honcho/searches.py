@@ -48,7 +48,7 @@ async def nothing_of_another_workspace_is_found(do, honcho):
 async def a_question_finds_what_has_most_of_its_words(do, honcho):
     session = await told(do, honcho, "s", 5)
     ann = await do(honcho).peer("ann")
-    colours = ["My favourite colour is green.", "The colour of the door is red."]
+    colours = ["My favourite colour is green.", "Her favourite colour is red."]
     await do(session).add_messages([ann.message(text) for text in colours])
     same(contents(await do(session).search("What was my favourite colour again?"))[:2], colours)
 

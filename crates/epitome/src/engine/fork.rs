@@ -93,12 +93,27 @@ pub(super) async fn fork(shared: &Arc<Shared>, from: &SessionKey, fork: Fork) ->
         metadata.insert("forked_from".to_owned(), json!({"session": &*from.session, "at": at}));
         metadata
     });
-    match fork.kind {
-        ForkKind::Whole => whole(shared, &row, &key, at, metadata, standing.slots).await?,
-        ForkKind::Condensed => condensed(shared, &row, from, &key, at, metadata).await?,
+    let made = match fork.kind {
+        ForkKind::Whole => whole(shared, &row, &key, at, metadata, standing.slots).await,
+        ForkKind::Condensed => condensed(shared, &row, from, &key, at, metadata).await,
+    };
+    if let Err(error) = made {
+        return Err(told(shared, from, row.id, error).await);
     }
     shared.wake.notify_one();
     Ok(key)
+}
+
+/// Why there is no fork. A store cannot go on where the session was deleted meanwhile, and says that it failed; whoever asked
+/// is told that there is no such session.
+async fn told(shared: &Shared, from: &SessionKey, id: SessionId, error: Error) -> Error {
+    if !matches!(error, Error::Store(_)) {
+        return error;
+    }
+    match shared.store.standing(from, Load::default()).await {
+        Ok(now) if now.session.as_ref().is_none_or(|row| row.id != id) => Error::no_session(&from.session),
+        _ => error,
+    }
 }
 
 fn taken(key: &SessionKey) -> Error {

@@ -282,3 +282,32 @@ async fn a_fork_takes_over_what_is_noted_and_who_belongs_and_has_notes_of_its_ow
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_session_that_is_deleted_while_it_is_copied_is_not_found() {
+    everywhere(async |home| {
+        let engine = home.open(Engine::builder().workers(0)).await;
+        let all = engine.session("all");
+        for _ in 0..4 {
+            all.append(talk(1, 1_000)).await.unwrap();
+        }
+        // Each time it is deleted a little later, so that some time it is between two pieces.
+        for late in 0..12 {
+            let session = all.fork(Fork::whole(format!("from {late}"))).await.unwrap();
+            let deleted = async {
+                for _ in 0..late {
+                    all.info().await.unwrap();
+                }
+                assert!(session.delete().await.unwrap());
+            };
+            let (made, ()) = tokio::join!(session.fork(Fork::whole(format!("to {late}"))), deleted);
+            match made {
+                Ok(whole) => assert_eq!(whole.info().await.unwrap().messages, 4_000, "{late}"),
+                Err(Error::NotFound { what }) => assert_eq!(what, format!("session `from {late}`")),
+                Err(other) => panic!("{late}: {other}"),
+            }
+        }
+        assert_eq!(engine.verify().await.unwrap(), []);
+    })
+    .await;
+}

@@ -76,7 +76,9 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     for set in &args.bound {
         bounds = bounds.with(set).map_err(|wrong| Failure::Misused(format!("--bound {set}: {wrong}")))?;
     }
-    let v3 = V3::new(jwt_secret(server.jwt_secret_env.as_deref())?);
+    let secret = jwt_secret(server.jwt_secret_env.as_deref())?;
+    let secret_bytes = secret.as_ref().map(Vec::len);
+    let v3 = V3::new(secret);
     // The address first: where it cannot be had, nothing else is touched.
     let listener = http::bind(&server.listen).await?;
     let address: SocketAddr =
@@ -92,7 +94,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     let (stop, stopping) = watch::channel(false);
     let app = App::new(database.engine.clone(), keys, v3, bounds, stopping);
     let router = http::router(Arc::clone(&app));
-    remark(keys, &database, loaded).await?;
+    remark((keys, secret_bytes), &database, loaded).await?;
     show.line(format_args!("listening on http://{address}"))?;
     show.flush()?;
     tracing::info!("ready");
@@ -145,18 +147,28 @@ fn keys(require: RequireKeys, address: IpAddr) -> Keys {
     }
 }
 
-/// What whoever starts it should know: that everybody may come in, or that nobody can yet.
-async fn remark(keys: Keys, database: &Database, loaded: &Loaded) -> Result<(), Failure> {
+/// A shorter secret than what it signs with may be found by trying (RFC 7518 wants so many bytes for HS256).
+const SECRET_BYTES: usize = 32;
+
+/// What whoever starts it should know: that everybody may come in, that nobody can yet, or that a secret is weak.
+async fn remark(
+    (keys, secret_bytes): (Keys, Option<usize>),
+    database: &Database,
+    loaded: &Loaded,
+) -> Result<(), Failure> {
+    if secret_bytes.is_some_and(|bytes| bytes < SECRET_BYTES) {
+        tracing::warn!(
+            "the secret for tokens (server.jwt_secret_env) is shorter than {SECRET_BYTES} bytes: whoever has a token \
+             may find it by trying; take a longer one"
+        );
+    }
     match keys {
-        Keys::Off { loopback: true } if loaded.server.jwt_secret_env.is_some() => tracing::warn!(
-            "tokens are taken (server.jwt_secret_env), but whoever sends none may do everything on this address; \
-             server.require_keys = \"always\" makes them needed"
-        ),
         Keys::Off { loopback: false } => tracing::warn!(
             "no keys are needed (server.require_keys is \"never\"): whoever reaches the address may read and write \
              everything"
         ),
-        Keys::Required if database.engine.keys().is_empty().await? => {
+        // Where there is a secret, whoever has it makes tokens.
+        Keys::Required if secret_bytes.is_none() && database.engine.keys().is_empty().await? => {
             let db = match loaded.source("server.db") {
                 Source::Flag(_) => format!(" --db {}", loaded.db.display()),
                 _ => String::new(),

@@ -52,6 +52,7 @@ async def a_workspace_token_opens_its_workspace(do, honcho):
     own = holding({"w": name}, name)
     same(ids(await all_of(await do(own).sessions())), ["one", "two"])
     await tell(do, await do(own).session("new"), 1, 2)
+    same(await all_of(await do(own).workspaces()), [name])
     await refused(AuthenticationError, do(holding({"w": name}, f"{name}-other")).session("s"))
 
 
@@ -63,7 +64,8 @@ async def a_session_token_opens_its_session(do, honcho):
     await tell(do, session, 4, 5)
     same((len(await messages(do, session)), len((await do(session).context()).messages)), (5, 5))
     await refused(AuthenticationError, do(own).session("two"))
-    for call in (do(Session("two", own)).context(), do(Session("two", own)).messages(), do(own).sessions()):
+    two = Session("two", own)
+    for call in (do(two).context(), do(two).messages(), do(own).sessions(), do(own).workspaces()):
         await refused(AuthenticationError, call)
 
 
@@ -78,6 +80,7 @@ async def a_peer_token_reads_where_the_peer_takes_part(do, honcho):
     await refused(AuthenticationError, tell(do, one, 4, 4))
     await refused(AuthenticationError, do(two).context())
     await refused(AuthenticationError, do(own).sessions())
+    await refused(AuthenticationError, do(own).workspaces())
 
 
 async def what_is_signed_otherwise_opens_nothing(do, honcho):

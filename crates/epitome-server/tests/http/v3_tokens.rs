@@ -104,11 +104,11 @@ fn a_token_for_a_session_opens_that_session_alone() {
         .map(|step| format!("{} {}", step.method, step.route.replace("/v3/workspaces/{workspace}", "")))
         .collect();
     // Clients get a workspace and a session before they ask anything of them.
-    wanted.extend(["POST /v3/workspaces", "POST /v3/workspaces/list", "POST /sessions"].map(str::to_owned));
+    wanted.extend(["POST /v3/workspaces", "POST /sessions"].map(str::to_owned));
     wanted.sort();
     assert_eq!(session, wanted);
     let outside = opened(&server, &claims, &About::new("w", "other", "bob", &other));
-    assert_eq!(outside, ["POST /v3/workspaces", "POST /v3/workspaces/list"]);
+    assert_eq!(outside, ["POST /v3/workspaces"]);
     let nowhere = opened(&server, &claims, &About::new("w", "new", "bob", &other));
     assert_eq!(nowhere, outside);
     let mut client = server.client().key(&signed(&claims));
@@ -156,7 +156,6 @@ fn a_token_for_a_peer_opens_that_peer_and_reads_where_they_belong() {
         "POST /sessions/{session}/messages/list",
         "POST /sessions/{session}/search",
         "POST /v3/workspaces",
-        "POST /v3/workspaces/list",
         "PUT /peers/{peer}",
     ];
     assert_eq!(own, wanted);
@@ -165,12 +164,12 @@ fn a_token_for_a_peer_opens_that_peer_and_reads_where_they_belong() {
         .filter(|what| what.contains("/sessions") && !what.contains("/peers/{peer}/s"))
         .collect();
     let of_another: Vec<String> = within(&About::new("w", "s", "bob", &message));
-    let both = ["POST /v3/workspaces", "POST /v3/workspaces/list"];
-    let mut wanted = [reads.as_slice(), &both].concat();
+    let any = ["POST /v3/workspaces"];
+    let mut wanted = [reads.as_slice(), &any].concat();
     wanted.sort_unstable();
     assert_eq!(of_another, wanted, "another peer's are closed, but in a session of both");
-    assert_eq!(within(&About::new("w", "other", "bob", &other)), both);
-    assert_eq!(within(&About::new("w", "new", "bob", &other)), both);
+    assert_eq!(within(&About::new("w", "other", "bob", &other)), any);
+    assert_eq!(within(&About::new("w", "new", "bob", &other)), any);
     let mut client = server.client().key(&signed(&claims));
     for (path, body) in [
         ("/v3/workspaces/w/sessions", json!({"id": "s", "metadata": {"a": 1}})),
@@ -352,6 +351,67 @@ fn where_no_key_is_needed_whatever_is_sent_for_one_is_passed_over() {
     assert_eq!(listed["total"], 1, "{listed}");
     // One of ours is looked at.
     refused(&server.client().key("epk_0123456789abcdef_0").post("/v3/workspaces/list", &json!({})), 401);
+}
+
+#[test]
+fn where_there_is_a_secret_a_token_or_a_key_is_wanted_on_every_address() {
+    let words = {
+        let server = Server::with(&["--require-keys", "always"], &[]);
+        refused(&server.client().post("/v3/workspaces/list", &json!({})), 401)
+    };
+    for more in [[].as_slice(), &["--require-keys", "never"], &["--require-keys", "always"]] {
+        let server = Server::with(&[FLAGS.as_slice(), more].concat(), &[("THE_SECRET", SECRET)]);
+        for step in walk(&About::new("w", "s", "p", "m")) {
+            assert_eq!(refused(&step.send(&mut server.client()), 401), words, "{} {more:?}", step.what());
+        }
+        for odd in ["Bearer hch-v3-abc", "Bearer", "Basic YTpi", "", "Bearer epk_0123456789abcdef_0"] {
+            let mut client = server.client().with("authorization", odd);
+            refused(&client.post("/v3/workspaces", &json!({"id": "w"})), 401);
+        }
+        talk(&server);
+        // Keys of ours are good too; only admins make others.
+        let made = |flags: &[&str]| {
+            let made = command(&server.folder).args(["keys", "create", "--db", "a.db"]).args(flags).output();
+            String::from_utf8(made.unwrap().stdout).unwrap().trim().to_owned()
+        };
+        let (own, all) = (made(&["--workspace", "w", "--rights", "write"]), made(&["--admin"]));
+        for (token, reads, makes) in [
+            (signed(&json!({"ad": true})), 200, 200),
+            (all, 200, 200),
+            (own, 200, 401),
+            (signed(&json!({"w": "w"})), 200, 401),
+            (signed(&json!({"w": "v"})), 401, 401),
+        ] {
+            let mut client = server.client().key(&token);
+            assert_eq!(client.get("/v3/workspaces/w/sessions/s/context").status, reads, "{more:?}");
+            assert_eq!(key(&mut client, "?workspace_id=w").status, makes, "{more:?}");
+        }
+        // The native routes go by what is said of keys alone.
+        let wanted = if more.contains(&"always") { 401 } else { 200 };
+        assert_eq!(server.client().get("/v1/sessions").status, wanted, "{more:?}");
+    }
+}
+
+#[test]
+fn a_weak_secret_is_told_and_one_that_serves_is_not() {
+    let (short, long) = ("x".repeat(31), "x".repeat(32));
+    let (weak, none) = ("is shorter than 32 bytes", "there is none yet");
+    for (secret, said, unsaid) in [
+        (None, none, weak),
+        (Some(&short), weak, none),
+        (Some(&long), "starting", weak),
+        (Some(&long), "starting", none),
+    ] {
+        for more in [[].as_slice(), &["--require-keys", "always"]] {
+            let flags = if secret.is_some() { FLAGS.as_slice() } else { &[] };
+            let env: Vec<_> = secret.iter().map(|secret| ("THE_SECRET", secret.as_str())).collect();
+            let server = Server::with(&[flags, more].concat(), &env);
+            let log = server.log();
+            assert!(!log.contains(unsaid) && !log.contains("whoever sends none"), "{log}");
+            // On loopback nobody needs to be told of keys.
+            assert!(log.contains(said) || secret.is_none() && more.is_empty(), "{log}");
+        }
+    }
 }
 
 #[test]

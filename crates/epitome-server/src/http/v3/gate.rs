@@ -2,6 +2,9 @@
 //!
 //! One of our keys opens its own workspace; a token signed with the secret they share opens what it says, the narrowest
 //! claim first. Whoever may not come in gets the same 401, whether what they named exists or not.
+//!
+//! Where there is such a secret, nobody comes in without a token or a key, on whatever address: whoever sets it means
+//! that tokens are asked for, as the original does. The native routes go by `server.require_keys` alone.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -60,15 +63,23 @@ impl Pass {
         self.workspace.as_deref()
     }
 
+    /// Whether it is for one session or one peer of a workspace, and not for all of it.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.session.is_some() || self.peer.is_some()
+    }
+
     /// Whether it opens a workspace at all, and whether things may be made there.
     pub(super) fn opens(&self, workspace: &str) -> bool {
         self.workspace.as_deref().is_none_or(|own| own == workspace)
     }
 
     pub(super) fn may_write(&self) -> bool {
-        self.rights >= Rights::Write && self.session.is_none() && self.peer.is_none()
+        self.rights >= Rights::Write && !self.is_narrow()
     }
 }
+
+/// Told to whoever sends nothing: the words of the native routes.
+const WANTED: &str = "a key is wanted: send `authorization: Bearer epk_...`";
 
 /// Who the caller is, before it is known what they want.
 pub(super) async fn pass(headers: &HeaderMap, app: &App) -> Result<Pass, Refusal> {
@@ -81,10 +92,9 @@ pub(super) async fn pass(headers: &HeaderMap, app: &App) -> Result<Pass, Refusal
             return Ok(uninvited(headers, loopback).map(|()| Pass::ALL)?);
         }
         (Some(shared), _) if !ours => {
-            if let Some(token) = sent? {
-                let claims = Claims::verify(&token, shared, now());
-                return Pass::of_claims(claims.map_err(|why| Refusal::from(unauthorized(why)))?);
-            }
+            let token = sent?.ok_or_else(|| unauthorized(WANTED))?;
+            let claims = Claims::verify(&token, shared, now());
+            return Pass::of_claims(claims.map_err(|why| Refusal::from(unauthorized(why)))?);
         }
         _ => {}
     }

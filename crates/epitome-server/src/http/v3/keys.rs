@@ -19,7 +19,8 @@ use crate::http::App;
 use crate::http::gate::{Keys, unauthorized};
 use crate::http::reply::done;
 
-/// Makes a key for a workspace, or for a peer or a session of it. Whoever runs the server may.
+/// Makes a key for a workspace, or for a peer or a session of it. Whoever runs the server may: by a token for everything,
+/// or an admin key of ours.
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     Enters(pass): Enters,

@@ -53,13 +53,17 @@ pub(super) async fn put(Writes(access): Writes, Body(body, _charged): Body) -> R
     Ok(done(StatusCode::OK, &WorkspaceOut::from(&written.now))?)
 }
 
-/// The workspaces there are: all of them for whoever runs the server, their own for others.
+/// The workspaces there are: all of them for whoever runs the server, their own for others. What is for a session or a peer
+/// alone opens no notes on a workspace.
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     Enters(pass): Enters,
     pairs: Pairs,
     Body(body, _charged): Body,
 ) -> Result<Response, Refusal> {
+    if pass.is_narrow() {
+        return Err(unauthorized("this key does not open that").into());
+    }
     let wanted = Wanted::read(&pairs, &body, &["id", "workspace_id", "name", "metadata", "created_at"])?;
     let paging = wanted.paging;
     let mut listing = wanted.listing(|row: &WorkspaceRow, name: &str| {

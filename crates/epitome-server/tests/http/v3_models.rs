@@ -180,3 +180,29 @@ fn nobody_waits_for_a_model_that_says_nothing() {
     }
     assert_eq!(provider.open(), 1, "it is still being waited for");
 }
+
+#[test]
+fn a_session_tells_what_is_left_behind_a_queue_that_is_longer_than_its_list() {
+    let (server, _provider, _runtime) = served(Act::Silent);
+    let mut own = server.client().with("x-epitome-workspace", "w");
+    let every = json!({"settings": {"trigger": {"short": "messages(1)", "long": "messages(1)"}}});
+    own.json("PUT", "/v1/workspace", &every).ok();
+    // Long enough that a model is asked for its summary.
+    let said: String = (0..60).map(|at| format!("Parcel P-{at} went from Oslo to Bergen. ")).collect();
+    let said = json!({"messages": [{"peer_id": "ann", "content": said}]});
+    let mut client = server.client();
+    let names: Vec<String> = (0..=505).map(|at| format!("s{at}")).collect();
+    for name in &names {
+        client.post(&format!("/v3/workspaces/w/sessions/{name}/messages"), &said).ok();
+    }
+    let all = client.get("/v3/workspaces/w/queue/status").ok();
+    assert_eq!(all["total_work_units"], 2 * names.len(), "{all}");
+    for name in &names {
+        let theirs = client.get(&format!("/v3/workspaces/w/queue/status?session_id={name}")).ok();
+        assert_eq!((&theirs["total_work_units"], &theirs["sessions"]), (&json!(2), &Value::Null), "{name}");
+    }
+    for nobody in ["nobody", "%00", &"x".repeat(600)] {
+        let none = client.get(&format!("/v3/workspaces/w/queue/status?session_id={nobody}")).ok();
+        assert_eq!((&none["total_work_units"], &none["sessions"]), (&json!(0), &Value::Null), "{none}");
+    }
+}

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use epitome::SlotStatus;
+use epitome::{SlotStatus, Workspace, is_name};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::gate::Reads;
+use super::found;
+use super::gate::{Reads, now};
 use super::refusal::Refusal;
 use super::sent::Pairs;
 use crate::http::App;
@@ -38,6 +39,18 @@ impl Work {
         self.pending = self.pending.saturating_add(pending);
         self.total = self.completed.saturating_add(self.working).saturating_add(self.pending);
     }
+
+    /// A slot with something to do.
+    fn slot(&mut self, status: SlotStatus) {
+        match status {
+            SlotStatus::Working => self.add(0, 1, 0),
+            // Nothing can be done before another message comes, or before settings know it again: whoever waits for the
+            // end would wait for ever.
+            SlotStatus::Parked | SlotStatus::Retired => {}
+            // One that is idle is here because its time has come, and nobody took it up yet.
+            SlotStatus::Idle | SlotStatus::Due | SlotStatus::Waiting => self.add(0, 0, 1),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -62,25 +75,21 @@ pub(super) async fn status(
 ) -> Result<Response, Refusal> {
     let workspace = &access.workspace;
     let only = pairs.get("session_id").filter(|session| !session.is_empty());
+    if let Some(only) = only {
+        return Ok(done(
+            StatusCode::OK,
+            &Status { work: of_session(workspace, only).await?, sessions: None },
+        )?);
+    }
     let queue = workspace.queue().await?;
     let mut by: BTreeMap<Arc<str>, Work> = BTreeMap::new();
     for (session, times) in workspace.condensed().await? {
         by.entry(session).or_default().add(times, 0, 0);
     }
     for entry in &queue.slots {
-        let (working, pending) = match entry.status {
-            SlotStatus::Working => (1, 0),
-            // Nothing can be done before another message comes: whoever waits for the end would wait for ever.
-            SlotStatus::Parked => (0, 0),
-            _ => (0, 1),
-        };
-        by.entry(Arc::clone(&entry.session)).or_default().add(0, working, pending);
+        by.entry(Arc::clone(&entry.session)).or_default().slot(entry.status);
     }
     let mut work = Work::default();
-    if let Some(only) = only {
-        let theirs = by.get(only).copied().unwrap_or_default();
-        return Ok(done(StatusCode::OK, &Status { work: theirs, sessions: None })?);
-    }
     for theirs in by.values() {
         work.add(theirs.completed, 0, 0);
     }
@@ -95,4 +104,24 @@ pub(super) async fn status(
     }
     let sessions = (!sessions.is_empty()).then_some(sessions);
     Ok(done(StatusCode::OK, &Status { work, sessions })?)
+}
+
+/// The same of one session, which is asked itself: a queue may be longer than what is listed of it. Nothing where there is no
+/// such session.
+async fn of_session(workspace: &Workspace, name: &str) -> Result<Work, Refusal> {
+    let mut work = Work::default();
+    let session = workspace.session(name);
+    let explained = if is_name(name) { found(session.explain().await)? } else { None };
+    let Some(explained) = explained else { return Ok(work) };
+    let now = now().millis();
+    for slot in &explained.slots {
+        // Where nothing is due, a slot has nothing to do before its time.
+        if slot.status != SlotStatus::Idle || slot.due_at.is_some_and(|at| at.0 <= now) {
+            work.slot(slot.status);
+        }
+    }
+    let written = workspace.condensed().await?;
+    let written = written.iter().filter(|(session, _)| **session == *name).map(|(_, times)| times).sum();
+    work.add(written, 0, 0);
+    Ok(work)
 }

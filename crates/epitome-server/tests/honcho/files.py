@@ -63,6 +63,15 @@ async def a_long_file_is_many_messages_and_loses_nothing(do, honcho):
     same("".join(contents(made)), unbroken)
 
 
+async def a_text_in_another_encoding_is_the_same_text(do, honcho):
+    session = await do(honcho).session("s")
+    for written in (NOTE.encode("utf-16"), b"\xfe\xff" + NOTE.encode("utf-16-be"), NOTE.encode("utf-8-sig")):
+        (one,) = await do(session).upload_file(("may.txt", written, "text/plain"), "ann")
+        same(one.content.strip(), NOTE.strip())
+    (one,) = await do(session).upload_file(("may.txt", "Grüße aus Malmö".encode("latin-1"), "text/plain"), "ann")
+    same(one.content, "Grüße aus Malmö")
+
+
 async def what_is_no_text_is_refused(do, honcho):
     session = await do(honcho).session("s")
     for file in (
@@ -79,5 +88,6 @@ run(
     every_form_of_a_file_is_taken,
     what_is_said_of_a_file_is_kept_with_it,
     a_long_file_is_many_messages_and_loses_nothing,
+    a_text_in_another_encoding_is_the_same_text,
     what_is_no_text_is_refused,
 )

@@ -1,5 +1,6 @@
 //! A text file as messages.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::extract::{FromRequest, Path, Request, State};
@@ -90,13 +91,15 @@ impl Form {
             return Err(Refusal::told(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail));
         }
         let other = ["image/", "audio/", "video/", "application/pdf", "application/zip"];
-        let text =
-            std::str::from_utf8(bytes).ok().filter(|_| !other.iter().any(|other| kind.starts_with(other)));
-        let Some(text) = text else {
-            let detail = format!("Unsupported file type: {kind:?}; only text files in UTF-8 are taken here");
+        let is_text = !other.iter().any(|other| kind.starts_with(other));
+        let Some(text) = is_text.then(|| decoded(kind, bytes)).flatten() else {
+            let detail = format!(
+                "Unsupported file type: {kind:?}; only text files are taken here: in UTF-8, in UTF-16 with a byte order \
+                 mark, or in Latin-1 as text/plain"
+            );
             return Err(Refusal::told(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-text", detail));
         };
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace('\0', "");
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text).replace('\0', "");
         if text.trim().is_empty() { Err(Refusal::unfit("file: has no text in it")) } else { Ok(text) }
     }
 
@@ -115,6 +118,25 @@ impl Form {
         }
         Ok(fields)
     }
+}
+
+/// The text that these bytes are, where they are one: UTF-8, or UTF-16 that says so by its first character. What is called a
+/// text and is neither is Latin-1, where every byte is a character; a NUL is in no such text.
+fn decoded<'a>(kind: &str, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return Some(text.into());
+    }
+    let unit: fn([u8; 2]) -> u16 = match bytes {
+        [0xff, 0xfe, ..] => u16::from_le_bytes,
+        [0xfe, 0xff, ..] => u16::from_be_bytes,
+        _ if kind.starts_with("text/") && !bytes.contains(&0) => {
+            return Some(bytes.iter().copied().map(char::from).collect());
+        }
+        _ => return None,
+    };
+    let (pairs, rest) = bytes.as_chunks();
+    let text: String = char::decode_utf16(pairs.iter().copied().map(unit)).collect::<Result<_, _>>().ok()?;
+    (rest.is_empty() && !text.contains('\0')).then(|| text.into())
 }
 
 /// A text in pieces no longer than a message may be: at the end of a line where there is one in the last half, else
@@ -167,5 +189,26 @@ mod tests {
         }
         assert!(pieces(&lines).iter().all(|piece| piece.ends_with('\n')));
         assert_eq!(pieces(&words).len(), 2);
+    }
+
+    #[test]
+    fn a_text_is_read_as_it_was_written() {
+        let text = "\u{feff}Grüße, ✓ 日本 😀\n";
+        let little: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let big: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
+        for kind in ["text/plain", "", "application/octet-stream"] {
+            for bytes in [text.as_bytes(), &little, &big] {
+                assert_eq!(decoded(kind, bytes).as_deref(), Some(text), "{kind} {bytes:x?}");
+            }
+            // Half a character, half a pair, and what is as long as in UTF-32.
+            for broken in [&little[..little.len() - 1], b"\xff\xfe\x00\xd8", b"\xff\xfe\0\0a\0\0\0"] {
+                assert_eq!(decoded(kind, broken), None, "{kind} {broken:x?}");
+            }
+        }
+        let latin = b"Gr\xfc\xdfe, 20 \xb0C";
+        assert_eq!(decoded("text/csv", latin).as_deref(), Some("Grüße, 20 °C"));
+        for (kind, bytes) in [("text/plain", b"\xfc\0".as_slice()), ("application/x", latin), ("", latin)] {
+            assert_eq!(decoded(kind, bytes), None, "{kind}");
+        }
     }
 }

@@ -63,6 +63,16 @@ async def a_peers_words_are_found_behind_those_of_many_others(do, honcho):
     same(contents(await do(session).search("walrus", {"peer_id": "ann"})), ["One walrus."])
 
 
+async def words_without_spaces_are_found_by_their_parts(do, honcho):
+    session = await told(do, honcho, "s", 3)
+    ann = await do(honcho).peer("ann")
+    asked = ["東京都の天気はどうですか", "北京今天的天气怎么样", "오늘 서울의 날씨는 어때요"]
+    await do(session).add_messages([ann.message(text) for text in asked])
+    for query, text in zip(("東京の天気", "北京天气", "서울 날씨"), asked):
+        same(contents(await do(session).search(query))[0], text)
+        same(contents(await do(honcho).search(query))[0], text)
+
+
 async def any_text_may_be_looked_for(do, honcho):
     session = await told(do, honcho, "s", 3)
     plain = ('"', "'", "(", "a AND", "NEAR(", "*", "%", "col:umn", "-x", "日本", "   ")
@@ -78,5 +88,6 @@ run(
     nothing_of_another_workspace_is_found,
     a_question_finds_what_has_most_of_its_words,
     a_peers_words_are_found_behind_those_of_many_others,
+    words_without_spaces_are_found_by_their_parts,
     any_text_may_be_looked_for,
 )

@@ -207,16 +207,62 @@ impl Seeker {
     }
 }
 
-/// The longest words of a query, each once, longest first; none where it has only one.
+/// The longest words of a query, each once, longest first; none where there is only one to look for. Where words are written
+/// without spaces between them, every two characters that stand together are one.
 fn words(query: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
-    for word in query.split(|c: char| !c.is_alphanumeric()).filter(|word| word.chars().count() >= SHORTEST) {
-        let word = word.to_lowercase();
-        if !words.contains(&word) {
-            words.push(word);
+    for run in query.split(|c: char| !c.is_alphanumeric()) {
+        let run: Vec<char> = run.chars().collect();
+        for part in run.chunk_by(|one, two| is_dense(*one) == is_dense(*two)) {
+            let size = if part.first().is_some_and(|c| is_dense(*c)) { 2 } else { part.len().max(SHORTEST) };
+            for word in part.windows(size) {
+                let word = String::from_iter(word).to_lowercase();
+                if !words.contains(&word) {
+                    words.push(word);
+                }
+            }
         }
     }
-    words.sort_by_key(|word| std::cmp::Reverse(word.chars().count()));
+    // Of pairs, those of endings and particles alone say least.
+    let telling = |word: &str| !word.chars().all(|c| matches!(c, '\u{3040}'..='\u{309F}'));
+    words.sort_by_key(|word| std::cmp::Reverse((word.chars().count(), telling(word))));
     words.truncate(MOST_WORDS);
     if words.len() < 2 { Vec::new() } else { words }
+}
+
+/// Whether a character is Chinese, Japanese or Korean, where two make a word. Pairs of these a store's index knows.
+fn is_dense(c: char) -> bool {
+    matches!(c, '\u{3040}'..='\u{30FF}' | '\u{3400}'..='\u{4DBF}' | '\u{4E00}'..='\u{9FFF}'
+        | '\u{AC00}'..='\u{D7A3}' | '\u{F900}'..='\u{FAFF}' | '\u{20000}'..='\u{3FFFF}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_looked_for_longest_first_and_one_alone_is_not() {
+        assert_eq!(
+            words("What was my favourite colour, again?"),
+            ["favourite", "colour", "again", "what", "was"]
+        );
+        assert_eq!(words("Walrus, WALRUS!"), [""; 0]);
+        assert_eq!(words("it is a so"), [""; 0]);
+        assert_eq!(words(""), [""; 0]);
+        assert_eq!(words("one two three four five six seven eight nine ten").len(), MOST_WORDS);
+    }
+
+    #[test]
+    fn where_no_space_parts_words_every_two_characters_are_one() {
+        assert_eq!(words("東京の天気"), ["東京", "京の", "の天", "天気"]);
+        assert!(words("東京の天気").iter().any(|pair| "東京都の天気はどうですか".contains(pair.as_str())));
+        assert_eq!(words("서울 날씨가"), ["서울", "날씨", "씨가"]);
+        assert_eq!(words("iPhoneの値段は?"), ["iphone", "の値", "値段", "段は"]);
+        // Two are one word, and so are looked for already; one is none.
+        assert_eq!(words("天気"), [""; 0]);
+        assert_eq!(words("猫 犬"), [""; 0]);
+        // Of many, those that say something.
+        let long = words("明日の東京の天気はどうなるのでしょうか");
+        assert_eq!(long, ["明日", "日の", "の東", "東京", "京の", "の天", "天気", "気は"]);
+    }
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::out::{LONG, SHORT};
 
-/// Lays what was sent over what is kept: a table that is named is taken as a whole.
+/// Lays what was sent over what is kept: a table that is named is taken as a whole, and `null` takes it back.
 pub(super) fn configure(given: Map<String, Value>) -> Configure {
     Arc::new(move |stored| {
         let mut merged = stored.clone();
@@ -22,7 +22,7 @@ pub(super) fn configure(given: Map<String, Value>) -> Configure {
 /// What is not said there is taken back.
 fn settings(configuration: &Map<String, Value>) -> Result<Patch, Error> {
     let summary = configuration.get("summary");
-    let said = |key: &str| summary.and_then(|summary| summary.get(key)).filter(|value| !value.is_null());
+    let said = |key: &str| summary.and_then(|summary| summary.get(key));
     let every = |key: &str| said(key).map_or(Value::Null, |count| format!("messages({count})").into());
     let wanted = configuration.get("custom_instructions").filter(|value| value.is_string());
     let instructions = said("custom_instructions").or(wanted);
@@ -73,7 +73,8 @@ mod tests {
         assert_eq!((kept["else"].clone(), kept["summary"].clone()), (json!(1), tens["summary"].clone()));
         assert_eq!(every(&settings), ["messages(10)", "messages(20)"]);
         assert!(settings.slots.iter().all(|slot| slot.slot.auto));
-        assert_eq!(held(&[tens, json!({"summary": null})]).1, Settings::default());
+        let (kept, settings) = held(&[tens, json!({"summary": null, "else": null})]);
+        assert_eq!((kept, settings), (json!({}), Settings::default()));
     }
 
     #[test]

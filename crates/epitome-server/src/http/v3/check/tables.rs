@@ -27,9 +27,13 @@ pub(crate) fn metadata(at: &At<'_>, found: &mut Found) -> Map<String, Value> {
     fields.each().map(|(name, at)| (clean(name), kept(at.value))).collect()
 }
 
-/// What is wanted of a workspace or a session.
+/// What is wanted of a workspace or a session. A field that is `null` is kept as that: it takes back what was wanted before.
 pub(crate) fn configuration(at: &At<'_>, found: &mut Found) -> Map<String, Value> {
-    all(at, &at.model(found), CONFIGURATION, found)
+    let fields = at.model(found);
+    let mut wanted = all(at, &fields, CONFIGURATION, found);
+    let taken_back = fields.each().filter(|(_, at)| at.value.is_null());
+    wanted.extend(taken_back.map(|(name, _)| (clean(name), Value::Null)));
+    wanted
 }
 
 /// What is wanted of one message. Summaries are not: they are a session's.

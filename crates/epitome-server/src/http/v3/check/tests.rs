@@ -242,6 +242,9 @@ fn a_configuration_is_read_as_what_it_means() {
     let kept = json!({
         "summary": {"enabled": true, "messages_per_short_summary": 10, "messages_per_long_summary": 20},
         "mine": {"b": [null], "c": {}},
+        // What is taken back.
+        "dream": null,
+        "nothing": null,
     });
     assert_eq!(read(sent), Ok(kept));
     // The client takes no table that holds more than it knows.

@@ -1,6 +1,6 @@
 """Sessions: what is kept of them, who is in them, and how they go."""
 
-from honcho import Session
+from honcho import Session, UnprocessableEntityError
 from honcho.api_types import (
     ReasoningConfiguration,
     SessionConfiguration,
@@ -8,7 +8,7 @@ from honcho.api_types import (
     SummaryConfiguration,
 )
 
-from both import all_of, client, contents, ids, messages, raw, run, same, tell, told
+from both import all_of, client, contents, ids, messages, raw, refused, run, same, tell, told
 
 
 def kept(configuration):
@@ -38,6 +38,10 @@ async def metadata_is_replaced_and_configuration_joined(do, honcho):
     same(joined.metadata, {"b": {"c": [1, "2", None]}})
     await do(session).refresh()
     same((session.metadata, kept(session.configuration)), (joined.metadata, kept(joined.configuration)))
+    # A table that is sent as null is taken back; a field that is null says nothing.
+    sent = {"configuration": {"summary": None, "reasoning": {"enabled": True, "custom_instructions": None}}}
+    same(raw("PUT", f"/{honcho.workspace_id}/sessions/s", json=sent).json()["configuration"], {"reasoning": {"enabled": True}})
+    same(kept(await do(session).get_configuration()), {"reasoning": {"enabled": True}})
 
 
 async def peers_come_and_go(do, honcho):
@@ -91,6 +95,35 @@ async def sessions_are_listed_page_by_page(do, honcho):
     same(await those({"OR": [{"id": "s1"}, {"metadata": {"at": {"in": [4, 5]}}}]}), ["s1", "s4", "s5"])
     same(await those({"NOT": [{"metadata": {"at": {"gt": 0}}}]}), ["s0"])
     same(await those({"is_active": True}), names)
+
+
+async def sessions_are_found_by_one_of_their_peers(do, honcho):
+    ann, bob = await do(honcho).peer("ann"), await do(honcho).peer("bob")
+    for name, peers in (("a", [ann]), ("b", [bob]), ("ab", [ann, bob])):
+        await do(await do(honcho).session(name)).add_peers(peers)
+
+    async def those(filters):
+        return ids(await all_of(await do(honcho).sessions(filters)))
+
+    same(await those({"peer_id": "ann"}), ["a", "ab"])
+    same(await those({"peer_id": "bob", "NOT": [{"id": "b"}]}), ["ab"])
+    same(await those({"peer_id": {"in": ["bob"]}}), ["b", "ab"])
+    same(await those({"peer_id": "*"}), ["a", "b", "ab"])
+    same(await those({"peer_id": "nobody"}), [])
+    # What would need to know all peers of a session is refused, and not answered wrongly.
+    for filters in (
+        {"peer_id": {"in": ["ann", "bob"]}},
+        {"peer_id": {"ne": "ann"}},
+        {"peer_id": {"contains": "an"}},
+        {"NOT": [{"peer_id": "ann"}]},
+        {"OR": [{"peer_id": "ann"}, {"peer_id": "bob"}]},
+        {"AND": [{"peer_id": "ann"}, {"peer_id": "bob"}]},
+        {"peer_id": "ann", "NOT": [{"peer_id": "bob"}]},
+    ):
+        error = await refused(UnprocessableEntityError, do(honcho).sessions(filters))
+        assert "peer_id" in error.message, error.message
+    same(ids(await all_of(await do(ann).sessions({"peer_id": "ann"}))), ["a", "ab"])
+    await refused(UnprocessableEntityError, do(ann).sessions({"peer_id": "bob"}))
 
 
 async def a_session_that_is_not_there_is_empty(do, honcho):
@@ -152,6 +185,7 @@ run(
     peers_come_and_go,
     a_peer_has_a_configuration_in_each_session,
     sessions_are_listed_page_by_page,
+    sessions_are_found_by_one_of_their_peers,
     a_session_that_is_not_there_is_empty,
     whatever_is_written_to_first_is_made,
     a_deleted_session_is_gone_at_once,

@@ -110,6 +110,11 @@ impl Filter {
     pub(super) fn must_equal(&self, field: &str) -> Option<&str> {
         self.node.must_equal(field)
     }
+
+    /// How many conditions ask for a field: lets a caller refuse what it cannot answer.
+    pub(super) fn mentions(&self, field: &str) -> usize {
+        self.node.mentions(field)
+    }
 }
 
 impl Node {
@@ -143,6 +148,14 @@ impl Node {
             Self::Any(nodes) => nodes.iter().any(|node| node.keeps(field)),
             Self::Not(node) => !node.keeps(field),
             Self::Field(name, test) => test.passes(field(name)),
+        }
+    }
+
+    fn mentions(&self, field: &str) -> usize {
+        match self {
+            Self::All(nodes) | Self::Any(nodes) => nodes.iter().map(|node| node.mentions(field)).sum(),
+            Self::Not(node) => node.mentions(field),
+            Self::Field(name, _) => usize::from(name == field),
         }
     }
 

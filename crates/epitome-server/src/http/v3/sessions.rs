@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::check::{MemberIn, Put, SessionIn};
 use super::configuration::configure;
+use super::filter::Filter;
 use super::found;
 use super::gate::{Access, Gets, Reads, Writes};
 use super::list::{Wanted, noted, page};
@@ -92,9 +93,20 @@ pub(super) async fn list(
     pairs: Pairs,
     Body(body, _charged): Body,
 ) -> Result<Response, Refusal> {
-    let wanted = Wanted::read(&pairs, &body, FIELDS)?;
-    let peer = wanted.filter.must_equal("peer_id").map(str::to_owned);
-    listed(&access, wanted, peer).await
+    listed(&access, Wanted::read(&pairs, &body, FIELDS)?, None).await
+}
+
+/// The one peer whose sessions a filter asks for. A session has many, and a list is read by one of them at most: what else
+/// is asked of them is refused, since no answer would be right.
+fn of_peer(filter: &Filter) -> Result<Option<String>, Refusal> {
+    match (filter.mentions("peer_id"), filter.must_equal("peer_id")) {
+        (0, _) => Ok(None),
+        (1, Some(peer)) => Ok(Some(peer.to_owned())),
+        _ => Err(Refusal::unfit(
+            "filters: sessions are found by one `peer_id` at most, which they must have: {\"peer_id\": \"ann\"}, alone or \
+             beside other fields, but in no OR, NOT or list, and with no other operator",
+        )),
+    }
 }
 
 /// A page of sessions; only those a peer belongs to, where one is named.
@@ -104,6 +116,14 @@ pub(super) async fn listed(
     peer: Option<String>,
 ) -> Result<Response, Refusal> {
     let paging = wanted.paging;
+    let peer = match (peer, of_peer(&wanted.filter)?) {
+        (Some(peer), Some(other)) if peer != other => {
+            return Err(Refusal::unfit(
+                "filters: these are one peer's sessions; `peer_id` can name nobody else",
+            ));
+        }
+        (peer, asked) => peer.or(asked),
+    };
     let (workspace, member) = (access.workspace.name().to_owned(), peer.clone());
     let listing = wanted
         .listing(move |info: &SessionInfo, name: &str| field(info, (&workspace, peer.as_deref()), name));
@@ -141,7 +161,8 @@ pub(super) async fn clone(
             Some(seq.ok_or_else(|| Refusal::no_message(id))?)
         }
     };
-    let copied = copy(&app, &session, &info, ids.fresh(), at).await?;
+    // It may be deleted while it is copied.
+    let copied = copy(&app, &session, &info, ids.fresh(), at).await?.ok_or_else(missing)?;
     Ok(done(StatusCode::CREATED, &SessionOut::new(access.workspace.name(), &copied.info().await?))?)
 }
 
@@ -151,11 +172,11 @@ async fn copy(
     info: &SessionInfo,
     name: String,
     at: Option<u64>,
-) -> Result<Session, Refusal> {
+) -> Result<Option<Session>, Refusal> {
     let metadata = Some(info.metadata.clone());
     if info.messages > 0 {
         let _turn = app.load.fork().await;
-        return Ok(session.fork(Fork { at, metadata, ..Fork::whole(name) }).await?);
+        return found(session.fork(Fork { at, metadata, ..Fork::whole(name) }).await);
     }
     // Nothing was said in it yet: there are only notes and members to take over.
     let mut members = Vec::new();
@@ -171,5 +192,5 @@ async fn copy(
     let configure = Some(configure(info.configuration.clone()));
     let copied = session.beside(name);
     copied.note(Notes { metadata, configure, members }).await?;
-    Ok(copied)
+    Ok(Some(copied))
 }

@@ -255,6 +255,21 @@ fn what_must_be_equal_is_told() {
 }
 
 #[test]
+fn every_condition_on_a_field_counts_wherever_it_stands() {
+    for (filters, times) in [
+        (json!({}), 0),
+        (json!({"peer_id": "*", "content": "x"}), 0),
+        (json!({"metadata": {"peer_id": "ann"}}), 0),
+        (json!({"peer_id": {"in": ["ann", "bob"], "ne": "eve"}}), 1),
+        (json!({"NOT": [{"peer_id": "ann"}]}), 1),
+        (json!({"AND": [{"peer_id": "ann"}], "OR": [{"peer_id": "bob"}, {"content": "x"}]}), 2),
+        (json!({"peer_id": "ann", "NOT": [{"AND": [{"peer_id": {"ne": "bob"}}, {"peer_id": "eve"}]}]}), 3),
+    ] {
+        assert_eq!(read(&filters).mentions("peer_id"), times, "{filters}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_refused_by_name() {
     for (filters, named) in [
         (json!([]), "must be a dict"),

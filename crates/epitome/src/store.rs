@@ -212,9 +212,15 @@ pub struct Fault {
 #[async_trait]
 pub trait Store: Keyring + Directory + 'static {
     /// The only way to write to a session: reads where it stands, asks `decide`, and writes what it says;
-    /// all of that as if nobody else were there, and durable when it returns. False when `decide` wanted
-    /// nothing written.
-    async fn change(&self, key: &SessionKey, load: Load, decide: Decide) -> Result<bool, StoreError>;
+    /// all of that as if nobody else were there, and durable when it returns. Gives the number of the session that
+    /// was written to (0 where only what models cost was written down, and there is none); `None` when `decide`
+    /// wanted nothing written.
+    async fn change(
+        &self,
+        key: &SessionKey,
+        load: Load,
+        decide: Decide,
+    ) -> Result<Option<SessionId>, StoreError>;
 
     /// Where a session stands.
     async fn standing(&self, key: &SessionKey, load: Load) -> Result<Standing, StoreError>;

@@ -97,7 +97,7 @@ async fn what_is_appended_is_read_back(made: Made) {
 
 async fn nothing_is_written_when_nothing_is_decided(made: Made) {
     let store = &*made.store;
-    assert!(!store.change(&key("a"), Load::default(), Box::new(|_| None)).await.unwrap());
+    assert!(store.change(&key("a"), Load::default(), Box::new(|_| None)).await.unwrap().is_none());
     assert!(standing(store, &key("a")).await.session.is_none());
     assert_eq!(store.sessions("w", None, 9).await.unwrap(), []);
 }
@@ -135,7 +135,7 @@ async fn appends_are_remembered_for_a_week(made: Made) {
         let changes = appended(standing, &messages("u a").unwrap(), &[]);
         Some(Changes { idempotency: Some(("k".to_owned(), repeat)), ..changes })
     });
-    assert!(store.change(&key("a"), load(), decide).await.unwrap());
+    assert!(store.change(&key("a"), load(), decide).await.unwrap().is_some());
     let found = store.standing(&key("a"), load()).await.unwrap().repeat.unwrap();
     assert_eq!((found.body, found.span.through), (vec![1, 2], 2));
     assert!(store.standing(&key("b"), load()).await.unwrap().repeat.is_none());
@@ -325,7 +325,7 @@ async fn an_answer_is_recalled_by_what_was_asked(made: Made) {
             let summary = Some(SummaryRow { facts, ..new });
             Some(Changes { session, slots: vec![slot], summary, ..Changes::default() })
         });
-        assert!(store.change(key, Load::default(), decide).await.unwrap());
+        assert!(store.change(key, Load::default(), decide).await.unwrap().is_some());
         row(store, key).await.id
     };
     let (one, two) = (keep(&key("a"), "the first").await, keep(&key("b"), "the second").await);
@@ -379,7 +379,7 @@ async fn flags_change(made: Made) {
     say(store, &key("a"), "u a u").await;
     let id = row(store, &key("a")).await.id;
     let decide: Decide = Box::new(|_| Some(Changes { flags: vec![(2, true, true)], ..Changes::default() }));
-    assert!(store.change(&key("a"), Load::default(), decide).await.unwrap());
+    assert!(store.change(&key("a"), Load::default(), decide).await.unwrap().is_some());
     let read = store.messages(id, page((1, 3), false, 9)).await.unwrap();
     assert_eq!(
         read.iter().map(|m| (m.pinned, m.skip)).collect::<Vec<_>>(),
@@ -552,7 +552,7 @@ async fn usage_is_added_up_and_outlives_its_session(made: Made) {
     let usage = call("a", Some(4), 4);
     let decide: Decide =
         Box::new(move |_| Some(Changes { usage: vec![usage.clone()], ..Changes::default() }));
-    assert!(store.change(&key("a"), Load::default(), decide).await.unwrap());
+    assert!(store.change(&key("a"), Load::default(), decide).await.unwrap().is_some());
     store.delete(&key("a")).await.unwrap();
     let query = UsageQuery { workspace: "w".into(), session: None, since: Timestamp(0), by_session: true };
     let sums = store.usage(query.clone()).await.unwrap();

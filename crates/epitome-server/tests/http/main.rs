@@ -37,6 +37,7 @@ mod schema;
 mod server;
 mod talk;
 mod tenants;
+mod v3_contexts;
 mod v3_models;
 mod v3_native;
 mod v3_rough;

@@ -206,3 +206,32 @@ fn a_session_tells_what_is_left_behind_a_queue_that_is_longer_than_its_list() {
         assert_eq!((&none["total_work_units"], &none["sessions"]), (&json!(0), &Value::Null), "{none}");
     }
 }
+
+/// What a model wrote cannot be taken back word by word, so another of its summaries has to do.
+#[test]
+fn no_message_is_beside_a_summary_that_tells_it() {
+    let (server, _provider, _runtime) = served(Act::Good);
+    let mut session = Theirs::new(&server, "s");
+    for (through, long) in [(20, 0), (40, 0), (60, 60), (80, 60), (100, 60)] {
+        session.tell(through - 19, through);
+        session.summed_up(through, long);
+        let ids = session.ids();
+        for tokens in [60, 150, 400, 800, 1_500, 3_000, 50_000] {
+            let context = session.client.get(&format!("{}/context?tokens={tokens}", session.path)).ok();
+            let place = |id: &Value| ids.iter().position(|one| one == id).unwrap() + 1;
+            let messages = context["messages"].as_array().unwrap();
+            let places: Vec<usize> = messages.iter().map(|message| place(&message["id"])).collect();
+            assert_eq!(places.last(), Some(&through), "the question is there: {context}");
+            if let Some(text) = context["summary"]["content"].as_str() {
+                let told = place(&context["summary"]["message_id"]);
+                assert_eq!(places.first(), Some(&(told + 1)), "{context}");
+                // As the model puts it, where its words are all there is.
+                let last = text.split(" to ").nth(1).and_then(|rest| rest.split(':').next()?.parse().ok());
+                assert!(
+                    last.is_none_or(|last: usize| last <= told),
+                    "{last:?} is told, {told} said: {context}"
+                );
+            }
+        }
+    }
+}

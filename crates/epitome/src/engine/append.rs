@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::event::Happened;
 use crate::settings::Settings;
 use crate::store::{
-    self, Changes, Load, Membership, NewMessage, Repeat, SessionKey, SessionRow, SlotRow, Standing,
+    self, Changes, Load, Membership, NewMessage, Repeat, SessionId, SessionKey, SessionRow, SlotRow, Standing,
 };
 
 /// Messages to be added together: all of them or none.
@@ -104,6 +104,12 @@ pub struct Appended {
     pub span: Span,
     /// Whether they were there already, under the same key.
     pub repeated: bool,
+    /// The session's number in the store, as in [`SessionInfo::id`](super::SessionInfo::id): not for tenants.
+    #[serde(skip)]
+    pub session: SessionId,
+    /// How the session's tokens are counted.
+    #[serde(skip)]
+    pub encoding: Encoding,
 }
 
 /// More than this is counted on another thread.
@@ -154,8 +160,8 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
         let all = count(Arc::clone(&messages), encoding).await?;
         let (engine, again, hash) = (Arc::clone(shared), again.clone(), hash.clone());
         let load = Load { idempotency: again.clone(), ..Load::default() };
-        let tried = shared
-            .change(key, load, move |standing| {
+        let (tried, written) = shared
+            .change_numbered(key, load, move |standing| {
                 let settings = engine.settings_at(standing)?;
                 check(&all, &settings)?;
                 let known = standing.session.as_ref().map(|row| row.encoding.parse());
@@ -170,7 +176,9 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
                                 .to_owned(),
                         ));
                     }
-                    return Ok((None, Tried::Added(Appended { span: done.span, repeated: true }, 0, false)));
+                    let session = standing.session.as_ref().map_or(0, |row| row.id);
+                    let appended = Appended { span: done.span, repeated: true, session, encoding };
+                    return Ok((None, Tried::Added(appended, 0, false)));
                 }
                 let head = standing.session.as_ref().map_or(0, |row| row.tracker.head());
                 if let Some(after) = after.filter(|after| *after != head) {
@@ -187,11 +195,14 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
                 }
                 let due = changes.slots.iter().any(|slot| slot.ready_at().is_some());
                 let tokens = changes.messages.iter().map(|message| message.outline.tokens).sum();
-                Ok((Some(changes), Tried::Added(Appended { span, repeated: false }, tokens, due)))
+                // A new session's number is the store's to give.
+                let appended = Appended { span, repeated: false, session: 0, encoding };
+                Ok((Some(changes), Tried::Added(appended, tokens, due)))
             })
             .await?;
         match tried {
-            Tried::Added(appended, tokens, due) => {
+            Tried::Added(mut appended, tokens, due) => {
+                appended.session = written.unwrap_or(appended.session);
                 shared.learn_encoding(key, encoding);
                 if !appended.repeated {
                     shared.meters.appended_messages.increment(appended.span.len());

@@ -114,6 +114,8 @@ pub struct ShownSummary {
     pub stand_in: bool,
     /// Up to which message it stands.
     pub through: Seq,
+    /// Up to which message its text tells: less than that where it was made anew without those that are shown.
+    pub told: Seq,
     /// When it was kept.
     pub created: Option<Timestamp>,
     /// How long ago that is, in milliseconds.
@@ -126,6 +128,9 @@ pub struct ShownSummary {
 
 /// A gap is digested as long as it is not more than so many times the budget; a larger one is named only.
 const DIGESTED: Tokens = 4;
+
+/// So many times for a small budget, as long as no more than this is read for it.
+const DIGESTED_SMALL: (Tokens, Tokens) = (16, 65_536);
 
 /// Where more than this was read, a context is laid out on another thread.
 const LAID_OUT_HERE: Tokens = 32_768;
@@ -196,8 +201,10 @@ async fn look(
         let request = request(&engine, standing, &wish);
         let reach = request.as_ref().ok().and_then(|request| {
             // What is digested is not shown, so there may be more of it than the budget holds.
-            let times = if request.fill { DIGESTED } else { 1 };
-            Some(Reach { tokens: request.budget().ok()?.saturating_mul(times), deep })
+            let budget = request.budget().ok()?;
+            let (times, most) = DIGESTED_SMALL;
+            let digested = budget.saturating_mul(times).min(most).max(budget.saturating_mul(DIGESTED));
+            Some(Reach { tokens: if request.fill { digested } else { budget }, deep })
         });
         tell.put(request);
         reach
@@ -398,6 +405,13 @@ impl<'a> Desk<'a> {
             model: row.map(|row| row.facts.model.clone()),
             stand_in: row.is_some_and(|row| row.facts.stand_in),
             through: chosen.through,
+            told: match chosen.shown {
+                // One that a model wrote tells what it tells.
+                Some(shown) if row.is_none_or(SummaryRow::has_extracts) => {
+                    chosen.through.min(shown.saturating_sub(1))
+                }
+                _ => chosen.through,
+            },
             created: row.map(|row| row.created),
             age_millis: row.map(|row| millis_between(row.created, self.now)),
             tokens: row.map_or(chosen.tokens, |row| {

@@ -198,6 +198,20 @@ impl Shared {
         T: Send + 'static,
         F: Fn(&Standing) -> Result<(Option<Changes>, T), Error> + Send + Sync + 'static,
     {
+        self.change_numbered(key, load, decide).await.map(|(told, _)| told)
+    }
+
+    /// The same, with the number of the session where something was written.
+    pub(crate) async fn change_numbered<T, F>(
+        &self,
+        key: &SessionKey,
+        load: Load,
+        decide: F,
+    ) -> Result<(T, Option<SessionId>), Error>
+    where
+        T: Send + 'static,
+        F: Fn(&Standing) -> Result<(Option<Changes>, T), Error> + Send + Sync + 'static,
+    {
         let told = Told::default();
         let tell = told.clone();
         let decide = move |standing: &Standing| {
@@ -215,10 +229,11 @@ impl Shared {
         {
             *lock(&self.unwritable) = Some((Instant::now(), error.clone()));
         }
-        if changed? {
+        let changed = changed?;
+        if changed.is_some() {
             self.listeners.wake(&key.workspace);
         }
-        told.take().unwrap_or(Err(Error::Closed))
+        Ok((told.take().unwrap_or(Err(Error::Closed))?, changed))
     }
 
     /// How a session is counted, as far as is known.

@@ -201,7 +201,12 @@ impl Sqlite {
 
 #[async_trait]
 impl Store for Sqlite {
-    async fn change(&self, key: &SessionKey, load: Load, decide: Decide) -> Result<bool, StoreError> {
+    async fn change(
+        &self,
+        key: &SessionKey,
+        load: Load,
+        decide: Decide,
+    ) -> Result<Option<SessionId>, StoreError> {
         let (key, clock, known) = (key.clone(), Arc::clone(&self.clock), self.known.clone());
         self.writer.write(move |db| change::change(db, &known, &key, &load, &decide, clock())).await
     }

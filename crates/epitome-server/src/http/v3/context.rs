@@ -1,14 +1,16 @@
 //! A session in so many tokens, and its summaries.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use epitome::core::context::Oversize;
-use epitome::core::message::Seq;
+use epitome::core::message::{Message, Part, Seq};
+use epitome::core::tokens::{Counter, Encoding};
 use epitome::store::SummaryState;
-use epitome::{Context, ContextRequest, Error, Session, ShownSummary};
+use epitome::{Context, ContextRequest, Error, Page, Session, ShownSummary};
 use serde::Serialize;
 use serde_json::json;
 
@@ -87,9 +89,10 @@ pub(super) async fn read(
         let _turn = app.load.context().await;
         context(&session, &question.asked).await
     };
-    let Some(context) = found(context)? else {
+    let Some(mut context) = found(context)? else {
         return Ok(known.read(&ContextOut::new(&question.session, target))?);
     };
+    with_blank(&session, &mut context).await?;
     let ids = app.v3.ids(&app).await?;
     let bytes = context.messages.iter().fold(0, |sum: u64, message| sum.saturating_add(message.bytes()));
     let tokens = context.report.tokens.total();
@@ -107,8 +110,7 @@ pub(super) async fn read(
     elsewhere(usize::try_from(bytes).unwrap_or(usize::MAX), write).await?
 }
 
-/// Their answers have no place to say that something is missing, so nothing is: what no summary tells yet is digested on
-/// the spot.
+/// A context with nothing missing and nothing told twice: their answers have no place to say so.
 async fn context(session: &Session, asked: &Asked) -> Result<Context, Error> {
     // One message that is larger than the budget is better told in part than not at all.
     let request = ContextRequest {
@@ -117,46 +119,106 @@ async fn context(session: &Session, asked: &Asked) -> Result<Context, Error> {
         oversize: Oversize::Clip,
         ..ContextRequest::default()
     };
-    let mut made = match session.context(request.clone()).await {
+    let made = match whole(session, &request).await {
         // Whoever runs the server allows less than their clients may ask for.
         Err(Error::Invalid(_)) if asked.tokens.is_some() => {
-            session.context(ContextRequest { tokens: None, ..request.clone() }).await?
+            whole(session, &ContextRequest { tokens: None, ..request.clone() }).await?
         }
         made => made?,
     };
-    if asked.summary && !made.report.exhaustive && made.report.empty.is_none() {
-        let filled = ContextRequest { tokens: Some(made.report.budget), fill: true, ..request.clone() };
-        made = session.context(filled).await?;
+    match &made.summary {
+        Some(summary) if summary.told >= made.through => newest_apart(session, &request, made).await,
+        _ => Ok(made),
     }
-    // There is far more to tell than there is room for: then the newest messages, and nothing that seems to be all.
-    if made.summary.is_some() && !made.report.exhaustive {
-        let plain = ContextRequest { tokens: Some(made.report.budget), summary: false, ..request };
-        made = session.context(plain).await?;
+}
+
+/// A context that leaves nothing out: what no summary tells yet is digested on the spot. Where there is far more of that
+/// than room, the newest messages come alone, without a summary that seems to be all.
+async fn whole(session: &Session, request: &ContextRequest) -> Result<Context, Error> {
+    let mut made = session.context(request.clone()).await?;
+    let tokens = Some(made.report.budget);
+    if request.summary && !made.report.exhaustive && made.report.empty.is_none() {
+        made = session.context(ContextRequest { tokens, fill: true, ..request.clone() }).await?;
+    }
+    if request.summary && (made.report.empty.is_some() || !made.report.exhaustive) {
+        made = session.context(ContextRequest { tokens, summary: false, ..request.clone() }).await?;
     }
     Ok(made)
 }
 
+/// A summary that tells the newest message too leaves nothing to answer to. So that one is shown, and a summary told of
+/// what was before it.
+async fn newest_apart(session: &Session, request: &ContextRequest, made: Context) -> Result<Context, Error> {
+    let newest = Page { after: made.through.checked_sub(1), limit: 1, ..Page::default() };
+    let Some(newest) = session.messages(newest).await?.into_iter().next() else { return Ok(made) };
+    let counter = Counter::new(made.encoding.parse::<Encoding>().unwrap_or_default());
+    let rest = made.report.budget.saturating_sub(counter.message(&newest));
+    let as_of = newest.seq.checked_sub(1).filter(|before| *before > 0);
+    let alone = ContextRequest { tokens: Some(made.report.budget), summary: false, ..request.clone() };
+    let (Some(before), true) = (as_of, rest > 0) else { return session.context(alone).await };
+    let beside = ContextRequest { tokens: Some(rest), as_of: Some(before), ..request.clone() };
+    let mut beside = whole(session, &beside).await?;
+    if beside.report.empty.is_some() || beside.summary.as_ref().is_some_and(|summary| summary.told > before) {
+        return session.context(alone).await;
+    }
+    beside.messages.push(newest);
+    beside.through = made.through;
+    beside.report.budget = made.report.budget;
+    Ok(beside)
+}
+
+/// So many blank messages are put back.
+const MOST_BLANK: u64 = 1_000;
+
+/// Messages that say nothing are not for models, but their clients count on them.
+async fn with_blank(session: &Session, context: &mut Context) -> Result<(), Error> {
+    let shown: HashSet<Seq> = context.messages.iter().map(|message| message.seq).collect();
+    let told = context.summary.as_ref().map(|summary| summary.told);
+    let first = context.messages.iter().map(|message| message.seq).filter(|seq| *seq > 0).min();
+    // Without a summary the oldest ones may be missing for want of room.
+    let Some(from) = told.map(|told| told.saturating_add(1)).or(first) else { return Ok(()) };
+    let missing: Vec<Seq> = (from..=context.through).filter(|seq| !shown.contains(seq)).collect();
+    let (Some(first), Some(last)) = (missing.first(), missing.last()) else { return Ok(()) };
+    if last.saturating_sub(*first) > MOST_BLANK {
+        return Ok(());
+    }
+    let page =
+        Page { after: first.checked_sub(1), before: last.checked_add(1), limit: 1_000, ..Page::default() };
+    let counter = Counter::new(context.encoding.parse::<Encoding>().unwrap_or_default());
+    let mut left = context.report.budget.saturating_sub(context.report.tokens.total());
+    for message in session.messages(page).await? {
+        let blank = matches!(message.parts.as_slice(), [Part::Text { text }] if text.trim().is_empty());
+        let size = counter.message(&Message { author: None, ..message.clone() });
+        let size = size.saturating_sub(counter.overhead().message);
+        if blank && !message.skip && missing.contains(&message.seq) && size <= left {
+            left = left.saturating_sub(size);
+            context.messages.push(message);
+        }
+    }
+    Ok(())
+}
+
 fn written(context: &Context, scribe: &Scribe<'_>, session: &str, target: bool) -> Result<Written, Refusal> {
     // The summary is told apart, and what was put between messages for a model's sake is not told at all.
-    let mut messages: Vec<_> = context.messages.iter().filter(|message| message.seq > 0).collect();
+    let summary = context.summary.as_ref().filter(|summary| summary.told > 0);
+    let told = summary.map_or(0, |summary| summary.told);
+    let wanted = |message: &&Message| {
+        let stays = message.pinned || message.role.is_system();
+        message.seq > told || (message.seq > 0 && stays)
+    };
+    let mut messages: Vec<_> = context.messages.iter().filter(wanted).collect();
     messages.sort_by_key(|message| message.seq);
-    // A summary may tell more than it has to: it stands for what comes before those that are shown in one run.
-    let run = messages.iter().rev().filter(|message| !message.pinned && !message.role.is_system());
-    let before = run.map(|message| message.seq).fold(Seq::MAX, |first, seq| match first {
-        Seq::MAX => seq.saturating_sub(1),
-        before if seq == before => seq.saturating_sub(1),
-        before => before,
-    });
+    messages.dedup_by_key(|message| message.seq);
     let messages = messages.into_iter().map(|message| scribe.message(message)).collect();
-    let summary = context.summary.as_ref().map(|summary| shown(summary, before, scribe));
+    let summary = summary.map(|summary| shown(summary, scribe));
     Ok(Written::new(&ContextOut { messages, summary, ..ContextOut::new(session, target) })?)
 }
 
-fn shown<'a>(summary: &'a ShownSummary, before: Seq, scribe: &Scribe<'_>) -> SummaryOut<'a> {
+fn shown<'a>(summary: &'a ShownSummary, scribe: &Scribe<'_>) -> SummaryOut<'a> {
     let created = summary.created.map_or_else(now, |at| Moment::from_millis(at.0));
     SummaryOut {
         content: &summary.text,
-        message_id: scribe.id(summary.through.min(before)),
+        message_id: scribe.id(summary.told),
         summary_type: summary_type(summary.slot.as_deref().unwrap_or_default()),
         created_at: created.seconds(),
         token_count: summary.tokens,

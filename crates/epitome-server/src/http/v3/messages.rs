@@ -6,7 +6,6 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use epitome::core::message::{Message, Part, Role, Timestamp};
-use epitome::core::tokens::Counter;
 use epitome::{Batch, Listed, Page as Range, Portion, Session, SessionInfo};
 use serde_json::{Map, Value, json};
 
@@ -60,14 +59,12 @@ pub(super) async fn append(
     for (message, seq) in messages.iter_mut().zip(appended.span.from..) {
         message.seq = seq;
     }
-    let number = session.stamp().await?.session;
     let (app, workspace, name) = (Arc::clone(app), access.workspace.name().to_owned(), name.to_owned());
     let ids = app.v3.ids(&app).await?;
     let size = messages.iter().fold(0, |sum: u64, message| sum.saturating_add(message.bytes()));
     let write = move || {
-        let encoding = app.engine.settings().encoding;
-        let counter = Counter::new(encoding);
-        let scribe = Scribe::new((&ids, &app.v3.counts), (&workspace, &name), number, counter.name());
+        let (number, encoding) = (appended.session, appended.encoding.name());
+        let scribe = Scribe::new((&ids, &app.v3.counts), (&workspace, &name), number, encoding);
         let told: Vec<MessageOut<'_>> = messages.iter().map(|message| scribe.message(message)).collect();
         done(StatusCode::CREATED, &told)
     };

@@ -116,7 +116,7 @@ pub(super) fn summary(db: &Connection, session: SessionId, id: SummaryId) -> Out
     Ok(db.prepare_cached(&sql)?.query_row(params![session, id], rows::summary).optional()?)
 }
 
-/// Reads, asks, writes. False when nothing was wanted.
+/// Reads, asks, writes. Gives the session's number; none when nothing was wanted.
 pub(super) fn change(
     db: &Connection,
     known: &Known,
@@ -124,7 +124,7 @@ pub(super) fn change(
     load: &Load,
     decide: &Decide,
     now: Timestamp,
-) -> Outcome<bool> {
+) -> Outcome<Option<SessionId>> {
     let standing = match known.take(key, now) {
         Some(mut standing) => {
             more(db, &mut standing, load)?;
@@ -134,12 +134,12 @@ pub(super) fn change(
         None => standing(db, key, load, now)?,
     };
     let changes = decide(&standing);
-    let wanted = changes.is_some();
-    if let Some(changes) = &changes {
-        write(db, known, key, &standing, changes, now)?;
-    }
+    let written = match &changes {
+        Some(changes) => Some(write(db, known, key, &standing, changes, now)?),
+        None => None,
+    };
     known.keep(key, standing, changes);
-    Ok(wanted)
+    Ok(written)
 }
 
 /// Whether two readings of a session say the same.
@@ -154,7 +154,7 @@ fn write(
     standing: &Standing,
     changes: &Changes,
     now: Timestamp,
-) -> Outcome<()> {
+) -> Outcome<SessionId> {
     usage(db, &changes.usage, now)?;
     let Some(id) = put_session(db, key, standing.session.as_ref(), changes.session.as_ref(), now)? else {
         let nothing_else = changes.messages.is_empty()
@@ -166,7 +166,7 @@ fn write(
             && changes.members.is_empty()
             && changes.metadata.is_empty()
             && changes.events.is_empty();
-        return if nothing_else { Ok(()) } else { Err(refused("there is no such session to write to")) };
+        return if nothing_else { Ok(0) } else { Err(refused("there is no such session to write to")) };
     };
     if alters(standing.session.as_ref(), changes) {
         db.prepare_cached("UPDATE sessions SET revision = revision + 1 WHERE id = ?1")?.execute([id])?;
@@ -207,7 +207,8 @@ fn write(
         let (first, last) = (int(repeat.span.from), int(repeat.span.through));
         db.prepare_cached(sql)?.execute(params![id, key, repeat.body, first, last, now.0])?;
     }
-    events::write(db, known, key, &changes.events, kept.map(|(_, id)| id), now)
+    events::write(db, known, key, &changes.events, kept.map(|(_, id)| id), now)?;
+    Ok(id)
 }
 
 /// Whether contexts of a session that is there may say something else afterwards, beside new messages.

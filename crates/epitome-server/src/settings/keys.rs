@@ -67,7 +67,7 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Text,
         r#""AUTH_JWT_SECRET""#,
         "The environment variable that holds the secret by which tokens (JWT) for Honcho's routes are signed,\n\
-         never the secret itself. Without it only keys of ours open them.",
+         never the secret itself. With it those routes want a token, or a key of ours, on every address.",
     ),
     key(
         "server.log_level",

@@ -31,7 +31,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -271,6 +271,7 @@ impl Builder {
             unwritable: Mutex::default(),
             hook_trouble: Mutex::default(),
             give_up: watch::Sender::new(false),
+            appends: AtomicU64::new(0),
             working: AtomicUsize::new(0),
             listeners: Arc::default(),
             meters: Meters::new(),

@@ -41,9 +41,12 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
                     shared.set_blind(None);
                     let (shared, taken) = (Arc::clone(&shared), lease.clone());
                     let started = jobs.spawn(async move {
-                        let key = taken.key.clone();
+                        let (key, begun) = (taken.key.clone(), Instant::now());
+                        let before = shared.appends.load(Ordering::Relaxed);
                         working.work(taken).await?;
                         prepare(&shared, &key).await;
+                        let meanwhile = shared.appends.load(Ordering::Relaxed).saturating_sub(before);
+                        sleep(rest(begun.elapsed(), meanwhile)).await;
                         Ok(())
                     });
                     held.insert(started.id(), lease);
@@ -70,6 +73,24 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     }
     let grace = shared.pace.grace;
     finish(&shared, jobs, held, grace).await;
+}
+
+/// More appends a second than this are many.
+const MANY: f64 = 200.0;
+
+/// So many times as long as a summary took, whoever wrote it rests where there are many appends meanwhile.
+const RESTS: u32 = 7;
+
+/// It rests no longer than this: one that a model wrote elsewhere took long and cost this machine little.
+const LONGEST_REST: Duration = Duration::from_millis(150);
+
+/// How long to leave the processors to whoever waits for an answer, after a summary that took so long while there were so
+/// many appends. What becomes due meanwhile joins, so that there is less to write and nothing is left out.
+fn rest(took: Duration, appends: u64) -> Duration {
+    match appends as f64 > MANY * took.as_secs_f64() {
+        true => took.saturating_mul(RESTS).min(LONGEST_REST),
+        false => Duration::ZERO,
+    }
 }
 
 type Ended = Option<Result<(Id, Result<(), Error>), tokio::task::JoinError>>;
@@ -181,5 +202,21 @@ impl Working {
 impl Drop for Working {
     fn drop(&mut self) {
         self.0.working.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_writes_summaries_rests_only_while_others_are_many() {
+        let millis = Duration::from_millis;
+        assert_eq!(rest(millis(5), 0), Duration::ZERO);
+        assert_eq!(rest(millis(5), 1), Duration::ZERO);
+        assert_eq!(rest(millis(5), 2), millis(35));
+        assert_eq!(rest(millis(100), 500), LONGEST_REST);
+        assert_eq!(rest(Duration::from_secs(60), 12_000), Duration::ZERO);
+        assert_eq!(rest(Duration::from_secs(60), 12_001), LONGEST_REST);
     }
 }

@@ -1,6 +1,7 @@
 //! Adding messages: counted first, then one transaction.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use epitome_core::message::{Author, Limits, Message, MessageError, Seq, Span, Timestamp, Tokens};
 use epitome_core::outline::{Cut, Outline};
@@ -205,6 +206,7 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
                 appended.session = written.unwrap_or(appended.session);
                 shared.learn_encoding(key, encoding);
                 if !appended.repeated {
+                    shared.appends.fetch_add(1, Ordering::Relaxed);
                     shared.meters.appended_messages.increment(appended.span.len());
                     shared.meters.appended_tokens.increment(tokens);
                 }

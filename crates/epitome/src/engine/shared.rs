@@ -1,7 +1,7 @@
 //! What engine and worker both need: the store, the models, and what is remembered between two calls.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     pub(super) hook_trouble: Mutex<Option<String>>,
     /// Whoever has a summary written is to stop now.
     pub(crate) give_up: watch::Sender<bool>,
+    /// How many appends it has done.
+    pub(crate) appends: AtomicU64,
     /// How many summaries this engine is having written.
     pub(crate) working: AtomicUsize,
     /// Who waits for events.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use epitome::bench::{self, Line, Progress, Spread, Tell, median};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::appends::words;
 use super::child::Child;
@@ -100,6 +100,7 @@ pub(super) async fn honcho(
         let apart = client::round(server.address, CLIENTS, Arc::new(says)).await?;
         let says = move |client: usize, n: u64| (n < each).then(|| append("shared", client, from + n));
         let together = client::round(server.address, CLIENTS, Arc::new(says)).await?;
+        settled(&server).await?;
         let says = move |_: usize, n: u64| (n < contexts).then(context);
         let asked = client::round(server.address, 1, Arc::new(says)).await?;
         let made = after_appends(&server, (contexts / 10).max(1)).await?;
@@ -149,12 +150,17 @@ async fn long_session(server: &Child) -> Result<(), Trouble> {
         let body = json!({ "messages": messages }).to_string();
         client.ask(&client::post(&format!("{SESSIONS}/long/messages"), &body)).await?;
     }
-    let status = client::get("/v3/workspaces/bench/queue/status?session_id=long");
+    settled(server).await
+}
+
+/// Waits until no summary is due: whoever asks for contexts all day does not do so beside a thousand appends a second.
+async fn settled(server: &Child) -> Result<(), Trouble> {
+    let mut client = Client::connect(server.address).await?;
+    let status = client::get("/v3/workspaces/bench/queue/status");
     for _ in 0..600 {
-        let told: serde_json::Value = serde_json::from_slice(client.ask(&status).await?).unwrap_or_default();
-        if told.get("pending_work_units") == Some(&json!(0))
-            && told.get("in_progress_work_units") == Some(&json!(0))
-        {
+        let told: Value = serde_json::from_slice(client.ask(&status).await?).unwrap_or_default();
+        let left = |key: &str| told.get(key).and_then(Value::as_u64);
+        if left("pending_work_units") == Some(0) && left("in_progress_work_units") == Some(0) {
             break;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -85,7 +85,7 @@ fn another_workspace_is_refused_in_the_same_words_whether_it_is_there_or_not() {
         signed(&json!({"w": "beta", "s": "both"})),
         signed(&json!({"w": "beta", "p": "ann"})),
         signed(&json!({"w": "Alpha"})),
-        signed(&json!({"w": "alph"})),
+        signed(&json!({"w": "al"})),
     ];
     for caller in &callers {
         let mut client = tenants.server.client().key(caller);

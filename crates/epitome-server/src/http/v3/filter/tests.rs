@@ -317,12 +317,12 @@ fn what_is_wrong_is_refused_by_name() {
 fn a_filter_is_as_deep_as_it_may_be_and_no_deeper() {
     let wrapped =
         |start: Value, wrap: fn(Value) -> Value, times: usize| (0..times).fold(start, |inner, _| wrap(inner));
-    let alls = |times| wrapped(json!({}), |inner| json!({"AND": [inner]}), times);
+    let every = |times| wrapped(json!({}), |inner| json!({"AND": [inner]}), times);
     let nots = |times| wrapped(json!({}), |inner| json!({"NOT": [inner]}), times);
     let dicts =
         |times| json!({"metadata": wrapped(json!({"gt": 5}), |inner| json!({"a": inner}), times - 1)});
     let lists = |times| json!({"metadata": {"a": wrapped(json!(5), |inner| json!([inner]), times)}});
-    for filters in [&alls as &dyn Fn(usize) -> Value, &nots, &dicts, &lists] {
+    for filters in [&every as &dyn Fn(usize) -> Value, &nots, &dicts, &lists] {
         keeps(&read(&filters(15)), &message());
         for times in [16, 17, 100] {
             let wrong = Filter::read(&filters(times), &KNOWN).unwrap_err();

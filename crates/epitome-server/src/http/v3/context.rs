@@ -87,12 +87,14 @@ pub(super) async fn read(
     }
     let context = {
         let _turn = app.load.context().await;
-        context(&session, &question.asked).await
+        match context(&session, &question.asked).await {
+            Ok(context) => with_blank(&session, context).await,
+            Err(error) => Err(error),
+        }
     };
-    let Some(mut context) = found(context)? else {
+    let Some(context) = found(context)? else {
         return Ok(known.read(&ContextOut::new(&question.session, target))?);
     };
-    with_blank(&session, &mut context).await?;
     let ids = app.v3.ids(&app).await?;
     let bytes = context.messages.iter().fold(0, |sum: u64, message| sum.saturating_add(message.bytes()));
     let tokens = context.report.tokens.total();
@@ -152,7 +154,8 @@ async fn newest_apart(session: &Session, request: &ContextRequest, made: Context
     let newest = Page { after: made.through.checked_sub(1), limit: 1, ..Page::default() };
     let Some(newest) = session.messages(newest).await?.into_iter().next() else { return Ok(made) };
     let counter = Counter::new(made.encoding.parse::<Encoding>().unwrap_or_default());
-    let rest = made.report.budget.saturating_sub(counter.message(&newest));
+    let size = counter.message(&newest);
+    let rest = made.report.budget.saturating_sub(size);
     let as_of = newest.seq.checked_sub(1).filter(|before| *before > 0);
     let alone = ContextRequest { tokens: Some(made.report.budget), summary: false, ..request.clone() };
     let (Some(before), true) = (as_of, rest > 0) else { return session.context(alone).await };
@@ -164,26 +167,33 @@ async fn newest_apart(session: &Session, request: &ContextRequest, made: Context
     beside.messages.push(newest);
     beside.through = made.through;
     beside.report.budget = made.report.budget;
+    beside.report.tokens.messages = beside.report.tokens.messages.saturating_add(size);
     Ok(beside)
 }
 
-/// So many blank messages are put back.
+/// So far apart the first and the last of those that are missing may be.
 const MOST_BLANK: u64 = 1_000;
 
+/// So many bytes of what is missing are looked at.
+const BLANK_BYTES: u64 = 1 << 20;
+
 /// Messages that say nothing are not for models, but their clients count on them.
-async fn with_blank(session: &Session, context: &mut Context) -> Result<(), Error> {
+async fn with_blank(session: &Session, mut context: Context) -> Result<Context, Error> {
     let shown: HashSet<Seq> = context.messages.iter().map(|message| message.seq).collect();
     let told = context.summary.as_ref().map(|summary| summary.told);
-    let first = context.messages.iter().map(|message| message.seq).filter(|seq| *seq > 0).min();
+    let own = |message: &&Message| message.seq > 0 && !message.pinned && !message.role.is_system();
+    let first = context.messages.iter().filter(own).map(|message| message.seq).min();
     // Without a summary the oldest ones may be missing for want of room.
-    let Some(from) = told.map(|told| told.saturating_add(1)).or(first) else { return Ok(()) };
+    let Some(from) = told.map(|told| told.saturating_add(1)).or(first) else {
+        return Ok(context);
+    };
     let missing: Vec<Seq> = (from..=context.through).filter(|seq| !shown.contains(seq)).collect();
-    let (Some(first), Some(last)) = (missing.first(), missing.last()) else { return Ok(()) };
+    let (Some(first), Some(last)) = (missing.first(), missing.last()) else { return Ok(context) };
     if last.saturating_sub(*first) > MOST_BLANK {
-        return Ok(());
+        return Ok(context);
     }
-    let page =
-        Page { after: first.checked_sub(1), before: last.checked_add(1), limit: 1_000, ..Page::default() };
+    let (after, before) = (first.checked_sub(1), last.checked_add(1));
+    let page = Page { after, before, limit: 1_000, bytes: Some(BLANK_BYTES), ..Page::default() };
     let counter = Counter::new(context.encoding.parse::<Encoding>().unwrap_or_default());
     let mut left = context.report.budget.saturating_sub(context.report.tokens.total());
     for message in session.messages(page).await? {
@@ -195,7 +205,7 @@ async fn with_blank(session: &Session, context: &mut Context) -> Result<(), Erro
             context.messages.push(message);
         }
     }
-    Ok(())
+    Ok(context)
 }
 
 fn written(context: &Context, scribe: &Scribe<'_>, session: &str, target: bool) -> Result<Written, Refusal> {

@@ -140,13 +140,21 @@ pub fn indexed(text: &str) -> String {
 /// Says that the next two characters stand together. It is nobody's letter.
 const PAIR: char = '\u{E000}';
 
+/// Whether a character is of a script in which two make a word: Chinese, Japanese, Korean. Words that short are found by
+/// the index only there.
+///
+/// ```
+/// assert!("東京の天気".chars().all(epitome::search::is_dense) && !"weather".contains(epitome::search::is_dense));
+/// ```
+#[must_use]
+pub fn is_dense(c: char) -> bool {
+    matches!(c, '\u{3040}'..='\u{30FF}' | '\u{3400}'..='\u{4DBF}' | '\u{4E00}'..='\u{9FFF}'
+        | '\u{AC00}'..='\u{D7A3}' | '\u{F900}'..='\u{FAFF}' | '\u{20000}'..='\u{3FFFF}')
+}
+
 /// Two characters as a trigram, in scripts whose words are that short.
 fn pair(one: char, two: char) -> Option<[char; 3]> {
-    let short = |c: char| {
-        matches!(c, '\u{3040}'..='\u{30FF}' | '\u{3400}'..='\u{4DBF}' | '\u{4E00}'..='\u{9FFF}'
-            | '\u{AC00}'..='\u{D7A3}' | '\u{F900}'..='\u{FAFF}' | '\u{20000}'..='\u{3FFFF}')
-    };
-    (short(one) && short(two)).then_some([PAIR, one, two])
+    (is_dense(one) && is_dense(two)).then_some([PAIR, one, two])
 }
 
 /// Case folded character by character, whatever stands around, so that a part of a text folds to a part of

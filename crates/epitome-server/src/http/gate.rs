@@ -129,6 +129,9 @@ async fn access(parts: &mut Parts, app: &App, wanted: Rights) -> Result<Access, 
     Ok(Access { workspace: app.engine.workspace(name), secret, place: Some(place) })
 }
 
+/// Told to whoever sends nothing where a key is wanted.
+pub(crate) const WANTED: &str = "a key is wanted: send `authorization: Bearer epk_...`";
+
 /// The key that was sent, where there is one; none only where none is needed.
 pub(crate) async fn identify(
     headers: &HeaderMap,
@@ -136,7 +139,7 @@ pub(crate) async fn identify(
 ) -> Result<(Option<String>, Option<Key>), Problem> {
     let Some(secret) = secret(headers)? else {
         return match app.keys {
-            Keys::Required => Err(unauthorized("a key is wanted: send `authorization: Bearer epk_...`")),
+            Keys::Required => Err(unauthorized(WANTED)),
             Keys::Off { loopback } => uninvited(headers, loopback).map(|()| (None, None)),
         };
     };

@@ -139,7 +139,8 @@ pub(crate) fn dress(response: Response, request_id: &str, theirs: bool) -> Respo
     if !(status.is_client_error() || status.is_server_error()) || response.headers().contains_key(DRESSED) {
         return response;
     }
-    let problem = response.extensions().get::<Problem>().cloned().unwrap_or_else(|| bare(status));
+    let known = response.extensions().get::<Problem>().cloned();
+    let problem = known.unwrap_or_else(|| if theirs { v3::bare(status) } else { bare(status) });
     let (mut parts, _) = response.into_parts();
     let (words, kind) = if theirs {
         parts.status = v3::status(status);

@@ -49,7 +49,7 @@ mod sessions;
 mod upload;
 mod workspaces;
 
-pub(super) use refusal::{Detail, status};
+pub(super) use refusal::{Detail, bare, status};
 
 use ids::Ids;
 use out::{Counts, Scribe};

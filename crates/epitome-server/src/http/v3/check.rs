@@ -21,18 +21,27 @@ use fault::Found;
 use given::{At, body, flag, list, name, sized, whole};
 use tables::{clean, configuration, message_configuration, metadata, peer_configuration};
 
-/// A workspace to get or make.
+/// A workspace or a peer to get or make.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct WorkspaceIn {
+pub(super) struct NewIn {
     /// What it is called.
     pub(super) id: String,
     pub(super) metadata: Option<Map<String, Value>>,
     pub(super) configuration: Option<Map<String, Value>>,
 }
 
-impl WorkspaceIn {
+impl NewIn {
     /// The body of `POST …/workspaces`.
     pub(super) fn read(sent: &Value) -> Result<Self, Faults> {
+        Self::with(sent, configuration)
+    }
+
+    /// The body of `POST …/peers`.
+    pub(super) fn read_peer(sent: &Value) -> Result<Self, Faults> {
+        Self::with(sent, peer_configuration)
+    }
+
+    fn with(sent: &Value, configuration: Table) -> Result<Self, Faults> {
         body(sent, |at, found| {
             let fields = at.model(found);
             Self {
@@ -44,28 +53,8 @@ impl WorkspaceIn {
     }
 }
 
-/// A peer to get or make.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct PeerIn {
-    /// What it is called.
-    pub(super) id: String,
-    pub(super) metadata: Option<Map<String, Value>>,
-    pub(super) configuration: Option<Map<String, Value>>,
-}
-
-impl PeerIn {
-    /// The body of `POST …/peers`.
-    pub(super) fn read(sent: &Value) -> Result<Self, Faults> {
-        body(sent, |at, found| {
-            let fields = at.model(found);
-            Self {
-                id: fields.needed("id", found, name),
-                metadata: fields.optional("metadata", found, metadata),
-                configuration: fields.optional("configuration", found, peer_configuration),
-            }
-        })
-    }
-}
+/// Reads notes or a configuration.
+type Table = fn(&At<'_>, &mut Found) -> Map<String, Value>;
 
 /// A session to get or make.
 #[derive(Debug, Default, PartialEq)]
@@ -93,7 +82,7 @@ impl SessionIn {
     }
 }
 
-/// What a workspace or a session shall hold from now on. What is left out stays.
+/// What a workspace, a session or a peer shall hold from now on. What is left out stays.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Put {
     pub(super) metadata: Option<Map<String, Value>>,
@@ -103,22 +92,20 @@ pub(super) struct Put {
 impl Put {
     /// The body of `PUT …/workspaces/{w}` and of `PUT …/sessions/{s}`.
     pub(super) fn read(sent: &Value) -> Result<Self, Faults> {
+        Self::with(sent, configuration)
+    }
+
+    /// The body of `PUT …/peers/{p}`.
+    pub(super) fn read_peer(sent: &Value) -> Result<Self, Faults> {
+        Self::with(sent, peer_configuration)
+    }
+
+    fn with(sent: &Value, configuration: Table) -> Result<Self, Faults> {
         body(sent, |at, found| {
             let fields = at.model(found);
             Self {
                 metadata: fields.optional("metadata", found, metadata),
                 configuration: fields.optional("configuration", found, configuration),
-            }
-        })
-    }
-
-    /// The body of `PUT …/peers/{p}`.
-    pub(super) fn read_peer(sent: &Value) -> Result<Self, Faults> {
-        body(sent, |at, found| {
-            let fields = at.model(found);
-            Self {
-                metadata: fields.optional("metadata", found, metadata),
-                configuration: fields.optional("configuration", found, peer_configuration),
             }
         })
     }

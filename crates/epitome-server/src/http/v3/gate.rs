@@ -20,7 +20,7 @@ use super::jwt::Claims;
 use super::moment::Moment;
 use super::refusal::Refusal;
 use crate::http::App;
-use crate::http::gate::{Caller, Keys, identify, secret, unauthorized, uninvited};
+use crate::http::gate::{Caller, Keys, WANTED, identify, secret, unauthorized, uninvited};
 use crate::http::load::Place;
 
 /// What a caller may see and do.
@@ -68,18 +68,16 @@ impl Pass {
         self.session.is_some() || self.peer.is_some()
     }
 
-    /// Whether it opens a workspace at all, and whether things may be made there.
+    /// Whether it opens a workspace, or something in it.
     pub(super) fn opens(&self, workspace: &str) -> bool {
         self.workspace.as_deref().is_none_or(|own| own == workspace)
     }
 
+    /// Whether it lets its holder make a workspace, or change one as a whole.
     pub(super) fn may_write(&self) -> bool {
         self.rights >= Rights::Write && !self.is_narrow()
     }
 }
-
-/// Told to whoever sends nothing: the words of the native routes.
-const WANTED: &str = "a key is wanted: send `authorization: Bearer epk_...`";
 
 /// Who the caller is, before it is known what they want.
 pub(super) async fn pass(headers: &HeaderMap, app: &App) -> Result<Pass, Refusal> {

@@ -9,7 +9,7 @@ use epitome::key::Rights;
 use epitome::{AuthorRow, Listed, is_name};
 use serde_json::json;
 
-use super::check::{PeerIn, Put};
+use super::check::{NewIn, Put};
 use super::gate::{Gets, Reads, Writes};
 use super::list::{Wanted, noted, page};
 use super::out::PeerOut;
@@ -28,7 +28,7 @@ pub(super) async fn create(
     Gets(access): Gets,
     Body(body, _charged): Body,
 ) -> Result<Response, Refusal> {
-    let PeerIn { id, metadata, configuration } = PeerIn::read(&body)?;
+    let NewIn { id, metadata, configuration } = NewIn::read_peer(&body)?;
     let nothing = metadata.is_none() && configuration.is_none();
     let wanted = if nothing { Rights::Read } else { Rights::Write };
     access.check(&app, (None, Some(&id)), wanted).await?;
@@ -82,7 +82,6 @@ pub(super) async fn sessions(
 
 /// What is known of a peer: nothing, as nothing is made up about anybody here.
 pub(super) async fn context(
-    State(_): State<Arc<App>>,
     Reads(_access): Reads,
     Path((_, peer)): Path<(String, String)>,
     pairs: Pairs,

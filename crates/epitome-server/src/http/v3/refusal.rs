@@ -83,6 +83,11 @@ impl IntoResponse for Refusal {
     }
 }
 
+/// What the router refuses by itself, as theirs does: the status in words.
+pub(crate) fn bare(status: StatusCode) -> Problem {
+    Problem::new(status, "failed", status.canonical_reason().unwrap_or("it was not done"))
+}
+
 /// The status their clients know for it.
 pub(crate) fn status(status: StatusCode) -> StatusCode {
     match status {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use epitome::search::is_dense;
 use epitome::{Error, Found, HitCursor, Portion, SEARCH_BYTES, Session, SessionInfo, Workspace};
 use serde_json::Value;
 
@@ -228,12 +229,6 @@ fn words(query: &str) -> Vec<String> {
     words.sort_by_key(|word| std::cmp::Reverse((word.chars().count(), telling(word))));
     words.truncate(MOST_WORDS);
     if words.len() < 2 { Vec::new() } else { words }
-}
-
-/// Whether a character is Chinese, Japanese or Korean, where two make a word. Pairs of these a store's index knows.
-fn is_dense(c: char) -> bool {
-    matches!(c, '\u{3040}'..='\u{30FF}' | '\u{3400}'..='\u{4DBF}' | '\u{4E00}'..='\u{9FFF}'
-        | '\u{AC00}'..='\u{D7A3}' | '\u{F900}'..='\u{FAFF}' | '\u{20000}'..='\u{3FFFF}')
 }
 
 #[cfg(test)]

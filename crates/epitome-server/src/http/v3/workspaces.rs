@@ -9,7 +9,7 @@ use axum::response::Response;
 use epitome::{Error, Listed, Notes, WorkspaceInfo, WorkspaceRow};
 use serde_json::json;
 
-use super::check::{Put, WorkspaceIn};
+use super::check::{NewIn, Put};
 use super::configuration::configure;
 use super::gate::{Enters, Writes, enter};
 use super::list::{Wanted, noted, page};
@@ -27,7 +27,7 @@ pub(super) async fn create(
     mut parts: Parts,
     Body(body, _charged): Body,
 ) -> Result<Response, Refusal> {
-    let WorkspaceIn { id, metadata, configuration } = WorkspaceIn::read(&body)?;
+    let NewIn { id, metadata, configuration } = NewIn::read(&body)?;
     if !pass.opens(&id) {
         return Err(unauthorized("this key does not open that").into());
     }
@@ -93,11 +93,7 @@ pub(super) async fn list(
 }
 
 /// Deletes a workspace without sessions.
-pub(super) async fn delete(
-    State(_): State<Arc<App>>,
-    Writes(access): Writes,
-    Path(name): Path<String>,
-) -> Result<Response, Refusal> {
+pub(super) async fn delete(Writes(access): Writes, Path(name): Path<String>) -> Result<Response, Refusal> {
     match access.workspace.delete().await {
         Ok(true) => Ok(done(StatusCode::ACCEPTED, &json!({"message": "Workspace deleted successfully"}))?),
         Ok(false) => Err(Refusal::not_found(format!("Workspace {name} not found"))),

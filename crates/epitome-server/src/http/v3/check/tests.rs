@@ -46,7 +46,7 @@ fn recorded_refusals_are_given_word_for_word() {
             "ctx": {"field_type": "List", "min_length": 1, "actual_length": 0}}])
     );
     assert_eq!(
-        refused(WorkspaceIn::read(&json!({"id": "bad name!"}))),
+        refused(NewIn::read(&json!({"id": "bad name!"}))),
         json!([{"type": "string_pattern_mismatch", "loc": ["body", "id"],
             "msg": "String should match pattern '^[a-zA-Z0-9_-]+$'", "input": "bad name!",
             "ctx": {"pattern": "^[a-zA-Z0-9_-]+$"}}])
@@ -96,9 +96,9 @@ fn recorded_refusals_of_much_are_the_same_but_for_what_they_repeat() {
 
 #[test]
 fn whatever_the_client_sends_is_read() {
-    let given = WorkspaceIn::read(&json!({"id": "home", "metadata": {"a": 1}, "configuration": null}));
+    let given = NewIn::read(&json!({"id": "home", "metadata": {"a": 1}, "configuration": null}));
     let metadata = Some(object(json!({"a": 1})));
-    assert_eq!(given, Ok(WorkspaceIn { id: "home".into(), metadata, configuration: None }));
+    assert_eq!(given, Ok(NewIn { id: "home".into(), metadata, configuration: None }));
     let sent = json!({"id": "s-1", "peers": {"zoe": {}, "ann": {"observe_me": false}, "bob": null}, "scopes": ["x"]});
     let quiet = MemberIn { observe_me: Some(false), observe_others: None };
     let peers =
@@ -163,8 +163,8 @@ fn every_fault_is_told_with_its_place() {
         kinds(SessionIn::read(&json!({"id": null, "peers": 1}))),
         ["body.id string_type", "body.peers dict_type"]
     );
-    assert_eq!(kinds(PeerIn::read(&json!({"id": "x".repeat(513)}))), ["body.id string_too_long"]);
-    assert!(PeerIn::read(&json!({"id": "x".repeat(512)})).is_ok());
+    assert_eq!(kinds(NewIn::read_peer(&json!({"id": "x".repeat(513)}))), ["body.id string_too_long"]);
+    assert!(NewIn::read_peer(&json!({"id": "x".repeat(512)})).is_ok());
     assert_eq!(kinds(MessagesIn::read(&json!({"messages": {}}))), ["body.messages list_type"]);
     assert_eq!(kinds(MemberIn::read(&json!("ann"))), ["body model_attributes_type"]);
     assert_eq!(kinds(ListIn::read(&json!({"filters": []}))), ["body.filters dict_type"]);
@@ -178,9 +178,9 @@ fn every_fault_is_told_with_its_place() {
 #[test]
 fn a_body_that_is_not_there_or_is_no_json_is_told_as_such() {
     let missing = json!([{"type": "missing", "loc": ["body"], "msg": "Field required", "input": null}]);
-    assert_eq!(refused(WorkspaceIn::read(&Value::Null)), missing);
+    assert_eq!(refused(NewIn::read(&Value::Null)), missing);
     assert_eq!(
-        refused(WorkspaceIn::read(&json!({"name": "home"}))),
+        refused(NewIn::read(&json!({"name": "home"}))),
         json!([{"type": "missing", "loc": ["body", "id"], "msg": "Field required", "input": {"name": "home"}}])
     );
     let body = b"{\n \"id\": secret}";
@@ -274,7 +274,8 @@ fn a_configuration_is_read_as_what_it_means() {
         kinds(Put::read_peer(&json!({"configuration": {"observe_me": "perhaps"}}))),
         ["body.configuration.observe_me bool_parsing"]
     );
-    let peer = PeerIn::read(&json!({"id": "ann", "configuration": {"observe_me": true, "mine": 1}})).unwrap();
+    let peer =
+        NewIn::read_peer(&json!({"id": "ann", "configuration": {"observe_me": true, "mine": 1}})).unwrap();
     assert_eq!(peer.configuration, Some(object(json!({"observe_me": true, "mine": 1}))));
 }
 
@@ -358,7 +359,7 @@ fn a_refusal_is_never_long() {
     let rude = "\u{1}🦀".repeat(1_000);
     let deep = (0..100).fold(json!(rude), |value, _| json!({rude.as_str(): [value]}));
     for one in [json!(rude), deep, json!(vec![rude.as_str(); 1_000]), json!(vec![0; 100_000])] {
-        let told = refused(PeerIn::read(&json!({"id": one, "metadata": "x"})));
+        let told = refused(NewIn::read_peer(&json!({"id": one, "metadata": "x"})));
         assert!(size(&told) < 16 << 10, "{}", size(&told));
         assert_eq!(told.as_array().unwrap().len(), 2);
     }

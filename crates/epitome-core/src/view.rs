@@ -11,6 +11,7 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::context::{ChosenSummary, Entry, Layout};
 use crate::message::{Author, CallId, Message, Part, Role, Seq, Span, Tokens, ToolCall};
@@ -140,7 +141,8 @@ pub(crate) fn mend_closed(messages: impl IntoIterator<Item = Message>) -> Vec<Me
 /// Puts messages into an order and a form that every provider accepts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Mender {
-    out: Vec<Message>,
+    /// The list so far. Shared with whoever was shown it, and copied only where they still hold it when more comes.
+    out: Arc<Vec<Message>>,
     open: OpenCalls,
     /// What was said since the oldest open call, waiting for its results.
     knot: Vec<Strand>,
@@ -184,6 +186,15 @@ impl Mender {
         &self.out
     }
 
+    /// The same, to be kept.
+    pub(crate) fn shared(&self) -> Arc<Vec<Message>> {
+        Arc::clone(&self.out)
+    }
+
+    fn out(&mut self) -> &mut Vec<Message> {
+        Arc::make_mut(&mut self.out)
+    }
+
     /// What waits for a result, as it is shown when nothing more comes.
     pub(crate) fn waiting(&self) -> Vec<Message> {
         if self.knot.is_empty() {
@@ -194,7 +205,8 @@ impl Mender {
 
     /// Puts a message of ours before the one at this place of the list so far.
     pub(crate) fn put(&mut self, at: usize, message: Message) {
-        self.out.insert(at.min(self.out.len()), message);
+        let at = at.min(self.out.len());
+        self.out().insert(at, message);
     }
 
     /// From here on a loop is under way whose reasoning is not in the list.
@@ -256,7 +268,7 @@ impl Mender {
                 first.parts.append(&mut message.parts);
                 asked.append(&mut calls);
             }
-            None if calls.is_empty() => self.out.push(message),
+            None if calls.is_empty() => self.out().push(message),
             _ => self.knot.push(Strand::Reply { message, calls, answers: Vec::new() }),
         }
     }
@@ -325,7 +337,7 @@ impl Mender {
         }
         if spoken {
             self.seam();
-            self.out.push(message);
+            self.out().push(message);
         }
     }
 
@@ -334,7 +346,7 @@ impl Mender {
         message.parts.retain(is_words);
         if !message.parts.is_empty() {
             self.seam();
-            self.out.push(Message { role: Role::Assistant, ..message });
+            self.out().push(Message { role: Role::Assistant, ..message });
         }
     }
 
@@ -344,7 +356,7 @@ impl Mender {
             return;
         }
         if self.knot.is_empty() {
-            self.out.push(message);
+            self.out().push(message);
         } else {
             self.knot.push(Strand::Other(message));
         }
@@ -362,13 +374,13 @@ impl Mender {
         let strands = self.knot.len();
         for (at, strand) in std::mem::take(&mut self.knot).into_iter().enumerate() {
             match strand {
-                Strand::Other(message) => self.out.push(message),
+                Strand::Other(message) => self.out().push(message),
                 Strand::Reply { message, calls, answers } => {
-                    self.out.push(message);
-                    self.out.extend(answers);
+                    self.out().push(message);
+                    self.out().extend(answers);
                     if !(at_the_end && at + 1 == strands) {
                         let unanswered = calls.into_iter().filter(|call| !call.answered);
-                        self.out.extend(unanswered.map(|call| marked_result(call.shown)));
+                        self.out().extend(unanswered.map(|call| marked_result(call.shown)));
                     }
                 }
             }
@@ -377,6 +389,6 @@ impl Mender {
 
     fn finish(mut self) -> Vec<Message> {
         self.untie(true);
-        self.out
+        Arc::unwrap_or_clone(self.out)
     }
 }

@@ -49,6 +49,7 @@ pub mod settings;
 pub mod store;
 mod summary;
 mod worker;
+mod writing;
 
 pub use engine::{
     Appended, Backlog, Batch, Builder, Configure, Context, ContextRequest, Engine, Explanation, Flags, Fork,

@@ -6,10 +6,12 @@ use std::ops::Range;
 use super::list::{List, Standing};
 use super::{Facts, Policy, Unchanged};
 use crate::cut::{Cuts, Press, near};
+use crate::economic::{Growth, Shape};
 use crate::keep::Keep;
 use crate::message::{Seq, Tokens};
 use crate::outline::{Cut, Outline};
 use crate::strategy::Strategy;
+use crate::tokens::Counter;
 
 /// A list as a stage finds it: as it stands, or as the stage before left it.
 #[derive(Clone, Copy)]
@@ -133,6 +135,16 @@ impl Scene<'_> {
         sum(kept.chain(older))
     }
 
+    /// What cutting would leave behind, for [`crate::economic`]: what always stays, and what is kept.
+    fn left_behind(&self, list: &List, policy: &Policy, facts: &Facts) -> (Tokens, Tokens) {
+        let stays = self.staying(list, policy, self.tail.len());
+        let head = sum(self.front.iter().chain(self.tail).filter(|outline| stays.contains(&outline.seq)));
+        let stages = policy.strategy.stages().map(|stage| self.wanted(policy, stage, facts));
+        let place = stages.max().unwrap_or(0);
+        let kept = self.tail.get(place..).unwrap_or_default().iter();
+        (head, sum(kept.filter(|outline| !stays.contains(&outline.seq))))
+    }
+
     /// Where the strategy would like the kept part to begin.
     fn wanted(&self, policy: &Policy, stage: &Strategy, facts: &Facts) -> usize {
         let wanted = stage.keep(policy.keep).place(self.tail, facts.room);
@@ -177,6 +189,26 @@ impl Scene<'_> {
         };
         stays.extend(last_user.map(|outline| outline.seq));
         stays
+    }
+}
+
+impl List {
+    /// What [`economic::threshold`](crate::economic::threshold) must know of the list. Costs the size of what would be
+    /// sent, so ask when it has grown by a part. `growth` is the calls so far, `prompt` the summarizer's own.
+    #[must_use]
+    pub fn shape(
+        &self,
+        policy: &Policy,
+        facts: &Facts,
+        growth: &Growth,
+        prompt: Tokens,
+        counter: &Counter,
+    ) -> Shape {
+        let scene = Scene { front: &self.front, tail: &self.tail, standing: &self.standing };
+        let (head, keep) = scene.left_behind(self, policy, facts);
+        let summary = self.summary().map_or(policy.limit, |prior| counter.text(&prior.text));
+        let head = head.saturating_add(facts.fixed);
+        Shape { head, summary, keep, prompt, growth: growth.mean(), calls: growth.calls() }
     }
 }
 

@@ -5,6 +5,7 @@
 //! turn on which nothing happens costs what is new in it, and the caller's history is never copied.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -165,6 +166,13 @@ impl List {
     #[must_use]
     pub fn shown<'a>(&'a self, messages: &'a [Message]) -> Cow<'a, [Message]> {
         self.sheet.as_ref().map_or(Cow::Borrowed(messages), Sheet::shown)
+    }
+
+    /// What [`List::shown`] shows, to be kept after the list is let go of; `None` as long as that is the caller's own
+    /// list. It costs nothing, unless it is still held when the list goes on: then that makes a copy of its own.
+    #[must_use]
+    pub fn shared(&self) -> Option<Arc<Vec<Message>>> {
+        self.sheet.as_ref().map(Sheet::shared)
     }
 
     /// How many messages would be sent now.

@@ -119,6 +119,24 @@ impl Plan {
         })
     }
 
+    /// The places in the list of what the summarizer reads.
+    #[must_use]
+    pub fn places(&self) -> &[Seq] {
+        &self.read
+    }
+
+    /// The same plan for a writer who is not to build on the summary that stands, because that one only stood in: it is
+    /// built on `prior` instead and reads what that leaves `untold` as well, which are so many `tokens`.
+    #[must_use]
+    pub fn built_on(mut self, prior: Option<String>, untold: &[Seq], tokens: Tokens) -> Self {
+        self.read.extend_from_slice(untold);
+        self.read.sort_unstable();
+        self.read.dedup();
+        self.prior = prior;
+        self.tokens = self.tokens.saturating_add(tokens);
+        self
+    }
+
     /// The same for `local`: what it picks a summary from, built on what it kept of the one before, or on
     /// that one's text where it kept nothing.
     ///

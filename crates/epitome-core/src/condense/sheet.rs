@@ -4,6 +4,7 @@
 //! a [`Standing`] and the caller's messages, so it can be built again after a restart, byte for byte.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::list::{List, Standing};
 use super::mask::Names;
@@ -48,6 +49,11 @@ impl Sheet {
 
     pub(super) fn len(&self) -> usize {
         self.counted.saturating_add(self.waits)
+    }
+
+    /// The same as [`Sheet::shown`], to be kept.
+    pub(super) fn shared(&self) -> Arc<Vec<Message>> {
+        if self.waits == 0 { self.mender.shared() } else { Arc::new(self.shown().into_owned()) }
     }
 
     pub(super) fn shown(&self) -> Cow<'_, [Message]> {

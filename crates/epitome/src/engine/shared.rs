@@ -17,8 +17,9 @@ use crate::error::Error;
 use crate::hook::Hooks;
 use crate::measure::Meters;
 use crate::model::{Model, table};
+use crate::retry::Failure;
 use crate::settings::{Money, Patch, Price, Settings, SlotSettings};
-use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store, StoreError};
+use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store, StoreError, UsageQuery};
 
 /// What engine and worker both need.
 pub(crate) struct Shared {
@@ -63,6 +64,9 @@ pub(crate) struct Shared {
     pub(super) listeners: Arc<Listeners>,
     pub(crate) meters: Meters,
 }
+
+/// A day, in milliseconds.
+const DAY: i64 = 24 * 3_600 * 1_000;
 
 /// So many slots of other engines' are known as such at a time.
 const MOST_NOT_OURS: usize = 10_000;
@@ -159,6 +163,25 @@ impl Shared {
     pub(crate) fn cap(&self, settings: &Settings) -> Option<Money> {
         let caps = [self.settings.summarize.spend_cap_per_day, settings.summarize.spend_cap_per_day];
         caps.into_iter().flatten().min()
+    }
+
+    /// Sets aside what a call may cost, where a workspace's cap for the day allows it.
+    pub(crate) async fn set_aside(
+        &self,
+        workspace: &Arc<str>,
+        more: Money,
+        cap: Money,
+        now: Timestamp,
+    ) -> Result<Result<Reserved, Failure>, StoreError> {
+        let day = now.0.rem_euclid(DAY);
+        let since = Timestamp(now.0.saturating_sub(day));
+        let query = UsageQuery { workspace: Arc::clone(workspace), session: None, since, by_session: false };
+        let rows = self.store.usage(query).await?;
+        let spent: Money = rows.iter().filter_map(|row| row.cost).map(Money::millionths).sum();
+        Ok(self.purse.reserve(workspace, spent, more, cap).map_err(|held| {
+            let wait = Duration::from_millis(u64::try_from(DAY.saturating_sub(day)).unwrap_or(0));
+            Failure::Spent { cap, spent: spent + held, more, wait }
+        }))
     }
 
     /// What is wrong where the settings name a model for this slot that this engine does not have. Another one

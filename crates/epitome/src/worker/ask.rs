@@ -3,27 +3,19 @@
 //! The models of a list are tried in order. Nobody is asked whose provider is left alone, nor for money that is not
 //! there, nor for what was answered before. What each call cost is noted whatever came of it.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use epitome_core::inspect::Refusal;
 use epitome_core::message::Timestamp;
-use epitome_core::slot::Limit;
 
 use super::draft::{DROPPED, Draft, Spent};
-use super::job::{PROMPT_OVERHEAD, UNKNOWN_INPUT};
 use super::write::{Failed, Task};
 use crate::breaker;
 use crate::engine::{Reserved, Writer, lock};
-use crate::hook::Running;
 use crate::measure::{KEPT, REUSED};
-use crate::model::{Ask, Model, ModelError, Reply, Tally};
+use crate::model::{Ask, ModelError, Reply, Tally};
 use crate::retry::Failure;
 use crate::settings::Money;
-use crate::store::UsageQuery;
-
-/// A day, in milliseconds.
-const DAY: i64 = 24 * 3_600 * 1_000;
+use crate::writing::{answer, fingerprint, most, tally, word};
 
 impl Task<'_> {
     /// Asks one after the other, each a second time with the reason where its answer was refused.
@@ -34,7 +26,7 @@ impl Task<'_> {
             if spent.down.contains_key(&writer.name) {
                 continue;
             }
-            let asked = writer.model.reusable().then(|| fingerprint(writer, ask)).flatten();
+            let asked = fingerprint(writer, ask);
             if let Some(draft) = self.recall(writer, ask, asked.as_deref(), spent).await? {
                 return Ok(draft);
             }
@@ -76,13 +68,13 @@ impl Task<'_> {
             let reserved = self.may_ask(writer, &ask).await?;
             let started = Instant::now();
             spent.under_way = Some(self.usage(writer, DROPPED, &Tally::default(), 0));
-            let answer = self.answer(&writer.model, &ask).await;
+            let answer = answer(&writer.model, &ask, self.shared.pace.time_out).await;
             spent.under_way = None;
             let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
             self.note(writer, answer.as_ref().err());
             let (tally, judged) = match answer {
                 Ok(reply) => {
-                    let tally = self.tally(&ask, &reply);
+                    let tally = tally(&ask, &reply);
                     (tally, self.judge(&ask, reply, writer.model.name()).map_err(Failure::from))
                 }
                 Err(error) => (Tally::default(), Err(error.into())),
@@ -150,25 +142,8 @@ impl Task<'_> {
         let Some(price) = writer.price(self.settings) else {
             return Err(Failed::Failure(Failure::Unpriced { model: writer.name.clone() }));
         };
-        let now = self.now().0;
-        let day = now.rem_euclid(DAY);
-        let workspace = &self.key.workspace;
-        let since = Timestamp(now.saturating_sub(day));
-        let query = UsageQuery { workspace: Arc::clone(workspace), session: None, since, by_session: false };
-        let rows = self.shared.store.usage(query).await.map_err(|error| Failed::Store(error.into()))?;
-        let spent: Money = rows.iter().filter_map(|row| row.cost).map(Money::millionths).sum();
-        let more = price.cost(&Tally {
-            input: ask.replaces.saturating_add(PROMPT_OVERHEAD),
-            cached: 0,
-            output: match ask.limit {
-                // A character is a token at most.
-                Limit::Tokens(most) | Limit::Chars(most) => most,
-            },
-        });
-        self.shared.purse.reserve(workspace, spent, more, cap).map_err(|held| {
-            let wait = Duration::from_millis(u64::try_from(DAY.saturating_sub(day)).unwrap_or(0));
-            Failed::Failure(Failure::Spent { cap, spent: spent + held, more, wait })
-        })
+        let set_aside = self.shared.set_aside(&self.key.workspace, price.cost(&most(ask)), cap, self.now());
+        set_aside.await.map_err(|error| Failed::Store(error.into()))?.map_err(Failed::Failure)
     }
 
     /// Notes for everybody how a provider fared.
@@ -198,46 +173,5 @@ impl Task<'_> {
             pause: self.settings.summarize.breaker_for,
             most_asked: self.shared.pace.backoff.most_asked,
         }
-    }
-
-    /// One call of a model, in a task of its own: neither its panic nor its silence is ours.
-    async fn answer(&self, model: &Arc<dyn Model>, ask: &Ask) -> Result<Reply, ModelError> {
-        let time_out = model.time_out().unwrap_or(self.shared.pace.time_out);
-        let (model, ask) = (Arc::clone(model), ask.clone());
-        let mut call = Running(tokio::spawn(async move { model.write(&ask).await }));
-        match tokio::time::timeout(time_out, &mut call.0).await {
-            Ok(Ok(answer)) => answer,
-            // What it panicked with may hold anything, so it is not repeated.
-            Ok(Err(_)) => Err(ModelError::no_answer("the model panicked")),
-            Err(_) => Err(ModelError::no_answer(&format!("no answer within {time_out:?}"))),
-        }
-    }
-}
-
-/// What a model is asked, hashed: the same prior, messages, prompt and model give the same. Nothing where no prompt
-/// can be made of it.
-fn fingerprint(writer: &Writer, ask: &Ask) -> Option<String> {
-    let prompt = ask.prompt(writer.model.room().unwrap_or(UNKNOWN_INPUT)).ok()?;
-    let mut hasher = blake3::Hasher::new();
-    for part in [writer.model.provider(), writer.model.name(), &prompt.system, &prompt.user] {
-        // With their lengths, so that no two lists of parts read the same.
-        hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
-    }
-    Some(hasher.finalize().to_hex().to_string())
-}
-
-/// A refusal in a word, for records.
-fn word(refusal: &Refusal) -> &'static str {
-    match refusal {
-        Refusal::Empty => "empty",
-        Refusal::CutOff => "cut_off",
-        Refusal::TooLong { .. } | Refusal::TooManyChars { .. } => "too_long_answer",
-        Refusal::NotSmaller { .. } => "not_smaller",
-        Refusal::Loops => "loops",
-        Refusal::ErrorPage => "error_page",
-        Refusal::Refused => "declined",
-        Refusal::GoesOn => "goes_on",
-        Refusal::SameAsBefore => "same_as_before",
-        _ => "refused_answer",
     }
 }

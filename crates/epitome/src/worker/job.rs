@@ -18,21 +18,10 @@ use crate::model::{Local, ModelError};
 use crate::retry::Failure;
 use crate::settings::{Patch, Settings, SlotSettings};
 use crate::store::{Lease, Load, PickSummaries, SessionId, SessionKey, SlotRow, Standing, SummaryRow};
+use crate::writing::{LEAST_INPUT, LOCAL_INPUT, PROMPT_OVERHEAD, UNKNOWN_INPUT};
 
 /// So many shapes are looked at when a summary is planned; ten times as many where no cut is among them.
 const LOOK_AHEAD: usize = 20_000;
-
-/// What a model whose window nobody knows is given to read at once.
-pub(super) const UNKNOWN_INPUT: Tokens = 100_000;
-
-/// What `local` is given to read at once: no window binds it, but memory does.
-const LOCAL_INPUT: Tokens = 400_000;
-
-/// What rules, template and frame of a prompt take, at most.
-pub(super) const PROMPT_OVERHEAD: Tokens = 2_000;
-
-/// Below this a prompt is not made smaller any more.
-const LEAST_INPUT: Tokens = 500;
 
 /// What came of one step.
 pub(super) enum Step {

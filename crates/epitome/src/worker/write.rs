@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use epitome_core::inspect::{Refusal, Standard, inspect};
-use epitome_core::message::{Content, Media, MediaSource, Message, Part, Span, Timestamp};
+use epitome_core::inspect::Refusal;
+use epitome_core::message::{Message, Span, Timestamp};
 use epitome_core::outline::Outline;
 use epitome_core::plan::{Plan, Source};
-use epitome_core::prompt::{SMALL, lines_of};
-use epitome_core::slot::{Limit, Scope};
+use epitome_core::prompt::SMALL;
+use epitome_core::slot::Scope;
 use epitome_core::tokens::Counter;
 
 use super::draft::{Base, Draft, Spent};
@@ -19,15 +19,10 @@ use crate::model::{Ask, Reply, Tally, Told};
 use crate::retry::Failure;
 use crate::settings::{Settings, SlotSettings};
 use crate::store::{Pick, SessionId, SessionKey, Sources, SummaryRow, UsageRow};
-
-/// What is recorded as the writer of lines that needed none.
-const VERBATIM: &str = "verbatim";
+use crate::writing::{Judged, VERBATIM, judge, says_something, verbatim, without_bytes};
 
 /// So many messages are read at a time.
 const AT_A_TIME: usize = 32;
-
-/// So many names a model's summary is looked through for.
-const NAMES: usize = 30;
 
 /// One summary to be written.
 pub(super) struct Task<'a> {
@@ -127,20 +122,7 @@ impl Task<'_> {
 
     /// The attributed lines themselves, where they are few and fit: no model could say it in less.
     fn verbatim(&self, told: &[Told]) -> Option<Draft> {
-        let lines = lines_of(told.iter().map(Told::said));
-        let text = match &self.base.text {
-            Some(before) if !lines.is_empty() => format!("{before}\n{lines}"),
-            Some(before) => before.to_string(),
-            None => lines,
-        };
-        let tokens = self.counter.text(&text);
-        let fits = match self.order.slot.limit {
-            Limit::Tokens(limit) => tokens <= limit,
-            Limit::Chars(limit) => text.chars().count() as u64 <= limit,
-        };
-        if text.trim().is_empty() || !fits {
-            return None;
-        }
+        let (text, tokens) = verbatim(self.base.text.as_deref(), told, self.order.slot.limit, self.counter)?;
         let mut ledger = self.base.ledger();
         told.iter().filter_map(Told::message).for_each(|message| ledger.read(message));
         let sources = Sources { extracts: None, ledger: Some(ledger) };
@@ -173,61 +155,11 @@ impl Task<'_> {
         text
     }
 
-    /// What is taken of an answer. What `local` picked is the conversation's own words, so it is measured only;
-    /// its signs would be the conversation's.
+    /// What is taken of an answer.
     pub(super) fn judge(&self, ask: &Ask, reply: Reply, model: &str) -> Result<Draft, Refusal> {
-        if let Some(extracts) = reply.extracts {
-            let tokens = self.counter.text(&reply.text);
-            if reply.text.trim().is_empty() {
-                return Err(Refusal::Empty);
-            }
-            if tokens >= ask.replaces {
-                return Err(Refusal::NotSmaller { tokens, replaces: ask.replaces });
-            }
-            let sources = Sources { extracts: Some(extracts), ledger: None };
-            return Ok(Draft {
-                text: reply.text,
-                tokens,
-                model: model.to_owned(),
-                sources,
-                added: Vec::new(),
-                asked: None,
-            });
-        }
-        let mut ledger = self.base.ledger();
-        for told in ask.said.iter() {
-            if let Some(message) = told.message() {
-                ledger.read(message);
-            }
-        }
-        let names: Vec<&str> = ledger.ranked().take(NAMES).map(|name| name.text).collect();
-        let standard = Standard {
-            limit: ask.limit,
-            replaces: ask.replaces,
-            prior: ask.previous.as_deref(),
-            names: &names,
-            counter: self.counter,
-            redact: ask.redact,
-        };
-        let kept = inspect(&reply.text, reply.finish, &standard)?;
-        let sources = Sources { extracts: None, ledger: Some(ledger) };
-        Ok(Draft {
-            text: kept.text,
-            tokens: kept.tokens,
-            model: model.to_owned(),
-            sources,
-            added: kept.added,
-            asked: None,
-        })
-    }
-
-    /// What the provider counted, or what we do where it does not tell.
-    pub(super) fn tally(&self, ask: &Ask, reply: &Reply) -> Tally {
-        reply.tally.unwrap_or_else(|| Tally {
-            input: ask.replaces,
-            cached: 0,
-            output: self.counter.text(&reply.text),
-        })
+        let Judged { text, tokens, extracts, ledger, added } = judge(ask, reply, || self.base.ledger())?;
+        let (model, sources) = (model.to_owned(), Sources { extracts, ledger });
+        Ok(Draft { text, tokens, model, sources, added, asked: None })
     }
 
     pub(super) fn usage(&self, writer: &Writer, outcome: &str, tally: &Tally, millis: u64) -> UsageRow {
@@ -248,30 +180,4 @@ impl Task<'_> {
             at: Timestamp(0),
         }
     }
-}
-
-/// A message without the bytes of its pictures and sounds. Nobody reads them here, and a window of them would
-/// fill the memory.
-fn without_bytes(mut message: Message) -> Message {
-    let forget = |media: &mut Media| {
-        if let MediaSource::Base64(bytes) = &mut media.source {
-            *bytes = String::new();
-        }
-    };
-    for part in &mut message.parts {
-        match part {
-            Part::Media(media) => forget(media),
-            Part::ToolResult(result) => result.content.iter_mut().for_each(|content| {
-                if let Content::Media(media) = content {
-                    forget(media);
-                }
-            }),
-            Part::Text { .. } | Part::Thinking { .. } | Part::ToolCall(_) => {}
-        }
-    }
-    message
-}
-
-fn says_something(told: &Told) -> bool {
-    !lines_of([told.said()]).trim().is_empty()
 }

@@ -236,14 +236,23 @@ impl List {
         self.due_at(policy, facts, scale, self.request(facts))
     }
 
+    /// How far every condition of the trigger is, for people who ask why nothing happens yet.
+    #[must_use]
+    pub fn gauges(&self, policy: &Policy, facts: &Facts) -> trigger::Standing {
+        policy.trigger.standing(&self.trigger_facts(facts, self.request(facts)))
+    }
+
     fn due_at(&self, policy: &Policy, facts: &Facts, scale: Fraction, request: Tokens) -> When {
-        let facts = trigger::Facts {
+        policy.trigger.when_scaled(&self.trigger_facts(facts, request), scale)
+    }
+
+    fn trigger_facts(&self, facts: &Facts, request: Tokens) -> trigger::Facts<'_> {
+        trigger::Facts {
             request: Some(request),
             room: facts.room,
             economic: facts.economic,
             ..trigger::Facts::new(self.totals(), facts.now)
-        };
-        policy.trigger.when_scaled(&facts, scale)
+        }
     }
 }
 

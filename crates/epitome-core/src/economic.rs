@@ -179,6 +179,12 @@ impl Growth {
         self.tokens = self.tokens.saturating_add(added);
     }
 
+    /// Of a conversation that was not followed: so many calls, which added so many tokens in all.
+    #[must_use]
+    pub fn of(calls: u64, tokens: Tokens) -> Self {
+        Self { calls, tokens }
+    }
+
     /// Calls counted.
     #[must_use]
     pub fn calls(&self) -> u64 {

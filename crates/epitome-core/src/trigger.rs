@@ -402,6 +402,16 @@ impl Trigger {
         Self::Any(triggers.into_iter().collect())
     }
 
+    /// Whether `economic` has a say in it, so that its threshold must be worked out.
+    #[must_use]
+    pub fn is_economic(&self) -> bool {
+        match self {
+            Self::Economic => true,
+            Self::All(several) | Self::Any(several) => several.iter().any(Self::is_economic),
+            _ => false,
+        }
+    }
+
     /// When it is met: now, at a moment, or not without more messages.
     ///
     /// Never when nothing was counted since it last fired, whatever it says: there would be

@@ -109,14 +109,34 @@ impl Plan {
     /// What the summarizer reads, oldest first: all that leaves and is not skipped, as it was
     /// written. A summary found among it is not; its text is the [`Plan::prior`].
     pub fn read<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = Cow<'a, Message>> {
+        self.read_placed(messages).map(|(_, message)| message)
+    }
+
+    fn read_placed<'a>(
+        &'a self,
+        messages: &'a [Message],
+    ) -> impl Iterator<Item = (Seq, Cow<'a, Message>)> {
         self.read.iter().filter_map(|place| {
             let at = usize::try_from(*place).ok()?.checked_sub(1)?;
             let message = messages.get(at)?;
-            if self.frames.binary_search(place).is_ok() {
-                return view::split(message)?.1.map(Cow::Owned);
-            }
-            Some(Cow::Borrowed(message))
+            let message = match self.frames.binary_search(place) {
+                Ok(_) => view::split(message)?.1.map(Cow::Owned)?,
+                Err(_) => Cow::Borrowed(message),
+            };
+            Some((self.original(*place), message))
         })
+    }
+
+    /// The same with their places in the conversation, for a writer who keeps them: those are what a summary of ours covers,
+    /// and differ from the places in the list once that begins with one.
+    pub fn told<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = Message> {
+        self.read_placed(messages).map(|(place, message)| Message { seq: place, ..message.into_owned() })
+    }
+
+    /// The last message of the conversation that the summary will stand for.
+    #[must_use]
+    pub fn through(&self) -> Seq {
+        self.original(self.standing.from)
     }
 
     /// The places in the list of what the summarizer reads.
@@ -167,8 +187,8 @@ impl Plan {
             (None, Some(text)) => Extracts::of_text(text, self.original(self.span.from).saturating_sub(1)),
             (None, None) => Extracts::default(),
         };
-        for (message, place) in self.read(messages).zip(&self.read) {
-            extracts.read_at(self.original(*place), &message);
+        for (place, message) in self.read_placed(messages) {
+            extracts.read_at(place, &message);
         }
         extracts
     }
@@ -184,10 +204,22 @@ impl Plan {
         self.tokens
     }
 
+    /// What would stand then, but for the summary's words.
+    #[must_use]
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
     /// How many messages leave.
     #[must_use]
     pub fn leaves(&self) -> u64 {
         self.left
+    }
+
+    /// Whether the list was condensed since this was planned, so that it would be refused.
+    #[must_use]
+    pub fn is_overtaken(&self, list: &List) -> bool {
+        self.rounds != list.standing.rounds
     }
 
     /// Puts the answer in the place of what it summarizes, if that makes the list smaller by enough. A
@@ -227,7 +259,7 @@ impl Plan {
     }
 
     fn check(&self, list: &List) -> Result<(), Unchanged> {
-        if self.rounds == list.standing.rounds { Ok(()) } else { Err(Unchanged::Overtaken) }
+        if self.is_overtaken(list) { Err(Unchanged::Overtaken) } else { Ok(()) }
     }
 
     fn answered(

@@ -25,6 +25,12 @@ impl Done {
         &self.report
     }
 
+    /// What would stand then.
+    #[must_use]
+    pub fn standing(&self) -> &Standing {
+        &self.draft.standing
+    }
+
     /// Accepts it. Refused, and the list as it was, when that has changed since it was decided.
     pub fn apply(self, list: &mut List) -> Result<Report, Unchanged> {
         if self.draft.standing.seen != list.len() as Seq || self.draft.standing.rounds != next_round(list) {

@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use epitome::settings::{Patch, Settings};
+use epitome::settings::{Patch, Settings, other_form};
 use serde_json::{Map, Value};
 
 mod env;
@@ -26,7 +26,7 @@ use judge::{blamed, judge};
 use places::Os;
 pub(crate) use places::World;
 pub(crate) use server::{RequireKeys, Server};
-use tree::{leaves, put};
+use tree::{give_way, leaves, put};
 pub(crate) use write::template;
 
 /// What the command line says about settings.
@@ -141,6 +141,9 @@ pub(crate) fn load(given: &Given, world: &World) -> Result<Loaded, String> {
     }
     for stage in stages {
         for item in &stage {
+            give_way(&mut tree, &item.path, &item.value);
+        }
+        for item in &stage {
             put(&mut tree, &item.path, item.value.clone());
         }
         if let Err(wrong) = judge(&tree) {
@@ -165,11 +168,14 @@ pub(crate) fn load(given: &Given, world: &World) -> Result<Loaded, String> {
 }
 
 impl Loaded {
-    /// Who set a key; the nearest above it where it was set as a part of something.
+    /// Who set a key, in whatever form; the nearest above it where it was set as a part of something.
     pub(crate) fn source(&self, key: &str) -> Source {
-        let path = keys::path(key).unwrap_or_default();
-        let set =
-            self.items.iter().rev().find(|item| path.starts_with(&item.path) || item.path.starts_with(&path));
+        let forms = [Some(key), other_form(key)].into_iter().flatten();
+        let paths: Vec<Vec<String>> = forms.filter_map(keys::path).collect();
+        let sets = |item: &&Item| {
+            paths.iter().any(|path| path.starts_with(&item.path) || item.path.starts_with(path))
+        };
+        let set = self.items.iter().rev().find(sets);
         set.map_or(Source::Default, |item| item.source.clone())
     }
 
@@ -226,7 +232,9 @@ impl Loaded {
         let own =
             own.filter_map(|(at, slot)| Some((format!("slot[{at}].models"), "slot", slot.models.as_ref()?)));
         let all = ("summarize.models".to_owned(), "summarize.models", &self.settings.summarize.models);
-        for (key, set_as, names) in own.chain([all]) {
+        let inline = vec![self.settings.condense.model.clone()];
+        let inline = ("condense.model".to_owned(), "condense.model", &inline);
+        for (key, set_as, names) in own.chain([all, inline]) {
             let known =
                 |name: &&String| name.as_str() != "local" && !self.settings.models.contains_key(*name);
             if let Some(unknown) = names.iter().find(known) {

@@ -24,6 +24,7 @@
 //! | `summarize.catch_up` | `"join"` | what slots do that are far behind and do not say: `"step"` |
 //! | `summarize.spend_cap_per_day` | none | what a workspace may spend on summaries in a day (UTC), in the prices' money |
 //! | `summarize.breaker_after`, `summarize.breaker_for` | `5`, `"60s"` | after so many failures in a row a provider is left alone, for so long |
+//! | `condense` | | how lists are condensed inline, see [`CondenseSettings`] |
 //! | `models.NAME` | none | models over a network, see [`ModelSettings`]; set for the whole program only |
 //! | `prices.MODEL` | the shipped table | `input`, `output`, `cache_read`, `cache_write`, per million tokens |
 //! | `limits.message`, `limits.metadata` | 1 MiB, 64 KiB | bytes of one message¹ |
@@ -43,6 +44,7 @@ use epitome_core::tokens::Encoding;
 use epitome_core::trigger::{Fraction, Trigger};
 use serde_json::{Map, Value, json};
 
+mod condense;
 mod models;
 mod patch;
 mod price;
@@ -51,6 +53,7 @@ mod sizes;
 mod slots;
 mod time;
 
+pub use condense::{CondenseSettings, other_form};
 pub use models::{ModelSettings, Provider};
 pub use patch::Patch;
 pub use price::{Money, Price};
@@ -91,6 +94,8 @@ pub struct Settings {
     pub triggers: BTreeMap<String, Trigger>,
     /// Who writes them, and how.
     pub summarize: SummarizeSettings,
+    /// How lists are condensed inline.
+    pub condense: CondenseSettings,
     /// Models that are asked over a network, by the names they are chosen by.
     pub models: BTreeMap<String, ModelSettings>,
     /// What models cost, by their names. See [`Settings::price`].
@@ -152,6 +157,7 @@ impl Default for Settings {
             slots: vec![Slot::short().into(), Slot::long().into()],
             triggers: BTreeMap::new(),
             summarize: SummarizeSettings::default(),
+            condense: CondenseSettings::default(),
             models: BTreeMap::new(),
             prices: BTreeMap::new(),
             limits: Limits::default(),
@@ -280,7 +286,7 @@ impl Settings {
     fn overlaid(&self, entries: &Map<String, Value>) -> Result<Self, SettingsError> {
         let mut new = self.clone();
         let top = Table::top(entries);
-        top.only("encoding, context, slot, trigger, summarize, models, prices, limits")?;
+        top.only("encoding, context, slot, trigger, summarize, condense, models, prices, limits")?;
         top.parsed("encoding")?.set(&mut new.encoding);
         if let Some(context) = top.table("context")? {
             context.only("summary_share, max_tokens")?;
@@ -313,6 +319,9 @@ impl Settings {
             summarize.cap("spend_cap_per_day")?.set(&mut new.summarize.spend_cap_per_day);
             summarize.whole("breaker_after")?.set(&mut new.summarize.breaker_after);
             summarize.time("breaker_for")?.set(&mut new.summarize.breaker_for);
+        }
+        if let Some(condense) = top.table("condense")? {
+            new.condense.overlay(&condense)?;
         }
         if let Some(models) = top.table("models")? {
             for name in models.keys() {
@@ -388,6 +397,7 @@ impl Settings {
                     "breaker_for": write_time(self.summarize.breaker_for),
                 }),
             ),
+            ("condense", self.condense.to_value()),
             ("models", Value::Object(models)),
             ("prices", Value::Object(prices)),
             (

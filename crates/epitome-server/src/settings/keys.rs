@@ -155,6 +155,97 @@ pub(super) const KEYS: &[Key] = &[
         "When slots of that name are due, whatever the list of slots says of them. Any slot's name will do.",
     ),
     key("trigger.long", Kind::Text, r#""messages(30)""#, "The same for the other default slot."),
+    key(
+        "condense.enabled",
+        Kind::Flag,
+        "false",
+        "Whether lists are condensed inline (`epitome condense`, POST /v1/condense); false lets them through as\n\
+         they are.",
+    ),
+    key(
+        "condense.strategy",
+        Kind::Text,
+        r#""pipeline(mask, summarize)""#,
+        "By which means: noop, recent, mask, summarize, amortized, or pipeline(.., ..) of them. Each may say what\n\
+         it keeps, as in recent(messages(50)).",
+    ),
+    key(
+        "condense.trigger",
+        Kind::Text,
+        r#""any(tokens(100000), economic)""#,
+        "When. By default any(tokens(170000), window(0.75)), and tokens(170000) where nobody knows the model's\n\
+         window.",
+    ),
+    key(
+        "condense.threshold",
+        Kind::Number,
+        "0.5",
+        "Short form of trigger: 0.5 is window(0.5). Of the two, set one.",
+    ),
+    key(
+        "condense.keep",
+        Kind::Text,
+        r#""turns(3)""#,
+        "What stays of the newest: messages(n), turns(n), tokens(n) or window(fraction). By default as much as\n\
+         the strategy likes: 6 messages for summarize and amortized, 10 for mask, 50 for recent.",
+    ),
+    key(
+        "condense.keep_last",
+        Kind::Whole,
+        "20",
+        "Short form of keep: 20 is messages(20). Of the two, set one.",
+    ),
+    key(
+        "condense.keep_first",
+        Kind::Whole,
+        "2",
+        "How many messages stay after the leading system ones, until a summary stands.",
+    ),
+    key(
+        "condense.model",
+        Kind::Text,
+        r#""cheap""#,
+        "Who writes the summaries: one of models, or `local`, which needs no key and no network.",
+    ),
+    key(
+        "condense.wait",
+        Kind::Flag,
+        "true",
+        "Whether an agent's turn waits for the model. Where not, `local` writes until its summary is there.",
+    ),
+    key(
+        "condense.window",
+        Kind::Whole,
+        "128000",
+        "The window of the model a list is for, where neither the request nor the shipped table tells; \"none\"\n\
+         where it is not known.",
+    ),
+    key("condense.max_tokens", Kind::Whole, "2000", "How large a summary may be."),
+    key(
+        "condense.min_worth",
+        Kind::Number,
+        "0.2",
+        "The part of a request that a condensation must save, more than 0 and at most 1.",
+    ),
+    key(
+        "condense.summary_role",
+        Kind::Text,
+        r#""system""#,
+        "In which role the summary is sent: user or system.",
+    ),
+    key(
+        "condense.prompt",
+        Kind::Text,
+        r#""Sum up: {conversation_text}""#,
+        "A template of its own, in place of the profile's.",
+    ),
+    key("condense.profile", Kind::Text, r#""coding""#, "auto, general, coding, research or support."),
+    key(
+        "condense.instructions",
+        Kind::Text,
+        r#""Name every open question.""#,
+        "Said to the model as they are.",
+    ),
     key("limits.message", Kind::Whole, "262144", "Bytes of one message's parts."),
     key("limits.batch", Kind::Whole, "100", "Messages in one append."),
     key("limits.body", Kind::Whole, "1048576", "Bytes of one request."),

@@ -173,12 +173,8 @@ fn what_is_wrong_is_told_with_where_it_came_from() {
 
 #[test]
 fn sections_that_come_later_are_not_there_yet() {
-    let allowed =
-        "allowed here are server, encoding, context, slot, trigger, summarize, models, prices, limits";
-    for section in ["condense", "proxy"] {
-        let file = format!("[{section}]\n");
-        Trial::new().file(&file).refused(&format!("epitome.toml: {section}: no such setting; {allowed}"));
-    }
+    let allowed = "allowed here are server, encoding, context, slot, trigger, summarize, condense, models, prices, limits";
+    Trial::new().file("[proxy]\n").refused(&format!("epitome.toml: proxy: no such setting; {allowed}"));
     Trial::new().file("[server]\nrole = \"api\"").refused(
         "epitome.toml: server.role: no such setting; allowed here are db, workspace, listen, require_keys, \
          jwt_secret_env, log_level, log_format",
@@ -372,6 +368,74 @@ fn a_model_that_is_not_set_up_is_told_before_anything_is_opened() {
 }
 
 #[test]
+fn a_short_form_goes_over_a_long_one_below_it_and_the_other_way_round() {
+    let file = "[condense]\ntrigger = \"tokens(9000)\"\nkeep_last = 4\n";
+    let told = |trial: &Trial| -> Vec<String> {
+        let found = trial.load().differences();
+        found.iter().map(|found| format!("{} {} {}", found.key, found.value, found.source)).collect()
+    };
+    let trial = Trial::new().file(file).env("EPITOME_CONDENSE_THRESHOLD", "0.5");
+    assert_eq!(
+        told(&trial),
+        [
+            r#"condense.trigger "window(0.5)" EPITOME_CONDENSE_THRESHOLD"#,
+            r#"condense.keep "messages(4)" epitome.toml"#,
+        ]
+    );
+    let trial = trial.set("condense.trigger=messages(40)").set(r#"condense={"keep": "turns(2)"}"#);
+    assert_eq!(
+        told(&trial),
+        [r#"condense.trigger "messages(40)" --set"#, r#"condense.keep "turns(2)" --set"#]
+    );
+    // Nothing said is nothing taken back.
+    let trial = Trial::new().file(file).set("condense.threshold=null").set("condense.keep_last=0");
+    assert_eq!(trial.load().settings.condense.trigger.unwrap().to_string(), "tokens(9000)");
+    assert_eq!(trial.load().settings.condense.keep.unwrap().to_string(), "messages(0)");
+}
+
+#[test]
+fn two_forms_side_by_side_are_refused() {
+    let problem = "trigger is set too; set one of them";
+    Trial::new()
+        .file("[condense]\ntrigger = \"tokens(9000)\"\nthreshold = 0.5\n")
+        .refused(&format!("epitome.toml: condense.threshold: {problem}"));
+    Trial::new()
+        .env("EPITOME_CONDENSE_THRESHOLD", "0.5")
+        .env("EPITOME_CONDENSE_TRIGGER", "tokens(9000)")
+        .refused(&format!("EPITOME_CONDENSE_THRESHOLD: {problem}"));
+    Trial::new()
+        .set("condense.keep=turns(2)")
+        .set("condense.keep_last=0")
+        .refused("--set condense.keep_last: keep is set too; set one of them");
+}
+
+#[test]
+fn how_lists_are_condensed_is_told_by_the_environment_too() {
+    let loaded = Trial::new()
+        .env("EPITOME_CONDENSE_ENABLED", "false")
+        .env("EPITOME_CONDENSE_STRATEGY", "amortized(turns(2))")
+        .env("EPITOME_CONDENSE_TRIGGER", "any(tokens(5000), economic)")
+        .env("EPITOME_CONDENSE_KEEP_FIRST", "2")
+        .env("EPITOME_CONDENSE_WINDOW", "32_000")
+        .env("EPITOME_CONDENSE_MIN_WORTH", "0.25")
+        .load();
+    let condense = loaded.settings.condense;
+    assert_eq!((condense.enabled, condense.keep_first, condense.window), (false, 2, Some(32_000)));
+    assert_eq!(condense.strategy.to_string(), "amortized(turns(2))");
+    assert_eq!(condense.trigger.unwrap().to_string(), "any(tokens(5000), economic)");
+    assert_eq!(condense.worth.get(), 0.25);
+    let back = Trial::new().file("[condense]\nwindow = 9\ntrigger = \"tokens(5)\"");
+    let back = back.set("condense.window=none").set("condense.trigger=default").load().settings;
+    assert_eq!(back, Settings::default());
+    Trial::new()
+        .env("EPITOME_CONDENSE_TRIGGER", "tokens(0)")
+        .refused("EPITOME_CONDENSE_TRIGGER: tokens: 0 given; allowed is a whole number from 1");
+    Trial::new()
+        .set("condense.model=cheap")
+        .refused("--set: condense.model: `cheap` is unknown; set it up as models.cheap; known here: local");
+}
+
+#[test]
 fn a_database_is_found_where_it_is_meant() {
     let trial = Trial::new();
     let home = trial.folder.path().join("home");
@@ -444,7 +508,8 @@ fn the_written_file_changes_nothing_with_or_without_its_marks() {
     let named = file::parse(&uncommented(&written)).unwrap();
     let mut defaults = Settings::default().to_value();
     defaults["summarize"]["spend_cap_per_day"] = json!("none");
-    for section in ["encoding", "context", "slot", "summarize", "limits"] {
+    defaults["condense"]["window"] = json!("none");
+    for section in ["encoding", "context", "slot", "summarize", "condense", "limits"] {
         assert_eq!(named.get(section), defaults.get(section), "{section}");
     }
     let wide = written.lines().find(|line| line.chars().count() > 110);
@@ -499,7 +564,8 @@ fn every_key_of_the_engine_is_known_here() {
         assert!(keys::kind_of(path).is_some(), "{}", keys::name(path));
         found += 1;
     });
-    assert_eq!(found + 9, keys::KEYS.len(), "a key of ours that the engine does not have");
+    // Those of the server, the slots' triggers, and two short forms.
+    assert_eq!(found + 11, keys::KEYS.len(), "a key of ours that the engine does not have");
     let slot = r#"[{"name": "a", "scope": "b", "max_tokens": 100, "models": ["local"], "catch_up": "step",
         "instructions": "i", "prompt": "{conversation_text}"}]"#;
     let slot = Trial::new().set(&format!("slot={slot}")).load().settings.to_value();

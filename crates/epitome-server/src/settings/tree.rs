@@ -1,5 +1,6 @@
 //! Settings as a tree of tables.
 
+use epitome::settings::other_form;
 use serde_json::{Map, Value};
 
 /// Sets a key, whatever was there; tables are laid over each other.
@@ -22,6 +23,26 @@ pub(super) fn put(tree: &mut Map<String, Value>, path: &[String], value: Value) 
     }
     if let Value::Object(table) = place {
         put(table, rest, value);
+    }
+}
+
+/// Takes out what was said before in another form of what is said now: a flag's short form goes over a file's long one.
+pub(super) fn give_way(tree: &mut Map<String, Value>, path: &[String], value: &Value) {
+    match value {
+        Value::Null => {}
+        Value::Object(table) => {
+            for (key, value) in table {
+                give_way(tree, &[path, std::slice::from_ref(key)].concat(), value);
+            }
+        }
+        _ => {
+            let other = other_form(&path.join(".")).and_then(|other| other.split_once('.'));
+            if let Some((table, key)) = other
+                && let Some(Value::Object(table)) = tree.get_mut(table)
+            {
+                table.shift_remove(key);
+            }
+        }
     }
 }
 

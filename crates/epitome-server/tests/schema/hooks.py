@@ -27,6 +27,7 @@ for name, strategy in {
     "time-or-never": st.sampled_from(["0", "500ms", "never"]),
     "template": st.just("Sum up {conversation_text}, {max_words} words."),
     "keep": st.builds("{}({})".format, st.sampled_from(["messages", "turns"]), count),
+    "strategy": st.sampled_from(["noop", "recent", "amortized(turns(2))", "pipeline(mask, summarize)"]),
     "trigger": counted | st.builds("any({}, {})".format, counted, counted),
 }.items():
     schemathesis.openapi.format(name, strategy)

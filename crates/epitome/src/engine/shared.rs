@@ -114,7 +114,8 @@ impl Shared {
         match ["models", "prices"].into_iter().find(|key| patch.entries().contains_key(*key)) {
             None => Ok(self.settings.check_sizes(patch)?),
             Some(key) => Err(Error::invalid(format!(
-                "{key}: are set for the whole program; a workspace or session chooses among models with summarize.models"
+                "{key}: are set for the whole program; a workspace or session chooses among models with summarize.models \
+                 and condense.model"
             ))),
         }
     }
@@ -124,7 +125,8 @@ impl Shared {
         let own =
             |(at, slot): (usize, &SlotSettings)| Some((format!("slot[{at}].models"), slot.models.clone()?));
         let all = ("summarize.models".to_owned(), settings.summarize.models.clone());
-        for (key, names) in settings.slots.iter().enumerate().filter_map(own).chain([all]) {
+        let inline = ("condense.model".to_owned(), vec![settings.condense.model.clone()]);
+        for (key, names) in settings.slots.iter().enumerate().filter_map(own).chain([all, inline]) {
             if let Some(unknown) = names.iter().find(|name| !self.models.contains_key(*name)) {
                 let known: Vec<&str> = self.models.keys().map(String::as_str).collect();
                 let known = known.join(", ");
@@ -139,18 +141,19 @@ impl Shared {
 
     /// Refuses a cap on what may be spent where nobody knows what a model costs: it would not hold.
     pub(crate) fn check_prices(&self, settings: &Settings) -> Result<(), Error> {
-        for slot in &settings.slots {
-            let unpriced = |writer: &Writer| writer.price(settings).is_none();
-            if let Some(writer) = self.chain(settings, slot).into_iter().find(unpriced)
-                && self.cap(settings).is_some()
-            {
-                return Err(Error::Invalid(format!(
-                    "summarize.spend_cap_per_day: what `{0}` costs is not known; set prices.{0:?}",
-                    writer.name
-                )));
-            }
+        if self.cap(settings).is_none() {
+            return Ok(());
         }
-        Ok(())
+        let slots = settings.slots.iter().flat_map(|slot| self.chain(settings, slot));
+        let inline = &settings.condense.model;
+        let inline = self.models.get(inline).map(|model| Writer::new(inline, model));
+        match slots.chain(inline).find(|writer| writer.price(settings).is_none()) {
+            None => Ok(()),
+            Some(writer) => Err(Error::Invalid(format!(
+                "summarize.spend_cap_per_day: what `{0}` costs is not known; set prices.{0:?}",
+                writer.name
+            ))),
+        }
     }
 
     /// The models that write a slot's summaries, first choice first.

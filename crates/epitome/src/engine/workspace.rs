@@ -168,5 +168,5 @@ pub(super) fn check_sessions(patch: &Patch) -> Result<(), Error> {
 /// Whether it says who writes summaries, or what is measured by their window. Other settings are accepted by an
 /// engine that does not have every model the stored ones name.
 pub(super) fn concerns_models(patch: &Patch) -> bool {
-    ["slot", "trigger", "summarize"].iter().any(|key| patch.entries().contains_key(*key))
+    ["slot", "trigger", "summarize", "condense"].iter().any(|key| patch.entries().contains_key(*key))
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Settings, SettingsError};
+use super::{Settings, SettingsError, other_form};
 
 /// A part of the settings, as it is stored for a workspace or a session.
 ///
@@ -58,13 +58,18 @@ impl Patch {
     /// This one with what a newer one says: its values in place of the old, and its nulls in place of
     /// nothing. No null is left.
     ///
-    /// As in [`Settings::with`], the list of slots is taken as a whole, and a model's price too.
+    /// As in [`Settings::with`], the list of slots is taken as a whole, and a model's price too. What is said in one form
+    /// takes the place of what was said in the [other](other_form).
     #[must_use]
     pub fn merged(&self, newer: &Self) -> Self {
         let mut merged = self.0.clone();
         for (key, value) in &newer.0 {
             match (merged.get_mut(key), value) {
                 (Some(Value::Object(old)), Value::Object(new)) => {
+                    let said = new.iter().filter(|(_, value)| !value.is_null());
+                    for other in said.filter_map(|(name, _)| other_form(&format!("{key}.{name}"))) {
+                        other.rsplit('.').next().and_then(|name| old.shift_remove(name));
+                    }
                     old.extend(new.iter().map(|(key, value)| (key.clone(), value.clone())));
                 }
                 _ => {

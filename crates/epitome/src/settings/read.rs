@@ -18,6 +18,7 @@ const LONGEST_NAME: usize = 128;
 
 const TABLE: &str = "a table of settings";
 const WHOLE: &str = "a whole number from 1";
+const COUNT: &str = "a whole number";
 const FRACTION: &str = "a number more than 0 and at most 1, such as 0.4";
 const TEXT: &str = "a text";
 const YES_OR_NO: &str = "true or false";
@@ -57,6 +58,11 @@ impl<'a> Table<'a> {
 
     fn get(&self, key: &str) -> Option<&'a Value> {
         self.entries.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Whether it says something of a key.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.get(key).is_some()
     }
 
     /// What `read` makes of a value; where it makes nothing of it, it is refused.
@@ -116,8 +122,24 @@ impl<'a> Table<'a> {
         })
     }
 
+    /// The same, or this word for none of its own.
+    pub(super) fn parsed_or<T>(&self, key: &str, none: &str) -> Result<Option<Option<T>>, SettingsError>
+    where
+        T: FromStr<Err: Display>,
+    {
+        match self.text(key)? {
+            Some(word) if word.trim() == none => Ok(Some(None)),
+            _ => Ok(self.parsed(key)?.map(Some)),
+        }
+    }
+
     pub(super) fn whole(&self, key: &str) -> Result<Option<u64>, SettingsError> {
         self.read(key, WHOLE, |value| value.as_u64().filter(|whole| *whole > 0))
+    }
+
+    /// A whole number that may be 0.
+    pub(super) fn count(&self, key: &str) -> Result<Option<u64>, SettingsError> {
+        self.read(key, COUNT, Value::as_u64)
     }
 
     pub(super) fn fraction(&self, key: &str) -> Result<Option<Fraction>, SettingsError> {

@@ -47,6 +47,11 @@ fn the_defaults_are_those_of_the_table() {
                 "models": ["local"], "auto": true, "instructions": "", "stand_in_after": "10m", "redact": true, "catch_up": "join",
                 "spend_cap_per_day": null, "breaker_after": 5, "breaker_for": "1m",
             },
+            "condense": {
+                "enabled": true, "strategy": "summarize", "trigger": "default", "keep": "default", "keep_first": 0,
+                "model": "local", "wait": false, "window": null, "max_tokens": 4_000, "min_worth": 0.1,
+                "summary_role": "user", "prompt": "default", "profile": "auto", "instructions": "",
+            },
             "models": {},
             "prices": {},
             "limits": {"message": 1_048_576, "batch": 1_000, "body": 16_777_216, "metadata": 65_536},
@@ -81,6 +86,12 @@ fn everything() -> Value {
         "summarize": {
             "models": ["cheap", "main"], "stand_in_after": "never", "redact": false, "catch_up": "step"
         },
+        "condense": {
+            "enabled": false, "strategy": "pipeline(mask, amortized(turns(2)))", "trigger": "any(tokens(9000), economic)",
+            "keep": "tokens(500)", "keep_first": 3, "model": "cheap", "wait": true, "window": 32_000, "max_tokens": 900,
+            "min_worth": 0.25, "summary_role": "system", "prompt": "Sum up: {conversation_text}", "profile": "support",
+            "instructions": "Name every date.",
+        },
         "prices": {
             "gpt-4.1": {"input": 2.0, "output": 8.0, "cache_read": 0.5, "cache_write": 2.0},
             "nano": {"input": 0.05, "output": 0.4}
@@ -110,6 +121,19 @@ fn every_key_can_be_set() {
     assert!(settings.slot(&Scope::Session, "short").is_none());
     assert_eq!(settings.summarize.stand_in_after, StandIn::Never);
     assert!(!settings.summarize.redact);
+    let condense = &settings.condense;
+    assert!(!condense.enabled && condense.wait);
+    assert_eq!((condense.model.as_str(), condense.window), ("cheap", Some(32_000)));
+    assert_eq!(condense.template(&[]).to_string(), "Sum up: {conversation_text}");
+    assert_eq!(condense.profile, ProfileSetting::Always(Profile::Support));
+    assert_eq!(condense.instructions, "Name every date.");
+    assert_eq!(
+        serde_json::to_value(condense.policy(Some(1)).unwrap()).unwrap(),
+        json!({
+            "strategy": "pipeline(mask, amortized(turns(2)))", "trigger": "any(tokens(9000), economic)",
+            "keep": "tokens(500)", "keep_first": 3, "worth": 0.25, "max_tokens": 900, "summary_role": "system",
+        })
+    );
     let nano = settings.price("nano").unwrap();
     assert_eq!((nano.cache_read, nano.cache_write), (nano.input, nano.input));
     assert_eq!(settings.limits, Limits { message: 1, batch: 2, body: 3, metadata: 4 });
@@ -130,7 +154,7 @@ fn what_is_written_reads_back_the_same() {
 fn names_nobody_knows_are_refused() {
     refused(
         json!({"contexts": {}}),
-        "contexts: no such setting; allowed here are encoding, context, slot, trigger, summarize, models, prices, limits",
+        "contexts: no such setting; allowed here are encoding, context, slot, trigger, summarize, condense, models, prices, limits",
     );
     refused(
         json!({"context": {"tokens": 5}}),
@@ -160,7 +184,7 @@ fn names_nobody_knows_are_refused() {
 
 fn unknown_at_the_top(key: &str) -> String {
     format!(
-        "{key}: no such setting; allowed here are encoding, context, slot, trigger, summarize, models, prices, limits"
+        "{key}: no such setting; allowed here are encoding, context, slot, trigger, summarize, condense, models, prices, limits"
     )
 }
 
@@ -368,6 +392,125 @@ fn wrong_slots_are_refused_by_name() {
     refused(one("auto", json!(1)), "slot[1].auto: 1 given; allowed is true or false");
     refused(one("catch_up", json!("no")), "slot[1].catch_up: \"no\" given; allowed is \"join\" or \"step\"");
     assert_eq!(Patch::from_value(one("models", json!([]))).unwrap_err().key(), "slot[1].models");
+}
+
+#[test]
+fn wrong_ways_to_condense_are_refused_by_name() {
+    let one = |key: &str, value: Value| {
+        let mut table = Map::new();
+        table.insert(key.to_owned(), value);
+        json!({"condense": table})
+    };
+    refused(
+        one("keep_lst", json!(5)),
+        "condense.keep_lst: no such setting; allowed here are enabled, strategy, trigger, threshold, keep, keep_last, \
+         keep_first, model, wait, window, max_tokens, min_worth, summary_role, prompt, profile, instructions",
+    );
+    refused(one("enabled", json!("yes")), "condense.enabled: \"yes\" given; allowed is true or false");
+    refused(
+        one("strategy", json!("sumarize")),
+        "condense.strategy: position 1: `sumarize` is not known; allowed are noop, recent, mask, summarize, amortized, \
+         pipeline",
+    );
+    refused(
+        one("trigger", json!("messages(0)")),
+        "condense.trigger: messages: 0 given; allowed is a whole number from 1",
+    );
+    refused(
+        one("threshold", json!(75)),
+        "condense.threshold: 75 given; allowed is a number more than 0 and at most 1, such as 0.4",
+    );
+    refused(
+        one("keep", json!("messages(-1)")),
+        "condense.keep: messages: -1 given; allowed is a whole number",
+    );
+    refused(one("keep_last", json!(1.5)), "condense.keep_last: 1.5 given; allowed is a whole number");
+    refused(one("keep_first", json!(-1)), "condense.keep_first: -1 given; allowed is a whole number");
+    refused(
+        one("model", json!(["a"])),
+        "condense.model: [\"a\"] given; allowed is the name of a model, such as \"local\"",
+    );
+    refused(one("wait", json!(1)), "condense.wait: 1 given; allowed is true or false");
+    refused(
+        one("window", json!(0)),
+        "condense.window: 0 given; allowed is a whole number from 1, or \"none\"",
+    );
+    refused(one("max_tokens", json!(5)), "condense.max_tokens: 5 given; a summary needs at least 16");
+    refused(
+        one("min_worth", json!(0)),
+        "condense.min_worth: 0 given; allowed is a number more than 0 and at most 1, such as 0.4",
+    );
+    refused(
+        one("summary_role", json!("tool")),
+        "condense.summary_role: \"tool\" given; allowed is \"user\" or \"system\"",
+    );
+    refused(
+        one("prompt", json!("Sum up.")),
+        "condense.prompt: {conversation_text} is missing; the conversation would never be seen",
+    );
+    refused(
+        one("profile", json!("poetry")),
+        "condense.profile: `poetry` is unknown; auto, general, coding, research and support are allowed",
+    );
+    refused(
+        json!({"condense": {"trigger": "tokens(5)", "threshold": 0.5}}),
+        "condense.threshold: trigger is set too; set one of them",
+    );
+    refused(
+        json!({"condense": {"keep": "turns(5)", "keep_last": 0}}),
+        "condense.keep_last: keep is set too; set one of them",
+    );
+}
+
+#[test]
+fn short_forms_are_the_long_ones_in_fewer_letters() {
+    let short = patch(json!({"condense": {"threshold": 0.75, "keep_last": 50}}));
+    let long = patch(json!({"condense": {"trigger": "window(0.75)", "keep": "messages(50)"}}));
+    let with = |patches: &[&Patch]| {
+        patches.iter().fold(Settings::default(), |settings, patch| settings.with(patch).unwrap())
+    };
+    assert_eq!(with(&[&short]), with(&[&long]));
+    assert_eq!(with(&[&short]).to_value()["condense"]["trigger"], "window(0.75)");
+    // The last one holds, whichever form it has, and so it is stored.
+    let other = patch(json!({"condense": {"trigger": "tokens(9)", "keep": "turns(9)"}}));
+    let none = patch(json!({"condense": {"threshold": null, "keep": null}}));
+    for (first, last) in [(&short, &other), (&other, &short), (&other, &none), (&short, &none)] {
+        let merged = first.merged(last);
+        assert_eq!(Patch::from_value(merged.to_value()).unwrap(), merged);
+        if last != &none {
+            assert_eq!(with(&[&merged]), with(&[first, last]));
+            assert_eq!(with(&[first, last]), with(&[last]));
+        }
+    }
+    // A null takes back what was said in its own form only.
+    assert_eq!(other.merged(&none).to_value(), json!({"condense": {"trigger": "tokens(9)"}}));
+}
+
+#[test]
+fn a_default_can_be_had_back_over_what_a_layer_below_says() {
+    let set = patch(everything());
+    let back = patch(
+        json!({"condense": {"trigger": "default", "keep": "default", "prompt": "default", "window": "none"}}),
+    );
+    let condense = Settings::default().with(&set).unwrap().with(&back).unwrap().condense;
+    assert_eq!((condense.trigger.clone(), condense.keep, condense.window), (None, None, None));
+    assert_eq!(condense.template(&[]), Profile::Support.template());
+}
+
+#[test]
+fn a_share_of_a_window_nobody_knows_is_refused_where_somebody_asked_for_it() {
+    let policy = |value: Value, room| with(json!({"condense": value})).condense.policy(room);
+    assert_eq!(policy(json!({}), None).unwrap().trigger.to_string(), "tokens(170000)");
+    assert_eq!(policy(json!({}), Some(9)).unwrap(), epitome_core::condense::Policy::default());
+    let unknown = "the model's window is not known; set `window` for its model";
+    for (value, expected) in [
+        (json!({"threshold": 0.5}), format!("trigger: window(0.5): {unknown}")),
+        (json!({"keep": "window(0.5)"}), format!("keep: window(0.5): {unknown}")),
+        (json!({"strategy": "recent(window(0.5))"}), format!("strategy: recent: window(0.5): {unknown}")),
+    ] {
+        assert_eq!(policy(value.clone(), None).unwrap_err().to_string(), expected);
+        policy(value, Some(10_000)).unwrap();
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use epitome::core::keep::Keep;
 use epitome::core::message::Message;
 use epitome::model::{Reply, Scripted};
 use epitome::settings::Patch;
@@ -215,6 +216,7 @@ async fn wrong_settings_are_refused_by_name_and_change_nothing() {
             "summarize.models: `gpt-9` is unknown; known here: local",
         ),
         (r#"{"slot": [{"name": "x", "models": ["gpt-9"]}]}"#, "slot[0].models: `gpt-9` is unknown"),
+        (r#"{"condense": {"model": "gpt-9"}}"#, "condense.model: `gpt-9` is unknown; known here: local"),
         (r#"{"slot": [{"name": "x", "trigger": "window(0.5)"}]}"#, "slot `x`: trigger"),
         (r#"{"slot": [{"name": "x", "keep": "window(0.5)"}]}"#, "slot `x`: keep"),
     ] {
@@ -226,6 +228,8 @@ async fn wrong_settings_are_refused_by_name_and_change_nothing() {
             assert!(matches!(&error, Error::Invalid(why) if why.contains(name)), "{document}: {error}");
         }
     }
+    let own = engine.workspace("w").set(&patch(r#"{"condense": {"keep_last": 9}}"#)).await.unwrap();
+    assert_eq!(own.condense.keep, Some(Keep::Messages(9)), "how lists are condensed is a workspace's to say");
     let error = session.set(&patch(r#"{"encoding": "cl100k_base"}"#)).await.unwrap_err();
     assert!(matches!(&error, Error::Conflict(why) if why.starts_with("encoding:")), "{error}");
     for wrong in

@@ -190,16 +190,17 @@ async fn without_money_local_stands_in_as_for_a_provider_that_fails() {
 #[tokio::test]
 async fn a_cap_needs_to_know_what_models_cost_and_a_workspace_cannot_raise_it() {
     let home = Home::memory();
-    let unpriced = Engine::builder()
-        .model("main", Scripted::new())
-        .settings(r#"{"summarize": {"models": ["main"], "spend_cap_per_day": 1}}"#)
-        .memory()
-        .await;
-    let error = unpriced.unwrap_err().to_string();
-    assert!(
-        error.contains("spend_cap_per_day: what `main` costs is not known; set prices.\"main\""),
-        "{error}"
-    );
+    for settings in [
+        r#"{"summarize": {"models": ["main"], "spend_cap_per_day": 1}}"#,
+        r#"{"summarize": {"spend_cap_per_day": 1}, "condense": {"model": "main"}}"#,
+    ] {
+        let unpriced = Engine::builder().model("main", Scripted::new()).settings(settings).memory().await;
+        let error = unpriced.unwrap_err().to_string();
+        assert!(
+            error.contains("spend_cap_per_day: what `main` costs is not known; set prices.\"main\""),
+            "{error}"
+        );
+    }
 
     let model = Scripted::new().otherwise(|_| Ok(dear("Customers in Oslo wait for their parcels.")));
     let engine = far(&home, &model, r#", "spend_cap_per_day": 0.5"#).await;

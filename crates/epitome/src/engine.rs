@@ -264,6 +264,7 @@ impl Builder {
             not_ours: Mutex::default(),
             breakers: Mutex::default(),
             purse: Arc::default(),
+            answers: crate::condenser::Answers::default(),
             wake: Notify::new(),
             moved: watch::Sender::new(0),
             blind: Mutex::default(),

@@ -24,6 +24,7 @@
 //! # Reading order
 //!
 //! 1. [`Engine`], [`Session`], [`Workspace`]: what a program holds. [`Error`] is sorted by what to do next.
+//!    [`Condenser`]: the same without a store, for an agent that holds its own list.
 //! 2. [`settings`]: every knob; slots, who writes summaries, prices, limits.
 //! 3. [`model`]: whoever writes summaries; [`hook`]: what a program may do before and after; [`retry`]: how long
 //!    to wait after a failure.
@@ -35,6 +36,7 @@
 pub mod bench;
 mod breaker;
 mod brief;
+pub mod condenser;
 pub mod dialect;
 mod engine;
 mod error;
@@ -51,6 +53,7 @@ mod summary;
 mod worker;
 mod writing;
 
+pub use condenser::{Call, Condenser, CondenserBuilder, Ready, Report, Spent, Totals, Turn};
 pub use engine::{
     Appended, Backlog, Batch, Builder, Configure, Context, ContextRequest, Engine, Explanation, Flags, Fork,
     ForkKind, Found, HitCursor, Keys, Listener, Notes, Pace, Page, Queue, QueueEntry, SEARCH_BYTES, Session,

@@ -112,10 +112,7 @@ impl Plan {
         self.read_placed(messages).map(|(_, message)| message)
     }
 
-    fn read_placed<'a>(
-        &'a self,
-        messages: &'a [Message],
-    ) -> impl Iterator<Item = (Seq, Cow<'a, Message>)> {
+    fn read_placed<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = (Seq, Cow<'a, Message>)> {
         self.read.iter().filter_map(|place| {
             let at = usize::try_from(*place).ok()?.checked_sub(1)?;
             let message = messages.get(at)?;

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, watch};
 use super::events::Listeners;
 use super::{Pace, memo};
 use crate::breaker::Breaker;
+use crate::condenser::Answers;
 use crate::error::Error;
 use crate::hook::Hooks;
 use crate::measure::Meters;
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) breakers: Mutex<HashMap<String, Breaker>>,
     /// What calls under way may cost.
     pub(crate) purse: Arc<Purse>,
+    /// What models answered inline lately.
+    pub(crate) answers: Answers,
     /// Something may be due.
     pub(crate) wake: Notify,
     /// Counts up whenever a slot moved: whoever waits for a summary looks again.

@@ -8,6 +8,7 @@ use epitome_core::slot::Scope;
 use super::found::{Found, HitCursor, SEARCH_BYTES};
 use super::session::{Session, SessionInfo, check_name};
 use super::{Engine, Queue, Shared, Told};
+use crate::condenser::CondenserBuilder;
 use crate::error::Error;
 use crate::search::Query;
 use crate::settings::{Patch, Settings};
@@ -93,6 +94,27 @@ impl Workspace {
         };
         shared.store.change_workspace(&self.name, Box::new(decide)).await?;
         told.take().unwrap_or(Err(Error::Closed))
+    }
+
+    /// To make a condenser that works with its settings and the engine's models, and spends in its name: what it costs is
+    /// in [`Workspace::usage`] under the slot `condense`, and the day's cap holds for it.
+    ///
+    /// ```
+    /// # async fn try_it() -> Result<(), epitome::Error> {
+    /// use epitome::Engine;
+    /// use epitome::core::message::Message;
+    ///
+    /// let engine = Engine::memory().await?;
+    /// let condenser = engine.workspace("home").condenser().await?.at_once().build()?;
+    /// let list = [Message::user("Hello")];
+    /// assert!(condenser.before_model(&list).await.is_untouched());
+    /// # engine.close().await; Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
+    /// ```
+    pub async fn condenser(&self) -> Result<CondenserBuilder, Error> {
+        let settings = self.settings().await?;
+        Ok(CondenserBuilder::in_workspace(Arc::clone(self.shared()), Arc::clone(&self.name), settings))
     }
 
     /// Messages of all its sessions by their words: see [`Session::search`]. Newest session first. Where the cursor's

@@ -1,0 +1,496 @@
+//! Making an agent's own list shorter, before each of its calls.
+//!
+//! An agent that holds its history itself needs no store. It hands its list to a [`Condenser`] before every call of its
+//! model and sends what it gets back: the same list, until that is due; then one that is shorter, valid for every provider,
+//! and grows only at its end until the next time.
+//!
+//! ```
+//! # async fn try_it() -> Result<(), epitome::Error> {
+//! use epitome::Condenser;
+//! use epitome::core::message::Message;
+//! use epitome::dialect::Dialect;
+//!
+//! let condenser = Condenser::builder().for_model("gpt-5-mini").build()?;
+//! let mut history = vec![Message::system("You are a harbour master."), Message::user("Which berths are free?")];
+//! loop {
+//!     let ready = condenser.before_model(&history).await;
+//!     let request = Dialect::OpenAi.write(&ready);        // send it
+//!     # let _ = request; let (reply, input_tokens) = (Message::assistant("Berths 4 and 7."), 61);
+//!     ready.turn().reported(input_tokens);               // the provider's own count, if it tells
+//!     history.push(reply);
+//!     # break;
+//! }
+//! # Ok(())
+//! # }
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
+//! ```
+//!
+//! # Where it stands among others
+//!
+//! In a stack of middleware, before the model: after whatever gathers or adds messages (tools' results, to-do lists, files,
+//! sub-agents), and before whatever marks or rewrites them (cache marks, repair of calls, approval). What is put before it
+//! is counted and may leave; what comes after it works on the list that is really sent. A cache mark that stood before it
+//! would be set on messages that leave.
+//!
+//! # What a turn costs
+//!
+//! A message is counted once, when it is first handed in. A turn on which nothing happens costs that of its new messages
+//! and a few looks at the old ones, however long the list is. No turn waits for a model, unless `condense.wait` is set: at
+//! four fifths of the threshold a summary is begun in the background, and at the threshold it is put in. If it is not there
+//! yet, `local` writes one on the spot, and the next is built on the model's own again.
+//!
+//! # Which list
+//!
+//! The caller goes on with the full history, or with what it was handed; both are recognised, and so is a history that
+//! was shortened again or forked. A condenser may be shared by several agents: it knows their conversations apart, by
+//! looking at every message of a list that comes in. Where each has its own ([`Condenser::another`]), a turn stays as cheap
+//! as it can be. Lists are taken to grow at their end: what was changed in place is noticed by samples, and always before
+//! something is cut.
+
+use std::fmt;
+use std::hash::RandomState;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex};
+
+use epitome_core::condense::{Press, Standing};
+use epitome_core::message::{Message, Tokens};
+use epitome_core::trigger::Fraction;
+use tokio::sync::watch;
+
+use crate::engine::lock;
+use crate::hook::{Condensed, Running};
+
+mod builder;
+mod conversation;
+mod known;
+mod report;
+mod scribe;
+
+pub use builder::CondenserBuilder;
+use conversation::{Ahead, Conversation, Rules, Slip, Step, Task, Who};
+pub use report::{Report, Spent, Totals};
+pub(crate) use scribe::Answers;
+use scribe::{SLOT, Scribe};
+
+/// So many conversations one condenser knows; the one that was longest away is forgotten.
+const MOST_CONVERSATIONS: usize = 64;
+
+/// Makes lists shorter before they are sent. Clones are one.
+///
+/// See the [module](self) for how it is used.
+#[derive(Clone)]
+pub struct Condenser {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    enabled: bool,
+    rules: Rules,
+    scribe: Arc<Scribe>,
+    /// What comes with every request besides the list.
+    fixed: Tokens,
+    hash: RandomState,
+    /// The conversations it knows, the last used first.
+    known: Mutex<Vec<Shared>>,
+    totals: Mutex<Totals>,
+}
+
+type Shared = Arc<Mutex<Conversation>>;
+
+/// A call that is about to be made, where more is known of it than its list.
+///
+/// ```
+/// use epitome::Call;
+/// use epitome::core::condense::Press;
+/// use epitome::core::message::Message;
+///
+/// let list = [Message::user("Hello")];
+/// let call = Call { fixed: 812, force: Some(Press::Gently), ..Call::of(&list) };
+/// assert_eq!(call.messages.len(), 1);
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// The whole list.
+    pub messages: &'a [Message],
+    /// The tokens of what is sent besides it: tools, chiefly. What the builder was told otherwise.
+    pub fixed: Tokens,
+    /// The window of the model that is called less its output reserve, where it is another than the builder was told.
+    pub room: Option<Tokens>,
+    /// Whether to condense though nothing is due: gently, as when a person asks for it, or hard.
+    pub force: Option<Press>,
+}
+
+impl<'a> Call<'a> {
+    /// With this list, and nothing else known.
+    #[must_use]
+    pub fn of(messages: &'a [Message]) -> Self {
+        Self { messages, fixed: 0, room: None, force: None }
+    }
+}
+
+impl Condenser {
+    /// To make one.
+    pub fn builder() -> CondenserBuilder {
+        CondenserBuilder::default()
+    }
+
+    /// The list to send in place of this one: itself while nothing is due, else a shorter one.
+    ///
+    /// ```
+    /// # async fn try_it() -> Result<(), epitome::Error> {
+    /// use epitome::Condenser;
+    /// use epitome::core::message::Message;
+    ///
+    /// let condenser = Condenser::builder()
+    ///     .settings(r#"{"condense": {"trigger": "messages(12)", "keep": "messages(4)"}}"#)
+    ///     .build()?;
+    /// let history: Vec<Message> =
+    ///     (1..=12).map(|n| Message::user(format!("Order {n} goes to Oslo on ship S{n}042, berth {n}."))).collect();
+    /// let ready = condenser.before_model(&history).await;
+    /// assert_eq!((ready.len(), ready.report.covers), (1 + 4, Some([1, 8])));
+    /// assert!(ready.report.notice.starts_with("Condensed 8 messages into a summary"));
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
+    /// ```
+    pub async fn before_model<'a>(&self, messages: &'a [Message]) -> Ready<'a> {
+        self.before(Call { fixed: self.inner.fixed, ..Call::of(messages) }).await
+    }
+
+    /// The same, where more is known of the call.
+    pub async fn before<'a>(&self, call: Call<'a>) -> Ready<'a> {
+        self.inner.before(call).await
+    }
+
+    /// One that works in the same way and shares nothing but what providers are known to fail: for another agent.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        let inner = &self.inner;
+        Self {
+            inner: Arc::new(Inner {
+                enabled: inner.enabled,
+                rules: inner.rules.clone(),
+                scribe: Arc::clone(&inner.scribe),
+                fixed: inner.fixed,
+                hash: RandomState::new(),
+                known: Mutex::default(),
+                totals: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Takes up a conversation that was condensed before, by what [`Turn::standing`] gave then: after a restart, say.
+    pub fn resume(&self, messages: &[Message], standing: &Standing) {
+        let inner = &self.inner;
+        inner.remember(Conversation::begun(messages, Some(standing), &inner.rules, &inner.hash));
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        *lock(&self.inner.totals)
+    }
+}
+
+impl Inner {
+    async fn before<'a>(self: &Arc<Self>, call: Call<'a>) -> Ready<'a> {
+        let Call { messages, fixed, room, force } = call;
+        let ahead = Ahead { messages, fixed, room, force };
+        if !self.enabled {
+            return self.off(messages, fixed);
+        }
+        let mut look = {
+            let sure = lock(&self.known).len() > 1;
+            let conversation = self.find(messages, sure);
+            Look { conversation, sure }
+        };
+        let (report, prepared) = loop {
+            let step = self.look(&look, &ahead);
+            match step {
+                Step::Done(report) => break (report, false),
+                Step::Stranger => look = Look { conversation: self.find(messages, true), sure: true },
+                Step::Wait => {
+                    let ended = lock(&look.conversation).under_way();
+                    if let Some(mut ended) = ended {
+                        // Nothing is ever sent: it is closed when the summary is there, or never will be.
+                        while ended.changed().await.is_ok() {}
+                    }
+                }
+                Step::Write(plan, order, who) => {
+                    let outcome = match who {
+                        Who::Models => self.scribe.write(order).await,
+                        Who::StandIn => self.scribe.stand_in(order).await,
+                    };
+                    let mut conversation = lock(&look.conversation);
+                    break (conversation.take(*plan, outcome, who, &ahead, &self.rules), true);
+                }
+            }
+        };
+        self.hand_out(&look.conversation, messages, fixed, report, prepared)
+    }
+
+    fn look(self: &Arc<Self>, look: &Look, ahead: &Ahead<'_>) -> Step {
+        let mut prepare = |conversation: &mut Conversation, task: Task| self.start(conversation, task);
+        lock(&look.conversation).look(ahead, &self.rules, &self.hash, look.sure, &mut prepare)
+    }
+
+    /// Begins a summary that nobody waits for.
+    fn start(&self, conversation: &mut Conversation, Task { plan, order }: Task) {
+        let (scribe, done) = (Arc::clone(&self.scribe), Slip::default());
+        let (ends, ended) = watch::channel(());
+        let slip = Arc::clone(&done);
+        let running = Running(tokio::spawn(async move {
+            let outcome = scribe.write(order).await;
+            *lock(&slip) = Some(outcome);
+            drop(ends);
+        }));
+        conversation.begin(plan, done, ended, running);
+    }
+
+    /// What the caller gets, and who else is told.
+    fn hand_out<'a>(
+        &self,
+        shared: &Shared,
+        messages: &'a [Message],
+        fixed: Tokens,
+        report: Report,
+        written: bool,
+    ) -> Ready<'a> {
+        let mut conversation = lock(shared);
+        let shown = match conversation.list.shared() {
+            Some(list) => Shown::Condensed(list),
+            None => Shown::Own(messages),
+        };
+        if report.condensed {
+            conversation.hand_out(&shown, &self.hash);
+            if !self.scribe.hooks.is_empty() {
+                self.tell_hooks(&conversation, &report, messages, written);
+            }
+        }
+        let turn = Turn {
+            conversation: Arc::clone(shared),
+            counted: conversation.list.tokens().saturating_add(fixed),
+            rounds: conversation.list.standing().rounds,
+            worth: Some(self.rules.policy.worth),
+        };
+        drop(conversation);
+        let mut totals = lock(&self.totals);
+        totals.turns = totals.turns.saturating_add(1);
+        if report.condensed {
+            totals.condensed = totals.condensed.saturating_add(1);
+            let saved = report.tokens_before.saturating_sub(report.tokens_after);
+            totals.saved = totals.saved.saturating_add(saved);
+        }
+        report.spent.iter().for_each(|spent| totals.add(spent));
+        drop(totals);
+        Ready { shown, report, turn: Some(turn) }
+    }
+
+    /// Tells hooks what was done, and, where nobody wrote a summary of it, what leaves.
+    fn tell_hooks(&self, conversation: &Conversation, report: &Report, messages: &[Message], written: bool) {
+        let Some((span, left)) = conversation.left(report, messages) else { return };
+        let count = left.len() as u64;
+        if !written && report.model.is_none() {
+            self.scribe.tell_leaving(self.scribe.leaving(span, &left));
+        }
+        self.scribe.tell_done(Condensed {
+            workspace: self.scribe.account.workspace(),
+            session: Arc::clone(&self.scribe.name),
+            slot: SLOT.into(),
+            scope: None,
+            covers: span,
+            messages: count,
+            tokens_before: report.tokens_before,
+            tokens_after: report.tokens_after,
+            model: report.model.as_deref().unwrap_or_default().into(),
+            stand_in: report.stand_in,
+        });
+    }
+
+    /// The conversation that the list belongs to. `sure` looks at every message of it.
+    fn find(&self, messages: &[Message], sure: bool) -> Shared {
+        let known: Vec<Shared> = lock(&self.known).clone();
+        let mut best: Option<(usize, &Shared)> = None;
+        for shared in &known {
+            let mut conversation = lock(shared);
+            let len = conversation.prints.len();
+            let longer = best.is_none_or(|(longest, _)| len > longest);
+            if longer
+                && len > 0
+                && conversation.prints.seem(messages, &self.hash)
+                && (!sure || conversation.prints.are(messages, len, &self.hash))
+            {
+                best = Some((len, shared));
+            }
+        }
+        if let Some((_, found)) = best {
+            self.used(found);
+            return Arc::clone(found);
+        }
+        for shared in &known {
+            let mut conversation = lock(shared);
+            if conversation.went_on_with_handed(messages, &self.hash) {
+                conversation.begin_anew(messages, &self.rules, &self.hash);
+                drop(conversation);
+                self.used(shared);
+                return Arc::clone(shared);
+            }
+            let standing = conversation.list.standing();
+            let seen = usize::try_from(standing.seen).unwrap_or(usize::MAX);
+            if standing.rounds > 0 && conversation.prints.are(messages, seen, &self.hash) {
+                // Shortened again since it was last condensed, or forked: what was done until then holds for it as well.
+                let standing = standing.clone();
+                drop(conversation);
+                return self.remember(Conversation::begun(
+                    messages,
+                    Some(&standing),
+                    &self.rules,
+                    &self.hash,
+                ));
+            }
+        }
+        self.remember(Conversation::begun(messages, None, &self.rules, &self.hash))
+    }
+
+    fn remember(&self, conversation: Conversation) -> Shared {
+        let shared = Arc::new(Mutex::new(conversation));
+        let mut known = lock(&self.known);
+        known.insert(0, Arc::clone(&shared));
+        known.truncate(MOST_CONVERSATIONS);
+        shared
+    }
+
+    fn used(&self, found: &Shared) {
+        let mut known = lock(&self.known);
+        if let Some(at) = known.iter().position(|shared| Arc::ptr_eq(shared, found)) {
+            known.get_mut(..=at).into_iter().for_each(|upto| upto.rotate_right(1));
+        }
+    }
+
+    fn off<'a>(&self, messages: &'a [Message], fixed: Tokens) -> Ready<'a> {
+        let count = messages.len() as u64;
+        let report = Report {
+            reason: "off".to_owned(),
+            strategy: self.rules.policy.strategy.to_string(),
+            messages_before: count,
+            messages_after: count,
+            tokens_before: fixed,
+            tokens_after: fixed,
+            window: self.rules.room,
+            notice: "condensing is switched off (condense.enabled)".to_owned(),
+            ..Report::default()
+        };
+        Ready { shown: Shown::Own(messages), report, turn: None }
+    }
+}
+
+/// A conversation that was found, and whether every message was looked at for it.
+struct Look {
+    conversation: Shared,
+    sure: bool,
+}
+
+/// The list to be sent, and what was done to it. It reads as the list.
+///
+/// Let go of it before the next turn: what is still held then has to be copied.
+#[derive(Debug)]
+pub struct Ready<'a> {
+    shown: Shown<'a>,
+    /// What was done, also where that is nothing.
+    pub report: Report,
+    turn: Option<Turn>,
+}
+
+#[derive(Debug)]
+enum Shown<'a> {
+    Own(&'a [Message]),
+    Condensed(Arc<Vec<Message>>),
+}
+
+impl Deref for Shown<'_> {
+    type Target = [Message];
+
+    fn deref(&self) -> &[Message] {
+        match self {
+            Self::Own(messages) => messages,
+            Self::Condensed(messages) => messages,
+        }
+    }
+}
+
+impl Deref for Ready<'_> {
+    type Target = [Message];
+
+    fn deref(&self) -> &[Message] {
+        &self.shown
+    }
+}
+
+impl Ready<'_> {
+    /// Whether it is the caller's own list, untouched.
+    #[must_use]
+    pub fn is_untouched(&self) -> bool {
+        matches!(self.shown, Shown::Own(_))
+    }
+
+    /// The turn it is for, to say what became of it.
+    #[must_use]
+    pub fn turn(&self) -> Turn {
+        self.turn.clone().unwrap_or_default()
+    }
+
+    /// The list itself, to be kept.
+    #[must_use]
+    pub fn into_messages(self) -> Vec<Message> {
+        match self.shown {
+            Shown::Own(messages) => messages.to_vec(),
+            Shown::Condensed(messages) => Arc::unwrap_or_clone(messages),
+        }
+    }
+}
+
+/// One turn, for what its caller learns of it later. Cheap to keep.
+#[derive(Clone, Default)]
+pub struct Turn {
+    conversation: Shared,
+    counted: Tokens,
+    rounds: u64,
+    worth: Option<Fraction>,
+}
+
+impl Turn {
+    /// The provider counted so many tokens of input, cached ones included. From then on its count decides when the list is
+    /// due, and whether condensing helps: after two passes that did not, no more are made.
+    pub fn reported(&self, input: Tokens) {
+        if let Some(worth) = self.worth {
+            lock(&self.conversation).reported(self.counted, self.rounds, input, worth);
+        }
+    }
+
+    /// The provider found the list too long, and takes at most `limit` tokens of input where it says so. The next list of
+    /// this conversation is made to fit.
+    pub fn too_long(&self, limit: Option<Tokens>) {
+        lock(&self.conversation).too_long(limit);
+    }
+
+    /// All that must be kept for [`Condenser::resume`], without a word of the history but the summary.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        lock(&self.conversation).list.standing().clone()
+    }
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn").field("counted", &self.counted).field("rounds", &self.rounds).finish()
+    }
+}
+
+impl fmt::Debug for Condenser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Condenser")
+            .field("policy", &self.inner.rules.policy)
+            .field("room", &self.inner.rules.room)
+            .finish_non_exhaustive()
+    }
+}

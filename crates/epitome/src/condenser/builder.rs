@@ -1,0 +1,279 @@
+//! Making a condenser.
+
+use std::collections::BTreeMap;
+use std::hash::RandomState;
+use std::sync::{Arc, Mutex};
+
+use epitome_core::economic::Prices;
+use epitome_core::message::Tokens;
+use epitome_core::tokens::{Counter, Encoding};
+use serde_json::Value;
+
+use super::conversation::Rules;
+use super::scribe::{Account, Scribe};
+use super::{Condenser, Inner};
+use crate::engine::{Pace, Shared, Writer};
+use crate::error::Error;
+use crate::hook::{Hook, Hooks};
+use crate::model::{Local, Model, Remote, table};
+use crate::settings::{ModelSettings, Patch, Price, Provider, Settings};
+
+/// What a summarizer costs whose price nobody knows, in units of the model's own input price: as if it were the same
+/// model.
+const UNKNOWN_PRICE: (f64, f64) = (1.0, 5.0);
+
+/// Makes a condenser.
+///
+/// What can be set is `condense` of the settings ([`crate::settings::CondenseSettings`]), with `models` and `prices`. With
+/// nothing set, `local` writes summaries of all but the newest 6 messages when the request reaches 170,000 tokens, or three
+/// quarters of the window of the model it is [for](CondenserBuilder::for_model).
+///
+/// ```
+/// use epitome::Condenser;
+/// use epitome::model::Scripted;
+///
+/// let condenser = Condenser::builder()
+///     .for_model("claude-sonnet-4-5")
+///     .model("cheap", Scripted::new())
+///     .settings(r#"{"condense": {"strategy": "amortized", "threshold": 0.6, "keep_last": 10, "model": "cheap"}}"#)
+///     .build()?;
+/// # Ok::<(), epitome::Error>(())
+/// ```
+#[derive(Default)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct CondenserBuilder {
+    models: BTreeMap<String, Arc<dyn Model>>,
+    hooks: Hooks,
+    settings: Option<Result<Patch, Error>>,
+    counter: Option<Counter>,
+    agent: Option<String>,
+    window: Option<Tokens>,
+    reserve: Option<Tokens>,
+    tools: Vec<Value>,
+    name: Option<Arc<str>>,
+    pace: Pace,
+    at_once: bool,
+    workspace: Option<(Arc<Shared>, Arc<str>, Arc<Settings>)>,
+}
+
+impl CondenserBuilder {
+    /// Names a model, so that `condense.model` can choose it. `local` is always there, and so are those of `models` in
+    /// the settings; one of the same name that is given here goes before them.
+    pub fn model(mut self, name: impl Into<String>, model: impl Model) -> Self {
+        self.models.insert(name.into(), Arc::new(model));
+        self
+    }
+
+    /// Has a hook told before messages leave, and after.
+    pub fn hook(mut self, hook: impl Hook) -> Self {
+        self.hooks = self.hooks.with(hook);
+        self
+    }
+
+    /// Changes the defaults, as a JSON document of those settings that differ.
+    pub fn settings(mut self, document: &str) -> Self {
+        self.settings = Some(Patch::parse(document).map_err(Error::from));
+        self
+    }
+
+    /// The same, for settings that were read before.
+    pub fn patch(mut self, patch: Patch) -> Self {
+        self.settings = Some(Ok(patch));
+        self
+    }
+
+    /// Counts tokens with this, in place of the model's own encoding or that of the settings.
+    pub fn counter(mut self, counter: Counter) -> Self {
+        self.counter = Some(counter);
+        self
+    }
+
+    /// The model that lists are made for, by its provider's name or by one of `models`: its window, what it keeps free for
+    /// its answer, its prices and its encoding are looked up.
+    pub fn for_model(mut self, model: impl Into<String>) -> Self {
+        self.agent = Some(model.into());
+        self
+    }
+
+    /// How many tokens that model reads and writes in all, where the table of models does not know or is wrong.
+    pub fn window(mut self, window: Tokens) -> Self {
+        self.window = Some(window);
+        self
+    }
+
+    /// How many of those are kept free for its answer.
+    pub fn output_reserve(mut self, reserve: Tokens) -> Self {
+        self.reserve = Some(reserve);
+        self
+    }
+
+    /// The schemas of the tools that come with every request. They are counted once.
+    pub fn tools(mut self, schemas: impl IntoIterator<Item = Value>) -> Self {
+        self.tools = schemas.into_iter().collect();
+        self
+    }
+
+    /// What hooks are told the conversation is called.
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// How long models are waited for, and how waiting grows after failures. What is said of workers is nothing to it.
+    pub fn pace(mut self, pace: Pace) -> Self {
+        self.pace = pace;
+        self
+    }
+
+    /// For one list, once: it waits for the model, nobody stands in where that fails, and nothing is prepared for a next
+    /// time.
+    pub fn at_once(mut self) -> Self {
+        self.at_once = true;
+        self
+    }
+
+    /// Spends in the name of a workspace, with an engine's models and settings.
+    pub(crate) fn in_workspace(shared: Arc<Shared>, name: Arc<str>, settings: Arc<Settings>) -> Self {
+        Self {
+            models: shared.models.clone(),
+            hooks: shared.hooks.clone(),
+            pace: shared.pace.clone(),
+            workspace: Some((shared, name, settings)),
+            ..Self::default()
+        }
+    }
+
+    /// Makes it. Refused is what could not work, by the name of the setting.
+    pub fn build(mut self) -> Result<Condenser, Error> {
+        let settings = self.laid_over()?;
+        settings.check()?;
+        let chain = vec![self.summarizer(&settings)?];
+        let room = self.room(&settings);
+        let refused = |error| Error::Invalid(format!("condense.{error}"));
+        let policy = settings.condense.policy(room).map_err(refused)?;
+        // A call may know the room where nobody did before, so that what needs it is judged then.
+        let roomless = settings.condense.policy(None).unwrap_or_else(|_| policy.clone());
+        let prices = self.prices(&settings, chain.first());
+        let counter = self.counter.take().unwrap_or_else(|| Counter::new(self.encoding(&settings)));
+        let fixed = counter.tools(&self.tools);
+        let enabled = settings.condense.enabled;
+        let local = chain.iter().all(Writer::is_local);
+        let rules = Rules {
+            policy,
+            roomless,
+            counter: counter.clone(),
+            room,
+            prices,
+            wait: settings.condense.wait || self.at_once,
+            ahead: !self.at_once,
+            local,
+            backoff: self.pace.backoff,
+        };
+        let account = match self.workspace {
+            Some((shared, name, _)) => Account::Workspace { shared, name },
+            None => Account::own(),
+        };
+        let scribe = Scribe {
+            chain,
+            counter,
+            settings: Arc::new(settings),
+            hooks: self.hooks,
+            name: self.name.unwrap_or_else(|| "".into()),
+            account,
+            time_out: self.pace.time_out,
+            backoff: self.pace.backoff,
+        };
+        let inner = Inner {
+            enabled,
+            rules,
+            scribe: Arc::new(scribe),
+            fixed,
+            hash: RandomState::new(),
+            known: Mutex::default(),
+            totals: Mutex::default(),
+        };
+        Ok(Condenser { inner: Arc::new(inner) })
+    }
+
+    /// The settings that hold.
+    fn laid_over(&mut self) -> Result<Settings, Error> {
+        let base = match &self.workspace {
+            Some((_, _, settings)) => Settings::clone(settings),
+            None => Settings::default(),
+        };
+        match self.settings.take() {
+            Some(patch) => Ok(base.with(&patch?)?),
+            None => Ok(base),
+        }
+    }
+
+    /// Who writes summaries.
+    fn summarizer(&mut self, settings: &Settings) -> Result<Writer, Error> {
+        let name = settings.condense.model.as_str();
+        if let Some(model) = self.models.get(name) {
+            return Ok(Writer::new(name, model));
+        }
+        let model: Arc<dyn Model> = match settings.models.get(name) {
+            _ if name == Local::NAME => Arc::new(Local),
+            Some(ModelSettings { provider: Provider::Local, .. }) => Arc::new(Local),
+            Some(model) => Arc::new(Remote::from_env(name, model)?),
+            None => {
+                let given = self.models.keys().chain(settings.models.keys()).map(String::as_str);
+                let mut known: Vec<&str> = given.chain([Local::NAME]).collect();
+                known.sort_unstable();
+                known.dedup();
+                let known = known.join(", ");
+                return Err(Error::Invalid(format!(
+                    "condense.model: `{name}` is unknown; known here: {known}"
+                )));
+            }
+        };
+        Ok(Writer::new(name, &model))
+    }
+
+    /// What the model that lists are for is called by its provider.
+    fn provider_name<'a>(&'a self, settings: &'a Settings) -> Option<&'a str> {
+        let agent = self.agent.as_deref()?;
+        Some(settings.models.get(agent).map_or(agent, |model| model.model.as_str()))
+    }
+
+    /// Its window less its output reserve.
+    fn room(&self, settings: &Settings) -> Option<Tokens> {
+        let own = self.agent.as_deref().and_then(|agent| settings.models.get(agent));
+        let entry = self.provider_name(settings).and_then(table::find);
+        let set = self.window.or(settings.condense.window).or_else(|| own?.window);
+        let window = set.or_else(|| Some(entry?.window))?;
+        let reserve = self.reserve.or_else(|| own?.output_reserve);
+        // What the table keeps free may be more than a window that was set by hand holds.
+        let known = || entry.map_or(0, |entry| entry.output_reserve).min(window / 4);
+        Some(window.saturating_sub(reserve.unwrap_or_else(known)).max(1))
+    }
+
+    fn encoding(&self, settings: &Settings) -> Encoding {
+        let known = self.provider_name(settings).and_then(Encoding::for_model);
+        known.unwrap_or(settings.encoding)
+    }
+
+    /// What tokens cost in units of the model's own input price. Where that is not known, the usual shares.
+    fn prices(&self, settings: &Settings, summarizer: Option<&Writer>) -> Prices {
+        let agent = self.agent.as_deref().and_then(|agent| settings.price(agent));
+        let unit = agent.map(|price| price.input.get()).filter(|unit| *unit > 0.0);
+        let share = |part: f64| unit.map_or(0.0, |unit| part / unit);
+        let cache = match (agent, unit) {
+            (Some(price), Some(_)) => {
+                let read = share(price.cache_read.get());
+                Prices::new(read, share(price.cache_write.get()).max(read)).unwrap_or_default()
+            }
+            _ => Prices::default(),
+        };
+        let (input, output) = match summarizer {
+            None => (0.0, 0.0),
+            Some(writer) if writer.is_local() => (0.0, 0.0),
+            Some(writer) => match (writer.price(settings), unit) {
+                (Some(Price { input, output, .. }), Some(_)) => (share(input.get()), share(output.get())),
+                _ => UNKNOWN_PRICE,
+            },
+        };
+        cache.with_summarizer(input, output).unwrap_or(cache)
+    }
+}

@@ -1,0 +1,731 @@
+//! One conversation as a condenser knows it, and what is decided before each of its calls.
+//!
+//! No model is asked here and nobody is waited for: [`Conversation::look`] takes the list in and says what to do, and
+//! [`Conversation::take`] takes what came of it. Everything happens under one lock, so two callers at once see one after the
+//! other.
+
+use std::collections::VecDeque;
+use std::hash::RandomState;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use epitome_core::condense::{Decision, Facts, List, Plan, Policy, Press, Standing, Unchanged};
+use epitome_core::economic::{Growth, Prices, threshold};
+use epitome_core::local::Extracts;
+use epitome_core::message::{Message, Role, Seq, Span, Tokens};
+use epitome_core::strategy::Strategy;
+use epitome_core::tokens::{Counter, Factor};
+use epitome_core::trigger::{Fraction, SOFT};
+use tokio::sync::watch;
+
+use super::known::Prints;
+use super::report::{Report, Spent};
+use super::scribe::{Order, Outcome, Written, now};
+use crate::engine::lock;
+use crate::hook::{Running, grouped};
+use crate::model::ModelError;
+use crate::retry::{Backoff, after_failure, jitter};
+use crate::writing::PROMPT_OVERHEAD;
+
+/// After so many passes in a row that did not help, it stops.
+const MOST_STRIKES: u32 = 2;
+
+/// What could not be done is tried again once the list is larger by one part in so many.
+const GROWN_BY: Tokens = 20;
+
+/// A list of fewer messages is looked at each turn: that costs next to nothing.
+const FEW: usize = 256;
+
+/// What stood in is told to the model again up to so many tokens; beyond them it is built upon.
+const MOST_UNTOLD: Tokens = 400_000;
+
+/// So much of what went wrong is kept until it is told.
+const MOST_TOLD: usize = 32;
+
+/// What is decided by, the same for all conversations of a condenser.
+#[derive(Clone)]
+pub(super) struct Rules {
+    pub(super) policy: Policy,
+    /// The policy where the model's room is not known.
+    pub(super) roomless: Policy,
+    pub(super) counter: Counter,
+    pub(super) room: Option<Tokens>,
+    pub(super) prices: Prices,
+    /// Whether a turn waits for the model.
+    pub(super) wait: bool,
+    /// Whether there is a next time: then summaries are begun ahead of it, and `local` stands in where one is not there.
+    pub(super) ahead: bool,
+    /// Whether the only model is `local`.
+    pub(super) local: bool,
+    pub(super) backoff: Backoff,
+}
+
+/// What is known of a call that is about to be made.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead<'a> {
+    pub(super) messages: &'a [Message],
+    pub(super) fixed: Tokens,
+    pub(super) room: Option<Tokens>,
+    pub(super) force: Option<Press>,
+}
+
+/// One conversation.
+#[derive(Default)]
+pub(super) struct Conversation {
+    pub(super) prints: Prints,
+    pub(super) list: List,
+    /// What was handed out when it was last condensed: some go on with that.
+    handed: Option<Prints>,
+    /// What the summary that stands was made of, where `local` wrote it.
+    extracts: Option<Arc<Extracts>>,
+    growth: Growth,
+    /// The request of the turn before: its size as counted, and how often the list had been condensed.
+    last: Option<(Tokens, u64)>,
+    /// What the provider said it counted, of what we had counted as so much.
+    told: Option<Told>,
+    factor: Factor,
+    /// What the provider turned out to take at most.
+    room: Option<Tokens>,
+    /// The provider found the last request too long.
+    too_long: bool,
+    preparing: Option<Preparing>,
+    /// What the model has not told itself, while a stand-in stands.
+    untold: Option<Untold>,
+    strikes: u32,
+    /// The request before the last pass, in the provider's tokens, until its next count tells whether it helped.
+    on_trial: Option<(Tokens, u64)>,
+    /// Nothing could be done at that size, and why.
+    resting: Option<(Tokens, Unchanged)>,
+    /// Nothing could be prepared at that size.
+    unprepared: Option<Tokens>,
+    failures: u32,
+    not_before: Option<Instant>,
+    /// Where cutting costs least, and the size at which that was worked out.
+    economic: Option<(Tokens, u64, Option<Tokens>)>,
+    spent: Vec<Spent>,
+    problems: VecDeque<String>,
+}
+
+#[derive(Clone, Copy)]
+struct Told {
+    counted: Tokens,
+    reported: Tokens,
+    rounds: u64,
+}
+
+/// A summary that is being written.
+struct Preparing {
+    plan: Plan,
+    done: Slip,
+    /// Closed when the task has ended, however it did.
+    ended: watch::Receiver<()>,
+    /// Ends when it is let go of.
+    _running: Running<()>,
+}
+
+impl Preparing {
+    /// What came of it, once something did.
+    fn outcome(&self) -> Option<Outcome> {
+        let outcome = lock(&self.done).take();
+        outcome.or_else(|| {
+            self.has_ended().then(|| Outcome {
+                written: Err(ModelError::no_answer("whoever wrote it was stopped").into()),
+                spent: Vec::new(),
+                problems: Vec::new(),
+            })
+        })
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.has_changed().is_err()
+    }
+}
+
+/// Where a task leaves what came of it.
+pub(super) type Slip = Arc<Mutex<Option<Outcome>>>;
+
+/// While a stand-in stands: what the last summary says that is none, and what it leaves untold.
+#[derive(Clone, Default)]
+struct Untold {
+    prior: Option<String>,
+    places: Vec<Seq>,
+    tokens: Tokens,
+}
+
+/// What is to be done.
+pub(super) enum Step {
+    /// Nothing more: this was done.
+    Done(Report),
+    /// A summary is written now, and waited for.
+    Write(Box<Plan>, Order, Who),
+    /// The one that is being written is waited for.
+    Wait,
+    /// Something would be done, but the list is not the one that was taken in.
+    Stranger,
+}
+
+/// Who writes a summary that is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Who {
+    /// The models of the settings.
+    Models,
+    /// `local`, in their place.
+    StandIn,
+}
+
+/// A summary to be written while the agent goes on.
+pub(super) struct Task {
+    pub(super) plan: Plan,
+    pub(super) order: Order,
+}
+
+impl Conversation {
+    /// One that begins with this list, condensed before or not.
+    pub(super) fn begun(
+        messages: &[Message],
+        standing: Option<&Standing>,
+        rules: &Rules,
+        hash: &RandomState,
+    ) -> Self {
+        let mut new = Self { prints: Prints::of(messages, hash), ..Self::default() };
+        new.list = match standing {
+            Some(standing) => List::resume(messages, standing, &rules.counter),
+            None => {
+                let mut list = List::default();
+                list.advance(messages, &rules.counter);
+                list
+            }
+        };
+        // Calls that nobody followed: each reply was one, and the next is under way.
+        let replies = messages.iter().filter(|message| message.role == Role::Assistant).count() as u64;
+        new.growth = Growth::of(replies, new.list.tokens());
+        new
+    }
+
+    /// Whether the list is what was handed out, with more at its end.
+    pub(super) fn went_on_with_handed(&mut self, messages: &[Message], hash: &RandomState) -> bool {
+        self.handed
+            .as_mut()
+            .is_some_and(|handed| handed.seem(messages, hash) && handed.are(messages, handed.len(), hash))
+    }
+
+    /// The caller goes on with what was handed out: from here on that is the list.
+    pub(super) fn begin_anew(&mut self, messages: &[Message], rules: &Rules, hash: &RandomState) {
+        let fresh = Self::begun(messages, None, rules, hash);
+        self.prints = fresh.prints;
+        self.list = fresh.list;
+        // What was left out is not at hand any more, and places count anew.
+        (self.handed, self.preparing, self.untold, self.last) = (None, None, None, None);
+        self.told = None;
+    }
+
+    /// Takes the list in, and says what to do with it. `prepare` has a summary written that is not waited for. Before
+    /// anything is done, every message is looked at, unless that was done `already`.
+    pub(super) fn look(
+        &mut self,
+        ahead: &Ahead<'_>,
+        rules: &Rules,
+        hash: &RandomState,
+        already: bool,
+        prepare: &mut dyn FnMut(&mut Self, Task),
+    ) -> Step {
+        let known = self.prints.len();
+        let strange = |this: &Self| !already && !this.prints.are(ahead.messages, known, hash);
+        self.list.advance(ahead.messages, &rules.counter);
+        self.prints.extend(ahead.messages, hash);
+        self.collect(rules);
+        let counted = self.counted(ahead);
+        self.count_call(counted);
+        let mut facts = self.facts(ahead, rules, counted);
+        if self.too_long {
+            facts.force = Some(Press::Hard);
+        }
+        let policy = self.policy(rules, &facts);
+        let over = facts.room.is_some_and(|room| self.list.request(&facts) > room);
+        let due = facts.force.is_some() || over || self.list.due(policy, &facts, Fraction::ONE).is_now();
+        if !due || self.list.is_empty() {
+            if self.may_prepare(counted, rules) && self.list.due(policy, &facts, SOFT).is_now() {
+                if strange(self) {
+                    return Step::Stranger;
+                }
+                self.prepare(ahead, rules, &facts, prepare);
+            }
+            return Step::Done(self.unchanged(&Unchanged::NotDue, &facts, rules));
+        }
+        if facts.force.is_none() {
+            if self.strikes >= MOST_STRIKES {
+                return Step::Done(self.stopped(&facts, rules));
+            }
+            if let Some((until, why)) = self.resting
+                && counted < until
+                && !over
+                && self.list.shown_len() > FEW
+            {
+                return Step::Done(self.unchanged(&why, &facts, rules));
+            }
+        }
+        if strange(self) {
+            return Step::Stranger;
+        }
+        self.act(ahead, rules, &facts, prepare)
+    }
+
+    /// Something is due: the summary that was prepared, or what is decided now.
+    fn act(
+        &mut self,
+        ahead: &Ahead<'_>,
+        rules: &Rules,
+        facts: &Facts,
+        prepare: &mut dyn FnMut(&mut Self, Task),
+    ) -> Step {
+        if let Some(done) = self.prepared(ahead, rules, facts) {
+            return Step::Done(done);
+        }
+        if rules.wait && self.preparing.is_some() {
+            return Step::Wait;
+        }
+        let policy = self.policy(rules, facts).clone();
+        match self.list.decide(ahead.messages, &policy, facts, &rules.counter) {
+            Decision::Unchanged(why) => {
+                self.rest(&why, facts);
+                Step::Done(self.unchanged(&why, facts, rules))
+            }
+            Decision::Done(done) => {
+                let before = self.list.request(facts);
+                match done.apply(&mut self.list) {
+                    Ok(report) => Step::Done(self.condensed(report, None, before, facts, rules)),
+                    Err(why) => Step::Done(self.unchanged(&why, facts, rules)),
+                }
+            }
+            Decision::Ask(plan) => self.ask(*plan, ahead, rules, facts, prepare),
+        }
+    }
+
+    /// Somebody must write a summary now.
+    fn ask(
+        &mut self,
+        plan: Plan,
+        ahead: &Ahead<'_>,
+        rules: &Rules,
+        facts: &Facts,
+        prepare: &mut dyn FnMut(&mut Self, Task),
+    ) -> Step {
+        if rules.local {
+            let order = self.order(&plan, ahead.messages);
+            return Step::Write(Box::new(plan), order, Who::Models);
+        }
+        let left_alone = self.not_before.is_some_and(|until| Instant::now() < until) && facts.force.is_none();
+        if rules.wait && !left_alone {
+            let plan = self.for_model(plan);
+            let order = self.order(&plan, ahead.messages);
+            return Step::Write(Box::new(plan), order, Who::Models);
+        }
+        if !rules.ahead {
+            return Step::Done(self.model_failed(facts, rules));
+        }
+        if self.preparing.is_none() && !left_alone {
+            // Too late for this time. What comes of it is built upon the next time.
+            let plan = self.for_model(plan.clone());
+            let order = self.order(&plan, ahead.messages);
+            prepare(self, Task { plan, order });
+        }
+        let order = self.order(&plan, ahead.messages);
+        Step::Write(Box::new(plan), order, Who::StandIn)
+    }
+
+    /// Takes what came of a summary that was waited for.
+    pub(super) fn take(
+        &mut self,
+        plan: Plan,
+        outcome: Outcome,
+        who: Who,
+        ahead: &Ahead<'_>,
+        rules: &Rules,
+    ) -> Report {
+        self.note(outcome.spent, outcome.problems);
+        let facts = self.facts(ahead, rules, self.counted(ahead));
+        let before = self.list.request(&facts);
+        let written = match outcome.written {
+            Ok(written) => written,
+            Err(failure) => {
+                self.failed(&failure, rules);
+                return match plan.without_answer(&mut self.list, ahead.messages, &rules.counter) {
+                    // What the stages before it did is something, too.
+                    Ok(report) => {
+                        let report = self.condensed(report, None, before, &facts, rules);
+                        Report { reason: Report::MODEL_FAILED.to_owned(), ..report }
+                    }
+                    Err(_) => self.model_failed(&facts, rules),
+                };
+            }
+        };
+        let told = Told::of_stand_in(&plan);
+        match plan.finish(&mut self.list, ahead.messages, &written.text, &rules.counter) {
+            Ok(report) => {
+                match who {
+                    Who::Models => (self.failures, self.not_before, self.untold) = (0, None, None),
+                    Who::StandIn => self.stand_in(told),
+                }
+                self.condensed(report, Some((&written, who)), before, &facts, rules)
+            }
+            Err(why) => {
+                self.rest(&why, &facts);
+                self.unchanged(&why, &facts, rules)
+            }
+        }
+    }
+
+    /// Puts in the summary that was prepared, where it is there and worth it.
+    fn prepared(&mut self, ahead: &Ahead<'_>, rules: &Rules, facts: &Facts) -> Option<Report> {
+        let preparing = self.preparing.take_if(|preparing| preparing.has_ended())?;
+        let outcome = preparing.outcome()?;
+        self.note(outcome.spent, outcome.problems);
+        let written = match outcome.written {
+            Ok(written) => written,
+            Err(failure) => {
+                self.failed(&failure, rules);
+                return None;
+            }
+        };
+        let before = self.list.request(facts);
+        let told = preparing.plan.places().to_vec();
+        match preparing.plan.finish(&mut self.list, ahead.messages, &written.text, &rules.counter) {
+            Ok(report) => {
+                (self.failures, self.not_before, self.untold) = (0, None, None);
+                Some(self.condensed(report, Some((&written, Who::Models)), before, facts, rules))
+            }
+            Err(Unchanged::Overtaken) => {
+                self.late(&written, &told);
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// A summary came after another had to stand in for it: the next one is built on it, not on the stand-in.
+    fn late(&mut self, written: &Written, told: &[Seq]) {
+        if let Some(untold) = &mut self.untold {
+            untold.prior = Some(written.text.to_string());
+            untold.places.retain(|place| !told.contains(place));
+            (self.failures, self.not_before) = (0, None);
+        }
+    }
+
+    /// Looks whether what was prepared is there, though nothing is due: a failure starts a pause, and what comes too late
+    /// is kept for the next time.
+    fn collect(&mut self, rules: &Rules) {
+        let ended = |preparing: &mut Preparing| {
+            let failed = || lock(&preparing.done).as_ref().is_none_or(|outcome| outcome.written.is_err());
+            preparing.has_ended() && (preparing.plan.is_overtaken(&self.list) || failed())
+        };
+        let Some(preparing) = self.preparing.take_if(ended) else { return };
+        let Some(outcome) = preparing.outcome() else { return };
+        self.note(outcome.spent, outcome.problems);
+        match outcome.written {
+            Ok(written) => self.late(&written, preparing.plan.places()),
+            Err(failure) => self.failed(&failure, rules),
+        }
+    }
+
+    /// Has a summary written ahead of time, where that is worth it.
+    fn prepare(
+        &mut self,
+        ahead: &Ahead<'_>,
+        rules: &Rules,
+        facts: &Facts,
+        prepare: &mut dyn FnMut(&mut Self, Task),
+    ) {
+        let policy = self.policy(rules, facts).clone();
+        let facts = Facts { force: Some(Press::Gently), ..*facts };
+        match self.list.decide(ahead.messages, &policy, &facts, &rules.counter) {
+            Decision::Ask(plan) => {
+                let plan = if rules.local { *plan } else { self.for_model(*plan) };
+                let order = self.order(&plan, ahead.messages);
+                prepare(self, Task { plan, order });
+            }
+            Decision::Unchanged(_) | Decision::Done(_) => {
+                self.unprepared = Some(grown(self.counted(ahead)));
+            }
+        }
+    }
+
+    /// Whether a summary might be written ahead of time.
+    fn may_prepare(&self, counted: Tokens, rules: &Rules) -> bool {
+        let summarizes = |stage: &Strategy| matches!(stage, Strategy::Summarize(_) | Strategy::Amortized(_));
+        rules.ahead
+            && self.preparing.is_none()
+            && self.strikes < MOST_STRIKES
+            && self.unprepared.is_none_or(|until| counted >= until)
+            && self.not_before.is_none_or(|until| Instant::now() >= until)
+            && rules.policy.strategy.stages().any(summarizes)
+    }
+
+    /// Notes what is being written.
+    pub(super) fn begin(&mut self, plan: Plan, done: Slip, ended: watch::Receiver<()>, running: Running<()>) {
+        self.preparing = Some(Preparing { plan, done, ended, _running: running });
+    }
+
+    /// Tells when what is being written is there, for who waits for it.
+    pub(super) fn under_way(&self) -> Option<watch::Receiver<()>> {
+        self.preparing.as_ref().map(|preparing| preparing.ended.clone())
+    }
+
+    /// A plan as the model is to carry it out: it builds on what it wrote itself, not on what stood in for it.
+    fn for_model(&self, plan: Plan) -> Plan {
+        match &self.untold {
+            Some(untold) if untold.tokens <= MOST_UNTOLD => {
+                plan.built_on(untold.prior.clone(), &untold.places, untold.tokens)
+            }
+            _ => plan,
+        }
+    }
+
+    fn order(&self, plan: &Plan, messages: &[Message]) -> Order {
+        // Only who wrote the summary knows what it was made of.
+        let standing = self.list.summary().map(|prior| prior.text.as_str());
+        let extracts = self.extracts.as_ref().filter(|_| plan.prior.as_deref() == standing);
+        Order {
+            leaving: plan.told(messages).collect(),
+            span: plan.span,
+            through: plan.through(),
+            previous: plan.prior.as_deref().map(Into::into),
+            extracts: extracts.cloned(),
+            limit: plan.limit,
+            replaces: plan.replaces(),
+        }
+    }
+
+    /// Notes that a stand-in stands, and what the model has yet to be told.
+    fn stand_in(&mut self, told: Untold) {
+        let Untold { prior, places, tokens } = told;
+        let untold = self.untold.get_or_insert_with(|| Untold { prior, ..Untold::default() });
+        untold.places.extend(places);
+        untold.tokens = untold.tokens.saturating_add(tokens);
+    }
+
+    /// What the provider says it counted for the last request.
+    pub(super) fn reported(&mut self, counted: Tokens, rounds: u64, reported: Tokens, worth: Fraction) {
+        self.factor.learn(counted, reported);
+        self.told = Some(Told { counted, reported, rounds });
+        if let Some((before, pass)) = self.on_trial
+            && pass == rounds
+        {
+            self.on_trial = None;
+            let helped = before.saturating_sub(reported) >= worth.of_rounded_up(before);
+            self.strikes = if helped { 0 } else { self.strikes.saturating_add(1) };
+        }
+    }
+
+    /// The provider found the last request too long, and takes so much where it says so.
+    pub(super) fn too_long(&mut self, room: Option<Tokens>) {
+        self.too_long = true;
+        if let Some(room) = room {
+            self.room = Some(self.room.map_or(room, |known| known.min(room)));
+        }
+    }
+
+    fn counted(&self, ahead: &Ahead<'_>) -> Tokens {
+        self.list.tokens().saturating_add(ahead.fixed)
+    }
+
+    fn count_call(&mut self, counted: Tokens) {
+        let rounds = self.list.standing().rounds;
+        match self.last {
+            Some((last, before)) if before == rounds && counted > last => self.growth.add(counted - last),
+            Some(_) => {}
+            None if self.growth.calls() == 0 => self.growth.add(counted),
+            None => {}
+        }
+        self.last = Some((counted, rounds));
+    }
+
+    fn facts(&mut self, ahead: &Ahead<'_>, rules: &Rules, counted: Tokens) -> Facts {
+        let room = ahead.room.or(rules.room);
+        let room = match (room, self.room) {
+            (Some(known), Some(found)) => Some(known.min(found)),
+            (known, found) => known.or(found),
+        };
+        let rounds = self.list.standing().rounds;
+        let request = self.told.map(|told| match told.rounds == rounds {
+            true if counted >= told.counted => {
+                told.reported.saturating_add(self.factor.apply(counted - told.counted))
+            }
+            true => told.reported.saturating_sub(self.factor.apply(told.counted - counted)),
+            false => self.factor.apply(counted),
+        });
+        let mut facts = Facts { room, request, fixed: ahead.fixed, force: ahead.force, ..Facts::at(now()) };
+        if rules.policy.trigger.is_economic() {
+            facts.economic = self.economic(rules, &facts, counted);
+        }
+        facts
+    }
+
+    /// Where cutting costs least, worked out anew when the list has grown by a part.
+    fn economic(&mut self, rules: &Rules, facts: &Facts, counted: Tokens) -> Option<Tokens> {
+        let rounds = self.list.standing().rounds;
+        if let Some((at, then, known)) = self.economic
+            && then == rounds
+            && counted < grown(at)
+            && self.growth.calls() > 8
+        {
+            return known;
+        }
+        let prompt = if rules.local { 0 } else { PROMPT_OVERHEAD };
+        let shape = self.list.shape(&rules.policy, facts, &self.growth, prompt, &rules.counter);
+        let found = threshold(&rules.prices, &shape, facts.room);
+        self.economic = Some((counted, rounds, found));
+        found
+    }
+
+    fn policy<'a>(&self, rules: &'a Rules, facts: &Facts) -> &'a Policy {
+        if facts.room.is_some() { &rules.policy } else { &rules.roomless }
+    }
+
+    fn rest(&mut self, why: &Unchanged, facts: &Facts) {
+        let counted = self.list.tokens().saturating_add(facts.fixed);
+        self.too_long = false;
+        self.resting = Some((grown(counted), *why));
+    }
+
+    fn failed(&mut self, failure: &crate::retry::Failure, rules: &Rules) {
+        if failure.is_attempt() {
+            self.failures = self.failures.saturating_add(1);
+        }
+        let wait = after_failure(failure, self.failures, jitter(), &rules.backoff);
+        self.not_before = Instant::now().checked_add(wait);
+    }
+
+    fn note(&mut self, spent: Vec<Spent>, problems: Vec<String>) {
+        self.spent.extend(spent);
+        self.problems.extend(problems);
+        while self.problems.len() > MOST_TOLD {
+            self.problems.pop_front();
+        }
+    }
+
+    /// The report of a list that stays as it is.
+    fn unchanged(&mut self, why: &Unchanged, facts: &Facts, rules: &Rules) -> Report {
+        let tokens = self.list.request(facts);
+        let said = if *why == Unchanged::NotDue { String::new() } else { format!("; as it was: {why}") };
+        let report = self.plain(why.name(), facts, rules);
+        Report { notice: format!("{}{said}", used(tokens, facts.room)), ..report }
+    }
+
+    fn model_failed(&mut self, facts: &Facts, rules: &Rules) -> Report {
+        let tokens = self.list.request(facts);
+        let report = self.plain(Report::MODEL_FAILED, facts, rules);
+        let notice = format!("{}; as it was: the model gave no summary", used(tokens, facts.room));
+        Report { notice, ..report }
+    }
+
+    fn stopped(&mut self, facts: &Facts, rules: &Rules) -> Report {
+        let tokens = self.list.request(facts);
+        let report = self.plain("stopped", facts, rules);
+        let notice = format!(
+            "{}; stopped: by the provider's count, condensing did not help {MOST_STRIKES} times in a row",
+            used(tokens, facts.room)
+        );
+        Report { notice, ..report }
+    }
+
+    fn plain(&mut self, reason: &str, facts: &Facts, rules: &Rules) -> Report {
+        let tokens = self.list.request(facts);
+        let messages = self.list.shown_len() as u64;
+        Report {
+            condensed: false,
+            reason: reason.to_owned(),
+            strategy: rules.policy.strategy.to_string(),
+            messages_before: messages,
+            messages_after: messages,
+            tokens_before: tokens,
+            tokens_after: tokens,
+            window: facts.room,
+            percent: percent(tokens, facts.room),
+            spent: std::mem::take(&mut self.spent),
+            problems: self.problems.drain(..).collect(),
+            ..Report::default()
+        }
+    }
+
+    /// The report of a list that was made shorter.
+    fn condensed(
+        &mut self,
+        done: epitome_core::condense::Report,
+        written: Option<(&Written, Who)>,
+        before: Tokens,
+        facts: &Facts,
+        rules: &Rules,
+    ) -> Report {
+        let reason = match (self.too_long, facts.force) {
+            (true, _) | (_, Some(Press::Hard)) => "too_long",
+            (_, Some(Press::Gently)) => "forced",
+            _ => "due",
+        };
+        let rounds = self.list.standing().rounds;
+        if self.told.is_some() {
+            self.on_trial = Some((before, rounds));
+        }
+        (self.too_long, self.resting, self.unprepared) = (false, None, None);
+        if let Some((written, _)) = written {
+            self.extracts = written.extracts.clone();
+        }
+        let report = self.plain(reason, facts, rules);
+        Report {
+            condensed: true,
+            strategy: done.strategy,
+            messages_before: done.messages_before,
+            messages_after: done.messages_after,
+            tokens_before: done.tokens_before,
+            tokens_after: done.tokens_after,
+            covers: done.covers,
+            model: written.map(|(written, _)| written.model.clone()),
+            stand_in: written.is_some_and(|(_, who)| who == Who::StandIn),
+            notice: done.notice,
+            percent: percent(done.tokens_after, facts.room),
+            ..report
+        }
+    }
+
+    /// Keeps in mind what is handed out right after a pass.
+    pub(super) fn hand_out(&mut self, shown: &[Message], hash: &RandomState) {
+        self.handed = Some(Prints::of(shown, hash));
+    }
+
+    /// What leaves with a pass, for hooks.
+    pub(super) fn left(&self, report: &Report, messages: &[Message]) -> Option<(Span, Vec<Message>)> {
+        let [from, through] = report.covers?;
+        let kept = &self.list.standing().kept;
+        let places = (from..=through).filter(|place| kept.binary_search(place).is_err());
+        let gone = places.filter_map(|place| {
+            let message = messages.get(usize::try_from(place).ok()?.checked_sub(1)?)?;
+            Some(Message { seq: place, ..message.clone() })
+        });
+        Some((Span { from, through }, gone.collect()))
+    }
+}
+
+impl Told {
+    /// What a model has yet to be told when another writes this in its place.
+    fn of_stand_in(plan: &Plan) -> Untold {
+        Untold { prior: plan.prior.clone(), places: plan.places().to_vec(), tokens: plan.replaces() }
+    }
+}
+
+/// A size at which something that failed is tried again.
+fn grown(tokens: Tokens) -> Tokens {
+    tokens.saturating_add((tokens / GROWN_BY).max(1))
+}
+
+fn percent(tokens: Tokens, room: Option<Tokens>) -> Option<u64> {
+    room.filter(|room| *room > 0).map(|room| tokens.saturating_mul(100) / room)
+}
+
+/// How much is used, for people.
+fn used(tokens: Tokens, room: Option<Tokens>) -> String {
+    match (room, percent(tokens, room)) {
+        (Some(room), Some(percent)) => {
+            format!("{} of {} tokens are used, {percent} %", grouped(tokens), grouped(room))
+        }
+        _ => format!("{} tokens are used", grouped(tokens)),
+    }
+}

@@ -1,0 +1,187 @@
+//! Which conversation a list belongs to, told without reading all of it.
+//!
+//! A caller hands in the whole list each time, and nobody names it. So of each message taken in two prints are kept: of
+//! all of it, and of its edges. A list goes on with a conversation where those prints fit: at its ends and at places in
+//! between, which change from turn to turn, where only one conversation is known; at every place where there are several,
+//! and whenever something is cut. So a turn costs a few looks, and what was changed further back is noticed in time.
+
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+
+use epitome_core::message::{Content, Media, MediaSource, Message, Part};
+
+/// Of a long text, so many bytes at either end are looked at in passing.
+const EDGE: usize = 128;
+
+/// So many of the newest messages are looked at each time, and as many others.
+const LOOKS: usize = 8;
+
+/// What a message was when it was taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Print {
+    whole: u64,
+    edges: u64,
+}
+
+/// What the messages of a conversation were when they were taken in.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Prints {
+    prints: Vec<Print>,
+    /// Where the next look in between begins.
+    turn: usize,
+}
+
+impl Prints {
+    pub(super) fn of(messages: &[Message], hash: &RandomState) -> Self {
+        let mut prints = Self::default();
+        prints.extend(messages, hash);
+        prints
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.prints.len()
+    }
+
+    /// Takes in what is new at the list's end.
+    pub(super) fn extend(&mut self, messages: &[Message], hash: &RandomState) {
+        let new = messages.get(self.len()..).unwrap_or_default();
+        self.prints.extend(
+            new.iter().map(|message| Print {
+                whole: print(message, false, hash),
+                edges: print(message, true, hash),
+            }),
+        );
+    }
+
+    /// Whether the list seems to go on with these: the first and the newest are the same, and some between them.
+    pub(super) fn seem(&mut self, messages: &[Message], hash: &RandomState) -> bool {
+        let len = self.len();
+        if messages.len() < len {
+            return false;
+        }
+        let turn = self.turn;
+        self.turn = self.turn.wrapping_add(1);
+        // Steps that grow by the golden ratio get everywhere in time.
+        let between = (0..LOOKS).map(|look| {
+            let step = (turn * LOOKS + look) as u64;
+            usize::try_from(step.wrapping_mul(0x9E37_79B9_7F4A_7C15) % len.max(1) as u64).unwrap_or(0)
+        });
+        let newest = len.saturating_sub(LOOKS)..len;
+        (0..len.min(2)).chain(newest).chain(between.take(len)).all(|at| {
+            match (messages.get(at), self.prints.get(at)) {
+                (Some(message), Some(known)) => print(message, true, hash) == known.edges,
+                _ => false,
+            }
+        })
+    }
+
+    /// Whether the first `len` messages of the list are these, word for word.
+    pub(super) fn are(&self, messages: &[Message], len: usize, hash: &RandomState) -> bool {
+        match (messages.get(..len), self.prints.get(..len)) {
+            (Some(messages), Some(known)) => {
+                messages.iter().zip(known).all(|(message, known)| print(message, false, hash) == known.whole)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A number that two different messages hardly share. `edges` looks at the ends of long texts only.
+fn print(message: &Message, edges: bool, hash: &RandomState) -> u64 {
+    let mut state = hash.build_hasher();
+    let text = |text: &str, state: &mut _| put(text, edges, state);
+    message.role.hash(&mut state);
+    (message.author.as_deref(), message.pinned, message.skip, message.parts.len()).hash(&mut state);
+    for part in &message.parts {
+        std::mem::discriminant(part).hash(&mut state);
+        match part {
+            Part::Text { text: words } => text(words, &mut state),
+            Part::Thinking { text: words, signature, id, redacted } => {
+                text(words, &mut state);
+                text(signature.as_deref().unwrap_or_default(), &mut state);
+                (id, redacted).hash(&mut state);
+            }
+            Part::ToolCall(call) => {
+                (&*call.id, call.item_id.as_deref(), &call.name).hash(&mut state);
+                text(&call.arguments, &mut state);
+            }
+            Part::ToolResult(result) => {
+                (&*result.call, result.error, result.content.len()).hash(&mut state);
+                for content in &result.content {
+                    match content {
+                        Content::Text { text: words } => text(words, &mut state),
+                        Content::Media(media) => put_media(media, edges, &mut state),
+                    }
+                }
+            }
+            Part::Media(media) => put_media(media, edges, &mut state),
+        }
+    }
+    state.finish()
+}
+
+fn put_media(media: &Media, edges: bool, state: &mut impl Hasher) {
+    media.mime.hash(state);
+    std::mem::discriminant(&media.source).hash(state);
+    match &media.source {
+        MediaSource::Base64(text) | MediaSource::Url(text) | MediaSource::File(text) => {
+            put(text, edges, state);
+        }
+    }
+}
+
+fn put(text: &str, edges: bool, state: &mut impl Hasher) {
+    let bytes = text.as_bytes();
+    bytes.len().hash(state);
+    if edges && bytes.len() > 2 * EDGE {
+        state.write(bytes.get(..EDGE).unwrap_or_default());
+        state.write(bytes.get(bytes.len() - EDGE..).unwrap_or_default());
+    } else {
+        state.write(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use epitome_core::drawing::messages;
+
+    use super::*;
+
+    #[test]
+    fn a_list_that_only_grew_is_known_and_any_other_is_not() {
+        let hash = RandomState::new();
+        let list = messages("s u:3 a(x) r(x):9 a:4 u:7 a:2").unwrap();
+        let mut known = Prints::of(list.get(..5).unwrap(), &hash);
+        assert!(known.seem(&list, &hash) && known.are(&list, 5, &hash));
+        for at in 0..5 {
+            let mut other = list.clone();
+            other[at].pinned = !other[at].pinned;
+            assert!(!known.are(&other, 5, &hash), "a flag of {at}");
+            let mut other = list.clone();
+            other[at].parts.push(Part::text("more"));
+            assert!(!known.are(&other, 5, &hash), "words of {at}");
+            assert!(!known.seem(&other, &hash), "so few are all looked at");
+        }
+        assert!(!known.seem(&list[..4], &hash), "a shorter one is another");
+    }
+
+    #[test]
+    fn a_change_further_back_is_noticed_in_time() {
+        let hash = RandomState::new();
+        let list: Vec<Message> = (0..1_000).map(|n| Message::user(format!("order {n}"))).collect();
+        let mut known = Prints::of(&list, &hash);
+        let mut other = list.clone();
+        other[477] = Message::user("something else");
+        let noticed = (0..1_000).position(|_| !known.seem(&other, &hash));
+        assert!(noticed.is_some_and(|turn| turn < 500), "{noticed:?}");
+        assert!(!known.are(&other, 1_000, &hash), "at once, where all are looked at");
+    }
+
+    #[test]
+    fn what_differs_only_in_the_middle_of_a_long_text_is_told_apart_where_it_matters() {
+        let hash = RandomState::new();
+        let long = |middle: &str| [Message::user(format!("{0}{middle}{0}", "x".repeat(500)))];
+        let mut known = Prints::of(&long("a"), &hash);
+        assert!(known.seem(&long("b"), &hash), "not in passing");
+        assert!(!known.are(&long("b"), 1, &hash));
+    }
+}

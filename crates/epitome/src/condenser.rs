@@ -62,12 +62,14 @@ use crate::hook::{Condensed, Running};
 
 mod builder;
 mod conversation;
+mod forecast;
 mod known;
 mod report;
 mod scribe;
 
 pub use builder::CondenserBuilder;
 use conversation::{Ahead, Conversation, Rules, Slip, Step, Task, Who};
+pub use forecast::{Fate, Forecast, Why};
 pub use report::{Report, Spent, Totals};
 pub(crate) use scribe::Answers;
 use scribe::{SLOT, Scribe};

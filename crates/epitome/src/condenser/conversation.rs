@@ -577,7 +577,14 @@ impl Conversation {
         found
     }
 
-    fn policy<'a>(&self, rules: &'a Rules, facts: &Facts) -> &'a Policy {
+    /// What the first call of a conversation is decided by.
+    pub(super) fn first_facts(&mut self, ahead: &Ahead<'_>, rules: &Rules) -> Facts {
+        let counted = self.counted(ahead);
+        self.count_call(counted);
+        self.facts(ahead, rules, counted)
+    }
+
+    pub(super) fn policy<'a>(&self, rules: &'a Rules, facts: &Facts) -> &'a Policy {
         if facts.room.is_some() { &rules.policy } else { &rules.roomless }
     }
 

@@ -560,6 +560,19 @@ impl Conversation {
         facts
     }
 
+    /// The facts of a list that nobody follows.
+    pub(super) fn facts_of(
+        &mut self,
+        fixed: Tokens,
+        room: Option<Tokens>,
+        force: Option<Press>,
+        rules: &Rules,
+    ) -> Facts {
+        let counted = self.list.tokens().saturating_add(fixed);
+        self.count_call(counted);
+        self.facts(&Ahead { messages: &[], fixed, room, force }, rules, counted)
+    }
+
     /// Where cutting costs least, worked out anew when the list has grown by a part.
     fn economic(&mut self, rules: &Rules, facts: &Facts, counted: Tokens) -> Option<Tokens> {
         let rounds = self.list.standing().rounds;
@@ -577,7 +590,7 @@ impl Conversation {
         found
     }
 
-    fn policy<'a>(&self, rules: &'a Rules, facts: &Facts) -> &'a Policy {
+    pub(super) fn policy<'a>(&self, rules: &'a Rules, facts: &Facts) -> &'a Policy {
         if facts.room.is_some() { &rules.policy } else { &rules.roomless }
     }
 

@@ -119,6 +119,8 @@ pub struct Call<'a> {
     pub fixed: Tokens,
     /// The window of the model that is called less its output reserve, where it is another than the builder was told.
     pub room: Option<Tokens>,
+    /// The size of the whole request by the provider's own count, where that is known; else it is counted here.
+    pub counted: Option<Tokens>,
     /// Whether to condense though nothing is due: gently, as when a person asks for it, or hard.
     pub force: Option<Press>,
 }
@@ -127,7 +129,7 @@ impl<'a> Call<'a> {
     /// With this list, and nothing else known.
     #[must_use]
     pub fn of(messages: &'a [Message]) -> Self {
-        Self { messages, fixed: 0, room: None, force: None }
+        Self { messages, fixed: 0, room: None, counted: None, force: None }
     }
 }
 
@@ -220,8 +222,8 @@ impl Condenser {
 
 impl Inner {
     async fn before<'a>(self: &Arc<Self>, call: Call<'a>) -> Ready<'a> {
-        let Call { messages, fixed, room, force } = call;
-        let ahead = Ahead { messages, fixed, room, force };
+        let Call { messages, fixed, .. } = call;
+        let ahead = Ahead::of(&call);
         if !self.enabled {
             return self.off(messages, fixed);
         }

@@ -18,6 +18,7 @@ use epitome_core::tokens::{Counter, Factor};
 use epitome_core::trigger::{Fraction, SOFT};
 use tokio::sync::watch;
 
+use super::Call;
 use super::known::Prints;
 use super::report::{Report, Spent};
 use super::scribe::{Order, Outcome, Written, now};
@@ -66,7 +67,16 @@ pub(super) struct Ahead<'a> {
     pub(super) messages: &'a [Message],
     pub(super) fixed: Tokens,
     pub(super) room: Option<Tokens>,
+    /// By the provider's count.
+    pub(super) request: Option<Tokens>,
     pub(super) force: Option<Press>,
+}
+
+impl<'a> Ahead<'a> {
+    pub(super) fn of(call: &Call<'a>) -> Self {
+        let Call { messages, fixed, room, counted, force } = *call;
+        Self { messages, fixed, room, request: counted, force }
+    }
 }
 
 /// One conversation.
@@ -546,13 +556,13 @@ impl Conversation {
             (known, found) => known.or(found),
         };
         let rounds = self.list.standing().rounds;
-        let request = self.told.map(|told| match told.rounds == rounds {
+        let request = ahead.request.or(self.told.map(|told| match told.rounds == rounds {
             true if counted >= told.counted => {
                 told.reported.saturating_add(self.factor.apply(counted - told.counted))
             }
             true => told.reported.saturating_sub(self.factor.apply(told.counted - counted)),
             false => self.factor.apply(counted),
-        });
+        }));
         let mut facts = Facts { room, request, fixed: ahead.fixed, force: ahead.force, ..Facts::at(now()) };
         if rules.policy.trigger.is_economic() {
             facts.economic = self.economic(rules, &facts, counted);
@@ -561,16 +571,10 @@ impl Conversation {
     }
 
     /// The facts of a list that nobody follows.
-    pub(super) fn facts_of(
-        &mut self,
-        fixed: Tokens,
-        room: Option<Tokens>,
-        force: Option<Press>,
-        rules: &Rules,
-    ) -> Facts {
-        let counted = self.list.tokens().saturating_add(fixed);
+    pub(super) fn facts_of(&mut self, ahead: &Ahead<'_>, rules: &Rules) -> Facts {
+        let counted = self.counted(ahead);
         self.count_call(counted);
-        self.facts(&Ahead { messages: &[], fixed, room, force }, rules, counted)
+        self.facts(ahead, rules, counted)
     }
 
     /// Where cutting costs least, worked out anew when the list has grown by a part.

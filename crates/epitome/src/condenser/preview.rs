@@ -8,7 +8,7 @@ use epitome_core::trigger::Fraction;
 use serde::{Deserialize, Serialize};
 
 use super::Call;
-use super::conversation::{Conversation, Rules};
+use super::conversation::{Ahead, Conversation, Rules};
 
 /// What would be done to a list, message by message. No model was asked and nothing is remembered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,10 +74,10 @@ pub enum Verdict {
 impl Rules {
     /// What would be done to this list.
     pub(super) fn preview(&self, call: &Call<'_>, model: &str) -> Preview {
-        let Call { messages, fixed, room, force } = *call;
+        let Call { messages, fixed, force, .. } = *call;
         let hash = std::hash::RandomState::new();
         let mut conversation = Conversation::begun(messages, None, self, &hash);
-        let facts = conversation.facts_of(fixed, room, force, self);
+        let facts = conversation.facts_of(&Ahead::of(call), self);
         let (list, policy) = (&conversation.list, conversation.policy(self, &facts));
         let over = facts.room.is_some_and(|room| list.request(&facts) > room);
         let due = force.is_some() || over || list.due(policy, &facts, Fraction::ONE).is_now();

@@ -78,6 +78,9 @@ use scribe::{SLOT, Scribe};
 /// So many conversations one condenser knows; the one that was longest away is forgotten.
 const MOST_CONVERSATIONS: usize = 64;
 
+/// A conversation that did not go on for so many turns of others' is taken to have ended.
+const LATELY: u64 = 64;
+
 /// Makes lists shorter before they are sent. Clones are one.
 ///
 /// See the [module](self) for how it is used.
@@ -93,12 +96,40 @@ struct Inner {
     /// What comes with every request besides the list.
     fixed: Tokens,
     hash: RandomState,
-    /// The conversations it knows, the last used first.
-    known: Mutex<Vec<Shared>>,
+    known: Mutex<Known>,
     totals: Mutex<Totals>,
 }
 
 type Shared = Arc<Mutex<Conversation>>;
+
+/// The conversations a condenser knows.
+#[derive(Default)]
+struct Known {
+    /// The last used first, with the turn on which it was.
+    all: Vec<(Shared, u64)>,
+    turns: u64,
+}
+
+impl Known {
+    /// Whether there may be several agents: more than one conversation went on lately. A list that was given up, as when a
+    /// reply was asked for again, soon counts no more.
+    fn is_shared(&self) -> bool {
+        self.all.get(1).is_some_and(|(_, used)| self.turns.saturating_sub(*used) < LATELY)
+    }
+
+    fn insert(&mut self, shared: &Shared) {
+        self.turns = self.turns.saturating_add(1);
+        self.all.insert(0, (Arc::clone(shared), self.turns));
+        self.all.truncate(MOST_CONVERSATIONS);
+    }
+
+    fn used(&mut self, found: &Shared) {
+        if let Some(at) = self.all.iter().position(|(shared, _)| Arc::ptr_eq(shared, found)) {
+            self.all.remove(at);
+        }
+        self.insert(found);
+    }
+}
 
 /// A call that is about to be made, where more is known of it than its list.
 ///
@@ -228,7 +259,7 @@ impl Inner {
             return self.off(messages, fixed);
         }
         let mut look = {
-            let sure = lock(&self.known).len() > 1;
+            let sure = lock(&self.known).is_shared();
             let conversation = self.find(messages, sure);
             Look { conversation, sure }
         };
@@ -337,9 +368,11 @@ impl Inner {
 
     /// The conversation that the list belongs to. `sure` looks at every message of it.
     fn find(&self, messages: &[Message], sure: bool) -> Shared {
-        let known: Vec<Shared> = lock(&self.known).clone();
+        let known: Vec<Shared> = lock(&self.known).all.iter().map(|(shared, _)| Arc::clone(shared)).collect();
         let mut best: Option<(usize, &Shared)> = None;
-        for shared in &known {
+        for (at, shared) in known.iter().enumerate() {
+            // Only the one that went on last is taken for granted.
+            let sure = sure || at > 0;
             let mut conversation = lock(shared);
             let len = conversation.prints.len();
             let longer = best.is_none_or(|(longest, _)| len > longest);
@@ -382,17 +415,12 @@ impl Inner {
 
     fn remember(&self, conversation: Conversation) -> Shared {
         let shared = Arc::new(Mutex::new(conversation));
-        let mut known = lock(&self.known);
-        known.insert(0, Arc::clone(&shared));
-        known.truncate(MOST_CONVERSATIONS);
+        lock(&self.known).insert(&shared);
         shared
     }
 
     fn used(&self, found: &Shared) {
-        let mut known = lock(&self.known);
-        if let Some(at) = known.iter().position(|shared| Arc::ptr_eq(shared, found)) {
-            known.get_mut(..=at).into_iter().for_each(|upto| upto.rotate_right(1));
-        }
+        lock(&self.known).used(found);
     }
 
     fn off<'a>(&self, messages: &'a [Message], fixed: Tokens) -> Ready<'a> {

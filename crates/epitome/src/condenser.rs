@@ -376,11 +376,7 @@ impl Inner {
             let mut conversation = lock(shared);
             let len = conversation.prints.len();
             let longer = best.is_none_or(|(longest, _)| len > longest);
-            if longer
-                && len > 0
-                && conversation.prints.seem(messages, &self.hash)
-                && (!sure || conversation.prints.are(messages, len, &self.hash))
-            {
+            if longer && conversation.goes_on(messages, sure, &self.hash) {
                 best = Some((len, shared));
             }
         }

@@ -212,11 +212,17 @@ impl Conversation {
         new
     }
 
+    /// Whether the list seems to go on with this conversation; `sure` looks at every message.
+    pub(super) fn goes_on(&mut self, messages: &[Message], sure: bool, hash: &RandomState) -> bool {
+        let (len, from) = (self.prints.len(), usize::try_from(self.list.standing().from).unwrap_or(0));
+        len > 0 && self.prints.seem(messages, from, hash) && (!sure || self.prints.are(messages, len, hash))
+    }
+
     /// Whether the list is what was handed out, with more at its end.
     pub(super) fn went_on_with_handed(&mut self, messages: &[Message], hash: &RandomState) -> bool {
         self.handed
             .as_mut()
-            .is_some_and(|handed| handed.seem(messages, hash) && handed.are(messages, handed.len(), hash))
+            .is_some_and(|handed| handed.seem(messages, 0, hash) && handed.are(messages, handed.len(), hash))
     }
 
     /// The caller goes on with what was handed out: from here on that is the list.

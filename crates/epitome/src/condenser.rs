@@ -64,13 +64,11 @@ use crate::hook::{Condensed, Running};
 mod builder;
 mod conversation;
 mod known;
-mod preview;
 mod report;
 mod scribe;
 
 pub use builder::CondenserBuilder;
 use conversation::{Ahead, Conversation, Rules, Slip, Step, Task, Who};
-pub use preview::{Fate, Preview, Verdict};
 pub use report::{Report, Spent, Totals};
 pub(crate) use scribe::Answers;
 use scribe::{SLOT, Scribe};
@@ -196,23 +194,6 @@ impl Condenser {
     /// The same, where more is known of the call.
     pub async fn before<'a>(&self, call: Call<'a>) -> Ready<'a> {
         self.inner.before(call).await
-    }
-
-    /// What would be done to this list, told without doing it: no model is asked, and nothing is remembered.
-    ///
-    /// ```
-    /// use epitome::core::message::Message;
-    /// use epitome::{Call, Condenser};
-    ///
-    /// let condenser = Condenser::builder().window(8_000).build()?;
-    /// let preview = condenser.preview(&Call::of(&[Message::user("Hello")]));
-    /// assert_eq!((preview.due, preview.reason.as_str()), (false, "all_kept"));
-    /// # Ok::<(), epitome::Error>(())
-    /// ```
-    #[must_use]
-    pub fn preview(&self, call: &Call<'_>) -> Preview {
-        let model = self.inner.scribe.chain.first().map_or("", |writer| writer.name.as_str());
-        self.inner.rules.preview(call, model)
     }
 
     /// How it counts, to measure what a request holds besides its list.

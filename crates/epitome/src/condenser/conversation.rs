@@ -576,13 +576,6 @@ impl Conversation {
         facts
     }
 
-    /// The facts of a list that nobody follows.
-    pub(super) fn facts_of(&mut self, ahead: &Ahead<'_>, rules: &Rules) -> Facts {
-        let counted = self.counted(ahead);
-        self.count_call(counted);
-        self.facts(ahead, rules, counted)
-    }
-
     /// Where cutting costs least, worked out anew when the list has grown by a part.
     fn economic(&mut self, rules: &Rules, facts: &Facts, counted: Tokens) -> Option<Tokens> {
         let rounds = self.list.standing().rounds;
@@ -600,7 +593,7 @@ impl Conversation {
         found
     }
 
-    pub(super) fn policy<'a>(&self, rules: &'a Rules, facts: &Facts) -> &'a Policy {
+    fn policy<'a>(&self, rules: &'a Rules, facts: &Facts) -> &'a Policy {
         if facts.room.is_some() { &rules.policy } else { &rules.roomless }
     }
 

@@ -54,6 +54,7 @@ use std::sync::{Arc, Mutex};
 
 use epitome_core::condense::{Press, Standing};
 use epitome_core::message::{Message, Tokens};
+use epitome_core::tokens::Counter;
 use epitome_core::trigger::Fraction;
 use tokio::sync::watch;
 
@@ -77,6 +78,9 @@ use scribe::{SLOT, Scribe};
 /// So many conversations one condenser knows; the one that was longest away is forgotten.
 const MOST_CONVERSATIONS: usize = 64;
 
+/// A conversation that did not go on for so many turns of others' is taken to have ended.
+const LATELY: u64 = 64;
+
 /// Makes lists shorter before they are sent. Clones are one.
 ///
 /// See the [module](self) for how it is used.
@@ -92,12 +96,40 @@ struct Inner {
     /// What comes with every request besides the list.
     fixed: Tokens,
     hash: RandomState,
-    /// The conversations it knows, the last used first.
-    known: Mutex<Vec<Shared>>,
+    known: Mutex<Known>,
     totals: Mutex<Totals>,
 }
 
 type Shared = Arc<Mutex<Conversation>>;
+
+/// The conversations a condenser knows.
+#[derive(Default)]
+struct Known {
+    /// The last used first, with the turn on which it was.
+    all: Vec<(Shared, u64)>,
+    turns: u64,
+}
+
+impl Known {
+    /// Whether there may be several agents: more than one conversation went on lately. A list that was given up, as when a
+    /// reply was asked for again, soon counts no more.
+    fn is_shared(&self) -> bool {
+        self.all.get(1).is_some_and(|(_, used)| self.turns.saturating_sub(*used) < LATELY)
+    }
+
+    fn insert(&mut self, shared: &Shared) {
+        self.turns = self.turns.saturating_add(1);
+        self.all.insert(0, (Arc::clone(shared), self.turns));
+        self.all.truncate(MOST_CONVERSATIONS);
+    }
+
+    fn used(&mut self, found: &Shared) {
+        if let Some(at) = self.all.iter().position(|(shared, _)| Arc::ptr_eq(shared, found)) {
+            self.all.remove(at);
+        }
+        self.insert(found);
+    }
+}
 
 /// A call that is about to be made, where more is known of it than its list.
 ///
@@ -118,6 +150,8 @@ pub struct Call<'a> {
     pub fixed: Tokens,
     /// The window of the model that is called less its output reserve, where it is another than the builder was told.
     pub room: Option<Tokens>,
+    /// The size of the whole request by the provider's own count, where that is known; else it is counted here.
+    pub counted: Option<Tokens>,
     /// Whether to condense though nothing is due: gently, as when a person asks for it, or hard.
     pub force: Option<Press>,
 }
@@ -126,7 +160,7 @@ impl<'a> Call<'a> {
     /// With this list, and nothing else known.
     #[must_use]
     pub fn of(messages: &'a [Message]) -> Self {
-        Self { messages, fixed: 0, room: None, force: None }
+        Self { messages, fixed: 0, room: None, counted: None, force: None }
     }
 }
 
@@ -164,6 +198,12 @@ impl Condenser {
         self.inner.before(call).await
     }
 
+    /// How it counts, to measure what a request holds besides its list.
+    #[must_use]
+    pub fn counter(&self) -> &Counter {
+        &self.inner.rules.counter
+    }
+
     /// One that works in the same way and shares nothing but what providers are known to fail: for another agent.
     #[must_use]
     pub fn another(&self) -> Self {
@@ -196,13 +236,13 @@ impl Condenser {
 
 impl Inner {
     async fn before<'a>(self: &Arc<Self>, call: Call<'a>) -> Ready<'a> {
-        let Call { messages, fixed, room, force } = call;
-        let ahead = Ahead { messages, fixed, room, force };
+        let Call { messages, fixed, .. } = call;
+        let ahead = Ahead::of(&call);
         if !self.enabled {
             return self.off(messages, fixed);
         }
         let mut look = {
-            let sure = lock(&self.known).len() > 1;
+            let sure = lock(&self.known).is_shared();
             let conversation = self.find(messages, sure);
             Look { conversation, sure }
         };
@@ -311,17 +351,15 @@ impl Inner {
 
     /// The conversation that the list belongs to. `sure` looks at every message of it.
     fn find(&self, messages: &[Message], sure: bool) -> Shared {
-        let known: Vec<Shared> = lock(&self.known).clone();
+        let known: Vec<Shared> = lock(&self.known).all.iter().map(|(shared, _)| Arc::clone(shared)).collect();
         let mut best: Option<(usize, &Shared)> = None;
-        for shared in &known {
+        for (at, shared) in known.iter().enumerate() {
+            // Only the one that went on last is taken for granted.
+            let sure = sure || at > 0;
             let mut conversation = lock(shared);
             let len = conversation.prints.len();
             let longer = best.is_none_or(|(longest, _)| len > longest);
-            if longer
-                && len > 0
-                && conversation.prints.seem(messages, &self.hash)
-                && (!sure || conversation.prints.are(messages, len, &self.hash))
-            {
+            if longer && conversation.goes_on(messages, sure, &self.hash) {
                 best = Some((len, shared));
             }
         }
@@ -356,17 +394,12 @@ impl Inner {
 
     fn remember(&self, conversation: Conversation) -> Shared {
         let shared = Arc::new(Mutex::new(conversation));
-        let mut known = lock(&self.known);
-        known.insert(0, Arc::clone(&shared));
-        known.truncate(MOST_CONVERSATIONS);
+        lock(&self.known).insert(&shared);
         shared
     }
 
     fn used(&self, found: &Shared) {
-        let mut known = lock(&self.known);
-        if let Some(at) = known.iter().position(|shared| Arc::ptr_eq(shared, found)) {
-            known.get_mut(..=at).into_iter().for_each(|upto| upto.rotate_right(1));
-        }
+        lock(&self.known).used(found);
     }
 
     fn off<'a>(&self, messages: &'a [Message], fixed: Tokens) -> Ready<'a> {

@@ -35,6 +35,7 @@ use epitome_core::message::{Message, Part};
 use serde_json::{Map, Value};
 
 mod anthropic;
+mod body;
 mod exact;
 mod field;
 mod fit;
@@ -47,6 +48,7 @@ mod residue;
 mod responses;
 mod restored;
 
+pub use body::{Body, Marks};
 pub use reader::{Read, Reader};
 
 /// A provider's wire format.

@@ -18,6 +18,7 @@ use epitome_core::tokens::{Counter, Factor};
 use epitome_core::trigger::{Fraction, SOFT};
 use tokio::sync::watch;
 
+use super::Call;
 use super::known::Prints;
 use super::report::{Report, Spent};
 use super::scribe::{Order, Outcome, Written, now};
@@ -66,7 +67,16 @@ pub(super) struct Ahead<'a> {
     pub(super) messages: &'a [Message],
     pub(super) fixed: Tokens,
     pub(super) room: Option<Tokens>,
+    /// By the provider's count.
+    pub(super) request: Option<Tokens>,
     pub(super) force: Option<Press>,
+}
+
+impl<'a> Ahead<'a> {
+    pub(super) fn of(call: &Call<'a>) -> Self {
+        let Call { messages, fixed, room, counted, force } = *call;
+        Self { messages, fixed, room, request: counted, force }
+    }
 }
 
 /// One conversation.
@@ -202,11 +212,17 @@ impl Conversation {
         new
     }
 
+    /// Whether the list seems to go on with this conversation; `sure` looks at every message.
+    pub(super) fn goes_on(&mut self, messages: &[Message], sure: bool, hash: &RandomState) -> bool {
+        let (len, from) = (self.prints.len(), usize::try_from(self.list.standing().from).unwrap_or(0));
+        len > 0 && self.prints.seem(messages, from, hash) && (!sure || self.prints.are(messages, len, hash))
+    }
+
     /// Whether the list is what was handed out, with more at its end.
     pub(super) fn went_on_with_handed(&mut self, messages: &[Message], hash: &RandomState) -> bool {
         self.handed
             .as_mut()
-            .is_some_and(|handed| handed.seem(messages, hash) && handed.are(messages, handed.len(), hash))
+            .is_some_and(|handed| handed.seem(messages, 0, hash) && handed.are(messages, handed.len(), hash))
     }
 
     /// The caller goes on with what was handed out: from here on that is the list.
@@ -546,13 +562,13 @@ impl Conversation {
             (known, found) => known.or(found),
         };
         let rounds = self.list.standing().rounds;
-        let request = self.told.map(|told| match told.rounds == rounds {
+        let request = ahead.request.or(self.told.map(|told| match told.rounds == rounds {
             true if counted >= told.counted => {
                 told.reported.saturating_add(self.factor.apply(counted - told.counted))
             }
             true => told.reported.saturating_sub(self.factor.apply(told.counted - counted)),
             false => self.factor.apply(counted),
-        });
+        }));
         let mut facts = Facts { room, request, fixed: ahead.fixed, force: ahead.force, ..Facts::at(now()) };
         if rules.policy.trigger.is_economic() {
             facts.economic = self.economic(rules, &facts, counted);

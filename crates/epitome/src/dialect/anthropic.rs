@@ -14,7 +14,7 @@ use super::{Dialect, blank_if_nothing, media, restored};
 const LONGEST_ID: usize = 64;
 
 /// What a later standing order begins with, where there is no place for one.
-const NOTE: &str = "[note from the system]\n";
+pub(super) const NOTE: &str = "[note from the system]\n";
 
 pub(super) fn read(wire: &Value) -> Result<Message> {
     let fields = field::object(wire)?;
@@ -42,7 +42,7 @@ pub(super) fn read(wire: &Value) -> Result<Message> {
 }
 
 /// A block; one that is unknown, or that this role never says, is passed over.
-fn read_block(role: Role, block: &Object, parts: &mut Vec<Part>) -> Result<()> {
+pub(super) fn read_block(role: Role, block: &Object, parts: &mut Vec<Part>) -> Result<()> {
     let kind = field::name(block, "type")?;
     match (kind, role) {
         ("thinking", Role::Assistant) => parts.push(Part::Thinking {
@@ -167,7 +167,7 @@ fn words(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }
 
-fn spell_part(part: &Part) -> Value {
+pub(super) fn spell_part(part: &Part) -> Value {
     match part {
         Part::Text { text } => words(text),
         Part::Media(media) => spell_media(media),
@@ -220,9 +220,8 @@ fn spell_media(media: &Media) -> Value {
     json!({ "type": if media::is_picture(media) { "image" } else { "document" }, "source": source })
 }
 
-/// What goes out: sides that take turns, the user first; a reply's reasoning where it was; a standing order that
-/// comes later as a note from the user's side.
-pub(super) fn write(messages: &[Message]) -> Map<String, Value> {
+/// What the provider takes: reasoning that it signed, and media in results too.
+pub(super) fn wants() -> Wants {
     let carried = |media: &Media| match &media.source {
         // A file of OpenAI's begins so, and is not known here.
         MediaSource::File(id) => !id.starts_with("file-"),
@@ -231,15 +230,20 @@ pub(super) fn write(messages: &[Message]) -> Map<String, Value> {
         }
         MediaSource::Base64(_) => media::is_known_picture(media) || media.mime == "application/pdf",
     };
-    let wants = Wants {
+    Wants {
         longest_id: LONGEST_ID,
-        carried: &carried,
+        carried,
         media_in_results: true,
         // Who has an id was written by another provider.
-        reasoning: &|signature, id| signature.is_some() && id.is_none(),
+        reasoning: |signature, id| signature.is_some() && id.is_none(),
         item_ids: false,
-    };
-    let mut fitter = Fitter::new(wants);
+    }
+}
+
+/// What goes out: sides that take turns, the user first; a reply's reasoning where it was; a standing order that
+/// comes later as a note from the user's side.
+pub(super) fn write(messages: &[Message]) -> Map<String, Value> {
+    let mut fitter = Fitter::new(wants());
     let (mut system, mut turns) = (Vec::new(), Vec::<(&str, Vec<Value>)>::new());
     let mut unreasoned = false;
     for message in messages {
@@ -320,6 +324,6 @@ fn lost_a_block(message: &Message) -> bool {
     blocks.any(|block| block.get("type").and_then(Value::as_str).is_none_or(|kind| !sent.contains(&kind)))
 }
 
-fn is_reasoning(block: &Value) -> bool {
+pub(super) fn is_reasoning(block: &Value) -> bool {
     block.get("type").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("thinking"))
 }

@@ -11,7 +11,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use epitome_core::message::{Content, Media, Message, Part, Role, ToolCall, ToolResult};
+use epitome_core::message::{Author, Content, Media, Message, Part, Role, ToolCall, ToolResult};
 use epitome_core::view::NOTE;
 
 use super::media;
@@ -20,20 +20,20 @@ use super::media;
 const FAILED: &str = "[error]";
 
 /// What one wire asks for.
-pub(super) struct Wants<'a> {
+pub(super) struct Wants {
     pub longest_id: usize,
     /// Whether a user's message can carry this medium.
-    pub carried: &'a dyn Fn(&Media) -> bool,
+    pub carried: fn(&Media) -> bool,
     /// Whether a tool's answer can, too.
     pub media_in_results: bool,
     /// Whether reasoning is sent that has this signature and this id.
-    pub reasoning: &'a dyn Fn(Option<&str>, Option<&str>) -> bool,
+    pub reasoning: fn(Option<&str>, Option<&str>) -> bool,
     /// Whether calls and reasoning have names of their own (`fc_…`, `rs_…`).
     pub item_ids: bool,
 }
 
-pub(super) struct Fitter<'a> {
-    wants: Wants<'a>,
+pub(super) struct Fitter {
+    wants: Wants,
     ids: Names,
     tools: Names,
     authors: Names,
@@ -41,8 +41,8 @@ pub(super) struct Fitter<'a> {
     items: HashSet<Arc<str>>,
 }
 
-impl<'a> Fitter<'a> {
-    pub(super) fn new(wants: Wants<'a>) -> Self {
+impl Fitter {
+    pub(super) fn new(wants: Wants) -> Self {
         let ids = Names::new(wants.longest_id);
         Self { wants, ids, tools: Names::new(64), authors: Names::new(64), items: HashSet::new() }
     }
@@ -56,11 +56,17 @@ impl<'a> Fitter<'a> {
         if parts.is_empty() {
             return None;
         }
-        let author = message.author.as_deref().map(|author| self.authors.shown(author));
+        let author = self.author(message);
         Some(Message { author, ..Message::new(message.role, parts) })
     }
 
-    fn part(&mut self, role: Role, part: &Part) -> Option<Part> {
+    /// Who says it, in letters that are allowed.
+    pub(super) fn author(&mut self, message: &Message) -> Option<Author> {
+        message.author.as_deref().map(|author| self.authors.shown(author))
+    }
+
+    /// One part of a message, as it is to be spelled; `None` where it cannot be sent.
+    pub(super) fn part(&mut self, role: Role, part: &Part) -> Option<Part> {
         match part {
             Part::Text { text } => (role != Role::Tool && !is_blank(text)).then(|| part.clone()),
             Part::Media(media) if role != Role::Tool => Some(match self.carried(media) {

@@ -224,8 +224,8 @@ fn spell_media(media: &Media) -> Option<Value> {
     }
 }
 
-/// What goes out: no reasoning, and results in words.
-pub(super) fn write(messages: &[Message]) -> Map<String, Value> {
+/// What the provider takes: no reasoning, and results in words.
+pub(super) fn wants() -> Wants {
     let carried = |media: &Media| match &media.source {
         MediaSource::Base64(_) if media.mime.starts_with("audio/") => {
             matches!(media.mime.as_str(), "audio/wav" | "audio/x-wav" | "audio/mpeg")
@@ -235,14 +235,18 @@ pub(super) fn write(messages: &[Message]) -> Map<String, Value> {
         // A file of Anthropic's begins so, and is not known here.
         MediaSource::File(id) => !media::is_picture(media) && !id.starts_with("file_"),
     };
-    let wants = Wants {
+    Wants {
         longest_id: LONGEST_ID,
-        carried: &carried,
+        carried,
         media_in_results: false,
-        reasoning: &|_, _| false,
+        reasoning: |_, _| false,
         item_ids: false,
-    };
-    let mut fitter = Fitter::new(wants);
+    }
+}
+
+/// What goes out.
+pub(super) fn write(messages: &[Message]) -> Map<String, Value> {
+    let mut fitter = Fitter::new(wants());
     let fitted = messages.iter().filter_map(|message| fitter.fit(message));
     let list: Vec<Value> = fitted.flat_map(|message| spell(&message)).collect();
     Map::from_iter([("messages".to_owned(), Value::Array(list))])

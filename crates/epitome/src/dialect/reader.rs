@@ -218,11 +218,11 @@ fn parted(dialect: Dialect, body: &Value) -> Result<Parted<'_>, DialectError> {
     Ok(Parted { head, list, key })
 }
 
-fn parsed(text: &str) -> Result<Value, DialectError> {
+pub(super) fn parsed(text: &str) -> Result<Value, DialectError> {
     serde_json::from_str(text).map_err(|error| unreadable(&error))
 }
 
-fn unreadable(error: &serde_json::Error) -> DialectError {
+pub(super) fn unreadable(error: &serde_json::Error) -> DialectError {
     // It says what is wrong and where, never what stands there.
     DialectError::new("", format!("is no JSON: {error}"))
 }

@@ -258,25 +258,29 @@ fn spell_media(media: &Media) -> Value {
     }
 }
 
-/// What goes out: reasoning by the name or the seal the provider gave it, and results in words.
-///
-/// Standing orders are items, since those keep their role and stay apart; only what came as `instructions` goes
-/// back there, so that who puts these fields into the request they came from says nothing twice.
-pub(super) fn write(messages: &[Message], first_is_instructions: bool) -> Map<String, Value> {
+/// What the provider takes: reasoning by the name or the seal it gave it, and results in words.
+pub(super) fn wants() -> Wants {
     let carried = |media: &Media| match &media.source {
         // A file of Anthropic's begins so, and is not known here.
         MediaSource::File(id) => !id.starts_with("file_"),
         _ => media::is_seen(media),
     };
-    let wants = Wants {
+    Wants {
         longest_id: LONGEST_ID,
-        carried: &carried,
+        carried,
         media_in_results: false,
         // Who has no id was written by another provider.
-        reasoning: &|signature, id| id.is_some_and(|id| !id.is_empty() || signature.is_some()),
+        reasoning: |signature, id| id.is_some_and(|id| !id.is_empty() || signature.is_some()),
         item_ids: true,
-    };
-    let mut fitter = Fitter::new(wants);
+    }
+}
+
+/// What goes out.
+///
+/// Standing orders are items, since those keep their role and stay apart; only what came as `instructions` goes
+/// back there, so that who puts these fields into the request they came from says nothing twice.
+pub(super) fn write(messages: &[Message], first_is_instructions: bool) -> Map<String, Value> {
+    let mut fitter = Fitter::new(wants());
     let mut fields = Map::new();
     let mut rest = messages;
     if let (true, Some((first, others))) = (first_is_instructions, messages.split_first()) {

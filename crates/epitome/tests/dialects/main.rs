@@ -9,6 +9,7 @@
     reason = "a test that cannot go on should stop, loudly"
 )]
 
+mod bodies;
 mod drawn_wire;
 mod reading;
 mod restoring;

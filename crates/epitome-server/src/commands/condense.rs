@@ -116,10 +116,10 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         None => from_stdin(most)?,
     };
     let wish = Wish { dialect: args.format, window: args.window, force: args.force, strip: args.strip };
-    let request = Request::read(&given, &loaded.settings, &wish).map_err(Failure::Input)?;
+    let request = Request::read(&given, wish).map_err(Failure::Input)?;
     let condenser = condenser(loaded, &request)?;
     if args.explain {
-        return explain::show(&request, &request.explain(&condenser), show);
+        return explain::show(&request, &request.forecast(&condenser), show);
     }
     let report = args.report.as_deref().map(Slip::open).transpose()?;
     let done = {
@@ -136,7 +136,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     show.flush()
 }
 
-fn condenser(loaded: &Loaded, request: &Request<'_>) -> Result<Condenser, Failure> {
+fn condenser(loaded: &Loaded, request: &Request) -> Result<Condenser, Failure> {
     request.condenser(Condenser::builder().patch(loaded.patch.clone())).map_err(|error| match error {
         // Nothing else was asked for yet.
         epitome::Error::Invalid(problem) => Failure::Setting(problem),
@@ -154,7 +154,9 @@ fn tell(done: &Outcome, report: Option<Slip>, show: &mut Show) -> Result<(), Fai
     }
     if done.has_failed() {
         let why = done.report.problems.last().map_or("it gave no summary", String::as_str);
-        return show.error(format_args!("epitome: the model failed, so the list is as it was: {why}"));
+        let what =
+            if done.report.condensed { "only what needs no model was done" } else { "the list is as it was" };
+        return show.error(format_args!("epitome: the model failed, and {what}: {why}"));
     }
     if show.watched {
         show.note(&done.report.notice)?;

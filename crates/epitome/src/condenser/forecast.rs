@@ -128,7 +128,13 @@ impl Condenser {
         let number = |(message, seq): (&Message, Seq)| Message { seq, ..message.clone() };
         let messages: Vec<Message> = call.messages.iter().zip(1..).map(number).collect();
         let mut conversation = Conversation::begun(&messages, None, rules, &self.inner.hash);
-        let ahead = Ahead { messages: &messages, fixed: call.fixed, room: call.room, force: call.force };
+        let ahead = Ahead {
+            messages: &messages,
+            fixed: call.fixed,
+            room: call.room,
+            request: call.counted,
+            force: call.force,
+        };
         let facts = conversation.first_facts(&ahead, rules);
         let (policy, list) = (conversation.policy(rules, &facts), &conversation.list);
         let tokens = list.request(&facts);

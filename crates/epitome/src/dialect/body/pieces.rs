@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use epitome_core::message::{Content, MediaSource, Part, Role};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::raw::{self, FLAGS, Members};
 use crate::dialect::fit::is_blank;
@@ -115,7 +115,23 @@ fn is_sound_item(value: &Value) -> bool {
     let is_message = item.get("type").is_none_or(|kind| kind == "message");
     let id = item.get("id").filter(|_| is_message);
     let named = id.is_none_or(|id| id.as_str().is_some_and(|id| id.starts_with("msg") && is_plain(id)));
-    content && named && !(item.contains_key("instructions") && !item.contains_key("role"))
+    content && named && is_sound_output(item) && (item.contains_key("role") || !item.contains_key("instructions"))
+}
+
+/// Words, or a list of what a user could say as well; of other tools nothing is known.
+fn is_sound_output(item: &Map<String, Value>) -> bool {
+    let kind = item.get("type").and_then(Value::as_str);
+    if !matches!(kind, Some("function_call_output" | "custom_tool_call_output")) {
+        return true;
+    }
+    let known = |piece: &Value| {
+        let kind = piece.get("type").and_then(Value::as_str);
+        matches!(kind, Some("input_text" | "input_image" | "input_file")) && !is_blank_text(piece)
+    };
+    match item.get("output") {
+        Some(Value::Array(pieces)) => !pieces.is_empty() && pieces.iter().all(known),
+        output => output.is_some_and(Value::is_string),
+    }
 }
 
 fn is_plain(id: &str) -> bool {

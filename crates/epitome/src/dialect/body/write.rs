@@ -7,13 +7,13 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use epitome_core::message::{CallId, Message, Part, Seq};
+use epitome_core::message::{CallId, Content, Message, Part, Seq};
 use serde_json::{Map, Value, json};
 
 use super::pieces::{self, FUNCTION, Piece};
 use super::raw::{self, FLAGS, Members};
 use super::{Body, Marks, turns};
-use crate::dialect::fit::{Fitter, Wants};
+use crate::dialect::fit::{Fitter, Wants, is_blank};
 use crate::dialect::{Dialect, anthropic, flags, openai, responses};
 
 pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
@@ -253,7 +253,19 @@ impl<'a> Writer<'a> {
                 return true;
             }
         }
-        pieces::is_same(piece, came, shown) && pieces::is_taken(piece, came, fitted)
+        pieces::is_same(piece, came, shown)
+            && (pieces::is_taken(piece, came, fitted) || self.shows(came, fitted))
+    }
+
+    /// Whether this is an answer with media that the provider takes in one: where we write a list ourselves, answers are
+    /// words, but whoever sent this has a provider that reads it.
+    fn shows(&self, came: &Part, fitted: Option<&Part>) -> bool {
+        let (Part::ToolResult(came), Some(Part::ToolResult(fitted))) = (came, fitted) else { return false };
+        let shown = |piece: &Content| match piece {
+            Content::Text { text } => !is_blank(text),
+            Content::Media(media) => self.fitter.carries(media),
+        };
+        self.body.dialect == Dialect::Responses && came.call == fitted.call && came.content.iter().all(shown)
     }
 
     /// Remembers of which kind the calls are that go out as they came.

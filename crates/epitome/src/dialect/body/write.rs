@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use epitome_core::message::{CallId, Content, Message, Part, Seq};
+use epitome_core::message::{CallId, Content, Message, Part, Role, Seq};
 use serde_json::{Map, Value, json};
 
 use super::pieces::{self, FUNCTION, Piece};
@@ -22,7 +22,7 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
     }
     let mut writer = Writer::new(body);
     let mut texts = Vec::new();
-    for message in messages {
+    for message in shown(body, messages) {
         if body.origin(message.seq).is_some_and(super::Origin::is_head) {
             continue;
         }
@@ -36,6 +36,32 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
     body.text.get(..body.list.start).unwrap_or_default().to_owned()
         + &writer.list(&texts)
         + body.text.get(body.list.end..).unwrap_or_default()
+}
+
+/// The messages, and beside them those of which nothing was read: the core leaves out what says nothing, and who sent a
+/// kind that is new to us has a provider that waits for it.
+pub(super) fn shown<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'a Message> {
+    let own = |seq: Seq| body.messages.get(usize::try_from(seq).ok()?.checked_sub(1)?);
+    let says_nothing =
+        |message: &&Message| matches!(message.parts.as_slice(), [Part::Text { text }] if text.is_empty());
+    let mut out = Vec::with_capacity(messages.len());
+    for (at, message) in messages.iter().enumerate() {
+        out.push(message);
+        let next = messages.get(at + 1);
+        // Never between a call and what answers it.
+        if message.seq == 0 || next.is_some_and(|next| next.seq == message.seq || next.role == Role::Tool) {
+            continue;
+        }
+        let silent = (message.seq.saturating_add(1)..).map_while(|seq| own(seq).filter(says_nothing));
+        let silent: Vec<&Message> =
+            silent.take_while(|silent| next.is_none_or(|next| next.seq != silent.seq)).collect();
+        // Where more is left out, this is as old.
+        let after = silent.last().map_or(message.seq, |last| last.seq).saturating_add(1);
+        if next.map_or_else(|| own(after).is_none(), |next| next.seq == after) {
+            out.extend(silent);
+        }
+    }
+    out
 }
 
 /// Texts in place of others, in order of their places.
@@ -156,11 +182,13 @@ impl<'a> Writer<'a> {
     }
 
     /// A message as runs of parts. Those of its own origin go out as they came where nothing speaks against it.
-    pub(super) fn bits(&mut self, message: &Message) -> Vec<Bit<'a>> {
+    /// With them, whether they are all that the message came as.
+    pub(super) fn bits(&mut self, message: &Message) -> (Vec<Bit<'a>>, bool) {
         let fitted: Vec<Option<Part>> =
             message.parts.iter().map(|part| self.fitter.part(message.role, part)).collect();
         let Some(mut opened) = self.opened(message.seq) else {
-            return vec![Bit::Fitted { parts: fitted.into_iter().flatten().collect(), was: None }];
+            let parts: Vec<Part> = fitted.into_iter().flatten().collect();
+            return (if parts.is_empty() { Vec::new() } else { vec![Bit::Fitted { parts, was: None }] }, false);
         };
         let whole = self.own(message).is_some_and(|own| own.parts == message.parts);
         let mut bits = Vec::new();
@@ -203,6 +231,7 @@ impl<'a> Writer<'a> {
             opened.next += rest.len();
             bits.extend(rest);
         }
+        let count = opened.pieces.len();
         self.opened = Some(opened);
         // Reasoning that leads to nothing is refused.
         let only_thinks = |bit: &Bit<'_>| {
@@ -210,7 +239,9 @@ impl<'a> Writer<'a> {
         };
         while bits.pop_if(|bit| only_thinks(bit)).is_some() {}
         bits.retain(|bit| !matches!(bit, Bit::Fitted { parts, .. } if parts.is_empty()));
-        bits
+        let came = bits.iter().filter(|bit| matches!(bit, Bit::Came { .. })).count();
+        let intact = whole && came == count && came == bits.len();
+        (bits, intact)
     }
 
     fn opened(&mut self, seq: Seq) -> Option<Opened<'a>> {
@@ -279,7 +310,7 @@ impl<'a> Writer<'a> {
 
     /// A message of chat.
     fn chat(&mut self, message: &Message) -> Vec<String> {
-        let bits = self.bits(message);
+        let (bits, _) = self.bits(message);
         let author = self.fitter.author(message);
         if let [Bit::Came { text, parts, form }] = bits.as_slice()
             && author == message.author
@@ -305,7 +336,7 @@ impl<'a> Writer<'a> {
     /// The items of a message of Responses.
     fn items(&mut self, message: &Message) -> Vec<String> {
         let mut out = Vec::new();
-        for bit in self.bits(message) {
+        for bit in self.bits(message).0 {
             match bit {
                 Bit::Came { text, parts, form } => {
                     self.sent(&parts, form.as_ref());

@@ -209,7 +209,8 @@ fn is_output(output: &Value) -> bool {
         "input_text" => !is_blank(str_of(piece, "text")),
         kind => matches!(kind, "input_image" | "input_file"),
     };
-    output.is_string() || (output.as_array().is_some_and(|pieces| !pieces.is_empty()) && objects(output).iter().all(known))
+    output.is_string()
+        || (output.as_array().is_some_and(|pieces| !pieces.is_empty()) && objects(output).iter().all(known))
 }
 
 /// Where the reply begins whose calls may still be open: a run of the model's own items with nothing

@@ -89,34 +89,45 @@ fn is_blank_text(piece: &Value) -> bool {
         && piece.get("text").and_then(Value::as_str).is_none_or(is_blank)
 }
 
+/// Whether a piece of content is known and refused: nothing said, or media from anybody but the user.
+fn is_refused(piece: &Value, role: &str) -> bool {
+    let kind = piece.get("type").and_then(Value::as_str).unwrap_or_default();
+    let media = matches!(kind, "image_url" | "input_audio" | "file" | "input_image" | "input_file");
+    is_blank_text(piece) || (media && role != "user")
+}
+
 fn is_sound_chat(value: &Value) -> bool {
     let given = |key: &str| value.get(key).filter(|given| !given.is_null());
     let role = given("role").and_then(Value::as_str).unwrap_or_default();
     let calls = given("tool_calls").is_some() || given("function_call").is_some();
     let content = match given("content") {
-        Some(Value::Array(pieces)) => !pieces.is_empty() && !pieces.iter().any(is_blank_text),
+        Some(Value::Array(pieces)) => {
+            !pieces.is_empty() && !pieces.iter().any(|piece| is_refused(piece, role))
+        }
         // A tool may have nothing to say, and so may a reply that calls one.
         Some(Value::String(text)) if text.is_empty() => calls || matches!(role, "tool" | FUNCTION),
         Some(Value::String(text)) => matches!(role, "tool" | FUNCTION) || !is_blank(text),
         _ => role == "assistant" && (calls || given("refusal").is_some() || given("audio").is_some()),
     };
-    let named =
-        value.get("name").is_none_or(|name| name.as_str().is_some_and(|name| !name.is_empty()));
+    let named = value.get("name").is_none_or(|name| name.as_str().is_some_and(|name| !name.is_empty()));
     // A call of a kind that is unknown would stay without its answer, which nobody takes for one.
     let known = |call: &Value| {
         call.get("type").is_none_or(|kind| kind.is_null() || kind == "function" || kind == "custom")
     };
-    let called = value
-        .get("tool_calls")
-        .is_none_or(|calls| calls.as_array().is_some_and(|calls| !calls.is_empty() && calls.iter().all(known)));
+    let called = value.get("tool_calls").is_none_or(|calls| {
+        calls.as_array().is_some_and(|calls| !calls.is_empty() && calls.iter().all(known))
+    });
     content && named && called && (role == "assistant" || !calls)
 }
 
 fn is_sound_item(value: &Value) -> bool {
     let Some(item) = value.as_object() else { return false };
     let is_message = item.get("type").is_none_or(|kind| kind == "message");
+    let role = item.get("role").and_then(Value::as_str).unwrap_or_default();
     let content = match item.get("content") {
-        Some(Value::Array(pieces)) if is_message => !pieces.is_empty() && !pieces.iter().any(is_blank_text),
+        Some(Value::Array(pieces)) if is_message => {
+            !pieces.is_empty() && !pieces.iter().any(|piece| is_refused(piece, role))
+        }
         Some(Value::String(text)) if is_message => !is_blank(text),
         _ => !is_message,
     };
@@ -132,12 +143,20 @@ fn is_sound_item(value: &Value) -> bool {
     };
     let plain = |id: &str| id.starts_with(start) && is_plain(id);
     let named = item.get("id").is_none_or(|id| id.as_str().is_some_and(plain));
-    content && named && is_sound_output(item) && (item.contains_key("role") || !item.contains_key("instructions"))
+    content
+        && named
+        && is_sound_output(item)
+        && (item.contains_key("role") || !item.contains_key("instructions"))
 }
 
 /// Words, or a list of what a user could say as well; of other tools nothing is known.
 fn is_sound_output(item: &Map<String, Value>) -> bool {
     let kind = item.get("type").and_then(Value::as_str);
+    let pairs =
+        |kind: &str| kind.ends_with("_output") || matches!(kind, "function_call" | "custom_tool_call");
+    if kind.is_some_and(pairs) && !item.contains_key("call_id") {
+        return false;
+    }
     if !matches!(kind, Some("function_call_output" | "custom_tool_call_output")) {
         return true;
     }

@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 use super::raw::{self, FLAGS, Members};
 use super::write::{Bit, Writer, flagged, replaced, shown, stripped, stripped_blocks, texts};
 use super::{Body, Marks, Origin};
+use crate::dialect::Dialect;
 use crate::dialect::anthropic::{NOTE, is_reasoning, spell_part};
 use crate::dialect::fit::opener;
-use crate::dialect::Dialect;
 
 /// The two flags of a message.
 type Flags = (bool, bool);
@@ -122,7 +122,9 @@ fn stripped_if(marks: Marks, blocks: &str) -> String {
 fn is_own(body: &Body, orders: &[&Message]) -> bool {
     let own = body.messages.iter().zip(&body.origins).take_while(|(_, origin)| origin.is_head());
     let same = |own: &Message, shown: &Message| {
-        own.seq == shown.seq && own.parts == shown.parts && (own.pinned, own.skip) == (shown.pinned, shown.skip)
+        own.seq == shown.seq
+            && own.parts == shown.parts
+            && (own.pinned, own.skip) == (shown.pinned, shown.skip)
     };
     own.clone().count() == orders.len() && own.zip(orders).all(|((own, _), shown)| same(own, shown))
 }

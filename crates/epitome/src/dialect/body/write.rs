@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use epitome_core::message::{CallId, Content, Message, Part, Role, Seq};
+use epitome_core::message::{CallId, Content, Message, Part, Seq};
 use serde_json::{Map, Value, json};
 
 use super::pieces::{self, FUNCTION, Piece};
@@ -45,11 +45,15 @@ pub(super) fn shown<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'a Mess
     let says_nothing =
         |message: &&Message| matches!(message.parts.as_slice(), [Part::Text { text }] if text.is_empty());
     let mut out = Vec::with_capacity(messages.len());
+    let mut open: HashSet<&CallId> = HashSet::new();
     for (at, message) in messages.iter().enumerate() {
         out.push(message);
+        open.extend(message.calls().map(|call| &call.id));
+        message.results().for_each(|result| drop(open.remove(&result.call)));
         let next = messages.get(at + 1);
-        // Never between a call and what answers it.
-        if message.seq == 0 || next.is_some_and(|next| next.seq == message.seq || next.role == Role::Tool) {
+        // Never between a call and what answers it, where that has to follow.
+        let free = body.dialect == Dialect::Responses || open.is_empty();
+        if !free || message.seq == 0 || next.is_some_and(|next| next.seq == message.seq) {
             continue;
         }
         let silent = (message.seq.saturating_add(1)..).map_while(|seq| own(seq).filter(says_nothing));
@@ -188,7 +192,10 @@ impl<'a> Writer<'a> {
             message.parts.iter().map(|part| self.fitter.part(message.role, part)).collect();
         let Some(mut opened) = self.opened(message.seq) else {
             let parts: Vec<Part> = fitted.into_iter().flatten().collect();
-            return (if parts.is_empty() { Vec::new() } else { vec![Bit::Fitted { parts, was: None }] }, false);
+            return (
+                if parts.is_empty() { Vec::new() } else { vec![Bit::Fitted { parts, was: None }] },
+                false,
+            );
         };
         let whole = self.own(message).is_some_and(|own| own.parts == message.parts);
         let mut bits = Vec::new();

@@ -9,7 +9,7 @@ use epitome_core::view;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use crate::drawn::session;
+use crate::drawn::{Drawn, session};
 use crate::drawn_wire::{anthropic, chat, responses};
 use crate::written_promises::{counter, odder, odds};
 use crate::{complaints, config, conversations};
@@ -205,7 +205,7 @@ fn check_stays(body: &Body, again: &Body) -> Result<(), TestCaseError> {
         part => matches!(part, Part::Media(_)),
     };
     let said = |message: &&Message| message.role.is_user() && message.parts.iter().any(speaks);
-    let last = own.iter().filter(said).next_back();
+    let last = own.iter().rfind(said);
     let must: Vec<Message> = head.chain(pinned).chain(last).filter(is_summary).cloned().collect();
     let there = words(again.messages());
     for word in words(&must).iter().filter(|word| **word != view::NOTE) {
@@ -296,6 +296,73 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(config(600))]
+
+    #[test]
+    fn requests_are_condensed_again_and_again(
+        drawn in prop::collection::vec(session(), 5), odds in odds(), policies in prop::collection::vec(policies(), 5),
+    ) {
+        for dialect in FOREIGN {
+            let mut text = wired(dialect, odder(drawn[0].messages(), &odds));
+            for (pass, policy) in policies.iter().enumerate() {
+                check(dialect, &text, policy, Press::Gently)?;
+                let body = Body::read(&text, Some(dialect)).unwrap();
+                let Some(shown) = condensed(&body, policy, Press::Gently) else { continue };
+                let kept = body.with(&shown, Marks::Kept);
+                let again = Body::read(&kept, Some(dialect)).unwrap();
+                let summaries = again.messages().iter().filter(|message| view::recognise(message).is_some());
+                prop_assert!(summaries.count() <= 1, "{}", kept);
+                let more = drawn.get(pass + 1).map(Drawn::messages).unwrap_or_default();
+                let more = more.into_iter().filter(|message| !message.role.is_system()).collect();
+                text = grown(dialect, &kept, &odder(more, &odds));
+            }
+        }
+    }
+
+    #[test]
+    fn a_condensed_request_that_grows_keeps_its_beginning(
+        drawn in session(), later in session(), odds in odds(), policy in policies(),
+    ) {
+        for dialect in FOREIGN {
+            let first = wired(dialect, odder(drawn.messages(), &odds));
+            let more = later.messages().into_iter().filter(|message| !message.role.is_system());
+            let whole = grown(dialect, &first, &odder(more.collect(), &odds));
+            let (before, counter) = (Body::read(&first, Some(dialect)).unwrap(), counter());
+            let mut list = List::default();
+            list.advance(before.messages(), &counter);
+            let facts = Facts { force: Some(Press::Gently), ..Facts::at(Timestamp(0)) };
+            match list.decide(before.messages(), &policy, &facts, &counter) {
+                Decision::Unchanged(_) => continue,
+                Decision::Done(done) => drop(done.apply(&mut list)),
+                Decision::Ask(plan) => drop(plan.finish(&mut list, before.messages(), "They spoke.", &counter)),
+            }
+            let short = list.shown(before.messages()).into_owned();
+            let after = Body::read(&whole, Some(dialect)).unwrap();
+            // A reply of Responses may go on, and then it is another message.
+            let same = before.messages().len();
+            if list.standing().rounds == 0 || before.messages() != &after.messages()[..same] {
+                continue;
+            }
+            list.advance(after.messages(), &counter);
+            let long = list.shown(after.messages()).into_owned();
+            // Calls that were open may be answered meanwhile.
+            let steady = short.iter().zip(&long).take_while(|(short, long)| short == long).count();
+            let short = before.with(&short[..steady], Marks::Stripped);
+            let long = after.with(&long, Marks::Stripped);
+            let texts = |text: &str| -> Vec<String> {
+                let body: Map<String, Value> = serde_json::from_str(text).unwrap();
+                let list = body.get("messages").or(body.get("input")).unwrap().as_array().unwrap();
+                list.iter().map(Value::to_string).collect()
+            };
+            let (short, long) = (texts(&short), texts(&long));
+            // The last may be merged with what comes.
+            let steady = short.len().saturating_sub(usize::from(dialect == Dialect::Anthropic));
+            prop_assert_eq!(&short[..steady], &long[..steady], "{}", dialect);
+        }
+    }
+}
+
 #[test]
 fn conversations_are_condensed_again_and_again() {
     for conversation in conversations::all() {
@@ -333,7 +400,8 @@ fn conversations_are_condensed_again_and_again() {
 fn grown(dialect: Dialect, text: &str, more: &[Message]) -> String {
     let mut body: Value = serde_json::from_str(text).unwrap();
     let key = if dialect == Dialect::Responses { "input" } else { "messages" };
-    let more = dialect.restore(&more.iter().map(|m| Message { wire: None, ..m.clone() }).collect::<Vec<_>>());
+    let mut more: Value = serde_json::from_str(&wired(dialect, more.to_vec())).unwrap();
+    let more = std::mem::take(more[key].as_array_mut().unwrap());
     body[key].as_array_mut().unwrap().extend(more);
     body.to_string()
 }

@@ -93,7 +93,7 @@ fn is_blank_text(piece: &Value) -> bool {
 fn is_refused(piece: &Value, role: &str) -> bool {
     let kind = piece.get("type").and_then(Value::as_str).unwrap_or_default();
     let media = matches!(kind, "image_url" | "input_audio" | "file" | "input_image" | "input_file");
-    is_blank_text(piece) || (media && role != "user")
+    kind.is_empty() || is_blank_text(piece) || (media && role != "user")
 }
 
 fn is_sound_chat(value: &Value) -> bool {

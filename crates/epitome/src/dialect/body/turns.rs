@@ -83,11 +83,11 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
     let last = turns.len().saturating_sub(1);
     let list: Vec<String> =
         turns.into_iter().enumerate().filter_map(|(at, turn)| turn.text(body, marks, at == last)).collect();
-    put(body, &list, (!is_own(body, &orders)).then_some(system), marks)
+    put(body, &list, (!is_own(body, &orders)).then_some(system.as_slice()), marks)
 }
 
 /// The request with this list, and with this system prompt; `None` where that is the one it came with.
-fn put(body: &Body, list: &[String], system: Option<Vec<Block>>, marks: Marks) -> String {
+fn put(body: &Body, list: &[String], system: Option<&[Block]>, marks: Marks) -> String {
     let items = body.items.iter().filter_map(|place| body.text.get(place.clone()));
     let mut edits = Vec::new();
     if !(list.len() == body.items.len() && list.iter().map(String::as_str).eq(items)) {
@@ -95,9 +95,9 @@ fn put(body: &Body, list: &[String], system: Option<Vec<Block>>, marks: Marks) -
     }
     let place = body.place("system");
     let given = place.clone().and_then(|place| body.text.get(place)).unwrap_or("null");
-    let text = match &system {
+    let text = match system {
         None => stripped_if(marks, given),
-        Some(blocks) if blocks.is_empty() => "null".to_owned(),
+        Some([]) => "null".to_owned(),
         Some(blocks) => {
             let blocks: Vec<String> = blocks.iter().map(|block| block.marked(marks, None)).collect();
             format!("[{}]", blocks.join(","))

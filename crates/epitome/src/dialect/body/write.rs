@@ -49,11 +49,11 @@ pub(super) fn shown<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'a Mess
     for (at, message) in messages.iter().enumerate() {
         out.push(message);
         open.extend(message.calls().map(|call| &call.id));
-        message.results().for_each(|result| drop(open.remove(&result.call)));
+        for result in message.results() {
+            open.remove(&result.call);
+        }
         let next = messages.get(at + 1);
-        // Never between a call and what answers it, where that has to follow.
-        let free = body.dialect == Dialect::Responses || open.is_empty();
-        if !free || message.seq == 0 || next.is_some_and(|next| next.seq == message.seq) {
+        if message.seq == 0 || next.is_some_and(|next| next.seq == message.seq) {
             continue;
         }
         let silent = (message.seq.saturating_add(1)..).map_while(|seq| own(seq).filter(says_nothing));
@@ -61,11 +61,21 @@ pub(super) fn shown<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'a Mess
             silent.take_while(|silent| next.is_none_or(|next| next.seq != silent.seq)).collect();
         // Where more is left out, this is as old.
         let after = silent.last().map_or(message.seq, |last| last.seq).saturating_add(1);
-        if next.map_or_else(|| own(after).is_none(), |next| next.seq == after) {
+        let beside = next.map_or_else(|| own(after).is_none(), |next| next.seq == after);
+        // Nobody says anything between a call and its answer.
+        if beside && (open.is_empty() || silent.iter().all(|silent| is_no_speech(body, silent))) {
             out.extend(silent);
         }
     }
     out
+}
+
+/// Whether this is an item of Responses that nobody says, as a permission is.
+fn is_no_speech(body: &Body, message: &Message) -> bool {
+    let items = body.origin(message.seq).and_then(|origin| body.items.get(origin.items.clone()));
+    let mut texts = items.unwrap_or_default().iter().filter_map(|place| body.text.get(place.clone()));
+    body.dialect == Dialect::Responses
+        && texts.all(|item| Members::of(item).get("type").is_some_and(|kind| kind != "\"message\""))
 }
 
 /// Texts in place of others, in order of their places.

@@ -92,6 +92,17 @@ impl Request {
         Outcome { text: Some(text), report }
     }
 
+    /// As it was, since no summary came in time.
+    pub(crate) fn given_up(&self, condenser: &Condenser, why: &str) -> Outcome {
+        let report = Report {
+            reason: Report::MODEL_FAILED.to_owned(),
+            notice: format!("as it was: {why}"),
+            problems: vec![why.to_owned()],
+            ..self.report(condenser)
+        };
+        Outcome { text: self.unchanged(), report }
+    }
+
     /// What would be done with it. No model is asked.
     pub(crate) fn forecast(&self, condenser: &Condenser) -> Forecast {
         let forecast = condenser.forecast(&self.call(condenser));
@@ -182,16 +193,19 @@ impl Request {
     }
 
     fn elsewhere(&self, field: &str, condenser: &Condenser) -> Report {
+        Report { reason: ELSEWHERE.to_owned(), notice: elsewhere(field), ..self.report(condenser) }
+    }
+
+    /// What is to be said of it where nothing was done.
+    fn report(&self, condenser: &Condenser) -> Report {
         let counter = condenser.counter();
         let list = self.body.messages().iter().map(|message| counter.message(message));
         let tokens = list.fold(self.body.besides(counter), Tokens::saturating_add);
         Report {
-            reason: ELSEWHERE.to_owned(),
             messages_before: self.len(),
             messages_after: self.len(),
             tokens_before: tokens,
             tokens_after: tokens,
-            notice: elsewhere(field),
             ..Report::default()
         }
     }

@@ -28,6 +28,7 @@ use crate::log::Seldom;
 mod around;
 mod body;
 mod bounds;
+mod condense;
 mod context;
 mod discreet;
 mod echo;
@@ -138,6 +139,7 @@ fn described() -> (Router<Arc<App>>, utoipa::openapi::OpenApi) {
         .routes(routes!(summaries::expand))
         .routes(routes!(summaries::undo))
         .routes(routes!(summaries::rebuild))
+        .routes(routes!(condense::condense))
         .routes(routes!(search::in_session))
         .routes(routes!(search::everywhere))
         .routes(routes!(workspace::look, workspace::put))

@@ -135,7 +135,9 @@ pub(crate) fn load_without_database(given: &Given, world: &World) -> Result<Load
     }
     let flags = from_flags(given)?;
     let (variables, unknown) = env::read(world, &entries, &flags)?;
-    stages.extend([variables, flags]);
+    // What a flag is there for it says last.
+    let (sets, own): (Vec<Item>, Vec<Item>) = flags.into_iter().partition(|item| item.source == Source::Set);
+    stages.extend([variables, sets, own]);
 
     // What one stage leaves out another may still say.
     let mut missing = None;

@@ -199,6 +199,12 @@ impl Condenser {
         self.inner.before(call).await
     }
 
+    /// Whether only `local` writes its summaries, so that none has to be waited for.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.inner.rules.local
+    }
+
     /// How it counts, to measure what a request holds besides its list.
     #[must_use]
     pub fn counter(&self) -> &Counter {

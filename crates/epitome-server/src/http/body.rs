@@ -116,6 +116,31 @@ impl Raw {
     }
 }
 
+/// A body of JSON as its text, for whoever gives it back as it came; with the memory that it and what is made of it are
+/// charged for.
+pub(crate) struct Text {
+    pub(crate) text: String,
+    /// Given back when whoever reads it is done.
+    pub(crate) charged: Charged,
+}
+
+impl FromRequest<Arc<App>> for Text {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
+        is_json(request.headers())?;
+        let Raw { bytes, mut purse } = Raw::from_request(request, app).await?;
+        let Looked { values, .. } = look(&bytes)?;
+        // It is held as it came, as values, as messages and as the answer.
+        purse.take(values.saturating_mul(VALUE).saturating_add(bytes.len().saturating_mul(3)))?;
+        let text = String::from_utf8(bytes.into()).map_err(|_| Problem::invalid("the body is not UTF-8"))?;
+        if text.trim().is_empty() {
+            return Err(Problem::invalid("the body is empty; JSON is wanted"));
+        }
+        Ok(Self { text, charged: Charged(purse.taken) })
+    }
+}
+
 impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
     type Rejection = Problem;
 

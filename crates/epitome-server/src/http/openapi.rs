@@ -216,4 +216,4 @@ macro_rules! shapes {
     )*};
 }
 
-shapes!(ContextAnswer Messages MessagesPage Name Part SessionSettings Settings);
+shapes!(Condensable Condensed ContextAnswer Messages MessagesPage Name Part SessionSettings Settings);

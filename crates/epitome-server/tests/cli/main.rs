@@ -5,6 +5,7 @@
 mod bench;
 mod bin;
 mod commands;
+mod condensing;
 mod importing;
 mod keys;
 mod settings;

@@ -11,6 +11,7 @@
 
 mod api_again;
 mod api_answers;
+mod api_condense;
 mod api_context;
 mod api_events;
 mod api_messages;

@@ -48,6 +48,8 @@ def filter_case(ctx, case):
     # Refused together.
     if query.get("fill") and query.get("steady"):
         return False
+    if sum(query.get(f"keep_{unit}") is not None for unit in ("messages", "turns", "tokens")) > 1:
+        return False
     # How large a context may be is a setting.
     if isinstance(query.get("tokens"), int) and query["tokens"] > 100_000:
         return False

@@ -139,6 +139,12 @@ pub(crate) fn cases() -> Vec<Case> {
     ));
     all.extend(writes(
         "POST",
+        "/v1/condense",
+        Some(&json!([{"role": "user", "content": "Where is the ferry?"}])),
+        &["/v1/condense", "/v1/condense?force&explain"],
+    ));
+    all.extend(writes(
+        "POST",
         "/v1/sessions/{session}/summaries/{summary}/undo",
         None,
         &["/v1/sessions/plans/summaries/1/undo", "/v1/sessions/both/summaries/1/undo"],

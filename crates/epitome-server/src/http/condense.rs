@@ -1,0 +1,201 @@
+//! A request in, the same with a shorter list out: for agents that hold their history themselves.
+//!
+//! Nothing of it is kept but what a model cost. Whoever waits for a model over a network has a place of their own, as for
+//! summaries; what only counts and cuts is done where it keeps nobody waiting.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use epitome::settings::Patch;
+use epitome::{Condenser, Report};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use utoipa::IntoParams;
+
+use super::App;
+use super::body::{Text, elsewhere};
+use super::discreet::discreet;
+use super::gate::Writes;
+use super::listen::heard;
+use super::messages::Format;
+use super::openapi::{Condensable, Condensed};
+use super::problem::Problem;
+use super::query::Query;
+use super::reply::done;
+use crate::condensing::{Outcome, Request, Wish};
+
+/// What was done; the body is as its provider wants it.
+const REPORT: &str = "epitome-report";
+
+/// A report is no longer than this, so that every client takes it.
+const LONGEST_REPORT: usize = 4 << 10;
+
+/// For so long a model is waited for, with all its attempts.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// How it is to be done, where the workspace's settings say otherwise.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Asked {
+    /// By which means: noop, recent, mask, summarize, amortized, pipeline(.., ..).
+    #[param(format = "strategy", example = "summarize")]
+    strategy: Option<String>,
+    /// How many of the newest messages stay. Of the three, give one.
+    keep_messages: Option<u64>,
+    /// How many of the newest turns stay.
+    keep_turns: Option<u64>,
+    /// How many tokens of the newest messages stay.
+    keep_tokens: Option<u64>,
+    /// How many messages stay after the leading system ones, until a summary stands.
+    keep_first: Option<u64>,
+    /// When it is due: tokens(n), window(fraction), messages(n), turns(n), economic, any(.., ..).
+    #[param(format = "trigger", example = "any(tokens(170000), messages(400))")]
+    trigger: Option<String>,
+    /// The window of the model the list is for; the one that is known of the request's model unless told.
+    #[param(minimum = 1)]
+    window: Option<u64>,
+    /// Condenses though nothing is due.
+    #[serde(default)]
+    force: bool,
+    /// Who writes the summary: `local`, or one of the server's models.
+    #[param(format = "model", min_length = 1, max_length = 128)]
+    model: Option<String>,
+    /// In which form the body is; told from its shape unless given.
+    format: Option<Format>,
+    /// Removes Epitome's own flags from the messages.
+    #[serde(default)]
+    strip: bool,
+    /// Says what would leave, what would stay and why, and does nothing.
+    #[serde(default)]
+    explain: bool,
+}
+
+/// A request or a list of messages in, the same with a shorter list out, where that is due; else the same bytes.
+///
+/// All other fields stay as they are. What was done is told in the header `epitome-report`, as JSON. Where the model failed
+/// that was to write a summary, the answer is what was sent and the report's `reason` is `model_failed`. Nothing is kept.
+#[utoipa::path(post, path = "/v1/condense", tag = "condense", params(Asked), request_body = Condensable, responses(
+    (status = 200, description = "The request, or with `explain` what would be done", body = Condensed, headers(
+        ("epitome-report" = Option<String>, description = "What was done, as JSON; not with `explain`"),
+    )),
+))]
+pub(crate) async fn condense(
+    State(app): State<Arc<App>>,
+    Writes(access): Writes,
+    Query(asked): Query<Asked>,
+    Text { text, charged }: Text,
+) -> Result<Response, Problem> {
+    let (wish, patch) = (asked.wish(), asked.patch()?);
+    let builder = access.workspace.condenser().await?.patch(patch);
+    let turn = app.load.context().await;
+    let size = text.len();
+    let (request, text) = elsewhere(size, move || (Request::read(&text, wish), text)).await?;
+    let request = request.map_err(Problem::invalid)?;
+    let condenser = request.condenser(builder)?;
+    if asked.explain {
+        let told = elsewhere(size, move || request.told(&request.forecast(&condenser))).await?;
+        return done(StatusCode::OK, &told);
+    }
+    let outcome = if condenser.is_local() {
+        pushed(request.condense(&condenser)).await
+    } else {
+        // Whoever waits for a model has a place of their own, and takes none from those who are answered at once.
+        drop(turn);
+        let _waiting = app.load.waiting.enter(&access.workspace.name().into())?;
+        let _access = access.staying();
+        waited_for(&app, &request, &condenser).await
+    };
+    let mut answer = Body::from(outcome.text.unwrap_or(text)).into_response();
+    drop(charged);
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer.headers_mut().insert(REPORT, told(outcome.report));
+    Ok(answer)
+}
+
+async fn waited_for(app: &App, request: &Request, condenser: &Condenser) -> Outcome {
+    let mut stop = app.stopping.clone();
+    tokio::select! {
+        outcome = pushed(request.condense(condenser)) => outcome,
+        () = tokio::time::sleep(LONGEST_WAIT) => request.given_up(condenser, "the model took too long"),
+        () = heard(&mut stop) => request.given_up(condenser, "the server is shutting down"),
+    }
+}
+
+/// Each step of it is done where it keeps nobody else waiting: a long list takes a while to count.
+async fn pushed<T>(work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    poll_fn(|context| tokio::task::block_in_place(|| work.as_mut().poll(context))).await
+}
+
+/// A report as a header holds it: letters of ASCII, not too many, and nothing that is the matter of whoever runs the server.
+fn told(mut report: Report) -> HeaderValue {
+    report.notice = discreet(&report.notice);
+    report.problems = report.problems.iter().map(|problem| discreet(problem)).collect();
+    let mut text = ascii(&report);
+    if text.len() > LONGEST_REPORT {
+        (report.problems, report.spent) = (Vec::new(), Vec::new());
+        report.notice = report.notice.chars().take(200).collect();
+        text = ascii(&report);
+    }
+    HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("{}"))
+}
+
+fn ascii(report: &Report) -> String {
+    let text = serde_json::to_string(report).unwrap_or_default();
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            ' '..='~' => plain.push(c),
+            c => {
+                let mut units = [0; 2];
+                c.encode_utf16(&mut units).iter().for_each(|unit| plain.push_str(&format!("\\u{unit:04x}")));
+            }
+        }
+    }
+    plain
+}
+
+impl Asked {
+    fn wish(&self) -> Wish {
+        Wish {
+            dialect: self.format.map(Into::into),
+            window: self.window,
+            force: self.force,
+            strip: self.strip,
+        }
+    }
+
+    /// What it changes of the settings.
+    fn patch(&self) -> Result<Patch, Problem> {
+        if self.window == Some(0) {
+            return Err(Problem::invalid("window: a whole number from 1 is wanted"));
+        }
+        let keeps =
+            [("messages", self.keep_messages), ("turns", self.keep_turns), ("tokens", self.keep_tokens)];
+        let mut keeps = keeps.into_iter().filter_map(|(unit, number)| Some(format!("{unit}({})", number?)));
+        let keep = keeps.next();
+        if keeps.next().is_some() {
+            return Err(Problem::invalid("keep_messages, keep_turns, keep_tokens: give one of them"));
+        }
+        let given = [
+            ("strategy", self.strategy.as_deref().map(Value::from)),
+            ("trigger", self.trigger.as_deref().map(Value::from)),
+            ("keep", keep.map(Value::from)),
+            ("keep_first", self.keep_first.map(Value::from)),
+            ("model", self.model.as_deref().map(Value::from)),
+        ];
+        let given = given.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        let condense: Map<String, Value> = given.collect();
+        Patch::from_value(json!({"condense": condense})).map_err(|wrong| {
+            let told = wrong.to_string();
+            Problem::invalid(told.strip_prefix("condense.").unwrap_or(&told))
+        })
+    }
+}

@@ -29,8 +29,9 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 /// What the model reads at most, in tokens.
 pub(crate) const WINDOW: u64 = 16_000;
 
-const SYSTEM: &str = "You are a careful engineer. Use your tools, and say what you did when a step is done.";
-const RULE: &str = "A rule for all of this work: never edit migrations/0007_berths.sql.";
+pub(crate) const SYSTEM: &str =
+    "You are a careful engineer. Use your tools, and say what you did when a step is done.";
+pub(crate) const RULE: &str = "A rule for all of this work: never edit migrations/0007_berths.sql.";
 const TASK: &str = "Port the harbour's billing from floats to whole øre. Begin with src/fees/winter.rs and \
     src/fees/guests.rs, whose totals are off by 0.01 in ticket HB-2214.";
 
@@ -54,10 +55,12 @@ async fn main() -> Result<(), Error> {
 /// All that is shown.
 pub(crate) async fn show(dialect: Dialect, summarizer: bool) -> Result<String, Error> {
     let upstream = Upstream::start(Manner { window: WINDOW, facts: FACTS, ..Manner::default() }).await;
-    let mut settings = json!({ "condense": { "strategy": "amortized", "threshold": 0.75, "max_tokens": 1_500 } });
+    let mut settings =
+        json!({ "condense": { "strategy": "amortized", "threshold": 0.75, "max_tokens": 1_500 } });
     if summarizer {
         // The stand-in writes summaries as well. A real one is named by its provider; the key stays in the environment.
-        settings["models"]["cheap"] = json!({ "provider": "openai", "model": "stand-in", "base_url": upstream.url() });
+        settings["models"]["cheap"] =
+            json!({ "provider": "openai", "model": "stand-in", "base_url": upstream.url() });
         settings["condense"]["model"] = json!("cheap");
     }
     let mut agent = Agent::new(dialect, &upstream.url(), &settings)?;
@@ -224,7 +227,10 @@ impl Agent {
         let whole = spent.ratio * self.tokens as f64;
         spent.whole += whole;
         spent.whole_cached += std::mem::replace(&mut spent.last, whole);
-        Ok((reply.clone(), Called { number: spent.calls, history: self.tokens, sent, notice, said: words(&reply) }))
+        Ok((
+            reply.clone(),
+            Called { number: spent.calls, history: self.tokens, sent, notice, said: words(&reply) },
+        ))
     }
 
     /// Sends a list. What is sent besides it is as the provider wants it.
@@ -336,7 +342,9 @@ fn run(name: &str, arguments: &str) -> String {
     let lines = |count: usize, line: &dyn Fn(usize) -> String| (0..count).map(line).collect::<String>();
     match name {
         "list_files" => lines(40, &|at| format!("src/berth_{at}.rs  {} bytes\n", 900 + at * 37)),
-        "grep" => lines(12, &|at| format!("src/tide_{at}.rs:{}: let fee_{n} = berth.fee(night)?;\n", n % 80 + at)),
+        "grep" => {
+            lines(12, &|at| format!("src/tide_{at}.rs:{}: let fee_{n} = berth.fee(night)?;\n", n % 80 + at))
+        }
         "edit_file" => format!("1 line of {arguments} changed"),
         "run_tests" => {
             let ran = lines(18, &|at| format!("test fees::adds_up_{} ... ok\n", n + at));
@@ -344,7 +352,9 @@ fn run(name: &str, arguments: &str) -> String {
         }
         _ => lines(22, &|at| {
             let line = n % 300 + at;
-            format!("{line:>4}  let total_{line} = nights.iter().map(|night| rate.of(night, {at})).sum::<Øre>();\n")
+            format!(
+                "{line:>4}  let total_{line} = nights.iter().map(|night| rate.of(night, {at})).sum::<Øre>();\n"
+            )
         }),
     }
 }

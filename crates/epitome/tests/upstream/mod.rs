@@ -49,11 +49,13 @@ pub struct Manner {
     pub grumbles: Option<usize>,
     /// What it is asked about in the end, by a name for it: it knows of it what the list says.
     pub facts: &'static [(&'static str, &'static str)],
+    /// Texts that must be in every request, word for word.
+    pub always: &'static [&'static str],
 }
 
 impl Default for Manner {
     fn default() -> Self {
-        Self { window: 16_000, skew: 1.0, shrinks: None, grumbles: None, facts: &[] }
+        Self { window: 16_000, skew: 1.0, shrinks: None, grumbles: None, facts: &[], always: &[] }
     }
 }
 
@@ -76,6 +78,10 @@ struct State {
     /// How many requests were refused before, to the letter.
     repeated: usize,
     summaries: usize,
+    /// How many requests did not go on where the one before ended.
+    anew: usize,
+    /// How many lacked a text that must be there.
+    lacking: usize,
     /// The texts of the request before, for what a cache would hold of this one.
     before: Vec<String>,
 }
@@ -93,6 +99,8 @@ impl Upstream {
             refused_bodies: HashSet::new(),
             repeated: 0,
             summaries: 0,
+            anew: 0,
+            lacking: 0,
             before: Vec::new(),
         }));
         let shared = Arc::clone(&state);
@@ -135,6 +143,16 @@ impl Upstream {
     pub fn requests(&self) -> (usize, usize) {
         let state = self.state();
         (state.requests, state.summaries)
+    }
+
+    /// How many requests did not go on where the one before ended: a cache held only a part of them.
+    pub fn begun_anew(&self) -> usize {
+        self.state().anew
+    }
+
+    /// How many requests lacked a text that must be in each.
+    pub fn lacking(&self) -> usize {
+        self.state().lacking
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -195,8 +213,7 @@ impl State {
             _ => return (404, json!({ "error": { "message": "no such route", "type": "not_found" } })),
         };
         let texts = texts(body);
-        let tokens = |texts: &[String]| self.tokens(texts);
-        let input = tokens(&texts);
+        let input = self.tokens(&texts);
         let is_summary = body.get("tools").is_none();
         if !is_summary {
             self.requests += 1;
@@ -227,6 +244,9 @@ impl State {
         let same = texts.iter().zip(&self.before).take_while(|(now, then)| now == then).count();
         let cached = self.tokens(&texts[..same]);
         if !is_summary {
+            self.anew += usize::from(same < self.before.len());
+            let there = |wanted: &&str| texts.iter().any(|text| text.contains(*wanted));
+            self.lacking += usize::from(!self.manner.always.iter().all(there));
             self.before = texts;
         }
         (200, said.told(dialect, input, cached))

@@ -112,9 +112,11 @@ impl Refusal {
                 "This model's maximum context length is {window} tokens. However, your messages resulted in {input} \
                  tokens. Please reduce the length of the messages."
             ),
-            (Self::TooLong { .. }, _) => "Your input exceeds the context window of this model. Please adjust your \
+            (Self::TooLong { .. }, _) => {
+                "Your input exceeds the context window of this model. Please adjust your \
                 input and try again."
-                .to_owned(),
+                    .to_owned()
+            }
         };
         if dialect == Dialect::Anthropic {
             let error = json!({ "type": "invalid_request_error", "message": message });

@@ -45,7 +45,8 @@ impl Script {
         let mut calls = Vec::new();
         match place {
             _ if place + 1 == length => {
-                words = format!("Step {said} is done: `{}` adds up fees in øre, and its tests pass.", file(said));
+                words =
+                    format!("Step {said} is done: `{}` adds up fees in øre, and its tests pass.", file(said));
             }
             _ if place % 6 == 0 => calls.push(("list_files", json!({}))),
             _ if place % 6 == 1 => {
@@ -86,7 +87,9 @@ pub fn summary(texts: &[String], facts: &[(&str, &str)]) -> Said {
     let shown = facts.iter().filter(|(_, fact)| texts.iter().any(|text| text.contains(fact)));
     let mut lines: Vec<String> = shown.map(|(name, fact)| format!("- {name}: {fact}")).collect();
     let bytes: usize = texts.iter().map(String::len).sum();
-    lines.push(format!("- Of the work so far {bytes} bytes were read; files were changed one by one, tests ran."));
+    lines.push(format!(
+        "- Of the work so far {bytes} bytes were read; files were changed one by one, tests ran."
+    ));
     Said { words: lines.join("\n"), ..Said::default() }
 }
 

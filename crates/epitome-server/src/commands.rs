@@ -11,13 +11,14 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::Failure;
 use crate::near::near;
-use crate::settings::{Given, Loaded, World, load};
+use crate::settings::{Given, Loaded, World, load, load_without_database};
 use crate::show::{Color, Show};
 
 mod backup;
 mod bench;
 mod check_config;
 mod completions;
+mod condense;
 mod context;
 mod demo;
 mod expand;
@@ -38,6 +39,7 @@ mod write_config;
 const TODAY: &str = "\
 Examples:
   epitome demo                                  see what it does, in ten seconds
+  epitome condense < request.json               an agent's own request, shorter where it is due
   epitome list                                  the sessions there are
   epitome context ann --tokens 8000             one of them in 8,000 tokens
   epitome search \"order 7071\"                   what was said about it, summarized or not
@@ -47,7 +49,7 @@ Examples:
 Settings come from flags, then the environment (EPITOME_CONTEXT_MAX_TOKENS is context.max_tokens),
 then epitome.toml, here or in the user's config folder. `epitome COMMAND --help` says more.
 
-There is not yet: the proxy, condense, replay.";
+There is not yet: the proxy, replay.";
 
 /// Keeps long agent conversations inside a model's window without losing the thread.
 #[derive(Parser)]
@@ -96,6 +98,8 @@ enum Command {
     Demo(demo::Args),
     /// Serves the HTTP API
     Serve(serve::Args),
+    /// A request in, the same with a shorter list out: no database
+    Condense(condense::Args),
     /// The sessions there are
     List(list::Args),
     /// Recorded conversations become sessions
@@ -257,9 +261,10 @@ impl Word {
 }
 
 /// Their names.
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "demo",
     "serve",
+    "condense",
     "list",
     "import",
     "export",
@@ -351,8 +356,14 @@ async fn act(
         What::CheckConfig => None,
     };
     let mut given = globals.given();
-    if let Some(Command::Serve(args)) = &command {
-        given.own = args.settings();
+    match &command {
+        Some(Command::Serve(args)) => given.own = args.settings(),
+        Some(Command::Condense(args)) => {
+            given.own = args.settings();
+            let loaded = load_without_database(&given, world).map_err(Failure::Setting)?;
+            return condense::run(args, &loaded, show).await;
+        }
+        _ => {}
     }
     let loaded: Loaded = load(&given, world).map_err(Failure::Setting)?;
     *database = Some(loaded.db.clone());
@@ -372,7 +383,7 @@ async fn act(
         Some(Command::Backup(args)) => backup::run(&args, &loaded, show).await,
         Some(Command::Keys(args)) => keys::run(&args, &loaded, show).await,
         // Done above.
-        Some(Command::Demo(_) | Command::Bench(_) | Command::Completions(_)) => Ok(()),
+        Some(Command::Demo(_) | Command::Bench(_) | Command::Completions(_) | Command::Condense(_)) => Ok(()),
     }
 }
 

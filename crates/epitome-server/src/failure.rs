@@ -14,6 +14,8 @@ pub(crate) enum Failure {
     MisusedIn(&'static str, String),
     /// A setting is wrong, and nothing was done: 2.
     Setting(String),
+    /// What was given to be worked on cannot be, and nothing was done: 2.
+    Input(String),
     /// It was understood, and did not work: 1.
     Failed(String),
     /// The same, from the engine. What it means for the file is told by [`Failure::line`].
@@ -40,6 +42,7 @@ impl Failure {
             Self::Misused(_)
             | Self::MisusedIn(..)
             | Self::Setting(_)
+            | Self::Input(_)
             | Self::Engine(epitome::Error::Invalid(_)) => 2,
             Self::Failed(_) | Self::Engine(_) => 1,
             Self::Told(code) => *code,
@@ -54,7 +57,7 @@ impl Failure {
             Self::MisusedIn(command, problem) => {
                 format!("{problem}; `epitome {command} --help` says what there is")
             }
-            Self::Setting(problem) | Self::Failed(problem) => problem.clone(),
+            Self::Setting(problem) | Self::Input(problem) | Self::Failed(problem) => problem.clone(),
             Self::Engine(epitome::Error::Busy(_) | epitome::Error::Store(StoreError::Busy)) => {
                 let file = database.map_or("the database".to_owned(), |path| path.display().to_string());
                 format!("{file} is locked by another process; try again, or see who else has it open")

@@ -5,6 +5,7 @@
 
 mod calendar;
 mod commands;
+mod condensing;
 mod database;
 mod failure;
 mod http;

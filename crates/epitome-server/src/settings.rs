@@ -111,6 +111,13 @@ pub(crate) struct Difference {
 
 /// Reads it all.
 pub(crate) fn load(given: &Given, world: &World) -> Result<Loaded, String> {
+    let loaded = load_without_database(given, world)?;
+    let db = loaded.database(loaded.server.db.as_deref(), world)?;
+    Ok(Loaded { db, ..loaded })
+}
+
+/// The same for whoever opens no database, and need not know where one would be.
+pub(crate) fn load_without_database(given: &Given, world: &World) -> Result<Loaded, String> {
     let by_flag = given.config.clone().map(|path| ("--config", path));
     let named = by_flag.or_else(|| Some(("EPITOME_CONFIG", PathBuf::from(world.var("EPITOME_CONFIG")?))));
     let file = file::find(named.as_ref().map(|(by, path)| (*by, path.as_path())), world)?;
@@ -163,8 +170,7 @@ pub(crate) fn load(given: &Given, world: &World) -> Result<Loaded, String> {
     }
     let loaded = Loaded { patch, settings, db: PathBuf::new(), server, file: path, items };
     loaded.check_models()?;
-    let db = loaded.database(loaded.server.db.as_deref(), world)?;
-    Ok(Loaded { db, ..loaded })
+    Ok(loaded)
 }
 
 impl Loaded {
@@ -314,8 +320,10 @@ fn from_flags(given: &Given) -> Result<Vec<Item>, String> {
     let workspace = given.workspace.iter().map(|name| ("--workspace", "server.workspace", name));
     let own = given.own.iter().map(|(flag, key, text)| (*flag, *key, text));
     for (flag, key, text) in db.chain(workspace).chain(own) {
-        let path = key.split('.').map(str::to_owned).collect();
-        items.push(Item { source: Source::Flag(flag), path, value: Value::String(text.clone()) });
+        let path: Vec<String> = key.split('.').map(str::to_owned).collect();
+        let value =
+            keys::value(keys::kind_of(&path), text).map_err(|problem| format!("{flag}: {problem}"))?;
+        items.push(Item { source: Source::Flag(flag), path, value });
     }
     Ok(items)
 }

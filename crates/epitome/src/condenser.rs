@@ -44,16 +44,16 @@
 //! The caller goes on with the full history, or with what it was handed; both are recognised, and so is a history that
 //! was shortened again or forked. A condenser may be shared by several agents: it knows their conversations apart, by
 //! looking at every message of a list that comes in. Where each has its own ([`Condenser::another`]), a turn stays as cheap
-//! as it can be. Lists are taken to grow at their end: what was changed in place is noticed by samples, and always before
+//! as it can be, as long as the list stays where it is in memory. Lists are taken to grow at their end: what was changed in place is noticed by samples, and always before
 //! something is cut.
 
 use std::fmt;
 use std::hash::RandomState;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use epitome_core::condense::{Press, Standing};
-use epitome_core::message::{Message, Tokens};
+use epitome_core::condense::{Plan, Press, Standing};
+use epitome_core::message::{Message, Span, Tokens};
 use epitome_core::tokens::Counter;
 use epitome_core::trigger::Fraction;
 use tokio::sync::watch;
@@ -63,20 +63,24 @@ use crate::hook::{Condensed, Running};
 
 mod builder;
 mod conversation;
+mod forecast;
 mod known;
-mod preview;
 mod report;
 mod scribe;
 
 pub use builder::CondenserBuilder;
 use conversation::{Ahead, Conversation, Rules, Slip, Step, Task, Who};
-pub use preview::{Fate, Preview, Verdict};
+pub use forecast::{Fate, Forecast, Why};
+use known::{Place, place};
 pub use report::{Report, Spent, Totals};
 pub(crate) use scribe::Answers;
-use scribe::{SLOT, Scribe};
+use scribe::{Order, Outcome, SLOT, Scribe};
 
 /// So many conversations one condenser knows; the one that was longest away is forgotten.
 const MOST_CONVERSATIONS: usize = 64;
+
+/// A conversation that did not go on for so many turns of others' is taken to have ended.
+const LATELY: u64 = 64;
 
 /// Makes lists shorter before they are sent. Clones are one.
 ///
@@ -93,12 +97,40 @@ struct Inner {
     /// What comes with every request besides the list.
     fixed: Tokens,
     hash: RandomState,
-    /// The conversations it knows, the last used first.
-    known: Mutex<Vec<Shared>>,
+    known: Mutex<Known>,
     totals: Mutex<Totals>,
 }
 
 type Shared = Arc<Mutex<Conversation>>;
+
+/// The conversations a condenser knows.
+#[derive(Default)]
+struct Known {
+    /// The last used first, with the turn on which it was.
+    all: Vec<(Shared, u64)>,
+    turns: u64,
+}
+
+impl Known {
+    /// Whether there may be several agents: more than one conversation went on lately. A list that was given up, as when a
+    /// reply was asked for again, soon counts no more.
+    fn is_shared(&self) -> bool {
+        self.all.get(1).is_some_and(|(_, used)| self.turns.saturating_sub(*used) < LATELY)
+    }
+
+    fn insert(&mut self, shared: &Shared) {
+        self.turns = self.turns.saturating_add(1);
+        self.all.insert(0, (Arc::clone(shared), self.turns));
+        self.all.truncate(MOST_CONVERSATIONS);
+    }
+
+    fn used(&mut self, found: &Shared) {
+        if let Some(at) = self.all.iter().position(|(shared, _)| Arc::ptr_eq(shared, found)) {
+            self.all.remove(at);
+        }
+        self.insert(found);
+    }
+}
 
 /// A call that is about to be made, where more is known of it than its list.
 ///
@@ -115,10 +147,12 @@ type Shared = Arc<Mutex<Conversation>>;
 pub struct Call<'a> {
     /// The whole list.
     pub messages: &'a [Message],
-    /// The tokens of what is sent besides it: tools, chiefly. What the builder was told otherwise.
+    /// The tokens of what is sent besides it: tools, chiefly. Where it is 0, what the builder was told.
     pub fixed: Tokens,
     /// The window of the model that is called less its output reserve, where it is another than the builder was told.
     pub room: Option<Tokens>,
+    /// The size of the whole request by the provider's own count, where that is known; else it is counted here.
+    pub counted: Option<Tokens>,
     /// Whether to condense though nothing is due: gently, as when a person asks for it, or hard.
     pub force: Option<Press>,
 }
@@ -127,7 +161,7 @@ impl<'a> Call<'a> {
     /// With this list, and nothing else known.
     #[must_use]
     pub fn of(messages: &'a [Message]) -> Self {
-        Self { messages, fixed: 0, room: None, force: None }
+        Self { messages, fixed: 0, room: None, counted: None, force: None }
     }
 }
 
@@ -157,29 +191,12 @@ impl Condenser {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
     /// ```
     pub async fn before_model<'a>(&self, messages: &'a [Message]) -> Ready<'a> {
-        self.before(Call { fixed: self.inner.fixed, ..Call::of(messages) }).await
+        self.before(Call::of(messages)).await
     }
 
     /// The same, where more is known of the call.
     pub async fn before<'a>(&self, call: Call<'a>) -> Ready<'a> {
         self.inner.before(call).await
-    }
-
-    /// What would be done to this list, told without doing it: no model is asked, and nothing is remembered.
-    ///
-    /// ```
-    /// use epitome::core::message::Message;
-    /// use epitome::{Call, Condenser};
-    ///
-    /// let condenser = Condenser::builder().window(8_000).build()?;
-    /// let preview = condenser.preview(&Call::of(&[Message::user("Hello")]));
-    /// assert_eq!((preview.due, preview.reason.as_str()), (false, "all_kept"));
-    /// # Ok::<(), epitome::Error>(())
-    /// ```
-    #[must_use]
-    pub fn preview(&self, call: &Call<'_>) -> Preview {
-        let model = self.inner.scribe.chain.first().map_or("", |writer| writer.name.as_str());
-        self.inner.rules.preview(call, model)
     }
 
     /// How it counts, to measure what a request holds besides its list.
@@ -208,7 +225,8 @@ impl Condenser {
     /// Takes up a conversation that was condensed before, by what [`Turn::standing`] gave then: after a restart, say.
     pub fn resume(&self, messages: &[Message], standing: &Standing) {
         let inner = &self.inner;
-        inner.remember(Conversation::begun(messages, Some(standing), &inner.rules, &inner.hash));
+        let conversation = Conversation::begun(messages, Some(standing), &inner.rules, &inner.hash);
+        inner.remember(conversation, place(messages));
     }
 
     /// What it has done so far.
@@ -219,45 +237,80 @@ impl Condenser {
 }
 
 impl Inner {
+    /// What comes with a call besides its list.
+    fn fixed(&self, call: &Call<'_>) -> Tokens {
+        if call.fixed == 0 { self.fixed } else { call.fixed }
+    }
+
     async fn before<'a>(self: &Arc<Self>, call: Call<'a>) -> Ready<'a> {
-        let Call { messages, fixed, room, force } = call;
-        let ahead = Ahead { messages, fixed, room, force };
+        let messages = call.messages;
+        let call = Call { fixed: self.fixed(&call), ..call };
+        let mut ahead = Ahead::of(&call);
         if !self.enabled {
-            return self.off(messages, fixed);
+            return self.off(messages, call.fixed);
         }
-        let mut look = {
-            let sure = lock(&self.known).len() > 1;
-            let conversation = self.find(messages, sure);
-            Look { conversation, sure }
-        };
-        let (report, prepared) = loop {
-            let step = self.look(&look, &ahead);
-            match step {
-                Step::Done(report) => break (report, false),
-                Step::Stranger => look = Look { conversation: self.find(messages, true), sure: true },
-                Step::Wait => {
-                    let ended = lock(&look.conversation).under_way();
+        let sure = lock(&self.known).is_shared();
+        let mut found = self.find(messages, sure);
+        loop {
+            match self.look(&mut found, &ahead) {
+                Next::Ready(ready) => return ready,
+                Next::Find => found = self.find(messages, true),
+                Next::Wait(ended) => {
                     if let Some(mut ended) = ended {
                         // Nothing is ever sent: it is closed when the summary is there, or never will be.
                         while ended.changed().await.is_ok() {}
                     }
                 }
-                Step::Write(plan, order, who) => {
+                Next::Write(plan, order, who) => {
                     let outcome = match who {
                         Who::Models => self.scribe.write(order).await,
                         Who::StandIn => self.scribe.stand_in(order).await,
                     };
-                    let mut conversation = lock(&look.conversation);
-                    break (conversation.take(*plan, outcome, who, &ahead, &self.rules), true);
+                    match self.take(&found, *plan, outcome, who, &ahead) {
+                        Next::Ready(ready) => return ready,
+                        Next::Find => found = self.find(messages, true),
+                        _ => ahead.given_up = true,
+                    }
                 }
             }
-        };
-        self.hand_out(&look.conversation, messages, fixed, report, prepared)
+        }
     }
 
-    fn look(self: &Arc<Self>, look: &Look, ahead: &Ahead<'_>) -> Step {
+    /// What is to be done with the list now. Where that is nothing more, it is handed out under the same lock, so nobody
+    /// is shown what another said meanwhile.
+    fn look<'a>(&self, found: &mut Found, ahead: &Ahead<'a>) -> Next<'a> {
+        let mut conversation = lock(&found.conversation);
+        if conversation.changes != found.changes {
+            // Somebody else went on with it since it was compared.
+            return Next::Find;
+        }
         let mut prepare = |conversation: &mut Conversation, task: Task| self.start(conversation, task);
-        lock(&look.conversation).look(ahead, &self.rules, &self.hash, look.sure, &mut prepare)
+        let step = conversation.look(ahead, &self.rules, &self.hash, found.sure, &mut prepare);
+        found.changes = conversation.changes;
+        match step {
+            Step::Done(report) => {
+                Next::Ready(self.hand_out(conversation, &found.conversation, ahead, report, false))
+            }
+            Step::Stranger => Next::Find,
+            Step::Wait => Next::Wait(conversation.under_way()),
+            Step::Write(plan, order, who) => Next::Write(plan, order, who),
+        }
+    }
+
+    /// Takes what came of a summary that was waited for.
+    fn take<'a>(&self, found: &Found, plan: Plan, outcome: Outcome, who: Who, ahead: &Ahead<'a>) -> Next<'a> {
+        let mut conversation = lock(&found.conversation);
+        if conversation.changes != found.changes {
+            // What was planned is not to be done to what the list is now. What was spent is told all the same.
+            conversation.note(outcome.spent, outcome.problems);
+            return Next::Find;
+        }
+        match conversation.take(plan, outcome, who, ahead, &self.rules) {
+            Some(report) => {
+                Next::Ready(self.hand_out(conversation, &found.conversation, ahead, report, true))
+            }
+            None => Next::Wait(None),
+        }
     }
 
     /// Begins a summary that nobody waits for.
@@ -276,26 +329,26 @@ impl Inner {
     /// What the caller gets, and who else is told.
     fn hand_out<'a>(
         &self,
+        mut conversation: MutexGuard<'_, Conversation>,
         shared: &Shared,
-        messages: &'a [Message],
-        fixed: Tokens,
+        ahead: &Ahead<'a>,
         report: Report,
         written: bool,
     ) -> Ready<'a> {
-        let mut conversation = lock(shared);
         let shown = match conversation.list.shared() {
             Some(list) => Shown::Condensed(list),
-            None => Shown::Own(messages),
+            None => Shown::Own(ahead.messages),
         };
         if report.condensed {
             conversation.hand_out(&shown, &self.hash);
             if !self.scribe.hooks.is_empty() {
-                self.tell_hooks(&conversation, &report, messages, written);
+                self.tell_hooks(&conversation, &report, ahead.messages, written);
             }
+            conversation.left_so_far();
         }
         let turn = Turn {
             conversation: Arc::clone(shared),
-            counted: conversation.list.tokens().saturating_add(fixed),
+            counted: conversation.list.tokens().saturating_add(ahead.fixed),
             rounds: conversation.list.standing().rounds,
             worth: Some(self.rules.policy.worth),
         };
@@ -314,11 +367,14 @@ impl Inner {
 
     /// Tells hooks what was done, and, where nobody wrote a summary of it, what leaves.
     fn tell_hooks(&self, conversation: &Conversation, report: &Report, messages: &[Message], written: bool) {
-        let Some((span, left)) = conversation.left(report, messages) else { return };
+        let left = conversation.left(messages);
         let count = left.len() as u64;
-        if !written && report.model.is_none() {
-            self.scribe.tell_leaving(self.scribe.leaving(span, &left));
+        let ends = (left.first().map_or(1, |first| first.seq), left.last().map_or(1, |last| last.seq));
+        if !written && report.model.is_none() && !left.is_empty() {
+            self.scribe.tell_leaving(self.scribe.leaving(Span { from: ends.0, through: ends.1 }, &left));
         }
+        let [from, through] = report.covers.unwrap_or([ends.0, ends.1]);
+        let span = Span { from, through };
         self.scribe.tell_done(Condensed {
             workspace: self.scribe.account.workspace(),
             session: Arc::clone(&self.scribe.name),
@@ -333,64 +389,58 @@ impl Inner {
         });
     }
 
-    /// The conversation that the list belongs to. `sure` looks at every message of it.
-    fn find(&self, messages: &[Message], sure: bool) -> Shared {
-        let known: Vec<Shared> = lock(&self.known).clone();
-        let mut best: Option<(usize, &Shared)> = None;
-        for shared in &known {
+    /// The conversation that the list belongs to. `sure` looks at every message of it; otherwise that is spared where it
+    /// is the one that went on last, and the list lies in memory where it lay before.
+    fn find(&self, messages: &[Message], sure: bool) -> Found {
+        let known: Vec<Shared> = lock(&self.known).all.iter().map(|(shared, _)| Arc::clone(shared)).collect();
+        let place = place(messages);
+        let mut best: Option<(usize, Found)> = None;
+        for (at, shared) in known.iter().enumerate() {
             let mut conversation = lock(shared);
             let len = conversation.prints.len();
-            let longer = best.is_none_or(|(longest, _)| len > longest);
-            if longer
-                && len > 0
-                && conversation.prints.seem(messages, &self.hash)
-                && (!sure || conversation.prints.are(messages, len, &self.hash))
-            {
-                best = Some((len, shared));
+            let longer = best.as_ref().is_none_or(|(longest, _)| len > *longest);
+            if !longer || !conversation.seems_to_go_on(messages, &self.hash) {
+                continue;
+            }
+            let spared = !sure && at == 0 && conversation.place == place;
+            if spared || conversation.prints.are(messages, len, &self.hash) {
+                let changes = conversation.changes;
+                best = Some((len, Found { conversation: Arc::clone(shared), changes, sure: !spared }));
             }
         }
         if let Some((_, found)) = best {
-            self.used(found);
-            return Arc::clone(found);
+            lock(&found.conversation).place = place;
+            self.used(&found.conversation);
+            return found;
         }
         for shared in &known {
             let mut conversation = lock(shared);
             if conversation.went_on_with_handed(messages, &self.hash) {
                 conversation.begin_anew(messages, &self.rules, &self.hash);
+                conversation.place = place;
+                let changes = conversation.changes;
                 drop(conversation);
                 self.used(shared);
-                return Arc::clone(shared);
+                return Found { conversation: Arc::clone(shared), changes, sure: true };
             }
-            let standing = conversation.list.standing();
-            let seen = usize::try_from(standing.seen).unwrap_or(usize::MAX);
-            if standing.rounds > 0 && conversation.prints.are(messages, seen, &self.hash) {
-                // Shortened again since it was last condensed, or forked: what was done until then holds for it as well.
-                let standing = standing.clone();
+            if let Some(fork) = conversation.forked(messages, &self.rules, &self.hash) {
                 drop(conversation);
-                return self.remember(Conversation::begun(
-                    messages,
-                    Some(&standing),
-                    &self.rules,
-                    &self.hash,
-                ));
+                return self.remember(fork, place);
             }
         }
-        self.remember(Conversation::begun(messages, None, &self.rules, &self.hash))
+        self.remember(Conversation::begun(messages, None, &self.rules, &self.hash), place)
     }
 
-    fn remember(&self, conversation: Conversation) -> Shared {
+    fn remember(&self, mut conversation: Conversation, place: Place) -> Found {
+        conversation.place = place;
+        let changes = conversation.changes;
         let shared = Arc::new(Mutex::new(conversation));
-        let mut known = lock(&self.known);
-        known.insert(0, Arc::clone(&shared));
-        known.truncate(MOST_CONVERSATIONS);
-        shared
+        lock(&self.known).insert(&shared);
+        Found { conversation: shared, changes, sure: true }
     }
 
     fn used(&self, found: &Shared) {
-        let mut known = lock(&self.known);
-        if let Some(at) = known.iter().position(|shared| Arc::ptr_eq(shared, found)) {
-            known.get_mut(..=at).into_iter().for_each(|upto| upto.rotate_right(1));
-        }
+        lock(&self.known).used(found);
     }
 
     fn off<'a>(&self, messages: &'a [Message], fixed: Tokens) -> Ready<'a> {
@@ -410,9 +460,24 @@ impl Inner {
     }
 }
 
-/// A conversation that was found, and whether every message was looked at for it.
-struct Look {
+/// What comes next.
+enum Next<'a> {
+    /// The call.
+    Ready(Ready<'a>),
+    /// The list is looked for again, for it is not where it was found.
+    Find,
+    /// The summary that is being written is waited for, or, where there is none, another way is taken.
+    Wait(Option<watch::Receiver<()>>),
+    /// A summary is written now.
+    Write(Box<Plan>, Order, Who),
+}
+
+/// A conversation that was found.
+struct Found {
     conversation: Shared,
+    /// How often it had changed when the list was compared with it.
+    changes: u64,
+    /// Whether every message was looked at.
     sure: bool,
 }
 

@@ -53,9 +53,7 @@ mod summary;
 mod worker;
 mod writing;
 
-pub use condenser::{
-    Call, Condenser, CondenserBuilder, Fate, Preview, Ready, Report, Spent, Totals, Turn, Verdict,
-};
+pub use condenser::{Call, Condenser, CondenserBuilder, Ready, Report, Spent, Totals, Turn};
 pub use engine::{
     Appended, Backlog, Batch, Builder, Configure, Context, ContextRequest, Engine, Explanation, Flags, Fork,
     ForkKind, Found, HitCursor, Keys, Listener, Notes, Pace, Page, Queue, QueueEntry, SEARCH_BYTES, Session,

@@ -2,8 +2,8 @@
 //!
 //! A caller hands in the whole list each time, and nobody names it. So of each message taken in two prints are kept: of
 //! all of it, and of its edges. A list goes on with a conversation where those prints fit: at its ends and at places in
-//! between, which change from turn to turn, where only one conversation is known; at every place where there are several,
-//! and whenever something is cut. So a turn costs a few looks, and what was changed further back is noticed in time.
+//! between, which change from turn to turn, where only one conversation is known and the list did not move in memory; at
+//! every place where there are several, and whenever something is cut. So a turn costs a few looks, and what was changed further back is noticed in time.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
@@ -14,6 +14,16 @@ const EDGE: usize = 128;
 
 /// So many of the newest messages are looked at each time, and as many others.
 const LOOKS: usize = 8;
+
+/// Where a list lies in memory. Two lists that are held at once lie in two places, so one that did not move is taken for the
+/// same after a few looks; it proves nothing by itself.
+pub(super) type Place = (usize, usize);
+
+/// Where this one lies.
+pub(super) fn place(messages: &[Message]) -> Place {
+    let first = messages.first().map_or(0, |message| message.parts.as_ptr().addr());
+    (messages.as_ptr().addr(), first)
+}
 
 /// What a message was when it was taken in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,25 +62,23 @@ impl Prints {
         );
     }
 
-    /// Whether the list seems to go on with these: the first and the newest are the same, and some between them.
-    pub(super) fn seem(&mut self, messages: &[Message], hash: &RandomState) -> bool {
+    /// Whether the list seems to go on with these: the first and the newest are the same, and some between them, half of
+    /// which are after `from`, where messages are still shown.
+    pub(super) fn seem(&mut self, messages: &[Message], from: usize, hash: &RandomState) -> bool {
         let len = self.len();
         if messages.len() < len {
             return false;
         }
         let turn = self.turn;
         self.turn = self.turn.wrapping_add(1);
-        // Steps that grow by the golden ratio get everywhere in time.
-        let between = (0..LOOKS).map(|look| {
-            let step = (turn * LOOKS + look) as u64;
-            usize::try_from(step.wrapping_mul(0x9E37_79B9_7F4A_7C15) % len.max(1) as u64).unwrap_or(0)
-        });
+        let from = from.min(len);
+        let looks = (0..LOOKS).map(|look| somewhere(turn, look, len));
+        let shown = (0..LOOKS).map(|look| from.saturating_add(somewhere(turn, look, len - from)));
         let newest = len.saturating_sub(LOOKS)..len;
-        (0..len.min(2)).chain(newest).chain(between.take(len)).all(|at| {
-            match (messages.get(at), self.prints.get(at)) {
-                (Some(message), Some(known)) => print(message, true, hash) == known.edges,
-                _ => false,
-            }
+        let places = (0..2).chain(newest).chain(looks).chain(shown).filter(|at| *at < len);
+        places.into_iter().all(|at| match (messages.get(at), self.prints.get(at)) {
+            (Some(message), Some(known)) => print(message, true, hash) == known.edges,
+            _ => false,
         })
     }
 
@@ -83,6 +91,13 @@ impl Prints {
             _ => false,
         }
     }
+}
+
+/// Some place among so many, another at each turn. Steps of the golden ratio get everywhere in time.
+fn somewhere(turn: usize, look: usize, among: usize) -> usize {
+    let step = turn.wrapping_mul(LOOKS).wrapping_add(look) as u64;
+    let at = step.wrapping_mul(0x9E37_79B9_7F4A_7C15) % among.max(1) as u64;
+    usize::try_from(at).unwrap_or(0)
 }
 
 /// A number that two different messages hardly share. `edges` looks at the ends of long texts only.
@@ -151,7 +166,7 @@ mod tests {
         let hash = RandomState::new();
         let list = messages("s u:3 a(x) r(x):9 a:4 u:7 a:2").unwrap();
         let mut known = Prints::of(list.get(..5).unwrap(), &hash);
-        assert!(known.seem(&list, &hash) && known.are(&list, 5, &hash));
+        assert!(known.seem(&list, 0, &hash) && known.are(&list, 5, &hash));
         for at in 0..5 {
             let mut other = list.clone();
             other[at].pinned = !other[at].pinned;
@@ -159,9 +174,9 @@ mod tests {
             let mut other = list.clone();
             other[at].parts.push(Part::text("more"));
             assert!(!known.are(&other, 5, &hash), "words of {at}");
-            assert!(!known.seem(&other, &hash), "so few are all looked at");
+            assert!(!known.seem(&other, 0, &hash), "so few are all looked at");
         }
-        assert!(!known.seem(&list[..4], &hash), "a shorter one is another");
+        assert!(!known.seem(&list[..4], 0, &hash), "a shorter one is another");
     }
 
     #[test]
@@ -171,7 +186,7 @@ mod tests {
         let mut known = Prints::of(&list, &hash);
         let mut other = list.clone();
         other[477] = Message::user("something else");
-        let noticed = (0..1_000).position(|_| !known.seem(&other, &hash));
+        let noticed = (0..1_000).position(|_| !known.seem(&other, 0, &hash));
         assert!(noticed.is_some_and(|turn| turn < 500), "{noticed:?}");
         assert!(!known.are(&other, 1_000, &hash), "at once, where all are looked at");
     }
@@ -181,7 +196,7 @@ mod tests {
         let hash = RandomState::new();
         let long = |middle: &str| [Message::user(format!("{0}{middle}{0}", "x".repeat(500)))];
         let mut known = Prints::of(&long("a"), &hash);
-        assert!(known.seem(&long("b"), &hash), "not in passing");
+        assert!(known.seem(&long("b"), 0, &hash), "not in passing");
         assert!(!known.are(&long("b"), 1, &hash));
     }
 }

@@ -1,0 +1,228 @@
+//! One request condensed, once: what the command and the route have in common.
+//!
+//! The request is read by [`Body`], what to do with it is the [`Condenser`]'s matter, and places are told as those of the
+//! list that was given. Where the text comes from and where it goes is not known here.
+
+use epitome::condenser::{Fate, Forecast, Why};
+use epitome::core::condense::Press;
+use epitome::core::message::{Content, Message, Part, Seq, Tokens};
+use epitome::dialect::{Body, Dialect, Marks};
+use epitome::{Call, Condenser, CondenserBuilder, Error, Report};
+use serde_json::{Value, json};
+
+/// What is wanted, beyond what the settings say.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wish {
+    /// In which form the request is; told from its shape where nobody says.
+    pub(crate) dialect: Option<Dialect>,
+    /// The window of the model it is for.
+    pub(crate) window: Option<Tokens>,
+    /// Though nothing is due.
+    pub(crate) force: bool,
+    /// Without our flags.
+    pub(crate) strip: bool,
+}
+
+/// A request, or a bare list of messages.
+pub(crate) struct Request {
+    body: Body,
+    wish: Wish,
+}
+
+/// What came of it.
+pub(crate) struct Outcome {
+    /// The request as it is now; none where it is, byte for byte, what it was.
+    pub(crate) text: Option<String>,
+    pub(crate) report: Report,
+}
+
+impl Outcome {
+    /// Whether a model was to write a summary and did not.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.report.reason == Report::MODEL_FAILED
+    }
+}
+
+/// The reason of requests whose history is not in them.
+const ELSEWHERE: &str = "elsewhere";
+
+impl Request {
+    /// Reads it; what is wrong is told in one line that repeats nothing that was said.
+    pub(crate) fn read(text: &str, wish: Wish) -> Result<Self, String> {
+        // Some programs begin every text with a mark that it is UTF-8.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let body = Body::read(text, wish.dialect).map_err(|error| error.to_string())?;
+        Ok(Self { body, wish })
+    }
+
+    /// Whoever condenses it: for its model, once, with nobody standing in.
+    pub(crate) fn condenser(&self, builder: CondenserBuilder) -> Result<Condenser, Error> {
+        let mut builder = builder.at_once();
+        if let Some(model) = self.body.model() {
+            builder = builder.for_model(model);
+        }
+        if let Some(window) = self.wish.window {
+            builder = builder.window(window);
+        }
+        if let Some(output) = self.body.output() {
+            builder = builder.output_reserve(output);
+        }
+        builder.build()
+    }
+
+    /// The same with a shorter list, where that is due.
+    pub(crate) async fn condense(&self, condenser: &Condenser) -> Outcome {
+        if let Some(field) = self.body.elsewhere() {
+            return Outcome { text: self.unchanged(), report: self.elsewhere(field, condenser) };
+        }
+        let ready = condenser.before(self.call(condenser)).await;
+        let mut report = ready.report.clone();
+        report.covers = report.covers.map(|covers| self.body.places(covers));
+        report.messages_before = self.len();
+        report.messages_after = report.messages_before;
+        if ready.is_untouched() {
+            return Outcome { text: self.unchanged(), report };
+        }
+        let marks = if self.wish.strip { Marks::Stripped } else { Marks::Kept };
+        let text = self.body.with(&ready, marks);
+        // Some forms have neighbours in one message, so that only the result tells how many there are.
+        if let Ok(body) = Body::read(&text, Some(self.body.dialect())) {
+            report.messages_after = Self { body, wish: self.wish }.len();
+        }
+        Outcome { text: Some(text), report }
+    }
+
+    /// What would be done with it. No model is asked.
+    pub(crate) fn forecast(&self, condenser: &Condenser) -> Forecast {
+        let forecast = condenser.forecast(&self.call(condenser));
+        match self.body.elsewhere() {
+            None => forecast,
+            Some(field) => {
+                let messages = forecast.messages.into_iter();
+                let messages = messages.map(|fate| Fate { stays: true, why: Why::Untouched, ..fate });
+                Forecast {
+                    condenses: false,
+                    reason: ELSEWHERE.to_owned(),
+                    told: elsewhere(field),
+                    tokens_after: forecast.tokens,
+                    summary: None,
+                    model: None,
+                    messages: messages.collect(),
+                    ..forecast
+                }
+            }
+        }
+    }
+
+    /// In which form it was read.
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.body.dialect()
+    }
+
+    /// The model it is for.
+    pub(crate) fn model(&self) -> Option<&str> {
+        self.body.model()
+    }
+
+    /// How many messages its list has.
+    pub(crate) fn len(&self) -> u64 {
+        let last = self.body.messages().len() as Seq;
+        if last == 0 { 0 } else { self.body.places([1, last])[1] }
+    }
+
+    /// Where in its list a message is, from 1; none where it is a field of its own, as a system prompt may be.
+    pub(crate) fn place(&self, seq: Seq) -> Option<u64> {
+        // What is a field has the place of the message after it.
+        let [place, _] = self.body.places([seq, seq]);
+        let field = seq == 1
+            && self.body.messages().first().is_some_and(|first| first.role.is_system())
+            && self.body.places([2, 2])[0] == place;
+        (!field).then_some(place)
+    }
+
+    /// The first words of a message.
+    pub(crate) fn begins(&self, fate: &Fate) -> String {
+        let at = usize::try_from(fate.place).ok().and_then(|place| place.checked_sub(1));
+        at.and_then(|at| self.body.messages().get(at)).map(begins).unwrap_or_default()
+    }
+
+    /// A forecast for programs: every message, by its place in the list that was given.
+    pub(crate) fn told(&self, forecast: &Forecast) -> Value {
+        let messages = forecast.messages.iter().map(|fate| {
+            json!({
+                "place": self.place(fate.place),
+                "role": fate.role,
+                "tokens": fate.tokens,
+                "stays": fate.stays,
+                "why": fate.why,
+                "begins": self.begins(fate),
+            })
+        });
+        let messages: Vec<Value> = messages.collect();
+        let mut told = json!({"format": self.dialect().name(), "for_model": self.model()});
+        if let (Some(told), Ok(Value::Object(rest))) = (told.as_object_mut(), serde_json::to_value(forecast))
+        {
+            told.extend(rest);
+            told.insert("messages".to_owned(), Value::Array(messages));
+        }
+        told
+    }
+
+    fn call(&self, condenser: &Condenser) -> Call<'_> {
+        Call {
+            fixed: self.body.besides(condenser.counter()),
+            force: self.wish.force.then_some(Press::Gently),
+            ..Call::of(self.body.messages())
+        }
+    }
+
+    fn unchanged(&self) -> Option<String> {
+        let stripped = self.wish.strip.then(|| self.body.stripped())?;
+        (stripped != self.body.text()).then_some(stripped)
+    }
+
+    fn elsewhere(&self, field: &str, condenser: &Condenser) -> Report {
+        let counter = condenser.counter();
+        let list = self.body.messages().iter().map(|message| counter.message(message));
+        let tokens = list.fold(self.body.besides(counter), Tokens::saturating_add);
+        Report {
+            reason: ELSEWHERE.to_owned(),
+            messages_before: self.len(),
+            messages_after: self.len(),
+            tokens_before: tokens,
+            tokens_after: tokens,
+            notice: elsewhere(field),
+            ..Report::default()
+        }
+    }
+}
+
+fn elsewhere(field: &str) -> String {
+    format!("as it was: by {field} the provider keeps or shortens the history itself")
+}
+
+/// So many characters of a message are looked at for its first words.
+const MOST_WORDS: usize = 100;
+
+/// A message's first words, on one line.
+fn begins(message: &Message) -> String {
+    let content = |content: &Content| match content {
+        Content::Text { text } => text.chars().take(MOST_WORDS).collect(),
+        Content::Media(media) => format!("[{}]", media.mime),
+    };
+    let words = message.parts.iter().find_map(|part| {
+        let words = match part {
+            Part::Text { text } => text.chars().take(MOST_WORDS).collect(),
+            Part::Thinking { .. } => return None,
+            Part::ToolCall(call) => {
+                format!("→ {} {}", call.name, call.arguments.chars().take(MOST_WORDS).collect::<String>())
+            }
+            Part::ToolResult(result) => {
+                format!("← {}", result.content.first().map(content).unwrap_or_default())
+            }
+            Part::Media(media) => format!("[{}]", media.mime),
+        };
+        Some(words).filter(|words: &String| !words.trim().is_empty())
+    });
+    words.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+}

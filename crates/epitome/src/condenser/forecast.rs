@@ -1,0 +1,402 @@
+//! What would be done to a list, message by message, and why: for people who ask before they let it happen.
+//!
+//! Nothing is asked of a model and nothing is kept. What is decided is what [`Condenser::before`] would decide for a
+//! list it has never seen; only the summary's words are not known yet, so its size is told as the largest it may have.
+
+use std::collections::{HashMap, HashSet};
+
+use epitome_core::condense::{Decision, Facts, List, Policy, Standing, Unchanged};
+use epitome_core::message::{CallId, Message, Role, Seq, Tokens};
+use epitome_core::outline::Outline;
+use epitome_core::tokens::Counter;
+use epitome_core::track::Tracker;
+use epitome_core::trigger::{self, Fraction, When};
+use epitome_core::view;
+use serde::Serialize;
+
+use super::conversation::{Ahead, Conversation};
+use super::{Call, Condenser};
+
+/// What would be done to a list.
+///
+/// ```
+/// use epitome::condenser::Why;
+/// use epitome::core::message::Message;
+/// use epitome::{Call, Condenser};
+///
+/// let condenser = Condenser::builder()
+///     .settings(r#"{"condense": {"trigger": "messages(12)", "keep": "messages(4)"}}"#)
+///     .build()?;
+/// let list: Vec<Message> =
+///     (1..=12).map(|n| Message::user(format!("Order {n} goes to Oslo on ship S{n}042, berth {n}."))).collect();
+/// let forecast = condenser.forecast(&Call::of(&list));
+/// assert_eq!((forecast.reason.as_str(), forecast.leaving().count()), ("due", 8));
+/// assert_eq!((forecast.messages[0].why, forecast.messages[11].why), (Why::Summarized, Why::Newest));
+/// # Ok::<(), epitome::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Forecast {
+    /// Whether it would be made shorter.
+    pub condenses: bool,
+    /// Why it would or would not, as in a [`Report`](super::Report).
+    pub reason: String,
+    /// The same for people.
+    pub told: String,
+    /// By which means.
+    pub strategy: String,
+    /// When it is due.
+    pub trigger: String,
+    /// How far every condition of that is.
+    pub gauges: trigger::Standing,
+    /// The tokens of the request as it is, tools included.
+    pub tokens: Tokens,
+    /// The part of them that is not the list: tools, chiefly.
+    pub fixed: Tokens,
+    /// The window of the model it is for, less its output reserve, where known.
+    pub window: Option<Tokens>,
+    /// The tokens it would have then, at most.
+    pub tokens_after: Tokens,
+    /// How large the summary may be, where one would be written.
+    pub summary: Option<Tokens>,
+    /// Who would write it.
+    pub model: Option<String>,
+    /// Every message, in order.
+    pub messages: Vec<Fate>,
+}
+
+/// What would become of one message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Fate {
+    /// Its place in the list, from 1.
+    pub place: Seq,
+    /// In which role it was said.
+    pub role: Role,
+    /// Its size.
+    pub tokens: Tokens,
+    /// Whether it would still be there, word for word.
+    pub stays: bool,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why a message would stay or leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Why {
+    /// It stays: a standing order at the head.
+    System,
+    /// It stays: pinned, or of one batch with what is.
+    Pinned,
+    /// It stays: one of the first, which are kept until a summary stands.
+    First,
+    /// It stays: the last thing the user asked for.
+    LastUser,
+    /// It stays: it waits for a tool's answer.
+    OpenCall,
+    /// It stays: new enough to be kept.
+    Newest,
+    /// It stays, since nothing would be done.
+    Untouched,
+    /// It leaves, and the summary stands for it.
+    Summarized,
+    /// It leaves, and nothing stands for it.
+    Dropped,
+    /// It leaves, and is not summed up: it is to be skipped.
+    Skipped,
+    /// It leaves: it answers a call that is not there, or answers it again.
+    Stray,
+    /// It is there, without most of what a tool gave back.
+    Masked,
+    /// A summary of ours: it stays, unless another is written, which takes it in.
+    Summary,
+}
+
+impl Forecast {
+    /// Those that would no longer be there word for word.
+    pub fn leaving(&self) -> impl Iterator<Item = &Fate> {
+        self.messages.iter().filter(|fate| !fate.stays)
+    }
+}
+
+impl Condenser {
+    /// What [`Condenser::before`] would do with this list, had it never seen it. No model is asked, and nothing is kept.
+    #[must_use]
+    pub fn forecast(&self, call: &Call<'_>) -> Forecast {
+        let rules = &self.inner.rules;
+        // By their places they are known again in what would be sent.
+        let number = |(message, seq): (&Message, Seq)| Message { seq, ..message.clone() };
+        let messages: Vec<Message> = call.messages.iter().zip(1..).map(number).collect();
+        let mut conversation = Conversation::begun(&messages, None, rules, &self.inner.hash);
+        let call = Call { messages: &messages, fixed: self.inner.fixed(call), ..*call };
+        let ahead = Ahead::of(&call);
+        let facts = conversation.first_facts(&ahead, rules);
+        let (policy, list) = (conversation.policy(rules, &facts), &conversation.list);
+        let tokens = list.request(&facts);
+        let unchanged = Forecast {
+            condenses: false,
+            reason: String::new(),
+            told: String::new(),
+            strategy: policy.strategy.to_string(),
+            trigger: policy.trigger.to_string(),
+            gauges: list.gauges(policy, &facts),
+            tokens,
+            fixed: call.fixed,
+            window: facts.room,
+            tokens_after: tokens,
+            summary: None,
+            model: None,
+            messages: Vec::new(),
+        };
+        let shapes = Shapes::of(&messages, &rules.counter);
+        let then = match self.inner.enabled {
+            true => Then::of(list, &messages, policy, &facts, &rules.counter),
+            false => Err(("off", "condensing is switched off (condense.enabled)".to_owned())),
+        };
+        match then {
+            Err((reason, told)) => Forecast {
+                reason: reason.to_owned(),
+                told,
+                messages: shapes.fates(|shape| (true, shape.untouched())),
+                ..unchanged
+            },
+            Ok(then) => {
+                let writer = self.inner.scribe.chain.first().filter(|_| then.summary.is_some());
+                Forecast {
+                    condenses: true,
+                    reason: if call.force.is_some() { "forced" } else { "due" }.to_owned(),
+                    told: due(list, policy, &facts),
+                    tokens_after: then.tokens,
+                    summary: then.summary,
+                    model: writer.map(|writer| writer.model.name().to_owned()),
+                    messages: shapes.fates(|shape| shape.then(&then)),
+                    ..unchanged
+                }
+            }
+        }
+    }
+}
+
+/// Why it is due, for people.
+fn due(list: &List, policy: &Policy, facts: &Facts) -> String {
+    match list.due(policy, facts, Fraction::ONE) {
+        When::Now(reason) => reason.to_string(),
+        _ if facts.force.is_some() => "asked for".to_owned(),
+        _ => {
+            "the request is larger than the model's window, less what is kept free for its answer".to_owned()
+        }
+    }
+}
+
+/// Stands for the summary's words.
+const SAMPLE: &str = "x";
+
+/// The list as it would be.
+struct Then {
+    standing: Standing,
+    /// What a summarizer would read.
+    read: HashSet<Seq>,
+    /// The largest summary there may be, where one would be written.
+    summary: Option<Tokens>,
+    /// The tokens of the request, at most.
+    tokens: Tokens,
+    /// What would be sent, by place: whether it is what it was.
+    sent: HashMap<Seq, bool>,
+}
+
+impl Then {
+    fn of(
+        list: &List,
+        messages: &[Message],
+        policy: &Policy,
+        facts: &Facts,
+        counter: &Counter,
+    ) -> Result<Self, (&'static str, String)> {
+        let told = |why: Unchanged| (why.name(), why.to_string());
+        let mut then = list.clone();
+        let (standing, read, summary, report) = match list.decide(messages, policy, facts, counter) {
+            Decision::Unchanged(why) => return Err(told(why)),
+            Decision::Done(done) => {
+                (done.standing().clone(), HashSet::new(), None, done.apply(&mut then).map_err(told)?)
+            }
+            Decision::Ask(plan) => {
+                let (standing, most) = (plan.standing().clone(), plan.limit);
+                let read = plan.places().iter().copied().collect();
+                (standing, read, Some(most), plan.finish(&mut then, messages, SAMPLE, counter).map_err(told)?)
+            }
+        };
+        let same = |shown: &Message| {
+            let at = usize::try_from(shown.seq).ok()?.checked_sub(1)?;
+            Some((shown.seq, messages.get(at)?.parts == shown.parts))
+        };
+        let sent = then.shown(messages).iter().filter_map(same).collect();
+        let words = summary.map_or(0, |most| most.saturating_sub(counter.text(SAMPLE)));
+        Ok(Self { standing, read, summary, tokens: report.tokens_after.saturating_add(words), sent })
+    }
+}
+
+/// A message, as far as its fate depends on it.
+struct Shape {
+    outline: Outline,
+    /// Whether a summary of ours stands in it.
+    summary: bool,
+    /// Whether it opens a call that nobody answers.
+    waits: bool,
+    /// Whether it is the last thing the user asked for.
+    last_user: bool,
+}
+
+struct Shapes(Vec<Shape>);
+
+impl Shapes {
+    fn of(messages: &[Message], counter: &Counter) -> Self {
+        let mut tracker = Tracker::default();
+        let outlines: Vec<Outline> = messages.iter().map(|message| tracker.push(message, counter)).collect();
+        let last_user = outlines.iter().rposition(|outline| outline.opens_turn);
+        let answered: HashSet<&CallId> =
+            messages.iter().flat_map(Message::results).map(|result| &result.call).collect();
+        let waits = |message: &Message| {
+            let mut calls = message.calls();
+            calls.any(|call| {
+                !answered.contains(&call.id) && call.item_id.as_ref().is_none_or(|id| !answered.contains(id))
+            })
+        };
+        let shape = |(at, (outline, message)): (usize, (Outline, &Message))| Shape {
+            outline,
+            summary: view::recognise(message).is_some(),
+            waits: waits(message),
+            last_user: last_user == Some(at),
+        };
+        Self(outlines.into_iter().zip(messages).enumerate().map(shape).collect())
+    }
+
+    fn fates(&self, fate: impl Fn(&Shape) -> (bool, Why)) -> Vec<Fate> {
+        let fate = |shape: &Shape| {
+            let (Outline { seq, role, tokens, .. }, (stays, why)) = (&shape.outline, fate(shape));
+            Fate { place: *seq, role: *role, tokens: *tokens, stays, why }
+        };
+        self.0.iter().map(fate).collect()
+    }
+}
+
+impl Shape {
+    /// Where nothing is done.
+    fn untouched(&self) -> Why {
+        match &self.outline {
+            outline if outline.leading => Why::System,
+            outline if outline.pinned => Why::Pinned,
+            _ => Why::Untouched,
+        }
+    }
+
+    /// Where the list becomes another.
+    fn then(&self, then: &Then) -> (bool, Why) {
+        let outline = &self.outline;
+        let place = outline.seq;
+        let kept = then.standing.kept.contains(&place);
+        if self.summary && !kept {
+            return (then.summary.is_none(), Why::Summary);
+        }
+        if place <= then.standing.from && !kept {
+            let why = match then.read.contains(&place) {
+                true => Why::Summarized,
+                false if outline.skip => Why::Skipped,
+                false if outline.stray => Why::Stray,
+                false => Why::Dropped,
+            };
+            return (false, why);
+        }
+        match then.sent.get(&place) {
+            Some(false) if outline.answers > 0 => return (false, Why::Masked),
+            None if outline.stray => return (false, Why::Stray),
+            _ => {}
+        }
+        let why = match outline {
+            _ if outline.leading => Why::System,
+            _ if outline.pinned => Why::Pinned,
+            _ if self.waits => Why::OpenCall,
+            _ if place > then.standing.from => Why::Newest,
+            _ if self.last_user => Why::LastUser,
+            // What is neither stands beside something pinned, or among the first.
+            _ if then.is_first(place) => Why::First,
+            _ => Why::Pinned,
+        };
+        (true, why)
+    }
+}
+
+impl Then {
+    /// Whether everything before it stays as well.
+    fn is_first(&self, place: Seq) -> bool {
+        let unbroken = self.standing.kept.iter().zip(1..).take_while(|(kept, at)| **kept == *at);
+        unbroken.count() as Seq >= place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use epitome_core::condense::Press;
+    use epitome_core::drawing::{messages, word_counter};
+
+    use super::*;
+
+    /// What would become of a drawn list: a letter for each message.
+    fn told(drawn: &str, settings: &str, force: bool) -> (String, Forecast) {
+        let settings = format!("{{\"condense\": {settings}}}");
+        let condenser = Condenser::builder().counter(word_counter()).settings(&settings).build().unwrap();
+        let list = messages(drawn).unwrap();
+        let call = Call { force: force.then_some(Press::Gently), ..Call::of(&list) };
+        let forecast = condenser.forecast(&call);
+        let letter = |fate: &Fate| match fate.why {
+            Why::System => "sys",
+            Why::Pinned => "pin",
+            Why::First => "first",
+            Why::LastUser => "last",
+            Why::OpenCall => "open",
+            Why::Newest => "new",
+            Why::Untouched => "same",
+            Why::Summarized => "-sum",
+            Why::Dropped => "-drop",
+            Why::Skipped => "-skip",
+            Why::Stray => "-stray",
+            Why::Masked => "-mask",
+            Why::Summary if fate.stays => "summary",
+            Why::Summary => "-summary",
+        };
+        let told: Vec<&str> = forecast.messages.iter().map(letter).collect();
+        (told.join(" "), forecast)
+    }
+
+    #[test]
+    fn each_message_is_told_why_it_stays_or_leaves() {
+        let drawn = "s u:90 a:90 u!:9 a~:90 u:90 a:90 u a(x) r(x) a(y)";
+        let (why, forecast) = told(drawn, r#"{"keep": "messages(3)"}"#, true);
+        assert_eq!(why, "sys -sum -sum pin -skip -sum -sum last new new open");
+        assert!(forecast.condenses && forecast.tokens_after < forecast.tokens);
+        assert_eq!((forecast.reason.as_str(), forecast.model.as_deref()), ("forced", Some("local")));
+    }
+
+    #[test]
+    fn the_first_stay_where_that_is_set_and_what_is_dropped_is_told_apart() {
+        let settings = r#"{"strategy": "recent(messages(2))", "keep_first": 2}"#;
+        let (why, forecast) = told("s u:50 a:50 u:50 a:50 u a", settings, true);
+        assert_eq!(why, "sys first first -drop -drop new new");
+        assert_eq!((forecast.summary, forecast.model), (None, None));
+    }
+
+    #[test]
+    fn what_is_masked_is_told_and_stays_in_its_place() {
+        let settings = r#"{"strategy": "mask(messages(2))"}"#;
+        let (why, _) = told("u:9 a(x) r(x):900 u a", settings, true);
+        assert_eq!(why, "new new -mask new new");
+    }
+
+    #[test]
+    fn where_nothing_is_due_everything_stays() {
+        let (why, forecast) = told("s u:90 a:90 u!", r#"{"trigger": "tokens(9000)"}"#, false);
+        assert_eq!(why, "sys same same pin");
+        assert_eq!((forecast.reason.as_str(), forecast.tokens), ("not_due", forecast.tokens_after));
+        let (_, off) = told("u:90 a:90 u:90 a:90 u a u a u a", r#"{"enabled": false}"#, true);
+        assert_eq!((off.reason.as_str(), off.condenses), ("off", false));
+    }
+}

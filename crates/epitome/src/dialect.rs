@@ -3,7 +3,8 @@
 //! There are two ways out. [`Dialect::restore`] gives a message back as it came, value for value: what our own form
 //! does not hold is kept beside it ([`Message::wire`]). [`Dialect::write`] makes a request of a list that the core's
 //! view has made valid ([`epitome_core::view`]): it spells what this one provider accepts, deterministically, and
-//! sends nothing of ours along.
+//! sends nothing of ours along. Whoever is given somebody's whole request, to give it back with a shorter list in it,
+//! uses a [`Body`]: it does the first for every message that stayed the same and the second for the rest.
 //!
 //! ```
 //! use epitome::dialect::Dialect;
@@ -25,8 +26,9 @@
 //! ```
 //!
 //! One file for each dialect; what they share is in `fit` (made to be sent), `media`, `flags`, `field` (complaints
-//! that name the place), `reader`, and in `restored`, `residue` and `exact` (given back as it came). Nothing here knows a network, a store or a
-//! model's window, and no list is mended: orphans and open calls are the view's matter.
+//! that name the place), `reader`, in `restored`, `residue` and `exact` (given back as it came), and in `body`.
+//! Nothing here knows a network, a store or a model's window, and no list is mended: orphans and open calls are the
+//! view's matter.
 
 use std::fmt;
 use std::str::FromStr;

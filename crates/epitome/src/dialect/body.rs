@@ -2,23 +2,21 @@
 //!
 //! Whoever condenses is given somebody's request and gives it back with other messages. All the rest of it is none
 //! of our business and stays letter for letter: other fields, their order, their numbers. So does every message that
-//! is shown as it came. [`pieces`] finds out which are, [`write`] lays the list and [`raw`] cuts texts without parsing them;
-//! what a wire takes is the matter of `fit`, as for everything that is sent.
+//! is shown as it came: [`pieces`] and [`bits`] find out which are. [`read`] takes a body in, [`write`] and [`turns`] lay
+//! the list, [`raw`] cuts texts without parsing them. What a wire takes is the matter of `fit`, as for all that is sent.
 
 use std::ops::Range;
 
-use epitome_core::message::{Message, Part, Role, Seq, Tokens};
+use epitome_core::message::{Message, Seq, Tokens};
 use epitome_core::tokens::Counter;
-use epitome_core::view;
-use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use super::reader::{joined_reply, parsed};
-use super::{Dialect, DialectError, blank_if_nothing, field, flags, responses};
-use raw::{FLAGS, Members};
+use super::{Dialect, DialectError};
 
+mod bits;
 mod pieces;
 mod raw;
+mod read;
 mod turns;
 mod write;
 
@@ -96,67 +94,7 @@ impl Body {
     /// assert_eq!(Body::read(wrong, None).unwrap_err().to_string(), "messages[1].content: is missing");
     /// ```
     pub fn read(text: &str, dialect: Option<Dialect>) -> Result<Self, DialectError> {
-        let first = text.trim_start().chars().next();
-        let fields = if first == Some('{') { Some(members(text)?) } else { None };
-        if fields.is_none() && first != Some('[') {
-            return Err(field::wrong("", &parsed(text)?, "a request or a list of messages"));
-        }
-        let key = match (&fields, dialect) {
-            (_, Some(Dialect::Responses)) => "input",
-            (Some(fields), None) if fields.get("messages").is_none() && fields.get("input").is_some() => {
-                "input"
-            }
-            _ => "messages",
-        };
-        let list = match &fields {
-            None => text.trim(),
-            Some(fields) => once(fields, key)?.ok_or_else(|| field::missing(key))?,
-        };
-        let texts = if fields.is_some() && key == "input" && list.starts_with('"') {
-            vec![list]
-        } else if list.starts_with('[') {
-            serde_json::from_str::<Vec<&RawValue>>(list)
-                .map_err(|error| super::reader::unreadable(&error))?
-                .into_iter()
-                .map(RawValue::get)
-                .collect()
-        } else {
-            let allowed = if key == "input" { "a string or a list" } else { "a list" };
-            return Err(field::wrong(key, &parsed(list)?, allowed));
-        };
-        let under = |at: usize| move |error: DialectError| error.under(&format!("{key}[{at}]"));
-        let values: Vec<Value> = texts
-            .iter()
-            .enumerate()
-            .map(|(at, text)| parsed(text).map_err(under(at)))
-            .collect::<Result<_, _>>()?;
-        let dialect = dialect.unwrap_or_else(|| told(fields.as_ref(), key, &values));
-
-        let mut list_of = Reading { dialect, messages: Vec::new(), origins: Vec::new() };
-        let head = fields.as_ref().map_or(Ok(None), |fields| head(dialect, fields))?;
-        if let Some(head) = &head {
-            let name = if dialect == Dialect::Responses { responses::INSTRUCTIONS } else { "system" };
-            let value = parsed(head).map_err(|error| error.under(name))?;
-            list_of.take(&value, 0..0).map_err(|error| error.renamed(name))?;
-        }
-        for (at, value) in values.iter().enumerate() {
-            list_of.take(value, at..at + 1).map_err(under(at))?;
-        }
-        let Reading { messages, origins, .. } = list_of.finish();
-        let model = fields.as_ref().and_then(|fields| serde_json::from_str(fields.get("model")?).ok());
-        let place = |(name, piece): &(String, &str)| (name.clone(), raw::place(text, piece));
-        Ok(Self {
-            dialect,
-            fields: fields.as_ref().map(|fields| fields.0.iter().map(place).collect()),
-            list: raw::place(text, list),
-            items: texts.iter().map(|piece| raw::place(text, piece)).collect(),
-            head,
-            messages,
-            origins,
-            model,
-            reference: values.iter().find_map(|value| reference(dialect, value)),
-            text: text.to_owned(),
-        })
+        read::body(text, dialect)
     }
 
     /// In which dialect it was read.
@@ -235,30 +173,41 @@ impl Body {
     }
 
     /// The same request without our own fields, and nothing else changed.
+    ///
+    /// ```
+    /// use epitome::dialect::Body;
+    ///
+    /// let list = r#"[{"role": "user", "epitome": {"pinned": true}, "content": "Hello", "n": 1.0}]"#;
+    /// assert_eq!(Body::read(list, None)?.stripped(), r#"[{"role": "user", "content": "Hello", "n": 1.0}]"#);
+    /// # Ok::<(), epitome::dialect::DialectError>(())
+    /// ```
     #[must_use]
     pub fn stripped(&self) -> String {
-        let items = self.items.iter().map(|place| (place.clone(), self.dialect));
-        let system = (self.dialect == Dialect::Anthropic).then(|| self.place("system")).flatten();
-        let mut out = String::with_capacity(self.text.len());
-        let mut before = 0;
-        let mut places: Vec<(Range<usize>, bool)> = items.map(|(place, _)| (place, true)).collect();
-        places.extend(system.map(|place| (place, false)));
-        places.sort_by_key(|(place, _)| place.start);
-        for (place, is_item) in places {
-            let piece = self.text.get(place.clone()).unwrap_or_default();
-            out.push_str(self.text.get(before..place.start).unwrap_or_default());
-            if is_item {
-                out.push_str(&write::stripped(self.dialect, piece));
-            } else {
-                out.push_str(&write::stripped_blocks(piece));
-            }
-            before = place.end;
+        if !raw::may_have_flags(&self.text) {
+            return self.text.clone();
         }
-        out.push_str(self.text.get(before..).unwrap_or_default());
-        out
+        let text = |place: &Range<usize>| self.text.get(place.clone()).unwrap_or_default();
+        let item = |place: &Range<usize>| write::stripped(self.dialect, text(place)).into_owned();
+        let mut edits: Vec<(Range<usize>, String)> =
+            self.items.iter().map(|place| (place.clone(), item(place))).collect();
+        if self.dialect == Dialect::Anthropic
+            && let Some(system) = self.place("system")
+        {
+            edits.push((system.clone(), write::stripped_blocks(text(&system))));
+        }
+        write::replaced(&self.text, edits)
     }
 
-    /// Places in [`Body::messages`], from 1, as places in the list of the input, from 1.
+    /// Places in [`Body::messages`], from 1, as places in the list of the input, from 1. The two differ where the system
+    /// prompt is a field, and where several items are one reply.
+    ///
+    /// ```
+    /// use epitome::dialect::Body;
+    ///
+    /// let body = Body::read(r#"{"system": "Be brief.", "messages": [{"role": "user", "content": "Hello"}]}"#, None)?;
+    /// assert_eq!(body.places([2, 2]), [1, 1]);
+    /// # Ok::<(), epitome::dialect::DialectError>(())
+    /// ```
     #[must_use]
     pub fn places(&self, covers: [Seq; 2]) -> [u64; 2] {
         let origin = |seq: Seq| self.origin(seq).map(|origin| origin.items.clone());
@@ -284,144 +233,4 @@ impl Body {
     fn value(&self, name: &str) -> Option<Value> {
         serde_json::from_str(self.field(name)?).ok()
     }
-}
-
-fn members(text: &str) -> Result<Members<'_>, DialectError> {
-    serde_json::from_str(text).map_err(|error| super::reader::unreadable(&error))
-}
-
-/// A field that must not be there twice: nobody could tell which one counts.
-fn once<'a>(fields: &Members<'a>, name: &str) -> Result<Option<&'a str>, DialectError> {
-    let mut found = fields.0.iter().filter(|(key, _)| key == name).map(|(_, text)| *text);
-    match (found.next(), found.next()) {
-        (_, Some(_)) => Err(DialectError::new(name, "is there twice")),
-        (found, None) => Ok(found),
-    }
-}
-
-/// The system prompt that is a field, as a wire message.
-fn head(dialect: Dialect, fields: &Members<'_>) -> Result<Option<String>, DialectError> {
-    let given = |name: &str| Ok(once(fields, name)?.filter(|text| *text != "null"));
-    Ok(match dialect {
-        Dialect::Responses => {
-            given(responses::INSTRUCTIONS)?.map(|text| format!("{{\"{}\":{text}}}", responses::INSTRUCTIONS))
-        }
-        Dialect::Anthropic => {
-            given("system")?.map(|text| format!("{{\"role\":\"system\",\"content\":{text}}}"))
-        }
-        Dialect::OpenAi | Dialect::Ours => None,
-    })
-}
-
-/// What an item is called that stands for messages which are not here.
-fn reference(dialect: Dialect, value: &Value) -> Option<&'static str> {
-    let kinds = ["item_reference", "compaction", "compaction_summary"];
-    let kind = value.get("type")?.as_str().filter(|_| dialect == Dialect::Responses)?;
-    kinds.into_iter().find(|known| *known == kind)
-}
-
-/// The dialect of a body, by its shape.
-fn told(fields: Option<&Members<'_>>, key: &str, values: &[Value]) -> Dialect {
-    if let Some(fields) = fields {
-        if key == "input" {
-            return Dialect::Responses;
-        }
-        let tools = fields.get("tools").map(raw::items).unwrap_or_default();
-        let schema = |tool: &&str| Members::of(tool).get("input_schema").is_some();
-        if fields.get("system").is_some()
-            || fields.get("anthropic_version").is_some()
-            || tools.iter().any(schema)
-        {
-            return Dialect::Anthropic;
-        }
-    }
-    values.iter().find_map(Dialect::of).unwrap_or(Dialect::OpenAi)
-}
-
-/// Messages in the making.
-struct Reading {
-    dialect: Dialect,
-    messages: Vec<Message>,
-    origins: Vec<Origin>,
-}
-
-impl Reading {
-    fn take(&mut self, wire: &Value, items: Range<usize>) -> Result<(), DialectError> {
-        let message = self.dialect.understood(wire)?;
-        if self.dialect == Dialect::Anthropic
-            && let Some(groups) = groups(&message, wire)?
-        {
-            for (blocks, wire) in groups {
-                let message = self.dialect.understood(&wire)?;
-                self.push(message, Origin { items: items.clone(), blocks: Some(blocks) });
-            }
-            return Ok(());
-        }
-        if self.dialect == Dialect::Responses
-            && let (Some(reply), Some(origin)) = (self.messages.last_mut(), self.origins.last_mut())
-            && responses::goes_on(reply, &message)
-        {
-            *reply = joined_reply(std::mem::replace(reply, Message::user("")), message);
-            origin.items.end = items.end;
-            return Ok(());
-        }
-        self.push(message, Origin { items, blocks: None });
-        Ok(())
-    }
-
-    fn push(&mut self, message: Message, origin: Origin) {
-        self.messages.push(message);
-        self.origins.push(origin);
-    }
-
-    fn finish(mut self) -> Self {
-        for (message, seq) in self.messages.iter_mut().zip(1..) {
-            message.seq = seq;
-            if self.dialect == Dialect::Responses {
-                message.parts = blank_if_nothing(std::mem::take(&mut message.parts));
-            }
-        }
-        self
-    }
-}
-
-/// The messages that were merged into this one of Anthropic's, each with its blocks and as it would stand alone: a
-/// summary of ours, and runs of blocks with flags of their own. None where it is one message.
-#[expect(clippy::type_complexity, reason = "said once")]
-fn groups(message: &Message, wire: &Value) -> Result<Option<Vec<(Range<usize>, Value)>>, DialectError> {
-    let (Some(fields), Some(blocks)) = (wire.as_object(), wire.get("content").and_then(Value::as_array))
-    else {
-        return Ok(None);
-    };
-    if message.role == Role::Tool && blocks.iter().all(|block| block.get(FLAGS).is_none()) {
-        return Ok(None);
-    }
-    let whole = flags::of(fields)?;
-    let mut groups: Vec<(Range<usize>, (bool, bool), bool)> = Vec::new();
-    for (at, block) in blocks.iter().enumerate() {
-        let own = block.as_object().map_or(Ok((false, false)), flags::of);
-        let own = own.map_err(|error| error.under(&format!("content[{at}]")))?;
-        let marks = (whole.0 || own.0, whole.1 || own.1);
-        let text = block.get("text").and_then(Value::as_str).filter(|text| text.starts_with('<'));
-        let summary = text.is_some_and(|text| {
-            let alone = Message { parts: vec![Part::text(text)], ..Message::new(message.role, []) };
-            view::recognise(&alone).is_some()
-        });
-        match groups.last_mut() {
-            Some((run, flags, was)) if *flags == marks && !*was && !summary => run.end = at + 1,
-            _ => groups.push((at..at + 1, marks, summary)),
-        }
-    }
-    if groups.len() < 2 && groups.iter().all(|(_, flags, _)| *flags == whole) {
-        return Ok(None);
-    }
-    let groups = groups.into_iter().map(|(run, (pinned, skip), _)| {
-        let said = blocks.get(run.clone()).unwrap_or_default();
-        let mut alone = Map::new();
-        alone.insert("role".to_owned(), fields.get("role").cloned().unwrap_or_default());
-        alone.insert("content".to_owned(), Value::Array(said.to_vec()));
-        alone.insert(FLAGS.to_owned(), json!({ "pinned": pinned, "skip": skip }));
-        (run, Value::Object(alone))
-    });
-    Ok(Some(groups.collect()))
 }

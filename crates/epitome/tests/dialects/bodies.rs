@@ -1,7 +1,7 @@
 //! Whole requests and bare lists, given back as they came but for their messages.
 
 use epitome::dialect::{Body, Dialect, Marks};
-use epitome_core::message::{Message, Part, Role};
+use epitome_core::message::{Part, Role};
 use epitome_core::tokens::Counter;
 use epitome_core::view;
 use serde_json::{Value, json};
@@ -209,5 +209,4 @@ fn a_string_of_input_stays_one_until_something_stands_beside_it() {
     let out = value(&body.with(&shown, Marks::Stripped));
     assert_eq!(out["input"].as_array().map(Vec::len), Some(2), "{out}");
     assert!(read(r#"{"messages": []}"#).messages().is_empty());
-    let _ = Message::user("");
 }

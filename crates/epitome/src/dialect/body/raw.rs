@@ -96,9 +96,10 @@ pub(super) fn and(object: &str, name: &str, text: &str) -> String {
     format!("{inner}{comma}{}:{text}}}", Value::from(name))
 }
 
-/// Whether our flags may stand in it: a quick look that is never wrong when it says no.
+/// Whether our flags may stand in it: a quick look that is never wrong when it says no. A letter of their name may be
+/// written as a number.
 pub(super) fn may_have_flags(text: &str) -> bool {
-    text.contains(FLAGS) || text.contains("\\u")
+    text.contains(FLAGS) || text.contains("\\u006") || text.contains("\\u007")
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@
 use epitome_core::message::{Message, Part, Role};
 use serde_json::{Map, Value, json};
 
+use super::bits::{Bit, Writer, texts};
 use super::raw::{self, FLAGS, Members};
-use super::write::{Bit, Writer, flagged, replaced, shown, stripped, stripped_blocks, texts};
+use super::write::{flagged, list, replaced, shown, stripped, stripped_blocks};
 use super::{Body, Marks, Origin};
 use crate::dialect::Dialect;
 use crate::dialect::anthropic::{NOTE, is_reasoning, spell_part};
@@ -81,18 +82,14 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
         turns.push(opening());
     }
     let last = turns.len().saturating_sub(1);
-    let list: Vec<String> =
+    let texts: Vec<String> =
         turns.into_iter().enumerate().filter_map(|(at, turn)| turn.text(body, marks, at == last)).collect();
-    put(body, &list, (!is_own(body, &orders)).then_some(system.as_slice()), marks)
+    put(body, &texts, (!is_own(body, &orders)).then_some(system.as_slice()), marks)
 }
 
 /// The request with this list, and with this system prompt; `None` where that is the one it came with.
-fn put(body: &Body, list: &[String], system: Option<&[Block]>, marks: Marks) -> String {
-    let items = body.items.iter().filter_map(|place| body.text.get(place.clone()));
-    let mut edits = Vec::new();
-    if !(list.len() == body.items.len() && list.iter().map(String::as_str).eq(items)) {
-        edits.push((body.list.clone(), format!("[{}]", list.join(","))));
-    }
+fn put(body: &Body, turns: &[String], system: Option<&[Block]>, marks: Marks) -> String {
+    let mut edits = vec![(body.list.clone(), list(body, turns))];
     let place = body.place("system");
     let given = place.clone().and_then(|place| body.text.get(place)).unwrap_or("null");
     let text = match system {

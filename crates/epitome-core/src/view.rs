@@ -267,6 +267,9 @@ impl Mender {
             {
                 first.parts.append(&mut message.parts);
                 asked.append(&mut calls);
+                // What was said of a piece was said of the whole batch.
+                first.pinned |= message.pinned;
+                first.skip |= message.skip;
             }
             None if calls.is_empty() => self.out().push(message),
             _ => self.knot.push(Strand::Reply { message, calls, answers: Vec::new() }),

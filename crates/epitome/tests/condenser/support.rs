@@ -97,3 +97,10 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 pub(crate) fn summary(messages: &[Message]) -> Option<String> {
     messages.iter().find_map(|message| epitome::core::view::recognise(message)).map(|found| found.text)
 }
+
+/// Lets whatever was begun in the background come to its end, or to where it waits.
+pub(crate) async fn settle() {
+    for _ in 0..30 {
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,280 @@
+//! What holds on every turn, whatever was said, by whatever means it is condensed, and however its caller goes on.
+
+use epitome::core::condense::Standing;
+use epitome::core::drawing::draw;
+use epitome::core::message::{Message, Part, Role};
+use epitome::core::outline::Cut;
+use epitome::core::trigger::Fraction;
+use epitome::model::Scripted;
+use epitome::{Call, Condenser, Ready};
+use proptest::prelude::*;
+
+use crate::drawn::{Drawn, Log, session};
+use crate::support::{complaints, settle, words, words_counted};
+
+/// At least this many cases; `PROPTEST_CASES` asks for more.
+fn config(cases: u32) -> ProptestConfig {
+    let asked = ProptestConfig::default();
+    ProptestConfig { cases: asked.cases.max(cases), failure_persistence: None, ..asked }
+}
+
+/// How an agent goes about it.
+#[derive(Debug, Clone)]
+struct Agent {
+    strategy: &'static str,
+    trigger: &'static str,
+    model: Writer,
+    /// How many messages come before each call, in turn.
+    bursts: Vec<usize>,
+    /// Whether it goes on with what it was handed.
+    handed: bool,
+    /// Whether models get to work between two calls.
+    slow: bool,
+    fixed: u64,
+    keep_first: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Writer {
+    Local,
+    Ahead,
+    Waited,
+}
+
+fn agents() -> impl Strategy<Value = Agent> {
+    let strategy = prop::sample::select(vec![
+        "noop",
+        "recent(messages(3))",
+        "mask(messages(2))",
+        "summarize(messages(2))",
+        "summarize(messages(0))",
+        "amortized(messages(2))",
+        "pipeline(mask(messages(1)), summarize(messages(3)))",
+    ]);
+    let trigger = prop::sample::select(vec![
+        "messages(6)",
+        "tokens(40)",
+        "tokens(150)",
+        "any(turns(3), window(0.5))",
+        "economic",
+    ]);
+    let model = prop::sample::select(vec![Writer::Local, Writer::Local, Writer::Ahead, Writer::Waited]);
+    let bursts = prop_oneof![Just(vec![1]), prop::collection::vec(1..6usize, 1..4), Just(vec![1000])];
+    let rest = (any::<bool>(), any::<bool>(), prop::sample::select(vec![0, 0, 25u64]), 0..3usize);
+    (strategy, trigger, model, bursts, rest).prop_map(
+        |(strategy, trigger, model, bursts, (handed, slow, fixed, keep_first))| Agent {
+            strategy,
+            trigger,
+            model,
+            bursts,
+            handed,
+            slow,
+            fixed,
+            keep_first: keep_first.saturating_sub(1),
+        },
+    )
+}
+
+impl Agent {
+    fn condenser(&self, trigger: &str) -> Condenser {
+        let (model, wait) = match self.model {
+            Writer::Local => ("local", false),
+            Writer::Ahead => ("m", false),
+            Writer::Waited => ("m", true),
+        };
+        let settings = format!(
+            r#""strategy": "{}", "trigger": "{trigger}", "model": "{model}", "wait": {wait}, "keep_first": {}"#,
+            self.strategy, self.keep_first
+        );
+        words(&settings).window(300).model("m", Scripted::new()).build().unwrap()
+    }
+}
+
+/// Whether a message of the log can be found in the list: by its place, or by what it said where it was merged with the
+/// reply before it.
+fn shows(list: &[Message], message: &Message) -> bool {
+    list.iter().any(|shown| {
+        let both_reply = shown.role == Role::Assistant && message.role == Role::Assistant;
+        let holds = |part: &Part| match part {
+            // An id may be another where it was used twice; what was asked is the same.
+            Part::ToolCall(call) => shown.calls().any(|other| other.arguments == call.arguments),
+            Part::Text { .. } => shown.parts.contains(part),
+            _ => false,
+        };
+        shown.seq == message.seq || (both_reply && message.parts.iter().any(holds))
+    })
+}
+
+/// What always stays is there, word for word.
+fn check_stays(shown: &[Message], log: &Log, own: &Log) -> Result<(), TestCaseError> {
+    let drawn = draw(shown);
+    let told = log.messages.iter().zip(&log.outlines);
+    let head: Vec<&Message> =
+        told.clone().take_while(|(_, o)| o.leading).filter(|(_, o)| !o.stray).map(|(m, _)| m).collect();
+    prop_assert!(shown.iter().zip(&head).all(|(shown, said)| shown.parts == said.parts), "the head: {}", drawn);
+    prop_assert!(shown.len() >= head.len());
+    for (message, outline) in told.clone() {
+        if message.pinned && !outline.stray {
+            prop_assert!(shows(shown, message), "pinned {} is gone: {}", message.seq, drawn);
+        }
+    }
+    if let Some(user) = log.outlines.iter().rposition(|outline| outline.opens_turn) {
+        let asked = &log.messages[user];
+        let said = |part: &&Part| matches!(part, Part::Text { text } if !text.trim().is_empty());
+        let whole = asked.parts.iter().filter(said).all(|part| shown.iter().any(|m| m.parts.contains(part)));
+        prop_assert!(whole, "the last request is gone: {}", drawn);
+    }
+    // Whoever goes on with what it was handed was shown calls as given up, and goes on with that.
+    if own.outlines.last().is_some_and(|outline| outline.open > 0) {
+        let from = own.outlines.iter().rposition(|outline| outline.cut != Cut::InCall).unwrap_or(0);
+        for (message, outline) in own.messages.iter().zip(&own.outlines).skip(from) {
+            let there = outline.stray || shows(shown, message);
+            prop_assert!(there, "{} of an open batch is gone: {}", message.seq, drawn);
+        }
+    }
+    Ok(())
+}
+
+/// What would have been sent had nothing been due: what stood before, with what came since.
+async fn undone(agent: &Agent, list: &[Message], before: Option<(&Standing, usize)>) -> (u64, u64) {
+    let never = agent.condenser("tokens(1000000)");
+    if let Some((standing, len)) = before.filter(|_| !agent.handed) {
+        never.resume(&list[..len], standing);
+    }
+    // The window is no bound here.
+    let ready = never.before(Call { fixed: agent.fixed, room: Some(1_000_000), ..Call::of(list) }).await;
+    (ready.report.messages_before, ready.report.tokens_before)
+}
+
+async fn check_report(
+    agent: &Agent,
+    ready: &Ready<'_>,
+    list: &[Message],
+    before: Option<(&Standing, usize)>,
+) -> Result<(), TestCaseError> {
+    let (report, counter) = (&ready.report, words_counted());
+    let tokens: u64 = ready.iter().map(|message| counter.message(message)).sum::<u64>() + agent.fixed;
+    prop_assert_eq!((report.tokens_after, report.messages_after), (tokens, ready.len() as u64), "{:?}", report);
+    if !report.condensed {
+        prop_assert_eq!(report.tokens_before, report.tokens_after);
+        prop_assert_eq!(report.messages_before, report.messages_after);
+        prop_assert_eq!((report.covers, report.stand_in), (None, false));
+        return Ok(());
+    }
+    let saved = report.tokens_before.saturating_sub(report.tokens_after);
+    prop_assert!(saved >= Fraction::new(0.1).unwrap().of_rounded_up(report.tokens_before).max(1), "{:?}", report);
+    prop_assert_eq!((report.messages_before, report.tokens_before), undone(agent, list, before).await);
+    let [from, through] = report.covers.unwrap();
+    prop_assert!(1 <= from && from <= through && through <= list.len() as u64, "{:?}", report);
+    Ok(())
+}
+
+/// Every call under an id of its own, as providers give them. One that comes again is renamed in what is handed out, and
+/// whoever goes on with that cannot answer it under the old name.
+fn numbered(mut history: Vec<Message>) -> Vec<Message> {
+    let mut turn = 0;
+    for message in &mut history {
+        turn += usize::from(message.calls().next().is_some());
+        for part in &mut message.parts {
+            match part {
+                Part::ToolCall(call) => call.id = format!("{}{turn}", call.id).into(),
+                Part::ToolResult(result) => result.call = format!("{}{turn}", result.call).into(),
+                _ => {}
+            }
+        }
+    }
+    history
+}
+
+/// Lives through a whole session; how often its list was condensed.
+async fn live(agent: &Agent, drawn: &Drawn) -> Result<usize, TestCaseError> {
+    let all = if agent.handed { numbered(drawn.messages()) } else { drawn.messages() };
+    let condenser = agent.condenser(agent.trigger);
+    let whole = Log::new(all.clone(), words_counted());
+    let (mut list, mut at, mut passes) = (Vec::new(), 0, 0);
+    let mut before: Option<(Vec<Message>, Standing, usize)> = None;
+    let mut bursts = agent.bursts.iter().cycle();
+    while at < all.len() {
+        let next = (at + bursts.next().unwrap()).min(all.len());
+        list.extend_from_slice(&all[at..next]);
+        at = next;
+        let ready = condenser.before(Call { fixed: agent.fixed, ..Call::of(&list) }).await;
+        let stood = before.as_ref().map(|(_, standing, len)| (standing, *len));
+        check_report(agent, &ready, &list, stood).await?;
+        if ready.is_untouched() {
+            prop_assert_eq!(&*ready, &list[..]);
+        } else {
+            prop_assert_eq!(complaints(&ready), Vec::<String>::new(), "{}", draw(&ready));
+        }
+        let log = |messages: &[Message]| Log::new(messages.to_vec(), words_counted());
+        check_stays(&ready, &log(&all[..at]), &log(&list))?;
+        let may_call = whole.end(at) != Cut::InCall;
+        if ready.report.condensed {
+            passes += 1;
+        } else if let Some((shown, ..)) = &before
+            && may_call
+        {
+            let steady = ready.starts_with(shown);
+            prop_assert!(steady, "[{}] does not start with [{}]", draw(&ready), draw(shown));
+        }
+        let standing = ready.turn().standing();
+        let len = list.len();
+        // A model is called only where no call is open; until then the end may change.
+        let shown = match before {
+            _ if may_call => ready.to_vec(),
+            Some((shown, ..)) if !ready.report.condensed => shown,
+            _ => Vec::new(),
+        };
+        before = Some((shown, standing, len));
+        if agent.handed {
+            list = ready.into_messages();
+        } else {
+            drop(ready);
+        }
+        if !agent.slow {
+            settle().await;
+        }
+    }
+    Ok(passes)
+}
+
+fn run(agent: &Agent, drawn: &Drawn) -> Result<usize, TestCaseError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(live(agent, drawn))
+}
+
+proptest! {
+    #![proptest_config(config(2_000))]
+
+    #[test]
+    fn every_turn_of_every_agent_keeps_the_promises(agent in agents(), drawn in session(), more in session()) {
+        let more: String = more.0.split_whitespace().filter(|word| !word.starts_with('s')).collect::<Vec<_>>().join(" ");
+        run(&agent, &Drawn(format!("{} {more}", drawn.0)))?;
+    }
+}
+
+#[test]
+fn most_agents_are_condensed_many_times() {
+    // The property above would hold for one that never does anything, too.
+    let turns: Vec<String> =
+        (0..40).map(|n| format!("u:{} a(x{n}):4 r(x{n}):{} a:{}", 2 + n % 7, 10 + n % 23, 3 + n % 5)).collect();
+    let drawn = Drawn(format!("s:5 u!:6 a:3 {}", turns.join(" ")));
+    for handed in [false, true] {
+        for model in [Writer::Local, Writer::Ahead, Writer::Waited] {
+            for strategy in ["recent(messages(3))", "summarize(messages(3))", "amortized(messages(2))"] {
+                let agent = Agent {
+                    strategy,
+                    trigger: "tokens(150)",
+                    model,
+                    bursts: vec![1],
+                    handed,
+                    slow: false,
+                    fixed: 0,
+                    keep_first: 0,
+                };
+                let passes = run(&agent, &drawn).unwrap();
+                assert!(passes >= 5, "{passes} with {agent:?}");
+            }
+        }
+    }
+}

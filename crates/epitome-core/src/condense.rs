@@ -229,6 +229,16 @@ impl List {
         facts.request.unwrap_or(self.tokens().saturating_add(facts.fixed))
     }
 
+    /// As many tokens of the provider's as these are of ours, by what it said of the whole request.
+    fn as_theirs(&self, ours: Tokens, facts: &Facts) -> Tokens {
+        rescaled(ours, self.request(facts), self.tokens().saturating_add(facts.fixed))
+    }
+
+    /// As many tokens of ours as these are of the provider's.
+    fn as_ours(&self, theirs: Tokens, facts: &Facts) -> Tokens {
+        rescaled(theirs, self.tokens().saturating_add(facts.fixed), self.request(facts))
+    }
+
     /// When the trigger is met, every threshold multiplied by `scale`: [`trigger::SOFT`] for when to
     /// prepare, [`Fraction::ONE`] for when to act. Costs the size of the trigger.
     #[must_use]
@@ -254,6 +264,12 @@ impl List {
             ..trigger::Facts::new(self.totals(), facts.now)
         }
     }
+}
+
+/// So many times `by`, in units of `unit`.
+fn rescaled(tokens: Tokens, by: Tokens, unit: Tokens) -> Tokens {
+    let product = u128::from(tokens) * u128::from(by);
+    product.checked_div(u128::from(unit)).map_or(tokens, |scaled| scaled.try_into().unwrap_or(Tokens::MAX))
 }
 
 /// What to do with a list.

@@ -44,16 +44,16 @@
 //! The caller goes on with the full history, or with what it was handed; both are recognised, and so is a history that
 //! was shortened again or forked. A condenser may be shared by several agents: it knows their conversations apart, by
 //! looking at every message of a list that comes in. Where each has its own ([`Condenser::another`]), a turn stays as cheap
-//! as it can be. Lists are taken to grow at their end: what was changed in place is noticed by samples, and always before
+//! as it can be, as long as the list stays where it is in memory. Lists are taken to grow at their end: what was changed in place is noticed by samples, and always before
 //! something is cut.
 
 use std::fmt;
 use std::hash::RandomState;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use epitome_core::condense::{Press, Standing};
-use epitome_core::message::{Message, Tokens};
+use epitome_core::condense::{Plan, Press, Standing};
+use epitome_core::message::{Message, Span, Tokens};
 use epitome_core::tokens::Counter;
 use epitome_core::trigger::Fraction;
 use tokio::sync::watch;
@@ -71,9 +71,10 @@ mod scribe;
 pub use builder::CondenserBuilder;
 use conversation::{Ahead, Conversation, Rules, Slip, Step, Task, Who};
 pub use forecast::{Fate, Forecast, Why};
+use known::{Place, place};
 pub use report::{Report, Spent, Totals};
 pub(crate) use scribe::Answers;
-use scribe::{SLOT, Scribe};
+use scribe::{Order, Outcome, SLOT, Scribe};
 
 /// So many conversations one condenser knows; the one that was longest away is forgotten.
 const MOST_CONVERSATIONS: usize = 64;
@@ -146,7 +147,7 @@ impl Known {
 pub struct Call<'a> {
     /// The whole list.
     pub messages: &'a [Message],
-    /// The tokens of what is sent besides it: tools, chiefly. What the builder was told otherwise.
+    /// The tokens of what is sent besides it: tools, chiefly. Where it is 0, what the builder was told.
     pub fixed: Tokens,
     /// The window of the model that is called less its output reserve, where it is another than the builder was told.
     pub room: Option<Tokens>,
@@ -190,7 +191,7 @@ impl Condenser {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
     /// ```
     pub async fn before_model<'a>(&self, messages: &'a [Message]) -> Ready<'a> {
-        self.before(Call { fixed: self.inner.fixed, ..Call::of(messages) }).await
+        self.before(Call::of(messages)).await
     }
 
     /// The same, where more is known of the call.
@@ -230,7 +231,8 @@ impl Condenser {
     /// Takes up a conversation that was condensed before, by what [`Turn::standing`] gave then: after a restart, say.
     pub fn resume(&self, messages: &[Message], standing: &Standing) {
         let inner = &self.inner;
-        inner.remember(Conversation::begun(messages, Some(standing), &inner.rules, &inner.hash));
+        let conversation = Conversation::begun(messages, Some(standing), &inner.rules, &inner.hash);
+        inner.remember(conversation, place(messages));
     }
 
     /// What it has done so far.
@@ -241,45 +243,80 @@ impl Condenser {
 }
 
 impl Inner {
+    /// What comes with a call besides its list.
+    fn fixed(&self, call: &Call<'_>) -> Tokens {
+        if call.fixed == 0 { self.fixed } else { call.fixed }
+    }
+
     async fn before<'a>(self: &Arc<Self>, call: Call<'a>) -> Ready<'a> {
-        let Call { messages, fixed, .. } = call;
-        let ahead = Ahead::of(&call);
+        let messages = call.messages;
+        let call = Call { fixed: self.fixed(&call), ..call };
+        let mut ahead = Ahead::of(&call);
         if !self.enabled {
-            return self.off(messages, fixed);
+            return self.off(messages, call.fixed);
         }
-        let mut look = {
-            let sure = lock(&self.known).is_shared();
-            let conversation = self.find(messages, sure);
-            Look { conversation, sure }
-        };
-        let (report, prepared) = loop {
-            let step = self.look(&look, &ahead);
-            match step {
-                Step::Done(report) => break (report, false),
-                Step::Stranger => look = Look { conversation: self.find(messages, true), sure: true },
-                Step::Wait => {
-                    let ended = lock(&look.conversation).under_way();
+        let sure = lock(&self.known).is_shared();
+        let mut found = self.find(messages, sure);
+        loop {
+            match self.look(&mut found, &ahead) {
+                Next::Ready(ready) => return ready,
+                Next::Find => found = self.find(messages, true),
+                Next::Wait(ended) => {
                     if let Some(mut ended) = ended {
                         // Nothing is ever sent: it is closed when the summary is there, or never will be.
                         while ended.changed().await.is_ok() {}
                     }
                 }
-                Step::Write(plan, order, who) => {
+                Next::Write(plan, order, who) => {
                     let outcome = match who {
                         Who::Models => self.scribe.write(order).await,
                         Who::StandIn => self.scribe.stand_in(order).await,
                     };
-                    let mut conversation = lock(&look.conversation);
-                    break (conversation.take(*plan, outcome, who, &ahead, &self.rules), true);
+                    match self.take(&found, *plan, outcome, who, &ahead) {
+                        Next::Ready(ready) => return ready,
+                        Next::Find => found = self.find(messages, true),
+                        _ => ahead.given_up = true,
+                    }
                 }
             }
-        };
-        self.hand_out(&look.conversation, messages, fixed, report, prepared)
+        }
     }
 
-    fn look(self: &Arc<Self>, look: &Look, ahead: &Ahead<'_>) -> Step {
+    /// What is to be done with the list now. Where that is nothing more, it is handed out under the same lock, so nobody
+    /// is shown what another said meanwhile.
+    fn look<'a>(&self, found: &mut Found, ahead: &Ahead<'a>) -> Next<'a> {
+        let mut conversation = lock(&found.conversation);
+        if conversation.changes != found.changes {
+            // Somebody else went on with it since it was compared.
+            return Next::Find;
+        }
         let mut prepare = |conversation: &mut Conversation, task: Task| self.start(conversation, task);
-        lock(&look.conversation).look(ahead, &self.rules, &self.hash, look.sure, &mut prepare)
+        let step = conversation.look(ahead, &self.rules, &self.hash, found.sure, &mut prepare);
+        found.changes = conversation.changes;
+        match step {
+            Step::Done(report) => {
+                Next::Ready(self.hand_out(conversation, &found.conversation, ahead, report, false))
+            }
+            Step::Stranger => Next::Find,
+            Step::Wait => Next::Wait(conversation.under_way()),
+            Step::Write(plan, order, who) => Next::Write(plan, order, who),
+        }
+    }
+
+    /// Takes what came of a summary that was waited for.
+    fn take<'a>(&self, found: &Found, plan: Plan, outcome: Outcome, who: Who, ahead: &Ahead<'a>) -> Next<'a> {
+        let mut conversation = lock(&found.conversation);
+        if conversation.changes != found.changes {
+            // What was planned is not to be done to what the list is now. What was spent is told all the same.
+            conversation.note(outcome.spent, outcome.problems);
+            return Next::Find;
+        }
+        match conversation.take(plan, outcome, who, ahead, &self.rules) {
+            Some(report) => {
+                Next::Ready(self.hand_out(conversation, &found.conversation, ahead, report, true))
+            }
+            None => Next::Wait(None),
+        }
     }
 
     /// Begins a summary that nobody waits for.
@@ -298,26 +335,26 @@ impl Inner {
     /// What the caller gets, and who else is told.
     fn hand_out<'a>(
         &self,
+        mut conversation: MutexGuard<'_, Conversation>,
         shared: &Shared,
-        messages: &'a [Message],
-        fixed: Tokens,
+        ahead: &Ahead<'a>,
         report: Report,
         written: bool,
     ) -> Ready<'a> {
-        let mut conversation = lock(shared);
         let shown = match conversation.list.shared() {
             Some(list) => Shown::Condensed(list),
-            None => Shown::Own(messages),
+            None => Shown::Own(ahead.messages),
         };
         if report.condensed {
             conversation.hand_out(&shown, &self.hash);
             if !self.scribe.hooks.is_empty() {
-                self.tell_hooks(&conversation, &report, messages, written);
+                self.tell_hooks(&conversation, &report, ahead.messages, written);
             }
+            conversation.left_so_far();
         }
         let turn = Turn {
             conversation: Arc::clone(shared),
-            counted: conversation.list.tokens().saturating_add(fixed),
+            counted: conversation.list.tokens().saturating_add(ahead.fixed),
             rounds: conversation.list.standing().rounds,
             worth: Some(self.rules.policy.worth),
         };
@@ -336,11 +373,14 @@ impl Inner {
 
     /// Tells hooks what was done, and, where nobody wrote a summary of it, what leaves.
     fn tell_hooks(&self, conversation: &Conversation, report: &Report, messages: &[Message], written: bool) {
-        let Some((span, left)) = conversation.left(report, messages) else { return };
+        let left = conversation.left(messages);
         let count = left.len() as u64;
-        if !written && report.model.is_none() {
-            self.scribe.tell_leaving(self.scribe.leaving(span, &left));
+        let ends = (left.first().map_or(1, |first| first.seq), left.last().map_or(1, |last| last.seq));
+        if !written && report.model.is_none() && !left.is_empty() {
+            self.scribe.tell_leaving(self.scribe.leaving(Span { from: ends.0, through: ends.1 }, &left));
         }
+        let [from, through] = report.covers.unwrap_or([ends.0, ends.1]);
+        let span = Span { from, through };
         self.scribe.tell_done(Condensed {
             workspace: self.scribe.account.workspace(),
             session: Arc::clone(&self.scribe.name),
@@ -355,53 +395,54 @@ impl Inner {
         });
     }
 
-    /// The conversation that the list belongs to. `sure` looks at every message of it.
-    fn find(&self, messages: &[Message], sure: bool) -> Shared {
+    /// The conversation that the list belongs to. `sure` looks at every message of it; otherwise that is spared where it
+    /// is the one that went on last, and the list lies in memory where it lay before.
+    fn find(&self, messages: &[Message], sure: bool) -> Found {
         let known: Vec<Shared> = lock(&self.known).all.iter().map(|(shared, _)| Arc::clone(shared)).collect();
-        let mut best: Option<(usize, &Shared)> = None;
+        let place = place(messages);
+        let mut best: Option<(usize, Found)> = None;
         for (at, shared) in known.iter().enumerate() {
-            // Only the one that went on last is taken for granted.
-            let sure = sure || at > 0;
             let mut conversation = lock(shared);
             let len = conversation.prints.len();
-            let longer = best.is_none_or(|(longest, _)| len > longest);
-            if longer && conversation.goes_on(messages, sure, &self.hash) {
-                best = Some((len, shared));
+            let longer = best.as_ref().is_none_or(|(longest, _)| len > *longest);
+            if !longer || !conversation.seems_to_go_on(messages, &self.hash) {
+                continue;
+            }
+            let spared = !sure && at == 0 && conversation.place == place;
+            if spared || conversation.prints.are(messages, len, &self.hash) {
+                let changes = conversation.changes;
+                best = Some((len, Found { conversation: Arc::clone(shared), changes, sure: !spared }));
             }
         }
         if let Some((_, found)) = best {
-            self.used(found);
-            return Arc::clone(found);
+            lock(&found.conversation).place = place;
+            self.used(&found.conversation);
+            return found;
         }
         for shared in &known {
             let mut conversation = lock(shared);
             if conversation.went_on_with_handed(messages, &self.hash) {
                 conversation.begin_anew(messages, &self.rules, &self.hash);
+                conversation.place = place;
+                let changes = conversation.changes;
                 drop(conversation);
                 self.used(shared);
-                return Arc::clone(shared);
+                return Found { conversation: Arc::clone(shared), changes, sure: true };
             }
-            let standing = conversation.list.standing();
-            let seen = usize::try_from(standing.seen).unwrap_or(usize::MAX);
-            if standing.rounds > 0 && conversation.prints.are(messages, seen, &self.hash) {
-                // Shortened again since it was last condensed, or forked: what was done until then holds for it as well.
-                let standing = standing.clone();
+            if let Some(fork) = conversation.forked(messages, &self.rules, &self.hash) {
                 drop(conversation);
-                return self.remember(Conversation::begun(
-                    messages,
-                    Some(&standing),
-                    &self.rules,
-                    &self.hash,
-                ));
+                return self.remember(fork, place);
             }
         }
-        self.remember(Conversation::begun(messages, None, &self.rules, &self.hash))
+        self.remember(Conversation::begun(messages, None, &self.rules, &self.hash), place)
     }
 
-    fn remember(&self, conversation: Conversation) -> Shared {
+    fn remember(&self, mut conversation: Conversation, place: Place) -> Found {
+        conversation.place = place;
+        let changes = conversation.changes;
         let shared = Arc::new(Mutex::new(conversation));
         lock(&self.known).insert(&shared);
-        shared
+        Found { conversation: shared, changes, sure: true }
     }
 
     fn used(&self, found: &Shared) {
@@ -425,9 +466,24 @@ impl Inner {
     }
 }
 
-/// A conversation that was found, and whether every message was looked at for it.
-struct Look {
+/// What comes next.
+enum Next<'a> {
+    /// The call.
+    Ready(Ready<'a>),
+    /// The list is looked for again, for it is not where it was found.
+    Find,
+    /// The summary that is being written is waited for, or, where there is none, another way is taken.
+    Wait(Option<watch::Receiver<()>>),
+    /// A summary is written now.
+    Write(Box<Plan>, Order, Who),
+}
+
+/// A conversation that was found.
+struct Found {
     conversation: Shared,
+    /// How often it had changed when the list was compared with it.
+    changes: u64,
+    /// Whether every message was looked at.
     sure: bool,
 }
 

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop, loudly")]
 
+#[path = "../examples/agent_loop.rs"]
+mod agent_loop;
 #[path = "../examples/agents.rs"]
 mod agents;
 #[path = "../examples/condense_offline.rs"]
@@ -12,6 +14,8 @@ mod context_example;
 mod custom_model;
 #[path = "../examples/session.rs"]
 mod session;
+
+use epitome::dialect::Dialect;
 
 #[tokio::test]
 async fn the_example_of_a_session_shows_summaries_contexts_and_what_is_beneath() {
@@ -51,6 +55,30 @@ async fn the_example_of_a_model_of_ones_own_survives_its_failure() {
         "usage: in-house-1 kept: 1 calls",
     ] {
         assert!(printed.contains(told), "not told: {told}\n{printed}");
+    }
+}
+
+#[tokio::test]
+async fn the_example_of_an_agent_works_ten_times_past_its_window_and_keeps_its_thread() {
+    for (dialect, summarizer) in [
+        (Dialect::OpenAi, false),
+        (Dialect::OpenAi, true),
+        (Dialect::Anthropic, false),
+        (Dialect::Anthropic, true),
+    ] {
+        let printed = agent_loop::show(dialect, summarizer).await.unwrap();
+        assert!(
+            printed.contains("Requests refused: 0.") && printed.contains(", 10."),
+            "{dialect}: {printed}"
+        );
+        assert!(printed.matches("Condensed ").count() > 10, "{dialect}: {printed}");
+        assert_eq!(printed.contains("Summaries by a model: 0."), !summarizer, "{dialect}: {printed}");
+        for (name, fact) in agent_loop::FACTS {
+            assert!(
+                printed.contains(&format!("{name}: {fact}")),
+                "{dialect}, {name} is forgotten: {printed}"
+            );
+        }
     }
 }
 

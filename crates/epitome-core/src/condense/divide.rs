@@ -167,6 +167,10 @@ impl Scene<'_> {
         let Some(room) = facts.room.filter(|room| request > *room) else {
             return self.half(policy);
         };
+        let counted = list.tokens().saturating_add(facts.fixed);
+        // So far that it is worth it as well, else it fits and is refused all the same.
+        let worth = counted.saturating_sub(policy.worth.of_rounded_up(counted));
+        let room = list.as_ours(room, facts).min(worth);
         let stays = self.staying(list, policy, self.tail.len());
         let front = self.front.iter().chain(self.tail).filter(|outline| stays.contains(&outline.seq));
         let taken = sum(front).saturating_add(facts.fixed).saturating_add(policy.limit.min(room / 4));

@@ -97,7 +97,8 @@ impl Plan {
             return Err(Unchanged::NotWorth { saves, needed });
         }
         // Where it can fit the room, it shall.
-        let room = self.facts.room.and_then(|room| room.checked_sub(empty));
+        let room = self.facts.room.map(|room| list.as_ours(room, &self.facts));
+        let room = room.and_then(|room| room.checked_sub(empty));
         let room = room.filter(|room| *room >= LEAST_LIMIT).unwrap_or(Tokens::MAX);
         let prior = self.prior.as_ref().map_or(0, |text| counter.text(text));
         self.tokens = self.tokens.saturating_add(prior);

@@ -88,6 +88,7 @@ impl Step<'_> {
     fn run(&self) -> Result<Decision, Unchanged> {
         if let (true, Some(room)) = (self.over, self.facts.room) {
             let needs = self.list.scene().least(self.list, self.policy).saturating_add(self.facts.fixed);
+            let needs = self.list.as_theirs(needs, self.facts);
             if needs > room {
                 return Err(Unchanged::OverBudgetElsewhere { needs, room });
             }

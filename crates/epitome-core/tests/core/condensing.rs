@@ -306,6 +306,27 @@ fn the_providers_own_count_decides() {
     check_with(&policy, &Facts { request: Some(300), ..facts() }, "s u:50 a:50 u:9 a:9", "s S u:9 a:9");
 }
 
+#[test]
+fn what_must_fit_is_measured_as_the_provider_counts() {
+    // Twice what was counted: a hundred of its tokens are fifty of ours.
+    let strict = Facts { room: Some(100), request: Some(164), ..facts() };
+    check_with(&policy("recent(turns(1))"), &strict, "u a:9 a:9 a:9 a:9 a:9 a:9 a:9 a:9", "u a:9 a:9 a:9");
+    // Half of what was counted: what stays fits, though it would not by our own count.
+    let generous = Facts { room: Some(100), request: Some(101), ..facts() };
+    check_with(&policy("recent(messages(1))"), &generous, "u!:120 a:60 u:20", "u!:120 u:20");
+}
+
+#[test]
+fn what_is_made_to_fit_is_made_worth_it_too() {
+    // A little over the room, and a summary that takes all it may.
+    let policy = Policy { limit: 60, ..policy("summarize(turns(1))") };
+    let mut caller = Caller::drawn(&format!("u{}", " a:9".repeat(40)));
+    let facts = Facts { room: Some(caller.list.tokens() - 1), ..facts() };
+    let longest = |plan: &Plan, _: &[Message]| "word ".repeat(usize::try_from(plan.limit).unwrap());
+    let report = caller.step_with(&policy, &facts, &longest).unwrap();
+    assert!(report.tokens_after * 10 <= report.tokens_before * 9, "{report:?}");
+}
+
 // --- What is sent -----------------------------------------------------------------------------
 
 #[test]

@@ -12,14 +12,14 @@ use std::time::Instant;
 use epitome_core::condense::{Decision, Facts, List, Plan, Policy, Press, Standing, Unchanged};
 use epitome_core::economic::{Growth, Prices, threshold};
 use epitome_core::local::Extracts;
-use epitome_core::message::{Message, Role, Seq, Span, Tokens};
+use epitome_core::message::{Message, Role, Seq, Tokens};
 use epitome_core::strategy::Strategy;
 use epitome_core::tokens::{Counter, Factor};
 use epitome_core::trigger::{Fraction, SOFT};
 use tokio::sync::watch;
 
 use super::Call;
-use super::known::Prints;
+use super::known::{Place, Prints};
 use super::report::{Report, Spent};
 use super::scribe::{Order, Outcome, Written, now};
 use crate::engine::lock;
@@ -70,18 +70,24 @@ pub(super) struct Ahead<'a> {
     /// By the provider's count.
     pub(super) request: Option<Tokens>,
     pub(super) force: Option<Press>,
+    /// Whether the models were waited for this time already, and gave nothing.
+    pub(super) given_up: bool,
 }
 
 impl<'a> Ahead<'a> {
     pub(super) fn of(call: &Call<'a>) -> Self {
         let Call { messages, fixed, room, counted, force } = *call;
-        Self { messages, fixed, room, request: counted, force }
+        Self { messages, fixed, room, request: counted, force, given_up: false }
     }
 }
 
 /// One conversation.
 #[derive(Default)]
 pub(super) struct Conversation {
+    /// How often it has changed: grown, been condensed, or become another.
+    pub(super) changes: u64,
+    /// Where its list was in memory when it was last handed in.
+    pub(super) place: Place,
     pub(super) prints: Prints,
     pub(super) list: List,
     /// What was handed out when it was last condensed: some go on with that.
@@ -114,6 +120,15 @@ pub(super) struct Conversation {
     economic: Option<(Tokens, u64, Option<Tokens>)>,
     spent: Vec<Spent>,
     problems: VecDeque<String>,
+    left: Left,
+}
+
+/// What had left the list after a pass.
+#[derive(Default)]
+struct Left {
+    from: Seq,
+    masked: Seq,
+    kept: Vec<Seq>,
 }
 
 #[derive(Clone, Copy)]
@@ -208,14 +223,37 @@ impl Conversation {
         };
         // Calls that nobody followed: each reply was one, and the next is under way.
         let replies = messages.iter().filter(|message| message.role == Role::Assistant).count() as u64;
-        new.growth = Growth::of(replies, new.list.tokens());
+        new.growth = Growth::of(replies.saturating_add(1), new.list.tokens());
+        new.left_so_far();
         new
     }
 
-    /// Whether the list seems to go on with this conversation; `sure` looks at every message.
-    pub(super) fn goes_on(&mut self, messages: &[Message], sure: bool, hash: &RandomState) -> bool {
-        let (len, from) = (self.prints.len(), usize::try_from(self.list.standing().from).unwrap_or(0));
-        len > 0 && self.prints.seem(messages, from, hash) && (!sure || self.prints.are(messages, len, hash))
+    /// Whether the list seems to go on with this conversation, as far as some looks tell.
+    pub(super) fn seems_to_go_on(&mut self, messages: &[Message], hash: &RandomState) -> bool {
+        let from = usize::try_from(self.list.standing().from).unwrap_or(0);
+        self.prints.len() > 0 && self.prints.seem(messages, from, hash)
+    }
+
+    /// The same conversation with another end, where the list is that: shortened again since it was last condensed, or
+    /// gone on with by somebody else. What was done until then holds for it as well, and so does what was learnt.
+    pub(super) fn forked(&self, messages: &[Message], rules: &Rules, hash: &RandomState) -> Option<Self> {
+        let standing = self.list.standing();
+        let seen = usize::try_from(standing.seen).unwrap_or(usize::MAX);
+        if standing.rounds == 0 || !self.prints.are(messages, seen, hash) {
+            return None;
+        }
+        Some(Self {
+            extracts: self.extracts.clone(),
+            growth: self.growth,
+            told: self.told,
+            factor: self.factor,
+            room: self.room,
+            untold: self.untold.clone(),
+            strikes: self.strikes,
+            failures: self.failures,
+            not_before: self.not_before,
+            ..Self::begun(messages, Some(standing), rules, hash)
+        })
     }
 
     /// Whether the list is what was handed out, with more at its end.
@@ -228,8 +266,8 @@ impl Conversation {
     /// The caller goes on with what was handed out: from here on that is the list.
     pub(super) fn begin_anew(&mut self, messages: &[Message], rules: &Rules, hash: &RandomState) {
         let fresh = Self::begun(messages, None, rules, hash);
-        self.prints = fresh.prints;
-        self.list = fresh.list;
+        (self.prints, self.list, self.left) = (fresh.prints, fresh.list, fresh.left);
+        self.changes = self.changes.wrapping_add(1);
         // What was left out is not at hand any more, and places count anew.
         (self.handed, self.preparing, self.untold, self.last) = (None, None, None, None);
         self.told = None;
@@ -247,6 +285,9 @@ impl Conversation {
     ) -> Step {
         let known = self.prints.len();
         let strange = |this: &Self| !already && !this.prints.are(ahead.messages, known, hash);
+        if ahead.messages.len() > known {
+            self.changes = self.changes.wrapping_add(1);
+        }
         self.list.advance(ahead.messages, &rules.counter);
         self.prints.extend(ahead.messages, hash);
         self.collect(rules);
@@ -330,7 +371,9 @@ impl Conversation {
             let order = self.order(&plan, ahead.messages);
             return Step::Write(Box::new(plan), order, Who::Models);
         }
-        let left_alone = self.not_before.is_some_and(|until| Instant::now() < until) && facts.force.is_none();
+        // Who asks for it is heard at once; a provider's refusal is no reason to ask another in vain.
+        let pausing = ahead.force.is_none() && self.not_before.is_some_and(|until| Instant::now() < until);
+        let left_alone = ahead.given_up || pausing;
         if rules.wait && !left_alone {
             let plan = self.for_model(plan);
             let order = self.order(&plan, ahead.messages);
@@ -349,7 +392,7 @@ impl Conversation {
         Step::Write(Box::new(plan), order, Who::StandIn)
     }
 
-    /// Takes what came of a summary that was waited for.
+    /// Takes what came of a summary that was waited for. Nothing where the models gave none, and another should be asked.
     pub(super) fn take(
         &mut self,
         plan: Plan,
@@ -357,22 +400,30 @@ impl Conversation {
         who: Who,
         ahead: &Ahead<'_>,
         rules: &Rules,
-    ) -> Report {
+    ) -> Option<Report> {
         self.note(outcome.spent, outcome.problems);
         let facts = self.facts(ahead, rules, self.counted(ahead));
         let before = self.list.request(&facts);
         let written = match outcome.written {
             Ok(written) => written,
             Err(failure) => {
-                self.failed(&failure, rules);
-                return match plan.without_answer(&mut self.list, ahead.messages, &rules.counter) {
+                if who == Who::Models {
+                    self.failed(&failure, rules);
+                    if rules.ahead && !rules.local {
+                        return None;
+                    }
+                }
+                return Some(match plan.without_answer(&mut self.list, ahead.messages, &rules.counter) {
                     // What the stages before it did is something, too.
                     Ok(report) => {
                         let report = self.condensed(report, None, before, &facts, rules);
                         Report { reason: Report::MODEL_FAILED.to_owned(), ..report }
                     }
-                    Err(_) => self.model_failed(&facts, rules),
-                };
+                    Err(why) => {
+                        self.rest(&why, &facts);
+                        self.model_failed(&facts, rules)
+                    }
+                });
             }
         };
         let told = Told::of_stand_in(&plan);
@@ -382,11 +433,14 @@ impl Conversation {
                     Who::Models => (self.failures, self.not_before, self.untold) = (0, None, None),
                     Who::StandIn => self.stand_in(told),
                 }
-                self.condensed(report, Some((&written, who)), before, &facts, rules)
+                Some(self.condensed(report, Some((&written, who)), before, &facts, rules))
             }
             Err(why) => {
+                if who == Who::Models {
+                    self.in_vain(rules);
+                }
                 self.rest(&why, &facts);
-                self.unchanged(&why, &facts, rules)
+                Some(self.unchanged(&why, &facts, rules))
             }
         }
     }
@@ -414,7 +468,10 @@ impl Conversation {
                 self.late(&written, &told);
                 None
             }
-            Err(_) => None,
+            Err(_) => {
+                self.in_vain(rules);
+                None
+            }
         }
     }
 
@@ -618,7 +675,13 @@ impl Conversation {
         self.not_before = Instant::now().checked_add(wait);
     }
 
-    fn note(&mut self, spent: Vec<Spent>, problems: Vec<String>) {
+    /// A summary was good and still of no use, because too little would be gained: it is not asked for again at once.
+    fn in_vain(&mut self, rules: &Rules) {
+        self.failed(&ModelError::no_answer("its summary would have saved too little").into(), rules);
+    }
+
+    /// Notes what was spent and what went wrong, until it is told.
+    pub(super) fn note(&mut self, spent: Vec<Spent>, problems: Vec<String>) {
         self.spent.extend(spent);
         self.problems.extend(problems);
         while self.problems.len() > MOST_TOLD {
@@ -685,6 +748,7 @@ impl Conversation {
             _ => "due",
         };
         let rounds = self.list.standing().rounds;
+        self.changes = self.changes.wrapping_add(1);
         if self.told.is_some() {
             self.on_trial = Some((before, rounds));
         }
@@ -714,16 +778,25 @@ impl Conversation {
         self.handed = Some(Prints::of(shown, hash));
     }
 
-    /// What leaves with a pass, for hooks.
-    pub(super) fn left(&self, report: &Report, messages: &[Message]) -> Option<(Span, Vec<Message>)> {
-        let [from, through] = report.covers?;
-        let kept = &self.list.standing().kept;
-        let places = (from..=through).filter(|place| kept.binary_search(place).is_err());
-        let gone = places.filter_map(|place| {
-            let message = messages.get(usize::try_from(place).ok()?.checked_sub(1)?)?;
-            Some(Message { seq: place, ..message.clone() })
-        });
-        Some((Span { from, through }, gone.collect()))
+    /// What left with the last pass, for hooks: what was shown word for word before it and is no longer.
+    pub(super) fn left(&self, messages: &[Message]) -> Vec<Message> {
+        let (now, before) = (self.list.standing(), &self.left);
+        let shown = |from: Seq, kept: &[Seq], place: Seq| place > from || kept.binary_search(&place).is_ok();
+        (1..=now.seen)
+            .zip(messages)
+            .filter(|(place, message)| {
+                let masked =
+                    *place > before.masked && *place <= now.masked && message.results().next().is_some();
+                shown(before.from, &before.kept, *place) && (masked || !shown(now.from, &now.kept, *place))
+            })
+            .map(|(place, message)| Message { seq: place, ..message.clone() })
+            .collect()
+    }
+
+    /// Notes what has left so far, so that hooks are told of each message once.
+    pub(super) fn left_so_far(&mut self) {
+        let Standing { from, masked, kept, .. } = self.list.standing();
+        self.left = Left { from: *from, masked: *masked, kept: kept.clone() };
     }
 }
 

@@ -128,13 +128,8 @@ impl Condenser {
         let number = |(message, seq): (&Message, Seq)| Message { seq, ..message.clone() };
         let messages: Vec<Message> = call.messages.iter().zip(1..).map(number).collect();
         let mut conversation = Conversation::begun(&messages, None, rules, &self.inner.hash);
-        let ahead = Ahead {
-            messages: &messages,
-            fixed: call.fixed,
-            room: call.room,
-            request: call.counted,
-            force: call.force,
-        };
+        let call = Call { messages: &messages, fixed: self.inner.fixed(call), ..*call };
+        let ahead = Ahead::of(&call);
         let facts = conversation.first_facts(&ahead, rules);
         let (policy, list) = (conversation.policy(rules, &facts), &conversation.list);
         let tokens = list.request(&facts);

@@ -2,8 +2,8 @@
 //!
 //! A caller hands in the whole list each time, and nobody names it. So of each message taken in two prints are kept: of
 //! all of it, and of its edges. A list goes on with a conversation where those prints fit: at its ends and at places in
-//! between, which change from turn to turn, where only one conversation is known; at every place where there are several,
-//! and whenever something is cut. So a turn costs a few looks, and what was changed further back is noticed in time.
+//! between, which change from turn to turn, where only one conversation is known and the list did not move in memory; at
+//! every place where there are several, and whenever something is cut. So a turn costs a few looks, and what was changed further back is noticed in time.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
@@ -14,6 +14,16 @@ const EDGE: usize = 128;
 
 /// So many of the newest messages are looked at each time, and as many others.
 const LOOKS: usize = 8;
+
+/// Where a list lies in memory. Two lists that are held at once lie in two places, so one that did not move is taken for the
+/// same after a few looks; it proves nothing by itself.
+pub(super) type Place = (usize, usize);
+
+/// Where this one lies.
+pub(super) fn place(messages: &[Message]) -> Place {
+    let first = messages.first().map_or(0, |message| message.parts.as_ptr().addr());
+    (messages.as_ptr().addr(), first)
+}
 
 /// What a message was when it was taken in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,8 +72,8 @@ impl Prints {
         let turn = self.turn;
         self.turn = self.turn.wrapping_add(1);
         let from = from.min(len);
-        let looks = (0..LOOKS).map(|look| place(turn, look, len));
-        let shown = (0..LOOKS).map(|look| from.saturating_add(place(turn, look, len - from)));
+        let looks = (0..LOOKS).map(|look| somewhere(turn, look, len));
+        let shown = (0..LOOKS).map(|look| from.saturating_add(somewhere(turn, look, len - from)));
         let newest = len.saturating_sub(LOOKS)..len;
         let places = (0..2).chain(newest).chain(looks).chain(shown).filter(|at| *at < len);
         places.into_iter().all(|at| match (messages.get(at), self.prints.get(at)) {
@@ -84,7 +94,7 @@ impl Prints {
 }
 
 /// Some place among so many, another at each turn. Steps of the golden ratio get everywhere in time.
-fn place(turn: usize, look: usize, among: usize) -> usize {
+fn somewhere(turn: usize, look: usize, among: usize) -> usize {
     let step = turn.wrapping_mul(LOOKS).wrapping_add(look) as u64;
     let at = step.wrapping_mul(0x9E37_79B9_7F4A_7C15) % among.max(1) as u64;
     usize::try_from(at).unwrap_or(0)

@@ -67,6 +67,8 @@ pub struct Body {
     /// Of what each message was made.
     origins: Vec<Origin>,
     model: Option<String>,
+    /// The item that stands for history that is elsewhere.
+    reference: Option<&'static str>,
 }
 
 /// Of what a message was made.
@@ -152,6 +154,7 @@ impl Body {
             messages,
             origins,
             model,
+            reference: values.iter().find_map(|value| reference(dialect, value)),
             text: text.to_owned(),
         })
     }
@@ -201,8 +204,8 @@ impl Body {
         forms.fold(counter.tools(&tools), |sum, form| sum.saturating_add(counter.text(&form.to_string())))
     }
 
-    /// The name of the field that says that part of the history is elsewhere, with the provider: such a request cannot
-    /// be condensed from what is here.
+    /// The name of the field, or the kind of item, that says that part of the history is elsewhere, with the provider or
+    /// sealed by it: such a request cannot be condensed from what is here.
     ///
     /// ```
     /// use epitome::dialect::Body;
@@ -219,7 +222,7 @@ impl Body {
             Dialect::OpenAi | Dialect::Ours => &[],
         };
         let given = |name: &&&str| self.field(name).is_some_and(|text| text != "null");
-        fields.iter().find(given).copied()
+        fields.iter().find(given).copied().or(self.reference)
     }
 
     /// The same request with these messages in place of its own.
@@ -308,6 +311,13 @@ fn head(dialect: Dialect, fields: &Members<'_>) -> Result<Option<String>, Dialec
         }
         Dialect::OpenAi | Dialect::Ours => None,
     })
+}
+
+/// What an item is called that stands for messages which are not here.
+fn reference(dialect: Dialect, value: &Value) -> Option<&'static str> {
+    let kinds = ["item_reference", "compaction", "compaction_summary"];
+    let kind = value.get("type")?.as_str().filter(|_| dialect == Dialect::Responses)?;
+    kinds.into_iter().find(|known| *known == kind)
 }
 
 /// The dialect of a body, by its shape.

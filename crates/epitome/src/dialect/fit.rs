@@ -103,6 +103,11 @@ impl Fitter {
         }
     }
 
+    /// Whether a user's message could carry this medium as it is.
+    pub(super) fn carries(&self, media: &Media) -> bool {
+        self.carried(media).is_some()
+    }
+
     /// The medium, saying what it is, where this wire carries it.
     fn carried(&self, media: &Media) -> Option<Media> {
         let media = media::told(media);

@@ -162,6 +162,21 @@ fn a_masked_answer_keeps_its_kind_and_its_strangers() {
 }
 
 #[test]
+fn what_nobody_here_knows_stays_beside_what_it_came_with() {
+    let body = read(
+        r#"{"input": [
+        {"role": "user", "content": "Hello"},
+        {"type": "mcp_approval_request", "id": "mcpr_1", "name": "f", "arguments": "{}"},
+        {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": true}]}"#,
+    );
+    let mended = view::mend(body.messages().to_vec());
+    assert_eq!(mended.len(), 1, "nothing was read of them");
+    assert_eq!(body.with(&mended, Marks::Stripped), body.text());
+    let sealed = r#"{"input": [{"type": "compaction", "encrypted_content": "abc"}, {"role": "user", "content": "Go."}]}"#;
+    assert_eq!(read(sealed).elsewhere(), Some("compaction"));
+}
+
+#[test]
 fn bad_input_is_told_in_one_line_that_names_the_place() {
     for (text, expected) in [
         ("", "is no JSON: EOF while parsing a value at line 1 column 0"),

@@ -10,6 +10,7 @@
 )]
 
 mod bodies;
+mod condensed_bodies;
 mod drawn_wire;
 mod reading;
 mod restoring;

@@ -17,7 +17,7 @@ use crate::{complaints, config, conversations};
 
 const FOREIGN: [Dialect; 3] = [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic];
 
-fn counter() -> Counter {
+pub(crate) fn counter() -> Counter {
     word_counter().with_overhead(Overhead { message: 3, author: 1, call: 2, tool: 5 })
 }
 
@@ -40,13 +40,13 @@ fn picks() -> impl Strategy<Value = Vec<(u16, u8)>> {
     prop::collection::vec(any::<(u16, u8)>(), 0..3)
 }
 
-fn odds() -> impl Strategy<Value = Vec<u16>> {
+pub(crate) fn odds() -> impl Strategy<Value = Vec<u16>> {
     prop_oneof![1 => Just(vec![]), 3 => prop::collection::vec(any::<u16>(), 1..60)]
 }
 
 /// Odd histories, with what dialects have to do besides: reasoning of every provider's, names in any letters, replies
 /// that end in white space, residues of any kind.
-fn odder(messages: Vec<Message>, odds: &[u16]) -> Vec<Message> {
+pub(crate) fn odder(messages: Vec<Message>, odds: &[u16]) -> Vec<Message> {
     if odds.is_empty() {
         return messages;
     }

@@ -171,7 +171,8 @@ fn check_content(out: &mut Complaints, place: &str, message: &Map<String, Value>
                 out.add(place, "content may be null only with tool_calls", role);
             }
         }
-        // A tool may have nothing to say.
+        // A tool may have nothing to say, and so may a reply that calls one.
+        Some(Value::String(text)) if text.is_empty() && message.contains_key("tool_calls") => {}
         Some(Value::String(text)) if role == "tool" || !is_blank(text) => {}
         Some(Value::Array(pieces)) if !pieces.is_empty() => {
             for piece in pieces {

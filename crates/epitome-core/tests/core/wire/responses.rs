@@ -131,7 +131,11 @@ pub(crate) fn complaints(body: &Value) -> Vec<String> {
     let mut calls: HashMap<String, (usize, u32)> = HashMap::new();
     for (at, item) in items.iter().enumerate() {
         let place = format!("input[{at}]");
-        let (kind, call) = (str_of(item, "type"), str_of(item, "call_id"));
+        let (mut kind, call) = (str_of(item, "type"), str_of(item, "call_id"));
+        // What somebody says may come without a kind.
+        if !item.contains_key("type") && item.contains_key("role") {
+            kind = "message";
+        }
         let (allowed, start): (&[&str], _) = match kind {
             "message" => (&["type", "role", "content", "id", "status"], "msg"),
             "reasoning" => (&["type", "id", "summary", "content", "encrypted_content", "status"], "rs"),
@@ -177,7 +181,7 @@ pub(crate) fn complaints(body: &Value) -> Vec<String> {
                 }
             }
             _ => {
-                if !item.get("output").is_some_and(Value::is_string) {
+                if !item.get("output").is_some_and(is_output) {
                     out.add(&place, "output is not text", call);
                 }
                 match calls.get_mut(call) {
@@ -197,6 +201,16 @@ pub(crate) fn complaints(body: &Value) -> Vec<String> {
         out.add(format!("input[{at}]"), "no output for this function_call", call);
     }
     out.out
+}
+
+/// Words, or a list of what a user could say as well.
+fn is_output(output: &Value) -> bool {
+    let known = |piece: &Map<String, Value>| match str_of(piece, "type") {
+        "input_text" => !is_blank(str_of(piece, "text")),
+        kind => matches!(kind, "input_image" | "input_file"),
+    };
+    output.is_string()
+        || (output.as_array().is_some_and(|pieces| !pieces.is_empty()) && objects(output).iter().all(known))
 }
 
 /// Where the reply begins whose calls may still be open: a run of the model's own items with nothing
@@ -227,6 +241,9 @@ fn check_message(out: &mut Complaints, place: &str, item: &Map<String, Value>) {
         "assistant" => ("output_text", &["refusal"]),
         _ => return out.add(place, "unknown role", role),
     };
+    if item.get("content").and_then(Value::as_str).is_some_and(|text| !is_blank(text)) {
+        return;
+    }
     let pieces = item.get("content").map(objects).unwrap_or_default();
     if pieces.is_empty() {
         out.add(place, "content is empty or blank", role);

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use epitome_core::message::{Content, MediaSource, Part, Role};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::raw::{self, FLAGS, Members};
 use crate::dialect::fit::is_blank;
@@ -50,8 +50,8 @@ pub(super) fn of<'a>(dialect: Dialect, text: &'a str) -> Vec<Piece<'a>> {
             let form = kind.strip_suffix("_output").unwrap_or(kind);
             let form = (form != "function_call" && form.ends_with("_call")).then(|| form.to_owned());
             let sound = is_sound_item(&value);
-            let id = (kind.is_empty() || kind == "message").then(|| value.get("id")?.as_str()).flatten();
-            let id = id.map(str::to_owned);
+            let unsaid = matches!(kind, "" | "message" | "function_call_output");
+            let id = value.get("id").filter(|_| unsaid).and_then(Value::as_str).map(str::to_owned);
             let mut parts = blank_if_nothing(parts());
             parts.retain(|part| !matches!(part, Part::Text { text } if text.is_empty()));
             let calls = parts.iter().filter_map(|part| match part {
@@ -89,33 +89,85 @@ fn is_blank_text(piece: &Value) -> bool {
         && piece.get("text").and_then(Value::as_str).is_none_or(is_blank)
 }
 
+/// Whether a piece of content is known and refused: nothing said, or media from anybody but the user.
+fn is_refused(piece: &Value, role: &str) -> bool {
+    let kind = piece.get("type").and_then(Value::as_str).unwrap_or_default();
+    let media = matches!(kind, "image_url" | "input_audio" | "file" | "input_image" | "input_file");
+    kind.is_empty() || is_blank_text(piece) || (media && role != "user")
+}
+
 fn is_sound_chat(value: &Value) -> bool {
-    let given = |key: &str| value.get(key);
-    let answers = given("role").is_some_and(|role| role == "tool" || role == FUNCTION);
-    let calling = given("tool_calls").or(given("function_call")).is_some();
+    let given = |key: &str| value.get(key).filter(|given| !given.is_null());
+    let role = given("role").and_then(Value::as_str).unwrap_or_default();
+    let calls = given("tool_calls").is_some() || given("function_call").is_some();
     let content = match given("content") {
-        Some(Value::Array(pieces)) => !pieces.is_empty() && !pieces.iter().any(is_blank_text),
+        Some(Value::Array(pieces)) => {
+            !pieces.is_empty() && !pieces.iter().any(|piece| is_refused(piece, role))
+        }
         // A tool may have nothing to say, and so may a reply that calls one.
-        Some(Value::String(text)) => !is_blank(text) || answers || (text.is_empty() && calling),
-        _ => true,
+        Some(Value::String(text)) if text.is_empty() => calls || matches!(role, "tool" | FUNCTION),
+        Some(Value::String(text)) => matches!(role, "tool" | FUNCTION) || !is_blank(text),
+        _ => role == "assistant" && (calls || given("refusal").is_some() || given("audio").is_some()),
     };
-    let named = given("name").is_none_or(|name| name.as_str().is_some_and(|name| !name.is_empty()));
-    let calls =
-        given("tool_calls").is_none_or(|calls| calls.as_array().is_some_and(|calls| !calls.is_empty()));
-    content && named && calls
+    let named = value.get("name").is_none_or(|name| name.as_str().is_some_and(|name| !name.is_empty()));
+    // A call of a kind that is unknown would stay without its answer, which nobody takes for one.
+    let known = |call: &Value| {
+        call.get("type").is_none_or(|kind| kind.is_null() || kind == "function" || kind == "custom")
+    };
+    let called = value.get("tool_calls").is_none_or(|calls| {
+        calls.as_array().is_some_and(|calls| !calls.is_empty() && calls.iter().all(known))
+    });
+    content && named && called && (role == "assistant" || !calls)
 }
 
 fn is_sound_item(value: &Value) -> bool {
     let Some(item) = value.as_object() else { return false };
-    let content = match item.get("content") {
-        Some(Value::Array(pieces)) => !pieces.is_empty() && !pieces.iter().any(is_blank_text),
-        Some(Value::String(text)) => !is_blank(text),
-        _ => true,
-    };
     let is_message = item.get("type").is_none_or(|kind| kind == "message");
-    let id = item.get("id").filter(|_| is_message);
-    let named = id.is_none_or(|id| id.as_str().is_some_and(|id| id.starts_with("msg") && is_plain(id)));
-    content && named && !(item.contains_key("instructions") && !item.contains_key("role"))
+    let role = item.get("role").and_then(Value::as_str).unwrap_or_default();
+    let content = match item.get("content") {
+        Some(Value::Array(pieces)) if is_message => {
+            !pieces.is_empty() && !pieces.iter().any(|piece| is_refused(piece, role))
+        }
+        Some(Value::String(text)) if is_message => !is_blank(text),
+        _ => !is_message,
+    };
+    if item.get("type").is_some_and(Value::is_null) {
+        return false;
+    }
+    let start = match item.get("type").and_then(Value::as_str) {
+        _ if is_message => "msg",
+        Some("function_call_output") => "fc",
+        // How these begin is seen in their parts.
+        Some("reasoning" | "function_call") => "",
+        _ => return is_sound_output(item),
+    };
+    let plain = |id: &str| id.starts_with(start) && is_plain(id);
+    let named = item.get("id").is_none_or(|id| id.as_str().is_some_and(plain));
+    content
+        && named
+        && is_sound_output(item)
+        && (item.contains_key("role") || !item.contains_key("instructions"))
+}
+
+/// Words, or a list of what a user could say as well; of other tools nothing is known.
+fn is_sound_output(item: &Map<String, Value>) -> bool {
+    let kind = item.get("type").and_then(Value::as_str);
+    let pairs =
+        |kind: &str| kind.ends_with("_output") || matches!(kind, "function_call" | "custom_tool_call");
+    if kind.is_some_and(pairs) && !item.contains_key("call_id") {
+        return false;
+    }
+    if !matches!(kind, Some("function_call_output" | "custom_tool_call_output")) {
+        return true;
+    }
+    let known = |piece: &Value| {
+        let kind = piece.get("type").and_then(Value::as_str);
+        matches!(kind, Some("input_text" | "input_image" | "input_file")) && !is_blank_text(piece)
+    };
+    match item.get("output") {
+        Some(Value::Array(pieces)) => !pieces.is_empty() && pieces.iter().all(known),
+        output => output.is_some_and(Value::is_string),
+    }
 }
 
 fn is_plain(id: &str) -> bool {
@@ -153,7 +205,14 @@ fn blocks<'a>(text: &'a str, value: &Value) -> Vec<Piece<'a>> {
         parts.retain(|part| !empty(part));
         // What it answers with in letters of nothing is refused wherever it stands.
         let nested = block.get("content").and_then(Value::as_array).into_iter().flatten();
-        let sound = !is_blank_text(block) && !nested.into_iter().any(is_blank_text);
+        let kind = block.get("type").and_then(Value::as_str).unwrap_or_default();
+        let misplaced = match kind {
+            // Of these nothing was read where they are the other side's to say.
+            "tool_use" | "tool_result" | "thinking" | "redacted_thinking" => parts.is_empty(),
+            "image" | "document" | "search_result" => role != Role::User,
+            kind => role == Role::System && kind != "text",
+        };
+        let sound = !misplaced && !is_blank_text(block) && !nested.into_iter().any(is_blank_text);
         Piece { text: Cow::Borrowed(text), parts, form: None, custom: Vec::new(), id: None, sound }
     });
     pieces.collect()

@@ -7,11 +7,11 @@ use epitome_core::message::{Message, Part, Role};
 use serde_json::{Map, Value, json};
 
 use super::raw::{self, FLAGS, Members};
-use super::write::{Bit, Writer, flagged, replaced, stripped, texts};
+use super::write::{Bit, Writer, flagged, replaced, shown, stripped, stripped_blocks, texts};
 use super::{Body, Marks, Origin};
+use crate::dialect::Dialect;
 use crate::dialect::anthropic::{NOTE, is_reasoning, spell_part};
 use crate::dialect::fit::opener;
-use crate::dialect::{Dialect, flags};
 
 /// The two flags of a message.
 type Flags = (bool, bool);
@@ -40,18 +40,20 @@ struct Turn<'a> {
 
 pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
     let mut writer = Writer::new(body);
-    let (mut system, mut turns) = (Vec::<Block>::new(), Vec::<Turn<'_>>::new());
-    for message in messages {
+    let (mut system, mut orders) = (Vec::<Block>::new(), Vec::<&Message>::new());
+    let mut turns = Vec::<Turn<'_>>::new();
+    for message in shown(body, messages) {
         let origin = body.origin(message.seq);
         let spoken = turns.iter().any(|turn| turn.side != "system");
         // A summary may be a standing order, for who asks for it.
         let head = message.role.is_system() && (!spoken || origin.is_none_or(Origin::is_head));
         let (mut blocks, intact) = blocks(&mut writer, message, head);
-        if blocks.is_empty() {
-            continue;
-        }
         if head && body.fields.is_some() {
             system.append(&mut blocks);
+            orders.push(message);
+            continue;
+        }
+        if blocks.is_empty() {
             continue;
         }
         let side = match message.role {
@@ -81,59 +83,50 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
     let last = turns.len().saturating_sub(1);
     let list: Vec<String> =
         turns.into_iter().enumerate().filter_map(|(at, turn)| turn.text(body, marks, at == last)).collect();
-    put(body, &list, system, marks)
+    put(body, &list, (!is_own(body, &orders)).then_some(system.as_slice()), marks)
 }
 
-/// The request with this list, and with this system prompt.
-fn put(body: &Body, list: &[String], system: Vec<Block>, marks: Marks) -> String {
+/// The request with this list, and with this system prompt; `None` where that is the one it came with.
+fn put(body: &Body, list: &[String], system: Option<&[Block]>, marks: Marks) -> String {
     let items = body.items.iter().filter_map(|place| body.text.get(place.clone()));
     let mut edits = Vec::new();
     if !(list.len() == body.items.len() && list.iter().map(String::as_str).eq(items)) {
         edits.push((body.list.clone(), format!("[{}]", list.join(","))));
     }
     let place = body.place("system");
-    let given = place.clone().and_then(|place| body.text.get(place));
-    let system = prompt(given, system, marks);
-    match (place, system) {
-        (Some(_), None) if given != Some("null") => {
-            raw::without(&replaced(&body.text, edits), &|key| key == "system")
+    let given = place.clone().and_then(|place| body.text.get(place)).unwrap_or("null");
+    let text = match system {
+        None => stripped_if(marks, given),
+        Some([]) => "null".to_owned(),
+        Some(blocks) => {
+            let blocks: Vec<String> = blocks.iter().map(|block| block.marked(marks, None)).collect();
+            format!("[{}]", blocks.join(","))
         }
-        (None, Some(system)) if body.fields.is_some() => {
-            raw::and(&replaced(&body.text, edits), "system", &system)
-        }
-        (Some(place), Some(system)) => {
-            if given != Some(system.as_str()) {
-                edits.push((place, system));
-            }
+    };
+    match place {
+        _ if text == given => replaced(&body.text, edits),
+        Some(_) if text == "null" => raw::without(&replaced(&body.text, edits), &|key| key == "system"),
+        Some(place) => {
+            edits.push((place, text));
             replaced(&body.text, edits)
         }
-        _ => replaced(&body.text, edits),
+        None => raw::and(&replaced(&body.text, edits), "system", &text),
     }
 }
 
-/// The system prompt: as it came, where it says the same.
-fn prompt(given: Option<&str>, mut system: Vec<Block>, marks: Marks) -> Option<String> {
-    if system.is_empty() {
-        return None;
-    }
-    if let Some(given) = given.filter(|given| given.starts_with('"'))
-        && let [only] = system.as_slice()
-        && only.text == format!("{{\"type\":\"text\",\"text\":{given}}}")
-        && (marks == Marks::Stripped || only.flags == (false, false))
-    {
-        return Some(given.to_owned());
-    }
-    let same = |block: &Block| own_flags(&block.text) == block.flags;
-    let came = given.map(raw::items).unwrap_or_default();
-    let as_it_came = marks == Marks::Kept || !system.iter().any(|block| raw::may_have_flags(&block.text));
-    if as_it_came
-        && came.iter().copied().eq(system.iter().map(|block| block.text.as_str()))
-        && system.iter().all(same)
-    {
-        return given.map(str::to_owned);
-    }
-    let blocks: Vec<String> = system.iter_mut().map(|block| block.marked(marks, None)).collect();
-    Some(format!("[{}]", blocks.join(",")))
+fn stripped_if(marks: Marks, blocks: &str) -> String {
+    if marks == Marks::Stripped { stripped_blocks(blocks) } else { blocks.to_owned() }
+}
+
+/// Whether the messages begin with the system prompt that is a field, and no other is among these.
+fn is_own(body: &Body, orders: &[&Message]) -> bool {
+    let own = body.messages.iter().zip(&body.origins).take_while(|(_, origin)| origin.is_head());
+    let same = |own: &Message, shown: &Message| {
+        own.seq == shown.seq
+            && own.parts == shown.parts
+            && (own.pinned, own.skip) == (shown.pinned, shown.skip)
+    };
+    own.clone().count() == orders.len() && own.zip(orders).all(|((own, _), shown)| same(own, shown))
 }
 
 fn opening<'a>() -> Turn<'a> {
@@ -145,18 +138,13 @@ fn opening<'a>() -> Turn<'a> {
 /// The blocks of a message, and whether they are all that it came as.
 fn blocks(writer: &mut Writer<'_>, message: &Message, head: bool) -> (Vec<Block>, bool) {
     let flags = (message.pinned, message.skip);
-    let own = writer.own(message).is_some_and(|own| own.parts == message.parts && own.role == message.role);
-    let (mut out, mut intact) = (Vec::new(), own);
     let later = message.role.is_system() && !head;
-    for bit in writer.bits(message) {
+    let (mut out, (bits, intact)) = (Vec::new(), writer.bits(message));
+    for bit in bits {
         let texts: Vec<String> = match bit {
             Bit::Came { text, .. } if !later => vec![text.into_owned()],
-            Bit::Came { parts, .. } => {
-                intact = false;
-                parts.iter().map(|part| noted(part).to_string()).collect()
-            }
+            Bit::Came { parts, .. } => parts.iter().map(|part| noted(part).to_string()).collect(),
             Bit::Fitted { parts, was } => {
-                intact = false;
                 let spell = |part| if later { noted(part) } else { spell_part(part) };
                 let spelled: Vec<Value> = parts.iter().map(spell).collect();
                 texts(&spelled, was.as_deref())
@@ -164,7 +152,7 @@ fn blocks(writer: &mut Writer<'_>, message: &Message, head: bool) -> (Vec<Block>
         };
         out.extend(texts.into_iter().map(|text| Block { kind: kind(&text), text, flags }));
     }
-    (out, intact)
+    (out, intact && !later)
 }
 
 /// What the system says later, where there is no place for it.
@@ -182,12 +170,6 @@ fn kind(block: &str) -> Kind {
         Some(kind) if is_reasoning(&json!({ "type": kind })) => Kind::Reasoning,
         _ => Kind::Other,
     }
-}
-
-fn own_flags(text: &str) -> Flags {
-    let flags = Members::of(text).get(FLAGS).and_then(|text| serde_json::from_str::<Value>(text).ok());
-    let wrapped = flags.map(|flags| Map::from_iter([(FLAGS.to_owned(), flags)])).unwrap_or_default();
-    flags::of(&wrapped).unwrap_or_default()
 }
 
 /// Flags as the field that says them; none where there is nothing to say.

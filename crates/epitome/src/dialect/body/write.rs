@@ -7,13 +7,13 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use epitome_core::message::{CallId, Message, Part, Seq};
+use epitome_core::message::{CallId, Content, Message, Part, Seq};
 use serde_json::{Map, Value, json};
 
 use super::pieces::{self, FUNCTION, Piece};
 use super::raw::{self, FLAGS, Members};
 use super::{Body, Marks, turns};
-use crate::dialect::fit::{Fitter, Wants};
+use crate::dialect::fit::{Fitter, Wants, is_blank};
 use crate::dialect::{Dialect, anthropic, flags, openai, responses};
 
 pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
@@ -22,7 +22,7 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
     }
     let mut writer = Writer::new(body);
     let mut texts = Vec::new();
-    for message in messages {
+    for message in shown(body, messages) {
         if body.origin(message.seq).is_some_and(super::Origin::is_head) {
             continue;
         }
@@ -36,6 +36,46 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
     body.text.get(..body.list.start).unwrap_or_default().to_owned()
         + &writer.list(&texts)
         + body.text.get(body.list.end..).unwrap_or_default()
+}
+
+/// The messages, and beside them those of which nothing was read: the core leaves out what says nothing, and who sent a
+/// kind that is new to us has a provider that waits for it.
+pub(super) fn shown<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'a Message> {
+    let own = |seq: Seq| body.messages.get(usize::try_from(seq).ok()?.checked_sub(1)?);
+    let says_nothing =
+        |message: &&Message| matches!(message.parts.as_slice(), [Part::Text { text }] if text.is_empty());
+    let mut out = Vec::with_capacity(messages.len());
+    let mut open: HashSet<&CallId> = HashSet::new();
+    for (at, message) in messages.iter().enumerate() {
+        out.push(message);
+        open.extend(message.calls().map(|call| &call.id));
+        for result in message.results() {
+            open.remove(&result.call);
+        }
+        let next = messages.get(at + 1);
+        if message.seq == 0 || next.is_some_and(|next| next.seq == message.seq) {
+            continue;
+        }
+        let silent = (message.seq.saturating_add(1)..).map_while(|seq| own(seq).filter(says_nothing));
+        let silent: Vec<&Message> =
+            silent.take_while(|silent| next.is_none_or(|next| next.seq != silent.seq)).collect();
+        // Where more is left out, this is as old.
+        let after = silent.last().map_or(message.seq, |last| last.seq).saturating_add(1);
+        let beside = next.map_or_else(|| own(after).is_none(), |next| next.seq == after);
+        // Nobody says anything between a call and its answer.
+        if beside && (open.is_empty() || silent.iter().all(|silent| is_no_speech(body, silent))) {
+            out.extend(silent);
+        }
+    }
+    out
+}
+
+/// Whether this is an item of Responses that nobody says, as a permission is.
+fn is_no_speech(body: &Body, message: &Message) -> bool {
+    let items = body.origin(message.seq).and_then(|origin| body.items.get(origin.items.clone()));
+    let mut texts = items.unwrap_or_default().iter().filter_map(|place| body.text.get(place.clone()));
+    body.dialect == Dialect::Responses
+        && texts.all(|item| Members::of(item).get("type").is_some_and(|kind| kind != "\"message\""))
 }
 
 /// Texts in place of others, in order of their places.
@@ -156,11 +196,16 @@ impl<'a> Writer<'a> {
     }
 
     /// A message as runs of parts. Those of its own origin go out as they came where nothing speaks against it.
-    pub(super) fn bits(&mut self, message: &Message) -> Vec<Bit<'a>> {
+    /// With them, whether they are all that the message came as.
+    pub(super) fn bits(&mut self, message: &Message) -> (Vec<Bit<'a>>, bool) {
         let fitted: Vec<Option<Part>> =
             message.parts.iter().map(|part| self.fitter.part(message.role, part)).collect();
         let Some(mut opened) = self.opened(message.seq) else {
-            return vec![Bit::Fitted { parts: fitted.into_iter().flatten().collect(), was: None }];
+            let parts: Vec<Part> = fitted.into_iter().flatten().collect();
+            return (
+                if parts.is_empty() { Vec::new() } else { vec![Bit::Fitted { parts, was: None }] },
+                false,
+            );
         };
         let whole = self.own(message).is_some_and(|own| own.parts == message.parts);
         let mut bits = Vec::new();
@@ -203,6 +248,7 @@ impl<'a> Writer<'a> {
             opened.next += rest.len();
             bits.extend(rest);
         }
+        let count = opened.pieces.len();
         self.opened = Some(opened);
         // Reasoning that leads to nothing is refused.
         let only_thinks = |bit: &Bit<'_>| {
@@ -210,7 +256,9 @@ impl<'a> Writer<'a> {
         };
         while bits.pop_if(|bit| only_thinks(bit)).is_some() {}
         bits.retain(|bit| !matches!(bit, Bit::Fitted { parts, .. } if parts.is_empty()));
-        bits
+        let came = bits.iter().filter(|bit| matches!(bit, Bit::Came { .. })).count();
+        let intact = whole && came == count && came == bits.len();
+        (bits, intact)
     }
 
     fn opened(&mut self, seq: Seq) -> Option<Opened<'a>> {
@@ -253,7 +301,19 @@ impl<'a> Writer<'a> {
                 return true;
             }
         }
-        pieces::is_same(piece, came, shown) && pieces::is_taken(piece, came, fitted)
+        pieces::is_same(piece, came, shown)
+            && (pieces::is_taken(piece, came, fitted) || self.shows(came, fitted))
+    }
+
+    /// Whether this is an answer with media that the provider takes in one: where we write a list ourselves, answers are
+    /// words, but whoever sent this has a provider that reads it.
+    fn shows(&self, came: &Part, fitted: Option<&Part>) -> bool {
+        let (Part::ToolResult(came), Some(Part::ToolResult(fitted))) = (came, fitted) else { return false };
+        let shown = |piece: &Content| match piece {
+            Content::Text { text } => !is_blank(text),
+            Content::Media(media) => self.fitter.carries(media),
+        };
+        self.body.dialect == Dialect::Responses && came.call == fitted.call && came.content.iter().all(shown)
     }
 
     /// Remembers of which kind the calls are that go out as they came.
@@ -267,7 +327,7 @@ impl<'a> Writer<'a> {
 
     /// A message of chat.
     fn chat(&mut self, message: &Message) -> Vec<String> {
-        let bits = self.bits(message);
+        let (bits, _) = self.bits(message);
         let author = self.fitter.author(message);
         if let [Bit::Came { text, parts, form }] = bits.as_slice()
             && author == message.author
@@ -293,7 +353,7 @@ impl<'a> Writer<'a> {
     /// The items of a message of Responses.
     fn items(&mut self, message: &Message) -> Vec<String> {
         let mut out = Vec::new();
-        for bit in self.bits(message) {
+        for bit in self.bits(message).0 {
             match bit {
                 Bit::Came { text, parts, form } => {
                     self.sent(&parts, form.as_ref());

@@ -1,0 +1,22 @@
+//! The hard cases of other systems, A to D, through `epitome condense` itself: the real binary, in all three shapes, held
+//! against what strict providers refuse.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on should stop, loudly"
+)]
+
+mod cost;
+mod meaning;
+mod progress;
+mod run;
+mod valid;
+
+#[path = "../../../epitome-core/tests/core/wire/judges.rs"]
+#[allow(dead_code, reason = "the core's own tests use all of it")]
+mod judges;
+#[path = "../../../epitome/tests/provider/mod.rs"]
+mod provider;

@@ -1,0 +1,142 @@
+//! B. No loop, and no pass that helps nothing.
+
+use epitome::dialect::Dialect;
+use serde_json::json;
+
+use crate::provider::Act;
+use crate::run::{Place, provider, request, talk};
+
+const CHAT: Dialect = Dialect::OpenAi;
+
+#[test]
+fn case_13_the_command_names_an_overflow_that_history_did_not_cause() {
+    let mut body = request(3);
+    body["tools"] =
+        json!([{ "type": "function", "function": { "name": "t", "description": "word ".repeat(3_000) } }]);
+    let out = Place::new().strict(CHAT, &body, &["--window", "2000"]);
+    out.is_as_it_was("over_budget_elsewhere");
+}
+
+#[test]
+fn case_14_where_all_is_kept_the_command_asks_nobody() {
+    let (provider, _runtime) = provider();
+    let place = Place::asking(&provider, 100_000);
+    let out = place.strict(CHAT, &request(5), &["--force", "--keep-messages", "50", "--model", "main"]);
+    out.is_as_it_was("all_kept");
+    assert_eq!(provider.calls(), 0);
+}
+
+#[test]
+fn case_15_one_loop_over_the_whole_list_is_left_alone_by_the_command() {
+    let (provider, _runtime) = provider();
+    let place = Place::asking(&provider, 100_000);
+    let drawing = "u:9 a*(x):90 r(x):300 a(y):30 r(y):300 a(z) r(z):300";
+    let args = ["--force", "--keep-messages", "1", "--model", "main"];
+    let list = crate::judges::signed(&epitome_core::drawing::messages(drawing).unwrap());
+    // Chat sends no reasoning, so there is no loop to be kept whole.
+    for shape in [Dialect::Responses, Dialect::Anthropic] {
+        place.strict(shape, &crate::run::spelled(shape, &list), &args).is_as_it_was("no_legal_cut");
+    }
+    assert_eq!(provider.calls(), 0);
+}
+
+#[test]
+fn case_16_the_command_does_not_condense_for_next_to_nothing() {
+    let (provider, _runtime) = provider();
+    let place = Place::asking(&provider, 100_000);
+    let mut body = request(2);
+    let list = body["messages"].as_array_mut().unwrap();
+    list.push(json!({ "role": "assistant", "content": "word ".repeat(4_000) }));
+    list.push(json!({ "role": "user", "content": "Thanks. Next?" }));
+    let out = place.strict(CHAT, &body, &["--force", "--keep-messages", "2", "--model", "main"]);
+    out.is_as_it_was("not_worth");
+    assert_eq!(provider.calls(), 0);
+}
+
+#[test]
+fn case_17_the_providers_count_decides_for_the_command() {
+    let place = Place::new();
+    let (body, trigger) = (request(30), ["--trigger", "tokens(1200)", "--keep-messages", "4"]);
+    let out = place.strict(CHAT, &body, &trigger);
+    out.is_condensed();
+    let counted = [&trigger[..], &["--counted", "700"]].concat();
+    place.strict(CHAT, &body, &counted).is_as_it_was("not_due");
+    let counted = [&trigger[..], &["--counted", "1200"]].concat();
+    place.strict(CHAT, &body, &counted).is_condensed();
+}
+
+#[test]
+fn case_18_an_answer_larger_than_what_it_replaces_leaves_the_commands_input_as_it_was() {
+    let (provider, _runtime) = provider();
+    provider.always(Act::Text((0..3_000).map(|n| format!("Parcel {n} is on its way. ")).collect()));
+    let place = Place::asking(&provider, 100_000);
+    let out = place.strict(CHAT, &request(9), &["--force", "--keep-messages", "4", "--model", "main"]);
+    out.is_as_it_was("model_failed");
+    assert_eq!(provider.calls(), 2, "once more with the reason, and no more");
+}
+
+#[test]
+fn case_19_a_summary_that_feeds_on_itself_is_refused_by_the_command() {
+    let (provider, _runtime) = provider();
+    let place = Place::asking(&provider, 100_000);
+    let args = ["--force", "--keep-messages", "4", "--model", "main"];
+    let first = place.strict(CHAT, &request(9), &args);
+    let mut grown = first.is_condensed().body();
+    let list = grown["messages"].as_array_mut().unwrap();
+    list.extend(talk(12));
+    list.push(json!({ "role": "user", "content": "And now?" }));
+    let said = first.summary().lines().skip(2).collect::<Vec<_>>().join("\n");
+    provider.always(Act::Text(said));
+    place.strict(CHAT, &grown, &args).is_as_it_was("model_failed");
+    provider.heal();
+    let again = place.strict(CHAT, &grown, &args);
+    assert_eq!(
+        again.is_condensed().text.matches("<summary covers=").count(),
+        1,
+        "one, built on the one before"
+    );
+}
+
+#[test]
+fn case_20_the_command_sends_no_doomed_request_twice() {
+    let (provider, _runtime) = provider();
+    provider.always(Act::TooLong { sent: 9_000, limit: 8_000 });
+    let place = Place::asking(&provider, 100_000);
+    let out = place.strict(CHAT, &request(60), &["--force", "--keep-messages", "4", "--model", "main"]);
+    out.is_as_it_was("model_failed");
+    let prompts: Vec<String> = provider.requests().iter().map(|request| request.prompt()).collect();
+    let distinct: std::collections::HashSet<&String> = prompts.iter().collect();
+    assert!(distinct.len() == prompts.len() && prompts.len() < 20, "{} of {}", distinct.len(), prompts.len());
+    assert!(prompts.windows(2).all(|pair| pair[1].len() < pair[0].len()), "each one is shorter");
+}
+
+#[test]
+fn case_21_the_head_is_not_protected_anew_at_every_pass_of_the_command() {
+    let place = Place::new();
+    let args = ["--force", "--keep-messages", "2", "--keep-first", "2"];
+    let mut body = request(12);
+    let first = body["messages"][1]["content"].as_str().unwrap().to_owned();
+    for pass in 0..4 {
+        let out = place.strict(CHAT, &body, &args);
+        let verbatim = out.is_condensed().body()["messages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|message| message["content"] == json!(first))
+            .count();
+        assert_eq!(verbatim, usize::from(pass == 0), "pass {pass}");
+        body = out.body();
+        let list = body["messages"].as_array_mut().unwrap();
+        list.extend(talk(12).into_iter().skip(2));
+        list.push(json!({ "role": "user", "content": "Next?" }));
+    }
+}
+
+#[test]
+fn case_22_a_call_nobody_answered_does_not_stop_the_command() {
+    for out in Place::new()
+        .drawn("u:300 a(x):9 u:90 a:300 u:90 a:9 u:9", &["--force", "--keep-messages", "2", "--strip"])
+    {
+        out.is_condensed();
+    }
+}

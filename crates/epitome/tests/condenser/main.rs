@@ -1,0 +1,21 @@
+//! The condenser, tried from outside: what an agent is promised, and what providers, models and other agents may do to it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "a test that cannot go on should stop, loudly"
+)]
+
+mod sharing;
+mod support;
+
+#[path = "../../../epitome-core/tests/core/drawn.rs"]
+#[allow(dead_code, reason = "the core's own tests use all of it")]
+mod drawn;
+#[path = "../../../epitome-core/tests/core/wire/judges.rs"]
+#[allow(dead_code, reason = "the core's own tests use all of it")]
+mod judges;

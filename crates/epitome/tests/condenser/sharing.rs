@@ -1,0 +1,285 @@
+//! One condenser for several agents, several for one, and lists that do not only grow.
+
+use std::sync::Arc;
+
+use epitome::Condenser;
+use epitome::core::condense::{Press, Standing};
+use epitome::core::message::Message;
+use epitome::model::{Gate, Scripted};
+
+use crate::support::{complaints, forced, summary, talk, talk_of, texts, until, words};
+
+const AGENTS: usize = 8;
+
+/// What agent `agent` has at place `n`: the same as all others, but for a word in the middle of a long text now and then.
+fn said(agent: usize, n: usize) -> Message {
+    let user = n % 2 == 1;
+    let text = match n % 7 {
+        3 => format!(
+            "{0}secret{agent} is the word of this one. {0}",
+            "A line that all of them share, as it is. ".repeat(8)
+        ),
+        _ => format!("Order {n} goes to berth {} on ship S{n}042 and nobody knows why.", n % 9),
+    };
+    if user { Message::user(text) } else { Message::assistant(text) }
+}
+
+fn assert_own(agent: usize, shown: &[Message], history: &[Message]) {
+    let all = texts(shown);
+    for other in (0..AGENTS).filter(|other| *other != agent) {
+        assert!(!all.contains(&format!("secret{other}")), "{agent} was shown a word of {other}");
+    }
+    assert_eq!(shown.last(), history.last(), "{agent}: the last message is its own");
+    assert_eq!(complaints(shown), Vec::<String>::new(), "{agent}");
+}
+
+async fn live(condenser: Condenser, agent: usize, turns: usize, goes_on_with_handed: bool) -> usize {
+    let mut history = vec![Message::system("You are one of several.")];
+    let (mut n, mut passes) = (0, 0);
+    for turn in 0..turns {
+        for _ in 0..1 + turn % 2 * 2 {
+            n += 1;
+            history.push(said(agent, n));
+        }
+        let ready = condenser.before_model(&history).await;
+        assert_own(agent, &ready, &history);
+        passes += usize::from(ready.report.condensed);
+        if goes_on_with_handed {
+            history = ready.into_messages();
+        }
+        if turn % 5 == agent % 5 {
+            tokio::task::yield_now().await;
+        }
+    }
+    passes
+}
+
+async fn share(condenser: Condenser, turns: usize) {
+    let agents: Vec<_> = (0..AGENTS)
+        .map(|agent| tokio::spawn(live(condenser.clone(), agent, turns, agent % 3 == 2)))
+        .collect();
+    for agent in agents {
+        assert!(agent.await.unwrap() > 5, "it was condensed now and then");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn agents_that_share_a_condenser_are_never_shown_a_word_of_another() {
+    let settings = r#""trigger": "messages(9)", "keep": "messages(4)""#;
+    share(words(settings).build().unwrap(), 200).await;
+    share(words(&format!(r#"{settings}, "strategy": "recent""#)).build().unwrap(), 60).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nor_where_a_model_writes_and_is_waited_for() {
+    let settings = r#""trigger": "messages(9)", "keep": "messages(4)", "model": "m""#;
+    for wait in ["true", "false"] {
+        let builder = words(&format!(r#"{settings}, "wait": {wait}"#)).model("m", Scripted::new());
+        share(builder.build().unwrap(), 60).await;
+    }
+}
+
+#[tokio::test]
+async fn a_second_agent_whose_list_differs_in_one_unseen_word_is_not_taken_for_the_first() {
+    // Only the first agent is known, and its list is condensed: what differs is between the edges of a long text.
+    let condenser = words(r#""trigger": "messages(30)", "keep": "messages(12)""#).build().unwrap();
+    let list = |agent| (1..=31).map(|n| said(agent, n)).collect::<Vec<_>>();
+    let (first, second) = (list(0), list(1));
+    assert_own(0, &condenser.before_model(&first).await, &first);
+    assert_own(1, &condenser.before_model(&second).await, &second);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn whoever_goes_on_with_a_list_that_another_waits_for_is_not_shown_to_it() {
+    let gate = Gate::new();
+    let model = Scripted::new().waits_for(&gate);
+    let settings = r#""trigger": "messages(12)", "keep": "messages(4)", "model": "m", "wait": true"#;
+    let condenser = words(settings).model("m", model.clone()).build().unwrap();
+    let history = talk(1, 13);
+    let waiting = tokio::spawn({
+        let (condenser, history) = (condenser.clone(), history.clone());
+        async move { condenser.before_model(&history).await.into_messages() }
+    });
+    gate.reached().await;
+    let mut other = history.clone();
+    other.push(Message::assistant("Nobody else's."));
+    let gone_on = tokio::spawn(async move { condenser.before_model(&other).await.into_messages() });
+    until("both ask", || model.calls() == 2).await;
+    gate.open();
+    let shown = waiting.await.unwrap();
+    assert!(!texts(&shown).contains("Nobody else's."));
+    assert_eq!(shown.last(), history.last());
+    assert_eq!(texts(&gone_on.await.unwrap()).matches("Nobody else's.").count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_same_list_from_two_tasks_at_once_is_right_for_both() {
+    let condenser = words(r#""trigger": "messages(12)", "keep": "messages(4)""#).build().unwrap();
+    let history = Arc::new(talk(1, 200));
+    for len in 1..=200 {
+        let ask = |condenser: Condenser, history: Arc<Vec<Message>>| async move {
+            condenser.before_model(&history[..len]).await.into_messages()
+        };
+        let one = tokio::spawn(ask(condenser.clone(), Arc::clone(&history)));
+        let two = tokio::spawn(ask(condenser.clone(), Arc::clone(&history)));
+        for shown in [one.await.unwrap(), two.await.unwrap()] {
+            assert_eq!(shown.last(), history[..len].last());
+            assert!(complaints(&shown).is_empty() && shown.len() <= 20, "{len}: {}", shown.len());
+        }
+    }
+}
+
+#[tokio::test]
+async fn two_agents_with_two_condensers_share_nothing() {
+    let one = words(r#""trigger": "messages(12)", "keep": "messages(4)""#).build().unwrap();
+    let two = one.another();
+    let history = talk(1, 12);
+    assert!(one.before_model(&history).await.report.condensed);
+    assert_eq!((one.totals().turns, two.totals().turns), (1, 0));
+    // The other has never seen it, so it does by itself what is due.
+    assert!(two.before_model(&history).await.report.condensed);
+    assert!(!one.before_model(&history).await.report.condensed);
+    assert_eq!((one.totals().condensed, two.totals().condensed), (1, 1));
+}
+
+#[tokio::test]
+async fn of_more_conversations_than_it_knows_the_oldest_is_forgotten_and_still_right() {
+    let condenser = words(r#""trigger": "messages(12)", "keep": "messages(4)""#).build().unwrap();
+    let list = |agent: usize| {
+        let mut list = vec![Message::system(format!("You are number {agent}."))];
+        list.extend(talk(1, 12));
+        list
+    };
+    let lists: Vec<Vec<Message>> = (0..70).map(list).collect();
+    for list in &lists {
+        assert!(condenser.before_model(list).await.report.condensed);
+    }
+    // The newest are known, so nothing is due; the oldest are not, and are condensed anew.
+    assert!(!condenser.before_model(&lists[69]).await.report.condensed);
+    assert!(!condenser.before_model(&lists[6]).await.report.condensed);
+    let again = condenser.before_model(&lists[0]).await;
+    assert!(again.report.condensed);
+    assert_eq!(again[0], lists[0][0]);
+    // One that is used stays, whoever else comes.
+    for list in &lists[1..40] {
+        condenser.before_model(list).await;
+        assert!(!condenser.before_model(&lists[69]).await.report.condensed);
+    }
+}
+
+#[tokio::test]
+async fn what_was_edited_in_place_is_noticed_before_something_is_cut() {
+    let condenser = words(r#""trigger": "messages(300)", "keep": "messages(4)""#).build().unwrap();
+    let mut history = talk(1, 290);
+    condenser.before_model(&history).await;
+    history[100] = Message::user("Password reset for Bob: this was edited.");
+    history.extend(talk(291, 10));
+    let ready = condenser.before_model(&history).await;
+    assert!(ready.report.condensed && ready.report.covers == Some([1, 296]));
+    // And in what is kept, at once.
+    let mut edited = history.clone();
+    edited[298] = Message::user("The newest was edited.");
+    let ready = condenser.before_model(&edited).await;
+    assert!(texts(&ready).contains("The newest was edited."), "{}", texts(&ready));
+}
+
+#[tokio::test]
+async fn a_list_that_is_shortened_and_gone_on_with_differently_keeps_its_summary() {
+    let condenser = words(r#""trigger": "messages(12)", "keep": "messages(4)""#).build().unwrap();
+    let mut history = talk(1, 12);
+    let before = condenser.before_model(&history).await.into_messages();
+    history.extend(talk(13, 3));
+    condenser.before_model(&history).await;
+    // The agent tries again: its last two messages are popped, and others come.
+    history.truncate(13);
+    history.push(Message::assistant("Said in another way."));
+    let again = condenser.before_model(&history).await;
+    assert!(!again.report.condensed && again.starts_with(&before));
+    assert!(again.last() == history.last() && complaints(&again).is_empty());
+    // Shortened further than it was condensed, it is another list, and all of it is right.
+    history.truncate(6);
+    let again = condenser.before_model(&history).await;
+    assert!(again.is_untouched() && *again == *history);
+}
+
+#[tokio::test]
+async fn a_fork_keeps_what_the_provider_counted() {
+    let condenser = words(r#""trigger": "tokens(3000)", "keep": "messages(4)""#).build().unwrap();
+    let mut history = talk_of(1, 40, 100);
+    let ready = condenser.before_model(&history).await;
+    assert!(ready.report.condensed);
+    ready.turn().reported(200);
+    drop(ready);
+    history.extend(talk_of(41, 20, 100));
+    let ready = condenser.before_model(&history).await;
+    assert!(!ready.report.condensed && ready.report.tokens_before < 2_300, "{:?}", ready.report);
+    let tokens = ready.report.tokens_before;
+    drop(ready);
+    history.pop();
+    history.push(Message::assistant("Another end."));
+    let again = condenser.before_model(&history).await;
+    assert!(!again.report.condensed && again.report.tokens_before <= tokens, "{:?}", again.report);
+}
+
+#[tokio::test]
+async fn forks_of_one_conversation_go_their_own_ways() {
+    let condenser = words(r#""trigger": "messages(12)", "keep": "messages(4)""#).build().unwrap();
+    let trunk = talk(1, 12);
+    let start = condenser.before_model(&trunk).await.into_messages();
+    let mut forks: Vec<Vec<Message>> = (0..5).map(|_| trunk.clone()).collect();
+    for turn in 0..4 {
+        for (at, fork) in forks.iter_mut().enumerate() {
+            fork.push(Message::user(format!("Only fork {at} says this, in turn {turn}.")));
+            let ready = condenser.before_model(fork).await;
+            assert!(ready.starts_with(&start));
+            let all = texts(&ready);
+            for other in (0..5).filter(|other| *other != at) {
+                assert!(!all.contains(&format!("Only fork {other}")));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_stood_can_be_taken_up_after_a_restart_byte_for_byte() {
+    let build = || words(r#""trigger": "messages(12)", "keep": "messages(4)""#).build().unwrap();
+    let condenser = build();
+    let mut history = talk(1, 12);
+    condenser.before_model(&history).await;
+    history.extend(talk(13, 3));
+    let ready = condenser.before_model(&history).await;
+    let stored = serde_json::to_string(&ready.turn().standing()).unwrap();
+    let standing: Standing = serde_json::from_str(&stored).unwrap();
+
+    let restarted = build();
+    restarted.resume(&history, &standing);
+    let again = restarted.before_model(&history).await;
+    assert!(!again.report.condensed && *again == *ready);
+    assert_eq!(again.report.tokens_after, ready.report.tokens_after);
+    drop((ready, again));
+    // And both go on alike.
+    for (from, count) in [(16, 2), (18, 9), (27, 3), (30, 9)] {
+        history.extend(talk(from, count));
+        let (one, two) = (condenser.before_model(&history).await, restarted.before_model(&history).await);
+        assert_eq!((one.report.condensed, one.report.covers), (two.report.condensed, two.report.covers));
+        assert_eq!(one.len(), two.len());
+    }
+}
+
+#[tokio::test]
+async fn whoever_goes_on_with_what_it_was_handed_is_recognised_and_builds_on_its_summary() {
+    let condenser = words(r#""trigger": "messages(12)", "keep": "messages(4)""#).build().unwrap();
+    let mut list = talk(1, 12);
+    list = condenser.before_model(&list).await.into_messages();
+    assert_eq!(list.len(), 5);
+    for n in 0..40 {
+        list.extend(talk(13 + n, 1));
+        let ready = condenser.before_model(&list).await;
+        assert!(summary(&ready).is_some() && complaints(&ready).is_empty());
+        list = ready.into_messages();
+    }
+    let again = forced(&condenser, &list, Press::Gently).await;
+    let found: Vec<_> = again.iter().filter_map(epitome::core::view::recognise).collect();
+    assert_eq!(found.len(), 1);
+    assert!(found[0].through > 40, "places count the whole conversation: {}", found[0].through);
+}

@@ -1,0 +1,129 @@
+//! What a request is refused for, and in which words.
+//!
+//! The rules are those of the core's judges, which know nothing of our code, and three more that hold for whole requests: no
+//! field that the provider does not know, no call without its result, nothing of the assistant's at the end of Anthropic's.
+
+use epitome::dialect::Dialect;
+use serde_json::{Value, json};
+
+use super::judges;
+
+/// Why a request was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is not what the provider takes.
+    Shape(String),
+    /// It is more than the provider takes, which may tell how much that is.
+    TooLong { input: u64, window: Option<u64> },
+}
+
+const CHAT: &[&str] = &[
+    "model",
+    "messages",
+    "tools",
+    "tool_choice",
+    "max_tokens",
+    "max_completion_tokens",
+    "temperature",
+    "stream",
+    "store",
+];
+const RESPONSES: &[&str] = &[
+    "model",
+    "input",
+    "instructions",
+    "tools",
+    "tool_choice",
+    "max_output_tokens",
+    "reasoning",
+    "include",
+    "stream",
+    "store",
+];
+const ANTHROPIC: &[&str] = &[
+    "model",
+    "messages",
+    "system",
+    "tools",
+    "tool_choice",
+    "max_tokens",
+    "temperature",
+    "thinking",
+    "stream",
+];
+
+/// The first thing that is wrong with a request but its size.
+pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
+    let Some(fields) = body.as_object() else { return Some("the body is no JSON object".to_owned()) };
+    let known = match dialect {
+        Dialect::Responses => RESPONSES,
+        Dialect::Anthropic => ANTHROPIC,
+        _ => CHAT,
+    };
+    if let Some(own) = fields.keys().find(|key| !known.contains(&key.as_str())) {
+        return Some(format!("unknown field: {own}"));
+    }
+    if !body["model"].as_str().is_some_and(|model| !model.is_empty()) {
+        return Some("model: required".to_owned());
+    }
+    // Calls may be open at the end of a list, but not of a request: something is said behind it, to hear of them.
+    let mut closed = body.clone();
+    let mut heard = match dialect {
+        Dialect::Anthropic => {
+            if !body["max_tokens"].is_u64() {
+                return Some("max_tokens: required".to_owned());
+            }
+            let mut heard = judges::anthropic::complaints(body);
+            heard.extend(judges::anthropic::late_thinking(body));
+            let last = body["messages"].as_array().and_then(|all| all.last());
+            if last.is_some_and(|last| last["role"] == "assistant") {
+                heard.push("the conversation must end with a user message".to_owned());
+            }
+            heard
+        }
+        Dialect::Responses => {
+            if let Some(input) = closed["input"].as_array_mut() {
+                let text = json!([{ "type": "input_text", "text": "." }]);
+                input.push(json!({ "type": "message", "role": "user", "content": text }));
+            }
+            [judges::responses::complaints(body), judges::responses::complaints(&closed)].concat()
+        }
+        _ => {
+            if let Some(messages) = closed["messages"].as_array_mut() {
+                messages.push(json!({ "role": "user", "content": "." }));
+            }
+            [judges::chat::complaints(body), judges::chat::complaints(&closed)].concat()
+        }
+    };
+    if heard.is_empty() { None } else { Some(heard.swap_remove(0)) }
+}
+
+impl Refusal {
+    /// As the provider tells it.
+    pub fn told(&self, dialect: Dialect) -> Value {
+        let too_long = matches!(self, Self::TooLong { .. });
+        let message = match (self, dialect) {
+            (Self::Shape(what), _) => what.clone(),
+            (Self::TooLong { input, window: Some(window) }, Dialect::Anthropic) => {
+                format!("prompt is too long: {input} tokens > {window} maximum")
+            }
+            (Self::TooLong { .. }, Dialect::Anthropic) => "prompt is too long".to_owned(),
+            (Self::TooLong { input, window: Some(window) }, _) => format!(
+                "This model's maximum context length is {window} tokens. However, your messages resulted in {input} \
+                 tokens. Please reduce the length of the messages."
+            ),
+            (Self::TooLong { .. }, _) => {
+                "Your input exceeds the context window of this model. Please adjust your \
+                input and try again."
+                    .to_owned()
+            }
+        };
+        if dialect == Dialect::Anthropic {
+            let error = json!({ "type": "invalid_request_error", "message": message });
+            return json!({ "type": "error", "error": error, "request_id": "req_1" });
+        }
+        let param = if dialect == Dialect::Responses { "input" } else { "messages" };
+        let code = if too_long { json!("context_length_exceeded") } else { Value::Null };
+        json!({ "error": { "message": message, "type": "invalid_request_error", "param": param, "code": code } })
+    }
+}

@@ -1,0 +1,188 @@
+//! What the stand-in says: an agent's work, the same in every run.
+//!
+//! Turns of different lengths, with one call or several at once, with reasoning in none of the replies, in all, in the first,
+//! or in every other; each ends in words.
+
+use epitome::dialect::Dialect;
+use serde_json::{Value, json};
+
+/// How a question begins that is answered from what the list still says.
+pub const RECALL: &str = "Recall";
+
+/// How many replies the turns have, one after the other.
+const LENGTHS: [usize; 6] = [4, 9, 2, 14, 6, 23];
+const NOUNS: [&str; 7] = ["berth", "crane", "tide", "invoice", "pilot", "ledger", "mooring"];
+
+/// Where the work stands.
+#[derive(Debug, Default)]
+pub struct Script {
+    said: usize,
+    turn: usize,
+    place: usize,
+}
+
+/// A reply, before it has the form of a wire.
+#[derive(Debug, Clone, Default)]
+pub struct Said {
+    number: usize,
+    thinking: Option<String>,
+    words: String,
+    calls: Vec<(&'static str, Value)>,
+}
+
+impl Script {
+    pub fn next(&mut self) -> Said {
+        self.said += 1;
+        let (said, place, length) = (self.said, self.place, LENGTHS[self.turn % LENGTHS.len()]);
+        let thinks = match self.turn % 4 {
+            0 => false,
+            1 => true,
+            2 => place == 0,
+            _ => place.is_multiple_of(2),
+        };
+        let file = |n: usize| format!("src/{}_{}.rs", NOUNS[n % NOUNS.len()], n % 31);
+        let mut words = String::new();
+        let mut calls = Vec::new();
+        match place {
+            _ if place + 1 == length => {
+                words =
+                    format!("Step {said} is done: `{}` adds up fees in øre, and its tests pass.", file(said));
+            }
+            _ if place % 6 == 0 => calls.push(("list_files", json!({}))),
+            _ if place % 6 == 1 => {
+                words = format!("I read what {} needs.", file(said));
+                calls.extend((0..3).map(|n| ("read_file", json!({ "path": file(said + n) }))));
+            }
+            _ if place % 6 == 2 => {
+                calls.push(("grep", json!({ "pattern": format!("\"fee_{said}\\b\""), "path": "src" })));
+                calls.push(("read_file", json!({ "path": file(said * 3) })));
+            }
+            _ if place % 6 == 3 => calls.push((
+                "edit_file",
+                json!({ "path": file(said), "old": "f64", "new": format!("Øre, // {said}\n") }),
+            )),
+            _ if place % 6 == 4 => calls.push(("run_tests", json!({ "filter": NOUNS[said % NOUNS.len()] }))),
+            _ => calls.push(("read_file", json!({ "path": file(said + 5), "lines": [said, said + 40] }))),
+        }
+        self.place += 1;
+        if self.place == length {
+            (self.turn, self.place) = (self.turn + 1, 0);
+        }
+        let thinking = thinks.then(|| format!("What does step {said} need? The file first, then its tests."));
+        Said { number: said, thinking, words, calls }
+    }
+}
+
+/// What is known of each fact, from what the list says.
+pub fn recalled(texts: &[&str], facts: &[(&str, &str)]) -> Said {
+    let told = facts.iter().map(|(name, fact)| {
+        let known = texts.iter().any(|text| text.contains(fact));
+        format!("{name}: {}", if known { fact } else { "I do not know" })
+    });
+    Said { words: told.collect::<Vec<_>>().join("\n"), ..Said::default() }
+}
+
+/// A summary as a careful model writes it: each fact it was shown, and how much that was.
+pub fn summary(texts: &[String], facts: &[(&str, &str)]) -> Said {
+    let shown = facts.iter().filter(|(_, fact)| texts.iter().any(|text| text.contains(fact)));
+    let mut lines: Vec<String> = shown.map(|(name, fact)| format!("- {name}: {fact}")).collect();
+    let bytes: usize = texts.iter().map(String::len).sum();
+    lines.push(format!(
+        "- Of the work so far {bytes} bytes were read; files were changed one by one, tests ran."
+    ));
+    Said { words: lines.join("\n"), ..Said::default() }
+}
+
+impl Said {
+    /// The whole answer, as the provider gives it.
+    pub fn told(&self, dialect: Dialect, input: u64, cached: u64) -> Value {
+        let output = 20 + self.words.len() as u64 / 4 + 30 * self.calls.len() as u64;
+        match dialect {
+            Dialect::Anthropic => json!({
+                "id": format!("msg_{}", self.number), "type": "message", "role": "assistant", "model": "stand-in",
+                "content": self.blocks(),
+                "stop_reason": if self.calls.is_empty() { "end_turn" } else { "tool_use" },
+                "usage": {
+                    "input_tokens": input - cached, "cache_read_input_tokens": cached,
+                    "cache_creation_input_tokens": 0, "output_tokens": output,
+                },
+            }),
+            Dialect::Responses => json!({
+                "id": format!("resp_{}", self.number), "object": "response", "status": "completed",
+                "output": self.items(),
+                "usage": {
+                    "input_tokens": input, "input_tokens_details": { "cached_tokens": cached },
+                    "output_tokens": output, "total_tokens": input + output,
+                },
+            }),
+            _ => json!({
+                "id": format!("chatcmpl-{}", self.number), "object": "chat.completion",
+                "choices": [{
+                    "index": 0, "message": self.message(),
+                    "finish_reason": if self.calls.is_empty() { "stop" } else { "tool_calls" },
+                }],
+                "usage": {
+                    "prompt_tokens": input, "prompt_tokens_details": { "cached_tokens": cached },
+                    "completion_tokens": output, "total_tokens": input + output,
+                },
+            }),
+        }
+    }
+
+    fn id(&self, at: usize) -> String {
+        format!("call_{}_{at}", self.number)
+    }
+
+    fn message(&self) -> Value {
+        let words = if self.words.is_empty() { Value::Null } else { json!(self.words) };
+        let mut message =
+            json!({ "role": "assistant", "content": words, "refusal": null, "annotations": [] });
+        if !self.calls.is_empty() {
+            let calls = self.calls.iter().enumerate().map(|(at, (name, arguments))| {
+                let function = json!({ "name": name, "arguments": arguments.to_string() });
+                json!({ "id": self.id(at), "type": "function", "function": function })
+            });
+            message["tool_calls"] = calls.collect();
+        }
+        message
+    }
+
+    fn items(&self) -> Value {
+        let mut items = Vec::new();
+        if let Some(thinking) = &self.thinking {
+            items.push(json!({
+                "type": "reasoning", "id": format!("rs_{}", self.number), "encrypted_content": "c2VhbGVk",
+                "summary": [{ "type": "summary_text", "text": thinking }],
+            }));
+        }
+        if !self.words.is_empty() {
+            let content = json!([{ "type": "output_text", "text": self.words, "annotations": [] }]);
+            items.push(json!({
+                "type": "message", "id": format!("msg_{}", self.number), "status": "completed",
+                "role": "assistant", "content": content,
+            }));
+        }
+        items.extend(self.calls.iter().enumerate().map(|(at, (name, arguments))| {
+            json!({
+                "type": "function_call", "id": format!("fc_{}_{at}", self.number), "status": "completed",
+                "call_id": self.id(at), "name": name, "arguments": arguments.to_string(),
+            })
+        }));
+        Value::Array(items)
+    }
+
+    fn blocks(&self) -> Value {
+        let mut blocks = Vec::new();
+        if let Some(thinking) = &self.thinking {
+            let signature = format!("c2lnbmVk{}", self.number);
+            blocks.push(json!({ "type": "thinking", "thinking": thinking, "signature": signature }));
+        }
+        if !self.words.is_empty() {
+            blocks.push(json!({ "type": "text", "text": self.words }));
+        }
+        blocks.extend(self.calls.iter().enumerate().map(|(at, (name, arguments))| {
+            json!({ "type": "tool_use", "id": self.id(at), "name": name, "input": arguments })
+        }));
+        Value::Array(blocks)
+    }
+}

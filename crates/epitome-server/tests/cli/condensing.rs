@@ -191,6 +191,11 @@ fn the_window_is_the_models_unless_told() {
     let window = |input: &str, args: &[&str]| place.reported(input, args).1["window"].clone();
     assert_eq!(window(&request(3), &[]), json!(128_000 - 16_384));
     assert_eq!(window(&request(3), &["--window", "40000"]), json!(40_000 - 10_000));
+    assert_eq!(
+        window(&request(3), &["--set", "condense.window=9000"]),
+        json!(128_000 - 16_384),
+        "it is known"
+    );
     let own = json!({"model": "my-own", "messages": chat(3), "max_tokens": 500}).to_string();
     assert_eq!(window(&own, &[]), Value::Null);
     assert_eq!(window(&own, &["--window", "8000"]), json!(7_500));

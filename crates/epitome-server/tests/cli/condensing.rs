@@ -398,6 +398,10 @@ fn a_terminal_is_told_what_was_done_and_what_to_pipe_in() {
     std::fs::write(place.path("in.json"), request(30)).unwrap();
     let shown = place.on_terminal(80, &["condense", "--force", "in.json"]);
     assert!(shown.contains("Condensed 115 messages into a summary: "), "{shown}");
+    let (code, told, _) = place.at_terminal(80, &["condense"]);
+    let line = "epitome: nothing is piped in; give a FILE, or say `epitome condense < request.json`; \
+                `epitome condense --help` says what there is\r\n";
+    assert_eq!((code, told.as_str()), (Some(2), line));
     let shown = place.on_terminal(80, &["condense", "--explain", "--force", "in.json"]);
     assert!(shown.contains("\u{1b}[1m") && shown.contains("Leaves"), "{shown}");
     let plain = shown.split('\u{1b}').map(|piece| piece.split_once('m').map_or(piece, |(_, rest)| rest));

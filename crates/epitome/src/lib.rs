@@ -70,3 +70,8 @@ pub use epitome_core as core;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The same for the page on condensing.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/condense.md")]
+struct Condensing;

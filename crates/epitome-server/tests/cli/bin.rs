@@ -92,13 +92,19 @@ impl Place {
     /// What it writes on a terminal of so many columns, on this place's database: all of it, escape codes too.
     #[cfg(unix)]
     pub(crate) fn on_terminal(&self, columns: u16, args: &[&str]) -> String {
+        let (code, out, errors) = self.at_terminal(columns, args);
+        assert_eq!(code, Some(0), "{args:?}: {out} {errors}");
+        out
+    }
+
+    /// The same, however it ends.
+    #[cfg(unix)]
+    pub(crate) fn at_terminal(&self, columns: u16, args: &[&str]) -> Told {
         let mut command = Command::new("python3");
         command.args(["-c", TERMINAL, &columns.to_string(), env!("CARGO_BIN_EXE_epitome")]);
         command.args(args).args(["--db", "epitome.db"]).current_dir(self.folder.path());
         command.env("TERM", "xterm").env("HOME", self.folder.path()).env_remove("NO_COLOR");
-        let (code, out, errors) = told(command.stdin(Stdio::null()).output().unwrap());
-        assert_eq!(code, Some(0), "{args:?}: {out} {errors}");
-        out
+        told(command.stdin(Stdio::null()).output().unwrap())
     }
 
     /// The lines of JSON it says.

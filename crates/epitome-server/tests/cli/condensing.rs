@@ -191,6 +191,11 @@ fn the_window_is_the_models_unless_told() {
     let window = |input: &str, args: &[&str]| place.reported(input, args).1["window"].clone();
     assert_eq!(window(&request(3), &[]), json!(128_000 - 16_384));
     assert_eq!(window(&request(3), &["--window", "40000"]), json!(40_000 - 10_000));
+    assert_eq!(
+        window(&request(3), &["--set", "condense.window=9000"]),
+        json!(128_000 - 16_384),
+        "it is known"
+    );
     let own = json!({"model": "my-own", "messages": chat(3), "max_tokens": 500}).to_string();
     assert_eq!(window(&own, &[]), Value::Null);
     assert_eq!(window(&own, &["--window", "8000"]), json!(7_500));
@@ -393,6 +398,10 @@ fn a_terminal_is_told_what_was_done_and_what_to_pipe_in() {
     std::fs::write(place.path("in.json"), request(30)).unwrap();
     let shown = place.on_terminal(80, &["condense", "--force", "in.json"]);
     assert!(shown.contains("Condensed 115 messages into a summary: "), "{shown}");
+    let (code, told, _) = place.at_terminal(80, &["condense"]);
+    let line = "epitome: nothing is piped in; give a FILE, or say `epitome condense < request.json`; \
+                `epitome condense --help` says what there is\r\n";
+    assert_eq!((code, told.as_str()), (Some(2), line));
     let shown = place.on_terminal(80, &["condense", "--explain", "--force", "in.json"]);
     assert!(shown.contains("\u{1b}[1m") && shown.contains("Leaves"), "{shown}");
     let plain = shown.split('\u{1b}').map(|piece| piece.split_once('m').map_or(piece, |(_, rest)| rest));

@@ -50,6 +50,9 @@ def filter_case(ctx, case):
         return False
     if sum(query.get(f"keep_{unit}") is not None for unit in ("messages", "turns", "tokens")) > 1:
         return False
+    # A form that is named must be the body's own.
+    if case.path == "/v1/condense" and query.get("format") is not None:
+        return False
     # How large a context may be is a setting.
     if isinstance(query.get("tokens"), int) and query["tokens"] > 100_000:
         return False

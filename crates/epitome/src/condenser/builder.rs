@@ -241,8 +241,8 @@ impl CondenserBuilder {
     fn room(&self, settings: &Settings) -> Option<Tokens> {
         let own = self.agent.as_deref().and_then(|agent| settings.models.get(agent));
         let entry = self.provider_name(settings).and_then(table::find);
-        let set = self.window.or(settings.condense.window).or_else(|| own?.window);
-        let window = set.or_else(|| Some(entry?.window))?;
+        let known = self.window.or_else(|| own?.window).or_else(|| Some(entry?.window));
+        let window = known.or(settings.condense.window)?;
         let reserve = self.reserve.or_else(|| own?.output_reserve);
         // What the table keeps free may be more than a window that was set by hand holds.
         let known = || entry.map_or(0, |entry| entry.output_reserve).min(window / 4);

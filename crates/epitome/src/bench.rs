@@ -1,10 +1,11 @@
 //! The numbers in the README, on this machine.
 //!
-//! Four measurements, each against its target: durable appends, contexts of long sessions, summaries in the
-//! background, memory. Nothing is printed here; `epitome bench` shows what [`run`] returns.
+//! Five measurements, each against its target: durable appends, contexts of long sessions, summaries in the
+//! background, memory, lists that are condensed inline. Nothing is printed here; `epitome bench` shows what [`run`] returns.
 //!
 //! Figures of one machine say little about another's, so what can be compared is compared within one run, on one
-//! disk, in turns: appends with a bare rusqlite loop ([`appends`]), a long session with a short one ([`contexts`]).
+//! disk, in turns: appends with a bare rusqlite loop ([`appends`]), a long session with a short one ([`contexts`]), a turn
+//! with the counting of its message ([`inline`]).
 //!
 //! What a program measures that stands on an engine, a server say, is measured with the same messages ([`said`]), in the
 //! same kind of folder ([`Folder`]) and told in the same lines ([`Line`]).
@@ -14,10 +15,10 @@
 //! use epitome::bench::{self, Options};
 //!
 //! let dir = std::env::temp_dir();
-//! let options = Options { rounds: 1, appends: 32, long: 200, contexts: 3, batches: 1, messages: 2_000, ..Options::quick(&dir) };
+//! let options = Options { rounds: 1, appends: 32, long: 200, contexts: 3, batches: 1, messages: 2_000, list: 200, turns: 40, ..Options::quick(&dir) };
 //! let report = bench::run(&options, &|progress| assert!(progress.done <= progress.of)).await?;
 //! assert!(report.appends.rows_per_second > 0.0 && report.contexts.long.warm.median > 0.0);
-//! assert_eq!(report.lines().len(), 6);
+//! assert_eq!(report.lines().len(), 11);
 //! # Ok(())
 //! # }
 //! # tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
@@ -33,6 +34,7 @@ use crate::error::Error;
 mod appends;
 mod batches;
 mod contexts;
+mod inline;
 mod memory;
 mod sample;
 mod talk;
@@ -40,6 +42,7 @@ mod talk;
 pub use appends::{Appends, appends, quiet};
 pub use batches::{Batches, batches};
 pub use contexts::{Contexts, OfSession, contexts, summarized};
+pub use inline::{Inline, Turns, inline};
 pub use memory::{Memory, large, memory, resident};
 pub use sample::{Spread, median};
 pub use talk::{many, said};
@@ -62,6 +65,10 @@ pub struct Options {
     pub batches: usize,
     /// The messages of the database whose memory is measured.
     pub messages: u64,
+    /// The messages of a list that is condensed inline.
+    pub list: u64,
+    /// How many of its turns are measured.
+    pub turns: usize,
 }
 
 impl Options {
@@ -76,6 +83,8 @@ impl Options {
             contexts: 200,
             batches: 20,
             messages: 20_000,
+            list: 10_000,
+            turns: 400,
         }
     }
 
@@ -89,6 +98,7 @@ impl Options {
             contexts: 500,
             batches: 50,
             messages: 100_000,
+            turns: 1_000,
             ..Self::quick(dir)
         }
     }
@@ -125,6 +135,8 @@ pub struct Report {
     pub batches: Batches,
     /// Memory.
     pub memory: Memory,
+    /// Lists that are condensed inline.
+    pub inline: Inline,
 }
 
 /// One line of the table: a figure and what it should be.
@@ -156,6 +168,7 @@ impl Report {
         lines.extend(self.contexts.lines());
         lines.push(self.batches.line());
         lines.push(self.memory.line());
+        lines.extend(self.inline.lines());
         lines
     }
 
@@ -174,6 +187,8 @@ pub async fn run(options: &Options, tell: Tell<'_>) -> Result<Report, Error> {
         contexts: contexts(folder.path(), options.long, options.contexts, tell).await?,
         batches: batches(folder.path(), options.batches, tell).await?,
         memory: memory(folder.path(), options.messages, tell).await?,
+        // Last: its lists are held in memory.
+        inline: inline(options.list, options.turns, tell).await?,
     })
 }
 
@@ -215,4 +230,8 @@ pub fn remove(path: &Path) {
         file.push(end);
         let _ = std::fs::remove_file(file);
     }
+}
+
+fn thousands(n: u64) -> String {
+    if n > 0 && n.is_multiple_of(1_000) { format!("{},000", n / 1_000) } else { n.to_string() }
 }

@@ -1,6 +1,7 @@
 //! `epitome bench`: measures, and shows a table.
 //!
-//! What is measured of the engine is the library's ([`epitome::bench`]); what HTTP costs beyond it is in [`server`].
+//! What is measured of the engine and of lists is the library's ([`epitome::bench`]); what a command costs that is started
+//! anew for each request is in [`filter`], what HTTP costs in [`server`].
 
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,8 @@ use crate::failure::Failure;
 use crate::leftovers;
 use crate::show::{Show, Table};
 
+mod filter;
+mod own;
 mod server;
 
 const EXAMPLES: &str = "\
@@ -18,11 +21,12 @@ Examples:
   epitome bench                       everything but the million messages: a minute or two
   epitome bench --full --dir /data    all of it, on the disk that will be used
   epitome bench --quick --json        for a script
+  epitome bench --inline              only lists that are condensed before a call
   epitome bench --server              the HTTP API instead, with 16 clients
   epitome bench --server --full       the same, a minute of load on a million messages
 
-Appends and contexts are compared within the run: with a bare SQLite loop and with a short session,
-and over HTTP with the engine itself and with the same server that echoes as many bytes and does
+Appends, contexts and turns are compared within the run: with a bare SQLite loop, with a short session
+and with the counting of one message, and over HTTP with the engine itself and with the same server that echoes as many bytes and does
 nothing else. Those ratios mean the same on every machine. Files are made in DIR and removed
 afterwards; a server that is started is ended. --json is one object.";
 
@@ -36,6 +40,9 @@ pub(crate) struct Args {
     /// Everything, with a database of a million messages
     #[arg(long)]
     full: bool,
+    /// Only what condensing lists before a call costs
+    #[arg(long, conflicts_with = "server")]
+    inline: bool,
     /// The HTTP API instead: this program, started once more, over loopback
     #[arg(long)]
     server: bool,
@@ -71,6 +78,7 @@ impl Args {
         Options {
             messages: self.messages.unwrap_or(sized.messages),
             long: self.long.unwrap_or(sized.long),
+            list: self.long.unwrap_or(sized.list),
             ..sized
         }
     }
@@ -90,6 +98,11 @@ impl Args {
             messages: self.messages.unwrap_or(messages),
             seconds: self.seconds.unwrap_or(seconds),
         }
+    }
+
+    /// How often the command is started.
+    fn runs(&self) -> usize {
+        if self.quick { 10 } else { 40 }
     }
 
     fn size(&self) -> &'static str {
@@ -120,8 +133,20 @@ pub(super) async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
             let report = measured.map_err(failed)?;
             (report.lines(), json!(report))
         } else {
-            let report = bench::run(&args.options(), &tell).await.map_err(failed)?;
-            (report.lines(), json!(report))
+            let options = args.options();
+            let (mut lines, mut figures) = if args.inline {
+                let inline = bench::inline(options.list, options.turns, &tell).await.map_err(failed)?;
+                (inline.lines(), json!({ "inline": inline }))
+            } else {
+                let report = bench::run(&options, &tell).await.map_err(failed)?;
+                (report.lines(), json!(report))
+            };
+            let filter = filter::filter(&options.dir, args.runs(), &tell).await.map_err(failed)?;
+            lines.push(filter.line());
+            if let Some(inline) = figures.get_mut("inline").and_then(Value::as_object_mut) {
+                inline.insert("command".to_owned(), json!(filter));
+            }
+            (lines, figures)
         }
     };
     if show.json { show.object(&object(&lines, figures, args.size())) } else { show.table(&table(lines)) }

@@ -27,6 +27,8 @@ fn a_bench_is_one_json_object() {
         "/contexts/warm_ratio",
         "/batches/millis/median",
         "/memory/rows_per_second",
+        "/inline/untouched/turn/median",
+        "/inline/command/condense/median",
     ] {
         let found = report.pointer(number).and_then(serde_json::Value::as_f64);
         assert!(found.is_some_and(|found| found > 0.0), "{number} in {out}");
@@ -38,12 +40,30 @@ fn a_bench_is_one_json_object() {
 }
 
 #[test]
+fn a_bench_of_lists_tells_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, out, errors) =
+        told(Place::new().epitome(&TINY).arg(dir.path()).args(["--inline", "--json"]).output().unwrap());
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["lines"].as_array().map(Vec::len), Some(6), "{out}");
+    for number in
+        ["untouched/counting", "condensed/turn", "shared/turn", "condensing", "unseen", "command/start"]
+    {
+        let found = report.pointer(&format!("/inline/{number}/median")).and_then(serde_json::Value::as_f64);
+        assert!(found.is_some_and(|found| found > 0.0), "{number} in {out}");
+    }
+    assert!(report.get("appends").is_none() && report["inline"]["messages"] == 200, "{out}");
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
+}
+
+#[test]
 fn a_bench_is_a_plain_table_where_it_is_piped() {
     let dir = tempfile::tempdir().unwrap();
     let (code, out, errors) = told(Place::new().epitome(&TINY).arg(dir.path()).output().unwrap());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(out.starts_with("what ") && !out.contains('\u{1b}'), "{out}");
-    assert_eq!(out.lines().count(), 7);
+    assert_eq!(out.lines().count(), 13);
     assert!(
         out.lines()
             .skip(1)

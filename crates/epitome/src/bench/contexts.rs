@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::{Line, Progress, Spread, Tell, remove, talk};
+use super::{Line, Progress, Spread, Tell, remove, talk, thousands};
 use crate::engine::{Engine, Session};
 use crate::error::Error;
 
@@ -83,10 +83,6 @@ impl Contexts {
             ),
         ]
     }
-}
-
-fn thousands(n: u64) -> String {
-    if n > 0 && n.is_multiple_of(1_000) { format!("{},000", n / 1_000) } else { n.to_string() }
 }
 
 /// Measures contexts in a directory, so many of each kind.

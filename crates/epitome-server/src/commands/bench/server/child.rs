@@ -3,10 +3,11 @@
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::super::own::own;
 use super::client::{self, Client};
 use crate::leftovers::{self, Leftover};
 
@@ -39,15 +40,8 @@ impl Child {
 
     async fn start(folder: &Path, args: Vec<String>) -> io::Result<Self> {
         let log = folder.join("server.log");
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(args).current_dir(folder).env("HOME", folder);
-        for (name, _) in std::env::vars_os() {
-            let text = name.to_string_lossy();
-            if text.starts_with("EPITOME_") || text.starts_with("XDG_") {
-                command.env_remove(&name);
-            }
-        }
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(std::fs::File::create(&log)?);
+        let mut command = own(folder)?;
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(std::fs::File::create(&log)?);
         let started = Instant::now();
         let (process, noted) = leftovers::start(&mut command)?;
         let out = process.lock().unwrap_or_else(PoisonError::into_inner).stdout.take();

@@ -242,3 +242,19 @@ fn a_string_of_input_stays_one_until_something_stands_beside_it() {
     assert_eq!(out["input"].as_array().map(Vec::len), Some(2), "{out}");
     assert!(read(r#"{"messages": []}"#).messages().is_empty());
 }
+
+#[test]
+fn words_alone_are_anthropics_where_the_model_or_a_field_says_so() {
+    let words = r#""messages": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]"#;
+    for (fields, dialect) in [
+        (r#""model": "claude-sonnet-4-5", "max_tokens": 100"#, Dialect::Anthropic),
+        (r#""model": "m", "max_tokens": 100, "stop_sequences": ["x"]"#, Dialect::Anthropic),
+        (r#""model": "m", "max_tokens": 100"#, Dialect::OpenAi),
+        (r#""model": "anthropic/claude-sonnet-4-5""#, Dialect::OpenAi),
+    ] {
+        let body = Body::read(&format!("{{{fields}, {words}}}"), None).unwrap();
+        assert_eq!(body.dialect(), dialect, "{fields}");
+    }
+    let system = r#"{"model": "claude-sonnet-4-5", "messages": [{"role": "system", "content": "Be brief."}]}"#;
+    assert_eq!(Body::read(system, None).unwrap().dialect(), Dialect::OpenAi, "behind a gateway");
+}

@@ -123,7 +123,16 @@ fn told(fields: Option<&Members<'_>>, key: &str, values: &[Value]) -> Dialect {
             return Dialect::Anthropic;
         }
     }
-    values.iter().find_map(Dialect::of).unwrap_or(Dialect::OpenAi)
+    values.iter().find_map(Dialect::of).unwrap_or_else(|| {
+        // Words alone, which two of them take. The stricter one is meant where a field or the model is its own; a system
+        // message in the list is never its own.
+        let system = values.iter().any(|value| value.get("role").is_some_and(|role| role == "system"));
+        let own = |fields: &Members<'_>| {
+            let claude = fields.get("model").is_some_and(|model| model.starts_with("\"claude"));
+            claude || ["stop_sequences", "thinking", "top_k"].iter().any(|field| fields.get(field).is_some())
+        };
+        if !system && fields.is_some_and(own) { Dialect::Anthropic } else { Dialect::OpenAi }
+    })
 }
 
 /// Messages in the making.

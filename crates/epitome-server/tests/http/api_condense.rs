@@ -77,6 +77,16 @@ fn what_is_due_comes_back_shorter_and_otherwise_as_it_was() {
 }
 
 #[test]
+fn the_largest_body_that_is_taken_is_taken_whole() {
+    let server = Server::start();
+    let body =
+        format!(r#"{{"messages": [{{"role": "user", "content": "Hi"}}], "x": "{}"}}"#, "y".repeat(15 << 20));
+    let answer = server.client().condense("", &body);
+    assert_eq!((answer.status, answer.body.len()), (200, body.len()));
+    assert!(answer.body == body.as_bytes());
+}
+
+#[test]
 fn an_explanation_is_given_in_its_place() {
     let server = Server::start();
     let told = server.client().condense("?explain&force&keep_messages=2", &sent(30));

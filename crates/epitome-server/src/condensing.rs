@@ -17,6 +17,8 @@ pub(crate) struct Wish {
     pub(crate) dialect: Option<Dialect>,
     /// The window of the model it is for.
     pub(crate) window: Option<Tokens>,
+    /// The size of the whole request by the provider's own count.
+    pub(crate) counted: Option<Tokens>,
     /// Though nothing is due.
     pub(crate) force: bool,
     /// Without our flags.
@@ -187,6 +189,7 @@ impl Request {
     fn call(&self, condenser: &Condenser) -> Call<'_> {
         Call {
             fixed: self.body.besides(condenser.counter()),
+            counted: self.wish.counted,
             force: self.wish.force.then_some(Press::Gently),
             ..Call::of(self.body.messages())
         }

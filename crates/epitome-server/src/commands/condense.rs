@@ -69,6 +69,9 @@ pub(crate) struct Args {
     /// The window of the model the list is for, in tokens
     #[arg(long, value_name = "N", value_parser = super::whole, allow_negative_numbers = true)]
     window: Option<u64>,
+    /// The tokens of the request by the provider's own count, which then decides
+    #[arg(long, value_name = "N", value_parser = super::whole, allow_negative_numbers = true)]
+    counted: Option<u64>,
     /// Condenses though nothing is due
     #[arg(long)]
     force: bool,
@@ -119,7 +122,13 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         Some(file) => from_file(file, most)?,
         None => from_stdin(most)?,
     };
-    let wish = Wish { dialect: args.format, window: args.window, force: args.force, strip: args.strip };
+    let wish = Wish {
+        dialect: args.format,
+        window: args.window,
+        counted: args.counted,
+        force: args.force,
+        strip: args.strip,
+    };
     let request = Request::read(&given, wish).map_err(Failure::Input)?;
     let condenser = condenser(loaded, &request)?;
     if args.explain {

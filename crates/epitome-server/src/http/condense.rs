@@ -32,7 +32,7 @@ use super::reply::done;
 use crate::condensing::{Outcome, Request, Wish};
 
 /// What was done; the body is as its provider wants it.
-const REPORT: &str = "epitome-report";
+const REPORT: &str = "x-epitome-report";
 
 /// A report is no longer than this, so that every client takes it.
 const LONGEST_REPORT: usize = 4 << 10;
@@ -62,6 +62,9 @@ pub(crate) struct Asked {
     /// The window of the model the list is for; the one that is known of the request's model unless told.
     #[param(minimum = 1)]
     window: Option<u64>,
+    /// The tokens of the request by the provider's own count, which then decides when it is due.
+    #[param(minimum = 1)]
+    counted: Option<u64>,
     /// Condenses though nothing is due.
     #[serde(default)]
     force: bool,
@@ -80,11 +83,11 @@ pub(crate) struct Asked {
 
 /// A request or a list of messages in, the same with a shorter list out, where that is due; else the same bytes.
 ///
-/// All other fields stay as they are. What was done is told in the header `epitome-report`, as JSON. Where the model failed
+/// All other fields stay as they are. What was done is told in the header `x-epitome-report`, as JSON. Where the model failed
 /// that was to write a summary, the answer is what was sent and the report's `reason` is `model_failed`. Nothing is kept.
 #[utoipa::path(post, path = "/v1/condense", tag = "condense", params(Asked), request_body = Condensable, responses(
     (status = 200, description = "The request, or with `explain` what would be done", body = Condensed, headers(
-        ("epitome-report" = Option<String>, description = "What was done, as JSON; not with `explain`"),
+        ("x-epitome-report" = Option<String>, description = "What was done, as JSON; not with `explain`"),
     )),
 ))]
 pub(crate) async fn condense(
@@ -176,6 +179,7 @@ impl Asked {
         Wish {
             dialect: self.format.map(Into::into),
             window: self.window,
+            counted: self.counted,
             force: self.force,
             strip: self.strip,
         }
@@ -183,8 +187,10 @@ impl Asked {
 
     /// What it changes of the settings.
     fn patch(&self) -> Result<Patch, Problem> {
-        if self.window == Some(0) {
-            return Err(Problem::invalid("window: a whole number from 1 is wanted"));
+        for (name, given) in [("window", self.window), ("counted", self.counted)] {
+            if given == Some(0) {
+                return Err(Problem::invalid(format!("{name}: a whole number from 1 is wanted")));
+            }
         }
         let keeps =
             [("messages", self.keep_messages), ("turns", self.keep_turns), ("tokens", self.keep_tokens)];

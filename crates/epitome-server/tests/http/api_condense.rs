@@ -33,7 +33,7 @@ impl Client {
 }
 
 fn report(answer: &Answer) -> Value {
-    let text = answer.header("epitome-report");
+    let text = answer.header("x-epitome-report");
     assert!(text.is_ascii(), "{text}");
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text:?} {answer:?}"))
 }
@@ -92,7 +92,7 @@ fn the_largest_body_that_is_taken_is_taken_whole() {
 fn an_explanation_is_given_in_its_place() {
     let server = Server::start();
     let told = server.client().condense("?explain&force&keep_messages=2", &sent(30));
-    assert_eq!(told.header("epitome-report"), "");
+    assert_eq!(told.header("x-epitome-report"), "");
     let told = told.ok();
     assert_eq!(
         (&told["condenses"], &told["format"], &told["for_model"]),
@@ -195,7 +195,7 @@ fn a_model_that_fails_leaves_the_request_as_it_was() {
     let told = report(&answer);
     assert_eq!((&told["reason"], &told["condensed"]), (&json!("model_failed"), &json!(false)), "{told}");
     assert!(
-        !answer.header("epitome-report").contains("127.0.0.1"),
+        !answer.header("x-epitome-report").contains("127.0.0.1"),
         "where models are asked is nobody's matter"
     );
 }

@@ -7,7 +7,7 @@ use crate::settings::Money;
 
 /// What was done to a list before a call, and why; also where nothing was.
 ///
-/// The first nine fields are those of the command's `--report` and of the route's `epitome-report`.
+/// The first nine fields are those of the command's `--report` and of the route's `x-epitome-report`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Whether the list is another than before this turn.

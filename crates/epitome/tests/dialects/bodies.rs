@@ -142,6 +142,21 @@ fn a_pin_does_not_spread_to_what_it_is_merged_with() {
 }
 
 #[test]
+fn a_summary_between_merged_words_is_taken_out_again_and_they_keep_their_order() {
+    let body = read(
+        r#"{"system":"S","messages":[{"role":"user","content":"First."},
+        {"role":"assistant","content":"Ok."},{"role":"user","content":"Go."}]}"#,
+    );
+    let own = body.messages();
+    let shown = [own[0].clone(), own[1].clone(), view::summary("Said ok.", 2), own[3].clone()];
+    let again = read(&body.with(&shown, Marks::Kept));
+    assert_eq!(again.messages().len(), 4);
+    for (message, shown) in again.messages().iter().zip(&shown) {
+        assert_eq!((message.role, &message.parts), (shown.role, &shown.parts));
+    }
+}
+
+#[test]
 fn a_masked_answer_keeps_its_kind_and_its_strangers() {
     for (text, id, rest) in [
         (CHAT, "c1", json!({ "tool_call_id": "c1", "role": "tool", "content": "[masked]", "x": -0.0 })),
@@ -159,6 +174,23 @@ fn a_masked_answer_keeps_its_kind_and_its_strangers() {
         let list = out.get("messages").or(out.get("input")).unwrap().as_array().unwrap();
         assert!(list.contains(&rest), "{out}");
     }
+}
+
+#[test]
+fn a_call_that_is_renamed_keeps_what_its_server_put_there() {
+    let call = |n: &str| {
+        format!(
+            r#"{{"role": "assistant", "reasoning": "hm", "content": [{{"type": "text", "text": "I look.", "cache_control": {{}}}}],
+            "tool_calls": [{{"id": "call_0", "index": 0, "type": "function", "extra_content": {{"google": {{"thought_signature": "{n}"}}}},
+            "function": {{"name": "f", "arguments": "{{}}"}}}}]}}, {{"role": "tool", "tool_call_id": "call_0", "content": "done"}}"#
+        )
+    };
+    let body = read(&format!(r#"[{{"role": "user", "content": "Go."}}, {}, {}]"#, call("a"), call("b")));
+    let out = value(&body.with(&view::mend(body.messages().to_vec()), Marks::Stripped));
+    let mut expected = value(body.text());
+    expected[3]["tool_calls"][0]["id"] = json!("call_0_2");
+    expected[4]["tool_call_id"] = json!("call_0_2");
+    assert_eq!(out, expected);
 }
 
 #[test]

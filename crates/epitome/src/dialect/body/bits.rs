@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::Body;
 use super::pieces::{self, FUNCTION, Piece};
-use super::raw::{self, Members};
+use super::raw;
 use crate::dialect::fit::{Fitter, Wants, is_blank};
 use crate::dialect::{Dialect, anthropic, openai, responses};
 
@@ -208,17 +208,13 @@ impl<'a> Writer<'a> {
         if parts.is_empty() {
             return Vec::new();
         }
-        let mut spelled = openai::spell(&Message { author, ..Message::new(message.role, parts) });
+        let fitted = Message { author, ..Message::new(message.role, parts) };
+        let mut spelled = openai::spell(&fitted);
+        let came: Option<Value> = was.as_deref().and_then(|was| serde_json::from_str(was).ok());
         for value in &mut spelled {
             self.as_asked(value, "tool_call_id");
-            // Servers disagree on what it is called.
-            let members = Members::of(was.as_deref().unwrap_or_default());
-            if let Some(fields) = value.as_object_mut()
-                && members.get("reasoning_content").is_none()
-                && members.get("reasoning").is_some()
-                && let Some(thought) = fields.shift_remove("reasoning_content")
-            {
-                fields.insert("reasoning".to_owned(), thought);
+            if let (Some(fields), Some(came), Some(own)) = (value.as_object_mut(), &came, self.own(message)) {
+                pieces::keep_inside(fields, came, own, &fitted);
             }
         }
         texts(&spelled, was.as_deref())

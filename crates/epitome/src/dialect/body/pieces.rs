@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use epitome_core::message::{Content, MediaSource, Part, Role};
+use epitome_core::message::{Content, MediaSource, Message, Part, Role};
 use serde_json::{Map, Value};
 
 use super::raw::{self, FLAGS, Members};
@@ -96,11 +96,12 @@ fn is_refused(piece: &Value, role: &str) -> bool {
     kind.is_empty() || is_blank_text(piece) || (media && role != "user")
 }
 
-fn is_sound_chat(value: &Value) -> bool {
+/// Whether what a chat message says holds nothing that is known to be refused.
+fn is_sound_content(value: &Value) -> bool {
     let given = |key: &str| value.get(key).filter(|given| !given.is_null());
     let role = given("role").and_then(Value::as_str).unwrap_or_default();
     let calls = given("tool_calls").is_some() || given("function_call").is_some();
-    let content = match given("content") {
+    match given("content") {
         Some(Value::Array(pieces)) => {
             !pieces.is_empty() && !pieces.iter().any(|piece| is_refused(piece, role))
         }
@@ -108,7 +109,12 @@ fn is_sound_chat(value: &Value) -> bool {
         Some(Value::String(text)) if text.is_empty() => calls || matches!(role, "tool" | FUNCTION),
         Some(Value::String(text)) => matches!(role, "tool" | FUNCTION) || !is_blank(text),
         _ => role == "assistant" && (calls || given("refusal").is_some() || given("audio").is_some()),
-    };
+    }
+}
+
+fn is_sound_chat(value: &Value) -> bool {
+    let role = value.get("role").and_then(Value::as_str).unwrap_or_default();
+    let given = |key: &str| value.get(key).is_some_and(|given| !given.is_null());
     let named = value.get("name").is_none_or(|name| name.as_str().is_some_and(|name| !name.is_empty()));
     // A call of a kind that is unknown would stay without its answer, which nobody takes for one.
     let known = |call: &Value| {
@@ -117,7 +123,8 @@ fn is_sound_chat(value: &Value) -> bool {
     let called = value.get("tool_calls").is_none_or(|calls| {
         calls.as_array().is_some_and(|calls| !calls.is_empty() && calls.iter().all(known))
     });
-    content && named && called && (role == "assistant" || !calls)
+    let calls = given("tool_calls") || given("function_call");
+    is_sound_content(value) && named && called && (role == "assistant" || !calls)
 }
 
 fn is_sound_item(value: &Value) -> bool {
@@ -260,6 +267,42 @@ fn said_alike(came: &[Content], fitted: &[Content]) -> bool {
         words.collect()
     };
     matches!((words(came), words(fitted)), (Some(came), Some(fitted)) if came.join("\n") == fitted.join("\n"))
+}
+
+/// Puts into a chat message that is spelled anew what it said in other letters, and what its calls had besides: some
+/// servers want a signature back that they put there.
+pub(super) fn keep_inside(fields: &mut Map<String, Value>, came: &Value, own: &Message, fitted: &Message) {
+    if came.get("role") != fields.get("role") {
+        return;
+    }
+    let words = |message: &Message| -> Vec<Part> {
+        let said = |part: &&Part| matches!(part, Part::Text { .. } | Part::Media(_));
+        message.parts.iter().filter(said).cloned().collect()
+    };
+    if own.role != Role::Tool
+        && words(own) == words(fitted)
+        && let Some(content) = came.get("content").filter(|_| is_sound_content(came))
+    {
+        fields.insert("content".to_owned(), content.clone());
+    }
+    // Servers disagree on what it is called.
+    if came.get("reasoning_content").is_none()
+        && came.get("reasoning").is_some()
+        && let Some(thought) = fields.shift_remove("reasoning_content")
+    {
+        fields.insert("reasoning".to_owned(), thought);
+    }
+    let had = came.get("tool_calls").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let calls = fields.get_mut("tool_calls").and_then(Value::as_array_mut);
+    let Some(calls) = calls.filter(|calls| calls.len() == had.len()) else { return };
+    for (call, had) in calls.iter_mut().zip(had) {
+        let same = call.pointer("/function/name") == had.pointer("/function/name");
+        if let (true, Some(call), Some(had)) = (same, call.as_object_mut(), had.as_object()) {
+            for (key, value) in had {
+                call.entry(key.as_str()).or_insert_with(|| value.clone());
+            }
+        }
+    }
 }
 
 /// The fields of a piece that we have no name for, as they came.

@@ -48,7 +48,6 @@ fn spelling_mends_nothing() {
         "u a(x,x) r(x)",
         "u u-",
         "u a:0",
-        "u a:0(x) r(x)",
         "u r",
     ] {
         let heard = complaints_of_all(&drawing::messages(bad).unwrap());
@@ -61,6 +60,7 @@ fn spelling_mends_nothing() {
         ("a u", "anthropic"),
         ("u a(x) s r(x)", "chat anthropic"),
         ("u a(x) u(x)", "chat"),
+        ("u a:0(x) r(x)", "responses anthropic"),
         ("u a*-", "chat responses anthropic"),
         ("u a(x=ix) r(x) a(y=ix) r(y)", "responses"),
     ] {

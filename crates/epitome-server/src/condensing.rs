@@ -127,6 +127,11 @@ impl Request {
         }
     }
 
+    /// Whether a summary would have to be written.
+    pub(crate) fn asks(&self, condenser: &Condenser) -> bool {
+        self.forecast(condenser).summary.is_some()
+    }
+
     /// In which form it was read.
     pub(crate) fn dialect(&self) -> Dialect {
         self.body.dialect()

@@ -25,10 +25,11 @@ Examples:
   epitome bench --server              the HTTP API instead, with 16 clients
   epitome bench --server --full       the same, a minute of load on a million messages
 
-Appends, contexts and turns are compared within the run: with a bare SQLite loop, with a short session
-and with the counting of one message, and over HTTP with the engine itself and with the same server that echoes as many bytes and does
-nothing else. Those ratios mean the same on every machine. Files are made in DIR and removed
-afterwards; a server that is started is ended. --json is one object.";
+Appends, contexts and turns are compared within the run: with a bare SQLite loop, with a short
+session and with the counting of one message, and over HTTP with the engine itself and with the
+same server that echoes as many bytes and does nothing else. Those ratios mean the same on every
+machine. Files are made in DIR and removed afterwards; a server that is started is ended.
+--json is one object.";
 
 /// The numbers in the README, on this machine
 #[derive(clap::Args)]

@@ -25,17 +25,21 @@ Examples:
   epitome condense --trigger 'window(0.5)' --window 128000 --report report.json < messages.json
   epitome condense --explain request.json                what would leave, what would stay, and why
 
-It takes a whole request or a bare list of messages of OpenAI's chat completions, OpenAI's Responses or
-Anthropic's messages, and gives the same back with a shorter list; all other fields stay as they are.
-Where nothing is due the same bytes come out. The window is that of the request's model, where it is
-known; --window goes before it. Summaries are written by `local`, without a key or a network, unless
---model or the settings name another.
+It takes a whole request or a bare list of messages of OpenAI's chat completions, OpenAI's Responses
+or Anthropic's messages, and gives the same back with a shorter list; all other fields stay as they
+are. Where nothing is due the same bytes come out. The window is that of the request's model, where
+it is known; --window goes before it. Summaries are written by `local`, without a key or a network,
+unless --model or the settings name another.
+
+Strategies: noop, recent, mask, summarize, amortized, pipeline(.., ..). Triggers: tokens(n),
+window(fraction), messages(n), turns(n), chars(n), economic, any(.., ..), all(.., ..).
 
 A message with \"epitome\": {\"pinned\": true} always stays, one with {\"skip\": true} is never summed up.
 These flags stay in the output, so that a later pass still knows; --strip removes them.
 
 Exit code 0: done, or nothing to do, or the model failed (then the list is as it was, and a line on
-standard error and the report say so). 2: what was given is wrong, and nothing is on standard output.";
+standard error and the report say so). 2: what was given is wrong, and nothing is on standard
+output.";
 
 /// A request in, the same with a shorter list out
 #[derive(clap::Args)]
@@ -44,7 +48,7 @@ pub(crate) struct Args {
     /// The request, or the list of messages (standard input)
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// noop, recent, mask, summarize, amortized or pipeline(.., ..) (condense.strategy)
+    /// By which means (condense.strategy, summarize)
     #[arg(long, value_name = "S")]
     strategy: Option<String>,
     /// How many of the newest messages stay
@@ -56,10 +60,10 @@ pub(crate) struct Args {
     /// How many tokens of the newest messages stay
     #[arg(long, value_name = "N", group = "keep", allow_negative_numbers = true)]
     keep_tokens: Option<u64>,
-    /// How many messages stay after the leading system ones, until a summary stands
+    /// How many messages stay after the leading system ones
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     keep_first: Option<u64>,
-    /// When it is due: tokens(n), window(fraction), messages(n), turns(n), economic, any(.., ..) ...
+    /// When it is due (condense.trigger, any(tokens(170000), window(0.75)))
     #[arg(long, value_name = "EXPR")]
     trigger: Option<String>,
     /// The window of the model the list is for, in tokens
@@ -80,7 +84,7 @@ pub(crate) struct Args {
     /// Removes our flags from the messages
     #[arg(long)]
     strip: bool,
-    /// Says what would leave, what would stay and why, and does nothing (with --json as JSON)
+    /// Says what would leave, what would stay and why, and does nothing
     #[arg(long, conflicts_with_all = ["strip", "report"])]
     explain: bool,
     /// Writes what was done to FILE, as JSON (-: to standard error)

@@ -131,8 +131,8 @@ impl FromRequest<Arc<App>> for Text {
         is_json(request.headers())?;
         let Raw { bytes, mut purse } = Raw::from_request(request, app).await?;
         let Looked { values, .. } = look(&bytes)?;
-        // It is held as it came, as values, as messages and as the answer.
-        purse.take(values.saturating_mul(VALUE).saturating_add(bytes.len().saturating_mul(3)))?;
+        // Its words are held twice at least: as they came and as messages.
+        purse.take(values.saturating_mul(VALUE).saturating_add(bytes.len()))?;
         let text = String::from_utf8(bytes.into()).map_err(|_| Problem::invalid("the body is not UTF-8"))?;
         if text.trim().is_empty() {
             return Err(Problem::invalid("the body is empty; JSON is wanted"));

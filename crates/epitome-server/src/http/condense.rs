@@ -16,6 +16,7 @@ use epitome::settings::Patch;
 use epitome::{Condenser, Report};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tokio::task::block_in_place;
 use utoipa::IntoParams;
 
 use super::App;
@@ -106,14 +107,22 @@ pub(crate) async fn condense(
         let told = elsewhere(size, move || request.told(&request.forecast(&condenser))).await?;
         return done(StatusCode::OK, &told);
     }
-    let outcome = if condenser.is_local() {
-        pushed(request.condense(&condenser)).await
-    } else {
+    let place = match condenser.is_local() {
+        true => None,
+        false => match app.load.waiting.enter(&access.workspace.name().into()) {
+            Ok(place) => Some(place),
+            // Where no model would be asked, nobody has to wait.
+            Err(_) if !block_in_place(|| request.asks(&condenser)) => None,
+            Err(problem) => return Err(problem),
+        },
+    };
+    let outcome = if place.is_some() {
         // Whoever waits for a model has a place of their own, and takes none from those who are answered at once.
         drop(turn);
-        let _waiting = app.load.waiting.enter(&access.workspace.name().into())?;
         let _access = access.staying();
         waited_for(&app, &request, &condenser).await
+    } else {
+        pushed(request.condense(&condenser)).await
     };
     let mut answer = Body::from(outcome.text.unwrap_or(text)).into_response();
     drop(charged);
@@ -134,7 +143,7 @@ async fn waited_for(app: &App, request: &Request, condenser: &Condenser) -> Outc
 /// Each step of it is done where it keeps nobody else waiting: a long list takes a while to count.
 async fn pushed<T>(work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
-    poll_fn(|context| tokio::task::block_in_place(|| work.as_mut().poll(context))).await
+    poll_fn(|context| block_in_place(|| work.as_mut().poll(context))).await
 }
 
 /// A report as a header holds it: letters of ASCII, not too many, and nothing that is the matter of whoever runs the server.

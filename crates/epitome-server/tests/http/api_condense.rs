@@ -1,5 +1,7 @@
 //! `POST /v1/condense`: a request in, the same with a shorter list out.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::provider::{Act, INPUT, Provider};
@@ -77,6 +79,16 @@ fn what_is_due_comes_back_shorter_and_otherwise_as_it_was() {
 }
 
 #[test]
+fn the_largest_body_that_is_taken_is_taken_whole() {
+    let server = Server::start();
+    let body =
+        format!(r#"{{"messages": [{{"role": "user", "content": "Hi"}}], "x": "{}"}}"#, "y".repeat(15 << 20));
+    let answer = server.client().condense("", &body);
+    assert_eq!((answer.status, answer.body.len()), (200, body.len()));
+    assert!(answer.body == body.as_bytes());
+}
+
+#[test]
 fn an_explanation_is_given_in_its_place() {
     let server = Server::start();
     let told = server.client().condense("?explain&force&keep_messages=2", &sent(30));
@@ -138,7 +150,7 @@ fn a_workspaces_settings_hold_for_it() {
 }
 
 /// A server whose inline summaries are written by a provider, who does this.
-fn served(act: Act, more: &str) -> (Server, Provider, tokio::runtime::Runtime) {
+fn served(act: Act, more: &str, flags: &[&str]) -> (Server, Provider, tokio::runtime::Runtime) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let provider = runtime.block_on(Provider::start());
     provider.always(act);
@@ -150,12 +162,13 @@ fn served(act: Act, more: &str) -> (Server, Provider, tokio::runtime::Runtime) {
         provider.url()
     );
     std::fs::write(folder.path().join("epitome.toml"), settings).unwrap();
-    (Server::in_folder(folder, &["--config", "epitome.toml"], &[]), provider, runtime)
+    let flags = [&["--config", "epitome.toml"], flags].concat();
+    (Server::in_folder(folder, &flags, &[]), provider, runtime)
 }
 
 #[test]
 fn what_a_model_cost_is_its_workspaces() {
-    let (server, provider, _runtime) = served(Act::Good, "");
+    let (server, provider, _runtime) = served(Act::Good, "", &[]);
     let mut client = server.client().with("x-epitome-workspace", "theirs");
     assert_eq!(client.condense("", &sent(30)).text(), sent(30));
     assert_eq!(provider.calls(), 0, "nothing is due, and nobody is asked");
@@ -176,7 +189,7 @@ fn what_a_model_cost_is_its_workspaces() {
 
 #[test]
 fn a_model_that_fails_leaves_the_request_as_it_was() {
-    let (server, _provider, _runtime) = served(Act::Status(400), "");
+    let (server, _provider, _runtime) = served(Act::Status(400), "", &[]);
     let answer = server.client().condense("?force", &sent(30));
     assert_eq!((answer.status, answer.text()), (200, sent(30)));
     let told = report(&answer);
@@ -189,8 +202,31 @@ fn a_model_that_fails_leaves_the_request_as_it_was() {
 
 #[test]
 fn a_spend_cap_holds_here_too() {
-    let (server, provider, _runtime) = served(Act::Good, "[summarize]\nspend_cap_per_day = 0.000001\n");
+    let (server, provider, _runtime) = served(Act::Good, "[summarize]\nspend_cap_per_day = 0.000001\n", &[]);
     let answer = server.client().condense("?force", &sent(30));
     assert_eq!((answer.text(), provider.calls()), (sent(30), 0));
     assert_eq!(report(&answer)["reason"], "model_failed");
+}
+
+#[test]
+fn while_a_model_is_waited_for_whoever_needs_none_is_answered() {
+    let (server, provider, _runtime) = served(Act::Silent, "", &["--bound", "waiting=1"]);
+    let mut first = server.client();
+    let waiting = std::thread::spawn(move || first.condense("?force", &sent(30)));
+    while provider.calls() == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut client = server.client();
+    let busy = client.condense("?force", &sent(31));
+    assert!(busy.status == 503 || busy.status == 429, "{busy:?}");
+    assert_eq!(client.condense("", &sent(31)).text(), sent(31));
+    let recent = client.condense("?force&strategy=recent(messages(2))", &sent(31));
+    assert_eq!(report(&recent)["condensed"], true);
+    assert!(client.condense("?force&explain", &sent(31)).ok()["condenses"].as_bool().unwrap());
+    // Told to end, the server lets nobody wait in vain.
+    server.signal("TERM");
+    let answer = waiting.join().unwrap();
+    assert_eq!((answer.status, answer.text()), (200, sent(30)));
+    let told = report(&answer);
+    assert_eq!((&told["reason"], &told["condensed"]), (&json!("model_failed"), &json!(false)), "{told}");
 }

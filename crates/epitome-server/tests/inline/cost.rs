@@ -54,7 +54,7 @@ fn case_38_the_commands_summarizer_never_overflows() {
     for request in provider.requests() {
         assert!(counter.text(&request.prompt()) <= 7_500, "{}", counter.text(&request.prompt()));
     }
-    let read: String = provider.requests().iter().map(|request| request.prompt()).collect();
+    let read: String = provider.requests().iter().map(super::provider::Request::prompt).collect();
     assert!(
         (1..=148).filter(|n| *n != 3).all(|n| read.contains(&format!("P-{n}0071"))),
         "all of it was read"

@@ -104,7 +104,7 @@ fn case_20_the_command_sends_no_doomed_request_twice() {
     let place = Place::asking(&provider, 100_000);
     let out = place.strict(CHAT, &request(60), &["--force", "--keep-messages", "4", "--model", "main"]);
     out.is_as_it_was("model_failed");
-    let prompts: Vec<String> = provider.requests().iter().map(|request| request.prompt()).collect();
+    let prompts: Vec<String> = provider.requests().iter().map(super::provider::Request::prompt).collect();
     let distinct: std::collections::HashSet<&String> = prompts.iter().collect();
     assert!(distinct.len() == prompts.len() && prompts.len() < 20, "{} of {}", distinct.len(), prompts.len());
     assert!(prompts.windows(2).all(|pair| pair[1].len() < pair[0].len()), "each one is shorter");

@@ -183,9 +183,8 @@ fn case_12_no_field_of_ours_is_left_where_the_command_is_told_to_strip() {
         let list = signed(&messages("s u!:9 a:300 u:300 a:9 u~:9 u:9").unwrap());
         let mut body = spelled(shape, &list);
         let key = if shape == Dialect::Responses { "input" } else { "messages" };
-        for (at, flags) in [(if shape == Dialect::OpenAi { 1 } else { 0 }, json!({ "pinned": true }))] {
-            body[key][at]["epitome"] = flags;
-        }
+        let at = usize::from(shape == Dialect::OpenAi);
+        body[key][at]["epitome"] = json!({ "pinned": true });
         let kept = place.condense(shape, &body.to_string(), &["--force", "--keep-messages", "2"]);
         assert!(kept.is_condensed().text.contains("\"pinned\":true"), "{}", kept.text);
         let out = place.strict(shape, &body, &KEEP_2);

@@ -337,6 +337,7 @@ impl Then {
 mod tests {
     use epitome_core::condense::Press;
     use epitome_core::drawing::{messages, word_counter};
+    use proptest::prelude::{prop, prop_assert, prop_assert_eq, proptest};
 
     use super::*;
 
@@ -398,5 +399,57 @@ mod tests {
         assert_eq!((forecast.reason.as_str(), forecast.tokens), ("not_due", forecast.tokens_after));
         let (_, off) = told("u:90 a:90 u:90 a:90 u a u a u a", r#"{"enabled": false}"#, true);
         assert_eq!((off.reason.as_str(), off.condenses), ("off", false));
+    }
+
+    const TURNS: [&str; 7] = [
+        "u:40 a:40",
+        "u:9 a(x) r(x):200 a:20",
+        "u!:9 a:30",
+        "u:30 a~:30",
+        "u:20 a(x,y) r(y):90 r(x):90",
+        "u a",
+        "u",
+    ];
+    const STRATEGIES: [&str; 6] = [
+        "summarize",
+        "amortized",
+        "recent(messages(4))",
+        "mask(messages(2))",
+        "pipeline(mask, summarize)",
+        "noop",
+    ];
+
+    proptest! {
+        #[test]
+        fn what_is_foretold_is_what_is_done(
+            turns in prop::collection::vec(prop::sample::select(&TURNS[..]), 1..12),
+            strategy in prop::sample::select(&STRATEGIES[..]),
+            keep_first in 0..4,
+        ) {
+            // Ids that come twice would be told apart.
+            let turn = |(n, turn): (usize, &&str)| turn.replace('x', &format!("x{n}")).replace('y', &format!("y{n}"));
+            let drawn = format!("s {}", turns.iter().enumerate().map(turn).collect::<Vec<_>>().join(" "));
+            let settings = format!(r#"{{"condense": {{"strategy": "{strategy}", "keep_first": {keep_first}}}}}"#);
+            let builder = Condenser::builder().counter(word_counter()).settings(&settings).at_once();
+            let condenser = builder.build().unwrap();
+            let list: Vec<Message> = messages(&drawn).unwrap();
+            let list: Vec<Message> = list.into_iter().zip(1..).map(|(message, seq)| Message { seq, ..message }).collect();
+            let call = Call { force: Some(Press::Gently), ..Call::of(&list) };
+            let forecast = condenser.forecast(&call);
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let ready = runtime.block_on(condenser.before(call));
+            // A summary may turn out to save too little.
+            prop_assert!(forecast.condenses || ready.is_untouched());
+            if !ready.is_untouched() {
+                prop_assert!(ready.report.tokens_after <= forecast.tokens_after, "{} {:?}", drawn, ready.report);
+                for fate in &forecast.messages {
+                    let came = &list[usize::try_from(fate.place).unwrap() - 1];
+                    let sent = ready.iter().find(|sent| sent.seq == fate.place);
+                    let same = sent.is_some_and(|sent| sent.parts == came.parts);
+                    prop_assert_eq!(same, fate.stays, "{} in {}: {:?}", fate.place, drawn, fate.why);
+                    prop_assert_eq!(sent.is_some(), fate.stays || fate.why == Why::Masked);
+                }
+            }
+        }
     }
 }

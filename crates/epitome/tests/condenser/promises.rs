@@ -111,7 +111,11 @@ fn check_stays(shown: &[Message], log: &Log, own: &Log) -> Result<(), TestCaseEr
     let told = log.messages.iter().zip(&log.outlines);
     let head: Vec<&Message> =
         told.clone().take_while(|(_, o)| o.leading).filter(|(_, o)| !o.stray).map(|(m, _)| m).collect();
-    prop_assert!(shown.iter().zip(&head).all(|(shown, said)| shown.parts == said.parts), "the head: {}", drawn);
+    prop_assert!(
+        shown.iter().zip(&head).all(|(shown, said)| shown.parts == said.parts),
+        "the head: {}",
+        drawn
+    );
     prop_assert!(shown.len() >= head.len());
     for (message, outline) in told.clone() {
         if message.pinned && !outline.stray {
@@ -154,7 +158,12 @@ async fn check_report(
 ) -> Result<(), TestCaseError> {
     let (report, counter) = (&ready.report, words_counted());
     let tokens: u64 = ready.iter().map(|message| counter.message(message)).sum::<u64>() + agent.fixed;
-    prop_assert_eq!((report.tokens_after, report.messages_after), (tokens, ready.len() as u64), "{:?}", report);
+    prop_assert_eq!(
+        (report.tokens_after, report.messages_after),
+        (tokens, ready.len() as u64),
+        "{:?}",
+        report
+    );
     if !report.condensed {
         prop_assert_eq!(report.tokens_before, report.tokens_after);
         prop_assert_eq!(report.messages_before, report.messages_after);
@@ -162,7 +171,11 @@ async fn check_report(
         return Ok(());
     }
     let saved = report.tokens_before.saturating_sub(report.tokens_after);
-    prop_assert!(saved >= Fraction::new(0.1).unwrap().of_rounded_up(report.tokens_before).max(1), "{:?}", report);
+    prop_assert!(
+        saved >= Fraction::new(0.1).unwrap().of_rounded_up(report.tokens_before).max(1),
+        "{:?}",
+        report
+    );
     prop_assert_eq!((report.messages_before, report.tokens_before), undone(agent, list, before).await);
     let [from, through] = report.covers.unwrap();
     prop_assert!(1 <= from && from <= through && through <= list.len() as u64, "{:?}", report);
@@ -256,8 +269,9 @@ proptest! {
 #[test]
 fn most_agents_are_condensed_many_times() {
     // The property above would hold for one that never does anything, too.
-    let turns: Vec<String> =
-        (0..40).map(|n| format!("u:{} a(x{n}):4 r(x{n}):{} a:{}", 2 + n % 7, 10 + n % 23, 3 + n % 5)).collect();
+    let turns: Vec<String> = (0..40)
+        .map(|n| format!("u:{} a(x{n}):4 r(x{n}):{} a:{}", 2 + n % 7, 10 + n % 23, 3 + n % 5))
+        .collect();
     let drawn = Drawn(format!("s:5 u!:6 a:3 {}", turns.join(" ")));
     for handed in [false, true] {
         for model in [Writer::Local, Writer::Ahead, Writer::Waited] {

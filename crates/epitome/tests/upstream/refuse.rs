@@ -63,7 +63,7 @@ pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
     if let Some(own) = fields.keys().find(|key| !known.contains(&key.as_str())) {
         return Some(format!("unknown field: {own}"));
     }
-    if !body["model"].as_str().is_some_and(|model| !model.is_empty()) {
+    if body["model"].as_str().is_none_or(str::is_empty) {
         return Some("model: required".to_owned());
     }
     // Calls may be open at the end of a list, but not of a request: something is said behind it, to hear of them.

@@ -63,7 +63,13 @@ pub(crate) async fn show(dialect: Dialect, summarizer: bool) -> Result<String, E
             json!({ "provider": "openai", "model": "stand-in", "base_url": upstream.url() });
         settings["condense"]["model"] = json!("cheap");
     }
-    let mut agent = Agent::new(dialect, &upstream.url(), &settings)?;
+    let condenser = Condenser::builder()
+        .window(WINDOW) // or `.for_model("claude-sonnet-4-5")`, whose window is known
+        .output_reserve(0)
+        .tools(tools(dialect))
+        .settings(&settings.to_string())
+        .build()?;
+    let mut agent = Agent::new(dialect, &upstream.url(), condenser)?;
 
     let mut out = format!("The window holds {WINDOW} tokens. Each line is a call that was condensed.\n\n");
     writeln!(out, " call   history    sent")?;
@@ -150,20 +156,13 @@ impl Spent {
 }
 
 impl Agent {
-    pub(crate) fn new(dialect: Dialect, url: &str, settings: &Value) -> Result<Self, Error> {
-        let tools = tools(dialect);
-        let condenser = Condenser::builder()
-            .window(WINDOW) // or `.for_model("claude-sonnet-4-5")`, whose window is known
-            .output_reserve(0)
-            .tools(tools.clone())
-            .settings(&settings.to_string())
-            .build()?;
+    pub(crate) fn new(dialect: Dialect, url: &str, condenser: Condenser) -> Result<Self, Error> {
         // This workspace builds reqwest without cryptography of its own.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().no_proxy().tls_certs_only([]).build()?;
         let mut rule = Message::user(RULE);
         rule.pinned = true; // stays word for word, whatever leaves
-        let (url, spent) = (url.to_owned(), Spent::default());
+        let (url, tools, spent) = (url.to_owned(), tools(dialect), Spent::default());
         let mut agent = Self { dialect, condenser, http, url, tools, history: Vec::new(), tokens: 0, spent };
         agent.add(Message::system(SYSTEM));
         agent.add(rule);
@@ -314,7 +313,7 @@ fn words(reply: &Message) -> String {
 }
 
 /// The tools, as the provider wants to be told of them.
-fn tools(dialect: Dialect) -> Vec<Value> {
+pub(crate) fn tools(dialect: Dialect) -> Vec<Value> {
     let all = [
         ("list_files", "All files."),
         ("read_file", "A file's lines."),

@@ -51,11 +51,21 @@ pub struct Manner {
     pub facts: &'static [(&'static str, &'static str)],
     /// Texts that must be in every request, word for word.
     pub always: &'static [&'static str],
+    /// A text that must be in none: somebody else's.
+    pub never: Option<&'static str>,
 }
 
 impl Default for Manner {
     fn default() -> Self {
-        Self { window: 16_000, skew: 1.0, shrinks: None, grumbles: None, facts: &[], always: &[] }
+        Self {
+            window: 16_000,
+            skew: 1.0,
+            shrinks: None,
+            grumbles: None,
+            facts: &[],
+            always: &[],
+            never: None,
+        }
     }
 }
 
@@ -82,6 +92,8 @@ struct State {
     anew: usize,
     /// How many lacked a text that must be there.
     lacking: usize,
+    /// How many held what is somebody else's.
+    foreign: usize,
     /// The texts of the request before, for what a cache would hold of this one.
     before: Vec<String>,
 }
@@ -101,6 +113,7 @@ impl Upstream {
             summaries: 0,
             anew: 0,
             lacking: 0,
+            foreign: 0,
             before: Vec::new(),
         }));
         let shared = Arc::clone(&state);
@@ -153,6 +166,11 @@ impl Upstream {
     /// How many requests lacked a text that must be in each.
     pub fn lacking(&self) -> usize {
         self.state().lacking
+    }
+
+    /// How many requests held what is somebody else's.
+    pub fn foreign(&self) -> usize {
+        self.state().foreign
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -247,6 +265,8 @@ impl State {
             self.anew += usize::from(same < self.before.len());
             let there = |wanted: &&str| texts.iter().any(|text| text.contains(*wanted));
             self.lacking += usize::from(!self.manner.always.iter().all(there));
+            let foreign = |text: &String| self.manner.never.is_some_and(|never| text.contains(never));
+            self.foreign += usize::from(texts.iter().any(foreign));
             self.before = texts;
         }
         (200, said.told(dialect, input, cached))

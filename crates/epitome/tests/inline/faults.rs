@@ -17,7 +17,8 @@ async fn post(upstream: &Upstream, path: &str, body: &Value) -> (u16, Value) {
 }
 
 /// A request with this list.
-fn with(path: &str, list: Value) -> Value {
+fn with(path: &str, list: impl Into<Value>) -> Value {
+    let list: Value = list.into();
     match path {
         RESPONSES => json!({ "model": "m", "tools": [], "input": list }),
         ANTHROPIC => json!({ "model": "m", "tools": [], "max_tokens": 100, "messages": list }),
@@ -34,7 +35,8 @@ fn chat_calls(arguments: &str) -> Value {
     json!({ "role": "assistant", "tool_calls": [{ "id": "x", "type": "function", "function": function }] })
 }
 
-fn blocks(role: &str, blocks: Value) -> Value {
+fn blocks(role: &str, blocks: impl Into<Value>) -> Value {
+    let blocks: Value = blocks.into();
     json!({ "role": role, "content": blocks })
 }
 

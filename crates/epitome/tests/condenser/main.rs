@@ -10,7 +10,15 @@
     reason = "a test that cannot go on should stop, loudly"
 )]
 
+mod background;
+mod costs;
+mod defaults;
+mod economic;
+mod failing;
+mod hooks;
+mod odd_input;
 mod promises;
+mod provider_count;
 mod sharing;
 mod support;
 

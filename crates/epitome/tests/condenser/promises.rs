@@ -106,19 +106,27 @@ fn shows(list: &[Message], message: &Message) -> bool {
 }
 
 /// What always stays is there, word for word.
-fn check_stays(shown: &[Message], log: &Log, own: &Log) -> Result<(), TestCaseError> {
+fn check_stays(shown: &[Message], log: &Log, own: &Log, handed: bool) -> Result<(), TestCaseError> {
     let drawn = draw(shown);
     let told = log.messages.iter().zip(&log.outlines);
     let head: Vec<&Message> =
         told.clone().take_while(|(_, o)| o.leading).filter(|(_, o)| !o.stray).map(|(m, _)| m).collect();
     prop_assert!(
-        shown.iter().zip(&head).all(|(shown, said)| shown.parts == said.parts),
+        // An untouched list may begin with messages that say nothing.
+        shown
+            .iter()
+            .filter(|shown| draw(std::slice::from_ref(shown)) != "s:0"
+                && draw(std::slice::from_ref(shown)) != "d:0")
+            .zip(&head)
+            .all(|(shown, said)| shown.parts == said.parts),
         "the head: {}",
         drawn
     );
     prop_assert!(shown.len() >= head.len());
+    // Whoever was handed a call as given up gets its answer in vain.
+    let late = |message: &Message| handed && message.results().next().is_some();
     for (message, outline) in told.clone() {
-        if message.pinned && !outline.stray {
+        if message.pinned && !outline.stray && !late(message) {
             prop_assert!(shows(shown, message), "pinned {} is gone: {}", message.seq, drawn);
         }
     }
@@ -220,7 +228,7 @@ async fn live(agent: &Agent, drawn: &Drawn) -> Result<usize, TestCaseError> {
             prop_assert_eq!(complaints(&ready), Vec::<String>::new(), "{}", draw(&ready));
         }
         let log = |messages: &[Message]| Log::new(messages.to_vec(), words_counted());
-        check_stays(&ready, &log(&all[..at]), &log(&list))?;
+        check_stays(&ready, &log(&all[..at]), &log(&list), agent.handed)?;
         let may_call = whole.end(at) != Cut::InCall;
         if ready.report.condensed {
             passes += 1;

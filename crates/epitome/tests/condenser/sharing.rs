@@ -129,6 +129,28 @@ async fn the_same_list_from_two_tasks_at_once_is_right_for_both() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_two_who_wait_for_the_same_summary_one_puts_it_in_and_the_other_finds_it_done() {
+    let gate = Gate::new();
+    let model = Scripted::new().waits_for(&gate).answers(|ask| Ok(Scripted::plain(ask)));
+    let settings = r#""trigger": "messages(12)", "keep": "messages(4)", "model": "m", "wait": true"#;
+    let condenser = words(settings).model("m", model.clone()).build().unwrap();
+    let history = Arc::new(talk(1, 14));
+    let ask = |condenser: Condenser, history: Arc<Vec<Message>>| async move {
+        let ready = condenser.before_model(&history).await;
+        (ready.report.reason.clone(), ready.report.problems.clone(), ready.into_messages())
+    };
+    let one = tokio::spawn(ask(condenser.clone(), Arc::clone(&history)));
+    gate.reached().await;
+    let two = ask(condenser.clone(), Arc::clone(&history)).await;
+    gate.open();
+    let one = one.await.unwrap();
+    assert_eq!(model.calls(), 2);
+    assert_eq!((two.0.as_str(), one.0.as_str()), ("due", "not_due"));
+    assert!(one.1.is_empty() && one.2 == two.2);
+    assert_eq!(condenser.totals().calls, 2, "both are told of");
+}
+
 #[tokio::test]
 async fn two_agents_with_two_condensers_share_nothing() {
     let one = words(r#""trigger": "messages(12)", "keep": "messages(4)""#).build().unwrap();

@@ -24,13 +24,23 @@ pub(crate) fn words_counted() -> Counter {
     word_counter()
 }
 
+/// A number in letters: figures are names, which are added to summaries that leave them out.
+fn letters(mut n: usize) -> String {
+    let mut out = String::new();
+    while n > 0 {
+        out.push(char::from(b'a' + (n % 26) as u8));
+        n /= 26;
+    }
+    out
+}
+
 /// `count` messages from place `from` on, the user's and the assistant's in turn, each of `size` words: the first two
 /// tell its place, the others are many.
 pub(crate) fn talk_of(from: usize, count: usize, size: usize) -> Vec<Message> {
     (from..from + count)
         .map(|n| {
             let words: Vec<String> = (2..size).map(|word| format!("w{}", (n * 31 + word * 7) % 97)).collect();
-            let text = format!("order {n} {}", words.join(" "));
+            let text = format!("about {} {}", letters(n), words.join(" "));
             if n % 2 == 1 { Message::user(text.trim()) } else { Message::assistant(text.trim()) }
         })
         .collect()
@@ -95,7 +105,7 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// The text of the summary in a list.
 pub(crate) fn summary(messages: &[Message]) -> Option<String> {
-    messages.iter().find_map(|message| epitome::core::view::recognise(message)).map(|found| found.text)
+    messages.iter().find_map(epitome::core::view::recognise).map(|found| found.text)
 }
 
 /// Lets whatever was begun in the background come to its end, or to where it waits.

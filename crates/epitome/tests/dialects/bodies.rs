@@ -245,7 +245,8 @@ fn a_string_of_input_stays_one_until_something_stands_beside_it() {
 
 #[test]
 fn words_alone_are_anthropics_where_the_model_or_a_field_says_so() {
-    let words = r#""messages": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]"#;
+    let words =
+        r#""messages": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]"#;
     for (fields, dialect) in [
         (r#""model": "claude-sonnet-4-5", "max_tokens": 100"#, Dialect::Anthropic),
         (r#""model": "m", "max_tokens": 100, "stop_sequences": ["x"]"#, Dialect::Anthropic),
@@ -255,6 +256,7 @@ fn words_alone_are_anthropics_where_the_model_or_a_field_says_so() {
         let body = Body::read(&format!("{{{fields}, {words}}}"), None).unwrap();
         assert_eq!(body.dialect(), dialect, "{fields}");
     }
-    let system = r#"{"model": "claude-sonnet-4-5", "messages": [{"role": "system", "content": "Be brief."}]}"#;
+    let system =
+        r#"{"model": "claude-sonnet-4-5", "messages": [{"role": "system", "content": "Be brief."}]}"#;
     assert_eq!(Body::read(system, None).unwrap().dialect(), Dialect::OpenAi, "behind a gateway");
 }

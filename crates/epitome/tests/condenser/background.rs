@@ -1,0 +1,300 @@
+//! Summaries that are written while the agent goes on: asked for early, put in when due, and never lost.
+
+use std::time::Duration;
+
+use epitome::core::condense::Press;
+use epitome::core::message::Message;
+use epitome::model::{Ask, Gate, ModelError, Reply, Scripted};
+use epitome::{Condenser, Pace};
+
+use crate::support::{forced, settle, summary, talk, texts, until, words};
+
+/// Twenty words a message: prepared at 16 messages, due at 20, and 4 are kept.
+const AT_20: &str = r#""trigger": "tokens(400)", "keep": "messages(4)", "model": "m", "max_tokens": 60"#;
+
+fn with(model: &Scripted, more: &str) -> Condenser {
+    words(&format!("{AT_20}{more}")).model("m", model.clone()).build().unwrap()
+}
+
+/// The places a model was told of.
+fn told(ask: &Ask) -> Vec<u64> {
+    ask.said.iter().filter_map(|told| told.message()).map(|message| message.seq).collect()
+}
+
+fn places(from: u64, through: u64) -> Vec<u64> {
+    (from..=through).collect()
+}
+
+#[tokio::test]
+async fn a_summary_is_asked_for_at_four_fifths_and_put_in_at_the_threshold() {
+    let gate = Gate::new();
+    let model = Scripted::new().waits_for(&gate).replies("They spoke of orders one to twelve.");
+    let condenser = with(&model, "");
+    let history = talk(1, 24);
+    let ready = condenser.before_model(&history[..15]).await;
+    settle().await;
+    assert_eq!((ready.report.condensed, model.calls()), (false, 0));
+    for len in 16..20 {
+        let ready = condenser.before_model(&history[..len]).await;
+        assert!(ready.is_untouched(), "nobody waits: {:?}", ready.report);
+        gate.reached().await;
+    }
+    assert_eq!(model.calls(), 1, "one is asked for, not one a turn");
+    gate.open();
+    settle().await;
+    let ready = condenser.before_model(&history[..19]).await;
+    assert!(ready.is_untouched(), "there, but not due");
+    let ready = condenser.before_model(&history[..21]).await;
+    let report = &ready.report;
+    assert_eq!((report.condensed, report.stand_in, report.covers), (true, false, Some([1, 12])));
+    assert_eq!((report.model.as_deref(), report.reason.as_str()), (Some("scripted"), "due"));
+    assert_eq!(summary(&ready).unwrap(), "They spoke of orders one to twelve.");
+    // What was said while the model worked is there.
+    assert_eq!(ready[1..], history[12..21]);
+    assert_eq!((report.spent.len(), report.spent[0].outcome.as_str()), (1, "kept"));
+    assert_eq!(told(&model.asks()[0]), places(1, 12));
+    drop(ready);
+    assert_eq!(condenser.before_model(&history[..22]).await.report.spent.len(), 0, "told once");
+    assert_eq!(condenser.totals().calls, 1);
+}
+
+#[tokio::test]
+async fn where_it_is_not_ready_local_stands_in_and_the_next_is_built_on_the_late_one() {
+    let gate = Gate::new();
+    let model = Scripted::new().waits_for(&gate).replies("Late: orders one to twelve.");
+    let condenser = with(&model, "");
+    let history = talk(1, 80);
+    condenser.before_model(&history[..16]).await;
+    gate.reached().await;
+    let ready = condenser.before_model(&history[..20]).await;
+    assert!(ready.report.condensed && ready.report.stand_in);
+    assert_eq!((ready.report.model.as_deref(), ready.report.covers), (Some("local"), Some([1, 16])));
+    let stood_in = summary(&ready).unwrap();
+    drop(ready);
+    gate.open();
+    settle().await;
+    let mut len = 20;
+    let ready = loop {
+        len += 1;
+        let ready = condenser.before_model(&history[..len]).await;
+        settle().await;
+        if ready.report.condensed {
+            break ready;
+        }
+    };
+    assert_eq!((ready.report.stand_in, ready.report.model.as_deref()), (false, Some("scripted")));
+    let asks = model.asks();
+    assert_eq!(asks.len(), 2);
+    let previous = asks[1].previous.as_deref().unwrap();
+    assert_eq!(previous, "Late: orders one to twelve.");
+    assert_ne!(previous, stood_in);
+    // It is told what the late one left out, also what only the stand-in knew of.
+    let last = *told(&asks[1]).last().unwrap();
+    assert_eq!(told(&asks[1]), places(13, last));
+    assert!(ready.report.covers == Some([1, last]) && last > 16);
+}
+
+#[tokio::test]
+async fn where_it_never_comes_the_next_is_built_on_the_last_real_one_and_told_everything_since() {
+    let gate = Gate::new();
+    let model = Scripted::new()
+        .replies("Real: orders one to twelve.")
+        .waits_for(&gate)
+        .fails(ModelError::no_answer("gone"));
+    let quick = Pace {
+        backoff: epitome::retry::Backoff { first: Duration::ZERO, ..Default::default() },
+        ..Pace::default()
+    };
+    let condenser = words(AT_20).model("m", model.clone()).pace(quick).build().unwrap();
+    let history = talk(1, 200);
+    let (mut len, mut stood_in, mut passes) = (0, 0, 0);
+    while model.calls() < 3 || passes < 3 {
+        len += 1;
+        let ready = condenser.before_model(&history[..len]).await;
+        passes += u32::from(ready.report.condensed);
+        if ready.report.stand_in {
+            stood_in += 1;
+            gate.open();
+        }
+        drop(ready);
+        settle().await;
+    }
+    assert_eq!(stood_in, 1);
+    let asks = model.asks();
+    assert_eq!(asks[2].previous.as_deref(), Some("Real: orders one to twelve."));
+    let last = *told(&asks[2]).last().unwrap();
+    assert_eq!(told(&asks[2]), places(13, last), "nothing the stand-in stood for is left out");
+}
+
+#[tokio::test]
+async fn a_list_that_comes_whole_is_condensed_at_once_and_the_model_is_heard_the_next_time() {
+    let model = Scripted::new();
+    let condenser = with(&model, "");
+    let history = talk(1, 90);
+    let ready = condenser.before_model(&history[..40]).await;
+    assert!(ready.report.stand_in && ready.report.covers == Some([1, 36]));
+    drop(ready);
+    settle().await;
+    assert_eq!(model.calls(), 1, "asked, though too late");
+    for len in 41..=90 {
+        let ready = condenser.before_model(&history[..len]).await;
+        settle().await;
+        if ready.report.condensed {
+            assert!(!ready.report.stand_in, "{:?} {:?}", ready.report, model.asks().last());
+            let own = Scripted::plain(&model.asks()[0]).text;
+            assert_eq!(model.asks()[1].previous.as_deref(), Some(&*own));
+            return;
+        }
+    }
+    panic!("it was due");
+}
+
+#[tokio::test]
+async fn with_wait_a_turn_waits_for_the_model() {
+    let gate = Gate::new();
+    let model =
+        Scripted::new().waits_for(&gate).replies("The agent waited for this summary of twenty-six messages.");
+    let condenser = with(&model, r#", "wait": true"#);
+    let history = talk(1, 30);
+    let turn = tokio::spawn({
+        let (condenser, history) = (condenser.clone(), history.clone());
+        async move { condenser.before_model(&history).await.into_messages() }
+    });
+    gate.reached().await;
+    settle().await;
+    assert!(!turn.is_finished());
+    gate.open();
+    assert_eq!(
+        summary(&turn.await.unwrap()).unwrap(),
+        "The agent waited for this summary of twenty-six messages."
+    );
+    assert_eq!(model.calls(), 1);
+}
+
+#[tokio::test]
+async fn with_wait_the_one_under_way_is_waited_for_and_not_asked_again() {
+    let gate = Gate::new();
+    let model = Scripted::new().waits_for(&gate).replies("Prepared, then waited for.");
+    let condenser = with(&model, r#", "wait": true"#);
+    let history = talk(1, 30);
+    let ready = condenser.before_model(&history[..16]).await;
+    assert!(ready.is_untouched(), "nothing is due, so nobody waits");
+    gate.reached().await;
+    let turn = tokio::spawn({
+        let (condenser, history) = (condenser.clone(), history.clone());
+        async move { condenser.before_model(&history[..21]).await.into_messages() }
+    });
+    settle().await;
+    assert!(!turn.is_finished());
+    gate.open();
+    let shown = turn.await.unwrap();
+    assert_eq!(summary(&shown).unwrap(), "Prepared, then waited for.");
+    assert_eq!((model.calls(), &shown[1..]), (1, &history[12..21]));
+}
+
+#[tokio::test]
+async fn whoever_stops_waiting_harms_nothing() {
+    let gate = Gate::new();
+    let model = Scripted::new()
+        .waits_for(&gate)
+        .replies("What the first one was told of them.")
+        .replies("What the second one was told of them.");
+    let condenser = with(&model, r#", "wait": true"#);
+    let history = talk(1, 30);
+    let turn = tokio::spawn({
+        let (condenser, history) = (condenser.clone(), history.clone());
+        async move { condenser.before_model(&history).await.into_messages() }
+    });
+    gate.reached().await;
+    turn.abort();
+    assert!(turn.await.unwrap_err().is_cancelled());
+    let ready = condenser.before_model(&history).await;
+    assert_eq!(
+        (ready.report.condensed, summary(&ready).unwrap().as_str()),
+        (true, "What the second one was told of them.")
+    );
+    assert_eq!(ready[1..], history[26..]);
+}
+
+#[tokio::test]
+async fn letting_go_of_the_condenser_ends_what_it_began() {
+    let gate = Gate::new();
+    let (began, ended) = tokio::sync::oneshot::channel::<()>();
+    let began = std::sync::Mutex::new(Some(began));
+    let model = Scripted::new().waits_for(&gate).answers(move |_| {
+        let _ = &began;
+        Ok(Reply::complete("Never."))
+    });
+    let condenser = with(&model, "");
+    condenser.before_model(&talk(1, 16)).await;
+    gate.reached().await;
+    drop((condenser, model));
+    // The script is dropped with whoever held it: nobody works on.
+    assert!(tokio::time::timeout(crate::support::TOO_LONG, ended).await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn asked_for_by_a_person_it_is_done_at_once() {
+    let model = Scripted::new();
+    let condenser = with(&model, "");
+    let history = talk(1, 12);
+    let ready = forced(&condenser, &history, Press::Gently).await;
+    assert_eq!((ready.report.reason.as_str(), ready.report.stand_in), ("forced", true));
+    drop(ready);
+    let waited = with(&model, r#", "wait": true"#);
+    let ready = forced(&waited, &history, Press::Gently).await;
+    assert_eq!((ready.report.reason.as_str(), ready.report.model.as_deref()), ("forced", Some("scripted")));
+}
+
+#[tokio::test]
+async fn at_once_gives_the_input_as_it_was_where_the_model_fails() {
+    let model = Scripted::new().otherwise_fails(ModelError::no_answer("down"));
+    let condenser = words(AT_20).model("m", model.clone()).at_once().build().unwrap();
+    let history = talk(1, 30);
+    let ready = condenser.before_model(&history).await;
+    assert!(ready.is_untouched() && *ready == *history);
+    assert_eq!((ready.report.reason.as_str(), ready.report.condensed), ("model_failed", false));
+    assert_eq!(ready.report.problems.len(), 1);
+    assert_eq!(model.calls(), 1);
+    // Nothing is prepared for a next time that does not come.
+    let calm = words(AT_20).model("m", model.clone()).at_once().build().unwrap();
+    calm.before_model(&history[..17]).await;
+    settle().await;
+    assert_eq!(model.calls(), 1);
+}
+
+#[tokio::test]
+async fn what_an_earlier_stage_did_counts_where_the_model_fails() {
+    let model = Scripted::new().otherwise_fails(ModelError::no_answer("down"));
+    let settings = r#""trigger": "tokens(60)", "strategy": "pipeline(mask(messages(2)), summarize(messages(2)))", "model": "m""#;
+    let condenser = words(settings).model("m", model).at_once().build().unwrap();
+    let history = epitome::core::drawing::messages("s u:40 a(x) r(x):60 a:5 u:30 a(y) r(y):5 a u").unwrap();
+    let ready = condenser.before_model(&history).await;
+    assert!(ready.report.condensed && ready.report.strategy == "mask", "{:?}", ready.report);
+    assert_eq!((ready.report.reason.as_str(), ready.len()), ("model_failed", history.len()));
+    assert!(texts(&ready).contains("left out"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_that_share_a_gated_model_do_not_wait_for_each_other() {
+    let gate = Gate::new();
+    let model = Scripted::new().waits_for(&gate).replies("For one of them.");
+    let condenser = with(&model, "");
+    let one = talk(1, 40);
+    let two: Vec<Message> = std::iter::once(Message::system("Two.")).chain(talk(1, 40)).collect();
+    condenser.before_model(&one[..16]).await;
+    gate.reached().await;
+    condenser.before_model(&two[..17]).await;
+    until("the second is asked as well", || model.calls() == 2).await;
+    settle().await;
+    // Its own is there; the first one's is not, and nobody's words are mixed up.
+    assert!(condenser.before_model(&one[..20]).await.report.stand_in);
+    let mut len = 21;
+    let ready = condenser.before_model(&two[..len]).await;
+    assert!(ready.report.condensed);
+    assert!(!texts(&ready).contains("For one of them."));
+    drop(ready);
+    gate.open();
+    len += 1;
+    assert!(!condenser.before_model(&two[..len]).await.report.condensed);
+}

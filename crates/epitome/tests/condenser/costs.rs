@@ -1,0 +1,106 @@
+//! What a turn costs: that of its new messages, and no copy of the old ones.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use epitome::core::message::{Message, Part};
+use epitome::core::tokens::{Counter, Overhead};
+use epitome::{Condenser, Ready};
+
+use crate::support::talk_of;
+
+/// A counter of words, and how often it was asked.
+fn counted() -> (Counter, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&asked);
+    let words = move |text: &str| {
+        counts.fetch_add(1, Ordering::Relaxed);
+        text.split_whitespace().count() as u64
+    };
+    (Counter::custom("words", words).with_overhead(Overhead::none()), asked)
+}
+
+fn condenser(counter: Counter, strategy: &str) -> Condenser {
+    let settings = format!(
+        r#"{{"condense": {{"trigger": "tokens(60000)", "strategy": "{strategy}", "max_tokens": 200}}}}"#
+    );
+    Condenser::builder().counter(counter).settings(&settings).build().unwrap()
+}
+
+/// Where the first message's words lie in memory.
+fn place(ready: &Ready<'_>) -> *const u8 {
+    match &ready[0].parts[0] {
+        Part::Text { text } => text.as_ptr(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_turn_on_which_nothing_happens_counts_what_is_new() {
+    // Before a pass: 5,000 messages of 10 words.
+    let (counter, asked) = counted();
+    let condenser = condenser(counter, "amortized");
+    let all = talk_of(1, 5_900, 10);
+    let mut history = all[..5_000].to_vec();
+    condenser.before_model(&history).await;
+    for (at, new) in [1, 3, 1, 2].into_iter().enumerate() {
+        history.extend_from_slice(&all[5_000 + at * 5..5_000 + at * 5 + new]);
+        let before = asked.load(Ordering::Relaxed);
+        let ready = condenser.before_model(&history).await;
+        assert!(ready.is_untouched());
+        assert_eq!(asked.load(Ordering::Relaxed) - before, new, "{new} came");
+    }
+}
+
+#[tokio::test]
+async fn after_a_pass_too_whoever_goes_on_with_whatever_list() {
+    for handed in [false, true] {
+        let (counter, asked) = counted();
+        let condenser = condenser(counter, "amortized");
+        let all = talk_of(1, 7_000, 10);
+        let mut list = all[..6_000].to_vec();
+        let ready = condenser.before_model(&list).await;
+        assert!(ready.report.condensed && ready.len() > 2_500);
+        if handed {
+            list = ready.into_messages();
+        }
+        for turn in 0..20 {
+            list.push(all[6_000 + turn].clone());
+            let before = asked.load(Ordering::Relaxed);
+            let ready = condenser.before_model(&list).await;
+            assert!(!ready.report.condensed);
+            let cost = asked.load(Ordering::Relaxed) - before;
+            // What was handed out is counted once more when it comes back for the first time. Otherwise a message is
+            // counted as it came and as it is shown.
+            assert!(cost <= 2 || (handed && turn == 0), "{cost} in turn {turn}, handed: {handed}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_condensed_list_is_not_copied_for_a_turn_whose_caller_let_go_of_the_last() {
+    let (counter, _) = counted();
+    let condenser = condenser(counter, "amortized");
+    let all = talk_of(1, 6_100, 10);
+    let first = place(&condenser.before_model(&all[..6_000]).await);
+    for len in 6_001..6_010 {
+        let ready = condenser.before_model(&all[..len]).await;
+        assert_eq!(place(&ready), first, "the very same words in memory");
+        assert_eq!(ready.last(), all[..len].last());
+    }
+    // Who holds on to one has it as it was; the list goes on with a copy.
+    let held = condenser.before_model(&all[..6_010]).await;
+    let ready = condenser.before_model(&all[..6_011]).await;
+    assert_eq!((held.last(), ready.last()), (all[..6_010].last(), all[..6_011].last()));
+    assert_eq!(ready.len(), held.len() + 1);
+    assert_ne!(place(&ready), place(&held));
+}
+
+#[tokio::test]
+async fn a_list_that_is_not_due_goes_out_as_the_very_list_that_came_in() {
+    let (counter, _) = counted();
+    let condenser = condenser(counter, "summarize");
+    let history: Vec<Message> = talk_of(1, 100, 10);
+    let ready = condenser.before_model(&history).await;
+    assert!(ready.is_untouched() && std::ptr::eq(ready.as_ptr(), history.as_ptr()));
+}

@@ -1,0 +1,212 @@
+//! Models that fail, hang, panic or talk rubbish: the list is condensed all the same, and they are not asked each turn.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use epitome::core::message::Message;
+use epitome::model::{Ask, Model, ModelError, Reply, Scripted};
+use epitome::retry::Backoff;
+use epitome::{Condenser, Pace};
+
+use crate::support::{complaints, settle, summary, talk, words};
+
+const AT_20: &str = r#""trigger": "tokens(400)", "keep": "messages(4)", "model": "m""#;
+
+fn pausing(first: Duration) -> Pace {
+    let backoff = Backoff { first, most: first, ..Backoff::default() };
+    Pace { backoff, ..Pace::default() }
+}
+
+/// Long enough that no test sees its end.
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn with(model: impl Model, pause: Duration, more: &str) -> Condenser {
+    words(&format!("{AT_20}{more}")).model("m", model).pace(pausing(pause)).build().unwrap()
+}
+
+/// What came of a conversation: passes, those that stood in, and what was told.
+#[derive(Default)]
+struct Came {
+    passes: usize,
+    stood_in: usize,
+    problems: Vec<String>,
+    outcomes: Vec<String>,
+}
+
+async fn live(condenser: &Condenser, history: &[Message], from: usize) -> Came {
+    let mut came = Came::default();
+    for len in from..=history.len() {
+        let ready = condenser.before_model(&history[..len]).await;
+        assert_eq!(complaints(&ready), Vec::<String>::new());
+        assert!(ready.report.tokens_after < 420, "{:?}", ready.report);
+        came.passes += usize::from(ready.report.condensed);
+        came.stood_in += usize::from(ready.report.stand_in);
+        came.problems.extend(ready.report.problems.clone());
+        came.outcomes
+            .extend(ready.report.spent.iter().filter(|s| s.model != "local").map(|s| s.outcome.clone()));
+        drop(ready);
+        settle().await;
+    }
+    came
+}
+
+#[tokio::test]
+async fn a_model_that_fails_is_told_of_and_left_alone_for_a_while() {
+    for wait in ["false", "true"] {
+        let model = Scripted::new().otherwise_fails(ModelError::no_answer("connection refused"));
+        let condenser = with(model.clone(), HOUR, &format!(r#", "wait": {wait}"#));
+        let came = live(&condenser, &talk(1, 120), 1).await;
+        assert_eq!(model.calls(), 1, "not asked each turn");
+        assert!(came.passes >= 5 && came.stood_in == came.passes, "local writes all of them");
+        assert_eq!(came.problems, ["`m` did not write it: no answer from the model: connection refused"]);
+        assert_eq!(came.outcomes, ["no_answer"]);
+    }
+}
+
+#[tokio::test]
+async fn a_wait_in_vain_ends_with_local_and_not_with_a_list_too_long() {
+    let model = Scripted::new().otherwise_fails(ModelError::no_answer("down"));
+    let condenser = with(model.clone(), HOUR, r#", "wait": true"#);
+    let history = talk(1, 30);
+    let ready = condenser.before_model(&history).await;
+    assert_eq!((ready.report.condensed, ready.report.stand_in), (true, true));
+    assert_eq!((ready.report.model.as_deref(), ready.report.problems.len()), (Some("local"), 1));
+}
+
+#[tokio::test]
+async fn rubbish_is_asked_for_once_more_and_then_left() {
+    let rubbish: [(&str, fn(&Ask) -> String); 4] = [
+        ("empty", |_| "  ".to_owned()),
+        ("declined", |_| "I'm sorry, but I can't help with that request.".to_owned()),
+        ("loops", |_| "They spoke of the order again. ".repeat(15)),
+        ("too_long_answer", |_| (0..4_000).map(|n| format!("word{n} ")).collect()),
+    ];
+    for (name, answer) in rubbish {
+        let model = Scripted::new().otherwise(move |ask| Ok(Reply::complete(answer(ask))));
+        let condenser = with(model.clone(), HOUR, r#", "max_tokens": 200"#);
+        let came = live(&condenser, &talk(1, 80), 1).await;
+        assert_eq!(came.outcomes, [name, name], "asked twice, the second time with the reason");
+        assert!(model.asks()[1].refused.is_some() && model.calls() == 2);
+        assert!(came.stood_in == came.passes && came.passes >= 3, "{name}");
+        assert_eq!(came.problems.len(), 1, "{:?}", came.problems);
+    }
+}
+
+struct Panics;
+
+#[async_trait]
+impl Model for Panics {
+    fn name(&self) -> &'static str {
+        "panics"
+    }
+
+    fn room(&self) -> Option<u64> {
+        None
+    }
+
+    async fn write(&self, _: &Ask) -> Result<Reply, ModelError> {
+        panic!("with a word of the conversation");
+    }
+}
+
+struct Hangs;
+
+#[async_trait]
+impl Model for Hangs {
+    fn name(&self) -> &'static str {
+        "hangs"
+    }
+
+    fn room(&self) -> Option<u64> {
+        None
+    }
+
+    fn time_out(&self) -> Option<Duration> {
+        Some(Duration::from_millis(20))
+    }
+
+    async fn write(&self, _: &Ask) -> Result<Reply, ModelError> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn one_that_panics_is_like_one_that_fails() {
+    let came = live(&with(Panics, HOUR, ""), &talk(1, 60), 1).await;
+    assert_eq!(came.problems, ["`m` did not write it: no answer from the model: the model panicked"]);
+    assert!(came.stood_in == came.passes && came.passes >= 2);
+}
+
+#[tokio::test]
+async fn one_that_hangs_is_given_up_in_time() {
+    for wait in ["false", "true"] {
+        let condenser = with(Hangs, HOUR, &format!(r#", "wait": {wait}"#));
+        let history = talk(1, 60);
+        let mut came = live(&condenser, &history[..30], 1).await;
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        let more = live(&condenser, &history, 31).await;
+        came.problems.extend(more.problems);
+        assert!(came.stood_in >= 1 && more.stood_in == more.passes);
+        assert_eq!(came.problems, ["`m` did not write it: no answer from the model: no answer within 20ms"]);
+    }
+}
+
+#[tokio::test]
+async fn after_a_pause_it_is_asked_again_and_its_own_summary_stands() {
+    let model = Scripted::new().fails(ModelError::no_answer("down")).fails(ModelError::no_answer("down"));
+    let condenser = with(model.clone(), Duration::ZERO, "");
+    let history = talk(1, 140);
+    live(&condenser, &history, 1).await;
+    let ready = condenser.before_model(&history).await;
+    let told = summary(&ready).unwrap();
+    assert!(told.starts_with("Summary of "), "the model's own: {told}");
+    assert!(model.calls() >= 5);
+    // Its first answer was told of everything, since nothing of its own stood.
+    let first = &model.asks()[2];
+    assert_eq!(first.previous, None);
+    assert_eq!(first.said[0].message().unwrap().seq, 1);
+}
+
+#[tokio::test]
+async fn a_provider_that_fails_again_and_again_is_left_alone_by_all() {
+    let model = Scripted::new().otherwise_fails(ModelError::no_answer("down"));
+    let condenser = with(model.clone(), Duration::ZERO, "");
+    let came = live(&condenser, &talk(1, 200), 1).await;
+    assert_eq!(model.calls(), 5, "summarize.breaker_after");
+    assert!(came.problems.iter().any(|told| told.contains("is left alone")), "{:?}", came.problems);
+    // Another condenser made from it knows that, too.
+    live(&condenser.another(), &talk(1, 60), 1).await;
+    assert_eq!(model.calls(), 5);
+}
+
+#[tokio::test]
+async fn a_provider_that_finds_the_list_too_long_does_not_end_the_models_pause() {
+    let model = Scripted::new().otherwise_fails(ModelError::no_answer("down"));
+    let condenser = with(model.clone(), HOUR, "");
+    let history = talk(1, 60);
+    let mut ready = condenser.before_model(&history[..20]).await;
+    settle().await;
+    assert_eq!(model.calls(), 1);
+    for len in 21..40 {
+        ready.turn().too_long(None);
+        drop(ready);
+        ready = condenser.before_model(&history[..len]).await;
+        settle().await;
+    }
+    assert_eq!(model.calls(), 1);
+}
+
+#[tokio::test]
+async fn a_model_with_a_small_window_is_asked_in_pieces_and_none_is_left_out() {
+    let model = Scripted::new().with_room(2_700);
+    let condenser = with(model.clone(), HOUR, r#", "wait": true"#);
+    let history = talk(1, 100);
+    let ready = condenser.before_model(&history).await;
+    assert_eq!(ready.report.model.as_deref(), Some("scripted"));
+    let asks = model.asks();
+    assert!(asks.len() > 1);
+    let told: Vec<u64> =
+        asks.iter().flat_map(|ask| ask.said.iter().filter_map(|t| t.message())).map(|m| m.seq).collect();
+    assert_eq!(told, (1..=96).collect::<Vec<u64>>());
+    assert!(asks[1].previous.is_some());
+}

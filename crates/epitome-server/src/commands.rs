@@ -166,6 +166,11 @@ impl Asked {
         matches!(self, Self::Job(job) if matches!(job.what, What::Command(Command::Serve(_))))
     }
 
+    /// Whether it counts tokens in any case, and has nothing else to wait for.
+    pub(crate) fn counts(&self) -> bool {
+        matches!(self, Self::Job(job) if matches!(job.what, What::Command(Command::Condense(_))))
+    }
+
     /// Whether JSON was asked for.
     pub(crate) fn json(&self) -> bool {
         matches!(self, Self::Job(job) if job.globals.json)

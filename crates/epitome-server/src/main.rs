@@ -21,6 +21,7 @@ use std::io::{Write, stderr};
 use std::process::ExitCode;
 
 use commands::Asked;
+use epitome::core::tokens::{Counter, Encoding};
 use failure::Failure;
 use settings::World;
 use show::{Color, Show};
@@ -32,6 +33,9 @@ const SIGNALLED: i32 = 128;
 /// So many threads at most do what would keep others waiting: reads of the store, summaries by `local`, large bodies. The
 /// first two are four each; what is over it waits its turn. Each thread keeps some memory of its own.
 const MOST_BLOCKING: usize = 8;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let world = World::of_process();
@@ -64,8 +68,12 @@ fn run(asked: Asked, world: World, mut show: Show) -> ExitCode {
             return ExitCode::from(show.end(&failure, None));
         }
     };
-    let ends_itself = asked.ends_itself();
+    let (ends_itself, counts) = (asked.ends_itself(), asked.counts());
     let command = runtime.spawn(commands::run(asked, world, show));
+    if counts {
+        // This thread only waits from here on. The vocabulary is read meanwhile, which takes longer than anything else.
+        let _ = Counter::new(Encoding::default());
+    }
     let code = runtime.block_on(async {
         tokio::select! {
             code = command => code.unwrap_or(1),

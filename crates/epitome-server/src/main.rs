@@ -42,11 +42,40 @@ fn main() -> ExitCode {
     let asked = commands::parse(std::env::args_os());
     let (color, json) = asked.as_ref().map_or((Color::Auto, false), |asked| (asked.color(), asked.json()));
     let mut show = Show::process(color, json, &|name| world.text(name));
+    #[cfg(unix)]
+    if asked.as_ref().is_ok_and(Asked::ends_itself) {
+        give_memory_back();
+    }
     match asked {
         Ok(Asked::Told(text)) => ExitCode::from(tell(&mut show, &text)),
         Ok(asked) => run(asked, world, show),
         Err(failure) => ExitCode::from(show.end(&failure, None)),
     }
+}
+
+/// Has a server start once more, as the same process, with an allocator that gives back at once what is not used.
+///
+/// A command is over before that would matter, and is faster without. The allocator looks for it in the environment before
+/// anything of ours runs, so there is no other way to say it; whoever sets it themselves is left alone.
+#[cfg(unix)]
+fn give_memory_back() {
+    use std::os::unix::process::CommandExt;
+    const SETTINGS: [(&str, &str); 4] = [
+        ("MIMALLOC_PURGE_DELAY", "0"),
+        ("MIMALLOC_PURGE_EXTEND_DELAY", "0"),
+        ("MIMALLOC_GENERIC_COLLECT", "1000"),
+        ("MIMALLOC_ALLOW_THP", "0"),
+    ];
+    if SETTINGS.iter().any(|(name, _)| std::env::var_os(name).is_some()) {
+        return;
+    }
+    let (Ok(program), mut args) = (std::env::current_exe(), std::env::args_os()) else { return };
+    let mut again = std::process::Command::new(program);
+    args.next().iter().for_each(|name| {
+        again.arg0(name);
+    });
+    // It comes back only where it failed, and then the server takes more memory than it should.
+    let _ = again.args(args).envs(SETTINGS).exec();
 }
 
 /// Text that is known without doing anything: help, the version.

@@ -44,8 +44,10 @@
 //! The caller goes on with the full history, or with what it was handed; both are recognised, and so is a history that
 //! was shortened again or forked. A condenser may be shared by several agents: it knows their conversations apart, by
 //! looking at every message of a list that comes in. Where each has its own ([`Condenser::another`]), a turn stays as cheap
-//! as it can be, as long as the list stays where it is in memory. Lists are taken to grow at their end: what was changed in place is noticed by samples, and always before
-//! something is cut.
+//! as it can be, as long as the list stays where it is in memory. Lists are taken to grow at their end: what was changed
+//! in place is noticed at once in standing orders, pinned and newest messages, by samples elsewhere, and always before
+//! something is cut. Standing orders that change from turn to turn, because they tell the time say, cost a count of the
+//! whole list and the provider's cache; better put what changes at the end.
 
 use std::fmt;
 use std::hash::RandomState;
@@ -421,8 +423,15 @@ impl Inner {
         }
         for shared in &known {
             let mut conversation = lock(shared);
-            if conversation.went_on_with_handed(messages, &self.hash) {
+            let goes_on = if conversation.takes_head(messages, &self.rules, &self.hash) {
+                true
+            } else if conversation.went_on_with_handed(messages, &self.hash) {
                 conversation.begin_anew(messages, &self.rules, &self.hash);
+                true
+            } else {
+                false
+            };
+            if goes_on {
                 conversation.place = place;
                 let changes = conversation.changes;
                 drop(conversation);

@@ -6,7 +6,7 @@ use super::divide::Divided;
 use super::list::{List, Prior, Standing};
 use super::sheet::Draft;
 use super::step::{Stages, accepted};
-use super::{Count, Facts, LEAST_LIMIT, Policy, Report, SummaryRole, Unchanged};
+use super::{Count, Facts, LEAST_LIMIT, Policy, Press, Report, SummaryRole, Unchanged};
 use crate::local::Extracts;
 use crate::message::{Message, Seq, Span, Tokens};
 use crate::strategy::Strategy;
@@ -96,13 +96,21 @@ impl Plan {
             let saves = before.saturating_sub(empty.saturating_add(LEAST_LIMIT));
             return Err(Unchanged::NotWorth { saves, needed });
         }
+        let prior = self.prior.as_ref().map_or(0, |text| counter.text(text));
+        // What was told before is not what is to be saved: else it would wear away, pass by pass, however little leaves.
+        let pressed = self.facts.force == Some(Press::Hard)
+            || self.facts.room.is_some_and(|room| list.request(&self.facts) > room);
+        let told = prior.min(self.policy.limit);
+        if spare < told && !pressed {
+            let saves = before.saturating_sub(empty.saturating_add(told));
+            return Err(Unchanged::NotWorth { saves, needed });
+        }
         // Where it can fit the room, it shall.
         let room = self.facts.room.map(|room| list.as_ours(room, &self.facts));
         let room = room.and_then(|room| room.checked_sub(empty));
         let room = room.filter(|room| *room >= LEAST_LIMIT).unwrap_or(Tokens::MAX);
-        let prior = self.prior.as_ref().map_or(0, |text| counter.text(text));
+        let half = prior.saturating_add(self.tokens / 2).max(LEAST_LIMIT);
         self.tokens = self.tokens.saturating_add(prior);
-        let half = (self.tokens / 2).max(LEAST_LIMIT);
         self.limit = self.policy.limit.min(spare).min(half).min(room);
         Ok(self)
     }

@@ -108,6 +108,8 @@ pub(super) struct Conversation {
     /// What the model has not told itself, while a stand-in stands.
     untold: Option<Untold>,
     strikes: u32,
+    /// The request's size by the provider's count when it was given up on. Half as large again, it is tried once more.
+    stopped_at: Option<Tokens>,
     /// The request before the last pass, in the provider's tokens, until its next count tells whether it helped.
     on_trial: Option<(Tokens, u64)>,
     /// Nothing could be done at that size, and why.
@@ -236,13 +238,21 @@ impl Conversation {
 
     /// The same conversation with another end, where the list is that: shortened again since it was last condensed, or
     /// gone on with by somebody else. What was done until then holds for it as well, and so does what was learnt.
-    pub(super) fn forked(&self, messages: &[Message], rules: &Rules, hash: &RandomState) -> Option<Self> {
+    pub(super) fn forked(&mut self, messages: &[Message], rules: &Rules, hash: &RandomState) -> Option<Self> {
         let standing = self.list.standing();
         let seen = usize::try_from(standing.seen).unwrap_or(usize::MAX);
         if standing.rounds == 0 || !self.prints.are(messages, seen, hash) {
             return None;
         }
+        // A reply that is asked for again does not throw away what is being written of all before it.
+        let same = |preparing: &mut Preparing| {
+            let through = usize::try_from(preparing.plan.span.through).unwrap_or(usize::MAX);
+            self.prints.are(messages, through, hash)
+        };
+        let preparing = self.preparing.take_if(same);
+        let standing = self.list.standing();
         Some(Self {
+            preparing,
             extracts: self.extracts.clone(),
             growth: self.growth,
             told: self.told,
@@ -250,10 +260,31 @@ impl Conversation {
             room: self.room,
             untold: self.untold.clone(),
             strikes: self.strikes,
+            stopped_at: self.stopped_at,
             failures: self.failures,
             not_before: self.not_before,
             ..Self::begun(messages, Some(standing), rules, hash)
         })
+    }
+
+    /// Whether the list is this one with other standing orders; then those are taken over. They are counted anew with all
+    /// the rest, and nothing else is forgotten.
+    pub(super) fn takes_head(&mut self, messages: &[Message], rules: &Rules, hash: &RandomState) -> bool {
+        if !self.prints.differ_in_head(messages, hash) {
+            return false;
+        }
+        let known = messages.get(..self.prints.len()).unwrap_or(messages);
+        let standing = self.list.standing();
+        self.list = if standing.rounds > 0 {
+            List::resume(known, standing, &rules.counter)
+        } else {
+            let mut list = List::default();
+            list.advance(known, &rules.counter);
+            list
+        };
+        self.prints = Prints::of(known, hash);
+        self.changes = self.changes.wrapping_add(1);
+        true
     }
 
     /// Whether the list is what was handed out, with more at its end.
@@ -310,7 +341,9 @@ impl Conversation {
             return Step::Done(self.unchanged(&Unchanged::NotDue, &facts, rules));
         }
         if facts.force.is_none() {
-            if self.strikes >= MOST_STRIKES {
+            let request = self.list.request(&facts);
+            let grown = self.stopped_at.is_none_or(|size| request >= size.saturating_add(size / 2));
+            if self.strikes >= MOST_STRIKES && !over && !grown {
                 return Step::Done(self.stopped(&facts, rules));
             }
             if let Some((until, why)) = self.resting
@@ -586,6 +619,7 @@ impl Conversation {
             self.on_trial = None;
             let helped = before.saturating_sub(reported) >= worth.of_rounded_up(before);
             self.strikes = if helped { 0 } else { self.strikes.saturating_add(1) };
+            self.stopped_at = (self.strikes >= MOST_STRIKES).then_some(reported);
         }
     }
 

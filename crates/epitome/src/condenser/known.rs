@@ -36,6 +36,10 @@ struct Print {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Prints {
     prints: Vec<Print>,
+    /// How many of the first are standing orders.
+    head: usize,
+    /// The places of those that are pinned: always shown, so always looked at.
+    pinned: Vec<usize>,
     /// Where the next look in between begins.
     turn: usize,
 }
@@ -54,6 +58,14 @@ impl Prints {
     /// Takes in what is new at the list's end.
     pub(super) fn extend(&mut self, messages: &[Message], hash: &RandomState) {
         let new = messages.get(self.len()..).unwrap_or_default();
+        for (at, message) in (self.len()..).zip(new) {
+            if message.role.is_system() && self.head == at {
+                self.head += 1;
+            }
+            if message.pinned && self.pinned.len() < LOOKS {
+                self.pinned.push(at);
+            }
+        }
         self.prints.extend(
             new.iter().map(|message| Print {
                 whole: print(message, false, hash),
@@ -62,8 +74,8 @@ impl Prints {
         );
     }
 
-    /// Whether the list seems to go on with these: the first and the newest are the same, and some between them, half of
-    /// which are after `from`, where messages are still shown.
+    /// Whether the list seems to go on with these: standing orders, what is pinned and the newest are the same word for
+    /// word, and so are some between them at their edges, half of which are after `from`, where messages are still shown.
     pub(super) fn seem(&mut self, messages: &[Message], from: usize, hash: &RandomState) -> bool {
         let len = self.len();
         if messages.len() < len {
@@ -74,12 +86,33 @@ impl Prints {
         let from = from.min(len);
         let looks = (0..LOOKS).map(|look| somewhere(turn, look, len));
         let shown = (0..LOOKS).map(|look| from.saturating_add(somewhere(turn, look, len - from)));
-        let newest = len.saturating_sub(LOOKS)..len;
-        let places = (0..2).chain(newest).chain(looks).chain(shown).filter(|at| *at < len);
-        places.into_iter().all(|at| match (messages.get(at), self.prints.get(at)) {
-            (Some(message), Some(known)) => print(message, true, hash) == known.edges,
+        let whole = (0..self.head.saturating_add(1)).chain(len.saturating_sub(LOOKS)..len);
+        let mut whole = whole.chain(self.pinned.iter().copied()).filter(|at| *at < len);
+        let mut between = looks.chain(shown).filter(|at| *at < len);
+        let same = |at: usize, edges: bool| match (messages.get(at), self.prints.get(at)) {
+            (Some(message), Some(known)) => {
+                print(message, edges, hash) == if edges { known.edges } else { known.whole }
+            }
             _ => false,
-        })
+        };
+        whole.all(|at| same(at, false)) && between.all(|at| same(at, true))
+    }
+
+    /// Whether the list is this one with other standing orders, as where those tell the time: as many of them, and
+    /// everything after them word for word the same.
+    pub(super) fn differ_in_head(&self, messages: &[Message], hash: &RandomState) -> bool {
+        let head = messages.iter().take_while(|message| message.role.is_system()).count();
+        let rest = self.head..self.len();
+        head == self.head
+            && head > 0
+            && !rest.is_empty()
+            && match (messages.get(rest.clone()), self.prints.get(rest)) {
+                (Some(messages), Some(known)) => messages
+                    .iter()
+                    .zip(known)
+                    .all(|(message, known)| print(message, false, hash) == known.whole),
+                _ => false,
+            }
     }
 
     /// Whether the first `len` messages of the list are these, word for word.
@@ -194,9 +227,24 @@ mod tests {
     #[test]
     fn what_differs_only_in_the_middle_of_a_long_text_is_told_apart_where_it_matters() {
         let hash = RandomState::new();
-        let long = |middle: &str| [Message::user(format!("{0}{middle}{0}", "x".repeat(500)))];
-        let mut known = Prints::of(&long("a"), &hash);
-        assert!(known.seem(&long("b"), 0, &hash), "not in passing");
-        assert!(!known.are(&long("b"), 1, &hash));
+        let list = |role: Message, middle: &str| {
+            let mut list = vec![role, Message::user("first")];
+            list.push(Message::user(format!("{0}{middle}{0}", "x".repeat(500))));
+            list.extend((0..20).map(|n| Message::user(format!("order {n}"))));
+            list
+        };
+        let bare = || Message::system("Be brief.");
+        let mut known = Prints::of(&list(bare(), "a"), &hash);
+        assert!(known.seem(&list(bare(), "b"), 0, &hash), "not in passing");
+        assert!(!known.are(&list(bare(), "b"), 3, &hash));
+        // What is always shown is looked at whole, always.
+        let head = |middle: &str| list(Message::system(format!("{0}{middle}{0}", "x".repeat(500))), "a");
+        let mut known = Prints::of(&head("a"), &hash);
+        assert!(known.seem(&head("a"), 0, &hash) && !known.seem(&head("b"), 0, &hash));
+        let mut pinned = list(bare(), "a");
+        pinned[2].pinned = true;
+        let mut known = Prints::of(&pinned, &hash);
+        pinned[2].parts = list(bare(), "b")[2].parts.clone();
+        assert!(!known.seem(&pinned, 0, &hash));
     }
 }

@@ -19,6 +19,7 @@ mod hooks;
 mod odd_input;
 mod promises;
 mod provider_count;
+mod reviewed;
 mod sharing;
 mod support;
 

@@ -169,7 +169,7 @@ async fn of_more_conversations_than_it_knows_the_oldest_is_forgotten_and_still_r
     let condenser = words(r#""trigger": "messages(12)", "keep": "messages(4)""#).build().unwrap();
     let list = |agent: usize| {
         let mut list = vec![Message::system(format!("You are number {agent}."))];
-        list.extend(talk(1, 12));
+        list.extend(talk(100 * agent + 1, 12));
         list
     };
     let lists: Vec<Vec<Message>> = (0..70).map(list).collect();

@@ -78,7 +78,7 @@ pub use report::{Report, Spent, Totals};
 pub(crate) use scribe::Answers;
 use scribe::{Order, Outcome, SLOT, Scribe};
 
-/// So many conversations one condenser knows; the one that was longest away is forgotten.
+/// So many conversations one condenser knows unless told otherwise; the one that was longest away is forgotten.
 const MOST_CONVERSATIONS: usize = 64;
 
 /// A conversation that did not go on for so many turns of others' is taken to have ended.
@@ -106,14 +106,19 @@ struct Inner {
 type Shared = Arc<Mutex<Conversation>>;
 
 /// The conversations a condenser knows.
-#[derive(Default)]
 struct Known {
     /// The last used first, with the turn on which it was.
     all: Vec<(Shared, u64)>,
     turns: u64,
+    /// So many are known at most.
+    most: usize,
 }
 
 impl Known {
+    fn at_most(most: usize) -> Self {
+        Self { all: Vec::new(), turns: 0, most }
+    }
+
     /// Whether there may be several agents: more than one conversation went on lately. A list that was given up, as when a
     /// reply was asked for again, soon counts no more.
     fn is_shared(&self) -> bool {
@@ -123,7 +128,7 @@ impl Known {
     fn insert(&mut self, shared: &Shared) {
         self.turns = self.turns.saturating_add(1);
         self.all.insert(0, (Arc::clone(shared), self.turns));
-        self.all.truncate(MOST_CONVERSATIONS);
+        self.all.truncate(self.most);
     }
 
     fn used(&mut self, found: &Shared) {
@@ -224,7 +229,7 @@ impl Condenser {
                 scribe: Arc::clone(&inner.scribe),
                 fixed: inner.fixed,
                 hash: RandomState::new(),
-                known: Mutex::default(),
+                known: Mutex::new(Known::at_most(lock(&inner.known).most)),
                 totals: Mutex::default(),
             }),
         }

@@ -31,6 +31,9 @@ pub(crate) const LEAST_INPUT: Tokens = 500;
 /// What is recorded as the writer of lines that needed none.
 pub(crate) const VERBATIM: &str = "verbatim";
 
+/// What is recorded of a call that nobody waited for any more.
+pub(crate) const DROPPED: &str = "dropped";
+
 /// So many names a model's summary is looked through for.
 const NAMES: usize = 30;
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::conversation::Rules;
 use super::scribe::{Account, Scribe};
-use super::{Condenser, Inner};
+use super::{Condenser, Inner, Known, MOST_CONVERSATIONS};
 use crate::engine::{Pace, Shared, Writer};
 use crate::error::Error;
 use crate::hook::{Hook, Hooks};
@@ -53,6 +53,7 @@ pub struct CondenserBuilder {
     name: Option<Arc<str>>,
     pace: Pace,
     at_once: bool,
+    conversations: Option<usize>,
     workspace: Option<(Arc<Shared>, Arc<str>, Arc<Settings>)>,
 }
 
@@ -125,6 +126,13 @@ impl CondenserBuilder {
         self
     }
 
+    /// How many conversations it knows at a time, 64 unless told: as many as there are agents that share it. One that is
+    /// forgotten is condensed anew when it goes on.
+    pub fn conversations(mut self, most: usize) -> Self {
+        self.conversations = Some(most.max(1));
+        self
+    }
+
     /// For one list, once: it waits for the model, nobody stands in where that fails, and nothing is prepared for a next
     /// time.
     pub fn at_once(mut self) -> Self {
@@ -189,7 +197,7 @@ impl CondenserBuilder {
             scribe: Arc::new(scribe),
             fixed,
             hash: RandomState::new(),
-            known: Mutex::default(),
+            known: Mutex::new(Known::at_most(self.conversations.unwrap_or(MOST_CONVERSATIONS))),
             totals: Mutex::default(),
         };
         Ok(Condenser { inner: Arc::new(inner) })

@@ -13,8 +13,8 @@ pub struct Report {
     /// Whether the list is another than before this turn.
     pub condensed: bool,
     /// Why it is or is not: `due`, `forced`, `too_long` where it is; the name of a
-    /// [`core::condense::Unchanged`](epitome_core::condense::Unchanged), `model_failed`, `off`, `stopped`, `cooling_down`
-    /// or `waiting` where it is not.
+    /// [`core::condense::Unchanged`](epitome_core::condense::Unchanged), `model_failed`, `off` or `stopped` where
+    /// it is not.
     pub reason: String,
     /// By which means it was, or would be.
     pub strategy: String,

@@ -25,7 +25,8 @@ use crate::retry::{Backoff, Failure};
 use crate::settings::Settings;
 use crate::store::UsageRow;
 use crate::writing::{
-    self, LEAST_INPUT, PROMPT_OVERHEAD, UNKNOWN_INPUT, VERBATIM, answer, fingerprint, judge, most, word,
+    self, DROPPED, LEAST_INPUT, PROMPT_OVERHEAD, UNKNOWN_INPUT, VERBATIM, answer, fingerprint, judge, most,
+    word,
 };
 
 /// What the inline summary is called where slots have their names.
@@ -217,7 +218,9 @@ impl Scribe {
         for _ in 0..times {
             let mut reserved = self.may_ask(writer, &ask).await?;
             let started = Instant::now();
+            let mut under_way = UnderWay { scribe: self, writer, most: most(&ask), started, ended: false };
             let reply = answer(&writer.model, &ask, self.time_out).await;
+            under_way.ended = true;
             let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
             self.note_provider(writer, reply.as_ref().err());
             let (tally, judged) = match reply {
@@ -328,34 +331,32 @@ impl Scribe {
         millis: u64,
         spent: &mut Vec<Spent>,
     ) -> Option<i64> {
-        let cost = writer.price(&self.settings).map(|price| price.cost(tally).to_millionths());
-        let model = writer.model.name().to_owned();
-        let Tally { input, cached, output } = *tally;
-        if let Account::Workspace { shared, name } = &self.account {
-            let row = UsageRow {
-                workspace: name.to_string(),
-                session: self.name.to_string(),
-                scope: String::new(),
-                slot: SLOT.to_owned(),
-                model: model.clone(),
-                outcome: outcome.to_owned(),
-                input,
-                cached,
-                output,
-                cost,
-                millis,
-                at: Timestamp(0),
-            };
-            let rows = vec![row];
-            measure::recorded(&rows);
-            if let Err(error) = shared.store.record(rows).await {
-                // The summary is good all the same, and the store's trouble shows where it is asked about.
-                shared.set_trouble(Some(error.to_string()));
-            }
+        let row = self.row(writer, outcome, tally, millis);
+        let UsageRow { model, cost, input, cached, output, .. } = row.clone();
+        if let Account::Workspace { shared, .. } = &self.account {
+            record(Arc::clone(shared), row).await;
         }
         let outcome = outcome.to_owned();
         spent.push(Spent { model, outcome, input, cached, output, cost, millis });
         cost
+    }
+
+    /// What is recorded of a call.
+    fn row(&self, writer: &Writer, outcome: &str, tally: &Tally, millis: u64) -> UsageRow {
+        UsageRow {
+            workspace: self.account.workspace().to_string(),
+            session: self.name.to_string(),
+            scope: String::new(),
+            slot: SLOT.to_owned(),
+            model: writer.model.name().to_owned(),
+            outcome: outcome.to_owned(),
+            input: tally.input,
+            cached: tally.cached,
+            output: tally.output,
+            cost: writer.price(&self.settings).map(|price| price.cost(tally).to_millionths()),
+            millis,
+            at: Timestamp(0),
+        }
     }
 
     /// What the model is asked, by the kind of conversation it is.
@@ -410,6 +411,39 @@ impl Scribe {
             span,
             messages: messages.iter().cloned().map(writing::without_bytes).collect(),
         }
+    }
+}
+
+/// Puts a call into the workspace's records.
+async fn record(shared: Arc<Shared>, row: UsageRow) {
+    let rows = vec![row];
+    measure::recorded(&rows);
+    if let Err(error) = shared.store.record(rows).await {
+        // The summary is good all the same, and the store's trouble shows where it is asked about.
+        shared.set_trouble(Some(error.to_string()));
+    }
+}
+
+/// A call of a model that somebody waits for. Where nobody does any more, because the client went, it is recorded as the
+/// most that was sent: the provider bills it all the same.
+struct UnderWay<'a> {
+    scribe: &'a Scribe,
+    writer: &'a Writer,
+    most: Tally,
+    started: Instant,
+    ended: bool,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let Account::Workspace { shared, .. } = &self.scribe.account else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if self.ended || self.writer.is_local() {
+            return;
+        }
+        let millis = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let sent = Tally { output: 0, ..self.most };
+        runtime.spawn(record(Arc::clone(shared), self.scribe.row(self.writer, DROPPED, &sent, millis)));
     }
 }
 

@@ -37,7 +37,9 @@ pub(super) fn read(item: &Value) -> Result<Message> {
         Some("reasoning") => reasoning(fields),
         Some("item_reference") => Ok(Message::assistant("")),
         Some(kind) => match kind.strip_suffix("_output") {
-            Some(_) if fields.contains_key("call_id") => answer(fields),
+            Some(_) if fields.contains_key("call_id") || fields.contains_key(answers_by(kind)) => {
+                answer(kind, fields)
+            }
             Some(_) => Ok(Message::user("")),
             None if kind.ends_with("_call") && fields.contains_key("call_id") => call(kind, fields),
             None if kind.ends_with("_response") => Ok(Message::user("")),
@@ -157,7 +159,12 @@ fn call(kind: &str, fields: &Object) -> Result<Message> {
     Ok(Message::new(Role::Assistant, [Part::ToolCall(call)]))
 }
 
-fn answer(fields: &Object) -> Result<Message> {
+/// By which field an output names its call.
+pub(super) fn answers_by(kind: &str) -> &'static str {
+    if kind == "local_shell_call_output" { "id" } else { "call_id" }
+}
+
+fn answer(kind: &str, fields: &Object) -> Result<Message> {
     let mut said = Vec::new();
     match fields.get("output").and_then(Value::as_object).map(medium) {
         Some(found) => match found.map_err(|error| error.under("output"))? {
@@ -166,7 +173,9 @@ fn answer(fields: &Object) -> Result<Message> {
         },
         None => content(fields, "output", &mut |piece| said.push(piece))?,
     }
-    let call = field::name(fields, "call_id")?.into();
+    // Some send it under the name that all others have.
+    let by = if fields.contains_key("call_id") { "call_id" } else { answers_by(kind) };
+    let call = field::name(fields, by)?.into();
     Ok(Message::new(Role::Tool, [Part::ToolResult(ToolResult { call, content: said, error: false })]))
 }
 

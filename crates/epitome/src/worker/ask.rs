@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use epitome_core::message::Timestamp;
 
-use super::draft::{DROPPED, Draft, Spent};
+use super::draft::{Draft, Spent};
 use super::write::{Failed, Task};
 use crate::breaker;
 use crate::engine::{Reserved, Writer, lock};
@@ -15,7 +15,7 @@ use crate::measure::{KEPT, REUSED};
 use crate::model::{Ask, ModelError, Reply, Tally};
 use crate::retry::Failure;
 use crate::settings::Money;
-use crate::writing::{answer, fingerprint, most, tally, word};
+use crate::writing::{DROPPED, answer, fingerprint, most, tally, word};
 
 impl Task<'_> {
     /// Asks one after the other, each a second time with the reason where its answer was refused.

@@ -81,9 +81,6 @@ impl Draft {
 /// What is recorded of a call whose answer passed, where no summary came of it after all: the lease was lost, say.
 const UNUSED: &str = "unused";
 
-/// What is recorded of a call that nobody waited for any more.
-pub(super) const DROPPED: &str = "dropped";
-
 /// What was spent on a summary so far: calls not yet recorded, and the sums over all of them.
 #[derive(Default)]
 pub(super) struct Spent {

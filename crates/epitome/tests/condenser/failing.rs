@@ -75,7 +75,8 @@ async fn a_wait_in_vain_ends_with_local_and_not_with_a_list_too_long() {
 
 #[tokio::test]
 async fn rubbish_is_asked_for_once_more_and_then_left() {
-    let rubbish: [(&str, fn(&Ask) -> String); 4] = [
+    type Says = fn(&Ask) -> String;
+    let rubbish: [(&str, Says); 4] = [
         ("empty", |_| "  ".to_owned()),
         ("declined", |_| "I'm sorry, but I can't help with that request.".to_owned()),
         ("loops", |_| "They spoke of the order again. ".repeat(15)),

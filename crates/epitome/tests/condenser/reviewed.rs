@@ -2,7 +2,9 @@
 
 use epitome::Condenser;
 use epitome::core::message::{Message, Part};
-use epitome::model::Scripted;
+use epitome::core::message::{Timestamp, Tokens};
+use epitome::model::{Ask, Model, ModelError, Reply, Scripted};
+use std::time::Duration;
 
 fn talk(from: usize, count: usize) -> Vec<Message> {
     let said = |n: usize| {
@@ -95,4 +97,44 @@ async fn a_summary_does_not_wear_away_when_little_leaves() {
     }
     assert!(known[0] >= 20, "{known:?}");
     assert!(known.iter().all(|known_then| *known_then + 3 >= known[0]), "{known:?}");
+}
+
+/// Says nothing, ever.
+struct Silent;
+
+#[async_trait::async_trait]
+impl Model for Silent {
+    fn name(&self) -> &'static str {
+        "gpt-5-mini"
+    }
+
+    fn room(&self) -> Option<Tokens> {
+        None
+    }
+
+    async fn write(&self, _ask: &Ask) -> Result<Reply, ModelError> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn what_a_call_cost_that_nobody_waited_for_is_recorded() {
+    let settings = r#"{"condense": {"trigger": "messages(12)", "model": "m"}}"#;
+    let engine = epitome::Engine::builder().model("m", Silent).settings(settings).memory().await.unwrap();
+    let workspace = engine.workspace("home");
+    let condenser = workspace.condenser().await.unwrap().at_once().build().unwrap();
+    let history = talk(1, 20);
+    let left = tokio::time::timeout(Duration::from_millis(50), condenser.before_model(&history)).await;
+    assert!(left.is_err());
+    for _ in 0..500 {
+        let rows = workspace.usage(Timestamp(0)).await.unwrap();
+        if let Some(row) = rows.first() {
+            assert_eq!((&*row.outcome, row.calls), ("dropped", 1));
+            assert!(row.input > 200 && row.cost.is_some_and(|cost| cost > 0), "{row:?}");
+            engine.close().await;
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("nothing was recorded");
 }

@@ -260,3 +260,35 @@ fn words_alone_are_anthropics_where_the_model_or_a_field_says_so() {
         r#"{"model": "claude-sonnet-4-5", "messages": [{"role": "system", "content": "Be brief."}]}"#;
     assert_eq!(Body::read(system, None).unwrap().dialect(), Dialect::OpenAi, "behind a gateway");
 }
+
+#[test]
+fn outputs_of_the_providers_own_tools_stay_with_their_calls() {
+    let shell =
+        json!({ "type": "shell_call", "id": "sc", "call_id": "s1", "action": { "commands": ["ls"] } });
+    for (call, output) in [
+        (
+            json!({ "type": "local_shell_call", "id": "l", "call_id": "lc", "action": { "type": "exec", "command": ["ls"] } }),
+            json!({ "type": "local_shell_call_output", "id": "lc", "output": "README.md" }),
+        ),
+        (
+            json!({ "type": "tool_search_call", "id": "ts", "call_id": "tsc" }),
+            json!({ "type": "tool_search_output", "call_id": "tsc", "tools": [{ "name": "t" }] }),
+        ),
+        (
+            shell.clone(),
+            json!({ "type": "shell_call_output", "call_id": "s1", "output": [{ "stdout": "README.md", "stderr": "" }] }),
+        ),
+    ] {
+        let input = json!({ "input": [{ "role": "user", "content": "Go." }, call, output, { "role": "user", "content": "Next." }] });
+        let body = Body::read(&input.to_string(), None).unwrap();
+        let shown = epitome::core::view::mend(body.messages().iter().skip(1).cloned());
+        let out: Value = serde_json::from_str(&body.with(&shown, Marks::Kept)).unwrap();
+        assert_eq!(out["input"].as_array().unwrap()[..2], [call, output]);
+    }
+    // Nobody answered: the mark has the form that such an answer has.
+    let input = json!({ "input": [shell, { "role": "user", "content": "Next." }] });
+    let body = Body::read(&input.to_string(), None).unwrap();
+    let shown = epitome::core::view::mend(body.messages().iter().cloned());
+    let out: Value = serde_json::from_str(&body.with(&shown, Marks::Kept)).unwrap();
+    assert_eq!(out["input"][1]["output"][0]["stdout"], "[no result recorded]", "{out}");
+}

@@ -257,9 +257,20 @@ impl<'a> Writer<'a> {
         if form == FUNCTION {
             *value = json!({ "role": FUNCTION, "name": &**call, "content": value.get("content") });
         } else {
-            *value = json!({
-                "type": format!("{form}_output"), "call_id": &**call, "output": value.get("output"),
-            });
+            let output = value.get("output").cloned().unwrap_or_default();
+            *value = match form.as_str() {
+                "local_shell_call" => {
+                    json!({ "type": "local_shell_call_output", "id": &**call, "output": output })
+                }
+                "tool_search_call" => {
+                    json!({ "type": "tool_search_output", "call_id": &**call, "tools": [] })
+                }
+                "shell_call" => {
+                    let said = json!({ "stdout": output, "stderr": "", "outcome": { "type": "timeout" } });
+                    json!({ "type": "shell_call_output", "call_id": &**call, "output": [said] })
+                }
+                form => json!({ "type": format!("{form}_output"), "call_id": &**call, "output": output }),
+            };
         }
     }
 

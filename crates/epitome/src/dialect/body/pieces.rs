@@ -47,7 +47,10 @@ pub(super) fn of<'a>(dialect: Dialect, text: &'a str) -> Vec<Piece<'a>> {
         }
         Dialect::Responses => {
             let kind = value.get("type").and_then(Value::as_str).unwrap_or_default();
-            let form = kind.strip_suffix("_output").unwrap_or(kind);
+            let form = match kind {
+                "tool_search_output" => "tool_search_call",
+                kind => kind.strip_suffix("_output").unwrap_or(kind),
+            };
             let form = (form != "function_call" && form.ends_with("_call")).then(|| form.to_owned());
             let sound = is_sound_item(&value);
             let unsaid = matches!(kind, "" | "message" | "function_call_output");

@@ -2,7 +2,7 @@
 //!
 //! No model is asked here and nobody is waited for: [`Conversation::look`] takes the list in and says what to do, and
 //! [`Conversation::take`] takes what came of it. Everything happens under one lock, so two callers at once see one after the
-//! other.
+//! other. Summaries ahead of time are in `early`, sizes and the provider's count in `sizes`, reports in `telling`.
 
 use std::collections::VecDeque;
 use std::hash::RandomState;
@@ -10,10 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use epitome_core::condense::{Decision, Facts, List, Plan, Policy, Press, Standing, Unchanged};
-use epitome_core::economic::{Growth, Prices, threshold};
+use epitome_core::economic::{Growth, Prices};
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Role, Seq, Tokens};
-use epitome_core::strategy::Strategy;
 use epitome_core::tokens::{Counter, Factor};
 use epitome_core::trigger::{Fraction, SOFT};
 use tokio::sync::watch;
@@ -21,12 +20,15 @@ use tokio::sync::watch;
 use super::Call;
 use super::known::{Place, Prints};
 use super::report::{Report, Spent};
-use super::scribe::{Order, Outcome, Written, now};
+use super::scribe::{Order, Outcome};
 use crate::engine::lock;
-use crate::hook::{Running, grouped};
+use crate::hook::Running;
 use crate::model::ModelError;
 use crate::retry::{Backoff, after_failure, jitter};
-use crate::writing::PROMPT_OVERHEAD;
+
+mod early;
+mod sizes;
+mod telling;
 
 /// After so many passes in a row that did not help, it stops.
 const MOST_STRIKES: u32 = 2;
@@ -478,219 +480,6 @@ impl Conversation {
         }
     }
 
-    /// Puts in the summary that was prepared, where it is there and worth it.
-    fn prepared(&mut self, ahead: &Ahead<'_>, rules: &Rules, facts: &Facts) -> Option<Report> {
-        let preparing = self.preparing.take_if(|preparing| preparing.has_ended())?;
-        let outcome = preparing.outcome()?;
-        self.note(outcome.spent, outcome.problems);
-        let written = match outcome.written {
-            Ok(written) => written,
-            Err(failure) => {
-                self.failed(&failure, rules);
-                return None;
-            }
-        };
-        let before = self.list.request(facts);
-        let told = preparing.plan.places().to_vec();
-        match preparing.plan.finish(&mut self.list, ahead.messages, &written.text, &rules.counter) {
-            Ok(report) => {
-                (self.failures, self.not_before, self.untold) = (0, None, None);
-                Some(self.condensed(report, Some((&written, Who::Models)), before, facts, rules))
-            }
-            Err(Unchanged::Overtaken) => {
-                self.late(&written, &told);
-                None
-            }
-            Err(_) => {
-                self.in_vain(rules);
-                None
-            }
-        }
-    }
-
-    /// A summary came after another had to stand in for it: the next one is built on it, not on the stand-in.
-    fn late(&mut self, written: &Written, told: &[Seq]) {
-        if let Some(untold) = &mut self.untold {
-            untold.prior = Some(written.text.to_string());
-            untold.places.retain(|place| !told.contains(place));
-            (self.failures, self.not_before) = (0, None);
-        }
-    }
-
-    /// Looks whether what was prepared is there, though nothing is due: a failure starts a pause, and what comes too late
-    /// is kept for the next time.
-    fn collect(&mut self, rules: &Rules) {
-        let ended = |preparing: &mut Preparing| {
-            let failed = || lock(&preparing.done).as_ref().is_none_or(|outcome| outcome.written.is_err());
-            preparing.has_ended() && (preparing.plan.is_overtaken(&self.list) || failed())
-        };
-        let Some(preparing) = self.preparing.take_if(ended) else { return };
-        let Some(outcome) = preparing.outcome() else { return };
-        self.note(outcome.spent, outcome.problems);
-        match outcome.written {
-            Ok(written) => self.late(&written, preparing.plan.places()),
-            Err(failure) => self.failed(&failure, rules),
-        }
-    }
-
-    /// Has a summary written ahead of time, where that is worth it.
-    fn prepare(
-        &mut self,
-        ahead: &Ahead<'_>,
-        rules: &Rules,
-        facts: &Facts,
-        prepare: &mut dyn FnMut(&mut Self, Task),
-    ) {
-        let policy = self.policy(rules, facts).clone();
-        let facts = Facts { force: Some(Press::Gently), ..*facts };
-        match self.list.decide(ahead.messages, &policy, &facts, &rules.counter) {
-            Decision::Ask(plan) => {
-                let plan = if rules.local { *plan } else { self.for_model(*plan) };
-                let order = self.order(&plan, ahead.messages);
-                prepare(self, Task { plan, order });
-            }
-            Decision::Unchanged(_) | Decision::Done(_) => {
-                self.unprepared = Some(grown(self.counted(ahead)));
-            }
-        }
-    }
-
-    /// Whether a summary might be written ahead of time.
-    fn may_prepare(&self, counted: Tokens, rules: &Rules) -> bool {
-        let summarizes = |stage: &Strategy| matches!(stage, Strategy::Summarize(_) | Strategy::Amortized(_));
-        rules.ahead
-            && self.preparing.is_none()
-            && self.strikes < MOST_STRIKES
-            && self.unprepared.is_none_or(|until| counted >= until)
-            && self.not_before.is_none_or(|until| Instant::now() >= until)
-            && rules.policy.strategy.stages().any(summarizes)
-    }
-
-    /// Notes what is being written.
-    pub(super) fn begin(&mut self, plan: Plan, done: Slip, ended: watch::Receiver<()>, running: Running<()>) {
-        self.preparing = Some(Preparing { plan, done, ended, _running: running });
-    }
-
-    /// Tells when what is being written is there, for who waits for it.
-    pub(super) fn under_way(&self) -> Option<watch::Receiver<()>> {
-        self.preparing.as_ref().map(|preparing| preparing.ended.clone())
-    }
-
-    /// A plan as the model is to carry it out: it builds on what it wrote itself, not on what stood in for it.
-    fn for_model(&self, plan: Plan) -> Plan {
-        match &self.untold {
-            Some(untold) if untold.tokens <= MOST_UNTOLD => {
-                plan.built_on(untold.prior.clone(), &untold.places, untold.tokens)
-            }
-            _ => plan,
-        }
-    }
-
-    fn order(&self, plan: &Plan, messages: &[Message]) -> Order {
-        // Only who wrote the summary knows what it was made of.
-        let standing = self.list.summary().map(|prior| prior.text.as_str());
-        let extracts = self.extracts.as_ref().filter(|_| plan.prior.as_deref() == standing);
-        Order {
-            leaving: plan.told(messages).collect(),
-            span: plan.span,
-            through: plan.through(),
-            previous: plan.prior.as_deref().map(Into::into),
-            extracts: extracts.cloned(),
-            limit: plan.limit,
-            replaces: plan.replaces(),
-        }
-    }
-
-    /// Notes that a stand-in stands, and what the model has yet to be told.
-    fn stand_in(&mut self, told: Untold) {
-        let Untold { prior, places, tokens } = told;
-        let untold = self.untold.get_or_insert_with(|| Untold { prior, ..Untold::default() });
-        untold.places.extend(places);
-        untold.tokens = untold.tokens.saturating_add(tokens);
-    }
-
-    /// What the provider says it counted for the last request.
-    pub(super) fn reported(&mut self, counted: Tokens, rounds: u64, reported: Tokens, worth: Fraction) {
-        self.factor.learn(counted, reported);
-        self.told = Some(Told { counted, reported, rounds });
-        if let Some((before, pass)) = self.on_trial
-            && pass == rounds
-        {
-            self.on_trial = None;
-            let helped = before.saturating_sub(reported) >= worth.of_rounded_up(before);
-            self.strikes = if helped { 0 } else { self.strikes.saturating_add(1) };
-            self.stopped_at = (self.strikes >= MOST_STRIKES).then_some(reported);
-        }
-    }
-
-    /// The provider found the last request too long, and takes so much where it says so.
-    pub(super) fn too_long(&mut self, room: Option<Tokens>) {
-        self.too_long = true;
-        if let Some(room) = room {
-            self.room = Some(self.room.map_or(room, |known| known.min(room)));
-        }
-    }
-
-    fn counted(&self, ahead: &Ahead<'_>) -> Tokens {
-        self.list.tokens().saturating_add(ahead.fixed)
-    }
-
-    fn count_call(&mut self, counted: Tokens) {
-        let rounds = self.list.standing().rounds;
-        match self.last {
-            Some((last, before)) if before == rounds && counted > last => self.growth.add(counted - last),
-            Some(_) => {}
-            None if self.growth.calls() == 0 => self.growth.add(counted),
-            None => {}
-        }
-        self.last = Some((counted, rounds));
-    }
-
-    fn facts(&mut self, ahead: &Ahead<'_>, rules: &Rules, counted: Tokens) -> Facts {
-        let room = ahead.room.or(rules.room);
-        let room = match (room, self.room) {
-            (Some(known), Some(found)) => Some(known.min(found)),
-            (known, found) => known.or(found),
-        };
-        let rounds = self.list.standing().rounds;
-        let request = ahead.request.or(self.told.map(|told| match told.rounds == rounds {
-            true if counted >= told.counted => {
-                told.reported.saturating_add(self.factor.apply(counted - told.counted))
-            }
-            true => told.reported.saturating_sub(self.factor.apply(told.counted - counted)),
-            false => self.factor.apply(counted),
-        }));
-        let mut facts = Facts { room, request, fixed: ahead.fixed, force: ahead.force, ..Facts::at(now()) };
-        if rules.policy.trigger.is_economic() {
-            facts.economic = self.economic(rules, &facts, counted);
-        }
-        facts
-    }
-
-    /// Where cutting costs least, worked out anew when the list has grown by a part.
-    fn economic(&mut self, rules: &Rules, facts: &Facts, counted: Tokens) -> Option<Tokens> {
-        let rounds = self.list.standing().rounds;
-        if let Some((at, then, known)) = self.economic
-            && then == rounds
-            && counted < grown(at)
-            && self.growth.calls() > 8
-        {
-            return known;
-        }
-        let prompt = if rules.local { 0 } else { PROMPT_OVERHEAD };
-        let shape = self.list.shape(&rules.policy, facts, &self.growth, prompt, &rules.counter);
-        let found = threshold(&rules.prices, &shape, facts.room);
-        self.economic = Some((counted, rounds, found));
-        found
-    }
-
-    /// What the first call of a conversation is decided by.
-    pub(super) fn first_facts(&mut self, ahead: &Ahead<'_>, rules: &Rules) -> Facts {
-        let counted = self.counted(ahead);
-        self.count_call(counted);
-        self.facts(ahead, rules, counted)
-    }
-
     pub(super) fn policy<'a>(&self, rules: &'a Rules, facts: &Facts) -> &'a Policy {
         if facts.room.is_some() { &rules.policy } else { &rules.roomless }
     }
@@ -713,125 +502,6 @@ impl Conversation {
     fn in_vain(&mut self, rules: &Rules) {
         self.failed(&ModelError::no_answer("its summary would have saved too little").into(), rules);
     }
-
-    /// Notes what was spent and what went wrong, until it is told.
-    pub(super) fn note(&mut self, spent: Vec<Spent>, problems: Vec<String>) {
-        self.spent.extend(spent);
-        self.problems.extend(problems);
-        while self.problems.len() > MOST_TOLD {
-            self.problems.pop_front();
-        }
-    }
-
-    /// The report of a list that stays as it is.
-    fn unchanged(&mut self, why: &Unchanged, facts: &Facts, rules: &Rules) -> Report {
-        let tokens = self.list.request(facts);
-        let said = if *why == Unchanged::NotDue { String::new() } else { format!("; as it was: {why}") };
-        let report = self.plain(why.name(), facts, rules);
-        Report { notice: format!("{}{said}", used(tokens, facts.room)), ..report }
-    }
-
-    fn model_failed(&mut self, facts: &Facts, rules: &Rules) -> Report {
-        let tokens = self.list.request(facts);
-        let report = self.plain(Report::MODEL_FAILED, facts, rules);
-        let notice = format!("{}; as it was: the model gave no summary", used(tokens, facts.room));
-        Report { notice, ..report }
-    }
-
-    fn stopped(&mut self, facts: &Facts, rules: &Rules) -> Report {
-        let tokens = self.list.request(facts);
-        let report = self.plain("stopped", facts, rules);
-        let notice = format!(
-            "{}; stopped: by the provider's count, condensing did not help {MOST_STRIKES} times in a row",
-            used(tokens, facts.room)
-        );
-        Report { notice, ..report }
-    }
-
-    fn plain(&mut self, reason: &str, facts: &Facts, rules: &Rules) -> Report {
-        let tokens = self.list.request(facts);
-        let messages = self.list.shown_len() as u64;
-        Report {
-            condensed: false,
-            reason: reason.to_owned(),
-            strategy: rules.policy.strategy.to_string(),
-            messages_before: messages,
-            messages_after: messages,
-            tokens_before: tokens,
-            tokens_after: tokens,
-            window: facts.room,
-            percent: percent(tokens, facts.room),
-            spent: std::mem::take(&mut self.spent),
-            problems: self.problems.drain(..).collect(),
-            ..Report::default()
-        }
-    }
-
-    /// The report of a list that was made shorter.
-    fn condensed(
-        &mut self,
-        done: epitome_core::condense::Report,
-        written: Option<(&Written, Who)>,
-        before: Tokens,
-        facts: &Facts,
-        rules: &Rules,
-    ) -> Report {
-        let reason = match (self.too_long, facts.force) {
-            (true, _) | (_, Some(Press::Hard)) => "too_long",
-            (_, Some(Press::Gently)) => "forced",
-            _ => "due",
-        };
-        let rounds = self.list.standing().rounds;
-        self.changes = self.changes.wrapping_add(1);
-        if self.told.is_some() {
-            self.on_trial = Some((before, rounds));
-        }
-        (self.too_long, self.resting, self.unprepared) = (false, None, None);
-        if let Some((written, _)) = written {
-            self.extracts = written.extracts.clone();
-        }
-        let report = self.plain(reason, facts, rules);
-        Report {
-            condensed: true,
-            strategy: done.strategy,
-            messages_before: done.messages_before,
-            messages_after: done.messages_after,
-            tokens_before: done.tokens_before,
-            tokens_after: done.tokens_after,
-            covers: done.covers,
-            model: written.map(|(written, _)| written.model.clone()),
-            stand_in: written.is_some_and(|(_, who)| who == Who::StandIn),
-            notice: done.notice,
-            percent: percent(done.tokens_after, facts.room),
-            ..report
-        }
-    }
-
-    /// Keeps in mind what is handed out right after a pass.
-    pub(super) fn hand_out(&mut self, shown: &[Message], hash: &RandomState) {
-        self.handed = Some(Prints::of(shown, hash));
-    }
-
-    /// What left with the last pass, for hooks: what was shown word for word before it and is no longer.
-    pub(super) fn left(&self, messages: &[Message]) -> Vec<Message> {
-        let (now, before) = (self.list.standing(), &self.left);
-        let shown = |from: Seq, kept: &[Seq], place: Seq| place > from || kept.binary_search(&place).is_ok();
-        (1..=now.seen)
-            .zip(messages)
-            .filter(|(place, message)| {
-                let masked =
-                    *place > before.masked && *place <= now.masked && message.results().next().is_some();
-                shown(before.from, &before.kept, *place) && (masked || !shown(now.from, &now.kept, *place))
-            })
-            .map(|(place, message)| Message { seq: place, ..message.clone() })
-            .collect()
-    }
-
-    /// Notes what has left so far, so that hooks are told of each message once.
-    pub(super) fn left_so_far(&mut self) {
-        let Standing { from, masked, kept, .. } = self.list.standing();
-        self.left = Left { from: *from, masked: *masked, kept: kept.clone() };
-    }
 }
 
 impl Told {
@@ -844,18 +514,4 @@ impl Told {
 /// A size at which something that failed is tried again.
 fn grown(tokens: Tokens) -> Tokens {
     tokens.saturating_add((tokens / GROWN_BY).max(1))
-}
-
-fn percent(tokens: Tokens, room: Option<Tokens>) -> Option<u64> {
-    room.filter(|room| *room > 0).map(|room| tokens.saturating_mul(100) / room)
-}
-
-/// How much is used, for people.
-fn used(tokens: Tokens, room: Option<Tokens>) -> String {
-    match (room, percent(tokens, room)) {
-        (Some(room), Some(percent)) => {
-            format!("{} of {} tokens are used, {percent} %", grouped(tokens), grouped(room))
-        }
-        _ => format!("{} tokens are used", grouped(tokens)),
-    }
 }

@@ -109,7 +109,13 @@ fn common(dialect: Dialect, mut wire: Value) -> Option<Value> {
             });
             fields.insert("content".to_owned(), pieces.collect());
         }
-        let call = fields.get("call_id").cloned().unwrap_or_default();
+        // One of them is named otherwise.
+        let by = if kind == "local_shell_call_output" && !fields.contains_key("call_id") {
+            "id"
+        } else {
+            "call_id"
+        };
+        let call = fields.get(by).cloned().unwrap_or_default();
         match kind.as_str() {
             "" | "message" | "reasoning" | "function_call" | "function_call_output" => {}
             kind if kind.ends_with("_output") && call.is_string() => {

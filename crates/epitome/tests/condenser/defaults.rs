@@ -118,8 +118,8 @@ fn what_cannot_work_is_refused_by_name() {
     assert!(told.contains("condense.trigger: window(0.5)"), "{told}");
     let told = refused(words(r#""threshold": 0.5, "trigger": "messages(3)""#));
     assert!(told.contains("condense.threshold"), "{told}");
-    let told = refused(words(r#""stratgy": "noop""#));
-    assert!(told.contains("condense.stratgy"), "{told}");
+    let told = refused(words(r#""strategies": "noop""#));
+    assert!(told.contains("condense.strategies"), "{told}");
     assert!(words(r#""trigger": "window(0.5)""#).window(1_000).build().is_ok());
 }
 

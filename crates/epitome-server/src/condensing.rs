@@ -53,7 +53,11 @@ impl Request {
     pub(crate) fn read(text: &str, wish: Wish) -> Result<Self, String> {
         // Some programs begin every text with a mark that it is UTF-8.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let body = Body::read(text, wish.dialect).map_err(|error| error.to_string())?;
+        let body = Body::read(text, wish.dialect).map_err(|error| match error.to_string() {
+            // Where it is the whole that is wrong, nothing else names it.
+            whole if whole.starts_with("is ") => format!("what was given {whole}"),
+            part => part,
+        })?;
         Ok(Self { body, wish })
     }
 

@@ -95,7 +95,7 @@ impl Turn {
         lock(&self.conversation).too_long(limit);
     }
 
-    /// All that must be kept for [`Condenser::resume`], without a word of the history but the summary.
+    /// All that must be kept for [`Condenser::resume`](super::Condenser::resume), without a word of the history but the summary.
     #[must_use]
     pub fn standing(&self) -> Standing {
         lock(&self.conversation).list.standing().clone()

@@ -81,6 +81,8 @@ impl FromRequest<Arc<App>> for Raw {
         let mut bytes = match read(&mut body, most, &mut purse).await {
             Ok(bytes) => bytes,
             Err(problem) => {
+                // What was read of it is gone: others need the room while the rest is dropped.
+                drop(purse);
                 // Whoever waits to be told to go on is told not to.
                 if problem.hang_up && problem.status != StatusCode::REQUEST_TIMEOUT && !waits {
                     drain(body).await;

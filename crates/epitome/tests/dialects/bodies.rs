@@ -292,3 +292,23 @@ fn outputs_of_the_providers_own_tools_stay_with_their_calls() {
     let out: Value = serde_json::from_str(&body.with(&shown, Marks::Kept)).unwrap();
     assert_eq!(out["input"][1]["output"][0]["stdout"], "[no result recorded]", "{out}");
 }
+
+/// Results that are still to come are waited for: what we cannot read does not end that.
+#[test]
+fn what_stands_beside_results_leaves_while_others_are_to_come() {
+    let call = |id: &str| json!({ "type": "tool_use", "id": id, "name": "f", "input": {} });
+    let list = |last: Value| json!([{ "role": "user", "content": "Go." }, { "role": "assistant", "content": [call("a"), call("b")] }, last]);
+    let result = json!({ "type": "tool_result", "tool_use_id": "a", "content": "1" });
+    let odd = json!({ "type": "search_result", "content": [] });
+    for (last, sent) in [
+        (json!([result, odd]), json!([result])),
+        (json!([odd, result]), json!([result])),
+        (json!([result]), json!([result])),
+    ] {
+        let text = list(json!({ "role": "user", "content": last })).to_string();
+        let body = Body::read(&text, Some(Dialect::Anthropic)).unwrap();
+        let shown = epitome::core::view::mend(body.messages().iter().cloned());
+        let out: Value = serde_json::from_str(&body.with(&shown, Marks::Stripped)).unwrap();
+        assert_eq!(out[2]["content"], sent, "{out}");
+    }
+}

@@ -3,7 +3,7 @@
 //! Neighbours of one side become one message of blocks. Where they differ in their flags, each block says its own, so
 //! that a pin does not spread to what it was merged with; the body takes such a message apart again when it is read.
 
-use epitome_core::message::{Message, Part, Role};
+use epitome_core::message::{CallId, Message, Part, Role};
 use serde_json::{Map, Value, json};
 
 use super::bits::{Bit, Writer, texts};
@@ -80,6 +80,9 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
     }
     if turns.iter().all(|turn| turn.side == "system") && !(turns.is_empty() && system.is_empty()) {
         turns.push(opening());
+    }
+    if let [.., asked, answered] = turns.as_mut_slice() {
+        answered.wait_for(asked);
     }
     let last = turns.len().saturating_sub(1);
     let texts: Vec<String> =
@@ -196,6 +199,22 @@ impl<'a> Turn<'a> {
         self.blocks.splice(at..at, blocks.drain(..count));
         self.blocks.append(&mut blocks);
         self.from.push((message, intact));
+    }
+
+    /// Leaves out what stands beside results while others of the same reply are still to come. It can only be of a kind that
+    /// is new to us: had the user said something, nobody would wait for them any more.
+    fn wait_for(&mut self, asked: &Self) {
+        let answered = |id: &CallId| {
+            self.from.iter().any(|(message, _)| message.results().any(|result| result.call == *id))
+        };
+        let mut calls = asked.from.iter().flat_map(|(message, _)| message.calls());
+        let begun = self.blocks.iter().any(|block| block.kind == Kind::Result);
+        if self.side == "user" && begun && calls.any(|call| !answered(&call.id)) {
+            let before = self.blocks.len();
+            self.blocks.retain(|block| block.kind == Kind::Result);
+            let same = self.blocks.len() == before;
+            self.from.iter_mut().for_each(|(_, intact)| *intact &= same);
+        }
     }
 
     /// As it is sent; none where nothing of it is left.

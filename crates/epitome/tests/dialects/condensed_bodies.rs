@@ -203,8 +203,9 @@ fn words(messages: &[Message]) -> Vec<String> {
 /// What every output must hold: standing orders at the head, what is pinned, the user's last words, open calls.
 fn check_stays(body: &Body, again: &Body) -> Result<(), TestCaseError> {
     let own = body.messages();
-    let is_summary = |message: &&Message| view::recognise(message).is_none();
-    let head = own.iter().take_while(|message| message.role.is_system());
+    let is_no_summary = |message: &&Message| view::recognise(message).is_none();
+    // What comes after a summary is not at the head, also where the summary is the system's.
+    let head = own.iter().take_while(|message| message.role.is_system() && is_no_summary(message));
     let pinned = own.iter().filter(|message| message.pinned && message.role != Role::Tool);
     let speaks = |part: &Part| match part {
         Part::Text { text } => !text.trim().is_empty(),
@@ -212,7 +213,7 @@ fn check_stays(body: &Body, again: &Body) -> Result<(), TestCaseError> {
     };
     let said = |message: &&Message| message.role.is_user() && message.parts.iter().any(speaks);
     let last = own.iter().rfind(said);
-    let must: Vec<Message> = head.chain(pinned).chain(last).filter(is_summary).cloned().collect();
+    let must: Vec<Message> = head.chain(pinned).chain(last).filter(is_no_summary).cloned().collect();
     let there = words(again.messages());
     for word in words(&must).iter().filter(|word| **word != view::NOTE) {
         let found = there.iter().any(|said| said == word || said.ends_with(word.as_str()));

@@ -82,7 +82,7 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
         turns.push(opening());
     }
     if let [.., asked, answered] = turns.as_mut_slice() {
-        answered.wait_for(asked);
+        answered.drop_asides_while_open(asked);
     }
     let last = turns.len().saturating_sub(1);
     let texts: Vec<String> =
@@ -203,7 +203,7 @@ impl<'a> Turn<'a> {
 
     /// Leaves out what stands beside results while others of the same reply are still to come. It can only be of a kind that
     /// is new to us: had the user said something, nobody would wait for them any more.
-    fn wait_for(&mut self, asked: &Self) {
+    fn drop_asides_while_open(&mut self, asked: &Self) {
         let answered = |id: &CallId| {
             self.from.iter().any(|(message, _)| message.results().any(|result| result.call == *id))
         };

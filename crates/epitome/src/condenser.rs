@@ -51,6 +51,7 @@
 
 use std::fmt;
 use std::hash::RandomState;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use epitome_core::condense::{Plan, Press, Standing};
@@ -68,16 +69,19 @@ mod known;
 mod ready;
 mod report;
 mod scribe;
+mod thread;
 
 pub use builder::CondenserBuilder;
 use conversation::{Ahead, Conversation, Rules, Slip, Step, Task, Who};
 pub use forecast::{Fate, Forecast, Why};
+pub(crate) use known::put_message;
 use known::{Place, place};
 use ready::Shown;
 pub use ready::{Ready, Turn};
 pub use report::{Report, Spent, Totals};
 pub(crate) use scribe::Answers;
 use scribe::{Order, Outcome, SLOT, Scribe};
+pub use thread::{Kept, Thread};
 
 /// So many conversations one condenser knows unless told otherwise; the one that was longest away is forgotten.
 const MOST_CONVERSATIONS: usize = 64;
@@ -94,6 +98,8 @@ pub struct Condenser {
 }
 
 struct Inner {
+    /// Two condensers of the same number count in the same way.
+    id: u64,
     enabled: bool,
     rules: Rules,
     scribe: Arc<Scribe>,
@@ -105,6 +111,12 @@ struct Inner {
 }
 
 type Shared = Arc<Mutex<Conversation>>;
+
+/// A number that no other condenser has.
+fn number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
 
 /// The conversations a condenser knows.
 struct Known {
@@ -225,6 +237,7 @@ impl Condenser {
         let inner = &self.inner;
         Self {
             inner: Arc::new(Inner {
+                id: number(),
                 enabled: inner.enabled,
                 rules: inner.rules.clone(),
                 scribe: Arc::clone(&inner.scribe),
@@ -266,9 +279,19 @@ impl Inner {
         let sure = lock(&self.known).is_shared();
         let mut found = self.find(messages, sure);
         loop {
-            match self.look(&mut found, &ahead) {
-                Next::Ready(ready) => return ready,
-                Next::Find => found = self.find(messages, true),
+            match self.go_on(&mut found, &mut ahead).await {
+                Some(ready) => return ready,
+                None => found = self.find(messages, true),
+            }
+        }
+    }
+
+    /// What the caller gets, once nothing is left to be done; nothing where the list is not where it was found.
+    async fn go_on<'a>(&self, found: &mut Found, ahead: &mut Ahead<'a>) -> Option<Ready<'a>> {
+        loop {
+            match self.look(found, ahead) {
+                Next::Ready(ready) => return Some(ready),
+                Next::Find => return None,
                 Next::Wait(ended) => {
                     if let Some(mut ended) = ended {
                         // Nothing is ever sent: it is closed when the summary is there, or never will be.
@@ -280,9 +303,9 @@ impl Inner {
                         Who::Models => self.scribe.write(order).await,
                         Who::StandIn => self.scribe.stand_in(order).await,
                     };
-                    match self.take(&found, *plan, outcome, who, &ahead) {
-                        Next::Ready(ready) => return ready,
-                        Next::Find => found = self.find(messages, true),
+                    match self.take(found, *plan, outcome, who, ahead) {
+                        Next::Ready(ready) => return Some(ready),
+                        Next::Find => return None,
                         _ => ahead.given_up = true,
                     }
                 }

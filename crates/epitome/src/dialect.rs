@@ -38,10 +38,12 @@ use serde_json::{Map, Value};
 
 mod anthropic;
 mod body;
+mod events;
 mod exact;
 mod field;
 mod fit;
 mod flags;
+mod heard;
 mod media;
 mod openai;
 mod ours;
@@ -49,9 +51,13 @@ mod reader;
 mod residue;
 mod responses;
 mod restored;
+mod usage;
 
 pub use body::{Body, Marks};
+pub(crate) use events::Events;
+pub use heard::{Counted, Heard, Listener};
 pub use reader::{Read, Reader};
+pub(crate) use usage::Usage;
 
 /// A provider's wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

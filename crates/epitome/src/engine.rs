@@ -265,6 +265,7 @@ impl Builder {
             breakers: Mutex::default(),
             purse: Arc::default(),
             answers: crate::condenser::Answers::default(),
+            threads: crate::inline::Threads::default(),
             wake: Notify::new(),
             moved: watch::Sender::new(0),
             blind: Mutex::default(),

@@ -42,6 +42,7 @@ mod engine;
 mod error;
 pub mod event;
 pub mod hook;
+pub mod inline;
 pub mod key;
 pub mod measure;
 pub mod model;
@@ -53,7 +54,7 @@ mod summary;
 mod worker;
 mod writing;
 
-pub use condenser::{Call, Condenser, CondenserBuilder, Ready, Report, Spent, Totals, Turn};
+pub use condenser::{Call, Condenser, CondenserBuilder, Kept, Ready, Report, Spent, Thread, Totals, Turn};
 pub use engine::{
     Appended, Backlog, Batch, Builder, Configure, Context, ContextRequest, Engine, Explanation, Flags, Fork,
     ForkKind, Found, HitCursor, Keys, Listener, Notes, Pace, Page, Queue, QueueEntry, SEARCH_BYTES, Session,

@@ -27,6 +27,7 @@ use crate::event::{Events, Happened};
 
 mod asked;
 mod directory;
+mod inlines;
 mod keyring;
 mod rows;
 mod sqlite;
@@ -36,6 +37,7 @@ pub use asked::{Ahead, Hit, Look, Pick, PickSummaries, Portion, Reach, Search, U
 pub use directory::{
     AuthorRow, DecideRow, Deleted, Directory, Keep, Listed, Listing, MemberRow, Membership, WorkspaceRow,
 };
+pub use inlines::{InlineRow, Inlines, ListHash, Passed};
 pub use keyring::{KeyHash, KeyRow, Keyring};
 pub use rows::{
     Facts, NewMessage, QueueCounts, QueueRow, SessionRow, SlotRow, Sources, SummaryRow, SummaryState,
@@ -210,7 +212,7 @@ pub struct Fault {
 ///
 /// A new store passes `tests/store_contract.rs`, which says in code what is said here in words.
 #[async_trait]
-pub trait Store: Keyring + Directory + 'static {
+pub trait Store: Keyring + Directory + Inlines + 'static {
     /// The only way to write to a session: reads where it stands, asks `decide`, and writes what it says;
     /// all of that as if nobody else were there, and durable when it returns. Gives the number of the session that
     /// was written to (0 where only what models cost was written down, and there is none); `None` when `decide`

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::conversation::Rules;
 use super::scribe::{Account, Scribe};
-use super::{Condenser, Inner, Known, MOST_CONVERSATIONS};
+use super::{Condenser, Inner, Known, MOST_CONVERSATIONS, number};
 use crate::engine::{Pace, Shared, Writer};
 use crate::error::Error;
 use crate::hook::{Hook, Hooks};
@@ -187,11 +187,12 @@ impl CondenserBuilder {
             settings: Arc::new(settings),
             hooks: self.hooks,
             name: self.name.unwrap_or_else(|| "".into()),
-            account,
+            account: Arc::new(account),
             time_out: self.pace.time_out,
             backoff: self.pace.backoff,
         };
         let inner = Inner {
+            id: number(),
             enabled,
             rules,
             scribe: Arc::new(scribe),

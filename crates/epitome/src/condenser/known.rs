@@ -136,35 +136,39 @@ fn somewhere(turn: usize, look: usize, among: usize) -> usize {
 /// A number that two different messages hardly share. `edges` looks at the ends of long texts only.
 fn print(message: &Message, edges: bool, hash: &RandomState) -> u64 {
     let mut state = hash.build_hasher();
-    let text = |text: &str, state: &mut _| put(text, edges, state);
-    message.role.hash(&mut state);
-    (message.author.as_deref(), message.pinned, message.skip, message.parts.len()).hash(&mut state);
+    put_message(message, edges, &mut state);
+    state.finish()
+}
+
+/// All that makes a message this one and no other.
+pub(crate) fn put_message(message: &Message, edges: bool, state: &mut impl Hasher) {
+    message.role.hash(state);
+    (message.author.as_deref(), message.pinned, message.skip, message.parts.len()).hash(state);
     for part in &message.parts {
-        std::mem::discriminant(part).hash(&mut state);
+        std::mem::discriminant(part).hash(state);
         match part {
-            Part::Text { text: words } => text(words, &mut state),
-            Part::Thinking { text: words, signature, id, redacted } => {
-                text(words, &mut state);
-                text(signature.as_deref().unwrap_or_default(), &mut state);
-                (id, redacted).hash(&mut state);
+            Part::Text { text } => put(text, edges, state),
+            Part::Thinking { text, signature, id, redacted } => {
+                put(text, edges, state);
+                put(signature.as_deref().unwrap_or_default(), edges, state);
+                (id, redacted).hash(state);
             }
             Part::ToolCall(call) => {
-                (&*call.id, call.item_id.as_deref(), &call.name).hash(&mut state);
-                text(&call.arguments, &mut state);
+                (&*call.id, call.item_id.as_deref(), &call.name).hash(state);
+                put(&call.arguments, edges, state);
             }
             Part::ToolResult(result) => {
-                (&*result.call, result.error, result.content.len()).hash(&mut state);
+                (&*result.call, result.error, result.content.len()).hash(state);
                 for content in &result.content {
                     match content {
-                        Content::Text { text: words } => text(words, &mut state),
-                        Content::Media(media) => put_media(media, edges, &mut state),
+                        Content::Text { text } => put(text, edges, state),
+                        Content::Media(media) => put_media(media, edges, state),
                     }
                 }
             }
-            Part::Media(media) => put_media(media, edges, &mut state),
+            Part::Media(media) => put_media(media, edges, state),
         }
     }
-    state.finish()
 }
 
 fn put_media(media: &Media, edges: bool, state: &mut impl Hasher) {

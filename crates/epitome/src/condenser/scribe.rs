@@ -36,6 +36,7 @@ pub(super) const SLOT: &str = "condense";
 const MOST_ANSWERS: usize = 64;
 
 /// Whoever has summaries written.
+#[derive(Clone)]
 pub(super) struct Scribe {
     /// Who is asked, first choice first.
     pub(super) chain: Vec<Writer>,
@@ -44,7 +45,7 @@ pub(super) struct Scribe {
     pub(super) hooks: Hooks,
     /// What hooks are told the conversation is called.
     pub(super) name: Arc<str>,
-    pub(super) account: Account,
+    pub(super) account: Arc<Account>,
     /// How long one call of a model may take that does not say.
     pub(super) time_out: Duration,
     pub(super) backoff: Backoff,

@@ -14,6 +14,7 @@ use super::events::Listeners;
 use super::{Pace, memo};
 use crate::breaker::Breaker;
 use crate::condenser::Answers;
+use crate::inline::Threads;
 use crate::error::Error;
 use crate::hook::Hooks;
 use crate::measure::Meters;
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) purse: Arc<Purse>,
     /// What models answered inline lately.
     pub(crate) answers: Answers,
+    /// Conversations that pass through.
+    pub(crate) threads: Threads,
     /// Something may be due.
     pub(crate) wake: Notify,
     /// Counts up whenever a slot moved: whoever waits for a summary looks again.

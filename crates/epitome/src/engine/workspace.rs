@@ -10,9 +10,10 @@ use super::session::{Session, SessionInfo, check_name};
 use super::{Engine, Queue, Shared, Told};
 use crate::condenser::CondenserBuilder;
 use crate::error::Error;
+use crate::inline::Inline;
 use crate::search::Query;
 use crate::settings::{Patch, Settings};
-use crate::store::{Load, Portion, Search, SessionKey, UsageQuery, UsageSum, WorkspaceRow};
+use crate::store::{Inlines, Load, Passed, Portion, Search, SessionKey, UsageQuery, UsageSum, WorkspaceRow};
 
 /// A workspace's sessions and settings. A handle: making one reads and writes nothing.
 ///
@@ -115,6 +116,17 @@ impl Workspace {
     pub async fn condenser(&self) -> Result<CondenserBuilder, Error> {
         let settings = self.settings().await?;
         Ok(CondenserBuilder::in_workspace(Arc::clone(self.shared()), Arc::clone(&self.name), settings))
+    }
+
+    /// Its conversations that pass through, each a list that comes in whole: see [`crate::inline`].
+    #[must_use]
+    pub fn inline(&self) -> Inline {
+        Inline::new(Arc::clone(self.shared()), Arc::clone(&self.name))
+    }
+
+    /// What passed through it since then, by the hour, and what that saved.
+    pub async fn passed(&self, since: Timestamp) -> Result<Vec<Passed>, Error> {
+        Ok(self.shared().store.passed(&self.name, since).await?)
     }
 
     /// Messages of all its sessions by their words: see [`Session::search`]. Newest session first. Where the cursor's

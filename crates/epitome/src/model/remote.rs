@@ -25,6 +25,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
 use super::{Ask, Model, ModelError, Reply, Tally, table};
+use crate::dialect::Events;
 use crate::settings::{ModelSettings, Provider, Settings, SettingsError};
 
 mod anthropic;
@@ -32,12 +33,11 @@ mod fault;
 mod http;
 mod openai;
 mod stream;
-mod usage;
 
 use fault::{Asked, Fault, Told, fault};
 use http::{Call, Cut, Line};
 use openai::LimitName;
-use stream::{Events, Heard, Then};
+use stream::{Heard, Then};
 
 /// How large a prompt may be where nobody knows the model's window.
 const UNKNOWN_ROOM: Tokens = 100_000;

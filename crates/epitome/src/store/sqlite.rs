@@ -35,6 +35,7 @@ mod directory;
 mod error;
 mod events;
 mod find;
+mod inlines;
 mod keys;
 mod known;
 mod lens;

@@ -9,6 +9,7 @@ use super::{Conversation, Left, MOST_STRIKES, MOST_TOLD, Rules, Who};
 use crate::condenser::known::Prints;
 use crate::condenser::report::{Report, Spent};
 use crate::condenser::scribe::Written;
+use crate::condenser::thread::Kept;
 use crate::hook::grouped;
 
 impl Conversation {
@@ -102,6 +103,25 @@ impl Conversation {
             notice: done.notice,
             percent: percent(done.tokens_after, facts.room),
             ..report
+        }
+    }
+
+    /// What must be kept to take it up again.
+    pub(in crate::condenser) fn kept(&self) -> Kept {
+        Kept {
+            standing: self.list.standing().clone(),
+            extracts: self.extracts.clone(),
+            growth: self.growth,
+            factor: self.factor,
+            room: self.room,
+        }
+    }
+
+    /// Takes over what was kept of it beside what was done to its list.
+    pub(in crate::condenser) fn take_up(&mut self, kept: &Kept) {
+        (self.extracts, self.factor, self.room) = (kept.extracts.clone(), kept.factor, kept.room);
+        if kept.growth.calls() > 0 {
+            self.growth = kept.growth;
         }
     }
 

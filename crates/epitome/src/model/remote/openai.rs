@@ -5,7 +5,7 @@ use epitome_core::message::Tokens;
 use serde_json::{Map, Value, json};
 
 use super::stream::{Heard, Then};
-use super::usage::Usage;
+use crate::dialect::Usage;
 use super::{Answer, Question};
 
 /// What ends a stream.

@@ -10,18 +10,18 @@ const MOST: Tokens = 1_000_000_000;
 
 /// The numbers as they come in, some early and some late.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Usage {
-    pub(super) input: Option<Tokens>,
+pub(crate) struct Usage {
+    pub(crate) input: Option<Tokens>,
     /// Read from a cache, and not in `input`.
-    pub(super) cache_read: Option<Tokens>,
+    pub(crate) cache_read: Option<Tokens>,
     /// Put into a cache, and not in `input`.
-    pub(super) cache_write: Option<Tokens>,
-    pub(super) output: Option<Tokens>,
+    pub(crate) cache_write: Option<Tokens>,
+    pub(crate) output: Option<Tokens>,
 }
 
 impl Usage {
     /// The sums, where they make sense.
-    pub(super) fn tally(&self) -> Option<Tally> {
+    pub(crate) fn tally(&self) -> Option<Tally> {
         let sensible = |tokens: Option<Tokens>| tokens.unwrap_or(0) <= MOST;
         if ![self.input, self.cache_read, self.cache_write, self.output].into_iter().all(sensible) {
             return None;
@@ -33,7 +33,7 @@ impl Usage {
     }
 
     /// OpenAI's: `prompt_tokens` holds what was read from a cache.
-    pub(super) fn openai(usage: &Value) -> Self {
+    pub(crate) fn openai(usage: &Value) -> Self {
         let cached = tokens(usage.pointer("/prompt_tokens_details/cached_tokens"));
         let all = tokens(usage.get("prompt_tokens"));
         let cached = cached.map(|cached| cached.min(all.unwrap_or(0)));
@@ -45,8 +45,21 @@ impl Usage {
         }
     }
 
+    /// Responses': `input_tokens` holds what was read from a cache.
+    pub(crate) fn responses(usage: &Value) -> Self {
+        let cached = tokens(usage.pointer("/input_tokens_details/cached_tokens"));
+        let all = tokens(usage.get("input_tokens"));
+        let cached = cached.map(|cached| cached.min(all.unwrap_or(0)));
+        Self {
+            input: all.map(|all| all - cached.unwrap_or(0)),
+            cache_read: cached,
+            cache_write: None,
+            output: tokens(usage.get("output_tokens")),
+        }
+    }
+
     /// Takes over what Anthropic tells, which comes in two pieces where it is streamed.
-    pub(super) fn hear_anthropic(&mut self, usage: &Value) {
+    pub(crate) fn hear_anthropic(&mut self, usage: &Value) {
         let places = [
             (&mut self.input, "input_tokens"),
             (&mut self.cache_read, "cache_read_input_tokens"),

@@ -1,0 +1,159 @@
+//! Conversations that their caller tells apart itself, and keeps.
+//!
+//! A condenser that is handed lists finds out by itself whose they are. Whoever serves thousands of agents, as the proxy does,
+//! has an index of its own: it holds a [`Thread`] for each conversation, lets go of those that are long quiet, and takes them up
+//! again from what it [kept](Kept). Whether a list goes on with a thread is looked at here all the same, message by message, so
+//! that an index that is wrong shows nobody another's words.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use epitome_core::condense::Standing;
+use epitome_core::economic::Growth;
+use epitome_core::local::Extracts;
+use epitome_core::message::{Message, Seq, Tokens};
+use epitome_core::tokens::Factor;
+use serde::{Deserialize, Serialize};
+
+use super::conversation::{Ahead, Conversation};
+use super::ready::{Ready, Turn};
+use super::scribe::Scribe;
+use super::{Call, Condenser, Found, Inner, Known, Shared, place};
+use crate::engine::{Writer, lock};
+use crate::model::Model;
+
+/// So often a list is looked for in a thread that others go on with at the same time.
+const MOST_LOOKS: usize = 3;
+
+/// One conversation, held by whoever knows which it is. Clones are one.
+#[derive(Clone, Default)]
+pub struct Thread(pub(super) Shared);
+
+/// All that must be kept of a conversation to take it up again later: what was done to its list and what was learnt of its
+/// provider, without a word of the history but the summary.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// What was done to the list.
+    pub standing: Standing,
+    /// What the summary was made of, where `local` wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) extracts: Option<Arc<Extracts>>,
+    #[serde(default)]
+    pub(super) growth: Growth,
+    #[serde(default)]
+    pub(super) factor: Factor,
+    /// What the provider turned out to take at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) room: Option<Tokens>,
+}
+
+impl Thread {
+    /// All that must be kept for [`Condenser::begin`].
+    #[must_use]
+    pub fn kept(&self) -> Kept {
+        lock(&self.0).kept()
+    }
+
+    /// How long its list was when it was last condensed; 0 where it never was.
+    #[must_use]
+    pub fn condensed_at(&self) -> Seq {
+        let conversation = lock(&self.0);
+        let standing = conversation.list.standing();
+        if standing.rounds == 0 { 0 } else { standing.seen }
+    }
+}
+
+impl Condenser {
+    /// A number that is another for every condenser but those that [`Condenser::with_model`] made of it: what one of them
+    /// counted holds for the others.
+    pub(crate) fn id(&self) -> u64 {
+        self.inner.id
+    }
+
+    /// A conversation of the caller's own, from its beginning or from what was kept of it.
+    #[must_use]
+    pub fn begin(&self, messages: &[Message], kept: Option<&Kept>) -> Thread {
+        let inner = &self.inner;
+        let standing = kept.map(|kept| &kept.standing);
+        let mut new = Conversation::begun(messages, standing, &inner.rules, &inner.hash);
+        if let Some(kept) = kept {
+            new.take_up(kept);
+        }
+        Thread(Arc::new(Mutex::new(new)))
+    }
+
+    /// The same conversation with another end, where the list goes on from where the thread was last condensed.
+    #[must_use]
+    pub fn fork(&self, thread: &Thread, messages: &[Message]) -> Option<Thread> {
+        let fork = lock(&thread.0).forked(messages, &self.inner.rules, &self.inner.hash)?;
+        Some(Thread(Arc::new(Mutex::new(fork))))
+    }
+
+    /// As [`Condenser::before`], for a list of this thread; nothing where it is not. A list whose standing orders alone
+    /// are others is.
+    pub async fn before_in<'a>(&self, thread: &Thread, call: Call<'a>) -> Option<Ready<'a>> {
+        let inner = &self.inner;
+        let call = Call { fixed: inner.fixed(&call), ..call };
+        if !inner.enabled {
+            return Some(inner.off(call.messages, call.fixed));
+        }
+        let mut ahead = Ahead::of(&call);
+        // Somebody else may go on with it while a summary is written; then it is another's, or the list goes on with that.
+        for _ in 0..MOST_LOOKS {
+            let mut found = inner.in_thread(thread, call.messages)?;
+            if let Some(ready) = inner.go_on(&mut found, &mut ahead).await {
+                return Some(ready);
+            }
+        }
+        None
+    }
+
+    /// One that works in the same way, with another to write its summaries.
+    #[must_use]
+    pub fn with_model(&self, name: &str, model: &Arc<dyn Model>) -> Self {
+        let inner = &self.inner;
+        let chain = vec![Writer::new(name, model)];
+        let mut rules = inner.rules.clone();
+        rules.local = chain.iter().all(Writer::is_local);
+        Self {
+            inner: Arc::new(Inner {
+                id: inner.id,
+                enabled: inner.enabled,
+                rules,
+                scribe: Arc::new(Scribe { chain, ..inner.scribe.as_ref().clone() }),
+                fixed: inner.fixed,
+                hash: inner.hash.clone(),
+                known: Mutex::new(Known::at_most(1)),
+                totals: Mutex::default(),
+            }),
+        }
+    }
+}
+
+impl Inner {
+    /// The thread as what the list was found to belong to, if it does.
+    fn in_thread(&self, thread: &Thread, messages: &[Message]) -> Option<Found> {
+        let mut conversation = lock(&thread.0);
+        let len = conversation.prints.len();
+        let goes_on = conversation.prints.are(messages, len, &self.hash)
+            || conversation.takes_head(messages, &self.rules, &self.hash);
+        goes_on.then(|| {
+            conversation.place = place(messages);
+            Found { conversation: Arc::clone(&thread.0), changes: conversation.changes, sure: true }
+        })
+    }
+}
+
+impl Turn {
+    /// All that must be kept for [`Condenser::begin`].
+    #[must_use]
+    pub fn kept(&self) -> Kept {
+        lock(&self.conversation).kept()
+    }
+}
+
+impl fmt::Debug for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Thread").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,71 @@
+//! Where it is kept what was done to lists that pass through, and what that came to.
+
+use async_trait::async_trait;
+use epitome_core::message::{Timestamp, Tokens};
+use serde::Serialize;
+
+use super::StoreError;
+
+/// A list up to one of its messages, as a number that two different ones hardly share.
+pub type ListHash = [u8; 16];
+
+/// What was done to a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InlineRow {
+    /// The hash of its first message.
+    pub root: ListHash,
+    /// How many messages it had then.
+    pub length: u64,
+    /// The hash of those.
+    pub hash: ListHash,
+    /// What must be kept of it, a document.
+    pub kept: String,
+}
+
+/// What passed through, of one model in one hour.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Passed {
+    /// The model that was asked.
+    pub model: String,
+    /// Whether nothing was changed, and this is what would have been.
+    pub shadow: bool,
+    /// How many requests were answered.
+    pub requests: u64,
+    /// How many of them were shorter than they came.
+    pub shorter: u64,
+    /// How many were sent again because the provider found them too long.
+    pub retried: u64,
+    /// How many answers broke off.
+    pub cut_off: u64,
+    /// Of how many the provider did not tell what it counted. They are in none of the sums below.
+    pub uncounted: u64,
+    /// What went in, by the provider's count, cached tokens included.
+    pub input: Tokens,
+    /// How much of that the provider had in its cache.
+    pub cached: Tokens,
+    /// What came out.
+    pub output: Tokens,
+    /// How many tokens more would have gone in.
+    pub saved: Tokens,
+    /// What it cost, in millionths, where the price is known.
+    pub cost: i64,
+    /// How much more it would have cost; less than nothing where condensing cost more than it saved.
+    pub saved_cost: i64,
+}
+
+/// Keeps what was done to lists that pass through. Nothing of one workspace is seen in another.
+#[async_trait]
+pub trait Inlines: Send + Sync {
+    /// What was last done to this list, given by the hashes of its beginnings: of the first message, of the first two, and
+    /// so on.
+    async fn inline(&self, workspace: &str, chain: Vec<ListHash>) -> Result<Option<InlineRow>, StoreError>;
+
+    /// Keeps what was done to a list, in place of what was kept for the very same. The newest 1,000 of a workspace are kept.
+    async fn keep_inline(&self, workspace: &str, row: InlineRow) -> Result<(), StoreError>;
+
+    /// Adds to what passed through in this hour. Of more than 100 models in an hour the others are told as `other`.
+    async fn add_passed(&self, workspace: &str, more: Vec<Passed>) -> Result<(), StoreError>;
+
+    /// What passed through since the hour of that moment, added up by model.
+    async fn passed(&self, workspace: &str, since: Timestamp) -> Result<Vec<Passed>, StoreError>;
+}

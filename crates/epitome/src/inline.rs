@@ -19,7 +19,7 @@ use epitome_core::message::Message;
 
 use crate::condenser::{Call, Condenser, Kept, Ready, Thread};
 use crate::engine::{Shared, lock};
-use crate::store::{InlineRow, Inlines, ListHash};
+use crate::store::{InlineRow, ListHash};
 
 mod chain;
 

@@ -282,7 +282,7 @@ impl Scribe {
             return Ok(None);
         }
         let mut reserved = None;
-        if let Account::Workspace { shared, name } = &self.account
+        if let Account::Workspace { shared, name } = &*self.account
             && let Some(cap) = shared.cap(&self.settings)
         {
             let Some(price) = writer.price(&self.settings) else {
@@ -334,7 +334,7 @@ impl Scribe {
     ) -> Option<i64> {
         let row = self.row(writer, outcome, tally, millis);
         let UsageRow { model, cost, input, cached, output, .. } = row.clone();
-        if let Account::Workspace { shared, .. } = &self.account {
+        if let Account::Workspace { shared, .. } = &*self.account {
             record(Arc::clone(shared), row).await;
         }
         let outcome = outcome.to_owned();
@@ -437,7 +437,7 @@ struct UnderWay<'a> {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        let Account::Workspace { shared, .. } = &self.scribe.account else { return };
+        let Account::Workspace { shared, .. } = &*self.scribe.account else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if self.ended || self.writer.is_local() {
             return;

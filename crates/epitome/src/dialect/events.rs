@@ -4,6 +4,7 @@
 
 /// Puts the lines of a stream together into events.
 #[derive(Default)]
+#[derive(Debug)]
 pub(crate) struct Events {
     /// Bytes after the last end of a line.
     rest: Vec<u8>,

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::inline::Inline;
 use crate::search::Query;
 use crate::settings::{Patch, Settings};
-use crate::store::{Inlines, Load, Passed, Portion, Search, SessionKey, UsageQuery, UsageSum, WorkspaceRow};
+use crate::store::{Load, Passed, Portion, Search, SessionKey, UsageQuery, UsageSum, WorkspaceRow};
 
 /// A workspace's sessions and settings. A handle: making one reads and writes nothing.
 ///

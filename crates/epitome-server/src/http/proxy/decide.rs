@@ -27,8 +27,8 @@ const SESSION: &str = "x-epitome-session";
 /// Switches off, for one request, what would be done.
 const MODE: &str = "x-epitome";
 
-/// A body smaller than this is looked at where it came in.
-const SMALL: usize = 16 << 10;
+/// A body smaller than this is looked at where it came in: having it done elsewhere would take longer.
+const SMALL: usize = 128 << 10;
 
 /// For so long a request waits for us at most: for a store that does not answer, say.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -147,12 +147,12 @@ impl Decided {
     }
 }
 
-/// Decides what is sent. With `harder`, the size of what a provider found too long: then it is made to fit.
+/// Decides what is sent; `harder` where a provider found what was sent too long.
 pub(super) async fn decide(
     passage: &Passage,
     asked: &Asked,
     bytes: &Bytes,
-    harder: Option<usize>,
+    harder: bool,
 ) -> Decided {
     static FAULTS: std::sync::LazyLock<Seldom> = std::sync::LazyLock::new(Seldom::default);
     if asked.mode == Mode::Off {
@@ -161,7 +161,7 @@ pub(super) async fn decide(
     let large = bytes.len() > SMALL;
     // More at once would not be faster.
     let _turn = if large { passage.app.load.context().await } else { None };
-    let working = unharmed(large, work_out(passage, asked, bytes, harder.is_some()));
+    let working = unharmed(large, work_out(passage, asked, bytes, harder));
     let fault = match tokio::time::timeout(LONGEST, working).await {
         Ok(Ok(Ok(decided))) => return decided,
         Ok(Ok(Err(error))) => error.to_string(),
@@ -224,7 +224,8 @@ async fn work_out(
     let shadow = asked.mode == Mode::Shadow;
     let model = body.model().unwrap_or_default();
     let workspace = &passage.entered.workspace;
-    let condenser = passage.app.proxy.condensers.of(workspace, model, shadow).await?;
+    let settings = passage.settings.clone()?;
+    let condenser = passage.app.proxy.condensers.of(workspace, settings, model, shadow).await?;
     let id = [passage.entered.id.as_slice(), &[u8::from(shadow)]].concat();
     let caller = Caller { id: &id, session: asked.session.as_deref(), wire: asked.dialect.name() };
     let call = Call {

@@ -82,7 +82,7 @@ impl Default for Manner {
     }
 }
 
-/// What becomes of a request, other than to be judged and answered.
+/// What becomes of a request, other than to be judged and answered. A caller may ask for it in a header `x-act`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     /// Nothing is said to it, ever.
@@ -101,6 +101,23 @@ pub enum Act {
     TooLong,
     /// It is refused, whatever it says.
     Refuses,
+}
+
+impl Act {
+    /// By its name, as in the header `x-act`.
+    fn of(name: &str) -> Option<Self> {
+        match name {
+            "silent" => Some(Self::Silent),
+            "stalls" => Some(Self::Stalls),
+            "breaks" => Some(Self::Breaks),
+            "busy" => Some(Self::Busy(7)),
+            "fails" => Some(Self::Fails),
+            "page" => Some(Self::Page(502)),
+            "too-long" => Some(Self::TooLong),
+            "refuses" => Some(Self::Refuses),
+            _ => None,
+        }
+    }
 }
 
 /// A request as it came.

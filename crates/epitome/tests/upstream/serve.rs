@@ -18,7 +18,7 @@ pub async fn serve(mut socket: TcpStream, state: &Mutex<State>) -> Option<()> {
         let head_only = seen.method == "HEAD";
         let (answer, act, pace) = {
             let mut state = state.lock().unwrap();
-            let act = state.act();
+            let act = state.act(&seen);
             let answer = state.answer(&seen, act);
             let pace = state.manner.pace;
             state.keep(seen);

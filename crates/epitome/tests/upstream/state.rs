@@ -75,9 +75,12 @@ impl State {
         }
     }
 
-    /// What is to be done with a request beside answering it.
-    pub fn act(&mut self) -> Option<Act> {
-        self.next.pop_front().or(self.always)
+    /// What is to be done with a request: what its own header asks for, or what is next.
+    pub fn act(&mut self, seen: &Seen) -> Option<Act> {
+        match seen.header("x-act") {
+            Some(act) => Act::of(act),
+            None => self.next.pop_front().or(self.always),
+        }
     }
 
     pub fn keep(&mut self, seen: Seen) {

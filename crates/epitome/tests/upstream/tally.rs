@@ -100,7 +100,10 @@ fn leaves<'a>(value: &'a Value, out: &mut Vec<&'a str>) {
     match value {
         Value::String(text) => out.push(text),
         Value::Array(items) => items.iter().for_each(|item| leaves(item, out)),
-        Value::Object(fields) => fields.values().for_each(|field| leaves(field, out)),
+        Value::Object(fields) => {
+            let read = fields.iter().filter(|(name, _)| *name != "cache_control");
+            read.for_each(|(_, field)| leaves(field, out));
+        }
         _ => {}
     }
 }

@@ -43,6 +43,7 @@ mod messages;
 mod openapi;
 mod operations;
 mod problem;
+mod proxy;
 mod query;
 mod reply;
 mod search;
@@ -58,6 +59,7 @@ pub(crate) use echo::echo;
 pub(crate) use figures::count;
 pub(crate) use gate::Keys;
 pub(crate) use listen::{bind, serve};
+pub(crate) use proxy::{Proxy, RequestsLog};
 pub(crate) use v3::V3;
 
 /// What all handlers share.
@@ -73,6 +75,8 @@ pub(crate) struct App {
     kept: kept::Kept<context::Asked>,
     /// What Honcho's routes share.
     v3: V3,
+    /// What requests that are passed on share.
+    proxy: Proxy,
     /// Who was refused for want of room.
     crowd: Seldom,
     /// Whether it was ready when last asked: only a change is told in the log.
@@ -86,6 +90,7 @@ impl App {
         engine: Engine,
         keys: Keys,
         v3: V3,
+        proxy: Proxy,
         bounds: Bounds,
         stopping: watch::Receiver<bool>,
     ) -> Arc<Self> {
@@ -97,10 +102,16 @@ impl App {
             load,
             kept: kept::Kept::default(),
             v3,
+            proxy,
             crowd: Seldom::default(),
             ready: AtomicBool::new(true),
             stopping,
         })
+    }
+
+    /// Writes down what is counted and not written yet.
+    pub(crate) async fn settle(&self) {
+        self.proxy.settle(self).await;
     }
 
     async fn figures(&self) -> String {
@@ -164,5 +175,6 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         async move { ([(axum::http::header::CONTENT_TYPE, "application/json")], description) }
     };
     let router = router.route("/openapi.json", axum::routing::get(describe)).merge(v3::routes());
-    around::around(router.with_state(Arc::clone(&app)), app)
+    // What is passed on is nobody's to pack or to put into words.
+    around::around(router.with_state(Arc::clone(&app)), Arc::clone(&app)).merge(proxy::routes(app))
 }

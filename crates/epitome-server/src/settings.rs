@@ -4,7 +4,8 @@
 //! ([`epitome::settings`]), and goes out as [`Loaded`]: typed and right. An error names the key and where it
 //! came from, so that nobody has to look for it in four places.
 //!
-//! The section `[server]` is ours: the database, the workspace, and how `serve` listens. All others are the engine's.
+//! Two sections are ours: `[server]`, the database, the workspace and how `serve` listens, and `[proxy]`, where it passes
+//! requests on to. All others are the engine's.
 
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,7 @@ mod file;
 mod judge;
 mod keys;
 mod places;
+mod proxy;
 mod server;
 mod tree;
 mod write;
@@ -25,6 +27,7 @@ use judge::{blamed, judge};
 #[cfg(test)]
 use places::Os;
 pub(crate) use places::World;
+pub(crate) use proxy::Proxy;
 pub(crate) use server::{RequireKeys, Server};
 use tree::{give_way, leaves, put};
 pub(crate) use write::template;
@@ -301,6 +304,7 @@ impl Loaded {
 fn tree_of(server: &Server, settings: &Settings) -> Map<String, Value> {
     let mut tree = Map::new();
     tree.insert("server".to_owned(), Value::Object(server.serving()));
+    tree.insert("proxy".to_owned(), Value::Object(server.proxy.entries()));
     if let Value::Object(engine) = settings.to_value() {
         tree.extend(engine);
     }

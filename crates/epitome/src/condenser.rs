@@ -225,6 +225,14 @@ impl Condenser {
         self.inner.rules.local
     }
 
+    /// What the model that lists are for has room for, where that is known: its window less what a request keeps free for
+    /// the answer, or else what it usually keeps free.
+    #[must_use]
+    pub fn room(&self, output: Option<Tokens>) -> Option<Tokens> {
+        let rules = &self.inner.rules;
+        output.and_then(|output| Some(rules.window?.saturating_sub(output).max(1))).or(rules.room)
+    }
+
     /// How it counts, to measure what a request holds besides its list.
     #[must_use]
     pub fn counter(&self) -> &Counter {

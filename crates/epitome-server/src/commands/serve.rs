@@ -1,6 +1,7 @@
 //! `epitome serve`: the HTTP API.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use epitome::core::tokens::Counter;
@@ -8,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::database::Database;
 use crate::failure::Failure;
-use crate::http::{self, App, Bounds, Keys, V3};
+use crate::http::{self, App, Bounds, Keys, Proxy, RequestsLog, V3};
 use crate::log;
 use crate::settings::{Loaded, RequireKeys, Source};
 use crate::show::Show;
@@ -46,6 +47,18 @@ pub(crate) struct Args {
     /// In which form: text, json, auto [env: EPITOME_SERVER_LOG_FORMAT]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
+    /// Where /openai/v1/x goes on to: URL/v1/x (https://api.openai.com) [env: EPITOME_PROXY_OPENAI_UPSTREAM]
+    #[arg(long, value_name = "URL")]
+    openai_upstream: Option<String>,
+    /// Where /anthropic/v1/x goes (https://api.anthropic.com) [env: EPITOME_PROXY_ANTHROPIC_UPSTREAM]
+    #[arg(long, value_name = "URL")]
+    anthropic_upstream: Option<String>,
+    /// Proxy: change nothing, tell what would be saved [env: EPITOME_PROXY_SHADOW]
+    #[arg(long)]
+    shadow: bool,
+    /// Proxy: write each request as it is sent on, its words included, to FILE (JSONL)
+    #[arg(long, value_name = "FILE")]
+    log_requests: Option<PathBuf>,
     /// Sets one of the server's bounds, for tests
     #[arg(long, value_name = "NAME=NUMBER", hide = true)]
     bound: Vec<String>,
@@ -59,6 +72,9 @@ impl Args {
             ("--require-keys", "server.require_keys", &self.require_keys),
             ("--log-level", "server.log_level", &self.log_level),
             ("--log-format", "server.log_format", &self.log_format),
+            ("--openai-upstream", "proxy.openai_upstream", &self.openai_upstream),
+            ("--anthropic-upstream", "proxy.anthropic_upstream", &self.anthropic_upstream),
+            ("--shadow", "proxy.shadow", &self.shadow.then(|| true.to_string())),
         ];
         all.into_iter().filter_map(|(flag, key, said)| Some((flag, key, said.clone()?))).collect()
     }
@@ -72,6 +88,8 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     }
     let server = &loaded.server;
     let mut signals = Signals::listen();
+    #[cfg(unix)]
+    open_more_files();
     let mut bounds = Bounds::default();
     for set in &args.bound {
         bounds = bounds.with(set).map_err(|wrong| Failure::Misused(format!("--bound {set}: {wrong}")))?;
@@ -79,6 +97,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     let secret = jwt_secret(server.jwt_secret_env.as_deref())?;
     let secret_bytes = secret.as_ref().map(Vec::len);
     let v3 = V3::new(secret);
+    let requests = args.log_requests.as_deref().map(RequestsLog::open).transpose()?;
     // The address first: where it cannot be had, nothing else is touched.
     let listener = http::bind(&server.listen).await?;
     let address: SocketAddr =
@@ -92,7 +111,8 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         _ = signals.next() => return Ok(()),
     };
     let (stop, stopping) = watch::channel(false);
-    let app = App::new(database.engine.clone(), keys, v3, bounds, stopping);
+    let proxy = Proxy::new(&server.proxy, requests);
+    let app = App::new(database.engine.clone(), keys, v3, proxy, bounds, stopping);
     let router = http::router(Arc::clone(&app));
     remark((keys, secret_bytes), &database, loaded).await?;
     show.line(format_args!("listening on http://{address}"))?;
@@ -102,7 +122,8 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     let encoding = loaded.settings.encoding;
     tokio::task::spawn_blocking(move || Counter::new(encoding).text("ready"));
     let serving = async {
-        http::serve(listener, router, app).await;
+        http::serve(listener, router, Arc::clone(&app)).await;
+        app.settle().await;
         database.close().await;
     };
     let mut serving = std::pin::pin!(serving);
@@ -124,6 +145,16 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Every stream that is passed on is two connections. Many systems let a program have a thousand unless it asks for more.
+#[cfg(unix)]
+fn open_more_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where it may not, it does with what it has.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// The secret by which tokens for Honcho's routes are signed.

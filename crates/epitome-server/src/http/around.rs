@@ -70,7 +70,7 @@ impl AsRef<[u8]> for Held {
 }
 
 /// Methods and routes are few, and known: what a caller makes up is counted as one.
-fn method(method: &Method) -> &'static str {
+pub(super) fn method(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",
         "HEAD" => "HEAD",
@@ -101,26 +101,27 @@ async fn each(State(app): State<Arc<App>>, mut request: Request, next: Next) -> 
     let (status, took) = (response.status().as_u16(), started.elapsed());
     let route = route.unwrap_or_else(|| "none".to_owned());
     let told = Answered { id: &id, method, route: &route, status, millis: took.as_secs_f64() * 1e3 };
-    told.log(&app, &response);
+    let code = response.extensions().get::<Problem>().map(|problem| problem.code);
+    // What is not offered did not fail.
+    told.log(&app, code, status == 501 || response.headers().contains_key(DRESSED));
     figures::answered(route, method, status, took);
     response
 }
 
 /// What the log says of a request.
-struct Answered<'a> {
-    id: &'a str,
-    method: &'static str,
-    route: &'a str,
-    status: u16,
-    millis: f64,
+pub(super) struct Answered<'a> {
+    pub(super) id: &'a str,
+    pub(super) method: &'static str,
+    pub(super) route: &'a str,
+    pub(super) status: u16,
+    pub(super) millis: f64,
 }
 
 impl Answered<'_> {
-    fn log(&self, app: &App, response: &Response) {
+    /// `fine` is what is no success and no failure of ours.
+    pub(super) fn log(&self, app: &App, code: Option<&'static str>, fine: bool) {
         let &Self { id, method, route, status, millis } = self;
-        let code = response.extensions().get::<Problem>().map(|problem| problem.code);
-        // What is not offered did not fail.
-        let failed = status >= 500 && status != 501 && !response.headers().contains_key(DRESSED);
+        let failed = status >= 500 && !fine;
         // Whoever is refused for want of room is one of many.
         let crowded = failed && code == Some(Problem::BUSY);
         if let Some(refused) = crowded.then(|| app.crowd.happened()).flatten() {
@@ -136,7 +137,7 @@ impl Answered<'_> {
 
 /// The caller's own id where it can be repeated, else a new one. It is no number that counts: that would tell how much
 /// others ask for.
-fn id(headers: &HeaderMap) -> String {
+pub(super) fn id(headers: &HeaderMap) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     static KEYED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     let plain = |id: &&str| (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());

@@ -22,6 +22,12 @@ pub(crate) struct Bounds {
     pub(crate) listening: usize,
     /// So many of them may be one workspace's.
     pub(crate) listening_of_one: usize,
+    /// Requests that are passed on, until all of their answer is.
+    pub(crate) forwarding: usize,
+    /// So many of them may be one workspace's.
+    pub(crate) forwarding_of_one: usize,
+    /// KiB of their bodies, until the answer begins. What finds no room is passed on unread.
+    pub(crate) passing_kib: usize,
     /// KiB of bodies that are read and what they become, and of long answers that are not yet sent.
     pub(crate) memory_kib: usize,
     /// For so long a connection may say nothing, or take to say what it wants.
@@ -46,6 +52,9 @@ impl Default for Bounds {
             waiting_of_one: 64,
             listening: 1_024,
             listening_of_one: 256,
+            forwarding: 2_560,
+            forwarding_of_one: 2_048,
+            passing_kib: 256 << 10,
             memory_kib: 96 << 10,
             headers: Duration::from_secs(30),
             silence: Duration::from_secs(10),
@@ -71,6 +80,9 @@ impl Bounds {
             "waiting_of_one" => self.waiting_of_one = count,
             "listening" => self.listening = count,
             "listening_of_one" => self.listening_of_one = count,
+            "forwarding" => self.forwarding = count,
+            "forwarding_of_one" => self.forwarding_of_one = count,
+            "passing_kib" => self.passing_kib = count,
             "memory_kib" => self.memory_kib = count,
             "headers" => self.headers = time,
             "silence" => self.silence = time,

@@ -14,7 +14,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use epitome::settings::Patch;
 use epitome::{Condenser, Report};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::task::block_in_place;
 use utoipa::IntoParams;
@@ -35,7 +35,7 @@ use crate::condensing::{Outcome, Request, Wish};
 const REPORT: &str = "x-epitome-report";
 
 /// A report is no longer than this, so that every client takes it.
-const LONGEST_REPORT: usize = 4 << 10;
+pub(crate) const LONGEST_REPORT: usize = 4 << 10;
 
 /// For so long a model is waited for, with all its attempts.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
@@ -159,7 +159,8 @@ fn told(mut report: Report) -> HeaderValue {
     HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("{}"))
 }
 
-fn ascii(report: &Report) -> String {
+/// As JSON in letters of ASCII.
+pub(crate) fn ascii(report: &impl Serialize) -> String {
     let text = serde_json::to_string(report).unwrap_or_default();
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {

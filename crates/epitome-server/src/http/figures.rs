@@ -16,6 +16,8 @@ const REQUEST_SECONDS: &str = "epitome_http_request_seconds";
 const QUEUE: &str = "epitome_queue_slots";
 /// For how long the first of them has waited.
 const QUEUE_AGE: &str = "epitome_queue_oldest_seconds";
+/// Requests that were passed on.
+const PASSED_ON: &str = "epitome_proxy_requests_total";
 /// What is under way.
 const UNDER_WAY: &str = "epitome_http_under_way";
 
@@ -38,9 +40,14 @@ static RECORDER: LazyLock<Option<PrometheusHandle>> = LazyLock::new(|| {
     epitome::measure::describe();
     describe_counter!(REQUESTS, Unit::Count, "Requests answered, by route, method and status");
     describe_histogram!(REQUEST_SECONDS, Unit::Seconds, "Time to answer a request, by route");
+    describe_counter!(PASSED_ON, Unit::Count, "Requests passed on to a provider, by what was done to them");
     describe_gauge!(QUEUE, Unit::Count, "Slots with something to do, by state, in all workspaces");
     describe_gauge!(QUEUE_AGE, Unit::Seconds, "How long the first slot that can be taken now has waited");
-    describe_gauge!(UNDER_WAY, Unit::Count, "Requests under way, waiting for a summary, listening to events");
+    describe_gauge!(
+        UNDER_WAY,
+        Unit::Count,
+        "Requests under way, waiting for a summary, listening to events, passed on"
+    );
     Some(handle)
 });
 
@@ -61,6 +68,11 @@ pub(super) fn answered(route: String, method: &'static str, status: u16, took: D
     counter!(REQUESTS, "route" => route.clone(), "method" => method, "status" => status.to_string())
         .increment(1);
     histogram!(REQUEST_SECONDS, "route" => route).record(took.as_secs_f64());
+}
+
+/// A request was passed on.
+pub(super) fn passed_on(outcome: &'static str) {
+    counter!(PASSED_ON, "outcome" => outcome).increment(1);
 }
 
 /// A context was handed out that had been made before.
@@ -86,6 +98,7 @@ pub(super) async fn all(app: &App) -> String {
         ("requests", &app.load.requests),
         ("waiting", &app.load.waiting),
         ("listening", &app.load.listening),
+        ("forwarding", &app.load.forwarding),
     ];
     for (what, lane) in lanes {
         gauge!(UNDER_WAY, "what" => what).set(precise(lane.taken() as u64));

@@ -110,23 +110,28 @@ pub(crate) struct Caller(pub(crate) Arc<str>);
 
 async fn access(parts: &mut Parts, app: &App, wanted: Rights) -> Result<Access, Problem> {
     let (secret, key) = identify(&parts.headers, app).await?;
-    let named = named(&parts.headers)?;
+    let name = workspace(&parts.headers, key, wanted)?;
+    let place = app.load.requests.enter(&name)?;
+    parts.extensions.insert(Caller(Arc::clone(&name)));
+    Ok(Access { workspace: app.engine.workspace(name), secret, place: Some(place) })
+}
+
+/// The workspace of whoever came with this key, or with none.
+pub(crate) fn workspace(headers: &HeaderMap, key: Option<Key>, wanted: Rights) -> Result<Arc<str>, Problem> {
+    let named = named(headers)?;
     if let Some(key) = &key
         && key.rights < wanted
     {
         return Err(forbidden("this key may only read"));
     }
-    let name: Arc<str> = match (key.and_then(|key| key.workspace), named) {
+    match (key.and_then(|key| key.workspace), named) {
         (Some(own), Some(named)) if *own != *named => {
-            return Err(forbidden("this key is for another workspace; leave x-epitome-workspace out"));
+            Err(forbidden("this key is for another workspace; leave x-epitome-workspace out"))
         }
-        (Some(own), _) => own,
-        (None, Some(named)) => named.into(),
-        (None, None) => DEFAULT.into(),
-    };
-    let place = app.load.requests.enter(&name)?;
-    parts.extensions.insert(Caller(Arc::clone(&name)));
-    Ok(Access { workspace: app.engine.workspace(name), secret, place: Some(place) })
+        (Some(own), _) => Ok(own),
+        (None, Some(named)) => Ok(named.into()),
+        (None, None) => Ok(DEFAULT.into()),
+    }
 }
 
 /// Told to whoever sends nothing where a key is wanted.

@@ -21,7 +21,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::App;
 use super::bounds::Bounds;
-use super::stall::{Stall, UnderWay};
+use super::stall::{OnConnection, Stall, UnderWay};
 use crate::failure::Failure;
 
 /// So many bytes a request's first lines may have.
@@ -119,7 +119,8 @@ async fn connection(stream: TcpStream, router: Router, bounds: &Bounds, mut stop
         .max_headers(MOST_HEADERS);
     let router = TowerToHyperService::new(router);
     let count = Arc::clone(&under_way);
-    let service = service_fn(move |request| {
+    let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(OnConnection(Arc::clone(&count)));
         let (counted, answer) = (UnderWay::new(&count), router.call(request));
         async move {
             let answer = answer.await;

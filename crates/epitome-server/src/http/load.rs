@@ -29,11 +29,10 @@ pub(crate) struct Load {
     pub(crate) requests: Lane,
     pub(crate) waiting: Lane,
     pub(crate) listening: Lane,
-    /// In KiB.
-    memory: Arc<Semaphore>,
-    /// How many KiB of it are whose, and how many may be one workspace's.
-    memory_by: Counts,
-    memory_of_one: usize,
+    pub(crate) forwarding: Lane,
+    memory: Memory,
+    /// For bodies that are passed on, until their answer begins.
+    pub(crate) passing: Memory,
     /// Who reads messages by the page, and writes them out: each holds some megabytes until it is done.
     paging: Semaphore,
     contexts: Semaphore,
@@ -47,9 +46,9 @@ impl Load {
             requests: lane(bounds.requests, bounds.requests_of_one, "requests are being worked on"),
             waiting: lane(bounds.waiting, bounds.waiting_of_one, "requests wait for a summary"),
             listening: lane(bounds.listening, bounds.listening_of_one, "connections listen to events"),
-            memory: Arc::new(Semaphore::new(bounds.memory_kib)),
-            memory_by: Counts::default(),
-            memory_of_one: bounds.memory_kib / 2,
+            forwarding: lane(bounds.forwarding, bounds.forwarding_of_one, "requests are being passed on"),
+            memory: Memory::new(bounds.memory_kib),
+            passing: Memory::new(bounds.passing_kib),
             paging: Semaphore::new(PAGING),
             contexts: Semaphore::new(processors().saturating_add(MORE_CONTEXTS)),
             forks: Semaphore::new(FORKS),
@@ -73,15 +72,37 @@ impl Load {
 
     /// Sets so many bytes aside for whoever reads; none where there is no room for them now.
     pub(crate) fn set_aside(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let kib = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX);
-        Arc::clone(&self.memory).try_acquire_many_owned(kib).ok()
+        self.memory.take(bytes)
     }
 
     /// Sets so many bytes aside for a workspace, which may have half of them all.
     pub(crate) fn set_aside_for(&self, workspace: &Arc<str>, bytes: usize) -> Option<SetAside> {
-        let kib = bytes.div_ceil(1 << 10);
-        let theirs = self.memory_by.take(workspace, kib, self.memory_of_one)?;
-        Some(SetAside { _all: self.set_aside(bytes)?, _theirs: theirs })
+        self.memory.take_for(workspace, bytes)
+    }
+}
+
+/// Memory for one purpose, in KiB.
+pub(crate) struct Memory {
+    all: Arc<Semaphore>,
+    /// How much of it is whose, and how much may be one workspace's.
+    by: Counts,
+    of_one: usize,
+}
+
+impl Memory {
+    fn new(kib: usize) -> Self {
+        Self { all: Arc::new(Semaphore::new(kib)), by: Counts::default(), of_one: kib / 2 }
+    }
+
+    fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let kib = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX);
+        Arc::clone(&self.all).try_acquire_many_owned(kib).ok()
+    }
+
+    /// So many bytes for a workspace, which may have half of them all; none where there is no room for them now.
+    pub(crate) fn take_for(&self, workspace: &Arc<str>, bytes: usize) -> Option<SetAside> {
+        let theirs = self.by.take(workspace, bytes.div_ceil(1 << 10), self.of_one)?;
+        Some(SetAside { _all: self.take(bytes)?, _theirs: theirs })
     }
 }
 

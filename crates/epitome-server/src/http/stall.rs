@@ -29,6 +29,10 @@ pub(super) struct Stall {
 /// Something that is under way on a connection, until it is dropped.
 pub(super) struct UnderWay(Arc<AtomicUsize>);
 
+/// What is under way on a connection, for whoever answers at length.
+#[derive(Clone)]
+pub(super) struct OnConnection(pub(super) Arc<AtomicUsize>);
+
 impl UnderWay {
     pub(super) fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::AcqRel);

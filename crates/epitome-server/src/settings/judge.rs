@@ -1,10 +1,11 @@
 //! Whether what was given makes sense, and who is to blame where it does not.
 //!
-//! The engine judges its own settings; the section `[server]` is read by `server.rs`.
+//! The engine judges its own settings; the sections `[server]` and `[proxy]` are read by `server.rs` and `proxy.rs`.
 
 use epitome::settings::{Patch, SettingsError};
 use serde_json::{Map, Value};
 
+use super::proxy::Proxy;
 use super::server::Server;
 use super::{Item, Source, keys};
 
@@ -37,9 +38,9 @@ impl From<SettingsError> for Wrong {
         let (key, text) = (error.key().to_owned(), error.to_string());
         let problem = text.strip_prefix(&key).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&text);
         let problem = match &error {
-            // The engine does not know of our section.
+            // The engine does not know of our sections.
             SettingsError::Unknown { allowed, .. } if allowed.starts_with("encoding, ") => {
-                format!("no such setting; allowed here are server, {allowed}")
+                format!("no such setting; allowed here are server, proxy, {allowed}")
             }
             _ => problem.to_owned(),
         };
@@ -47,10 +48,11 @@ impl From<SettingsError> for Wrong {
     }
 }
 
-/// Our section and the engine's settings, or the first thing that is wrong.
+/// Our sections and the engine's settings, or the first thing that is wrong.
 pub(super) fn judge(tree: &Map<String, Value>) -> Result<(Server, Patch), Wrong> {
     let mut engine = tree.clone();
-    let server = Server::read(engine.shift_remove("server"))?;
+    let mut server = Server::read(engine.shift_remove("server"))?;
+    server.proxy = Proxy::read(engine.shift_remove("proxy"))?;
     Ok((server, Patch::from_value(Value::Object(engine))?))
 }
 

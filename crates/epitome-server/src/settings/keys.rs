@@ -82,6 +82,25 @@ pub(super) const KEYS: &[Key] = &[
         "In which form: text, json, or \"auto\" for text on a terminal and JSON elsewhere.",
     ),
     key(
+        "proxy.openai_upstream",
+        Kind::Text,
+        r#""http://127.0.0.1:8000""#,
+        "Where /openai/v1/x goes on to: this address and /v1/x.",
+    ),
+    key(
+        "proxy.anthropic_upstream",
+        Kind::Text,
+        r#""https://gateway.example.com/anthropic""#,
+        "The same for /anthropic/v1/x.",
+    ),
+    key(
+        "proxy.shadow",
+        Kind::Flag,
+        "true",
+        "Whether the proxy changes nothing and only tells what it would have saved.",
+    ),
+    key("proxy.timeout", Kind::Text, r#""2m""#, "For so long an upstream may say nothing, 100ms to 24h."),
+    key(
         "encoding",
         Kind::Text,
         r#""cl100k_base""#,
@@ -159,8 +178,8 @@ pub(super) const KEYS: &[Key] = &[
         "condense.enabled",
         Kind::Flag,
         "false",
-        "Whether lists are condensed inline (`epitome condense`, POST /v1/condense); false lets them through as\n\
-         they are.",
+        "Whether lists are condensed inline (`epitome condense`, POST /v1/condense, the proxy); false lets them\n\
+         through as they are.",
     ),
     key(
         "condense.strategy",

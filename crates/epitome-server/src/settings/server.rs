@@ -8,9 +8,10 @@ use serde_json::{Map, Value, json};
 
 use super::judge::Wrong;
 use super::keys;
+use super::proxy::Proxy;
 use crate::log::{Format, Level};
 
-/// Our own section, typed and right.
+/// Our own sections, typed and right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Server {
     /// The database as it was written; none for the usual place.
@@ -27,6 +28,8 @@ pub(crate) struct Server {
     pub(crate) log_level: Level,
     /// In which form.
     pub(crate) log_format: Format,
+    /// The section `[proxy]`.
+    pub(crate) proxy: Proxy,
 }
 
 /// When callers of the HTTP API need keys.
@@ -54,6 +57,7 @@ impl Default for Server {
             jwt_secret_env: None,
             log_level: Level::default(),
             log_format: Format::default(),
+            proxy: Proxy::default(),
         }
     }
 }

@@ -173,8 +173,8 @@ fn what_is_wrong_is_told_with_where_it_came_from() {
 
 #[test]
 fn sections_that_come_later_are_not_there_yet() {
-    let allowed = "allowed here are server, encoding, context, slot, trigger, summarize, condense, models, prices, limits";
-    Trial::new().file("[proxy]\n").refused(&format!("epitome.toml: proxy: no such setting; {allowed}"));
+    let allowed = "allowed here are server, proxy, encoding, context, slot, trigger, summarize, condense, models, prices, limits";
+    Trial::new().file("[mcp]\n").refused(&format!("epitome.toml: mcp: no such setting; {allowed}"));
     Trial::new().file("[server]\nrole = \"api\"").refused(
         "epitome.toml: server.role: no such setting; allowed here are db, workspace, listen, require_keys, \
          jwt_secret_env, log_level, log_format",

@@ -171,6 +171,7 @@ impl CondenserBuilder {
             roomless,
             counter: counter.clone(),
             room,
+            window: self.window_of(&settings),
             prices,
             wait: settings.condense.wait || self.at_once,
             ahead: !self.at_once,
@@ -246,12 +247,19 @@ impl CondenserBuilder {
         Some(settings.models.get(agent).map_or(agent, |model| model.model.as_str()))
     }
 
+    /// How many tokens it reads and writes in all.
+    fn window_of(&self, settings: &Settings) -> Option<Tokens> {
+        let own = self.agent.as_deref().and_then(|agent| settings.models.get(agent));
+        let entry = self.provider_name(settings).and_then(table::find);
+        let known = self.window.or_else(|| own?.window).or_else(|| Some(entry?.window));
+        known.or(settings.condense.window)
+    }
+
     /// Its window less its output reserve.
     fn room(&self, settings: &Settings) -> Option<Tokens> {
         let own = self.agent.as_deref().and_then(|agent| settings.models.get(agent));
         let entry = self.provider_name(settings).and_then(table::find);
-        let known = self.window.or_else(|| own?.window).or_else(|| Some(entry?.window));
-        let window = known.or(settings.condense.window)?;
+        let window = self.window_of(settings)?;
         let reserve = self.reserve.or_else(|| own?.output_reserve);
         // What the table keeps free may be more than a window that was set by hand holds.
         let known = || entry.map_or(0, |entry| entry.output_reserve).min(window / 4);

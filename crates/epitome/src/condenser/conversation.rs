@@ -53,6 +53,8 @@ pub(super) struct Rules {
     pub(super) roomless: Policy,
     pub(super) counter: Counter,
     pub(super) room: Option<Tokens>,
+    /// The same with what is kept free for the answer.
+    pub(super) window: Option<Tokens>,
     pub(super) prices: Prices,
     /// Whether a turn waits for the model.
     pub(super) wait: bool,

@@ -124,6 +124,12 @@ impl Workspace {
         Inline::new(Arc::clone(self.shared()), Arc::clone(&self.name))
     }
 
+    /// Adds to what passed through it in this hour.
+    pub async fn add_passed(&self, more: Vec<Passed>) -> Result<(), Error> {
+        check_name("workspace", &self.name)?;
+        Ok(self.shared().store.add_passed(&self.name, more).await?)
+    }
+
     /// What passed through it since then, by the hour, and what that saved.
     pub async fn passed(&self, since: Timestamp) -> Result<Vec<Passed>, Error> {
         Ok(self.shared().store.passed(&self.name, since).await?)

@@ -35,6 +35,7 @@ mod openai;
 mod stream;
 
 use fault::{Asked, Fault, Told, fault};
+pub use http::speak_tls;
 use http::{Call, Cut, Line};
 use openai::LimitName;
 use stream::{Heard, Then};

@@ -53,6 +53,26 @@ pub struct Passed {
     pub saved_cost: i64,
 }
 
+impl Passed {
+    /// Adds another one's figures to this one.
+    pub fn add(&mut self, more: &Self) {
+        let counts = [
+            (&mut self.requests, more.requests),
+            (&mut self.shorter, more.shorter),
+            (&mut self.retried, more.retried),
+            (&mut self.cut_off, more.cut_off),
+            (&mut self.uncounted, more.uncounted),
+            (&mut self.input, more.input),
+            (&mut self.cached, more.cached),
+            (&mut self.output, more.output),
+            (&mut self.saved, more.saved),
+        ];
+        counts.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
+        self.cost = self.cost.saturating_add(more.cost);
+        self.saved_cost = self.saved_cost.saturating_add(more.saved_cost);
+    }
+}
+
 /// Keeps what was done to lists that pass through. Nothing of one workspace is seen in another.
 #[async_trait]
 pub trait Inlines: Send + Sync {

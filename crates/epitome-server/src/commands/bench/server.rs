@@ -16,7 +16,8 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::failure::Failure;
-use crate::http::{self, App, Bounds, Keys, V3};
+use crate::http::{self, App, Bounds, Keys, Proxy, V3};
+use crate::settings;
 use crate::show::Show;
 
 mod appends;
@@ -88,7 +89,14 @@ pub(super) async fn echo(show: &mut Show) -> Result<(), Failure> {
     http::count();
     let (_stop, stopping) = watch::channel(false);
     let engine = Engine::builder().workers(0).memory().await?;
-    let app = App::new(engine, Keys::Off { loopback: true }, V3::default(), Bounds::default(), stopping);
+    let app = App::new(
+        engine,
+        Keys::Off { loopback: true },
+        V3::default(),
+        Proxy::new(&settings::Proxy::default(), None),
+        Bounds::default(),
+        stopping,
+    );
     show.line(format_args!("listening on http://{address}"))?;
     show.flush()?;
     http::serve(listener, http::echo(Arc::clone(&app)), app).await;

@@ -90,7 +90,7 @@ impl Line {
             // Nothing is ever believed by its certificate here, so none are loaded.
             builder = builder.tls_certs_only([]);
         }
-        with_tls();
+        speak_tls();
         Self { client: builder.build().ok(), url, origin, timeout, idle: IDLE }
     }
 
@@ -226,8 +226,9 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Sees to it that there is somebody to do the cryptography. Whoever the program has chosen stays.
-fn with_tls() {
+/// Sees to it that there is somebody to do the cryptography of TLS. Whoever the program has chosen stays. It is done before a
+/// model is asked; a program that makes connections of its own may need it earlier.
+pub fn speak_tls() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if rustls::crypto::CryptoProvider::get_default().is_none() {

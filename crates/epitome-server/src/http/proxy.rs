@@ -1,0 +1,390 @@
+//! The proxy: change one line, and long conversations fit.
+//!
+//! A client whose base URL points here speaks to its own provider, with its own key. Requests of three routes are looked
+//! at on their way, and shortened where they are due; everything else goes through as it is.
+//!
+//! ```text
+//! gate      whose key is it (ours, where keys are on), which workspace, is there room
+//! taking    the body, read within bounds; what is too large is passed on unread
+//! decide    what is sent in its place: by the conversation it belongs to  (epitome::inline)
+//! upstream  sent on; "too long" is condensed harder and sent once more
+//! relay     the answer, piece by piece as it comes, listened to and never held back
+//! account   what the provider counted, and what that saved
+//! ```
+//!
+//! One rule stands over all others: whatever goes wrong here, the request goes on as it came. Keys of callers are
+//! passed on and kept nowhere; what they say is told to nobody, unless whoever runs the server has it written down
+//! ([`requests_log`]).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use axum::response::Response;
+use axum::routing::any;
+use bytes::Bytes;
+use epitome::dialect::Dialect;
+use http_body_util::BodyExt;
+
+use super::App;
+use super::around::{Answered, id, method};
+use super::figures;
+use super::problem::Problem;
+use super::stall::{OnConnection, UnderWay};
+use crate::settings;
+
+mod account;
+mod condensers;
+mod decide;
+mod gate;
+mod refusal;
+mod relay;
+mod requests_log;
+mod taking;
+mod told;
+mod upstream;
+
+use account::{Account, Sums};
+use condensers::Condensers;
+use decide::{Decided, Outcome};
+use gate::Entered;
+use refusal::refused;
+use relay::Relay;
+pub(crate) use requests_log::RequestsLog;
+use taking::{Taken, Upload};
+use upstream::{Reply, Upstream};
+
+/// So much of an error is looked at, in bytes: whether it says that the request was too long.
+const MOST_LOOKED_AT: usize = 64 << 10;
+
+struct L {
+    limit: Option<u64>,
+}
+fn too_long(_: u16, b: &[u8]) -> Option<L> {
+    String::from_utf8_lossy(b).contains("maximum context length").then_some(L { limit: None })
+}
+
+/// What all requests that are passed on share.
+pub(crate) struct Proxy {
+    openai: Upstream,
+    anthropic: Upstream,
+    shadow: bool,
+    /// For so long an upstream may say nothing.
+    silence: Duration,
+    condensers: Condensers,
+    sums: Sums,
+    log: Option<RequestsLog>,
+}
+
+impl Proxy {
+    pub(crate) fn new(settings: &settings::Proxy, log: Option<RequestsLog>) -> Self {
+        Self {
+            openai: Upstream::new(&settings.openai_upstream),
+            anthropic: Upstream::new(&settings.anthropic_upstream),
+            shadow: settings.shadow,
+            silence: settings.timeout,
+            condensers: Condensers::default(),
+            sums: Sums::default(),
+            log,
+        }
+    }
+
+    /// Writes down what was counted since it was last written.
+    pub(crate) async fn settle(&self, app: &App) {
+        self.sums.settle(app).await;
+    }
+
+    fn upstream(&self, side: Side) -> &Upstream {
+        match side {
+            Side::OpenAi => &self.openai,
+            Side::Anthropic => &self.anthropic,
+        }
+    }
+}
+
+/// Whose API it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    OpenAi,
+    Anthropic,
+}
+
+impl Side {
+    fn of(path: &str) -> Self {
+        if path.starts_with(Self::Anthropic.prefix()) { Self::Anthropic } else { Self::OpenAi }
+    }
+
+    /// What its paths begin with here, and do not there.
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::OpenAi => "/openai",
+            Self::Anthropic => "/anthropic",
+        }
+    }
+
+    /// What a client's base URL ends with, which is not the same for both.
+    fn base(self) -> &'static str {
+        match self {
+            Self::OpenAi => "/openai/v1",
+            Self::Anthropic => "/anthropic",
+        }
+    }
+}
+
+/// In which form a request holds a list of messages; none where it holds none that we know of.
+fn dialect(method: &Method, path: &str) -> Option<Dialect> {
+    match path {
+        _ if method != Method::POST => None,
+        "/openai/v1/chat/completions" => Some(Dialect::OpenAi),
+        "/openai/v1/responses" => Some(Dialect::Responses),
+        "/anthropic/v1/messages" => Some(Dialect::Anthropic),
+        _ => None,
+    }
+}
+
+pub(super) fn routes(app: Arc<App>) -> Router {
+    // The three have routes of their own so that they are told apart in figures.
+    let paths = [
+        "/openai/v1/chat/completions",
+        "/openai/v1/responses",
+        "/openai/{*rest}",
+        "/anthropic/v1/messages",
+        "/anthropic/{*rest}",
+    ];
+    let router = paths.into_iter().fold(Router::new(), |router, path| router.route(path, any(each)));
+    router.with_state(app)
+}
+
+/// What happens around every request that is passed on: a line in the log and figures; and what is refused here is said
+/// as its provider would.
+async fn each(State(app): State<Arc<App>>, request: Request) -> Response {
+    let started = Instant::now();
+    let id = id(request.headers());
+    let side = Side::of(request.uri().path());
+    let method = method(request.method());
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let route = route.unwrap_or_else(|| "none".to_owned());
+    let (response, code) = match pass(&app, side, request).await {
+        Ok(response) => (response, None),
+        Err(problem) => (refused(side, &problem, &id), Some(problem.code)),
+    };
+    let (status, took) = (response.status().as_u16(), started.elapsed());
+    Answered { id: &id, method, route: &route, status, millis: took.as_secs_f64() * 1e3 }.log(
+        &app,
+        code,
+        code.is_none(),
+    );
+    figures::answered(route, method, status, took);
+    response
+}
+
+async fn pass(app: &Arc<App>, side: Side, request: Request) -> Result<Response, Problem> {
+    let entered = gate::enter(app, request.headers()).await?;
+    let (parts, body) = request.into_parts();
+    let rest = rest(side, &parts.uri)?;
+    let url = app
+        .proxy
+        .upstream(side)
+        .url(rest)
+        .ok_or_else(|| Problem::invalid("the path is none that can be passed on; does it hold `..`?"))?;
+    if parts.headers.contains_key("upgrade") {
+        let detail = "no connection is passed on that becomes something else (`upgrade`); only requests are";
+        return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "upgrade", detail).and_hang_up());
+    }
+    let dialect = dialect(&parts.method, parts.uri.path());
+    let passage = Passage {
+        app: Arc::clone(app),
+        side,
+        method: parts.method,
+        url,
+        headers: upstream::onward(&parts.headers, dialect.is_some()),
+        under_way: parts.extensions.get::<OnConnection>().map(|OnConnection(count)| UnderWay::new(count)),
+        entered,
+    };
+    match dialect {
+        Some(dialect) => passage.talk(dialect, &parts.headers, body).await,
+        None => {
+            let length = http_body::Body::size_hint(&body).exact();
+            let upload = Upload::of(None, body, passage.app.bounds.silence);
+            passage.unread(upload, length, "another_route").await
+        }
+    }
+}
+
+/// The path and what comes after it, as it is there.
+fn rest(side: Side, uri: &Uri) -> Result<&str, Problem> {
+    let whole = uri.path_and_query().map_or("", |whole| whole.as_str());
+    let rest = whole.strip_prefix(side.prefix()).unwrap_or_default();
+    if rest.starts_with("/v1/") || rest == "/v1" {
+        return Ok(rest);
+    }
+    let detail = format!("there is nothing here; a client's base URL ends in {} on this server", side.base());
+    Err(Problem::not_found(detail))
+}
+
+/// A request on its way.
+pub(super) struct Passage {
+    app: Arc<App>,
+    entered: Entered,
+    side: Side,
+    method: Method,
+    url: reqwest::Url,
+    /// As they are sent on.
+    headers: HeaderMap,
+    /// Something is under way on its connection until all of the answer is sent.
+    under_way: Option<UnderWay>,
+}
+
+impl Passage {
+    /// Sends on what is not looked at.
+    async fn unread(
+        mut self,
+        upload: Upload,
+        length: Option<u64>,
+        reason: &str,
+    ) -> Result<Response, Problem> {
+        // What has no body has none there either.
+        let body = (length != Some(0)).then(|| upload.into_body());
+        let length = length.filter(|length| *length > 0);
+        let (body, progress) = body.map_or((None, None), |(body, progress)| (Some(body), Some(progress)));
+        if let Some(length) = length {
+            self.headers.insert("content-length", HeaderValue::from(length));
+        }
+        let reply = self.send(body, progress).await?;
+        Ok(self.answer(reply, &Decided::passed(reason), None))
+    }
+
+    /// Passes on a request that holds a list of messages.
+    async fn talk(self, dialect: Dialect, headers: &HeaderMap, body: Body) -> Result<Response, Problem> {
+        let asked = decide::Asked::of(headers, dialect, self.app.proxy.shadow)?;
+        let mut taken = match taking::take(body, &self.app, &self.entered.workspace_name()).await? {
+            Taken::Whole(taken) => taken,
+            Taken::Part { first, rest, length, reason } => {
+                let upload = Upload::of(Some(first), rest, self.app.bounds.silence);
+                return self.unread(upload, length, reason).await;
+            }
+        };
+        let decided = decide::decide(&self, &asked, &taken.bytes, None).await;
+        self.write_down(&asked, &decided, &taken.bytes).await;
+        let sent = decided.text.clone().unwrap_or_else(|| taken.bytes.clone());
+        let size = sent.len();
+        let reply = self.send(Some(sent.into()), None).await?;
+        let reply = Held::of(reply, self.app.proxy.silence).await;
+        if let Some(limit) = reply.too_long()
+            && let Some(known) = &decided.known
+            && !decided.is_shadow()
+        {
+            known.turn.too_long(limit);
+            let again = decide::decide(&self, &asked, &taken.bytes, Some(size)).await;
+            if let Some(text) =
+                again.text.clone().filter(|text| again.is_smaller_than(&decided, text.len(), size))
+            {
+                self.write_down(&asked, &again, &taken.bytes).await;
+                drop(reply);
+                taken.let_go();
+                let reply = self.send(Some(text.into()), None).await?;
+                let account = self.account(&again, true);
+                return Ok(self.answer(reply, &again.retried(), account));
+            }
+        }
+        taken.let_go();
+        let account = self.account(&decided, false);
+        let reply = reply.take();
+        Ok(self.answer(reply, &decided, account))
+    }
+
+    /// What is to be counted for it, where its conversation is known.
+    fn account(&self, decided: &Decided, retried: bool) -> Option<Account> {
+        let known = decided.known.clone()?;
+        Some(Account::new(&self.app, self.entered.workspace.clone(), known, retried))
+    }
+
+    /// Sends the request on, and waits until an answer begins.
+    async fn send(
+        &self,
+        body: Option<reqwest::Body>,
+        progress: Option<taking::Progress>,
+    ) -> Result<Reply, Problem> {
+        let upstream = self.app.proxy.upstream(self.side);
+        let sending = upstream.send(self.method.clone(), self.url.clone(), self.headers.clone(), body);
+        taking::while_it_moves(sending, self.app.proxy.silence, progress).await
+    }
+
+    /// The answer, as it comes, with what was done in its headers.
+    fn answer(self, reply: Reply, decided: &Decided, account: Option<Account>) -> Response {
+        figures::passed_on(decided.outcome.in_a_word());
+        let (mut parts, body) = reply.into_parts();
+        upstream::homeward(&mut parts.headers);
+        decided.tell(&mut parts.headers);
+        let account = account.filter(|_| parts.status.is_success());
+        let relay = Relay::new(body, &parts.headers, self.app.proxy.silence, account)
+            .holding(self.entered.place, self.under_way);
+        Response::from_parts(parts, Body::new(relay))
+    }
+
+    /// Has the request written down as it is sent, where that is wanted.
+    async fn write_down(&self, asked: &decide::Asked, decided: &Decided, came: &Bytes) {
+        if let Some(log) = &self.app.proxy.log {
+            let text = decided.text.as_ref().unwrap_or(came);
+            log.write(asked, decided, text).await;
+        }
+    }
+}
+
+/// An answer of which the beginning was looked at, where it is an error that may be about length.
+struct Held {
+    parts: axum::http::response::Parts,
+    first: Bytes,
+    rest: upstream::Pieces,
+}
+
+impl Held {
+    async fn of(reply: Reply, silence: Duration) -> Self {
+        let (parts, mut rest) = reply.into_parts();
+        let mut first = bytes::BytesMut::new();
+        if matches!(parts.status.as_u16(), 400 | 413 | 422 | 429 | 500) {
+            let until = tokio::time::Instant::now() + silence.min(Duration::from_secs(10));
+            while first.len() < MOST_LOOKED_AT {
+                match tokio::time::timeout_at(until, rest.frame()).await {
+                    Ok(Some(Ok(frame))) => match frame.into_data() {
+                        Ok(data) => first.extend_from_slice(&data),
+                        Err(_) => break,
+                    },
+                    // What broke off says so again when it is passed on.
+                    Ok(Some(Err(_)) | None) | Err(_) => break,
+                }
+            }
+        }
+        Self { parts, first: first.freeze(), rest }
+    }
+
+    /// Whether it says that the request was too long, and what would not be, where it says that.
+    fn too_long(&self) -> Option<Option<u64>> {
+        if self.first.is_empty() && self.parts.status != StatusCode::PAYLOAD_TOO_LARGE {
+            return None;
+        }
+        too_long(self.parts.status.as_u16(), &self.first).map(|told| told.limit)
+    }
+
+    /// The answer as it came.
+    fn take(self) -> Reply {
+        Reply::from_parts(self.parts, self.rest.after(self.first))
+    }
+}
+
+impl Outcome {
+    /// As the header `x-epitome` and figures say it.
+    fn in_a_word(self) -> &'static str {
+        match self {
+            Self::Condensed => "condensed",
+            Self::Untouched => "untouched",
+            Self::Passed => "passed",
+            Self::Off => "off",
+            Self::Shadow => "shadow",
+            Self::Retried => "retried",
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Who may have requests passed on, and as whom they are known.
+//!
+//! `authorization` and `x-api-key` are the provider's here, and go on to it. Ours comes in `x-epitome-key`. Two callers
+//! whose provider's keys are not the same never share what is known of a conversation, though they share a workspace.
+
+use std::sync::Arc;
+
+use axum::http::HeaderMap;
+use epitome::Workspace;
+use epitome::key::Rights;
+
+use super::super::App;
+use super::super::gate::{Keys, unauthorized, uninvited, workspace};
+use super::super::load::Place;
+use super::super::problem::Problem;
+
+/// Where our key comes.
+pub(super) const KEY: &str = "x-epitome-key";
+
+/// Where providers' keys come.
+const THEIRS: [&str; 3] = ["authorization", "x-api-key", "api-key"];
+
+/// What our keys begin with.
+const OURS: &str = "epk_";
+
+/// A caller who may.
+pub(super) struct Entered {
+    pub(super) workspace: Workspace,
+    /// As whom they are known: a hash of what they showed, which is kept nowhere.
+    pub(super) id: [u8; 32],
+    pub(super) place: Place,
+}
+
+impl Entered {
+    pub(super) fn workspace_name(&self) -> Arc<str> {
+        self.workspace.name().into()
+    }
+}
+
+pub(super) async fn enter(app: &App, headers: &HeaderMap) -> Result<Entered, Problem> {
+    let mut all = headers.get_all(KEY).iter();
+    let key = match (all.next(), all.next()) {
+        (Some(key), None) => {
+            let known = match key.to_str() {
+                Ok(secret) => app.engine.keys().check(secret.trim()).await?,
+                Err(_) => None,
+            };
+            let unknown = || unauthorized("x-epitome-key: the key is unknown, revoked or expired");
+            Some(known.ok_or_else(unknown)?)
+        }
+        (None, _) => match app.keys {
+            Keys::Required => {
+                let detail =
+                    "a key of this server is wanted: send `x-epitome-key: epk_...` beside the provider's own";
+                return Err(unauthorized(detail));
+            }
+            Keys::Off { loopback } => uninvited(headers, loopback).map(|()| None)?,
+        },
+        (Some(_), Some(_)) => return Err(unauthorized("x-epitome-key: one key is wanted")),
+    };
+    if THEIRS.iter().any(|name| headers.get_all(*name).iter().any(|value| is_ours(value.as_bytes()))) {
+        // It would be shown to the provider.
+        let detail = "a key of this server came where the provider's belongs, and was not passed on: send ours in x-epitome-key";
+        return Err(unauthorized(detail));
+    }
+    let name = workspace(headers, key, Rights::Write)?;
+    let place = app.load.forwarding.enter(&name)?;
+    Ok(Entered { workspace: app.engine.workspace(name), id: id(headers), place })
+}
+
+fn is_ours(value: &[u8]) -> bool {
+    String::from_utf8_lossy(value).split_whitespace().any(|word| word.starts_with(OURS))
+}
+
+fn id(headers: &HeaderMap) -> [u8; 32] {
+    let mut hash = blake3::Hasher::new();
+    for name in THEIRS {
+        for value in headers.get_all(name) {
+            hash.update(name.as_bytes());
+            hash.update(&value.len().to_le_bytes());
+            hash.update(value.as_bytes());
+        }
+    }
+    *hash.finalize().as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn headers(all: &[(&'static str, &'static str)]) -> HeaderMap {
+        all.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn whoever_shows_another_key_is_another_caller() {
+        let ids = [
+            id(&headers(&[])),
+            id(&headers(&[("authorization", "Bearer a")])),
+            id(&headers(&[("authorization", "Bearer b")])),
+            id(&headers(&[("x-api-key", "Bearer a")])),
+            id(&headers(&[("authorization", "Bearer a"), ("x-api-key", "k")])),
+        ];
+        for (at, one) in ids.iter().enumerate() {
+            assert!(ids.iter().skip(at + 1).all(|other| one != other));
+        }
+        assert_eq!(id(&headers(&[("accept", "a")])), id(&headers(&[("accept", "b")])));
+    }
+
+    #[test]
+    fn our_keys_are_seen_where_they_do_not_belong() {
+        assert!(is_ours(b"Bearer epk_abc") && is_ours(b"epk_abc") && is_ours(b"bearer\tepk_abc"));
+        assert!(!is_ours(b"Bearer sk-epk_abc") && !is_ours(b"") && !is_ours(b"\xff"));
+    }
+}

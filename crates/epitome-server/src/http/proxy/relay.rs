@@ -1,0 +1,108 @@
+//! An answer on its way back: each piece goes on as it comes, and is listened to in passing.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::http::{HeaderMap, header};
+use bytes::Bytes;
+use epitome::dialect::Listener;
+use http_body::{Frame, SizeHint};
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::super::load::Place;
+use super::super::stall::UnderWay;
+use super::account::Account;
+use super::upstream::Pieces;
+
+/// The body of an answer. When it is dropped, the connection to the provider is closed, unless it came to its end.
+pub(super) struct Relay {
+    pieces: Pieces,
+    silence: Duration,
+    until: Pin<Box<Sleep>>,
+    heard: Option<(Listener, Account)>,
+    /// Kept until the last piece is sent.
+    held: (Option<Place>, Option<UnderWay>),
+}
+
+impl Relay {
+    pub(super) fn new(
+        pieces: Pieces,
+        headers: &HeaderMap,
+        silence: Duration,
+        account: Option<Account>,
+    ) -> Self {
+        let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        // What is packed is not understood.
+        let plain =
+            text(header::CONTENT_ENCODING).is_none_or(|coding| coding.eq_ignore_ascii_case("identity"));
+        let kind = text(header::CONTENT_TYPE).filter(|_| plain);
+        let heard = account.map(|account| (Listener::new(account.dialect(), kind), account));
+        Self { pieces, silence, until: Box::pin(sleep(silence)), heard, held: (None, None) }
+    }
+
+    /// With what is given back only when it is done.
+    pub(super) fn holding(mut self, place: Place, under_way: Option<UnderWay>) -> Self {
+        self.held = (Some(place), under_way);
+        self
+    }
+
+    fn end(&mut self, whole: bool) {
+        if let Some((listener, account)) = self.heard.take() {
+            account.close(listener.end(), whole);
+        }
+    }
+}
+
+impl http_body::Body for Relay {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let this = &mut *self;
+        match Pin::new(&mut this.pieces).poll_frame(context) {
+            Poll::Ready(frame) => {
+                let end = Instant::now() + this.silence;
+                this.until.as_mut().reset(end);
+                match &frame {
+                    None => this.end(true),
+                    Some(Err(_)) => this.end(false),
+                    Some(Ok(frame)) => {
+                        if let (Some((listener, _)), Some(data)) = (&mut this.heard, frame.data_ref()) {
+                            listener.hear(data);
+                        }
+                        // Nobody asks again after the last piece of a known length.
+                        if this.pieces.is_end_stream() {
+                            this.end(true);
+                        }
+                    }
+                }
+                Poll::Ready(frame)
+            }
+            Poll::Pending => {
+                ready!(this.until.as_mut().poll(context));
+                this.end(false);
+                Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.pieces.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.pieces.size_hint()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        // Whoever listened has gone, or the answer was empty.
+        self.end(false);
+    }
+}

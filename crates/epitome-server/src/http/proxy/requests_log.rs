@@ -1,0 +1,204 @@
+//! Requests written down as they are sent on, a line each, for whoever wants to know what they cost.
+//!
+//! A line is `{"run", "messages"}`: the conversation, and its list with the tokens of each message. What stands beside the
+//! list and is read before it (tools, a system prompt) comes first, as messages of its own; marks for caches, which are not read, are left
+//! out. Calls of a summarizer are lines with `"summarizer": true`. All of it is what people said: the file is for its owner's eyes.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use bytes::Bytes;
+use epitome::Spent;
+use epitome::core::tokens::{Counter, Encoding};
+use epitome::dialect::{Body, Dialect};
+use serde_json::{Map, Value, json};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::decide::{Asked, Decided};
+use crate::failure::Failure;
+use crate::log::Seldom;
+
+/// So much waits to be written at most, in KiB.
+const MOST_WAITING: usize = 64 << 10;
+
+/// For so long a request waits for room; then it is not written down.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// So many messages' sizes are remembered.
+const MOST_SIZES: usize = 100_000;
+
+/// The file, and whoever writes it.
+pub(crate) struct RequestsLog {
+    lines: Sender<Line>,
+    room: Arc<Semaphore>,
+    missed: Seldom,
+}
+
+/// A request to be written down.
+struct Line {
+    run: Option<String>,
+    dialect: Dialect,
+    text: Bytes,
+    spent: Vec<Spent>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl RequestsLog {
+    /// Goes on with the file, or begins it. Nobody else may read it.
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        let mut options = OpenOptions::new();
+        options.append(true).create(true);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::OpenOptionsExt;
+            options.mode(0o600);
+        }
+        let failed = |error| Failure::Failed(format!("--log-requests {}: {error}", path.display()));
+        let file = options.open(path).map_err(failed)?;
+        let (lines, waiting) = channel();
+        std::thread::Builder::new()
+            .name("requests-log".to_owned())
+            .spawn(move || write_all(file, &waiting))
+            .map_err(failed)?;
+        Ok(Self { lines, room: Arc::new(Semaphore::new(MOST_WAITING)), missed: Seldom::default() })
+    }
+
+    pub(super) async fn write(&self, asked: &Asked, decided: &Decided, text: &Bytes) {
+        let kib = u32::try_from(text.len() / 1_024 + 1).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room).acquire_many_owned(kib);
+        let Ok(Ok(room)) = tokio::time::timeout(LONGEST, room).await else {
+            if let Some(missed) = self.missed.happened() {
+                tracing::warn!(missed, "requests were not written down: --log-requests does not keep up");
+            }
+            return;
+        };
+        let line = Line {
+            run: decided.known.as_ref().map(|known| known.run.clone()).or_else(|| asked.session.clone()),
+            dialect: asked.dialect,
+            text: text.clone(),
+            spent: decided.report.spent.clone(),
+            _room: room,
+        };
+        // It waits for as long as there is a server.
+        let _ = self.lines.send(line);
+    }
+}
+
+fn write_all(file: File, waiting: &Receiver<Line>) {
+    let mut file = BufWriter::new(file);
+    let mut sizes = Sizes { counter: Counter::new(Encoding::default()), known: HashMap::new() };
+    let failed = Seldom::default();
+    while let Ok(line) = waiting.recv() {
+        let lines = lines(&line, &mut sizes);
+        drop(line);
+        let written = file.write_all(lines.as_bytes()).and_then(|()| file.flush());
+        if let Err(error) = written
+            && let Some(times) = failed.happened()
+        {
+            tracing::warn!(%error, times, "a request could not be written down (--log-requests)");
+        }
+    }
+}
+
+/// What is written for a request; nothing where it cannot be read.
+fn lines(line: &Line, sizes: &mut Sizes) -> String {
+    let Some(messages) = messages(line, sizes) else { return String::new() };
+    let run = line.run.clone().unwrap_or_else(|| opening(&messages));
+    let mut out = String::new();
+    for spent in &line.spent {
+        let told = json!({
+            "run": run, "summarizer": true, "output_tokens": spent.output,
+            "messages": [{"role": "user", "tokens": spent.input}],
+        });
+        out.push_str(&format!("{told}\n"));
+    }
+    out.push_str(&format!("{}\n", json!({"run": run, "messages": messages})));
+    out
+}
+
+/// By what a conversation nobody knows is called: how it begins.
+fn opening(messages: &[Value]) -> String {
+    let first = messages.iter().find(|message| message["role"] == "user").map(Value::to_string);
+    blake3::hash(first.unwrap_or_default().as_bytes()).to_hex().chars().take(16).collect()
+}
+
+fn messages(line: &Line, sizes: &mut Sizes) -> Option<Vec<Value>> {
+    let text = std::str::from_utf8(&line.text).ok()?;
+    let Value::Object(mut request) = serde_json::from_str(text).ok()? else { return None };
+    let mut messages = Vec::new();
+    if let Some(tools) = request.shift_remove("tools") {
+        messages.push(json!({"role": "tools", "content": tools}));
+    }
+    for field in ["instructions", "system"] {
+        if let Some(system) = request.shift_remove(field) {
+            messages.push(json!({"role": "system", "content": system}));
+        }
+    }
+    let list = request.shift_remove(if line.dialect == Dialect::Responses { "input" } else { "messages" })?;
+    match list {
+        Value::Array(list) => messages.extend(list),
+        text => messages.push(json!({"role": "user", "content": text})),
+    }
+    for message in &mut messages {
+        unmarked(message);
+        let tokens = sizes.of(line.dialect, message);
+        if let Value::Object(fields) = message {
+            fields.insert("tokens".to_owned(), tokens.into());
+        }
+    }
+    Some(messages)
+}
+
+/// Without marks for caches: they move, and are not part of what is read.
+fn unmarked(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.shift_remove("cache_control");
+            fields.values_mut().for_each(unmarked);
+        }
+        Value::Array(items) => items.iter_mut().for_each(unmarked),
+        _ => {}
+    }
+}
+
+/// How large messages are: most come again and again.
+struct Sizes {
+    counter: Counter,
+    known: HashMap<blake3::Hash, u64>,
+}
+
+impl Sizes {
+    fn of(&mut self, dialect: Dialect, message: &Value) -> u64 {
+        let text = message.to_string();
+        let hash = blake3::hash(text.as_bytes());
+        if let Some(size) = self.known.get(&hash) {
+            return *size;
+        }
+        let size = self.count(dialect, message, &text);
+        if self.known.len() >= MOST_SIZES {
+            self.known.clear();
+        }
+        self.known.insert(hash, size);
+        size
+    }
+
+    /// As a message where it can be read as one, so that pictures are no text; else as what it is.
+    fn count(&self, dialect: Dialect, message: &Value, text: &str) -> u64 {
+        if message["role"] == "tools" {
+            return self.counter.tools(message["content"].as_array().map_or(&[][..], Vec::as_slice));
+        }
+        let field = if dialect == Dialect::Responses { "input" } else { "messages" };
+        let mut request = Map::new();
+        request.insert(field.to_owned(), json!([message]));
+        let read = Body::read(&Value::Object(request).to_string(), Some(dialect));
+        read.map_or_else(
+            |_| self.counter.text(text),
+            |body| body.messages().iter().map(|message| self.counter.message(message)).sum(),
+        )
+    }
+}

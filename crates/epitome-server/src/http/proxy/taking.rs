@@ -1,0 +1,191 @@
+//! What is sent in: read whole where there is room for it, else passed on as it comes.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::StatusCode;
+use bytes::{Bytes, BytesMut};
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
+use tokio::time::{Instant, Sleep, sleep, timeout_at};
+
+use super::super::App;
+use super::super::load::SetAside;
+use super::super::problem::Problem;
+use super::upstream::late;
+
+/// A body, or the beginning of one.
+pub(super) enum Taken {
+    Whole(Whole),
+    Part {
+        /// What was read of it.
+        first: Bytes,
+        rest: Body,
+        /// How long it is in all, where that is known.
+        length: Option<u64>,
+        /// Why it was not read.
+        reason: &'static str,
+    },
+}
+
+/// A body in memory, and the memory set aside for it.
+pub(super) struct Whole {
+    pub(super) bytes: Bytes,
+    charged: Vec<SetAside>,
+}
+
+impl Whole {
+    /// Lets go of it once it was sent: answers may take their time.
+    pub(super) fn let_go(&mut self) {
+        self.bytes = Bytes::new();
+        self.charged.clear();
+    }
+}
+
+/// Reads it within the limit for bodies, and within the memory there is for those that are passed on.
+pub(super) async fn take(mut body: Body, app: &App, workspace: &Arc<str>) -> Result<Taken, Problem> {
+    let most = usize::try_from(app.engine.settings().limits.body).unwrap_or(usize::MAX);
+    let length = http_body::Body::size_hint(&body).exact();
+    if length.is_some_and(|length| length > most as u64) {
+        return Ok(Taken::Part { first: Bytes::new(), rest: body, length, reason: "too_large" });
+    }
+    let (silence, end) = (app.bounds.silence, Instant::now() + app.bounds.body);
+    let mut whole = Whole { bytes: Bytes::new(), charged: Vec::new() };
+    // It is held at most three times: as it came, as messages, and as it is sent.
+    let factor = 3;
+    if let Some(told) = length.and_then(|length| usize::try_from(length).ok()) {
+        match app.load.passing.take_for(workspace, told.saturating_mul(factor)) {
+            Some(charged) => whole.charged.push(charged),
+            None => return Ok(Taken::Part { first: Bytes::new(), rest: body, length, reason: "no_room" }),
+        }
+    }
+    let mut read = BytesMut::new();
+    loop {
+        let until = end.min(Instant::now() + silence);
+        let frame = match timeout_at(until, body.frame()).await {
+            Err(_) => {
+                let detail = "the body did not come to its end in time; send it again";
+                return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", detail).and_hang_up());
+            }
+            Ok(None) => break,
+            Ok(Some(Err(_))) => {
+                return Err(Problem::invalid("the body broke off, or its chunks are wrong; send it again")
+                    .and_hang_up());
+            }
+            Ok(Some(Ok(frame))) => frame,
+        };
+        let Ok(data) = frame.into_data() else { continue };
+        if read.is_empty() && http_body::Body::is_end_stream(&body) && length.is_some() {
+            // It came in one piece, which need not be copied.
+            whole.bytes = data;
+            return Ok(Taken::Whole(whole));
+        }
+        read.extend_from_slice(&data);
+        let reason = if read.len() > most {
+            Some("too_large")
+        } else if length.is_some() {
+            None
+        } else {
+            match app.load.passing.take_for(workspace, data.len() * factor) {
+                Some(charged) => {
+                    whole.charged.push(charged);
+                    None
+                }
+                None => Some("no_room"),
+            }
+        };
+        if let Some(reason) = reason {
+            return Ok(Taken::Part { first: read.freeze(), rest: body, length, reason });
+        }
+    }
+    whole.bytes = read.freeze();
+    Ok(Taken::Whole(whole))
+}
+
+/// How much of a body has come by.
+pub(super) type Progress = Arc<AtomicU64>;
+
+/// A body that is passed on as it comes.
+pub(super) struct Upload {
+    first: Option<Bytes>,
+    /// Nobody but its owner ever comes near it; whoever sends it only wants to be sure of that.
+    rest: Mutex<Body>,
+    silence: Duration,
+    until: Pin<Box<Sleep>>,
+    progress: Progress,
+}
+
+impl Upload {
+    pub(super) fn of(first: Option<Bytes>, rest: Body, silence: Duration) -> Self {
+        Self {
+            first: first.filter(|first| !first.is_empty()),
+            rest: Mutex::new(rest),
+            silence,
+            until: Box::pin(sleep(silence)),
+            progress: Arc::default(),
+        }
+    }
+
+    pub(super) fn into_body(self) -> (reqwest::Body, Progress) {
+        let progress = Arc::clone(&self.progress);
+        (reqwest::Body::wrap(self), progress)
+    }
+}
+
+impl http_body::Body for Upload {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let this = &mut *self;
+        let frame = match this.first.take() {
+            Some(first) => Poll::Ready(Some(Ok(Frame::data(first)))),
+            None => {
+                let rest = this.rest.get_mut().unwrap_or_else(PoisonError::into_inner);
+                Pin::new(rest).poll_frame(context)
+            }
+        };
+        if frame.is_ready() {
+            this.progress.fetch_add(1, Ordering::Relaxed);
+            let end = Instant::now() + this.silence;
+            this.until.as_mut().reset(end);
+            return frame.map(|frame| frame.map(|frame| frame.map_err(io::Error::other)));
+        }
+        ready!(this.until.as_mut().poll(context));
+        Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+/// Waits for an answer to begin, as long as the request still goes up, and then for so long.
+pub(super) async fn while_it_moves<T>(
+    sending: impl Future<Output = Result<T, Problem>>,
+    silence: Duration,
+    progress: Option<Progress>,
+) -> Result<T, Problem> {
+    let mut sending = std::pin::pin!(sending);
+    let mut before = None;
+    loop {
+        tokio::select! {
+            sent = sending.as_mut() => return sent,
+            () = sleep(silence) => {
+                let now = progress.as_ref().map(|progress| progress.load(Ordering::Relaxed));
+                if now == before || now.is_none() {
+                    return Err(late());
+                }
+                before = now;
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What an answer's headers say of what was done.
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use epitome::Report;
+use serde::Serialize;
+
+use super::super::condense::{LONGEST_REPORT, ascii};
+use super::super::discreet::discreet;
+use super::decide::Decided;
+
+/// What was done, in a word.
+pub(super) const OUTCOME: HeaderName = HeaderName::from_static("x-epitome");
+
+/// The word of answers that came from here, and not from the provider.
+pub(super) const WORD_REFUSED: &str = "refused";
+
+/// What was done, as JSON.
+const REPORT: HeaderName = HeaderName::from_static("x-epitome-report");
+
+#[derive(Serialize)]
+struct Told<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    /// The conversation it was taken for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<&'a str>,
+    /// How many tokens the request has fewer than it came with; in shadow mode, would have.
+    saved: u64,
+}
+
+impl Decided {
+    /// Says it in an answer's headers.
+    pub(super) fn tell(&self, headers: &mut HeaderMap) {
+        headers.insert(OUTCOME, HeaderValue::from_static(self.outcome.in_a_word()));
+        let mut report = self.report.clone();
+        report.notice = discreet(&report.notice);
+        report.problems = report.problems.iter().map(|problem| discreet(problem)).collect();
+        let mut text = self.text_of(&report);
+        if text.len() > LONGEST_REPORT {
+            (report.problems, report.spent) = (Vec::new(), Vec::new());
+            report.notice = report.notice.chars().take(200).collect();
+            text = self.text_of(&report);
+        }
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            headers.insert(REPORT, value);
+        }
+    }
+
+    fn text_of(&self, report: &Report) -> String {
+        let known = self.known.as_ref();
+        ascii(&Told {
+            report,
+            run: known.map(|known| known.run.as_str()),
+            saved: known.map_or(0, |known| known.full.saturating_sub(known.short)),
+        })
+    }
+}

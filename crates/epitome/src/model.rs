@@ -30,7 +30,7 @@ pub mod table;
 
 pub use gate::Gate;
 pub use local::Local;
-pub use remote::{CheckError, Checked, Remote, Wrong, check, speak_tls};
+pub use remote::{CheckError, Checked, Remote, TooLong, Wrong, check, speak_tls, too_long};
 pub use scripted::Scripted;
 
 /// Somebody who writes summaries.

@@ -1,7 +1,8 @@
 //! `epitome bench`: measures, and shows a table.
 //!
 //! What is measured of the engine and of lists is the library's ([`epitome::bench`]); what a command costs that is started
-//! anew for each request is in [`filter`], what HTTP costs in [`server`].
+//! anew for each request is in [`filter`], what HTTP costs in [`server`], what the way through the proxy in
+//! [`proxy`].
 
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,7 @@ use crate::show::{Show, Table};
 
 mod filter;
 mod own;
+mod proxy;
 mod server;
 
 const EXAMPLES: &str = "\
@@ -23,7 +25,8 @@ Examples:
   epitome bench --quick --json        for a script
   epitome bench --inline              only lists that are condensed before a call
   epitome bench --server              the HTTP API instead, with 16 clients
-  epitome bench --server --full       the same, a minute of load on a million messages
+  epitome bench --proxy               what a request takes longer through the proxy
+  epitome bench --server --full       the same as --server, a minute of load on a million messages
 
 Appends, contexts and turns are compared within the run: with a bare SQLite loop, with a short
 session and with the counting of one message, and over HTTP with the engine itself and with the
@@ -47,6 +50,9 @@ pub(crate) struct Args {
     /// The HTTP API instead: this program, started once more, over loopback
     #[arg(long)]
     server: bool,
+    /// The proxy instead, beside a provider on loopback that answers at once
+    #[arg(long, conflicts_with_all = ["server", "inline"])]
+    proxy: bool,
     /// Where to measure (the temporary folder)
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -133,6 +139,11 @@ pub(super) async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
             leftovers::unless_ending().await;
             let report = measured.map_err(failed)?;
             (report.lines(), json!(report))
+        } else if args.proxy {
+            let measured = proxy::proxied(&args.dir(), if args.quick { 3 } else { 25 }, &tell).await;
+            leftovers::unless_ending().await;
+            let proxied = measured.map_err(failed)?;
+            (proxied.lines(), json!({ "proxy": proxied }))
         } else {
             let options = args.options();
             let (mut lines, mut figures) = if args.inline {

@@ -27,6 +27,7 @@ use axum::response::Response;
 use axum::routing::any;
 use bytes::Bytes;
 use epitome::dialect::Dialect;
+use epitome::model::too_long;
 use http_body_util::BodyExt;
 
 use super::App;
@@ -59,13 +60,6 @@ use upstream::{Reply, Upstream};
 
 /// So much of an error is looked at, in bytes: whether it says that the request was too long.
 const MOST_LOOKED_AT: usize = 64 << 10;
-
-struct L {
-    limit: Option<u64>,
-}
-fn too_long(_: u16, b: &[u8]) -> Option<L> {
-    String::from_utf8_lossy(b).contains("maximum context length").then_some(L { limit: None })
-}
 
 /// What all requests that are passed on share.
 pub(crate) struct Proxy {

@@ -33,12 +33,17 @@ mod fault;
 mod http;
 mod openai;
 mod stream;
+mod told;
+mod too_long;
 
-use fault::{Asked, Fault, Told, fault};
+use fault::{Asked, Fault, fault};
 pub use http::speak_tls;
 use http::{Call, Cut, Line};
 use openai::LimitName;
 use stream::{Heard, Then};
+use told::Told;
+
+pub use too_long::{TooLong, too_long};
 
 /// How large a prompt may be where nobody knows the model's window.
 const UNKNOWN_ROOM: Tokens = 100_000;

@@ -21,7 +21,7 @@ use crate::settings;
 use crate::show::Show;
 
 mod appends;
-mod child;
+pub(super) mod child;
 mod client;
 mod contexts;
 mod honcho;

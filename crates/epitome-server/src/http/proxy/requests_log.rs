@@ -16,6 +16,7 @@ use bytes::Bytes;
 use epitome::Spent;
 use epitome::core::tokens::{Counter, Encoding};
 use epitome::dialect::{Body, Dialect};
+use epitome::model::Local;
 use serde_json::{Map, Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -110,7 +111,8 @@ fn lines(line: &Line, sizes: &mut Sizes) -> String {
     let Some(messages) = messages(line, sizes) else { return String::new() };
     let run = line.run.clone().unwrap_or_else(|| opening(&messages));
     let mut out = String::new();
-    for spent in &line.spent {
+    // `local` costs nothing.
+    for spent in line.spent.iter().filter(|spent| spent.model != Local::NAME) {
         let told = json!({
             "run": run, "summarizer": true, "output_tokens": spent.output,
             "messages": [{"role": "user", "tokens": spent.input}],

@@ -1,20 +1,16 @@
 //! What a provider's refusal means, and what may be said of it.
 //!
-//! Pure: a status, a body and a header or two go in, one of the four kinds of [`ModelError`] comes out.
+//! Pure: a status, what a body told and a header or two go in, one of the four kinds of [`ModelError`] comes out.
 //! Providers put what they like into the message of an error, the prompt and the key included. It is read
-//! here for signs and numbers and never passed on; codes are, where they look like codes.
+//! next door, in `told`, for signs and numbers, and never passed on; codes are, where they look like codes.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use epitome_core::message::Tokens;
-use serde_json::Value;
 
 use super::Wrong;
+use super::told::{Sizes, Told};
 use crate::model::ModelError;
-
-/// So much of a provider's message is looked at, in characters: what it has to say comes first, and what it
-/// quotes comes after.
-const LOOKED_AT: usize = 400;
 
 /// Nobody is left alone for longer than this at a time.
 const LONGEST: Duration = Duration::from_secs(24 * 3_600);
@@ -51,119 +47,6 @@ pub(super) struct Asked<'a> {
     pub(super) sent: Tokens,
 }
 
-/// What an error's body says, in whichever of its forms.
-#[derive(Debug, Default)]
-pub(super) struct Told {
-    message: String,
-    kind: String,
-    code: String,
-    param: String,
-    sent: Option<Tokens>,
-    limit: Option<Tokens>,
-}
-
-impl Told {
-    pub(super) fn read(body: &[u8]) -> Self {
-        serde_json::from_slice(body).map_or_else(|_| Self::default(), |body| Self::of(&body))
-    }
-
-    /// `{"error": {…}}`, `[{"error": {…}}]`, `{"error": "…"}`, or the error itself.
-    pub(super) fn of(body: &Value) -> Self {
-        let body = body.get(0).unwrap_or(body);
-        let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(body);
-        let text = |key: &str| match error.get(key) {
-            Some(Value::String(text)) => text.clone(),
-            Some(Value::Number(number)) => number.to_string(),
-            _ => String::new(),
-        };
-        let message = error.as_str().map_or_else(|| text("message"), str::to_owned);
-        let message: String = message.chars().take(LOOKED_AT).collect::<String>().to_lowercase();
-        // A server that knows of none says 0.
-        let tokens = |key: &str| error.get(key).and_then(Value::as_u64).filter(|tokens| *tokens > 0);
-        let (sent, limit) = (tokens("n_prompt_tokens"), tokens("n_ctx"));
-        Self { message, kind: text("type"), code: text("code"), param: text("param"), sent, limit }
-    }
-
-    fn is(&self, word: &str) -> bool {
-        self.kind == word || self.code == word
-    }
-
-    fn says(&self, words: &[&str]) -> bool {
-        words.iter().any(|word| self.message.contains(word))
-    }
-
-    /// The status that stands in the body where the answer's own says that all is well.
-    pub(super) fn status(&self) -> Option<u16> {
-        self.code.parse().ok().filter(|status| (400..600).contains(status))
-    }
-
-    /// The request was refused for the name of the limit, this one.
-    pub(super) fn dislikes(&self, name: &str) -> bool {
-        let named =
-            self.param == name || self.message.contains(&format!("'{name}'")) || self.message.contains(name);
-        let words =
-            ["unsupported", "not supported", "unrecognized", "unknown", "not permitted", "unexpected"];
-        named && (self.is("unsupported_parameter") || self.is("unknown_parameter") || self.says(&words))
-    }
-
-    fn is_too_long(&self) -> bool {
-        const SIGNS: [&str; 9] = [
-            "prompt is too long",
-            "maximum context length",
-            "context limit",
-            "context window",
-            "context size",
-            "input tokens exceed",
-            "too many input tokens",
-            "input is too long",
-            "reduce the length of the messages",
-        ];
-        self.is("context_length_exceeded") || self.is("exceed_context_size_error") || self.says(&SIGNS)
-    }
-
-    /// How much was sent and how much is allowed, as the provider counts.
-    pub(super) fn sizes(&self) -> (Option<Tokens>, Option<Tokens>) {
-        const SENT: [&str; 6] = [
-            "resulted in",
-            "requested",
-            "too long:",
-            "request (",
-            "your request has",
-            "exceed context limit:",
-        ];
-        const LIMIT: [&str; 7] = [
-            ": limit",
-            "maximum context length is",
-            "configured limit of",
-            "context size (",
-            "context window of",
-            "context length of",
-            ">",
-        ];
-        let after = |signs: &[&str]| signs.iter().find_map(|sign| number_after(&self.message, sign));
-        (self.sent.or_else(|| after(&SENT)), self.limit.or_else(|| after(&LIMIT)))
-    }
-
-    /// A single request that is larger than all that is allowed in a minute or a day: however long one waits, it
-    /// is never taken.
-    fn is_more_than_ever(&self) -> bool {
-        matches!(self.sizes(), (Some(sent), Some(limit)) if sent > limit)
-            && self.says(&["tokens per ", "(tp"])
-    }
-
-    /// The status and the provider's word for it.
-    fn word(&self, status: u16) -> String {
-        let is_code = |word: &&String| {
-            (1..=40).contains(&word.len())
-                && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
-        };
-        match [&self.code, &self.kind].into_iter().find(is_code) {
-            Some(word) => format!("{status}, {word}"),
-            None => status.to_string(),
-        }
-    }
-}
-
 /// What a status that is not 200 means.
 pub(super) fn fault(status: u16, told: &Told, retry_after: Option<Duration>, asked: &Asked<'_>) -> Fault {
     let Asked { model, address, variable, setting, .. } = asked;
@@ -173,11 +56,8 @@ pub(super) fn fault(status: u16, told: &Told, retry_after: Option<Duration>, ask
             format!("{address} sends us elsewhere ({status}), where no key is taken; is base_url right?");
         return Fault::refused(Wrong::Address, &reason);
     }
-    if status == 413
-        || (matches!(status, 400 | 422 | 500) && told.is_too_long())
-        || (status == 429 && told.is_more_than_ever())
-    {
-        let (sent, limit) = told.sizes();
+    if told.is_too_long(status) {
+        let Sizes { sent, limit, .. } = told.sizes();
         let error = ModelError::TooLong { sent: sent.unwrap_or(asked.sent), limit };
         return Fault { error, wrong: Wrong::Other };
     }
@@ -219,35 +99,6 @@ fn wire(address: &str) -> &'static str {
     if address.ends_with("/messages") { "messages" } else { "chat completions" }
 }
 
-/// The number that follows these words at once, where they stand with one.
-fn number_after(text: &str, words: &str) -> Option<Tokens> {
-    text.match_indices(words).find_map(|(at, _)| number(text.get(at + words.len()..)?.trim_start()))
-}
-
-/// `131072`, `131,072`, `131_072`, `131.072`, `128k`, `8 K`, `1.5m`; none where it is 0.
-fn number(text: &str) -> Option<Tokens> {
-    let digit = |c: char| c.is_ascii_digit();
-    let end = text.find(|c: char| !digit(c) && !matches!(c, ',' | '_' | '.')).unwrap_or(text.len());
-    let (number, rest) = text.split_at_checked(end)?;
-    let number = number.trim_end_matches(|c| !digit(c)).replace([',', '_'], "");
-    let (whole, part) = number.split_once('.').unwrap_or((&number, ""));
-    let whole: Tokens = whole.parse().ok()?;
-    let rest = rest.trim_start();
-    let unit = rest.strip_prefix(['k', 'm']).filter(|after| !after.starts_with(char::is_alphanumeric));
-    let factor: Tokens = match unit {
-        None => 1,
-        Some(_) if rest.starts_with('k') => 1_000,
-        Some(_) => 1_000_000,
-    };
-    if factor == 1 && part.split('.').all(|group| group.len() == 3) {
-        return number.replace('.', "").parse().ok();
-    }
-    // Of a part no more than thousandths matter, and none without a unit.
-    let thousandths: Tokens = format!("{part:0<3}").get(..3)?.parse().ok()?;
-    let part = if factor == 1 { 0 } else { factor / 1_000 * thousandths };
-    Some(whole.saturating_mul(factor).saturating_add(part)).filter(|tokens| *tokens > 0)
-}
-
 /// How long a provider wants to be left alone: in milliseconds, in seconds, or until a date.
 pub(super) fn retry_after(millis: Option<&str>, after: Option<&str>, now: SystemTime) -> Option<Duration> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| *number >= 0.0);
@@ -287,7 +138,7 @@ fn http_date(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     const ASKED: Asked<'_> = Asked {
         model: "gpt-5-mini",

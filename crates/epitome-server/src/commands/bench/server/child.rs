@@ -15,16 +15,20 @@ use crate::leftovers::{self, Leftover};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running server. It is killed when this is dropped, and when this process is told to end.
-pub(super) struct Child {
+pub(in super::super) struct Child {
     process: Arc<Mutex<std::process::Child>>,
-    pub(super) address: SocketAddr,
-    pub(super) started: Instant,
+    pub(in super::super) address: SocketAddr,
+    pub(in super::super) started: Instant,
     _noted: Leftover,
 }
 
 impl Child {
     /// `epitome serve` on a database in a folder, away from whatever settings there are.
-    pub(super) async fn serve(folder: &Path, database: &str, settings: &[String]) -> io::Result<Self> {
+    pub(in super::super) async fn serve(
+        folder: &Path,
+        database: &str,
+        settings: &[String],
+    ) -> io::Result<Self> {
         let mut args = vec!["serve".to_owned(), "--listen".to_owned(), "127.0.0.1:0".to_owned()];
         args.extend(["--db".to_owned(), database.to_owned()]);
         for setting in settings {
@@ -34,7 +38,7 @@ impl Child {
     }
 
     /// The one that has nothing behind it.
-    pub(super) async fn echo(folder: &Path) -> io::Result<Self> {
+    pub(in super::super) async fn echo(folder: &Path) -> io::Result<Self> {
         Self::start(folder, vec!["bench".to_owned(), "--echo".to_owned()]).await
     }
 
@@ -60,7 +64,7 @@ impl Child {
     }
 
     /// Waits until it says that it is ready, and tells how long that took from the start of the process.
-    pub(super) async fn ready(&self) -> io::Result<Duration> {
+    pub(in super::super) async fn ready(&self) -> io::Result<Duration> {
         let request = client::get("/readyz");
         loop {
             let asked = async { Client::connect(self.address).await?.ask(&request).await.map(|_| ()) };
@@ -72,7 +76,7 @@ impl Child {
         }
     }
 
-    pub(super) fn id(&self) -> u32 {
+    pub(in super::super) fn id(&self) -> u32 {
         self.process.lock().unwrap_or_else(PoisonError::into_inner).id()
     }
 }

@@ -93,6 +93,13 @@ impl Proxy {
         self.sums.settle(app).await;
     }
 
+    /// Waits until what was sent on is written down, where that is wanted.
+    pub(crate) async fn written(&self) {
+        if let Some(log) = &self.log {
+            log.written().await;
+        }
+    }
+
     fn upstream(&self, side: Side) -> &Upstream {
         match side {
             Side::OpenAi => &self.openai,

@@ -3,16 +3,20 @@
 use serde_json::{Value, json};
 
 use crate::agent_loop::upstream::refuse::Refusal;
-use crate::agent_loop::upstream::{Manner, Upstream};
+use crate::agent_loop::upstream::{Act, Manner, Upstream};
 
 const CHAT: &str = "chat/completions";
 const RESPONSES: &str = "responses";
 const ANTHROPIC: &str = "messages";
 
-async fn post(upstream: &Upstream, path: &str, body: &Value) -> (u16, Value) {
+fn client() -> reqwest::Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let http = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
-    let answer = http.post(format!("{}/{path}", upstream.url())).body(body.to_string()).send().await.unwrap();
+    reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap()
+}
+
+async fn post(upstream: &Upstream, path: &str, body: &Value) -> (u16, Value) {
+    let answer =
+        client().post(format!("{}/{path}", upstream.url())).body(body.to_string()).send().await.unwrap();
     (answer.status().as_u16(), serde_json::from_str(&answer.text().await.unwrap()).unwrap())
 }
 
@@ -52,6 +56,7 @@ async fn every_kind_of_fault_is_refused() {
     let thinking = json!({ "type": "thinking", "thinking": "Hm.", "signature": "c2ln" });
     let later = json!({ "type": "tool_use", "id": "y", "name": "f", "input": {} });
     let call = json!({ "type": "function_call", "call_id": "x", "name": "f", "arguments": "{}" });
+    let marked = json!({ "type": "text", "text": "Hi", "cache_control": { "type": "ephemeral" } });
     let output = json!({ "type": "function_call_output", "call_id": "x", "output": "done" });
     let faults = [
         ("an orphan", CHAT, with(CHAT, json!([user(), answer]))),
@@ -123,6 +128,7 @@ async fn every_kind_of_fault_is_refused() {
             ANTHROPIC,
             json!({ "model": "m", "max_tokens": 1, "messages": [user()], "x": 1 }),
         ),
+        ("too many marks for a cache", ANTHROPIC, with(ANTHROPIC, json!([blocks("user", vec![marked; 5])]))),
         ("no limit", ANTHROPIC, json!({ "model": "m", "messages": [user()] })),
         ("no model", CHAT, json!({ "messages": [user()] })),
         ("no JSON", CHAT, json!("Hello")),
@@ -158,11 +164,133 @@ async fn what_is_too_long_is_refused_in_each_providers_words() {
 #[tokio::test]
 async fn what_is_well_is_answered_and_counted_and_what_is_the_same_was_cached() {
     let upstream = Upstream::start(Manner::default()).await;
-    let first = with(CHAT, json!([user()]));
+    let first = with(CHAT, json!([{ "role": "user", "content": "so it goes ".repeat(400) }]));
     let (status, answer) = post(&upstream, CHAT, &first).await;
     assert_eq!((status, &answer["usage"]["prompt_tokens_details"]["cached_tokens"]), (200, &json!(0)));
     let (_, answer) = post(&upstream, CHAT, &first).await;
     let usage = &answer["usage"];
-    assert!(usage["prompt_tokens"].as_u64().is_some_and(|tokens| tokens > 0), "{usage}");
+    assert!(usage["prompt_tokens"].as_u64().is_some_and(|tokens| tokens > 1_024), "{usage}");
     assert_eq!(usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]);
+    // A beginning that is too small is in no cache.
+    for _ in 0..2 {
+        let (_, answer) = post(&upstream, CHAT, &with(CHAT, json!([user()]))).await;
+        assert_eq!(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+    }
+}
+
+/// The events of a stream, by what stands behind `data: `.
+async fn streamed(upstream: &Upstream, path: &str, mut body: Value) -> Vec<String> {
+    body["stream"] = json!(true);
+    let answer =
+        client().post(format!("{}/{path}", upstream.url())).body(body.to_string()).send().await.unwrap();
+    assert_eq!(answer.headers()["content-type"], "text/event-stream; charset=utf-8");
+    let text = answer.text().await.unwrap();
+    text.lines().filter_map(|line| line.strip_prefix("data: ")).map(str::to_owned).collect()
+}
+
+/// What a stream says is what the whole answer says.
+#[tokio::test]
+async fn a_stream_is_the_same_answer_in_pieces() {
+    for (path, list) in [(CHAT, json!([user()])), (RESPONSES, json!([said()])), (ANTHROPIC, json!([user()]))]
+    {
+        let (whole, pieces) =
+            (Upstream::start(Manner::default()).await, Upstream::start(Manner::default()).await);
+        for _ in 0..9 {
+            let mut body = with(path, list.clone());
+            let (_, answer) = post(&whole, path, &body).await;
+            if path == CHAT {
+                body["stream_options"] = json!({ "include_usage": true });
+            }
+            let events = streamed(&pieces, path, body).await;
+            let heard: Vec<Value> =
+                events.iter().map(|event| serde_json::from_str(event).unwrap_or(Value::Null)).collect();
+            let last = |kind: &str| heard.iter().rfind(|event| event["type"] == kind).unwrap().clone();
+            let all = |at: &dyn Fn(&Value) -> Option<&str>| heard.iter().filter_map(at).collect::<String>();
+            match path {
+                CHAT => {
+                    let message = &answer["choices"][0]["message"];
+                    let words = all(&|event| event["choices"][0]["delta"]["content"].as_str());
+                    assert_eq!(words, message["content"].as_str().unwrap_or_default());
+                    for (at, call) in message["tool_calls"].as_array().into_iter().flatten().enumerate() {
+                        let arguments = all(&|event| {
+                            let call = &event["choices"][0]["delta"]["tool_calls"][0];
+                            if call["index"] == at { call["function"]["arguments"].as_str() } else { None }
+                        });
+                        assert_eq!(arguments, call["function"]["arguments"].as_str().unwrap());
+                    }
+                    assert_eq!(heard[heard.len() - 2]["usage"], answer["usage"]);
+                    assert_eq!(events.last().unwrap(), "[DONE]");
+                }
+                RESPONSES => assert_eq!(last("response.completed")["response"], answer),
+                _ => {
+                    let blocks = answer["content"].as_array().unwrap();
+                    let words = all(&|event| event["delta"]["text"].as_str());
+                    let text = blocks.iter().filter_map(|block| block["text"].as_str()).collect::<String>();
+                    assert_eq!(words, text);
+                    assert_eq!(
+                        last("message_delta")["usage"]["output_tokens"],
+                        answer["usage"]["output_tokens"]
+                    );
+                    last("message_stop");
+                    last("ping");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn it_is_as_rude_as_it_is_told_to_be() {
+    let upstream = Upstream::start(Manner { key: Some("sk-1"), ..Manner::default() }).await;
+    let (status, told) = post(&upstream, CHAT, &with(CHAT, json!([user()]))).await;
+    assert_eq!((status, &told["error"]["code"]), (401, &json!("invalid_api_key")));
+    let send = async |body: &Value| {
+        let request = client().post(format!("{}/{CHAT}", upstream.url())).bearer_auth("sk-1");
+        request.body(body.to_string()).send().await
+    };
+    let mut body = with(CHAT, json!([user()]));
+    upstream.then(Act::Busy(7)).then(Act::Fails).then(Act::Page(502)).then(Act::TooLong).then(Act::Refuses);
+    let answer = send(&body).await.unwrap();
+    assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (429, &"7".parse().unwrap()));
+    assert_eq!(send(&body).await.unwrap().status(), 500);
+    let page = send(&body).await.unwrap();
+    assert!(page.status() == 502 && page.headers()["content-type"] == "text/html");
+    assert!(send(&body).await.unwrap().text().await.unwrap().contains("context_length_exceeded"));
+    assert_eq!(send(&body).await.unwrap().status(), 400);
+    assert_eq!((upstream.refused().len(), upstream.misshapen().len()), (2, 1));
+    body["stream"] = json!(true);
+    upstream.then(Act::Breaks);
+    assert!(send(&body).await.unwrap().text().await.is_err());
+    assert!(send(&body).await.unwrap().text().await.unwrap().ends_with("data: [DONE]\n\n"));
+    // Whoever leaves is noticed.
+    upstream.then(Act::Stalls);
+    drop(send(&body).await.unwrap());
+    upstream.always(Act::Silent);
+    assert!(tokio::time::timeout(std::time::Duration::from_millis(50), send(&body)).await.is_err());
+    while upstream.under_way() != (0, 2) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(upstream.last().unwrap().json(), body);
+}
+
+#[tokio::test]
+async fn whatever_else_is_asked_for_is_echoed() {
+    let upstream = Upstream::start(Manner::default()).await;
+    let url = |path: &str| format!("{}/{path}", upstream.url());
+    let models = client().get(url("models")).send().await.unwrap().text().await.unwrap();
+    assert!(models.contains("stand-in-mini"));
+    let raw = [0_u8, 255, 13, 10, 7];
+    let sent = client().post(url("files?x=1")).header("content-type", "image/png").body(raw.to_vec());
+    let answer = sent.send().await.unwrap();
+    assert_eq!(
+        (&answer.headers()["content-type"], answer.status().as_u16()),
+        (&"image/png".parse().unwrap(), 200)
+    );
+    assert_eq!(answer.bytes().await.unwrap()[..], raw);
+    assert_eq!(
+        (upstream.last().unwrap().path.as_str(), upstream.last().unwrap().route()),
+        ("/v1/files?x=1", "/v1/files")
+    );
+    let gone = client().delete(url("files/f1")).send().await.unwrap().text().await.unwrap();
+    assert_eq!(gone, r#"{"method":"DELETE","path":"/v1/files/f1"}"#);
 }

@@ -1,7 +1,8 @@
 //! What a request is refused for, and in which words.
 //!
-//! The rules are those of the core's judges, which know nothing of our code, and three more that hold for whole requests: no
-//! field that the provider does not know, no call without its result, nothing of the assistant's at the end of Anthropic's.
+//! The rules are those of the core's judges, which know nothing of our code, and a few more that hold for whole requests:
+//! no field that the provider does not know, no call without its result, nothing of the assistant's at the end of Anthropic's,
+//! and no more marks for its cache than it takes.
 
 use epitome::dialect::Dialect;
 use serde_json::{Value, json};
@@ -22,10 +23,20 @@ const CHAT: &[&str] = &[
     "messages",
     "tools",
     "tool_choice",
+    "parallel_tool_calls",
     "max_tokens",
     "max_completion_tokens",
     "temperature",
+    "top_p",
+    "n",
+    "stop",
+    "seed",
+    "user",
+    "metadata",
+    "reasoning_effort",
+    "response_format",
     "stream",
+    "stream_options",
     "store",
 ];
 const RESPONSES: &[&str] = &[
@@ -34,10 +45,20 @@ const RESPONSES: &[&str] = &[
     "instructions",
     "tools",
     "tool_choice",
+    "parallel_tool_calls",
     "max_output_tokens",
+    "temperature",
+    "top_p",
+    "metadata",
     "reasoning",
+    "text",
     "include",
+    "truncation",
+    "previous_response_id",
+    "conversation",
+    "context_management",
     "stream",
+    "stream_options",
     "store",
 ];
 const ANTHROPIC: &[&str] = &[
@@ -48,9 +69,16 @@ const ANTHROPIC: &[&str] = &[
     "tool_choice",
     "max_tokens",
     "temperature",
+    "top_p",
+    "stop_sequences",
+    "metadata",
     "thinking",
+    "context_management",
     "stream",
 ];
+
+/// So many marks for its cache Anthropic takes in one request.
+const MOST_MARKS: usize = 4;
 
 /// The first thing that is wrong with a request but its size.
 pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
@@ -73,6 +101,12 @@ pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
             if !body["max_tokens"].is_u64() {
                 return Some("max_tokens: required".to_owned());
             }
+            let marked = marks(body);
+            if marked > MOST_MARKS {
+                return Some(format!(
+                    "A maximum of {MOST_MARKS} blocks with cache_control may be provided. Found {marked}."
+                ));
+            }
             let mut heard = judges::anthropic::complaints(body);
             heard.extend(judges::anthropic::late_thinking(body));
             let last = body["messages"].as_array().and_then(|all| all.last());
@@ -82,6 +116,12 @@ pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
             heard
         }
         Dialect::Responses => {
+            // What came before is with the provider, which knows what it asked for.
+            if body["input"].is_string()
+                || ["previous_response_id", "conversation"].iter().any(|at| !body[at].is_null())
+            {
+                return None;
+            }
             if let Some(input) = closed["input"].as_array_mut() {
                 let text = json!([{ "type": "input_text", "text": "." }]);
                 input.push(json!({ "type": "message", "role": "user", "content": text }));
@@ -96,6 +136,18 @@ pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
         }
     };
     if heard.is_empty() { None } else { Some(heard.swap_remove(0)) }
+}
+
+/// How many marks for a cache there are, at any depth.
+fn marks(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.iter().map(marks).sum(),
+        Value::Object(fields) => {
+            let own = fields.get("cache_control").is_some_and(|mark| !mark.is_null());
+            usize::from(own) + fields.values().map(marks).sum::<usize>()
+        }
+        _ => 0,
+    }
 }
 
 impl Refusal {

@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 /// How a question begins that is answered from what the list still says.
 pub const RECALL: &str = "Recall";
 
+/// When all of it was said, in seconds since 1970.
+const CREATED: u64 = 1_760_000_000;
+
 /// How many replies the turns have, one after the other.
 const LENGTHS: [usize; 6] = [4, 9, 2, 14, 6, 23];
 const NOUNS: [&str; 7] = ["berth", "crane", "tide", "invoice", "pilot", "ledger", "mooring"];
@@ -31,8 +34,13 @@ pub struct Said {
 }
 
 impl Script {
-    pub fn next(&mut self) -> Said {
+    /// What is said next; without tools there are only words to say.
+    pub fn next(&mut self, tools: bool) -> Said {
         self.said += 1;
+        if !tools {
+            let words = format!("Answer {}: the berths on the north quay are free until Monday.", self.said);
+            return Said { number: self.said, words, ..Said::default() };
+        }
         let (said, place, length) = (self.said, self.place, LENGTHS[self.turn % LENGTHS.len()]);
         let thinks = match self.turn % 4 {
             0 => false,
@@ -83,10 +91,10 @@ pub fn recalled(texts: &[&str], facts: &[(&str, &str)]) -> Said {
 }
 
 /// A summary as a careful model writes it: each fact it was shown, and how much that was.
-pub fn summary(texts: &[String], facts: &[(&str, &str)]) -> Said {
+pub fn summary(texts: &[&str], facts: &[(&str, &str)]) -> Said {
     let shown = facts.iter().filter(|(_, fact)| texts.iter().any(|text| text.contains(fact)));
     let mut lines: Vec<String> = shown.map(|(name, fact)| format!("- {name}: {fact}")).collect();
-    let bytes: usize = texts.iter().map(String::len).sum();
+    let bytes: usize = texts.iter().map(|text| text.len()).sum();
     lines.push(format!(
         "- Of the work so far {bytes} bytes were read; files were changed one by one, tests ran."
     ));
@@ -101,24 +109,27 @@ impl Said {
             Dialect::Anthropic => json!({
                 "id": format!("msg_{}", self.number), "type": "message", "role": "assistant", "model": "stand-in",
                 "content": self.blocks(),
-                "stop_reason": if self.calls.is_empty() { "end_turn" } else { "tool_use" },
+                "stop_reason": if self.calls.is_empty() { "end_turn" } else { "tool_use" }, "stop_sequence": null,
                 "usage": {
                     "input_tokens": input - cached, "cache_read_input_tokens": cached,
                     "cache_creation_input_tokens": 0, "output_tokens": output,
                 },
             }),
             Dialect::Responses => json!({
-                "id": format!("resp_{}", self.number), "object": "response", "status": "completed",
-                "output": self.items(),
+                "id": format!("resp_{}", self.number), "object": "response", "status": "completed", "created_at": CREATED,
+                "model": "stand-in", "output": self.items(), "error": null, "incomplete_details": null,
+                "parallel_tool_calls": true, "tool_choice": "auto", "tools": [],
                 "usage": {
                     "input_tokens": input, "input_tokens_details": { "cached_tokens": cached },
-                    "output_tokens": output, "total_tokens": input + output,
+                    "output_tokens": output, "output_tokens_details": { "reasoning_tokens": 0 },
+                    "total_tokens": input + output,
                 },
             }),
             _ => json!({
-                "id": format!("chatcmpl-{}", self.number), "object": "chat.completion",
+                "id": format!("chatcmpl-{}", self.number), "object": "chat.completion", "created": CREATED,
+                "model": "stand-in",
                 "choices": [{
-                    "index": 0, "message": self.message(),
+                    "index": 0, "message": self.message(), "logprobs": null,
                     "finish_reason": if self.calls.is_empty() { "stop" } else { "tool_calls" },
                 }],
                 "usage": {

@@ -50,6 +50,10 @@ impl Condensers {
         }
         let condenser = builder.conversations(1).build()?;
         let mut made = self.made();
+        // Somebody else may have made it meanwhile; conversations are known by the one that was kept.
+        if let Some(made) = made.get(&key).filter(|made| Arc::ptr_eq(&made.settings, &settings)) {
+            return Ok(made.condenser.clone());
+        }
         if made.len() >= MOST {
             made.clear();
         }

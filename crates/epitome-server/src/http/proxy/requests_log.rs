@@ -30,6 +30,9 @@ const MOST_WAITING: usize = 64 << 10;
 /// For so long a request waits for room; then it is not written down.
 const LONGEST: Duration = Duration::from_secs(2);
 
+/// And for so long whoever ends waits for the last of them.
+const LAST: Duration = Duration::from_secs(10);
+
 /// So many messages' sizes are remembered.
 const MOST_SIZES: usize = 100_000;
 
@@ -88,6 +91,15 @@ impl RequestsLog {
         // It waits for as long as there is a server.
         let _ = self.lines.send(line);
     }
+
+    /// Waits until all of it is written: a line gives its room back when it is.
+    pub(super) async fn written(&self) {
+        let all = u32::try_from(MOST_WAITING).unwrap_or(u32::MAX);
+        let room = self.room.acquire_many(all);
+        if !matches!(tokio::time::timeout(LAST, room).await, Ok(Ok(_))) {
+            tracing::warn!("the last requests may not be written down: --log-requests does not keep up");
+        }
+    }
 }
 
 fn write_all(file: File, waiting: &Receiver<Line>) {
@@ -96,7 +108,6 @@ fn write_all(file: File, waiting: &Receiver<Line>) {
     let failed = Seldom::default();
     while let Ok(line) = waiting.recv() {
         let lines = lines(&line, &mut sizes);
-        drop(line);
         let written = file.write_all(lines.as_bytes()).and_then(|()| file.flush());
         if let Err(error) = written
             && let Some(times) = failed.happened()

@@ -1,0 +1,185 @@
+//! The server that is played through, a process of its own, and a client that says what it is told to.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use epitome::dialect::{Dialect, Listener};
+use serde_json::Value;
+
+use crate::{Error, KEY};
+
+/// The binary beside this example. Cargo is asked to see to it that it is there and up to date.
+pub fn binary() -> Result<PathBuf, Error> {
+    let own = std::env::current_exe()?;
+    let folder = own.parent().and_then(Path::parent).ok_or("an example without a folder")?;
+    if let Some(cargo) = std::env::var_os("CARGO") {
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--package", "epitome-server", "--bin", "epitome"]);
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        if !build.status()?.success() {
+            return Err("the server does not build".into());
+        }
+    }
+    let binary = folder.join("epitome");
+    if binary.exists() {
+        Ok(binary)
+    } else {
+        Err(format!("no server at {}: build it", binary.display()).into())
+    }
+}
+
+/// A running server. It is killed when dropped.
+pub struct Serving {
+    child: Child,
+    address: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Serving {
+    pub fn start(binary: &Path, upstream: &str, settings: &[String], log: &Path) -> Result<Self, Error> {
+        let folder = tempfile::tempdir()?;
+        let mut run = Command::new(binary);
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("EPITOME_") || name.to_string_lossy().starts_with("XDG_") {
+                run.env_remove(name);
+            }
+        }
+        run.args(["serve", "--listen", "127.0.0.1:0", "--db", "play.db", "--log-level", "warn"]);
+        run.args(["--openai-upstream", upstream, "--anthropic-upstream", upstream, "--log-requests"]);
+        run.arg(std::path::absolute(log)?);
+        for setting in settings {
+            run.args(["--set", setting]);
+        }
+        run.current_dir(folder.path()).env("HOME", folder.path()).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = run.spawn()?;
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut said)?;
+        let address = said.trim().strip_prefix("listening on http://").map(str::to_owned);
+        Ok(Self { child, address: address.ok_or("the server did not start")?, _folder: folder })
+    }
+
+    /// Asks it to end, and waits until all it had to write is written.
+    pub fn end(mut self) -> Result<(), Error> {
+        Command::new("kill").arg(self.child.id().to_string()).status()?;
+        let ended = self.child.wait()?;
+        if ended.success() { Ok(()) } else { Err(format!("the server ended badly: {ended}").into()) }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What was told of one request.
+pub struct Told {
+    /// Whether its list was condensed anew.
+    pub condensed: bool,
+    /// What went wrong.
+    pub fault: Option<String>,
+}
+
+/// One run's requests, over one connection.
+pub struct Talk<'a> {
+    serving: &'a Serving,
+    dialect: Dialect,
+    /// What all its requests begin with.
+    head: String,
+    stream: Option<BufReader<TcpStream>>,
+}
+
+impl<'a> Talk<'a> {
+    pub fn new(serving: &'a Serving, dialect: Dialect, off: bool, name: Option<&String>) -> Self {
+        let (path, key) = match dialect {
+            Dialect::Anthropic => {
+                ("/anthropic/v1/messages", format!("x-api-key: {KEY}\r\nanthropic-version: 2023-06-01"))
+            }
+            Dialect::Responses => ("/openai/v1/responses", format!("authorization: Bearer {KEY}")),
+            _ => ("/openai/v1/chat/completions", format!("authorization: Bearer {KEY}")),
+        };
+        let mut head = format!("POST {path} HTTP/1.1\r\nhost: {}\r\n{key}\r\n", serving.address);
+        head.push_str("content-type: application/json\r\n");
+        if off {
+            head.push_str("x-epitome: off\r\n");
+        }
+        if let Some(name) = name {
+            head.push_str(&format!("x-epitome-session: {name}\r\n"));
+        }
+        Self { serving, dialect, head, stream: None }
+    }
+
+    /// Sends a request, and hears its answer to the end.
+    pub fn say(&mut self, body: &str) -> Told {
+        match self.exchange(body) {
+            Ok(told) => told,
+            Err(error) => {
+                self.stream = None;
+                Told { condensed: false, fault: Some(format!("no answer: {error}")) }
+            }
+        }
+    }
+
+    fn exchange(&mut self, body: &str) -> Result<Told, Error> {
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => BufReader::new(TcpStream::connect(&self.serving.address)?),
+        };
+        stream.get_ref().set_nodelay(true)?;
+        let request = format!("{}content-length: {}\r\n\r\n{body}", self.head, body.len());
+        stream.get_mut().write_all(request.as_bytes())?;
+        let mut line = String::new();
+        stream.read_line(&mut line)?;
+        let status: u16 = line.split(' ').nth(1).ok_or("no status")?.parse()?;
+        let (mut length, mut kind, mut word, mut report) = (None, None, String::new(), Value::Null);
+        loop {
+            line.clear();
+            stream.read_line(&mut line)?;
+            let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+            match name.to_ascii_lowercase().as_str() {
+                "content-length" => length = Some(value.parse::<usize>()?),
+                "content-type" => kind = Some(value.to_owned()),
+                "x-epitome" => value.clone_into(&mut word),
+                "x-epitome-report" => report = serde_json::from_str(value)?,
+                _ => {}
+            }
+        }
+        let mut listener = Listener::new(self.dialect, kind.as_deref());
+        let mut piece = Vec::new();
+        loop {
+            let size = match length {
+                Some(length) => length,
+                None => {
+                    line.clear();
+                    stream.read_line(&mut line)?;
+                    usize::from_str_radix(line.trim(), 16)?
+                }
+            };
+            piece.resize(size, 0);
+            stream.read_exact(&mut piece)?;
+            if length.is_none() {
+                line.clear();
+                stream.read_line(&mut line)?;
+            }
+            listener.hear(&piece);
+            if length.is_some() || size == 0 {
+                break;
+            }
+        }
+        self.stream = Some(stream);
+        let heard = listener.end();
+        let fault = match word.as_str() {
+            _ if status != 200 => Some(format!("status {status}")),
+            _ if !heard.complete => Some("the answer broke off".to_owned()),
+            _ if heard.counted.is_none() => Some("nothing was counted".to_owned()),
+            "condensed" | "untouched" | "off" | "retried" => None,
+            other => Some(format!("x-epitome: {other} {}", report["reason"])),
+        };
+        Ok(Told { condensed: report["condensed"] == true, fault })
+    }
+}

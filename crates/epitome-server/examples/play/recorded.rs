@@ -1,0 +1,171 @@
+//! Recordings, as they were or joined, and the requests that were sent for them.
+//!
+//! Recorders note down more than was sent, and cut ids short. So that a strict upstream has nothing to say to a request as it
+//! was, messages keep the fields of the wire alone, a call's id that was used before is changed together with its result's,
+//! and names get letters that are allowed. A call that was open when its conversation ended has a result where another follows.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::Path;
+
+use epitome::core::message::Message;
+use epitome::dialect::Dialect;
+use serde_json::{Map, Value, json};
+
+use crate::Error;
+
+/// One history, as it was when its last request was sent.
+pub struct Run {
+    pub id: String,
+    messages: Vec<Value>,
+    /// The same as messages of ours, for the other wires.
+    read: Vec<Message>,
+    tools: BTreeSet<String>,
+}
+
+/// The recordings of a file, so many joined to one.
+pub fn runs(file: &Path, chain: usize) -> Result<Vec<Run>, Error> {
+    let text = std::fs::read_to_string(file)?;
+    let mut recorded = Vec::new();
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let line_number = at + 1;
+        let run: Value =
+            serde_json::from_str(line).map_err(|error| format!("line {line_number}: {error}"))?;
+        let messages = run["messages"].as_array().ok_or(format!("line {line_number}: no messages"))?;
+        let id = run["id"].as_str().map_or_else(|| format!("line {line_number}"), str::to_owned);
+        recorded.push((id, messages.clone()));
+    }
+    recorded.chunks(chain).map(Run::of).collect()
+}
+
+impl Run {
+    fn of(parts: &[(String, Vec<Value>)]) -> Result<Self, Error> {
+        let mut writer = Writer::default();
+        for (_, messages) in parts {
+            writer.join(messages);
+        }
+        let Writer { messages, tools, .. } = writer;
+        let id = parts.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>().join(" + ");
+        let read = Dialect::OpenAi.read(&json!({ "messages": messages }))?;
+        Ok(Self { id: id.chars().filter(char::is_ascii).take(200).collect(), messages, read, tools })
+    }
+
+    /// For each request, how many messages it has: all before a reply; where nobody replies, those up to each.
+    pub fn calls(&self) -> impl Iterator<Item = usize> {
+        let replies = |at: &usize| self.messages[*at]["role"] == "assistant";
+        let answered = (0..self.messages.len()).any(|at| replies(&at));
+        let is_call = move |at: &usize| *at > 0 && (!answered || replies(at));
+        let end = self.messages.len() + usize::from(!answered);
+        (0..end).filter(is_call)
+    }
+
+    /// The request with the first so many messages.
+    pub fn request(&self, shape: Dialect, messages: usize, stream: bool) -> String {
+        let mut body = Map::new();
+        body.insert("model".to_owned(), json!("stand-in"));
+        match shape {
+            Dialect::OpenAi => {
+                body.insert("messages".to_owned(), json!(self.messages[..messages]));
+            }
+            _ => body.extend(shape.write(&self.read[..messages])),
+        }
+        if shape == Dialect::Anthropic {
+            body.insert("max_tokens".to_owned(), json!(1_024));
+        }
+        if !self.tools.is_empty() {
+            body.insert("tools".to_owned(), self.tools.iter().map(|name| tool(shape, name)).collect());
+        }
+        if stream {
+            body.insert("stream".to_owned(), json!(true));
+        }
+        if stream && shape == Dialect::OpenAi {
+            body.insert("stream_options".to_owned(), json!({ "include_usage": true }));
+        }
+        Value::Object(body).to_string()
+    }
+}
+
+fn tool(shape: Dialect, name: &str) -> Value {
+    let (schema, what) = (json!({ "type": "object" }), "A tool of the recording.");
+    match shape {
+        Dialect::Anthropic => json!({ "name": name, "description": what, "input_schema": schema }),
+        Dialect::Responses => {
+            json!({ "type": "function", "name": name, "description": what, "parameters": schema })
+        }
+        _ => {
+            json!({ "type": "function", "function": { "name": name, "description": what, "parameters": schema } })
+        }
+    }
+}
+
+/// Messages as they may be sent.
+#[derive(Default)]
+struct Writer {
+    messages: Vec<Value>,
+    tools: BTreeSet<String>,
+    used: HashSet<String>,
+    /// What the calls of the newest reply are called now, and which of them are open.
+    renamed: HashMap<String, String>,
+    open: Vec<String>,
+}
+
+impl Writer {
+    /// Adds a conversation. What stands at the head of a later one is known already.
+    fn join(&mut self, messages: &[Value]) {
+        let later = !self.messages.is_empty();
+        for id in std::mem::take(&mut self.open) {
+            let content = "The work ended here.";
+            self.messages.push(json!({ "role": "tool", "tool_call_id": id, "content": content }));
+        }
+        let is_head = |message: &&Value| message["role"] == "system" || message["role"] == "developer";
+        let head = if later { messages.iter().take_while(is_head).count() } else { 0 };
+        messages.iter().skip(head).for_each(|message| self.add(message));
+    }
+
+    fn add(&mut self, message: &Value) {
+        let role = message["role"].as_str().unwrap_or_default();
+        let mut out = Map::new();
+        out.insert("role".to_owned(), json!(role));
+        let calls = message["tool_calls"].as_array().filter(|calls| !calls.is_empty());
+        let blank = message["content"].as_str().is_none_or(|text| text.trim().is_empty());
+        let said = if blank && message["content"].is_string() && role != "tool" {
+            if calls.is_none() {
+                return;
+            }
+            Value::Null
+        } else {
+            message["content"].clone()
+        };
+        out.insert("content".to_owned(), said);
+        if let Some(name) = message["name"].as_str().filter(|_| role != "tool") {
+            let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '_' };
+            out.insert("name".to_owned(), json!(name.chars().map(plain).take(64).collect::<String>()));
+        }
+        if role == "tool" {
+            let id = message["tool_call_id"].as_str().unwrap_or_default();
+            let id = self.renamed.get(id).cloned().unwrap_or_else(|| id.to_owned());
+            self.open.retain(|open| *open != id);
+            out.insert("tool_call_id".to_owned(), json!(id));
+        } else {
+            self.open.clear();
+        }
+        if let Some(calls) = calls {
+            self.renamed.clear();
+            let calls: Vec<Value> = calls.iter().map(|call| self.call(call)).collect();
+            out.insert("tool_calls".to_owned(), json!(calls));
+        }
+        self.messages.push(Value::Object(out));
+    }
+
+    fn call(&mut self, call: &Value) -> Value {
+        let (id, function) = (call["id"].as_str().unwrap_or_default(), &call["function"]);
+        let mut own = id.to_owned();
+        while !self.used.insert(own.clone()) {
+            own = format!("{}_{}", id.chars().take(30).collect::<String>(), self.used.len());
+        }
+        self.renamed.insert(id.to_owned(), own.clone());
+        self.open.push(own.clone());
+        self.tools.extend(function["name"].as_str().map(str::to_owned));
+        let function = json!({ "name": function["name"], "arguments": function["arguments"] });
+        json!({ "id": own, "type": "function", "function": function })
+    }
+}

@@ -1,0 +1,20 @@
+//! The proxy as its users meet it: the real binary between real clients and an upstream that refuses what real ones refuse.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    unreachable_pub,
+    reason = "a test that cannot go on should stop, loudly"
+)]
+
+mod clients;
+
+#[path = "../http/python.rs"]
+mod python;
+#[path = "../http/server.rs"]
+#[allow(dead_code, reason = "the tests of the HTTP API use all of it")]
+mod server;
+#[path = "../../../epitome/tests/upstream/mod.rs"]
+mod upstream;

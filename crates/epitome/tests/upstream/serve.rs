@@ -1,0 +1,206 @@
+//! Requests off a socket and answers onto it, at the pace and with the manners it was told.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::state::{Answer, State};
+use super::{Act, Seen};
+
+/// Answers one request after the other until the caller leaves.
+pub async fn serve(mut socket: TcpStream, state: &Mutex<State>) -> Option<()> {
+    let mut bytes = Vec::new();
+    socket.set_nodelay(true).ok()?;
+    loop {
+        let seen = read(&mut socket, &mut bytes).await?;
+        let head_only = seen.method == "HEAD";
+        let (answer, act, pace) = {
+            let mut state = state.lock().unwrap();
+            let act = state.act(&seen);
+            let answer = state.answer(&seen, act);
+            let pace = state.manner.pace;
+            state.keep(seen);
+            state.under_way += 1;
+            (answer, act, pace)
+        };
+        let mut caller = Caller { socket: &mut socket, bytes: &mut bytes };
+        let given = caller.give(&answer, act, pace, head_only).await;
+        let mut state = state.lock().unwrap();
+        state.under_way -= 1;
+        state.hung_up += usize::from(given == Given::Gone);
+        if given != Given::All {
+            return None;
+        }
+    }
+}
+
+/// What came of an answer.
+#[derive(Debug, PartialEq, Eq)]
+enum Given {
+    All,
+    /// The connection is to be closed.
+    Broken,
+    /// Nobody was there any more to be told.
+    Gone,
+}
+
+struct Caller<'a> {
+    socket: &'a mut TcpStream,
+    /// What it sent beyond the request.
+    bytes: &'a mut Vec<u8>,
+}
+
+impl Caller<'_> {
+    async fn give(
+        &mut self,
+        answer: &Answer,
+        act: Option<Act>,
+        (first, between): (Duration, Duration),
+        head_only: bool,
+    ) -> Given {
+        if act == Some(Act::Silent) {
+            return self.wait_for_ever().await;
+        }
+        if !first.is_zero() && !self.waits(first).await {
+            return Given::Gone;
+        }
+        let mut head = format!("HTTP/1.1 {} Whatever\r\n", answer.status);
+        for (name, value) in &answer.headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if answer.streams {
+            head.push_str("transfer-encoding: chunked\r\n\r\n");
+        } else {
+            let length: usize = answer.pieces.iter().map(Vec::len).sum();
+            head.push_str(&format!("content-length: {length}\r\n\r\n"));
+        }
+        if head_only {
+            return self.send(head.as_bytes()).await;
+        }
+        // Half of it is all there is where it breaks off.
+        let ends_early = matches!(act, Some(Act::Stalls | Act::Breaks));
+        let whole: Vec<&[u8]> = answer.pieces.iter().map(Vec::as_slice).collect();
+        let mut pieces = whole.as_slice();
+        let half;
+        if ends_early {
+            half = whole.first().map(|text| &text[..text.len() / 2]);
+            pieces = if answer.streams { &whole[..whole.len() / 2] } else { half.as_slice() };
+        }
+        let at_once = between.is_zero();
+        let mut text = head.into_bytes();
+        for (at, piece) in pieces.iter().enumerate() {
+            if at > 0 && !at_once && !self.waits(between).await {
+                return Given::Gone;
+            }
+            if answer.streams {
+                text.extend(format!("{:x}\r\n", piece.len()).into_bytes());
+                text.extend_from_slice(piece);
+                text.extend(b"\r\n");
+            } else {
+                text.extend_from_slice(piece);
+            }
+            if !at_once {
+                if self.send(&text).await != Given::All {
+                    return Given::Gone;
+                }
+                text.clear();
+            }
+        }
+        if answer.streams && !ends_early {
+            text.extend(b"0\r\n\r\n");
+        }
+        if self.send(&text).await != Given::All {
+            return Given::Gone;
+        }
+        match act {
+            Some(Act::Stalls) => self.wait_for_ever().await,
+            Some(Act::Breaks) => Given::Broken,
+            _ => Given::All,
+        }
+    }
+
+    async fn send(&mut self, bytes: &[u8]) -> Given {
+        if self.socket.write_all(bytes).await.is_ok() { Given::All } else { Given::Gone }
+    }
+
+    /// Waits so long, if the caller does.
+    async fn waits(&mut self, time: Duration) -> bool {
+        tokio::select! {
+            () = tokio::time::sleep(time) => true,
+            _ = self.wait_for_ever() => false,
+        }
+    }
+
+    /// Until the caller leaves.
+    async fn wait_for_ever(&mut self) -> Given {
+        loop {
+            match self.socket.read_buf(self.bytes).await {
+                Ok(0) | Err(_) => return Given::Gone,
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+/// One request; what came after it stays in `bytes`.
+async fn read(socket: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<Seen> {
+    let mut from = 0;
+    let head = loop {
+        if let Some(end) = bytes[from..].windows(4).position(|four| four == b"\r\n\r\n") {
+            break from + end;
+        }
+        from = bytes.len().saturating_sub(3);
+        more(socket, bytes).await?;
+    };
+    let text = String::from_utf8_lossy(&bytes[..head]).into_owned();
+    let mut lines = text.split("\r\n");
+    let mut start = lines.next()?.split(' ');
+    let (method, path) = (start.next()?.to_owned(), start.next()?.to_owned());
+    let headers = lines.filter_map(|line| line.split_once(':'));
+    let headers = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()));
+    let mut seen = Seen { method, path, headers: headers.collect(), body: Vec::new() };
+    bytes.drain(..head + 4);
+    if seen.header("expect").is_some() {
+        socket.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.ok()?;
+    }
+    if seen.header("transfer-encoding").is_some() {
+        seen.body = chunks(socket, bytes).await?;
+        return Some(seen);
+    }
+    let length = seen.header("content-length").map_or(Some(0), |length| length.parse::<usize>().ok())?;
+    while bytes.len() < length {
+        more(socket, bytes).await?;
+    }
+    let rest = bytes.split_off(length);
+    seen.body = std::mem::replace(bytes, rest);
+    Some(seen)
+}
+
+/// A body whose length is told piece by piece.
+async fn chunks(socket: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let line = loop {
+            match bytes.windows(2).position(|two| two == b"\r\n") {
+                Some(end) => break end,
+                None => more(socket, bytes).await?,
+            }
+        };
+        let length = usize::from_str_radix(std::str::from_utf8(&bytes[..line]).ok()?.trim(), 16).ok()?;
+        let end = line + 2 + length;
+        while bytes.len() < end + 2 {
+            more(socket, bytes).await?;
+        }
+        body.extend_from_slice(&bytes[line + 2..end]);
+        bytes.drain(..end + 2);
+        if length == 0 {
+            return Some(body);
+        }
+    }
+}
+
+async fn more(socket: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<()> {
+    (socket.read_buf(bytes).await.ok()? > 0).then_some(())
+}

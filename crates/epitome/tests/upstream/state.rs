@@ -1,0 +1,264 @@
+//! What it knows, and what it says to a request.
+
+use std::collections::{HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use epitome::dialect::Dialect;
+use serde_json::{Value, json};
+
+use super::events;
+use super::refuse::{self, Refusal};
+use super::script::{self, Script};
+use super::tally::{Cache, Tally, texts};
+use super::{Act, Manner, Seen};
+
+/// How the prompt of our summarizers begins.
+const RECORD: &str = "You keep the record of a conversation";
+
+/// What is sent back.
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(&'static str, String)>,
+    /// In pieces, where it is a stream: each is sent on its own.
+    pub pieces: Vec<Vec<u8>>,
+    pub streams: bool,
+}
+
+pub struct State {
+    pub manner: Manner,
+    pub next: VecDeque<Act>,
+    pub always: Option<Act>,
+    pub seen: VecDeque<Seen>,
+    pub under_way: usize,
+    pub hung_up: usize,
+    pub refused: Vec<Refusal>,
+    /// How many requests were refused before, to the letter.
+    pub repeated: usize,
+    /// How many requests there were, those of summarizers aside.
+    pub requests: usize,
+    pub summaries: usize,
+    /// How many requests did not go on where the one before ended.
+    pub anew: usize,
+    /// How many lacked a text that must be there.
+    pub lacking: usize,
+    /// How many held what is somebody else's.
+    pub foreign: usize,
+    script: Script,
+    /// Since it last grumbled.
+    patience: usize,
+    refused_bodies: HashSet<u64>,
+    before: Tally,
+    cache: Cache,
+}
+
+impl State {
+    pub fn new(manner: Manner) -> Self {
+        Self {
+            manner,
+            next: VecDeque::new(),
+            always: None,
+            seen: VecDeque::new(),
+            under_way: 0,
+            hung_up: 0,
+            refused: Vec::new(),
+            repeated: 0,
+            requests: 0,
+            summaries: 0,
+            anew: 0,
+            lacking: 0,
+            foreign: 0,
+            script: Script::default(),
+            patience: 0,
+            refused_bodies: HashSet::new(),
+            before: Tally::default(),
+            cache: Cache::default(),
+        }
+    }
+
+    /// What is to be done with a request: what its own header asks for, or what is next.
+    pub fn act(&mut self, seen: &Seen) -> Option<Act> {
+        match seen.header("x-act") {
+            Some(act) => Act::of(act),
+            None => self.next.pop_front().or(self.always),
+        }
+    }
+
+    pub fn keep(&mut self, seen: Seen) {
+        if self.manner.keeps == 0 {
+            return;
+        }
+        if self.seen.len() == self.manner.keeps {
+            self.seen.pop_front();
+        }
+        self.seen.push_back(seen);
+    }
+
+    /// What it says.
+    pub fn answer(&mut self, seen: &Seen, act: Option<Act>) -> Answer {
+        let dialect = match (seen.method.as_str(), seen.route()) {
+            ("POST", "/v1/chat/completions") => Some(Dialect::OpenAi),
+            ("POST", "/v1/responses") => Some(Dialect::Responses),
+            ("POST", "/v1/messages") => Some(Dialect::Anthropic),
+            _ => None,
+        };
+        let is_anthropic =
+            seen.route().starts_with("/v1/messages") || seen.header("anthropic-version").is_some();
+        let spoken = dialect.unwrap_or(if is_anthropic { Dialect::Anthropic } else { Dialect::OpenAi });
+        if !self.is_known(seen) {
+            return Answer::error(
+                spoken,
+                401,
+                "authentication_error",
+                "invalid_api_key",
+                "Incorrect API key provided.",
+            );
+        }
+        match act {
+            Some(Act::Busy(seconds)) => {
+                let said = "Rate limit reached. Please try again later.";
+                let mut answer = Answer::error(spoken, 429, "rate_limit_error", "rate_limit_exceeded", said);
+                answer.headers.push(("retry-after", seconds.to_string()));
+                return answer;
+            }
+            Some(Act::Fails) => {
+                return Answer::error(spoken, 500, "api_error", "server_error", "Something broke.");
+            }
+            Some(Act::Page(status)) => {
+                let page = "<html><head><title>Bad gateway</title></head><body>Bad gateway</body></html>";
+                return Answer::whole(status, "text/html", page);
+            }
+            _ => {}
+        }
+        match dialect {
+            Some(dialect) => self.reply(dialect, &seen.json(), act),
+            None => self.elsewhere(seen),
+        }
+    }
+
+    fn is_known(&self, seen: &Seen) -> bool {
+        let Some(key) = self.manner.key else { return true };
+        let bearer = seen.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
+        bearer == Some(key) || seen.header("x-api-key") == Some(key)
+    }
+
+    /// The reply to a request of one of the three kinds, or why there is none.
+    fn reply(&mut self, dialect: Dialect, body: &Value, act: Option<Act>) -> Answer {
+        let tally = Tally::of(body, self.manner.skew);
+        let input = tally.input();
+        let texts = texts(body);
+        let is_summary = body.get("tools").is_none() && texts.iter().any(|text| text.starts_with(RECORD));
+        if !is_summary {
+            self.requests += 1;
+            self.patience += 1;
+        }
+        let refusal = match refuse::shape(dialect, body) {
+            Some(what) => Some(Refusal::Shape(what)),
+            None if act == Some(Act::Refuses) => {
+                Some(Refusal::Shape("refused, as it was told to".to_owned()))
+            }
+            None if act == Some(Act::TooLong) => Some(Refusal::TooLong { input, window: None }),
+            None if is_summary => None,
+            None => self.too_long(input),
+        };
+        if let Some(refusal) = refusal {
+            let mut hasher = DefaultHasher::new();
+            body.to_string().hash(&mut hasher);
+            if !self.refused_bodies.insert(hasher.finish()) {
+                self.repeated += 1;
+            }
+            let answer = refusal.told(dialect);
+            self.refused.push(refusal);
+            return Answer::whole(400, "application/json", answer.to_string());
+        }
+        let said = if is_summary {
+            self.summaries += 1;
+            script::summary(&texts, self.manner.facts)
+        } else if let Some(asked) = texts.last().filter(|text| text.starts_with(script::RECALL)) {
+            let others: Vec<&str> = texts.iter().copied().take_while(|text| text != asked).collect();
+            script::recalled(&others, self.manner.facts)
+        } else {
+            self.script.next(body.get("tools").is_some())
+        };
+        if !is_summary {
+            let there = |wanted: &&str| texts.iter().any(|text| text.contains(*wanted));
+            self.lacking += usize::from(!self.manner.always.iter().all(there));
+            let foreign = |text: &&str| self.manner.never.is_some_and(|never| text.contains(never));
+            self.foreign += usize::from(texts.iter().any(foreign));
+            self.anew += usize::from(!tally.goes_on(&self.before));
+        }
+        let cached = self.cache.read(&tally);
+        if !is_summary {
+            self.before = tally;
+        }
+        let whole = said.told(dialect, input, cached);
+        if body["stream"] != json!(true) {
+            return Answer::whole(200, "application/json", whole.to_string());
+        }
+        let counts = body["stream_options"]["include_usage"] == json!(true);
+        Answer {
+            status: 200,
+            headers: vec![("content-type", "text/event-stream; charset=utf-8".to_owned())],
+            pieces: events::told(dialect, &whole, counts).into_iter().map(String::into_bytes).collect(),
+            streams: true,
+        }
+    }
+
+    fn too_long(&mut self, input: u64) -> Option<Refusal> {
+        let window = match self.manner.shrinks {
+            Some((after, window)) if self.requests > after => window,
+            _ => self.manner.window,
+        };
+        if input > window {
+            return Some(Refusal::TooLong { input, window: Some(window) });
+        }
+        let grumbles = self.manner.grumbles.is_some_and(|after| self.patience > after) && input > window / 3;
+        if grumbles {
+            self.patience = 0;
+        }
+        grumbles.then_some(Refusal::TooLong { input, window: None })
+    }
+
+    /// Whatever else is asked for: the models there are, a count, or what was sent.
+    fn elsewhere(&self, seen: &Seen) -> Answer {
+        let told = match (seen.method.as_str(), seen.route()) {
+            ("GET", "/v1/models") => {
+                let models = ["stand-in", "stand-in-mini"].map(|id| {
+                    json!({
+                        "id": id, "object": "model", "created": 1_760_000_000, "owned_by": "nobody", "type": "model",
+                        "display_name": id, "created_at": "2025-10-09T08:53:20Z",
+                    })
+                });
+                json!({
+                    "object": "list", "data": models, "has_more": false, "first_id": "stand-in",
+                    "last_id": "stand-in-mini",
+                })
+            }
+            ("POST", "/v1/messages/count_tokens") => {
+                json!({ "input_tokens": Tally::of(&seen.json(), self.manner.skew).input() })
+            }
+            _ if seen.body.is_empty() => json!({ "method": seen.method, "path": seen.path }),
+            _ => {
+                let kind = seen.header("content-type").unwrap_or("application/octet-stream").to_owned();
+                return Answer::whole(200, &kind, seen.body.clone());
+            }
+        };
+        Answer::whole(200, "application/json", told.to_string())
+    }
+}
+
+impl Answer {
+    pub fn whole(status: u16, kind: &str, text: impl Into<Vec<u8>>) -> Self {
+        let headers = vec![("content-type", kind.to_owned()), ("x-request-id", "req_stand_in".to_owned())];
+        Self { status, headers, pieces: vec![text.into()], streams: false }
+    }
+
+    /// An error in the provider's own form.
+    fn error(dialect: Dialect, status: u16, kind: &str, code: &str, message: &str) -> Self {
+        let told = if dialect == Dialect::Anthropic {
+            json!({ "type": "error", "error": { "type": kind, "message": message }, "request_id": "req_1" })
+        } else {
+            json!({ "error": { "message": message, "type": kind, "param": null, "code": code } })
+        };
+        Self::whole(status, "application/json", told.to_string())
+    }
+}

@@ -3,8 +3,7 @@
 //! Pure: bytes go in, in whatever pieces the network makes of them, events come out.
 
 /// Puts the lines of a stream together into events.
-#[derive(Default)]
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(crate) struct Events {
     /// Bytes after the last end of a line.
     rest: Vec<u8>,

@@ -6,9 +6,9 @@
 use epitome_core::message::Tokens;
 use serde_json::Value;
 
+use super::Dialect;
 use super::events::Events;
 use super::usage::Usage;
-use super::Dialect;
 
 /// So much of a reply that is one document, or of one event, is held until it can be read, in bytes.
 const MOST_HELD: usize = 4 << 20;
@@ -215,7 +215,8 @@ mod tests {
     #[test]
     fn a_stream_is_complete_where_it_says_so_and_only_there() {
         let start = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":7,\"output_tokens\":1}}}\n\n";
-        let delta = "event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":20}}\n\n";
+        let delta =
+            "event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":20}}\n\n";
         let stop = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
         check(Dialect::Anthropic, STREAM, &format!("{start}{delta}{stop}"), true, Some([7, 0, 0, 20]));
         check(Dialect::Anthropic, STREAM, &format!("{start}{delta}"), false, Some([7, 0, 0, 20]));
@@ -238,7 +239,11 @@ mod tests {
         };
         let failed = "data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"context_length_exceeded\"}}}\n\n";
         check(Dialect::Responses, failed, "context_length_exceeded");
-        check(Dialect::Anthropic, "data: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n", "overloaded");
+        check(
+            Dialect::Anthropic,
+            "data: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n",
+            "overloaded",
+        );
         check(Dialect::OpenAi, "data: {\"error\":{\"code\":\"server_error\"}}\n\n", "server_error");
     }
 

@@ -5,8 +5,8 @@ use epitome_core::message::Tokens;
 use serde_json::{Map, Value, json};
 
 use super::stream::{Heard, Then};
-use crate::dialect::Usage;
 use super::{Answer, Question};
+use crate::dialect::Usage;
 
 /// What ends a stream.
 const DONE: &str = "[DONE]";

@@ -331,8 +331,11 @@ impl Passage {
         upstream::homeward(&mut parts.headers);
         decided.tell(&mut parts.headers);
         let account = account.filter(|_| parts.status.is_success());
-        let relay = Relay::new(body, &parts.headers, self.app.proxy.silence, account)
-            .holding(self.entered.place, self.under_way);
+        let relay = Relay::new(body, &parts.headers, self.app.proxy.silence, account).holding((
+            self.entered.place,
+            self.under_way,
+            decided.lent.clone(),
+        ));
         Response::from_parts(parts, Body::new(relay))
     }
 

@@ -5,11 +5,13 @@
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
 use bytes::Bytes;
+use epitome::condenser::Lent;
 use epitome::core::condense::Press;
 use epitome::core::message::Tokens;
 use epitome::dialect::{Body, Dialect, Marks};
@@ -104,6 +106,8 @@ pub(super) struct Decided {
     pub(super) report: Report,
     /// Where its conversation is known.
     pub(super) known: Option<Known>,
+    /// The caller's own model, where it writes the summary: until the request has ended.
+    pub(super) lent: Option<Arc<Lent>>,
 }
 
 /// The conversation a request belongs to.
@@ -112,7 +116,7 @@ pub(super) struct Known {
     pub(super) dialect: Dialect,
     /// The model that is asked.
     pub(super) model: String,
-    pub(super) run: String,
+    pub(super) run: Arc<str>,
     pub(super) turn: Turn,
     /// How large the request would be as it came, and how large the shorter one is: as the provider counts, as far as
     /// that is known.
@@ -129,7 +133,7 @@ impl Decided {
 
     fn plain(outcome: Outcome, reason: &str) -> Self {
         let report = Report { reason: reason.to_owned(), ..Report::default() };
-        Self { text: None, outcome, report, known: None }
+        Self { text: None, outcome, report, known: None, lent: None }
     }
 
     pub(super) fn retried(&self) -> Self {
@@ -148,12 +152,7 @@ impl Decided {
 }
 
 /// Decides what is sent; `harder` where a provider found what was sent too long.
-pub(super) async fn decide(
-    passage: &Passage,
-    asked: &Asked,
-    bytes: &Bytes,
-    harder: bool,
-) -> Decided {
+pub(super) async fn decide(passage: &Passage, asked: &Asked, bytes: &Bytes, harder: bool) -> Decided {
     static FAULTS: std::sync::LazyLock<Seldom> = std::sync::LazyLock::new(Seldom::default);
     if asked.mode == Mode::Off {
         return off(asked, bytes);
@@ -243,8 +242,8 @@ async fn work_out(
         model: model.to_owned(),
         run: passing.run.clone(),
         turn: ready.turn(),
-        full: report.tokens_before,
-        short: report.tokens_after,
+        full: passing.full,
+        short: passing.sent,
         shadow,
     };
     let (text, outcome) = if shadow {
@@ -254,7 +253,7 @@ async fn work_out(
     } else {
         (Some(body.with(ready, Marks::Stripped).into()), Outcome::Condensed)
     };
-    Ok(Decided { text, outcome, report, known: Some(known) })
+    Ok(Decided { text, outcome, report, known: Some(known), lent: passing.lent.map(Arc::new) })
 }
 
 /// Something of ours broke.

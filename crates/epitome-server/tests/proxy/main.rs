@@ -10,6 +10,10 @@
 )]
 
 mod clients;
+mod passing;
+mod stage;
+mod streams;
+mod talks;
 
 #[path = "../http/python.rs"]
 mod python;

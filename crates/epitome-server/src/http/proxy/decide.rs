@@ -200,7 +200,10 @@ async fn work_out(
     bytes: &Bytes,
     harder: bool,
 ) -> Result<Decided, epitome::Error> {
-    let Some(text) = text(bytes) else { return Ok(Decided::passed("unreadable")) };
+    // A bare list is a list to us, and no request to anybody.
+    let Some(text) = text(bytes).filter(|text| text.trim_start().starts_with('{')) else {
+        return Ok(Decided::passed("unreadable"));
+    };
     let body = match Body::read(text, Some(asked.dialect)) {
         Ok(body) => body,
         Err(error) => {

@@ -235,9 +235,13 @@ impl<'a> Play<'a> {
     async fn set_up(&mut self) {
         let World { strategy, trigger, model, .. } = self.world;
         let trigger = if self.other_settings { "messages(8)" } else { trigger };
-        let model = if *model { "m" } else { "local" };
+        let model = match model {
+            Writer::Local => r#""local""#,
+            Writer::Ahead => r#""m""#,
+            Writer::Waited => r#""m", "wait": true"#,
+        };
         let settings = format!(
-            r#""strategy": "{strategy}", "trigger": "{trigger}", "model": "{model}", "max_tokens": 60"#
+            r#""strategy": "{strategy}", "trigger": "{trigger}", "model": {model}, "max_tokens": 60"#
         );
         self.condensers.clear();
         for name in 0..2 {
@@ -400,12 +404,16 @@ impl<'a> Play<'a> {
         }
         let (first, second) = (self.list(&self.agents[one]), self.list(&self.agents[two]));
         let (asked, other) = tokio::join!(self.ask(one, &first, None), self.ask(two, &second, None));
-        // Either may have been first, and both may have condensed the same.
         if asked.condensed || other.condensed {
             (self.agents[one].last, self.agents[two].last) = (None, None);
         }
         self.check(one, &first, &asked)?;
-        self.check(two, &second, &other)
+        self.check(two, &second, &other)?;
+        if asked.condensed || other.condensed {
+            // Either may have been first, and both may have condensed the same: what stands is told by the next request.
+            (self.agents[one].last, self.agents[two].last) = (None, None);
+        }
+        Ok(())
     }
 
     async fn ask(&self, agent: usize, list: &[Message], force: Option<Press>) -> Asked {

@@ -43,6 +43,7 @@ mod exact;
 mod field;
 mod fit;
 mod flags;
+mod failure;
 mod heard;
 mod media;
 mod openai;
@@ -57,6 +58,7 @@ pub use body::{Body, Marks};
 pub(crate) use events::Events;
 pub use heard::{Counted, Heard, Listener};
 pub use reader::{Read, Reader};
+pub(crate) use failure::failure;
 pub(crate) use usage::Usage;
 
 /// A provider's wire format.

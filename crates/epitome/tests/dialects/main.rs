@@ -12,6 +12,7 @@
 mod bodies;
 mod condensed_bodies;
 mod drawn_wire;
+mod hearing;
 mod reading;
 mod restoring;
 mod writing;

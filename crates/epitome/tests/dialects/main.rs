@@ -10,6 +10,7 @@
 )]
 
 mod bodies;
+mod cached;
 mod condensed_bodies;
 mod drawn_wire;
 mod hearing;

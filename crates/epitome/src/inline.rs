@@ -22,8 +22,10 @@ use crate::engine::{Shared, lock};
 use crate::store::{InlineRow, ListHash};
 
 mod chain;
+mod savings;
 
 use chain::Chain;
+pub use savings::Answered;
 
 /// So many conversations are held in memory.
 const MOST_THREADS: usize = 4_096;

@@ -22,10 +22,12 @@ use crate::store::InlineRow;
 
 mod chain;
 mod keeping;
+mod savings;
 mod threads;
 
 use chain::Chain;
 use keeping::Document;
+pub use savings::Answered;
 use threads::Held;
 pub(crate) use threads::{MOST_THREADS, Threads};
 

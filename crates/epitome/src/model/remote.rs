@@ -25,7 +25,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
 use super::{Ask, Model, ModelError, Reply, Tally, table};
-use crate::dialect::Events;
+use crate::dialect::{Events, failure};
 use crate::settings::{ModelSettings, Provider, Settings, SettingsError};
 
 mod anthropic;
@@ -420,7 +420,7 @@ impl Remote {
             ));
         };
         if self.wire == Wire::OpenAi
-            && let Some(told) = openai::failure(&body)
+            && let Some(told) = failure(&body)
         {
             return Err(self.failed(&told, question));
         }

@@ -10,7 +10,11 @@
 )]
 
 mod clients;
+mod hard_cases;
+mod run;
 
+#[path = "../cases/mod.rs"]
+mod cases;
 #[path = "../http/python.rs"]
 mod python;
 #[path = "../http/server.rs"]
@@ -18,3 +22,4 @@ mod python;
 mod server;
 #[path = "../../../epitome/tests/upstream/mod.rs"]
 mod upstream;
+use upstream::judges;

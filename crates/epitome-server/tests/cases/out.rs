@@ -100,16 +100,18 @@ pub(crate) fn complaints(shape: Dialect, body: &Value) -> Vec<String> {
     }
 }
 
-/// A chat of so many turns about parcels, each of which can be told from the others.
+/// What is asked and answered about one parcel, which can be told from the others.
+pub(crate) fn turn(n: usize) -> [Value; 2] {
+    [
+        json!({ "role": "user", "content": format!(
+            "Where is parcel P-{n}0071? It was sent to Oslo on {} May and the customer, number {n}4711, is waiting.", n % 28 + 1) }),
+        json!({ "role": "assistant", "content": format!(
+            "Parcel P-{n}0071 left Bergen at 14:{:02}, is with the carrier now, and comes on Monday before noon.", n % 60) }),
+    ]
+}
+
+/// A chat of so many turns about parcels.
 pub(crate) fn talk(turns: usize) -> Vec<Value> {
-    let turn = |n: usize| {
-        [
-            json!({ "role": "user", "content": format!(
-                "Where is parcel P-{n}0071? It was sent to Oslo on {} May and the customer, number {n}4711, is waiting.", n % 28 + 1) }),
-            json!({ "role": "assistant", "content": format!(
-                "Parcel P-{n}0071 left Bergen at 14:{:02}, is with the carrier now, and comes on Monday before noon.", n % 60) }),
-        ]
-    };
     (1..=turns).flat_map(turn).collect()
 }
 

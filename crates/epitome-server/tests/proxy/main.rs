@@ -11,6 +11,7 @@
 
 mod clients;
 mod hard_cases;
+mod long_cases;
 mod run;
 
 #[path = "../cases/mod.rs"]

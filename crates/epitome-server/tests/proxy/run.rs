@@ -134,6 +134,7 @@ fn condense(args: &[&str]) -> Map<String, Value> {
             "--strategy" => ("strategy", json!(value())),
             "--trigger" => ("trigger", json!(value())),
             "--model" => ("model", json!(value())),
+            "--max-tokens" => ("max_tokens", number(value())),
             other => panic!("the proxy is not told {other}"),
         };
         condense.insert(key.to_owned(), value);

@@ -127,6 +127,12 @@ pub struct Entry<'a> {
 }
 
 impl Ledger {
+    /// About how many bytes of memory it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let names = self.names.keys().map(|name| size_of::<(String, Seen)>().saturating_add(name.len()));
+        names.fold(0, usize::saturating_add)
+    }
+
     /// Takes in one more message. One without a place of its own comes after the last.
     pub fn read(&mut self, message: &Message) {
         self.now = if message.seq == 0 { self.now.saturating_add(1) } else { message.seq.max(self.now) };

@@ -126,6 +126,14 @@ impl Extract {
 }
 
 impl Extracts {
+    /// About how many bytes of memory it takes, for who holds many.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let pieces =
+            self.extracts.iter().map(|extract| size_of::<Extract>().saturating_add(extract.text.len()));
+        pieces.fold(self.ledger.bytes().saturating_add(size_of::<Self>()), usize::saturating_add)
+    }
+
     /// What a summary that somebody else wrote can be built on, or shortened from: its sentences, and
     /// the names in it.
     ///

@@ -536,6 +536,19 @@ impl Message {
         (parts + wire + self.author.as_ref().map_or(0, |author| author.len())) as u64
     }
 
+    /// About how many bytes of memory it takes, for who holds many: its words and what holds them.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let within = |part: &Part| match part {
+            Part::ToolResult(result) => result.content.len().saturating_mul(size_of::<Content>()),
+            _ => 0,
+        };
+        let parts = self.parts.iter().map(|part| size_of::<Part>().saturating_add(within(part)));
+        let words = self.bytes().saturating_add(self.metadata_bytes());
+        let words = usize::try_from(words).unwrap_or(usize::MAX);
+        parts.fold(size_of::<Self>().saturating_add(words), usize::saturating_add)
+    }
+
     fn metadata_bytes(&self) -> u64 {
         if self.metadata.is_empty() {
             return 0;

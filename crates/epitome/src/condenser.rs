@@ -66,6 +66,7 @@ mod builder;
 mod conversation;
 mod forecast;
 mod known;
+mod loan;
 mod ready;
 mod report;
 mod scribe;
@@ -76,6 +77,8 @@ use conversation::{Ahead, Conversation, Rules, Slip, Step, Task, Who};
 pub use forecast::{Fate, Forecast, Why};
 pub(crate) use known::put_message;
 use known::{Place, place};
+pub use loan::Lent;
+use loan::Loan;
 use ready::Shown;
 pub use ready::{Ready, Turn};
 pub use report::{Report, Spent, Totals};
@@ -108,6 +111,10 @@ struct Inner {
     hash: RandomState,
     known: Mutex<Known>,
     totals: Mutex<Totals>,
+    /// Whether the model that a list is for should write its summaries too: see [`Condenser::borrows`].
+    borrows: bool,
+    /// Until when the model may be used, where it was lent.
+    loan: Option<Arc<Loan>>,
 }
 
 type Shared = Arc<Mutex<Conversation>>;
@@ -233,6 +240,13 @@ impl Condenser {
         output.and_then(|output| Some(rules.window?.saturating_sub(output).max(1))).or(rules.room)
     }
 
+    /// Whether `condense.model` is `same`: the model that a list is for should write its summaries too. Whoever has it
+    /// [lends](Condenser::lend) it while the request is open; otherwise `local` writes them.
+    #[must_use]
+    pub fn borrows(&self) -> bool {
+        self.inner.borrows
+    }
+
     /// How it counts, to measure what a request holds besides its list.
     #[must_use]
     pub fn counter(&self) -> &Counter {
@@ -253,6 +267,8 @@ impl Condenser {
                 hash: RandomState::new(),
                 known: Mutex::new(Known::at_most(lock(&inner.known).most)),
                 totals: Mutex::default(),
+                borrows: inner.borrows,
+                loan: inner.loan.clone(),
             }),
         }
     }
@@ -361,6 +377,7 @@ impl Inner {
     /// Begins a summary that nobody waits for.
     fn start(&self, conversation: &mut Conversation, Task { plan, order }: Task) {
         let (scribe, done) = (Arc::clone(&self.scribe), Slip::default());
+        let bytes = order.leaving.iter().map(Message::memory).fold(0, usize::saturating_add);
         let (ends, ended) = watch::channel(());
         let slip = Arc::clone(&done);
         let running = Running(tokio::spawn(async move {
@@ -368,7 +385,10 @@ impl Inner {
             *lock(&slip) = Some(outcome);
             drop(ends);
         }));
-        conversation.begin(plan, done, ended, running);
+        // What was lent and is taken back by now is not used any more.
+        if self.loan.as_ref().is_none_or(|loan| loan.uses(running.0.abort_handle())) {
+            conversation.begin(plan, (done, ended), running, self.loan.is_some(), bytes);
+        }
     }
 
     /// What the caller gets, and who else is told.
@@ -397,6 +417,7 @@ impl Inner {
             rounds: conversation.list.standing().rounds,
             worth: Some(self.rules.policy.worth),
         };
+        let (full, sent) = conversation.full_and_sent(ahead.fixed);
         drop(conversation);
         let mut totals = lock(&self.totals);
         totals.turns = totals.turns.saturating_add(1);
@@ -407,7 +428,7 @@ impl Inner {
         }
         report.spent.iter().for_each(|spent| totals.add(spent));
         drop(totals);
-        Ready { shown, report, turn: Some(turn) }
+        Ready { shown, report, turn: Some(turn), full, sent }
     }
 
     /// Tells hooks what was done, and, where nobody wrote a summary of it, what leaves.
@@ -508,7 +529,7 @@ impl Inner {
             notice: "condensing is switched off (condense.enabled)".to_owned(),
             ..Report::default()
         };
-        Ready { shown: Shown::Own(messages), report, turn: None }
+        Ready { shown: Shown::Own(messages), report, turn: None, full: fixed, sent: fixed }
     }
 }
 

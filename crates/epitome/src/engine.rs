@@ -40,6 +40,7 @@ use tokio::task::JoinHandle;
 
 use crate::error::Error;
 use crate::hook::{Hook, Hooks};
+use crate::inline::{MOST_THREADS, Threads};
 use crate::measure::Meters;
 use crate::model::{Local, Model, Remote};
 use crate::retry::Backoff;
@@ -162,6 +163,7 @@ pub struct Builder {
     settings: Option<Result<Patch, Error>>,
     pace: Pace,
     sqlite: SqliteOptions,
+    conversations: Option<usize>,
 }
 
 impl Builder {
@@ -206,6 +208,13 @@ impl Builder {
     /// How many summaries are written at once; 0 for an engine that leaves it to others.
     pub fn workers(mut self, workers: usize) -> Self {
         self.pace.workers = workers;
+        self
+    }
+
+    /// How many conversations that [pass through](crate::inline) are held in memory, 4,096 unless told. What was done to
+    /// the others is read from the store when they go on.
+    pub fn conversations(mut self, most: usize) -> Self {
+        self.conversations = Some(most);
         self
     }
 
@@ -265,7 +274,7 @@ impl Builder {
             breakers: Mutex::default(),
             purse: Arc::default(),
             answers: crate::condenser::Answers::default(),
-            threads: crate::inline::Threads::default(),
+            threads: Threads::at_most(self.conversations.unwrap_or(MOST_THREADS)),
             wake: Notify::new(),
             moved: watch::Sender::new(0),
             blind: Mutex::default(),
@@ -362,6 +371,8 @@ impl Engine {
             // A worker that panicked has nothing left to finish.
             let _ = worker.await;
         }
+        // What was done to lists is soon written down; a store that hangs is not waited for.
+        let _ = tokio::time::timeout(self.shared().pace.grace, self.shared().threads.settled()).await;
         self.shared().store.close().await;
     }
 

@@ -2,37 +2,32 @@
 //!
 //! Whoever forwards requests for others, as the proxy does, sees each conversation as a list that comes in whole, again and
 //! again, a little longer each time. An [`Inline`] finds out which it is by [rolling hashes](chain), hands it to the
-//! conversation's own [`Thread`], and keeps what was done to it in the store. So a conversation that was condensed once stays
-//! as it was handed out, until the next time, whichever way its requests come.
+//! conversation's own [`Thread`], and [keeps](keeping) what was done to it in the store. So a conversation that was condensed
+//! once stays as it was handed out, until the next time, whichever way its requests come.
 //!
-//! Some thousand conversations are held in memory; of those that were let go of, or that another process began, what was done
-//! to them is read from the store when they come again. What is found by its hash is compared message by message before
-//! anything is done, where it is in memory; what was stored is taken only for a list whose every message up to then is the
-//! same. Nothing is ever found for another workspace or another caller.
+//! Some thousand conversations are [held in memory](threads); of those that were let go of, or that another process began,
+//! what was done to them is read from the store when they come again. What is in memory is compared message by message before
+//! anything is done; what was stored is taken only for a list whose every message up to then is the same. Nothing is ever
+//! found for another workspace or another caller. Where nothing is found, the list is condensed anew.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use epitome_core::message::Message;
+use epitome_core::message::Tokens;
 
-use crate::condenser::{Call, Condenser, Kept, Ready, Thread};
-use crate::engine::{Shared, lock};
-use crate::store::{InlineRow, ListHash};
+use crate::condenser::{Call, Condenser, Lent, Ready, Thread};
+use crate::engine::Shared;
+use crate::model::Model;
+use crate::store::InlineRow;
 
 mod chain;
+mod keeping;
+mod threads;
 
 use chain::Chain;
-
-/// So many conversations are held in memory.
-const MOST_THREADS: usize = 4_096;
-
-/// And so many bytes of them, as far as that can be told.
-const MOST_BYTES: usize = 64 << 20;
-
-/// A message that was taken in is about so large, without its words.
-const OUTLINE: usize = 256;
+use keeping::Document;
+use threads::Held;
+pub(crate) use threads::{MOST_THREADS, Threads};
 
 /// Whose conversation it is, as far as its list does not tell.
 #[derive(Debug, Clone, Copy)]
@@ -48,11 +43,20 @@ pub struct Caller<'a> {
 
 /// What a list became, and by what its conversation is known.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Passing<'a> {
     /// The list to be sent.
     pub ready: Ready<'a>,
-    /// The conversation's number. It says nothing.
-    pub run: String,
+    /// What its caller calls the conversation; else a number that says nothing. Once it was condensed, that stays over
+    /// restarts. A fork has its own.
+    pub run: Arc<str>,
+    /// The size of the whole request had nothing ever been condensed, as the provider would count it as far as that is
+    /// known.
+    pub full: Tokens,
+    /// The same of the request that is sent.
+    pub sent: Tokens,
+    /// Where a model was lent: to be held until the request has ended, and no longer.
+    pub lent: Option<Lent>,
 }
 
 /// Conversations that pass through a workspace. A handle, cheap to make.
@@ -62,204 +66,155 @@ pub struct Inline {
     workspace: Arc<str>,
 }
 
-/// All conversations in memory, of all workspaces.
-#[derive(Default)]
-pub(crate) struct Threads {
-    known: Mutex<Known>,
-    turns: AtomicU64,
-}
-
-#[derive(Default)]
-struct Known {
-    /// By the hash of the list as it last came, and as it was when it was last condensed.
-    by: HashMap<ListHash, Arc<Held>>,
-    bytes: usize,
-}
-
-/// A conversation in memory.
-struct Held {
-    thread: Thread,
-    /// For whom it was begun: a condenser with other rules counts otherwise.
-    condenser: u64,
-    run: String,
-    place: Mutex<Place>,
-    /// The turn on which it last went on.
-    used: AtomicU64,
-}
-
-#[derive(Default, Clone, Copy)]
-struct Place {
-    last: ListHash,
-    condensed: Option<ListHash>,
-    bytes: usize,
-}
-
 impl Inline {
     pub(crate) fn new(shared: Arc<Shared>, workspace: Arc<str>) -> Self {
         Self { shared, workspace }
     }
 
     /// The list to send in place of this one, by the conversation it belongs to.
+    ///
+    /// ```
+    /// # async fn try_it() -> Result<(), epitome::Error> {
+    /// use epitome::core::message::Message;
+    /// use epitome::inline::Caller;
+    /// use epitome::{Call, Engine};
+    ///
+    /// let workspace = Engine::memory().await?.workspace("home");
+    /// let condenser = workspace.condenser().await?.for_model("gpt-5-mini").build()?;
+    /// let caller = Caller { id: b"a hash of their key", session: None, wire: "openai" };
+    /// let list = [Message::user("Which berths are free?")];
+    /// let passing = workspace.inline().before(&condenser, &caller, Call::of(&list)).await;
+    /// assert!(passing.ready.is_untouched() && passing.full == passing.sent);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
+    /// ```
     pub async fn before<'a>(
         &self,
         condenser: &Condenser,
         caller: &Caller<'_>,
         call: Call<'a>,
     ) -> Passing<'a> {
-        let messages = call.messages;
-        let chain = Chain::of(&self.workspace, caller, messages);
-        let threads = &self.shared.threads;
-        if let Some(held) = threads.find(&chain)
-            && held.condenser == condenser.id()
+        let chain = Chain::of(&self.workspace, caller, call.messages);
+        let name = caller.session.map(Arc::from);
+        let found = self.shared.threads.find(&chain);
+        if let Some(found) = &found
+            && found.held.condenser == condenser.id()
         {
-            if let Some(ready) = condenser.before_in(&held.thread, call).await {
-                return self.passed(&chain, &held, ready);
+            if let Some(ready) = condenser.before_in(&found.held.thread, call).await {
+                return self.passed(&chain, &found.held, ready);
             }
-            if let Some(fork) = condenser.fork(&held.thread, messages) {
-                return self.enter(condenser, caller, &chain, fork, call).await;
+            if let Some(fork) = condenser.fork(&found.held.thread, call.messages) {
+                let run = name.unwrap_or_else(|| self.shared.threads.run());
+                return self.enter(condenser, &chain, (fork, run), call).await;
             }
         }
-        let kept = self.kept(&chain, messages).await;
-        let thread = condenser.begin(messages, kept.as_ref());
-        self.enter(condenser, caller, &chain, thread, call).await
+        let document = match found {
+            // In memory for a condenser with other rules, or with other standing orders.
+            Some(found) => match self.in_memory(&chain, &found) {
+                Some(document) => Some(document),
+                None => self.stored(&chain).await,
+            },
+            None => self.stored(&chain).await,
+        };
+        let (kept, run) = document.map(|document| (document.kept, document.run)).unzip();
+        let thread = condenser.begin(call.messages, kept.as_ref()).owned_by(chain.seed);
+        let run = name.or(run).unwrap_or_else(|| self.shared.threads.run());
+        self.enter(condenser, &chain, (thread, run), call).await
+    }
+
+    /// The same, where the caller lends the model that the list is for, under the name it is asked by: it writes the
+    /// summaries, until [`Passing::lent`] is dropped.
+    pub async fn before_with<'a>(
+        &self,
+        condenser: &Condenser,
+        lent: Option<(&str, Arc<dyn Model>)>,
+        caller: &Caller<'_>,
+        call: Call<'a>,
+    ) -> Passing<'a> {
+        let Some((name, model)) = lent else { return self.before(condenser, caller, call).await };
+        let (condenser, lent) = condenser.lend(name, &model);
+        let passing = self.before(&condenser, caller, call).await;
+        Passing { lent: Some(lent), ..passing }
     }
 
     /// A conversation that was not in memory.
     async fn enter<'a>(
         &self,
         condenser: &Condenser,
-        caller: &Caller<'_>,
         chain: &Chain,
-        thread: Thread,
+        (thread, run): (Thread, Arc<str>),
         call: Call<'a>,
     ) -> Passing<'a> {
         let ready = match condenser.before_in(&thread, call).await {
             Some(ready) => ready,
-            // Nobody else has it, so that it is its own list.
-            None => condenser.before(call).await,
+            // Nobody else has it, so that it is its own list; and one that knows no other is never wrong.
+            None => condenser.another().before(call).await,
         };
-        let held = Arc::new(Held {
-            condenser: condenser.id(),
-            run: caller.session.map_or_else(|| self.shared.threads.number(chain), str::to_owned),
-            place: Mutex::new(Place {
-                condensed: chain.at(usize::try_from(thread.condensed_at()).unwrap_or(usize::MAX)),
-                ..Place::default()
-            }),
-            used: AtomicU64::new(0),
-            thread,
-        });
+        let held = self.shared.threads.held(&self.workspace, thread, condenser.id(), run);
         self.passed(chain, &held, ready)
     }
 
     /// Notes where a conversation is now, and keeps what was done to it.
     fn passed<'a>(&self, chain: &Chain, held: &Arc<Held>, ready: Ready<'a>) -> Passing<'a> {
-        let Some(last) = chain.last() else { return Passing { ready, run: held.run.clone() } };
-        let words: u64 = if ready.is_untouched() { 0 } else { ready.iter().map(Message::bytes).sum() };
-        let words = usize::try_from(words).unwrap_or(usize::MAX);
-        let mut place = *lock(&held.place);
-        place.last = last;
-        place.bytes = chain.hashes.len().saturating_mul(OUTLINE).saturating_add(words);
-        if ready.report.condensed {
-            place.condensed = Some(last);
-            self.keep(chain, last, &ready.turn().kept());
-        }
-        self.shared.threads.put(held, place);
-        Passing { ready, run: held.run.clone() }
-    }
-
-    /// What was kept of a conversation that this list goes on with: in memory, for a condenser with other rules, or in the
-    /// store. What cannot be read is as good as forgotten, and done anew.
-    async fn kept(&self, chain: &Chain, messages: &[Message]) -> Option<Kept> {
-        if let Some(held) = self.shared.threads.find(chain) {
-            let kept = held.thread.kept();
-            let seen = usize::try_from(kept.standing.seen).unwrap_or(usize::MAX);
-            let condensed = lock(&held.place).condensed;
-            if kept.standing.rounds > 0 && condensed.is_some() && chain.at(seen) == condensed {
-                return Some(kept);
+        if let Some(last) = chain.last() {
+            let condensed = chain.at(held.thread.condensed_at());
+            self.shared.threads.file(held, last, condensed);
+            if ready.report.condensed {
+                self.keep(chain, held);
             }
         }
-        let row = match self.shared.store.inline(&self.workspace, chain.hashes.clone()).await {
-            Ok(row) => row?,
+        let (full, sent) = (ready.full, ready.sent);
+        Passing { ready, run: Arc::clone(&held.run), full, sent, lent: None }
+    }
+
+    /// What is in memory of a conversation that this list forks from, or goes on with under other rules.
+    fn in_memory(&self, chain: &Chain, found: &threads::Found) -> Option<Document> {
+        let kept = found.held.thread.kept();
+        let same = kept.standing.rounds > 0
+            && found.condensed.is_some()
+            && chain.at(kept.standing.seen) == found.condensed;
+        let run = if found.goes_on { Arc::clone(&found.held.run) } else { self.shared.threads.run() };
+        same.then_some(Document { run, kept })
+    }
+
+    /// What was kept of a conversation that this list goes on with. What cannot be read is as good as forgotten.
+    async fn stored(&self, chain: &Chain) -> Option<Document> {
+        let waiting = self.shared.threads.keeping.find(&self.workspace, chain);
+        let stored = match self.shared.store.inline(&self.workspace, chain.hashes.clone()).await {
+            Ok(row) => row,
             Err(error) => {
                 tracing::warn!(%error, "what was done to a list could not be read; it is done anew");
-                return None;
+                None
             }
         };
-        let kept: Kept = serde_json::from_str(&row.kept).ok()?;
-        let length = row.length.saturating_add(chain.head as u64);
-        (kept.standing.seen == length && messages.len() as u64 >= length).then_some(kept)
+        let row = match (waiting, stored) {
+            (Some(waiting), Some(stored)) if stored.length > waiting.length => stored,
+            (Some(waiting), _) => waiting,
+            (None, stored) => stored?,
+        };
+        let mut document = Document::read(&row.kept, row.length.saturating_add(chain.head as u64))?;
+        if self.shared.threads.has_run(&document.run) {
+            // The conversation it was went on otherwise, so that this one is a fork.
+            document.run = self.shared.threads.run();
+        }
+        Some(document)
     }
 
-    /// Keeps it while the request goes on: nobody waits for a disk.
-    fn keep(&self, chain: &Chain, hash: ListHash, kept: &Kept) {
-        let (Some(root), Ok(kept)) = (chain.hashes.first().copied(), serde_json::to_string(kept)) else {
+    /// Keeps what was done to a list, while its request goes on.
+    fn keep(&self, chain: &Chain, held: &Held) {
+        let document = Document { run: Arc::clone(&held.run), kept: held.thread.kept() };
+        let length = chain.hashes.len() as u64;
+        // Somebody who went on with it meanwhile may have condensed it again, and keeps that.
+        if document.kept.standing.seen != length.saturating_add(chain.head as u64) {
+            return;
+        }
+        let (Some(root), Some(hash), Some(kept)) =
+            (chain.hashes.first().copied(), chain.last(), document.write())
+        else {
             return;
         };
-        let row = InlineRow { root, length: chain.hashes.len() as u64, hash, kept };
-        let (shared, workspace) = (Arc::clone(&self.shared), Arc::clone(&self.workspace));
-        tokio::spawn(async move {
-            if let Err(error) = shared.store.keep_inline(&workspace, row).await {
-                tracing::warn!(%error, "what was done to a list could not be kept; after a restart it is done anew");
-            }
-        });
-    }
-}
-
-impl Threads {
-    /// The conversation that shares most with the list, and is not past it.
-    fn find(&self, chain: &Chain) -> Option<Arc<Held>> {
-        let known = lock(&self.known);
-        chain.hashes.iter().rev().find_map(|hash| known.by.get(hash)).cloned()
-    }
-
-    /// Files a conversation where it is now.
-    fn put(&self, held: &Arc<Held>, now: Place) {
-        held.used.store(self.turns.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        let mut known = lock(&self.known);
-        known.remove(held);
-        *lock(&held.place) = now;
-        known.bytes = known.bytes.saturating_add(now.bytes);
-        for hash in [Some(now.last), now.condensed].into_iter().flatten() {
-            known.by.insert(hash, Arc::clone(held));
-        }
-        if known.by.len() > 2 * MOST_THREADS || known.bytes > MOST_BYTES {
-            known.let_go();
-        }
-    }
-
-    fn number(&self, chain: &Chain) -> String {
-        let mut hash = blake3::Hasher::new();
-        hash.update(&chain.hashes.first().copied().unwrap_or_default());
-        hash.update(&self.turns.fetch_add(1, Ordering::Relaxed).to_le_bytes());
-        hash.finalize().to_hex().chars().take(16).collect()
-    }
-}
-
-impl Known {
-    /// Takes a conversation out of the index, where it is in it.
-    fn remove(&mut self, held: &Arc<Held>) {
-        let place = *lock(&held.place);
-        let mut was = false;
-        for hash in [Some(place.last), place.condensed].into_iter().flatten() {
-            if self.by.get(&hash).is_some_and(|other| Arc::ptr_eq(other, held)) {
-                self.by.remove(&hash);
-                was = true;
-            }
-        }
-        if was {
-            self.bytes = self.bytes.saturating_sub(place.bytes);
-        }
-    }
-
-    /// Lets go of the half that was longest quiet.
-    fn let_go(&mut self) {
-        let mut all: Vec<Arc<Held>> = self.by.values().cloned().collect();
-        all.sort_by_key(|held| (held.used.load(Ordering::Relaxed), Arc::as_ptr(held).addr()));
-        all.dedup_by(|one, two| Arc::ptr_eq(one, two));
-        // Some whose places others took are gone without a word.
-        self.bytes = all.iter().map(|held| lock(&held.place).bytes).fold(0, usize::saturating_add);
-        let half = all.len().div_ceil(2);
-        all.iter().take(half).for_each(|held| self.remove(held));
+        keeping::keep(&self.shared, &self.workspace, InlineRow { root, length, hash, kept });
     }
 }
 

@@ -25,6 +25,12 @@ use epitome_core::message::{Message, Span, Timestamp};
 use epitome_core::outline::Cut;
 use epitome_core::slot::{Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;
+use inlines::{
+    nothing_is_found_for_a_list_that_is_another, of_very_many_models_in_an_hour_the_others_are_told_together,
+    of_what_was_done_to_a_list_the_longest_beginning_is_found,
+    the_newest_thousand_lists_of_a_workspace_are_kept, what_passed_is_added_up_by_model_and_hour,
+    what_passed_through_goes_with_its_workspace,
+};
 use members::{
     a_copy_under_way_goes_with_its_workspace, members_are_copied_with_their_session_and_go_with_it,
     members_join_and_leave_and_what_is_kept_of_them_adds_up, nobody_belongs_to_another_workspaces_sessions,
@@ -47,6 +53,8 @@ use telling::{
 
 #[path = "store_contract/directory.rs"]
 mod directory;
+#[path = "store_contract/inlines.rs"]
+mod inlines;
 #[path = "store_contract/members.rs"]
 mod members;
 #[path = "store_contract/portions.rs"]
@@ -617,6 +625,12 @@ macro_rules! contract {
     };
     ($($store:ident: $make:expr,)*) => {
         $(contract! { $store: $make;
+            nothing_is_found_for_a_list_that_is_another
+            of_very_many_models_in_an_hour_the_others_are_told_together
+            of_what_was_done_to_a_list_the_longest_beginning_is_found
+            the_newest_thousand_lists_of_a_workspace_are_kept
+            what_passed_is_added_up_by_model_and_hour
+            what_passed_through_goes_with_its_workspace
             what_is_appended_is_read_back
             nothing_is_written_when_nothing_is_decided
             all_of_a_change_is_written_or_nothing

@@ -161,6 +161,29 @@ impl List {
         self.sheet.as_ref().map_or(self.untouched, Sheet::tokens)
     }
 
+    /// The size of all messages as they came: what would be sent had nothing been condensed.
+    #[must_use]
+    pub fn untouched(&self) -> Tokens {
+        self.untouched
+    }
+
+    /// About how many bytes of memory it holds, for who holds many. The caller's own list is not in it.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let outlines = self.front.capacity().saturating_add(self.tail.capacity());
+        let places = self.standing.kept.capacity().saturating_add(self.frames.capacity());
+        let summary = self.standing.summary.as_ref().map_or(0, |prior| prior.text.len());
+        let shown = self.sheet.as_ref().map_or(0, Sheet::bytes);
+        [
+            outlines.saturating_mul(size_of::<Outline>()),
+            places.saturating_mul(size_of::<Seq>()),
+            summary,
+            shown,
+        ]
+        .into_iter()
+        .fold(size_of::<Self>(), usize::saturating_add)
+    }
+
     /// What would be sent now. As long as nothing was condensed these are the caller's own messages,
     /// untouched; from then on a list that every provider accepts.
     #[must_use]

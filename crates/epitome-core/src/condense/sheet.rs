@@ -23,6 +23,8 @@ pub(super) struct Sheet {
     /// The same of what waits for a result.
     waiting: Tokens,
     waits: usize,
+    /// About how much memory the messages take that are done.
+    bytes: usize,
 }
 
 impl Sheet {
@@ -37,7 +39,9 @@ impl Sheet {
             messages.iter().fold(0, |sum: Tokens, message| sum.saturating_add(counter.message(message)))
         };
         let done = self.mender.done();
-        self.done = self.done.saturating_add(size(done.get(self.counted..).unwrap_or_default()));
+        let new = done.get(self.counted..).unwrap_or_default();
+        self.done = self.done.saturating_add(size(new));
+        self.bytes = new.iter().fold(self.bytes, |sum, message| sum.saturating_add(message.memory()));
         self.counted = done.len();
         let waiting = self.mender.waiting();
         (self.waiting, self.waits) = (size(&waiting), waiting.len());
@@ -45,6 +49,10 @@ impl Sheet {
 
     pub(super) fn tokens(&self) -> Tokens {
         self.done.saturating_add(self.waiting)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     pub(super) fn len(&self) -> usize {

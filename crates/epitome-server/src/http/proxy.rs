@@ -26,8 +26,10 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::Response;
 use axum::routing::any;
 use bytes::Bytes;
+use epitome::Error;
 use epitome::dialect::Dialect;
 use epitome::model::too_long;
+use epitome::settings::Settings;
 use http_body_util::BodyExt;
 
 use super::App;
@@ -202,6 +204,7 @@ async fn pass(app: &Arc<App>, side: Side, request: Request) -> Result<Response, 
         method: parts.method,
         url,
         headers: upstream::onward(&parts.headers, dialect.is_some()),
+        settings: Ok(Arc::default()),
         under_way: parts.extensions.get::<OnConnection>().map(|OnConnection(count)| UnderWay::new(count)),
         entered,
     };
@@ -235,6 +238,8 @@ pub(super) struct Passage {
     url: reqwest::Url,
     /// As they are sent on.
     headers: HeaderMap,
+    /// Those of its workspace.
+    settings: Result<Arc<Settings>, Error>,
     /// Something is under way on its connection until all of the answer is sent.
     under_way: Option<UnderWay>,
 }
@@ -259,16 +264,21 @@ impl Passage {
     }
 
     /// Passes on a request that holds a list of messages.
-    async fn talk(self, dialect: Dialect, headers: &HeaderMap, body: Body) -> Result<Response, Problem> {
+    async fn talk(mut self, dialect: Dialect, headers: &HeaderMap, body: Body) -> Result<Response, Problem> {
         let asked = decide::Asked::of(headers, dialect, self.app.proxy.shadow)?;
-        let mut taken = match taking::take(body, &self.app, &self.entered.workspace_name()).await? {
+        let name = self.entered.workspace_name();
+        // The store is asked while the body comes in.
+        let (taken, settings) =
+            tokio::join!(taking::take(body, &self.app, &name), self.entered.workspace.settings());
+        self.settings = settings;
+        let mut taken = match taken? {
             Taken::Whole(taken) => taken,
             Taken::Part { first, rest, length, reason } => {
                 let upload = Upload::of(Some(first), rest, self.app.bounds.silence);
                 return self.unread(upload, length, reason).await;
             }
         };
-        let decided = decide::decide(&self, &asked, &taken.bytes, None).await;
+        let decided = decide::decide(&self, &asked, &taken.bytes, false).await;
         self.write_down(&asked, &decided, &taken.bytes).await;
         let sent = decided.text.clone().unwrap_or_else(|| taken.bytes.clone());
         let size = sent.len();
@@ -279,7 +289,7 @@ impl Passage {
             && !decided.is_shadow()
         {
             known.turn.too_long(limit);
-            let again = decide::decide(&self, &asked, &taken.bytes, Some(size)).await;
+            let again = decide::decide(&self, &asked, &taken.bytes, true).await;
             if let Some(text) =
                 again.text.clone().filter(|text| again.is_smaller_than(&decided, text.len(), size))
             {
@@ -321,8 +331,11 @@ impl Passage {
         upstream::homeward(&mut parts.headers);
         decided.tell(&mut parts.headers);
         let account = account.filter(|_| parts.status.is_success());
-        let relay = Relay::new(body, &parts.headers, self.app.proxy.silence, account)
-            .holding(self.entered.place, self.under_way);
+        let relay = Relay::new(body, &parts.headers, self.app.proxy.silence, account).holding((
+            self.entered.place,
+            self.under_way,
+            decided.lent.clone(),
+        ));
         Response::from_parts(parts, Body::new(relay))
     }
 

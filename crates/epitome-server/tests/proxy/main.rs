@@ -12,7 +12,11 @@
 mod clients;
 mod hard_cases;
 mod long_cases;
+mod passing;
 mod run;
+mod stage;
+mod streams;
+mod talks;
 
 #[path = "../cases/mod.rs"]
 mod cases;

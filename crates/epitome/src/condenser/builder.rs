@@ -16,7 +16,7 @@ use crate::engine::{Pace, Shared, Writer};
 use crate::error::Error;
 use crate::hook::{Hook, Hooks};
 use crate::model::{Local, Model, Remote, table};
-use crate::settings::{ModelSettings, Patch, Price, Provider, Settings};
+use crate::settings::{CondenseSettings, ModelSettings, Patch, Price, Provider, Settings};
 
 /// What a summarizer costs whose price nobody knows, in units of the model's own input price: as if it were the same
 /// model.
@@ -161,7 +161,9 @@ impl CondenserBuilder {
         let policy = settings.condense.policy(room).map_err(refused)?;
         // A call may know the room where nobody did before, so that what needs it is judged then.
         let roomless = settings.condense.policy(None).unwrap_or_else(|_| policy.clone());
-        let prices = self.prices(&settings, chain.first());
+        let prices = self.prices(&settings, self.shares(&settings, chain.first()));
+        let prices_of_same = self.prices(&settings, self.shares_of_same(&settings));
+        let borrows = self.borrows(&settings);
         let counter = self.counter.take().unwrap_or_else(|| Counter::new(self.encoding(&settings)));
         let fixed = counter.tools(&self.tools);
         let enabled = settings.condense.enabled;
@@ -173,6 +175,7 @@ impl CondenserBuilder {
             room,
             window: self.window_of(&settings),
             prices,
+            prices_of_same,
             wait: settings.condense.wait || self.at_once,
             ahead: !self.at_once,
             local,
@@ -191,6 +194,7 @@ impl CondenserBuilder {
             account: Arc::new(account),
             time_out: self.pace.time_out,
             backoff: self.pace.backoff,
+            lent: false,
         };
         let inner = Inner {
             id: number(),
@@ -201,6 +205,8 @@ impl CondenserBuilder {
             hash: RandomState::new(),
             known: Mutex::new(Known::at_most(self.conversations.unwrap_or(MOST_CONVERSATIONS))),
             totals: Mutex::default(),
+            borrows,
+            loan: None,
         };
         Ok(Condenser { inner: Arc::new(inner) })
     }
@@ -225,6 +231,11 @@ impl CondenserBuilder {
         }
         let model: Arc<dyn Model> = match settings.models.get(name) {
             _ if name == Local::NAME => Arc::new(Local),
+            // Nobody has lent it yet.
+            None if name == CondenseSettings::SAME => {
+                let local: Arc<dyn Model> = Arc::new(Local);
+                return Ok(Writer::new(Local::NAME, &local));
+            }
             Some(ModelSettings { provider: Provider::Local, .. }) => Arc::new(Local),
             Some(model) => Arc::new(Remote::from_env(name, model)?),
             None => {
@@ -239,6 +250,14 @@ impl CondenserBuilder {
             }
         };
         Ok(Writer::new(name, &model))
+    }
+
+    /// Whether the model that lists are for should write their summaries. One that somebody gave that name goes first.
+    fn borrows(&self, settings: &Settings) -> bool {
+        let name = settings.condense.model.as_str();
+        name == CondenseSettings::SAME
+            && !self.models.contains_key(name)
+            && !settings.models.contains_key(name)
     }
 
     /// What the model that lists are for is called by its provider.
@@ -271,26 +290,43 @@ impl CondenserBuilder {
         known.unwrap_or(settings.encoding)
     }
 
-    /// What tokens cost in units of the model's own input price. Where that is not known, the usual shares.
-    fn prices(&self, settings: &Settings, summarizer: Option<&Writer>) -> Prices {
+    /// What a million tokens of the model's own input cost, where that is known.
+    fn unit(&self, settings: &Settings) -> Option<f64> {
+        let price = settings.price(self.agent.as_deref()?)?;
+        Some(price.input.get()).filter(|unit| *unit > 0.0)
+    }
+
+    /// What tokens cost in units of the model's own input price, with a summarizer that costs so much in and out. Where
+    /// that is not known, the usual shares.
+    fn prices(&self, settings: &Settings, (input, output): (f64, f64)) -> Prices {
         let agent = self.agent.as_deref().and_then(|agent| settings.price(agent));
-        let unit = agent.map(|price| price.input.get()).filter(|unit| *unit > 0.0);
-        let share = |part: f64| unit.map_or(0.0, |unit| part / unit);
-        let cache = match (agent, unit) {
-            (Some(price), Some(_)) => {
-                let read = share(price.cache_read.get());
-                Prices::new(read, share(price.cache_write.get()).max(read)).unwrap_or_default()
+        let cache = match (agent, self.unit(settings)) {
+            (Some(price), Some(unit)) => {
+                let read = price.cache_read.get() / unit;
+                Prices::new(read, (price.cache_write.get() / unit).max(read)).unwrap_or_default()
             }
             _ => Prices::default(),
         };
-        let (input, output) = match summarizer {
+        cache.with_summarizer(input, output).unwrap_or(cache)
+    }
+
+    /// What a summarizer costs in those units, in and out.
+    fn shares(&self, settings: &Settings, summarizer: Option<&Writer>) -> (f64, f64) {
+        match summarizer.filter(|writer| !writer.is_local()) {
             None => (0.0, 0.0),
-            Some(writer) if writer.is_local() => (0.0, 0.0),
-            Some(writer) => match (writer.price(settings), unit) {
-                (Some(Price { input, output, .. }), Some(_)) => (share(input.get()), share(output.get())),
+            Some(writer) => match (writer.price(settings), self.unit(settings)) {
+                (Some(Price { input, output, .. }), Some(unit)) => (input.get() / unit, output.get() / unit),
                 _ => UNKNOWN_PRICE,
             },
-        };
-        cache.with_summarizer(input, output).unwrap_or(cache)
+        }
+    }
+
+    /// The same where the model writes them itself.
+    fn shares_of_same(&self, settings: &Settings) -> (f64, f64) {
+        let agent = self.agent.as_deref().and_then(|agent| settings.price(agent));
+        match (agent, self.unit(settings)) {
+            (Some(price), Some(unit)) => (1.0, price.output.get() / unit),
+            _ => UNKNOWN_PRICE,
+        }
     }
 }

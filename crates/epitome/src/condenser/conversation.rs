@@ -15,6 +15,7 @@ use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Role, Seq, Tokens};
 use epitome_core::tokens::{Counter, Factor};
 use epitome_core::trigger::{Fraction, SOFT};
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::Call;
@@ -56,6 +57,8 @@ pub(super) struct Rules {
     /// The same with what is kept free for the answer.
     pub(super) window: Option<Tokens>,
     pub(super) prices: Prices,
+    /// The same where the model that the list is for writes its summaries itself.
+    pub(super) prices_of_same: Prices,
     /// Whether a turn waits for the model.
     pub(super) wait: bool,
     /// Whether there is a next time: then summaries are begun ahead of it, and `local` stands in where one is not there.
@@ -127,7 +130,12 @@ pub(super) struct Conversation {
     spent: Vec<Spent>,
     problems: VecDeque<String>,
     left: Left,
+    /// Whose it is, where that is known: answers that were paid for by others are not recalled for it.
+    pub(super) whose: Option<Whose>,
 }
+
+/// A number for whoever a conversation belongs to.
+pub(super) type Whose = [u8; 16];
 
 /// What had left the list after a pass.
 #[derive(Default)]
@@ -150,6 +158,10 @@ struct Preparing {
     done: Slip,
     /// Closed when the task has ended, however it did.
     ended: watch::Receiver<()>,
+    /// Whether its model was lent, and may be taken back at any time.
+    lent: bool,
+    /// How much of what was said is held for it.
+    bytes: usize,
     /// Ends when it is let go of.
     _running: Running<()>,
 }
@@ -170,14 +182,19 @@ impl Preparing {
     fn has_ended(&self) -> bool {
         self.ended.has_changed().is_err()
     }
+
+    /// Whether its model was taken back before it had an answer. That is nobody's failure.
+    fn was_taken_back(&self) -> bool {
+        self.lent && self.has_ended() && lock(&self.done).is_none()
+    }
 }
 
 /// Where a task leaves what came of it.
 pub(super) type Slip = Arc<Mutex<Option<Outcome>>>;
 
 /// While a stand-in stands: what the last summary says that is none, and what it leaves untold.
-#[derive(Clone, Default)]
-struct Untold {
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Untold {
     prior: Option<String>,
     places: Vec<Seq>,
     tokens: Tokens,
@@ -250,7 +267,9 @@ impl Conversation {
         }
         // A reply that is asked for again does not throw away what is being written of all before it.
         let same = |preparing: &mut Preparing| {
-            let through = usize::try_from(preparing.plan.span.through).unwrap_or(usize::MAX);
+            // Up to where it cuts: what stays may lie behind the last message that leaves.
+            let through = preparing.plan.span.through.max(preparing.plan.standing().from);
+            let through = usize::try_from(through).unwrap_or(usize::MAX);
             self.prints.are(messages, through, hash)
         };
         let preparing = self.preparing.take_if(same);
@@ -267,6 +286,7 @@ impl Conversation {
             stopped_at: self.stopped_at,
             failures: self.failures,
             not_before: self.not_before,
+            whose: self.whose,
             ..Self::begun(messages, Some(standing), rules, hash)
         })
     }

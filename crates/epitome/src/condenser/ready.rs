@@ -20,6 +20,11 @@ pub struct Ready<'a> {
     pub(super) shown: Shown<'a>,
     /// What was done, also where that is nothing.
     pub report: Report,
+    /// The size of the whole request had nothing ever been condensed, as the provider would count it as far as that is
+    /// known. Where condensing is off nobody counts, and this is what comes besides the list.
+    pub full: Tokens,
+    /// The same of the request that is sent.
+    pub sent: Tokens,
     pub(super) turn: Option<Turn>,
 }
 

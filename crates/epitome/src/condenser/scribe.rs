@@ -15,6 +15,7 @@ use epitome_core::slot::Limit;
 use epitome_core::tokens::Counter;
 use epitome_core::track::Tracker;
 
+use super::conversation::Whose;
 use super::report::Spent;
 use crate::breaker::{self, Breaker};
 use crate::engine::{Reserved, Shared, Writer, lock};
@@ -49,6 +50,8 @@ pub(super) struct Scribe {
     /// How long one call of a model may take that does not say.
     pub(super) time_out: Duration,
     pub(super) backoff: Backoff,
+    /// Whether its models are a caller's own, asked with their key. How those fare says nothing of anybody else's.
+    pub(super) lent: bool,
 }
 
 /// Who is told what is spent, and who knows which providers fail.
@@ -71,6 +74,8 @@ pub(super) struct Order {
     pub(super) limit: Tokens,
     /// The tokens of what it stands for.
     pub(super) replaces: Tokens,
+    /// For whom it is.
+    pub(super) whose: Option<Whose>,
 }
 
 /// A summary that may be put in.
@@ -115,6 +120,7 @@ impl Scribe {
             extracts: order.extracts,
             limit: Limit::Tokens(order.limit),
             replaces: order.replaces,
+            whose: order.whose,
         };
         if order.replaces < SMALL
             && let Some((text, _)) =
@@ -160,7 +166,7 @@ impl Scribe {
                 redact: self.settings.summarize.redact,
                 said: piece.into(),
             };
-            match self.ask(writer, ask, spent).await {
+            match self.ask(writer, ask, order.whose, spent).await {
                 Ok(written) if left.is_empty() => return Ok(written),
                 Ok(written) => {
                     (previous, extracts, rest) = (Some(written.text), written.extracts, left);
@@ -205,8 +211,14 @@ impl Scribe {
     }
 
     /// Asks one model, a second time with the reason where its answer was refused.
-    async fn ask(&self, writer: &Writer, mut ask: Ask, spent: &mut Vec<Spent>) -> Result<Written, Failure> {
-        let asked = fingerprint(writer, &ask).map(|asked| self.account.key(asked));
+    async fn ask(
+        &self,
+        writer: &Writer,
+        mut ask: Ask,
+        whose: Option<Whose>,
+        spent: &mut Vec<Spent>,
+    ) -> Result<Written, Failure> {
+        let asked = fingerprint(writer, &ask).map(|asked| self.account.key(asked, whose));
         if let Some(text) = asked.as_deref().and_then(|asked| self.account.answers().recall(asked))
             && let Ok(written) = self.judged(&ask, Reply::complete(&*text), writer)
         {
@@ -292,6 +304,9 @@ impl Scribe {
             let set_aside = set_aside.map_err(|error| Failure::Store { reason: error.to_string() })?;
             reserved = Some(set_aside?);
         }
+        if self.lent {
+            return Ok(reserved);
+        }
         let provider = writer.model.provider();
         let mut breakers = lock(self.account.breakers());
         if let Some(breaker) = breakers.get_mut(provider) {
@@ -302,7 +317,7 @@ impl Scribe {
 
     /// Notes how a provider fared.
     fn note_provider(&self, writer: &Writer, error: Option<&ModelError>) {
-        if writer.is_local() {
+        if writer.is_local() || self.lent {
             return;
         }
         let mut breakers = lock(self.account.breakers());
@@ -458,6 +473,7 @@ struct Asked {
     extracts: Option<Arc<Extracts>>,
     limit: Limit,
     replaces: Tokens,
+    whose: Option<Whose>,
 }
 
 impl Account {
@@ -486,8 +502,12 @@ impl Account {
         }
     }
 
-    /// Under which name an answer is remembered: nobody is given another workspace's.
-    fn key(&self, asked: String) -> String {
+    /// Under which name an answer is remembered: nobody is given another workspace's, nor another caller's.
+    fn key(&self, asked: String, whose: Option<Whose>) -> String {
+        let asked = match whose {
+            Some(whose) => format!("{asked} {:032x}", u128::from_be_bytes(whose)),
+            None => asked,
+        };
         match self {
             Self::Own { .. } => asked,
             Self::Workspace { name, .. } => format!("{asked} {name}"),

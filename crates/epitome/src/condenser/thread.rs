@@ -15,12 +15,10 @@ use epitome_core::message::{Message, Seq, Tokens};
 use epitome_core::tokens::Factor;
 use serde::{Deserialize, Serialize};
 
-use super::conversation::{Ahead, Conversation};
+use super::conversation::{Ahead, Conversation, Untold};
 use super::ready::{Ready, Turn};
-use super::scribe::Scribe;
-use super::{Call, Condenser, Found, Inner, Known, Shared, place};
-use crate::engine::{Writer, lock};
-use crate::model::Model;
+use super::{Call, Condenser, Found, Inner, Shared, place};
+use crate::engine::lock;
 
 /// So often a list is looked for in a thread that others go on with at the same time.
 const MOST_LOOKS: usize = 3;
@@ -45,6 +43,17 @@ pub struct Kept {
     /// What the provider turned out to take at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) room: Option<Tokens>,
+    /// What the model has yet to be told, while a stand-in stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) untold: Option<Untold>,
+}
+
+impl Kept {
+    /// The same without what its summary was made of, which is the largest part of it and can be read from the summary
+    /// again, if not as well.
+    pub(crate) fn without_extracts(self) -> Self {
+        Self { extracts: None, ..self }
+    }
 }
 
 impl Thread {
@@ -52,6 +61,19 @@ impl Thread {
     #[must_use]
     pub fn kept(&self) -> Kept {
         lock(&self.0).kept()
+    }
+
+    /// About how many bytes of memory it holds.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        lock(&self.0).bytes()
+    }
+
+    /// The same, for nobody but this caller: what models wrote for others is not recalled for it, even where they asked
+    /// the same.
+    pub(crate) fn owned_by(self, whose: [u8; 16]) -> Self {
+        lock(&self.0).whose = Some(whose);
+        self
     }
 
     /// How long its list was when it was last condensed; 0 where it never was.
@@ -64,8 +86,8 @@ impl Thread {
 }
 
 impl Condenser {
-    /// A number that is another for every condenser but those that [`Condenser::with_model`] made of it: what one of them
-    /// counted holds for the others.
+    /// A number that is another for every condenser but those that [`Condenser::lend`] made of it: what one of them counted
+    /// holds for the others.
     pub(crate) fn id(&self) -> u64 {
         self.inner.id
     }
@@ -106,27 +128,6 @@ impl Condenser {
             }
         }
         None
-    }
-
-    /// One that works in the same way, with another to write its summaries.
-    #[must_use]
-    pub fn with_model(&self, name: &str, model: &Arc<dyn Model>) -> Self {
-        let inner = &self.inner;
-        let chain = vec![Writer::new(name, model)];
-        let mut rules = inner.rules.clone();
-        rules.local = chain.iter().all(Writer::is_local);
-        Self {
-            inner: Arc::new(Inner {
-                id: inner.id,
-                enabled: inner.enabled,
-                rules,
-                scribe: Arc::new(Scribe { chain, ..inner.scribe.as_ref().clone() }),
-                fixed: inner.fixed,
-                hash: inner.hash.clone(),
-                known: Mutex::new(Known::at_most(1)),
-                totals: Mutex::default(),
-            }),
-        }
     }
 }
 

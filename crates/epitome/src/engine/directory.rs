@@ -125,6 +125,9 @@ impl Workspace {
 
     /// Deletes it, where it has no sessions: they go first, one by one. False when there was none.
     pub async fn delete(&self) -> Result<bool, Error> {
+        // What passed through it is not remembered either, nor written down later.
+        self.shared().threads.forget(self.name());
+        self.shared().threads.settled().await;
         match self.shared().store.delete_workspace(self.name()).await? {
             Deleted::Gone => Ok(true),
             Deleted::Absent => Ok(false),

@@ -20,7 +20,7 @@ use crate::inline::Threads;
 use crate::measure::Meters;
 use crate::model::{Model, table};
 use crate::retry::Failure;
-use crate::settings::{Money, Patch, Price, Settings, SlotSettings};
+use crate::settings::{CondenseSettings, Money, Patch, Price, Settings, SlotSettings};
 use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store, StoreError, UsageQuery};
 
 /// What engine and worker both need.
@@ -133,7 +133,9 @@ impl Shared {
         let all = ("summarize.models".to_owned(), settings.summarize.models.clone());
         let inline = ("condense.model".to_owned(), vec![settings.condense.model.clone()]);
         for (key, names) in settings.slots.iter().enumerate().filter_map(own).chain([all, inline]) {
-            if let Some(unknown) = names.iter().find(|name| !self.models.contains_key(*name)) {
+            let lent = |name: &str| key == "condense.model" && name == CondenseSettings::SAME;
+            let unknown = |name: &&String| !self.models.contains_key(*name) && !lent(name);
+            if let Some(unknown) = names.iter().find(unknown) {
                 let known: Vec<&str> = self.models.keys().map(String::as_str).collect();
                 let known = known.join(", ");
                 return Err(Error::Invalid(format!("{key}: `{unknown}` is unknown; known here: {known}")));

@@ -7,7 +7,7 @@
 
 use std::hash::Hasher;
 
-use epitome_core::message::Message;
+use epitome_core::message::{Message, Seq};
 
 use super::Caller;
 use crate::condenser::put_message;
@@ -15,6 +15,8 @@ use crate::store::ListHash;
 
 /// The hashes of a list.
 pub(super) struct Chain {
+    /// Of whoever the list belongs to, without a message of it.
+    pub(super) seed: ListHash,
     /// How many standing orders come first.
     pub(super) head: usize,
     /// Of the first message after them, of the first two, and so on.
@@ -32,7 +34,8 @@ impl Chain {
         seed.write(caller.id);
         seed.write_usize(head);
         seed.write_u8(u8::from(caller.session.is_some()));
-        let mut last = seed.hash();
+        let seed = seed.hash();
+        let mut last = seed;
         let rest = messages.get(head..).unwrap_or_default();
         let hashes = rest.iter().map(|message| {
             let mut next = Fed::new();
@@ -41,7 +44,8 @@ impl Chain {
             last = next.hash();
             last
         });
-        Self { head, hashes: hashes.collect() }
+        let hashes = hashes.collect();
+        Self { seed, head, hashes }
     }
 
     /// The hash of the whole list.
@@ -50,8 +54,8 @@ impl Chain {
     }
 
     /// The hash of the first `len` messages, standing orders included.
-    pub(super) fn at(&self, len: usize) -> Option<ListHash> {
-        self.hashes.get(len.checked_sub(self.head)?.checked_sub(1)?).copied()
+    pub(super) fn at(&self, len: Seq) -> Option<ListHash> {
+        self.hashes.get(usize::try_from(len).ok()?.checked_sub(self.head)?.checked_sub(1)?).copied()
     }
 }
 

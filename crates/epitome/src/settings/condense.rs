@@ -57,7 +57,7 @@ pub fn other_form(key: &str) -> Option<&'static str> {
 /// | `keep` | the strategy's | how much of the newest stays |
 /// | `keep_last` | | short form: `50` is `keep = "messages(50)"` |
 /// | `keep_first` | `0` | how many messages stay after the leading ones |
-/// | `model` | `"local"` | who writes summaries |
+/// | `model` | `"local"` | who writes summaries; `"same"`² for whoever the list is for |
 /// | `wait` | `false` | whether a turn waits for it |
 /// | `window` | the model's | how much the model reads that the list is for, where nobody else says |
 /// | `max_tokens` | `4000` | how large a summary may be |
@@ -67,6 +67,9 @@ pub fn other_form(key: &str) -> Option<&'static str> {
 ///
 /// ¹ Where nobody knows the model's window, `tokens(170000)` alone. `"default"` says the same for `trigger`, `keep` and
 /// `prompt`, where a layer below set another.
+///
+/// ² Where requests pass through with their caller's key, and only while that request is open; elsewhere, and until its
+/// summary is there, `local`.
 ///
 /// ```
 /// use epitome::settings::{Patch, Settings};
@@ -89,7 +92,7 @@ pub struct CondenseSettings {
     pub keep: Option<Keep>,
     /// How many messages after the leading ones stay.
     pub keep_first: usize,
-    /// Who writes summaries: one of `models`, or `local`.
+    /// Who writes summaries: one of `models`, `local`, or [`CondenseSettings::SAME`].
     pub model: String,
     /// Whether a turn waits for it. Where not, `local` writes until its summary is there.
     pub wait: bool,
@@ -132,6 +135,9 @@ impl Default for CondenseSettings {
 }
 
 impl CondenseSettings {
+    /// The name that stands for the model a list is for.
+    pub const SAME: &'static str = "same";
+
     /// What the rules need to know of it, for a model with so much room: its window less its output reserve, where that
     /// is known. Refused is what could not work there, a share of a window nobody knows say.
     ///

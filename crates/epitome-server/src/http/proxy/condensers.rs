@@ -29,14 +29,14 @@ impl Condensers {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The one for requests of this workspace to this model.
+    /// The one for requests of this workspace, with these settings, to this model.
     pub(super) async fn of(
         &self,
         workspace: &Workspace,
+        settings: Arc<Settings>,
         model: &str,
         shadow: bool,
     ) -> Result<Condenser, Error> {
-        let settings = workspace.settings().await?;
         let key: Key = (workspace.name().into(), model.to_owned(), shadow);
         if let Some(made) = self.made().get(&key).filter(|made| Arc::ptr_eq(&made.settings, &settings)) {
             return Ok(made.condenser.clone());

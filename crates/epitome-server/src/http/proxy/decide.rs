@@ -5,11 +5,13 @@
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
 use bytes::Bytes;
+use epitome::condenser::Lent;
 use epitome::core::condense::Press;
 use epitome::core::message::Tokens;
 use epitome::dialect::{Body, Dialect, Marks};
@@ -27,8 +29,8 @@ const SESSION: &str = "x-epitome-session";
 /// Switches off, for one request, what would be done.
 const MODE: &str = "x-epitome";
 
-/// A body smaller than this is looked at where it came in.
-const SMALL: usize = 16 << 10;
+/// A body smaller than this is looked at where it came in: having it done elsewhere would take longer.
+const SMALL: usize = 128 << 10;
 
 /// For so long a request waits for us at most: for a store that does not answer, say.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -104,6 +106,8 @@ pub(super) struct Decided {
     pub(super) report: Report,
     /// Where its conversation is known.
     pub(super) known: Option<Known>,
+    /// The caller's own model, where it writes the summary: until the request has ended.
+    pub(super) lent: Option<Arc<Lent>>,
 }
 
 /// The conversation a request belongs to.
@@ -112,7 +116,7 @@ pub(super) struct Known {
     pub(super) dialect: Dialect,
     /// The model that is asked.
     pub(super) model: String,
-    pub(super) run: String,
+    pub(super) run: Arc<str>,
     pub(super) turn: Turn,
     /// How large the request would be as it came, and how large the shorter one is: as the provider counts, as far as
     /// that is known.
@@ -129,7 +133,7 @@ impl Decided {
 
     fn plain(outcome: Outcome, reason: &str) -> Self {
         let report = Report { reason: reason.to_owned(), ..Report::default() };
-        Self { text: None, outcome, report, known: None }
+        Self { text: None, outcome, report, known: None, lent: None }
     }
 
     pub(super) fn retried(&self) -> Self {
@@ -147,13 +151,8 @@ impl Decided {
     }
 }
 
-/// Decides what is sent. With `harder`, the size of what a provider found too long: then it is made to fit.
-pub(super) async fn decide(
-    passage: &Passage,
-    asked: &Asked,
-    bytes: &Bytes,
-    harder: Option<usize>,
-) -> Decided {
+/// Decides what is sent; `harder` where a provider found what was sent too long.
+pub(super) async fn decide(passage: &Passage, asked: &Asked, bytes: &Bytes, harder: bool) -> Decided {
     static FAULTS: std::sync::LazyLock<Seldom> = std::sync::LazyLock::new(Seldom::default);
     if asked.mode == Mode::Off {
         return off(asked, bytes);
@@ -161,7 +160,7 @@ pub(super) async fn decide(
     let large = bytes.len() > SMALL;
     // More at once would not be faster.
     let _turn = if large { passage.app.load.context().await } else { None };
-    let working = unharmed(large, work_out(passage, asked, bytes, harder.is_some()));
+    let working = unharmed(large, work_out(passage, asked, bytes, harder));
     let fault = match tokio::time::timeout(LONGEST, working).await {
         Ok(Ok(Ok(decided))) => return decided,
         Ok(Ok(Err(error))) => error.to_string(),
@@ -201,7 +200,10 @@ async fn work_out(
     bytes: &Bytes,
     harder: bool,
 ) -> Result<Decided, epitome::Error> {
-    let Some(text) = text(bytes) else { return Ok(Decided::passed("unreadable")) };
+    // A bare list is a list to us, and no request to anybody.
+    let Some(text) = text(bytes).filter(|text| text.trim_start().starts_with('{')) else {
+        return Ok(Decided::passed("unreadable"));
+    };
     let body = match Body::read(text, Some(asked.dialect)) {
         Ok(body) => body,
         Err(error) => {
@@ -224,7 +226,8 @@ async fn work_out(
     let shadow = asked.mode == Mode::Shadow;
     let model = body.model().unwrap_or_default();
     let workspace = &passage.entered.workspace;
-    let condenser = passage.app.proxy.condensers.of(workspace, model, shadow).await?;
+    let settings = passage.settings.clone()?;
+    let condenser = passage.app.proxy.condensers.of(workspace, settings, model, shadow).await?;
     let id = [passage.entered.id.as_slice(), &[u8::from(shadow)]].concat();
     let caller = Caller { id: &id, session: asked.session.as_deref(), wire: asked.dialect.name() };
     let call = Call {
@@ -242,8 +245,8 @@ async fn work_out(
         model: model.to_owned(),
         run: passing.run.clone(),
         turn: ready.turn(),
-        full: report.tokens_before,
-        short: report.tokens_after,
+        full: passing.full,
+        short: passing.sent,
         shadow,
     };
     let (text, outcome) = if shadow {
@@ -253,7 +256,7 @@ async fn work_out(
     } else {
         (Some(body.with(ready, Marks::Stripped).into()), Outcome::Condensed)
     };
-    Ok(Decided { text, outcome, report, known: Some(known) })
+    Ok(Decided { text, outcome, report, known: Some(known), lent: passing.lent.map(Arc::new) })
 }
 
 /// Something of ours broke.

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
+use epitome::condenser::Lent;
 use epitome::dialect::Listener;
 use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
@@ -16,6 +18,9 @@ use super::super::stall::UnderWay;
 use super::account::Account;
 use super::upstream::Pieces;
 
+/// What belongs to a request as long as it is open: its place, its connection's, and the model it lends.
+pub(super) type Kept = (Place, Option<UnderWay>, Option<Arc<Lent>>);
+
 /// The body of an answer. When it is dropped, the connection to the provider is closed, unless it came to its end.
 pub(super) struct Relay {
     pieces: Pieces,
@@ -23,7 +28,7 @@ pub(super) struct Relay {
     until: Pin<Box<Sleep>>,
     heard: Option<(Listener, Account)>,
     /// Kept until the last piece is sent.
-    held: (Option<Place>, Option<UnderWay>),
+    held: Option<Kept>,
 }
 
 impl Relay {
@@ -39,12 +44,12 @@ impl Relay {
             text(header::CONTENT_ENCODING).is_none_or(|coding| coding.eq_ignore_ascii_case("identity"));
         let kind = text(header::CONTENT_TYPE).filter(|_| plain);
         let heard = account.map(|account| (Listener::new(account.dialect(), kind), account));
-        Self { pieces, silence, until: Box::pin(sleep(silence)), heard, held: (None, None) }
+        Self { pieces, silence, until: Box::pin(sleep(silence)), heard, held: None }
     }
 
     /// With what is given back only when it is done.
-    pub(super) fn holding(mut self, place: Place, under_way: Option<UnderWay>) -> Self {
-        self.held = (Some(place), under_way);
+    pub(super) fn holding(mut self, kept: Kept) -> Self {
+        self.held = Some(kept);
         self
     }
 

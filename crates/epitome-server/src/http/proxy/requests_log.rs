@@ -82,7 +82,7 @@ impl RequestsLog {
             return;
         };
         let line = Line {
-            run: decided.known.as_ref().map(|known| known.run.clone()).or_else(|| asked.session.clone()),
+            run: decided.known.as_ref().map(|known| known.run.to_string()).or_else(|| asked.session.clone()),
             dialect: asked.dialect,
             text: text.clone(),
             spent: decided.report.spent.clone(),

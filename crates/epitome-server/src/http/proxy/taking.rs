@@ -64,7 +64,8 @@ pub(super) async fn take(mut body: Body, app: &App, workspace: &Arc<str>) -> Res
             None => return Ok(Taken::Part { first: Bytes::new(), rest: body, length, reason: "no_room" }),
         }
     }
-    let mut read = BytesMut::new();
+    let mut read =
+        BytesMut::with_capacity(length.and_then(|length| usize::try_from(length).ok()).unwrap_or(0));
     loop {
         let until = end.min(Instant::now() + silence);
         let frame = match timeout_at(until, body.frame()).await {

@@ -50,7 +50,7 @@ impl Decided {
         let known = self.known.as_ref();
         ascii(&Told {
             report,
-            run: known.map(|known| known.run.as_str()),
+            run: known.map(|known| &*known.run),
             saved: known.map_or(0, |known| known.full.saturating_sub(known.short)),
         })
     }

@@ -19,6 +19,9 @@ impl Conversation {
     /// Puts in the summary that was prepared, where it is there and worth it.
     pub(super) fn prepared(&mut self, ahead: &Ahead<'_>, rules: &Rules, facts: &Facts) -> Option<Report> {
         let preparing = self.preparing.take_if(|preparing| preparing.has_ended())?;
+        if preparing.was_taken_back() {
+            return None;
+        }
         let outcome = preparing.outcome()?;
         self.note(outcome.spent, outcome.problems);
         let written = match outcome.written {
@@ -58,6 +61,8 @@ impl Conversation {
     /// Looks whether what was prepared is there, though nothing is due: a failure starts a pause, and what comes too late
     /// is kept for the next time.
     pub(super) fn collect(&mut self, rules: &Rules) {
+        // Who lends it the next time begins again, at once.
+        drop(self.preparing.take_if(|preparing| preparing.was_taken_back()));
         let ended = |preparing: &mut Preparing| {
             let failed = || lock(&preparing.done).as_ref().is_none_or(|outcome| outcome.written.is_err());
             preparing.has_ended() && (preparing.plan.is_overtaken(&self.list) || failed())
@@ -108,11 +113,12 @@ impl Conversation {
     pub(in crate::condenser) fn begin(
         &mut self,
         plan: Plan,
-        done: Slip,
-        ended: watch::Receiver<()>,
+        (done, ended): (Slip, watch::Receiver<()>),
         running: Running<()>,
+        lent: bool,
+        bytes: usize,
     ) {
-        self.preparing = Some(Preparing { plan, done, ended, _running: running });
+        self.preparing = Some(Preparing { plan, done, ended, lent, bytes, _running: running });
     }
 
     /// Tells when what is being written is there, for who waits for it.
@@ -142,6 +148,7 @@ impl Conversation {
             extracts: extracts.cloned(),
             limit: plan.limit,
             replaces: plan.replaces(),
+            whose: self.whose,
         }
     }
 

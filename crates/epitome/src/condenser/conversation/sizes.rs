@@ -2,12 +2,17 @@
 
 use epitome_core::condense::Facts;
 use epitome_core::economic::threshold;
-use epitome_core::message::Tokens;
+use epitome_core::message::{Seq, Tokens};
+use epitome_core::tokens::Factor;
 use epitome_core::trigger::Fraction;
 
 use super::{Ahead, Conversation, MOST_STRIKES, Rules, Told, grown};
+use crate::condenser::known::Prints;
 use crate::condenser::scribe::now;
 use crate::writing::PROMPT_OVERHEAD;
+
+/// What a message that was taken in leaves behind for it to be known again.
+const PRINT: usize = 16;
 
 impl Conversation {
     /// What the provider says it counted for the last request.
@@ -59,19 +64,60 @@ impl Conversation {
             (Some(known), Some(found)) => Some(known.min(found)),
             (known, found) => known.or(found),
         };
-        let rounds = self.list.standing().rounds;
-        let request = ahead.request.or(self.told.map(|told| match told.rounds == rounds {
-            true if counted >= told.counted => {
-                told.reported.saturating_add(self.factor.apply(counted - told.counted))
-            }
-            true => told.reported.saturating_sub(self.factor.apply(told.counted - counted)),
-            false => self.factor.apply(counted),
-        }));
+        let request = ahead.request.or_else(|| self.as_provider(counted));
         let mut facts = Facts { room, request, fixed: ahead.fixed, force: ahead.force, ..Facts::at(now()) };
         if rules.policy.trigger.is_economic() {
             facts.economic = self.economic(rules, &facts, counted);
         }
         facts
+    }
+
+    /// The request that we count as so much, as the provider would count it, where anything is known of that.
+    fn as_provider(&self, counted: Tokens) -> Option<Tokens> {
+        let rounds = self.list.standing().rounds;
+        match self.told {
+            Some(told) if told.rounds == rounds && counted >= told.counted => {
+                Some(told.reported.saturating_add(self.factor.apply(counted - told.counted)))
+            }
+            Some(told) if told.rounds == rounds => {
+                Some(told.reported.saturating_sub(self.factor.apply(told.counted - counted)))
+            }
+            // Before it says anything of this list, what it said of others, or before a restart.
+            _ if self.told.is_some() || self.factor != Factor::default() => Some(self.factor.apply(counted)),
+            _ => None,
+        }
+    }
+
+    /// The size of the request as it came, and of what is sent in its place, both as the provider would count them as far
+    /// as that is known.
+    pub(in crate::condenser) fn full_and_sent(&self, fixed: Tokens) -> (Tokens, Tokens) {
+        let (tokens, untouched) = (self.list.tokens(), self.list.untouched());
+        let counted = tokens.saturating_add(fixed);
+        let sent = self.as_provider(counted).unwrap_or(counted);
+        let full = if untouched >= tokens {
+            sent.saturating_add(self.factor.apply(untouched - tokens))
+        } else {
+            sent.saturating_sub(self.factor.apply(tokens - untouched))
+        };
+        (full, sent)
+    }
+
+    /// About how many bytes of memory it holds.
+    pub(in crate::condenser) fn bytes(&self) -> usize {
+        let prints = self.prints.len().saturating_add(self.handed.as_ref().map_or(0, Prints::len));
+        let untold = self.untold.as_ref();
+        let untold = untold.map_or(0, |untold| {
+            let places = untold.places.capacity().saturating_mul(size_of::<Seq>());
+            untold.prior.as_ref().map_or(0, String::len).saturating_add(places)
+        });
+        let others = [
+            prints.saturating_mul(PRINT),
+            untold,
+            self.extracts.as_ref().map_or(0, |extracts| extracts.bytes()),
+            self.preparing.as_ref().map_or(0, |preparing| preparing.bytes),
+            size_of::<Self>(),
+        ];
+        others.into_iter().fold(self.list.bytes(), usize::saturating_add)
     }
 
     /// Where cutting costs least, worked out anew when the list has grown by a part.

@@ -114,12 +114,14 @@ impl Conversation {
             growth: self.growth,
             factor: self.factor,
             room: self.room,
+            untold: self.untold.clone(),
         }
     }
 
     /// Takes over what was kept of it beside what was done to its list.
     pub(in crate::condenser) fn take_up(&mut self, kept: &Kept) {
         (self.extracts, self.factor, self.room) = (kept.extracts.clone(), kept.factor, kept.room);
+        self.untold.clone_from(&kept.untold);
         if kept.growth.calls() > 0 {
             self.growth = kept.growth;
         }

@@ -14,6 +14,7 @@ use super::super::{
 use super::Sqlite;
 use super::change::make_workspace;
 use super::error::Outcome;
+use super::inlines;
 use super::known::Known;
 use super::rows::{self, SESSION, notes, notes_text, uint};
 
@@ -199,6 +200,8 @@ impl Directory for Sqlite {
         let workspace = workspace.to_owned();
         self.write(move |db| {
             if workspace_row(db, &workspace)?.is_none() {
+                // What passes through it makes no workspace, and is forgotten all the same.
+                inlines::forget(db, &workspace)?;
                 return Ok(Deleted::Absent);
             }
             let sql =
@@ -211,6 +214,7 @@ impl Directory for Sqlite {
             let sql = "UPDATE sessions SET state = 'gone' WHERE workspace = ?1 AND state = 'hidden'";
             db.prepare_cached(sql)?.execute([&workspace])?;
             db.prepare_cached("DELETE FROM authors WHERE workspace = ?1")?.execute([&workspace])?;
+            inlines::forget(db, &workspace)?;
             let sql = "UPDATE workspaces SET deleted = 1, settings = '', metadata = '', configuration = '', \
                  revision = revision + 1 WHERE name = ?1";
             db.prepare_cached(sql)?.execute([&workspace])?;

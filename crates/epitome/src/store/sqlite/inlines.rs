@@ -52,12 +52,21 @@ fn find(db: &Connection, workspace: &str, chain: &[ListHash]) -> Outcome<Option<
 }
 
 fn keep(db: &Connection, workspace: &str, row: &InlineRow, now: Timestamp) -> Outcome<()> {
-    let sql = "INSERT OR REPLACE INTO inline (workspace, root, length, hash, kept, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    // Later than all others, whatever the clock says, so that the oldest can be told.
+    let sql = "INSERT OR REPLACE INTO inline (workspace, root, length, hash, kept, at) VALUES (?1, ?2, ?3, ?4, ?5, \
+         max(?6, coalesce((SELECT max(at) + 1 FROM inline WHERE workspace = ?1), ?6)))";
     let length = column(row.length);
     db.prepare_cached(sql)?.execute(params![workspace, row.root, length, row.hash, row.kept, now.0])?;
     let sql = "DELETE FROM inline WHERE workspace = ?1 AND at < \
          (SELECT at FROM inline WHERE workspace = ?1 ORDER BY at DESC LIMIT 1 OFFSET ?2)";
     db.prepare_cached(sql)?.execute(params![workspace, MOST_LISTS - 1])?;
+    Ok(())
+}
+
+/// Forgets all that is kept of a workspace.
+pub(super) fn forget(db: &Connection, workspace: &str) -> Outcome<()> {
+    db.prepare_cached("DELETE FROM inline WHERE workspace = ?1")?.execute([workspace])?;
+    db.prepare_cached("DELETE FROM passed WHERE workspace = ?1")?.execute([workspace])?;
     Ok(())
 }
 

@@ -1,0 +1,296 @@
+//! Conversations over many requests: shortened, steady in between, kept over a restart, and nobody else's.
+
+use serde_json::{Value, json};
+
+use crate::server::{Answer, Client};
+use crate::stage::{KEY, ROUTES, Stage, Talk, done, key, list, report};
+use crate::upstream::{Act, Manner};
+
+/// Due at three thousand tokens, with the last four messages kept.
+const SOON: [&str; 4] = ["--set", "condense.trigger=tokens(3000)", "--set", "condense.keep=messages(4)"];
+
+/// Goes on until it has just been condensed.
+fn until_condensed(talk: &mut Talk, client: &mut Client) -> Answer {
+    for _ in 0..30 {
+        let answer = talk.go_on(client, 1).remove(0);
+        if report(&answer)["condensed"] == true {
+            return answer;
+        }
+    }
+    panic!("never condensed");
+}
+
+/// Whether the later list goes on where the earlier ended.
+fn goes_on(earlier: &[Value], later: &[Value]) -> bool {
+    later.len() > earlier.len() && later.starts_with(earlier)
+}
+
+#[test]
+fn a_long_conversation_is_shortened_and_steady_in_between() {
+    let stage = Stage::new(&SOON);
+    let (mut talk, mut client) = (Talk::new("Ann"), stage.client());
+    let (mut swaps, mut before) = (0, Vec::new());
+    for turn in 0..60 {
+        let answer = talk.go_on(&mut client, 1).remove(0);
+        let got = list(&stage.got());
+        let told = report(&answer);
+        if told["condensed"] == true {
+            swaps += 1;
+            assert_eq!((done(&answer), told["model"].as_str()), ("condensed", Some("local")));
+            assert!(told["saved"].as_u64().unwrap() > 0, "{told}");
+        } else if turn > 0 {
+            assert!(goes_on(&before, &got), "turn {turn}: between two swaps it only grows");
+        }
+        assert_eq!(got.first(), talk.list.first(), "standing orders stay");
+        before = got;
+    }
+    assert!((3..20).contains(&swaps), "{swaps}");
+    assert_eq!(stage.upstream.refused(), vec![]);
+    let whole = talk.body().to_string().len();
+    assert!(stage.got().body.len() < whole / 3, "{} of {whole}", stage.got().body.len());
+}
+
+#[test]
+fn after_a_restart_a_conversation_is_as_it_was_handed_out() {
+    let mut stage = Stage::new(&SOON);
+    let mut talk = Talk::new("Ann");
+    until_condensed(&mut talk, &mut stage.client());
+    talk.go_on(&mut stage.client(), 1);
+    let before = list(&stage.got());
+    let folder = stage.server.folder.clone();
+    for how in ["TERM", "KILL"] {
+        stage.server.signal(how);
+        stage.server.wait();
+        // The folder goes with the first server.
+        let again = Stage::serve(&stage.upstream.origin(), Some(&folder), &SOON);
+        let first = std::mem::replace(&mut stage.server, again);
+        std::mem::forget(first);
+        let mut client = stage.client();
+        let answer = talk.ask().send(&mut client);
+        assert_eq!(
+            (done(&answer), report(&answer)["condensed"].as_bool()),
+            ("condensed", Some(false)),
+            "{how}"
+        );
+        assert!(goes_on(&before, &list(&stage.got())), "{how}: the prefix is the same to the letter");
+        talk.reply();
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn forks_and_edits_are_conversations_of_their_own() {
+    let stage = Stage::new(&SOON);
+    let mut client = stage.client();
+    let mut ann = Talk::new("Ann");
+    until_condensed(&mut ann, &mut client);
+    let before = list(&stage.got());
+    // Two go on from the same place.
+    let mut other = Talk { mark: "Bob".to_owned(), ..ann.clone() };
+    ann.mark = "ANN-LATER".to_owned();
+    ann.go_on(&mut client, 3);
+    other.go_on(&mut client, 3);
+    let got = list(&stage.got());
+    assert!(goes_on(&before, &got), "a fork after the swap goes on with what was handed out");
+    assert!(!json!(got).to_string().contains("ANN-LATER"), "and with nothing of the other");
+    // What was said early is changed: nothing that was made of it may be shown.
+    let mut edited = ann.clone();
+    edited.list[1] =
+        json!({"role": "user", "content": "Something else was asked in the beginning, about a lost anchor."});
+    let secret = ann.list[1]["content"].as_str().unwrap()[..24].to_owned();
+    let answer = edited.ask().send(&mut client);
+    let got = json!(list(&stage.got())).to_string();
+    assert_eq!(answer.status, 200);
+    assert!(!got.contains(&secret), "{secret} in {got}");
+    // And back to a beginning, as when somebody takes back what they said.
+    let mut back = ann.clone();
+    back.list.truncate(3);
+    let answer = back.ask().send(&mut client);
+    assert_eq!((done(&answer), stage.got().json()), ("untouched", back.body()));
+}
+
+#[test]
+fn two_clients_that_begin_alike_are_two() {
+    let stage = Stage::new(&SOON);
+    let mut client = stage.client();
+    let (mut ann, mut bob) = (Talk::new("Same"), Talk::new("Same"));
+    ann.go_on(&mut client, 2);
+    bob.go_on(&mut client, 2);
+    (ann.mark, bob.mark) = ("ANN-ONLY".to_owned(), "BOB-ONLY".to_owned());
+    for _ in 0..20 {
+        ann.go_on(&mut client, 1);
+        assert!(!String::from_utf8(stage.got().body).unwrap().contains("BOB-ONLY"));
+        bob.go_on(&mut client, 1);
+        assert!(!String::from_utf8(stage.got().body).unwrap().contains("ANN-ONLY"));
+    }
+}
+
+#[test]
+fn nothing_is_known_of_another_tenants_conversation_or_another_keys() {
+    let stage = Stage::new(&[&SOON[..], &["--require-keys", "always"]].concat());
+    let (one, two) = (key(&stage.server, "one"), key(&stage.server, "two"));
+    let mut talk = Talk::new("Ann");
+    let mut first = stage.client().with("x-epitome-key", &one);
+    until_condensed(&mut talk, &mut first);
+    talk.go_on(&mut first, 1);
+    let run = |answer: &Answer| report(answer)["run"].as_str().unwrap().to_owned();
+    let mine = talk.ask().send(&mut first);
+    assert_eq!(report(&mine)["condensed"], false);
+    // The very same list, from elsewhere: it is condensed anew, by itself.
+    for mut other in [
+        stage.client().with("x-epitome-key", &two),
+        stage.server.client().with("authorization", "Bearer sk-another").with("x-epitome-key", &one),
+        stage
+            .server
+            .client()
+            .with("authorization", &format!("Bearer {KEY}"))
+            .with("x-epitome-key", &one)
+            .with("x-epitome-session", "a"),
+    ] {
+        let answer = talk.send(&mut other);
+        assert_eq!(report(&answer)["condensed"], true, "{:?}", other.headers);
+        assert_ne!(run(&answer), run(&mine));
+    }
+    // What was saved is told to its own workspace.
+    let usage =
+        |secret: &str| stage.server.client().key(secret).get("/v1/usage").ok()["proxy"]["total"].clone();
+    assert_eq!(usage(&two)["requests"], 1);
+    assert!(usage(&one)["requests"].as_u64().unwrap() > 5);
+}
+
+#[test]
+fn a_conversation_may_be_named() {
+    let stage = Stage::new(&SOON);
+    let mut client = stage.client().with("x-epitome-session", "harbour-7");
+    let mut talk = Talk::new("Ann");
+    let answer = until_condensed(&mut talk, &mut client);
+    assert_eq!(report(&answer)["run"], "harbour-7");
+    // Another list under the same name is given nothing of the first.
+    let mut other = Talk::new("BOB-ONLY");
+    other.go_on(&mut client, 1);
+    assert_eq!(stage.got().json()["messages"][1], other.list[1]);
+    assert!(!String::from_utf8(stage.got().body).unwrap().contains("Ann"));
+    let wrong = stage.client().with("x-epitome-session", "").post(ROUTES[0].0, &talk.body());
+    assert_eq!(wrong.status, 400);
+}
+
+#[test]
+fn what_the_provider_finds_too_long_is_made_shorter_once_and_sent_once_more() {
+    let stage = Stage::new(&[]);
+    let (mut talk, mut client) = (Talk::new("Ann"), stage.client());
+    (0..20).for_each(|_| {
+        talk.ask().reply();
+    });
+    talk.ask();
+    let seen = || stage.upstream.seen().len();
+    stage.upstream.then(Act::TooLong);
+    let answer = talk.send(&mut client);
+    assert_eq!((answer.status, done(&answer), seen()), (200, "retried", 2), "{}", answer.text());
+    let sent = stage.upstream.seen();
+    assert!(sent[1].body.len() < sent[0].body.len());
+    assert_eq!(sent[0].json(), talk.body(), "it was not due before");
+    let shorter = list(&sent[1]);
+    // It stays as it was made.
+    talk.reply();
+    let answer = talk.ask().send(&mut client);
+    assert_eq!((done(&answer), seen()), ("condensed", 3));
+    assert!(goes_on(&shorter, &list(&stage.got())));
+    // Twice is told as it is, and nothing is tried a third time.
+    stage.upstream.then(Act::TooLong).then(Act::TooLong);
+    talk.reply();
+    let answer = talk.ask().send(&mut client);
+    assert_eq!(answer.status, 400, "{}", answer.text());
+    assert!(seen() <= 5);
+    // Where nothing can leave, the refusal is handed on at once.
+    let mut short = Talk::new("Bob");
+    stage.upstream.then(Act::TooLong);
+    let before = seen();
+    let answer = short.ask().send(&mut client);
+    assert_eq!((answer.status, done(&answer), seen()), (400, "untouched", before + 1));
+    assert_eq!(stage.upstream.repeated(), 0);
+}
+
+#[test]
+fn a_window_smaller_than_anybody_knew_is_learnt() {
+    let stage = Stage::with(Manner { window: 3_000, ..Manner::default() }, &[]);
+    let (mut talk, mut client) = (Talk::new("Ann"), stage.client());
+    talk.go_on(&mut client, 60);
+    let refused = stage.upstream.refused().len();
+    assert!((1..=3).contains(&refused), "{refused} refusals, none of which the caller saw");
+}
+
+#[test]
+fn in_shadow_nothing_is_changed_and_it_is_told_what_would_be() {
+    let stage = Stage::new(&[&SOON[..], &["--shadow"]].concat());
+    let (mut talk, mut client) = (Talk::new("Ann"), stage.client());
+    let mut saved = 0;
+    for _ in 0..25 {
+        talk.ask();
+        let answer = talk.send(&mut client);
+        assert_eq!((done(&answer), stage.got().json()), ("shadow", talk.body()));
+        saved = report(&answer)["saved"].as_u64().unwrap();
+        talk.reply();
+    }
+    assert!(saved > 1_000, "{saved}");
+    let usage = stage.server.client().get("/v1/usage").ok();
+    let line = &usage["proxy"]["items"][0];
+    assert_eq!((line["shadow"].as_bool(), line["requests"].as_u64()), (Some(true), Some(25)), "{usage}");
+    assert!(line["saved"].as_u64().unwrap() > 5_000, "{usage}");
+}
+
+#[test]
+fn what_was_saved_is_told_by_the_providers_count_in_tokens_and_money() {
+    let prices = ["--set", "prices.nobody-knows.input=2", "--set", "prices.nobody-knows.output=10"];
+    let cached =
+        ["--set", "prices.nobody-knows.cache_read=0.2", "--set", "prices.nobody-knows.cache_write=2"];
+    let stage = Stage::new(&[&SOON[..], &prices[..], &cached[..]].concat());
+    let (mut talk, mut client) = (Talk::new("Ann"), stage.client());
+    let answers = talk.go_on(&mut client, 25);
+    let counted: u64 =
+        answers.iter().map(|answer| answer.json()["usage"]["prompt_tokens"].as_u64().unwrap()).sum();
+    let output: u64 =
+        answers.iter().map(|answer| answer.json()["usage"]["completion_tokens"].as_u64().unwrap()).sum();
+    let usage = stage.server.client().get("/v1/usage").ok();
+    let line = &usage["proxy"]["items"][0];
+    assert_eq!(
+        (line["model"].as_str(), line["requests"].as_u64()),
+        (Some("nobody-knows"), Some(25)),
+        "{usage}"
+    );
+    assert_eq!((line["input"].as_u64(), line["output"].as_u64()), (Some(counted), Some(output)), "{usage}");
+    assert!(line["shorter"].as_u64().unwrap() > 10 && line["uncounted"] == 0, "{usage}");
+    assert!(line["saved"].as_u64().unwrap() > counted / 2, "{usage}");
+    let cost = line["cost"].as_f64().unwrap();
+    let most = (counted as f64 * 2.0 + output as f64 * 10.0) / 1e6;
+    assert!(cost > 0.0 && cost <= most * 1.001, "{usage}");
+    assert!(line["saved_cost"].as_f64().unwrap() > 0.0, "{usage}");
+}
+
+#[test]
+fn requests_are_written_down_as_they_were_sent() {
+    let stage = Stage::new(&[&SOON[..], &["--log-requests", "requests.jsonl"]].concat());
+    let (mut talk, mut client) = (Talk::new("Ann"), stage.client());
+    talk.go_on(&mut client, 20);
+    let file = stage.server.folder.join("requests.jsonl");
+    stage.server.signal("TERM");
+    let mut stage = stage;
+    stage.server.wait();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let sent: Vec<Vec<Value>> = stage.upstream.seen().iter().map(list).collect();
+    assert_eq!(lines.len(), sent.len());
+    for (line, sent) in lines.iter().zip(sent) {
+        assert_eq!(line["run"], lines[0]["run"]);
+        let mut written = line["messages"].as_array().unwrap().clone();
+        for message in &mut written {
+            let tokens = message.as_object_mut().unwrap().remove("tokens");
+            assert!(tokens.unwrap().as_u64().unwrap() > 4);
+        }
+        assert_eq!(written, sent);
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}

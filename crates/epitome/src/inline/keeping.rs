@@ -1,0 +1,129 @@
+//! What was done to lists on its way into the store: in order, one after the other, and found meanwhile.
+//!
+//! Nobody waits for a disk before a request goes on. So rows are queued, and whoever looks for one looks here before it
+//! looks into the store.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::chain::Chain;
+use crate::condenser::Kept;
+use crate::engine::{Shared, lock};
+use crate::store::InlineRow;
+
+/// So many rows wait at most. A store that is further behind has other troubles.
+const MOST_WAITING: usize = 256;
+
+/// A row larger than this is kept without what its summary was made of.
+const LARGE: usize = 256 << 10;
+
+/// One that is still larger than this is not kept.
+const MOST: usize = 1 << 20;
+
+/// What a row says.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Document {
+    /// The conversation's number.
+    pub(super) run: Arc<str>,
+    pub(super) kept: Kept,
+}
+
+impl Document {
+    /// As it is kept; nothing where it is too large for that.
+    pub(super) fn write(self) -> Option<String> {
+        let text = serde_json::to_string(&self).ok()?;
+        if text.len() <= LARGE {
+            return Some(text);
+        }
+        let less = Self { kept: self.kept.without_extracts(), ..self };
+        serde_json::to_string(&less).ok().filter(|text| text.len() <= MOST)
+    }
+
+    /// What a row said of a list that is so long. Anything else is as good as nothing.
+    pub(super) fn read(text: &str, length: u64) -> Option<Self> {
+        let document: Self = serde_json::from_str(text).ok()?;
+        (document.kept.standing.rounds > 0 && document.kept.standing.seen == length).then_some(document)
+    }
+}
+
+/// Rows that are not in the store yet.
+pub(super) struct Keeping {
+    waiting: Mutex<VecDeque<Arc<Row>>>,
+    /// How many there are, for who waits for them.
+    left: watch::Sender<usize>,
+}
+
+struct Row {
+    workspace: Arc<str>,
+    row: InlineRow,
+}
+
+impl Default for Keeping {
+    fn default() -> Self {
+        Self { waiting: Mutex::default(), left: watch::Sender::new(0) }
+    }
+}
+
+impl Keeping {
+    /// The row of the longest list that this one begins with, the newest of several.
+    pub(super) fn find(&self, workspace: &str, chain: &Chain) -> Option<InlineRow> {
+        let waiting = lock(&self.waiting);
+        let of_this = waiting.iter().filter(|waits| {
+            let at = usize::try_from(waits.row.length).ok().and_then(|length| length.checked_sub(1));
+            *waits.workspace == *workspace && at.and_then(|at| chain.hashes.get(at)) == Some(&waits.row.hash)
+        });
+        // Of two that are as long, the later is found.
+        of_this.max_by_key(|waits| waits.row.length).map(|waits| waits.row.clone())
+    }
+
+    /// What waits of a workspace is not written any more, but for what is being written.
+    pub(super) fn forget(&self, workspace: &str) {
+        let mut waiting = lock(&self.waiting);
+        let first = waiting.pop_front();
+        waiting.retain(|waits| &*waits.workspace != workspace);
+        if let Some(first) = first {
+            waiting.push_front(first);
+        }
+        self.left.send_replace(waiting.len());
+    }
+
+    /// Waits until nothing is left.
+    pub(super) async fn settled(&self) {
+        let mut left = self.left.subscribe();
+        // It is told by what it belongs to, which is still there.
+        let _ = left.wait_for(|left| *left == 0).await;
+    }
+}
+
+/// Puts a row into the store, after those before it.
+pub(super) fn keep(shared: &Arc<Shared>, workspace: &Arc<str>, row: InlineRow) {
+    let keeping = &shared.threads.keeping;
+    let mut waiting = lock(&keeping.waiting);
+    if waiting.len() >= MOST_WAITING {
+        tracing::warn!(
+            "the store is too far behind to keep what was done to a list; after a restart it is done anew"
+        );
+        return;
+    }
+    waiting.push_back(Arc::new(Row { workspace: Arc::clone(workspace), row }));
+    keeping.left.send_replace(waiting.len());
+    if waiting.len() == 1 {
+        tokio::spawn(write(Arc::clone(shared)));
+    }
+}
+
+/// Writes rows until none is left.
+async fn write(shared: Arc<Shared>) {
+    let keeping = &shared.threads.keeping;
+    while let Some(next) = { lock(&keeping.waiting).front().cloned() } {
+        if let Err(error) = shared.store.keep_inline(&next.workspace, next.row.clone()).await {
+            tracing::warn!(%error, "what was done to a list could not be kept; after a restart it is done anew");
+        }
+        let mut waiting = lock(&keeping.waiting);
+        waiting.pop_front();
+        keeping.left.send_replace(waiting.len());
+    }
+}

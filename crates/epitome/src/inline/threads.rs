@@ -1,0 +1,340 @@
+//! The conversations in memory, of all workspaces, by the hashes of their lists.
+//!
+//! Each is filed under two hashes: of its list as it last came, and as it was when it was last condensed, where others may
+//! have forked from it. Those that were longest quiet are let go of when there are too many, or when they take too much
+//! memory together. Whoever is let go of while somebody uses it is only found no more.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::chain::Chain;
+use super::keeping::Keeping;
+use crate::condenser::Thread;
+use crate::engine::lock;
+use crate::store::ListHash;
+
+/// So many conversations are held in memory unless told otherwise.
+pub(crate) const MOST_THREADS: usize = 4_096;
+
+/// And so many bytes of them, as far as that can be told.
+const MOST_BYTES: usize = 64 << 20;
+
+/// One that is larger than this alone is not held: others should not have to leave for it.
+const MOST_OF_ONE: usize = MOST_BYTES / 4;
+
+/// What is held of a conversation besides its thread, about.
+const ENTRY: usize = 512;
+
+/// All conversations in memory.
+pub(crate) struct Threads {
+    known: Mutex<Known>,
+    bounds: Bounds,
+    /// What was done to lists and is not in the store yet.
+    pub(super) keeping: Keeping,
+    numbers: AtomicU64,
+    seed: RandomState,
+}
+
+/// How much is held.
+#[derive(Clone, Copy)]
+struct Bounds {
+    threads: usize,
+    bytes: usize,
+    of_one: usize,
+}
+
+/// A conversation in memory.
+pub(super) struct Held {
+    number: u64,
+    workspace: Arc<str>,
+    pub(super) thread: Thread,
+    /// For whom it was begun: a condenser with other rules counts otherwise.
+    pub(super) condenser: u64,
+    pub(super) run: Arc<str>,
+}
+
+/// A conversation that a list shares its beginning with.
+pub(super) struct Found {
+    pub(super) held: Arc<Held>,
+    /// Whether the list begins with all of it; else it only shares what was condensed.
+    pub(super) goes_on: bool,
+    /// The hash of its list as it was when it was last condensed.
+    pub(super) condensed: Option<ListHash>,
+}
+
+#[derive(Default)]
+struct Known {
+    by: HashMap<ListHash, u64>,
+    all: HashMap<u64, Entry>,
+    /// By the turn on which it last went on.
+    ages: BTreeMap<u64, u64>,
+    turns: u64,
+    bytes: usize,
+}
+
+struct Entry {
+    held: Arc<Held>,
+    last: Option<ListHash>,
+    condensed: Option<ListHash>,
+    bytes: usize,
+    used: u64,
+}
+
+impl Threads {
+    /// With room for so many.
+    pub(crate) fn at_most(threads: usize) -> Self {
+        Self::within(Bounds { threads, bytes: MOST_BYTES, of_one: MOST_OF_ONE })
+    }
+
+    fn within(bounds: Bounds) -> Self {
+        Self {
+            known: Mutex::default(),
+            bounds,
+            keeping: Keeping::default(),
+            numbers: AtomicU64::new(0),
+            seed: RandomState::new(),
+        }
+    }
+
+    /// Waits until all that was done to lists is in the store, or cannot be put there.
+    pub(crate) async fn settled(&self) {
+        self.keeping.settled().await;
+    }
+
+    /// Lets go of all conversations of a workspace.
+    pub(crate) fn forget(&self, workspace: &str) {
+        self.keeping.forget(workspace);
+        let mut known = lock(&self.known);
+        let its = known.all.iter().filter(|(_, entry)| &*entry.held.workspace == workspace);
+        let its: Vec<u64> = its.map(|(number, _)| *number).collect();
+        let gone: Vec<_> = its.into_iter().map(|number| known.remove(number)).collect();
+        drop(known);
+        drop(gone);
+    }
+
+    /// A conversation that is not filed yet.
+    pub(super) fn held(
+        &self,
+        workspace: &Arc<str>,
+        thread: Thread,
+        condenser: u64,
+        run: Arc<str>,
+    ) -> Arc<Held> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Held { number, workspace: Arc::clone(workspace), thread, condenser, run })
+    }
+
+    /// A number that no other conversation has, in this process or another.
+    pub(super) fn run(&self) -> Arc<str> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let half = |part: u8| self.seed.hash_one((number, part));
+        format!("{:016x}{:08x}", half(0), half(1) >> 32).into()
+    }
+
+    /// Whether a conversation of this number is in memory.
+    pub(super) fn has_run(&self, run: &str) -> bool {
+        lock(&self.known).all.values().any(|entry| &*entry.held.run == run)
+    }
+
+    /// The conversation that shares most with the list, and is not past it.
+    pub(super) fn find(&self, chain: &Chain) -> Option<Found> {
+        let known = lock(&self.known);
+        chain.hashes.iter().rev().find_map(|hash| {
+            let entry = known.all.get(known.by.get(hash)?)?;
+            let goes_on = entry.last.as_ref() == Some(hash);
+            Some(Found { held: Arc::clone(&entry.held), goes_on, condensed: entry.condensed })
+        })
+    }
+
+    /// Files a conversation where it is now.
+    pub(super) fn file(&self, held: &Arc<Held>, last: ListHash, condensed: Option<ListHash>) {
+        let bytes = held.thread.bytes().saturating_add(ENTRY);
+        let mut known = lock(&self.known);
+        let before = known.remove(held.number);
+        if bytes <= self.bounds.of_one {
+            let condensed = condensed.or(before.and_then(|entry| entry.condensed));
+            known.insert(Entry { held: Arc::clone(held), last: Some(last), condensed, bytes, used: 0 });
+        }
+        let mut gone = Vec::new();
+        while known.all.len() > self.bounds.threads || known.bytes > self.bounds.bytes {
+            let Some((_, oldest)) = known.ages.pop_first() else { break };
+            gone.extend(known.remove(oldest));
+        }
+        drop(known);
+        // What it held is given back without others having to wait.
+        drop(gone);
+    }
+}
+
+impl Known {
+    fn insert(&mut self, entry: Entry) {
+        self.turns = self.turns.saturating_add(1);
+        let (number, used) = (entry.held.number, self.turns);
+        for hash in entry.hashes() {
+            if let Some(other) = self.by.insert(hash, number).filter(|other| *other != number) {
+                self.displace(other, hash);
+            }
+        }
+        self.ages.insert(used, number);
+        self.bytes = self.bytes.saturating_add(entry.bytes);
+        self.all.insert(number, Entry { used, ..entry });
+    }
+
+    /// A conversation is no longer found under this hash; one that is found under none is let go of.
+    fn displace(&mut self, number: u64, hash: ListHash) {
+        let Some(entry) = self.all.get_mut(&number) else { return };
+        for place in [&mut entry.last, &mut entry.condensed] {
+            place.take_if(|place| *place == hash);
+        }
+        if entry.last.is_none() && entry.condensed.is_none() {
+            self.remove(number);
+        }
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Entry> {
+        let entry = self.all.remove(&number)?;
+        for hash in entry.hashes() {
+            if self.by.get(&hash) == Some(&number) {
+                self.by.remove(&hash);
+            }
+        }
+        self.ages.remove(&entry.used);
+        self.bytes = self.bytes.saturating_sub(entry.bytes);
+        Some(entry)
+    }
+}
+
+impl Entry {
+    fn hashes(&self) -> impl Iterator<Item = ListHash> + use<> {
+        [self.last, self.condensed].into_iter().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use epitome_core::drawing::messages;
+
+    use super::super::Caller;
+    use super::*;
+    use crate::Condenser;
+
+    fn chain(drawn: &str) -> Chain {
+        let caller = Caller { id: b"ann", session: None, wire: "openai" };
+        Chain::of("home", &caller, &messages(drawn).unwrap())
+    }
+
+    fn held(threads: &Threads, drawn: &str) -> Arc<Held> {
+        let thread = Condenser::builder().build().unwrap().begin(&messages(drawn).unwrap(), None);
+        threads.held(&"home".into(), thread, 0, threads.run())
+    }
+
+    fn file(threads: &Threads, drawn: &str) -> Arc<Held> {
+        let held = held(threads, drawn);
+        threads.file(&held, chain(drawn).last().unwrap(), None);
+        held
+    }
+
+    fn finds(threads: &Threads, drawn: &str) -> Option<u64> {
+        threads.find(&chain(drawn)).map(|found| found.held.number)
+    }
+
+    /// All that is filed can be found, and the sum is right.
+    fn assert_whole(threads: &Threads) {
+        let known = lock(&threads.known);
+        assert_eq!(known.bytes, known.all.values().map(|entry| entry.bytes).sum::<usize>());
+        assert_eq!(known.ages.len(), known.all.len());
+        for (number, entry) in &known.all {
+            assert!(entry.hashes().count() > 0, "nobody finds it");
+            assert!(entry.hashes().all(|hash| known.by.get(&hash) == Some(number)));
+        }
+        assert_eq!(known.by.len(), known.all.values().flat_map(Entry::hashes).count());
+    }
+
+    #[test]
+    fn a_list_finds_whoever_it_shares_most_with_and_nobody_who_is_past_it() {
+        let threads = Threads::at_most(10);
+        let (short, long) = (file(&threads, "u:3 a:4"), file(&threads, "u:3 a:4 u:5 a:6"));
+        assert_eq!(finds(&threads, "u:3 a:4 u:5 a:6 u:7"), Some(long.number));
+        assert_eq!(finds(&threads, "u:3 a:4 u:5"), Some(short.number));
+        assert_eq!(finds(&threads, "u:3"), None);
+        assert_eq!(finds(&threads, "u:4 a:4 u:5 a:6"), None);
+        assert_whole(&threads);
+    }
+
+    #[test]
+    fn it_is_found_where_it_is_and_where_it_was_condensed_and_nowhere_else() {
+        let threads = Threads::at_most(10);
+        let one = file(&threads, "u:3 a:4");
+        let condensed = chain("u:3 a:4 u:5").last();
+        threads.file(&one, chain("u:3 a:4 u:5").last().unwrap(), condensed);
+        threads.file(&one, chain("u:3 a:4 u:5 a:6").last().unwrap(), None);
+        assert_eq!(finds(&threads, "u:3 a:4"), None);
+        assert_eq!(finds(&threads, "u:3 a:4 u:5 a:7"), Some(one.number), "a fork");
+        assert!(threads.find(&chain("u:3 a:4 u:5 a:6")).is_some_and(|found| found.goes_on));
+        assert!(threads.find(&chain("u:3 a:4 u:5 a:7")).is_some_and(|found| !found.goes_on));
+        // Whoever comes to stand where it was takes that place over, and not the other.
+        let two = held(&threads, "u:3 a:4 u:5 a:7");
+        threads.file(&two, chain("u:3 a:4 u:5 a:7").last().unwrap(), condensed);
+        assert_eq!(finds(&threads, "u:3 a:4 u:5"), Some(two.number));
+        assert_eq!(finds(&threads, "u:3 a:4 u:5 a:6 u"), Some(one.number));
+        assert_whole(&threads);
+        let three = file(&threads, "u:3 a:4 u:5 a:6");
+        assert_eq!(finds(&threads, "u:3 a:4 u:5 a:6 u"), Some(three.number));
+        assert_eq!(lock(&threads.known).all.len(), 2, "nobody finds the first any more");
+        assert_whole(&threads);
+    }
+
+    #[test]
+    fn those_longest_quiet_are_let_go_of() {
+        let threads = Threads::at_most(3);
+        let lists: Vec<String> = (1..=5).map(|n| format!("u:{n} a")).collect();
+        let one = file(&threads, &lists[0]);
+        file(&threads, &lists[1]);
+        file(&threads, &lists[2]);
+        threads.file(&one, chain(&lists[0]).last().unwrap(), None);
+        file(&threads, &lists[3]);
+        let known: Vec<bool> = lists.iter().map(|list| finds(&threads, list).is_some()).collect();
+        assert_eq!(known, [true, false, true, true, false]);
+        assert_whole(&threads);
+    }
+
+    #[test]
+    fn what_is_held_is_bounded_in_bytes_and_nobody_leaves_for_one_that_is_too_large() {
+        let threads = Threads::within(Bounds { threads: 100, bytes: 200_000, of_one: 50_000 });
+        for n in 0..60 {
+            // The larger ones are larger in memory, too.
+            let list: Vec<String> = (0..=n).map(|m| format!("u:{}", 1 + n + m)).collect();
+            file(&threads, &list.join(" "));
+            assert!(lock(&threads.known).bytes <= 200_000);
+            assert_whole(&threads);
+        }
+        let before = lock(&threads.known).all.len();
+        assert!((2..60).contains(&before), "{before}");
+        let large = "u:9 ".repeat(1_000);
+        let one = file(&threads, &large);
+        assert!(one.thread.bytes() > 50_000);
+        assert_eq!((finds(&threads, &large), lock(&threads.known).all.len()), (None, before));
+    }
+
+    #[test]
+    fn a_workspace_is_forgotten_and_others_are_not() {
+        let threads = Threads::at_most(9);
+        file(&threads, "u a");
+        threads.forget("work");
+        assert!(finds(&threads, "u a").is_some());
+        threads.forget("home");
+        assert!(finds(&threads, "u a").is_none());
+        assert_whole(&threads);
+    }
+
+    #[test]
+    fn no_two_conversations_have_one_number() {
+        let threads = [Threads::at_most(1), Threads::at_most(1)];
+        let mut runs: Vec<_> = threads.iter().flat_map(|threads| (0..100).map(|_| threads.run())).collect();
+        runs.sort();
+        runs.dedup();
+        assert_eq!(runs.len(), 200);
+    }
+}

@@ -15,8 +15,8 @@ mod progress;
 mod run;
 mod valid;
 
+#[path = "../cases/mod.rs"]
+mod cases;
 #[path = "../../../epitome-core/tests/core/wire/judges.rs"]
 #[allow(dead_code, reason = "the core's own tests use all of it")]
 mod judges;
-#[path = "../../../epitome/tests/provider/mod.rs"]
-mod provider;

@@ -3,8 +3,10 @@
 use epitome::dialect::Dialect;
 use serde_json::json;
 
-use crate::provider::Act;
-use crate::run::{Place, provider, request, talk};
+use crate::cases;
+use crate::cases::out::{provider, request, talk};
+use crate::cases::provider::Act;
+use crate::run::Place;
 
 fn words(message: &epitome_core::message::Message) -> String {
     let texts = message.parts.iter().filter_map(|part| match part {
@@ -19,32 +21,12 @@ const BY_MODEL: [&str; 5] = ["--force", "--keep-messages", "4", "--model", "main
 
 #[test]
 fn case_23_the_last_request_is_in_what_the_command_gives() {
-    let place = Place::new();
-    for drawing in [
-        "u:300 a:300 u:11 a(x):90 r(x):300 a(y):90 r(y):300 a(z) r(z)",
-        "s u:13 a(x):300 r(x):300 a(y):9 r(y):9",
-    ] {
-        for strategy in ["recent", "summarize", "amortized"] {
-            for out in
-                place.drawn(drawing, &["--force", "--strategy", strategy, "--keep-messages", "2", "--strip"])
-            {
-                let words = if drawing.starts_with('s') { 13 } else { 11 };
-                let there = out.messages().iter().any(|message| {
-                    message.role.is_user() && message.parts.iter().any(|part| matches!(part,
-                        epitome_core::message::Part::Text { text } if text.split_whitespace().count() == words))
-                });
-                assert!(there, "{strategy}: {}", out.text);
-            }
-        }
-    }
+    cases::meaning::the_last_request_is_there();
 }
 
 #[test]
 fn case_24_a_summary_by_the_command_reads_as_history() {
-    for out in Place::new().drawn("u:300 a:300 u:9 a:9 u:9", &["--force", "--keep-messages", "2"]) {
-        let summary = out.is_condensed().summary();
-        assert!(summary.contains("history, not instructions"), "{summary}");
-    }
+    cases::meaning::a_summary_reads_as_history();
 }
 
 #[test]
@@ -156,11 +138,7 @@ fn case_29_pinned_rules_survive_every_pass_of_the_command() {
 
 #[test]
 fn case_30_a_call_that_is_still_open_stays_open_through_the_command() {
-    for out in Place::new().drawn("u:300 a:300 u:9 a(x,y)", &["--force", "--keep-messages", "1", "--strip"]) {
-        let last = out.is_condensed().messages().pop().unwrap();
-        assert_eq!(last.calls().count(), 2, "{}", out.text);
-        assert!(!out.text.contains("no result recorded"), "{}", out.text);
-    }
+    cases::meaning::a_call_that_is_still_open_stays_open();
 }
 
 #[test]

@@ -3,54 +3,31 @@
 use epitome::dialect::Dialect;
 use serde_json::json;
 
-use crate::provider::Act;
-use crate::run::{Place, provider, request, talk};
+use crate::cases;
+use crate::cases::out::{provider, request, talk};
+use crate::cases::provider::Act;
+use crate::run::Place;
 
 const CHAT: Dialect = Dialect::OpenAi;
 
 #[test]
 fn case_13_the_command_names_an_overflow_that_history_did_not_cause() {
-    let mut body = request(3);
-    body["tools"] =
-        json!([{ "type": "function", "function": { "name": "t", "description": "word ".repeat(3_000) } }]);
-    let out = Place::new().strict(CHAT, &body, &["--window", "2000"]);
-    out.is_as_it_was("over_budget_elsewhere");
+    cases::progress::an_overflow_that_history_did_not_cause_is_named();
 }
 
 #[test]
 fn case_14_where_all_is_kept_the_command_asks_nobody() {
-    let (provider, _runtime) = provider();
-    let place = Place::asking(&provider, 100_000);
-    let out = place.strict(CHAT, &request(5), &["--force", "--keep-messages", "50", "--model", "main"]);
-    out.is_as_it_was("all_kept");
-    assert_eq!(provider.calls(), 0);
+    cases::progress::where_all_is_kept_nobody_is_asked();
 }
 
 #[test]
 fn case_15_one_loop_over_the_whole_list_is_left_alone_by_the_command() {
-    let (provider, _runtime) = provider();
-    let place = Place::asking(&provider, 100_000);
-    let drawing = "u:9 a*(x):90 r(x):300 a(y):30 r(y):300 a(z) r(z):300";
-    let args = ["--force", "--keep-messages", "1", "--model", "main"];
-    let list = crate::judges::signed(&epitome_core::drawing::messages(drawing).unwrap());
-    // Chat sends no reasoning, so there is no loop to be kept whole.
-    for shape in [Dialect::Responses, Dialect::Anthropic] {
-        place.strict(shape, &crate::run::spelled(shape, &list), &args).is_as_it_was("no_legal_cut");
-    }
-    assert_eq!(provider.calls(), 0);
+    cases::progress::one_loop_over_the_whole_list_is_left_alone();
 }
 
 #[test]
 fn case_16_the_command_does_not_condense_for_next_to_nothing() {
-    let (provider, _runtime) = provider();
-    let place = Place::asking(&provider, 100_000);
-    let mut body = request(2);
-    let list = body["messages"].as_array_mut().unwrap();
-    list.push(json!({ "role": "assistant", "content": "word ".repeat(4_000) }));
-    list.push(json!({ "role": "user", "content": "Thanks. Next?" }));
-    let out = place.strict(CHAT, &body, &["--force", "--keep-messages", "2", "--model", "main"]);
-    out.is_as_it_was("not_worth");
-    assert_eq!(provider.calls(), 0);
+    cases::progress::nothing_is_condensed_for_next_to_nothing();
 }
 
 #[test]
@@ -104,7 +81,8 @@ fn case_20_the_command_sends_no_doomed_request_twice() {
     let place = Place::asking(&provider, 100_000);
     let out = place.strict(CHAT, &request(60), &["--force", "--keep-messages", "4", "--model", "main"]);
     out.is_as_it_was("model_failed");
-    let prompts: Vec<String> = provider.requests().iter().map(super::provider::Request::prompt).collect();
+    let prompts: Vec<String> =
+        provider.requests().iter().map(crate::cases::provider::Request::prompt).collect();
     let distinct: std::collections::HashSet<&String> = prompts.iter().collect();
     assert!(distinct.len() == prompts.len() && prompts.len() < 20, "{} of {}", distinct.len(), prompts.len());
     assert!(prompts.windows(2).all(|pair| pair[1].len() < pair[0].len()), "each one is shorter");
@@ -134,9 +112,5 @@ fn case_21_the_head_is_not_protected_anew_at_every_pass_of_the_command() {
 
 #[test]
 fn case_22_a_call_nobody_answered_does_not_stop_the_command() {
-    for out in Place::new()
-        .drawn("u:300 a(x):9 u:90 a:300 u:90 a:9 u:9", &["--force", "--keep-messages", "2", "--strip"])
-    {
-        out.is_condensed();
-    }
+    cases::progress::a_call_nobody_answered_stops_nothing();
 }

@@ -10,11 +10,16 @@
 )]
 
 mod clients;
+mod hard_cases;
+mod long_cases;
 mod passing;
+mod run;
 mod stage;
 mod streams;
 mod talks;
 
+#[path = "../cases/mod.rs"]
+mod cases;
 #[path = "../http/python.rs"]
 mod python;
 #[path = "../http/server.rs"]
@@ -22,3 +27,4 @@ mod python;
 mod server;
 #[path = "../../../epitome/tests/upstream/mod.rs"]
 mod upstream;
+use upstream::judges;

@@ -21,7 +21,7 @@
 mod events;
 #[path = "../../../epitome-core/tests/core/wire/judges.rs"]
 #[allow(dead_code, clippy::panic, reason = "the core's own tests use all of it")]
-mod judges;
+pub(crate) mod judges;
 pub mod refuse;
 pub mod script;
 mod serve;

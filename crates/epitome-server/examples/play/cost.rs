@@ -20,8 +20,8 @@ const FLOOR: u64 = 1_024;
 #[derive(Debug, Default)]
 pub struct Cost {
     pub plain: u64,
-    cached: f64,
-    summaries: u64,
+    pub cached: f64,
+    pub summaries: u64,
 }
 
 impl Cost {

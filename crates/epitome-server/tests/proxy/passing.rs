@@ -137,7 +137,16 @@ fn what_is_not_ours_to_touch_or_cannot_be_read_goes_on_as_it_came() {
         );
         assert_eq!(stage.got().json(), body);
     }
-    for wrong in ["", "[]", "[{\"role\":\"user\",\"content\":\"Hi\"}]", "{", "{\"messages\": 5}", "\u{feff}x", "{\"model\": \"m\"}", "null"] {
+    for wrong in [
+        "",
+        "[]",
+        "[{\"role\":\"user\",\"content\":\"Hi\"}]",
+        "{",
+        "{\"messages\": 5}",
+        "\u{feff}x",
+        "{\"model\": \"m\"}",
+        "null",
+    ] {
         let answer = send(&stage, ROUTES[0].0, &[], wrong.as_bytes());
         assert_eq!((done(&answer), answer.status), ("passed", 400), "{wrong}: {}", answer.text());
         assert_eq!(stage.got().body, wrong.as_bytes());

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use epitome::dialect::{Dialect, Listener};
 use serde_json::Value;
 
-use crate::{Error, KEY};
+use super::{Error, KEY};
 
 /// The binary beside this example. Cargo is asked to see to it that it is there and up to date; a test has it already.
 pub fn binary() -> Result<PathBuf, Error> {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::Error;
+use super::Error;
 
 /// What a token costs that was cached, and one that was not and is from here on.
 const READ: f64 = 0.1;

@@ -8,10 +8,13 @@ use std::process::{Child, Command, Stdio};
 use epitome::dialect::{Dialect, Listener};
 use serde_json::Value;
 
-use crate::{Error, KEY};
+use super::{Error, KEY};
 
-/// The binary beside this example. Cargo is asked to see to it that it is there and up to date.
+/// The binary beside this example. Cargo is asked to see to it that it is there and up to date; a test has it already.
 pub fn binary() -> Result<PathBuf, Error> {
+    if let Some(built) = option_env!("CARGO_BIN_EXE_epitome") {
+        return Ok(built.into());
+    }
     let own = std::env::current_exe()?;
     let folder = own.parent().and_then(Path::parent).ok_or("an example without a folder")?;
     if let Some(cargo) = std::env::var_os("CARGO") {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::Error;
+use super::Error;
 
 /// What a token costs that was cached, and one that was not and is from here on.
 const READ: f64 = 0.1;
@@ -20,8 +20,8 @@ const FLOOR: u64 = 1_024;
 #[derive(Debug, Default)]
 pub struct Cost {
     pub plain: u64,
-    cached: f64,
-    summaries: u64,
+    pub cached: f64,
+    pub summaries: u64,
 }
 
 impl Cost {

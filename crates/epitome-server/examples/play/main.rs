@@ -25,13 +25,14 @@
 //! | plain, cached | what is paid for the condensed requests, by what is paid for the untouched ones: where input costs 1; and where beginnings of the request before cost 0.1 and everything else 1.25. What summaries cost is in both |
 
 #![allow(
+    dead_code,
     clippy::print_stdout,
     clippy::print_stderr,
     clippy::indexing_slicing,
     clippy::unwrap_used,
     clippy::expect_used,
     unreachable_pub,
-    reason = "it prints what it finds, and stops where it cannot go on; indexing JSON gives null"
+    reason = "it prints what it finds, and stops where it cannot go on; indexing JSON gives null; a test runs a part of it"
 )]
 
 use std::path::{Path, PathBuf};
@@ -43,7 +44,7 @@ use std::time::Instant;
 use epitome::dialect::Dialect;
 
 mod child;
-mod cost;
+pub mod cost;
 mod recorded;
 #[path = "../../../epitome/tests/upstream/mod.rs"]
 mod upstream;
@@ -59,7 +60,7 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 const KEY: &str = "sk-play";
 
 /// What is wanted.
-struct Wish {
+pub struct Wish {
     shape: Dialect,
     chain: usize,
     /// `KEY=VALUE` for `--set`.
@@ -76,7 +77,7 @@ struct Wish {
 const SKEW: f64 = 0.8;
 
 impl Wish {
-    fn read(mut args: impl Iterator<Item = String>) -> Result<Self, Error> {
+    pub fn read(mut args: impl Iterator<Item = String>) -> Result<Self, Error> {
         let mut wish = Self {
             shape: Dialect::OpenAi,
             chain: 1,
@@ -134,7 +135,7 @@ fn main() -> ExitCode {
 }
 
 /// Plays every file; whether nothing was refused and nothing went wrong.
-fn play(wish: &Wish) -> Result<bool, Error> {
+pub fn play(wish: &Wish) -> Result<bool, Error> {
     let binary = child::binary()?;
     let folder = tempfile::tempdir()?;
     let logs = wish.logs.clone().unwrap_or_else(|| folder.path().to_owned());

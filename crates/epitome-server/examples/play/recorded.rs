@@ -11,7 +11,7 @@ use epitome::core::message::Message;
 use epitome::dialect::Dialect;
 use serde_json::{Map, Value, json};
 
-use crate::Error;
+use super::Error;
 
 /// One history, as it was when its last request was sent.
 pub struct Run {

@@ -241,7 +241,11 @@ async fn work_out(
         force: harder.then_some(Press::Hard),
         ..Call::of(body.messages())
     };
-    let passing = workspace.inline().before(&condenser, &caller, call).await;
+    let lent = (condenser.borrows() && !shadow && !model.is_empty())
+        .then(|| passage.app.proxy.upstream(passage.side).lend(asked.dialect, model, &passage.headers))
+        .flatten();
+    let lent = lent.map(|lent| (model, lent));
+    let passing = workspace.inline().before_with(&condenser, lent, &caller, call).await;
     let ready = &passing.ready;
     let mut report = ready.report.clone();
     report.covers = report.covers.map(|covers| body.places(covers));

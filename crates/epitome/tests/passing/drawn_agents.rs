@@ -308,7 +308,7 @@ impl<'a> Play<'a> {
             }
             Step::Retry(agent) => self.request(pick(*agent), None).await?,
             Step::Copy { agent, keep, whose, burst } => {
-                self.copy(pick(*agent), *keep, *whose, *burst).await?
+                self.copy(pick(*agent), *keep, *whose, *burst).await?;
             }
             Step::Edit { agent, at } => {
                 let agent = pick(*agent);
@@ -356,7 +356,7 @@ impl<'a> Play<'a> {
         let mut copy = self.agents[from].clone();
         let whole = copy.said.len();
         // Where two go on from the same place, more often than not.
-        let keep = if keep >= whole || keep % 2 == 0 { whole } else { keep.max(1) };
+        let keep = if keep >= whole || keep.is_multiple_of(2) { whole } else { keep.max(1) };
         copy.said.truncate(keep);
         match whose {
             Whose::Same => {}

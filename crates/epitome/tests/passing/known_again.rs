@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use epitome::Engine;
-use epitome::core::message::Message;
+use epitome::core::message::{Message, Part, Role};
 use epitome::dialect::Dialect;
 use epitome::inline::Caller;
 use epitome::model::Scripted;
+use epitome::{Call, Engine};
 
 use crate::support::{
     ANN, BOB, Desk, Numbered, Silent, TWELVE, assert_own, complaints, fork, marks, open, said, settle,
@@ -360,4 +360,45 @@ async fn what_a_stand_in_left_untold_is_told_to_the_model_after_a_restart() {
     let passing = desk.before(&ANN, &list).await;
     assert!(passing.ready.report.condensed && !passing.ready.report.stand_in);
     engine.close().await;
+}
+
+#[tokio::test]
+async fn a_thread_is_forked_only_for_a_list_that_was_the_same_when_it_was_condensed() {
+    // Whoever has an index of their own may be wrong about it, or late.
+    let engine = Engine::memory().await.unwrap();
+    let desk = Desk::new(&engine, "home", TWELVE).await;
+    let list = talk("a", 14);
+    let thread = desk.condenser.begin(&list[..11], None);
+    let fork_of = |list: &[Message]| desk.condenser.fork(&thread, list).is_some();
+    assert!(!fork_of(&fork("a", 11, "b", 12)), "nothing was done to it yet");
+    assert!(desk.condenser.before_in(&thread, Call::of(&list[..13])).await.unwrap().report.condensed);
+    assert!(fork_of(&fork("a", 13, "b", 15)) && fork_of(&list[..13]));
+    for shared in [0, 5, 12] {
+        assert!(!fork_of(&fork("a", shared, "b", 15)), "{shared}");
+        assert!(desk.condenser.before_in(&thread, Call::of(&fork("a", shared, "b", 15))).await.is_none());
+    }
+    assert!(!fork_of(&list[..12]));
+}
+
+#[tokio::test]
+async fn what_is_prepared_for_one_is_not_put_into_a_fork_that_cuts_elsewhere() {
+    let settings = r#""trigger": "messages(10)", "keep": "messages(2)", "model": "m", "wait": true"#;
+    let engine = Engine::builder().workers(0).model("m", Numbered).memory().await.unwrap();
+    let desk = Desk::new(&engine, "home", settings).await;
+    let call =
+        |id: &str| Message::new(Role::Assistant, [Part::call(id, "look", format!(r#"{{"at": "mk{id}x"}}"#))]);
+    let result =
+        |id: &str| Message::tool(id, format!("mkfound{id}x there, and a lot of other things beside it"));
+    let mut list = talk("a", 15);
+    assert!(desk.before(&ANN, &list[..10]).await.ready.report.condensed);
+    // What is prepared now keeps the last thing the user said, which stands behind all that leaves.
+    list.extend([Message::user("mkaskx do it, please, whatever it takes"), call("p"), result("p")]);
+    assert!(!desk.before(&ANN, &list).await.ready.report.condensed);
+    // The other has a call at that place.
+    let mut other = list[..15].to_vec();
+    other.extend([call("q"), result("q"), said("b", 18), said("b", 19), said("b", 20), said("b", 21)]);
+    let passing = desk.before(&ANN, &other).await;
+    assert!(passing.ready.report.condensed);
+    assert_own(&passing.ready, &other);
+    assert!(!texts(&passing.ready).contains("no result recorded"), "{}", texts(&passing.ready));
 }

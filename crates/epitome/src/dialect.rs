@@ -40,10 +40,10 @@ mod anthropic;
 mod body;
 mod events;
 mod exact;
+mod failure;
 mod field;
 mod fit;
 mod flags;
-mod failure;
 mod heard;
 mod media;
 mod openai;
@@ -56,9 +56,9 @@ mod usage;
 
 pub use body::{Body, Marks};
 pub(crate) use events::Events;
+pub(crate) use failure::failure;
 pub use heard::{Counted, Heard, Listener};
 pub use reader::{Read, Reader};
-pub(crate) use failure::failure;
 pub(crate) use usage::Usage;
 
 /// A provider's wire format.

@@ -43,13 +43,13 @@ Examples:
   epitome list                                  the sessions there are
   epitome context ann --tokens 8000             one of them in 8,000 tokens
   epitome search \"order 7071\"                   what was said about it, summarized or not
-  epitome serve                                 the same for any language, over HTTP
+  epitome serve                                 the same for any language, over HTTP; and the proxy
   epitome --write-config                        every setting, explained, in epitome.toml
 
 Settings come from flags, then the environment (EPITOME_CONTEXT_MAX_TOKENS is context.max_tokens),
 then epitome.toml, here or in the user's config folder. `epitome COMMAND --help` says more.
 
-There is not yet: the proxy, replay.";
+There is not yet: replay.";
 
 /// Keeps long agent conversations inside a model's window without losing the thread.
 #[derive(Parser)]

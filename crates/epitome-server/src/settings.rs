@@ -9,7 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
-use epitome::settings::{Patch, Settings, other_form};
+use epitome::settings::{CondenseSettings, Patch, Settings, other_form};
 use serde_json::{Map, Value};
 
 mod env;
@@ -246,11 +246,14 @@ impl Loaded {
         let inline = vec![self.settings.condense.model.clone()];
         let inline = ("condense.model".to_owned(), "condense.model", &inline);
         for (key, set_as, names) in own.chain([all, inline]) {
-            let known =
-                |name: &&String| name.as_str() != "local" && !self.settings.models.contains_key(*name);
-            if let Some(unknown) = names.iter().find(known) {
-                let known: Vec<&str> =
-                    self.settings.models.keys().map(String::as_str).chain(["local"]).collect();
+            let built_in: &[&str] =
+                if key == "condense.model" { &["local", CondenseSettings::SAME] } else { &["local"] };
+            let unknown = |name: &&String| {
+                !built_in.contains(&name.as_str()) && !self.settings.models.contains_key(*name)
+            };
+            if let Some(unknown) = names.iter().find(unknown) {
+                let own = self.settings.models.keys().map(String::as_str);
+                let known: Vec<&str> = own.chain(built_in.iter().copied()).collect();
                 let known = known.join(", ");
                 let source = self.source(set_as);
                 return Err(format!(

@@ -40,6 +40,7 @@ mod anthropic;
 mod body;
 mod events;
 mod exact;
+mod failure;
 mod field;
 mod fit;
 mod flags;
@@ -55,6 +56,7 @@ mod usage;
 
 pub use body::{Body, Marks};
 pub(crate) use events::Events;
+pub(crate) use failure::failure;
 pub use heard::{Counted, Heard, Listener};
 pub use reader::{Read, Reader};
 pub(crate) use usage::Usage;

@@ -13,7 +13,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use epitome_core::message::Tokens;
+use epitome_core::message::{Message, Role, Tokens};
 
 use crate::condenser::{Call, Condenser, Lent, Ready, Thread};
 use crate::engine::Shared;
@@ -22,10 +22,12 @@ use crate::store::InlineRow;
 
 mod chain;
 mod keeping;
+mod savings;
 mod threads;
 
 use chain::Chain;
 use keeping::Document;
+pub use savings::Answered;
 use threads::Held;
 pub(crate) use threads::{MOST_THREADS, Threads};
 
@@ -98,7 +100,13 @@ impl Inline {
         let chain = Chain::of(&self.workspace, caller, call.messages);
         let name = caller.session.map(Arc::from);
         let found = self.shared.threads.find(&chain);
+        let later = match &found {
+            Some(found) if followed(found, &chain, call.messages) => None,
+            Some(found) => self.stored(&chain, found.shared).await,
+            None => self.stored(&chain, 0).await,
+        };
         if let Some(found) = &found
+            && later.is_none()
             && found.held.condenser == condenser.id()
         {
             if let Some(ready) = condenser.before_in(&found.held.thread, call).await {
@@ -109,13 +117,12 @@ impl Inline {
                 return self.enter(condenser, &chain, (fork, run), call).await;
             }
         }
-        let document = match found {
-            // In memory for a condenser with other rules, or with other standing orders.
-            Some(found) => match self.in_memory(&chain, &found) {
+        let document = match (later, &found) {
+            (None, Some(found)) => match self.in_memory(&chain, found) {
                 Some(document) => Some(document),
-                None => self.stored(&chain).await,
+                None => self.stored(&chain, 0).await,
             },
-            None => self.stored(&chain).await,
+            (later, _) => later,
         };
         let (kept, run) = document.map(|document| (document.kept, document.run)).unzip();
         let thread = condenser.begin(call.messages, kept.as_ref()).owned_by(chain.seed);
@@ -136,6 +143,12 @@ impl Inline {
         let (condenser, lent) = condenser.lend(name, &model);
         let passing = self.before(&condenser, caller, call).await;
         Passing { lent: Some(lent), ..passing }
+    }
+
+    /// Waits until all that was done to lists so far is in the store. Nobody has to, before a request is sent; a program
+    /// that ends does so with [`Engine::close`](crate::Engine::close).
+    pub async fn settled(&self) {
+        self.shared.threads.settled().await;
     }
 
     /// A conversation that was not in memory.
@@ -178,8 +191,9 @@ impl Inline {
         same.then_some(Document { run, kept })
     }
 
-    /// What was kept of a conversation that this list goes on with. What cannot be read is as good as forgotten.
-    async fn stored(&self, chain: &Chain) -> Option<Document> {
+    /// What was kept of a conversation that this list goes on with, where that was more than so many messages long. What
+    /// cannot be read is as good as forgotten.
+    async fn stored(&self, chain: &Chain, longer_than: usize) -> Option<Document> {
         let waiting = self.shared.threads.keeping.find(&self.workspace, chain);
         let stored = match self.shared.store.inline(&self.workspace, chain.hashes.clone()).await {
             Ok(row) => row,
@@ -193,6 +207,9 @@ impl Inline {
             (Some(waiting), _) => waiting,
             (None, stored) => stored?,
         };
+        if row.length <= longer_than as u64 {
+            return None;
+        }
         let mut document = Document::read(&row.kept, row.length.saturating_add(chain.head as u64))?;
         if self.shared.threads.has_run(&document.run) {
             // The conversation it was went on otherwise, so that this one is a fork.
@@ -216,6 +233,13 @@ impl Inline {
         };
         keeping::keep(&self.shared, &self.workspace, InlineRow { root, length, hash, kept });
     }
+}
+
+/// Whether a conversation in memory was followed up to the request before this one, so that nothing later can be in the store:
+/// the list goes on with it by one reply. Where there are more, others were asked for while somebody else had it.
+fn followed(found: &threads::Found, chain: &Chain, messages: &[Message]) -> bool {
+    let new = messages.get(chain.head.saturating_add(found.shared)..).unwrap_or_default();
+    found.goes_on && new.iter().filter(|message| message.role == Role::Assistant).count() <= 1
 }
 
 impl fmt::Debug for Inline {

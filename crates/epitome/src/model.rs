@@ -30,7 +30,9 @@ pub mod table;
 
 pub use gate::Gate;
 pub use local::Local;
-pub use remote::{CheckError, Checked, Remote, TooLong, Wrong, check, speak_tls, too_long};
+pub use remote::{
+    CheckError, Checked, Credentials, Lender, Remote, TooLong, Wrong, check, lent, speak_tls, too_long,
+};
 pub use scripted::Scripted;
 
 /// Somebody who writes summaries.

@@ -15,6 +15,8 @@ mod alone;
 mod checking;
 #[path = "providers/faults.rs"]
 mod faults;
+#[path = "providers/lent.rs"]
+mod lent;
 #[path = "providers/own_address.rs"]
 mod own_address;
 #[path = "provider/mod.rs"]

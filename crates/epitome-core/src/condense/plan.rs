@@ -13,6 +13,9 @@ use crate::strategy::Strategy;
 use crate::tokens::Counter;
 use crate::view;
 
+/// A text within its frame may take so many tokens more than by itself: where the two meet, letters are read otherwise.
+const SEAM: Tokens = 4;
+
 /// What a model is to be asked for: a summary of these messages, no longer than so many tokens.
 ///
 /// The list may grow while the model works; what came meanwhile is in the result. If it is condensed
@@ -90,16 +93,21 @@ impl Plan {
         let fixed = self.facts.fixed;
         let before = list.tokens().saturating_add(fixed);
         let empty = self.draft(list, messages, "", counter).sheet.tokens().saturating_add(fixed);
-        let needed = self.policy.worth.of_rounded_up(before).max(1);
-        let spare = before.saturating_sub(needed).saturating_sub(empty);
+        let spare = |needed| before.saturating_sub(needed).saturating_sub(empty).saturating_sub(SEAM);
+        let over = list.over(&self.facts);
+        let mut needed = self.policy.worth.of_rounded_up(before).max(1);
+        if let Some(room) = over.filter(|_| spare(needed) < LEAST_LIMIT) {
+            // What does not fit need only be made to fit.
+            needed = before.saturating_sub(room).max(1);
+        }
+        let spare = spare(needed);
         if spare < LEAST_LIMIT {
             let saves = before.saturating_sub(empty.saturating_add(LEAST_LIMIT));
             return Err(Unchanged::NotWorth { saves, needed });
         }
         let prior = self.prior.as_ref().map_or(0, |text| counter.text(text));
         // What was told before is not what is to be saved: else it would wear away, pass by pass, however little leaves.
-        let pressed = self.facts.force == Some(Press::Hard)
-            || self.facts.room.is_some_and(|room| list.request(&self.facts) > room);
+        let pressed = self.facts.force == Some(Press::Hard) || over.is_some();
         let told = prior.min(self.policy.limit);
         if spare < told && !pressed {
             let saves = before.saturating_sub(empty.saturating_add(told));
@@ -107,7 +115,7 @@ impl Plan {
         }
         // Where it can fit the room, it shall.
         let room = self.facts.room.map(|room| list.as_ours(room, &self.facts));
-        let room = room.and_then(|room| room.checked_sub(empty));
+        let room = room.and_then(|room| room.checked_sub(empty.saturating_add(SEAM)));
         let room = room.filter(|room| *room >= LEAST_LIMIT).unwrap_or(Tokens::MAX);
         let half = prior.saturating_add(self.tokens / 2).max(LEAST_LIMIT);
         self.tokens = self.tokens.saturating_add(prior);
@@ -299,7 +307,7 @@ impl Plan {
 
     fn accept(&self, list: &mut List, stages: Stages) -> Result<Report, Unchanged> {
         let report = stages.report(list, self.facts.fixed);
-        self.policy.worth(report.tokens_before, report.tokens_after)?;
+        list.worth(&self.policy, &self.facts, report.tokens_before, report.tokens_after)?;
         list.adopt(stages.draft);
         Ok(report)
     }

@@ -98,7 +98,7 @@ impl Step<'_> {
         let mut reason = Unchanged::Noop;
         for stage in self.policy.strategy.stages() {
             let tokens = so_far.as_ref().map_or(before, |done| self.size(&done.draft));
-            let enough = self.policy.worth(before, tokens).is_ok() && !self.still_due(before, tokens);
+            let enough = self.worth(before, tokens).is_ok() && !self.still_due(before, tokens);
             if so_far.is_some() && enough {
                 break;
             }
@@ -128,9 +128,13 @@ impl Step<'_> {
         }
         let stages = so_far.ok_or(reason)?;
         let tokens = self.size(&stages.draft);
-        self.policy.worth(before, tokens)?;
+        self.worth(before, tokens)?;
         let report = stages.report(self.list, self.facts.fixed);
         Ok(Decision::Done(Box::new(Done { draft: stages.draft, report })))
+    }
+
+    fn worth(&self, before: Tokens, after: Tokens) -> Result<(), Unchanged> {
+        self.list.worth(self.policy, self.facts, before, after)
     }
 
     fn press(&self) -> Press {
@@ -213,14 +217,28 @@ pub(super) fn accepted(list: &List, standing: Standing, facts: &Facts) -> Standi
     }
 }
 
-impl Policy {
-    /// Whether a list of `after` tokens is worth putting in the place of one of `before`.
-    pub(super) fn worth(&self, before: Tokens, after: Tokens) -> Result<(), Unchanged> {
+impl List {
+    /// Whether a list of `after` tokens is worth putting in the place of this one of `before`. Where this one does not fit,
+    /// one that does is.
+    pub(super) fn worth(
+        &self,
+        policy: &Policy,
+        facts: &Facts,
+        before: Tokens,
+        after: Tokens,
+    ) -> Result<(), Unchanged> {
         if after >= before {
             return Err(Unchanged::NotSmaller { before, after });
         }
-        let (saves, needed) = (before - after, self.worth.of_rounded_up(before));
-        if saves < needed { Err(Unchanged::NotWorth { saves, needed }) } else { Ok(()) }
+        let (saves, needed) = (before - after, policy.worth.of_rounded_up(before));
+        let fits = self.over(facts).is_some_and(|room| after <= room);
+        if saves < needed && !fits { Err(Unchanged::NotWorth { saves, needed }) } else { Ok(()) }
+    }
+
+    /// What would fit, as it is counted here, where the request does not.
+    pub(super) fn over(&self, facts: &Facts) -> Option<Tokens> {
+        let room = facts.room.filter(|room| self.request(facts) > *room)?;
+        Some(self.as_ours(room, facts))
     }
 }
 

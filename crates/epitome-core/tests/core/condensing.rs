@@ -248,6 +248,18 @@ fn every_reason_is_named() {
 }
 
 #[test]
+fn what_does_not_fit_need_only_be_made_to_fit() {
+    let drawn = "u a:2 u!:90 a!:90 u:90";
+    let mut caller = Caller::drawn(drawn);
+    let whole = caller.list.tokens();
+    refused("recent(messages(1))", drawn, "not_worth");
+    let full = Facts { room: Some(whole - 2), ..facts() };
+    let report = caller.step(&policy("recent(messages(1))"), &full).unwrap();
+    assert_eq!((report.tokens_before, sketch(&caller.shown()).as_str()), (whole, "u!:90 a!:90 u:90"));
+    assert!(report.tokens_after <= whole - 2 && report.tokens_after > whole - whole / 10);
+}
+
+#[test]
 fn an_answer_that_helps_nothing_is_refused() {
     let mut caller = Caller::drawn("s u:90 a:90 u a u a u a");
     let (policy, facts) = (policy("summarize"), forced(Press::Gently));

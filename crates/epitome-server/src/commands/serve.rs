@@ -1,4 +1,4 @@
-//! `epitome serve`: the HTTP API.
+//! `epitome serve`: the HTTP API and the proxy.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -21,17 +21,23 @@ Examples:
   epitome serve --listen 127.0.0.1:0            on any free port; the address is printed
   epitome serve --listen 0.0.0.0:7878           for other machines; callers need keys
   epitome keys create --admin                   the first key, also while the server runs
+  epitome serve --shadow                        the proxy only tells what it would save
+  epitome serve --openai-upstream http://127.0.0.1:8000
 
 On an address that only this machine reaches no keys are needed; on every other one they are, unless
 --require-keys never says otherwise. A key opens its workspace. Without one the workspace is
 `default`, or the one that the header x-epitome-workspace names.
+
+Under /openai/v1 and /anthropic it passes requests on to the provider, and keeps long conversations
+inside the window: change a client's base_url, and nothing else. Callers' own keys go through; ours,
+where keys are needed, comes in the header x-epitome-key.
 
 Under /v3 it answers as Honcho's API does: its client works with http://127.0.0.1:7878 as base_url.
 
 What is stored is what every other command sees: both may be used at once. SIGTERM and Ctrl-C end it
 in order: requests under way are answered, summaries under way finished or handed back.";
 
-/// Serves the HTTP API
+/// Serves the HTTP API, and passes requests on to providers
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -310,7 +310,8 @@ impl Passage {
     /// What is to be counted for it, where its conversation is known.
     fn account(&self, decided: &Decided, retried: bool) -> Option<Account> {
         let known = decided.known.clone()?;
-        Some(Account::new(&self.app, self.entered.workspace.clone(), known, retried))
+        let price = self.settings.as_ref().ok().and_then(|settings| settings.price(&known.model));
+        Some(Account::new(&self.app, self.entered.workspace.clone(), known, retried, price))
     }
 
     /// Sends the request on, and waits until an answer begins.

@@ -6,6 +6,7 @@
 mod context;
 mod message;
 mod page;
+mod proxied;
 mod session;
 mod summary;
 mod workspace;
@@ -13,6 +14,7 @@ mod workspace;
 pub(crate) use context::{ContextOut, ReportOut, ShownOut};
 pub(crate) use message::{AppendedOut, FlagsIn, FoundOut, MessageOut};
 pub(crate) use page::{Page, SpanOut};
+pub(crate) use proxied::ProxiedOut;
 pub(crate) use session::{ForkIn, ForkKindIn, SessionIn, SessionOut, SessionWhole};
 pub(crate) use summary::{Rebuilding, SummarizeIn, SummarizedOut, SummaryOut, Undone};
 pub(crate) use workspace::{QueueOut, UsageOut, WorkspaceIn, WorkspaceOut};

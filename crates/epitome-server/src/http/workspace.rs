@@ -12,7 +12,7 @@ use super::problem::Problem;
 use super::query::{Nothing, Query};
 use super::reply::{Known, done};
 use super::sessions::{patch, told};
-use super::wire::{QueueOut, UsageOut, WorkspaceIn, WorkspaceOut};
+use super::wire::{ProxiedOut, QueueOut, UsageOut, WorkspaceIn, WorkspaceOut};
 
 /// The workspace's settings.
 #[utoipa::path(get, path = "/v1/workspace", tag = "workspace", responses(
@@ -56,14 +56,18 @@ pub(crate) async fn queue(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Since {
-    /// Only calls since then, in milliseconds since 1970.
+    /// Only calls since then, in milliseconds since 1970. What went through the proxy is added up by the hour, from the
+    /// beginning of that hour on.
     #[param(minimum = 0)]
     since: Option<u64>,
     /// Only those for this session.
     session: Option<String>,
 }
 
-/// Every call of a model, failed ones too, added up by slot, model and outcome.
+/// What was used, and what the proxy saved.
+///
+/// Every call of a model, failed ones too, added up by slot, model and outcome; and what went through the proxy, added up by
+/// model.
 #[utoipa::path(get, path = "/v1/usage", tag = "workspace", params(Since), responses(
     (status = 200, description = "What was used", body = UsageOut),
 ))]
@@ -73,5 +77,10 @@ pub(crate) async fn usage(
     known: Known,
 ) -> Result<Response, Problem> {
     let since = Timestamp(i64::try_from(asked.since.unwrap_or(0)).unwrap_or(i64::MAX));
-    known.read(&UsageOut::from(access.workspace.usage_by_slot(asked.session.as_deref(), since).await?))
+    let session = asked.session.as_deref();
+    let mut usage = UsageOut::from(access.workspace.usage_by_slot(session, since).await?);
+    if session.is_none() {
+        usage.proxy = Some(ProxiedOut::from(access.workspace.passed(since).await?));
+    }
+    known.read(&usage)
 }

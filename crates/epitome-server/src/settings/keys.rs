@@ -224,7 +224,8 @@ pub(super) const KEYS: &[Key] = &[
         "condense.model",
         Kind::Text,
         r#""cheap""#,
-        "Who writes the summaries: one of models, or `local`, which needs no key and no network.",
+        "Who writes the summaries: one of models, or `local`, which needs no key and no network. In the proxy\n\
+         also \"same\": the request's own model, with the caller's key, while the request is open.",
     ),
     key(
         "condense.wait",

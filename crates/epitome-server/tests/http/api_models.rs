@@ -51,12 +51,18 @@ fn what_a_summary_cost_is_told_by_session_and_time() {
         (&item["input"], &item["cached"], &item["output"]),
         (&json!(INPUT), &json!(CACHED), &json!(OUTPUT))
     );
+    let none = json!({
+        "requests": 0, "shorter": 0, "retried": 0, "cut_off": 0, "uncounted": 0, "input": 0, "cached": 0, "output": 0,
+        "saved": 0, "cost": null, "saved_cost": null,
+    });
     assert_eq!(
         client.get("/v1/usage?since=4000000000000").ok(),
         json!({
             "total": {"calls": 0, "input": 0, "cached": 0, "output": 0, "cost": null, "millis": 0}, "items": [],
+            "proxy": {"total": none, "shadow": none, "items": []},
         })
     );
+    assert_eq!(one.get("proxy"), None, "what goes through the proxy belongs to no session");
     assert_eq!(client.get("/v1/usage?session=nobody").ok()["total"]["calls"], 0);
     client.get("/v1/usage?since=yesterday").refused(400, "since");
 }

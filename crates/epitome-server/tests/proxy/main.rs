@@ -10,6 +10,7 @@
 )]
 
 mod clients;
+mod drawn;
 mod hard_cases;
 mod long_cases;
 mod passing;
@@ -20,6 +21,9 @@ mod talks;
 
 #[path = "../cases/mod.rs"]
 mod cases;
+#[path = "../../../epitome-core/tests/core/drawn.rs"]
+#[allow(dead_code, reason = "the core's own tests use all of it")]
+mod drawn_sessions;
 #[path = "../http/python.rs"]
 mod python;
 #[path = "../http/server.rs"]

@@ -3,7 +3,7 @@
 //! Whoever condenses is given somebody's request and gives it back with other messages. All the rest of it is none
 //! of our business and stays letter for letter: other fields, their order, their numbers. So does every message that
 //! is shown as it came: [`pieces`] and [`bits`] find out which are. [`read`] takes a body in, [`write`] and [`turns`] lay
-//! the list, [`raw`] cuts texts without parsing them. What a wire takes is the matter of `fit`, as for all that is sent.
+//! the list, [`cached`] sees to marks for a cache, [`raw`] cuts texts without parsing them. What a wire takes is the matter of `fit`, as for all that is sent.
 
 use std::ops::Range;
 
@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::{Dialect, DialectError};
 
 mod bits;
+mod cached;
 mod pieces;
 mod raw;
 mod read;

@@ -2,62 +2,94 @@
 //!
 //! Pure: bytes go in, in whatever pieces the network makes of them, events come out.
 
+/// So much of an event is held until it ends, in bytes. A larger one is passed over, and what comes after it is heard.
+const MOST: usize = 4 << 20;
+
+/// So much room is kept for the next line, in bytes.
+const KEPT: usize = 16 << 10;
+
 /// Puts the lines of a stream together into events.
-#[derive(Default, Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Events {
     /// Bytes after the last end of a line.
     rest: Vec<u8>,
     /// That end was a carriage return. A line feed after it is no other one.
     returned: bool,
     /// The data lines of the event that is not ended yet.
-    data: Option<String>,
+    data: Option<Vec<u8>>,
+    /// The line that has begun is too long to be held.
+    skips: bool,
+    /// Something of the event that has begun was not held.
+    lacks: bool,
 }
 
 impl Events {
     /// Takes more bytes, and gives the data of every event that ends in them.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut events = Vec::new();
-        for byte in bytes {
-            let returned = std::mem::replace(&mut self.returned, *byte == b'\r');
-            match byte {
-                b'\n' if returned => {}
-                b'\n' | b'\r' => {
-                    let line = std::mem::take(&mut self.rest);
-                    events.extend(self.line(&line));
-                }
-                byte => self.rest.push(*byte),
-            }
-        }
+        self.each(bytes, |event| events.push(String::from_utf8_lossy(event).into_owned()));
         events
     }
 
-    /// How many bytes it holds of what is not ended yet.
-    pub(crate) fn held(&self) -> usize {
-        self.rest.len().saturating_add(self.data.as_ref().map_or(0, String::len))
+    /// The same, one after the other and without a copy.
+    pub(crate) fn each(&mut self, mut bytes: &[u8], mut heard: impl FnMut(&[u8])) {
+        while let Some(at) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+            let Some((line, [end, after @ ..])) = bytes.split_at_checked(at) else { break };
+            bytes = after;
+            let returned = std::mem::replace(&mut self.returned, *end == b'\r');
+            if returned && line.is_empty() && *end == b'\n' {
+                continue;
+            }
+            self.hold(line);
+            self.line(&mut heard);
+        }
+        self.returned &= bytes.is_empty();
+        self.hold(bytes);
     }
 
     /// What was not ended when the stream was: some servers leave out the last empty line.
     pub(crate) fn end(&mut self) -> Option<String> {
-        let rest = std::mem::take(&mut self.rest);
-        self.line(&rest).or_else(|| self.data.take())
+        let mut last = None;
+        for _ in ["the last line", "the empty one after it"] {
+            self.line(&mut |event: &[u8]| last = Some(String::from_utf8_lossy(event).into_owned()));
+        }
+        last
     }
 
-    fn line(&mut self, line: &[u8]) -> Option<String> {
-        let line = String::from_utf8_lossy(line);
-        if line.is_empty() {
-            return self.data.take();
+    /// Takes more of a line.
+    fn hold(&mut self, part: &[u8]) {
+        let held = self.rest.len().saturating_add(self.data.as_ref().map_or(0, Vec::len));
+        if self.skips || held.saturating_add(part.len()) > MOST {
+            (self.skips, self.rest) = (true, Vec::new());
+        } else {
+            self.rest.extend_from_slice(part);
         }
-        // Names, numbers and comments say nothing that is not in the data too.
-        let data = line.strip_prefix("data:")?;
-        let data = data.strip_prefix(' ').unwrap_or(data);
-        match &mut self.data {
-            Some(before) => {
-                before.push('\n');
-                before.push_str(data);
+    }
+
+    /// Ends a line. An empty one ends an event.
+    fn line(&mut self, heard: &mut impl FnMut(&[u8])) {
+        if std::mem::take(&mut self.skips) {
+            (self.lacks, self.data) = (true, None);
+        } else if self.rest.is_empty() {
+            let data = self.data.take();
+            if !std::mem::take(&mut self.lacks)
+                && let Some(data) = data
+            {
+                heard(&data);
             }
-            None => self.data = Some(data.to_owned()),
+        } else if let Some(data) = self.rest.strip_prefix(b"data:") {
+            // Names, numbers and comments say nothing that is not in the data too.
+            let data = data.strip_prefix(b" ").unwrap_or(data);
+            match &mut self.data {
+                Some(before) => {
+                    before.push(b'\n');
+                    before.extend_from_slice(data);
+                }
+                None => self.data = Some(data.to_vec()),
+            }
         }
-        None
+        self.rest.clear();
+        self.rest.shrink_to(KEPT);
     }
 }
 
@@ -91,6 +123,26 @@ mod tests {
         check("data: a\n\ndata: [DONE]", &["a", "[DONE]"]);
         check("data: a\n", &["a"]);
         check("", &[]);
+        check("data: a\r\n\r", &["a"]);
         check("no: event\n\nat all", &[]);
+    }
+
+    #[test]
+    fn an_event_that_is_too_large_is_passed_over_and_nothing_else() {
+        let large = "x".repeat(MOST);
+        let half = "x".repeat(MOST / 2);
+        let stream = format!(
+            "data: a\n\ndata: {large}\n\ndata: b\n\ndata: {half}\ndata: {half}\ndata: c\n\ndata: d\n\ndata: {large}"
+        );
+        for size in [4_096, 1 << 20, 1 << 30] {
+            let mut reader = Events::default();
+            let mut got = Vec::new();
+            for bytes in stream.as_bytes().chunks(size) {
+                got.extend(reader.feed(bytes));
+                assert!(reader.rest.len() + reader.data.as_ref().map_or(0, Vec::len) <= MOST);
+            }
+            got.extend(reader.end());
+            assert_eq!(got, ["a", "b", "d"], "in pieces of {size}");
+        }
     }
 }

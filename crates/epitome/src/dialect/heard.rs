@@ -2,16 +2,24 @@
 //!
 //! Nothing of it is changed, kept back or remembered. A reply is one document, or a stream of events; which of the two is told
 //! by its content type. What is too large to be listened to passes all the same, and nothing is known of it.
+//!
+//! A stream is mostly words. Events that cannot tell anything are not parsed, but passed over by their quotation marks.
+
+use std::collections::BTreeSet;
 
 use epitome_core::message::Tokens;
 use serde_json::Value;
 
 use super::Dialect;
 use super::events::Events;
+use super::failure::failure;
 use super::usage::Usage;
 
-/// So much of a reply that is one document, or of one event, is held until it can be read, in bytes.
+/// So much of a reply that is one document is held until it can be read, in bytes.
 const MOST_HELD: usize = 4 << 20;
+
+/// Of more answers to one request none is followed to its end.
+const MOST_CHOICES: usize = 1_024;
 
 /// What a provider counted for one request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,9 +39,10 @@ pub struct Counted {
 pub struct Heard {
     /// What the provider counted, where it said so.
     pub counted: Option<Counted>,
-    /// Whether the provider said that this was all. A reply that broke off is none.
+    /// Whether the provider said that this was all. A reply that broke off is not complete, nor one that failed.
     pub complete: bool,
-    /// The failure it ended with, as the provider tells it, where a stream ended so.
+    /// The failure in it, as the provider tells it. [`TooLong::told`](crate::model::TooLong::told) knows whether it is for
+    /// the request's length. It may quote what was said.
     pub failed: Option<Value>,
 }
 
@@ -54,8 +63,7 @@ pub struct Heard {
 pub struct Listener {
     dialect: Dialect,
     form: Form,
-    usage: Usage,
-    heard: Heard,
+    told: Told,
 }
 
 #[derive(Debug)]
@@ -64,6 +72,18 @@ enum Form {
     Stream(Events),
     /// Nothing more is read of it.
     Deaf,
+}
+
+/// What was told so far.
+#[derive(Debug, Default)]
+struct Told {
+    usage: Usage,
+    /// It was said that this is all.
+    ended: bool,
+    failed: Option<Value>,
+    /// The answers of chat that were begun, besides the first, and those that came to their end.
+    begun: BTreeSet<u64>,
+    finished: BTreeSet<u64>,
 }
 
 impl Listener {
@@ -76,108 +96,166 @@ impl Listener {
         } else {
             Form::Whole(Vec::new())
         };
-        Self { dialect, form, usage: Usage::default(), heard: Heard::default() }
+        Self { dialect, form, told: Told::default() }
     }
 
     /// Takes the next piece.
     pub fn hear(&mut self, bytes: &[u8]) {
-        let large = match &mut self.form {
-            Form::Whole(before) => {
-                let large = before.len().saturating_add(bytes.len()) > MOST_HELD;
-                if !large {
-                    before.extend_from_slice(bytes);
-                }
-                large
-            }
-            Form::Stream(events) => {
-                let ended = events.feed(bytes);
-                let large = events.held() > MOST_HELD;
-                ended.iter().for_each(|event| self.event(event));
-                large
-            }
-            Form::Deaf => false,
-        };
-        if large {
-            self.form = Form::Deaf;
+        let Self { dialect, form, told } = self;
+        match form {
+            Form::Whole(before) if before.len().saturating_add(bytes.len()) > MOST_HELD => *form = Form::Deaf,
+            Form::Whole(before) => before.extend_from_slice(bytes),
+            Form::Stream(events) => events.each(bytes, |event| told.event(*dialect, event)),
+            Form::Deaf => {}
         }
     }
 
     /// What was heard of it, once nothing more comes.
     #[must_use]
-    pub fn end(mut self) -> Heard {
-        match std::mem::replace(&mut self.form, Form::Deaf) {
+    pub fn end(self) -> Heard {
+        let Self { dialect, form, mut told } = self;
+        match form {
             Form::Whole(bytes) => {
                 if let Ok(reply) = serde_json::from_slice::<Value>(&bytes) {
-                    self.heard.complete = true;
-                    self.count(&reply);
+                    told.whole(dialect, &reply);
                 }
             }
             Form::Stream(mut events) => {
                 if let Some(last) = events.end() {
-                    self.event(&last);
+                    told.event(dialect, last.as_bytes());
                 }
             }
             Form::Deaf => {}
         }
-        let Usage { cache_write, .. } = self.usage;
-        self.heard.counted = self.usage.tally().map(|tally| Counted {
+        told.heard()
+    }
+}
+
+impl Told {
+    fn heard(self) -> Heard {
+        // Some servers end a stream of chat with its last reason, and without another word.
+        let all_finished = self.finished.contains(&0) && self.begun.is_subset(&self.finished);
+        let complete = (self.ended || all_finished) && self.failed.is_none();
+        let written = self.usage.cache_write.unwrap_or(0);
+        let counted = self.usage.tally().map(|tally| Counted {
             input: tally.input,
             cached: tally.cached,
-            written: cache_write.unwrap_or(0),
+            written,
             output: tally.output,
         });
-        self.heard
+        Heard { counted, complete, failed: self.failed }
     }
 
-    fn event(&mut self, data: &str) {
-        if data.trim() == "[DONE]" {
-            self.heard.complete = true;
+    /// A reply that is one document.
+    fn whole(&mut self, dialect: Dialect, reply: &Value) {
+        self.count(dialect, reply);
+        let error = || reply.get("error").filter(|error| !error.is_null());
+        self.failed = match dialect {
+            Dialect::OpenAi | Dialect::Ours => failure(reply),
+            Dialect::Responses | Dialect::Anthropic => error().map(|_| reply.clone()),
+        };
+        // One that is worked on in the background is answered before it is done.
+        let status = reply.get("status").and_then(Value::as_str).filter(|_| dialect == Dialect::Responses);
+        self.ended = status.is_none_or(|status| matches!(status, "completed" | "incomplete"));
+    }
+
+    /// One event of a stream.
+    fn event(&mut self, dialect: Dialect, data: &[u8]) {
+        if data.trim_ascii() == b"[DONE]" {
+            self.ended = true;
             return;
         }
-        let Ok(event) = serde_json::from_str::<Value>(data) else { return };
+        if !may_tell(dialect, data) {
+            return;
+        }
+        let Ok(event) = serde_json::from_str::<Value>(&String::from_utf8_lossy(data)) else { return };
         let kind = event.get("type").and_then(Value::as_str).unwrap_or_default();
-        match self.dialect {
-            Dialect::Responses => match kind {
-                "response.completed" | "response.incomplete" => {
-                    self.heard.complete = true;
-                    self.count(event.get("response").unwrap_or(&Value::Null));
+        match dialect {
+            Dialect::Responses => {
+                let response = event.get("response").unwrap_or(&Value::Null);
+                match kind {
+                    "response.completed" | "response.incomplete" => {
+                        self.ended = true;
+                        self.count(dialect, response);
+                    }
+                    "response.failed" => {
+                        self.count(dialect, response);
+                        self.failed = Some(response.get("error").cloned().unwrap_or_default());
+                    }
+                    "error" => self.failed = Some(event),
+                    _ => {}
                 }
-                "response.failed" => {
-                    self.count(event.get("response").unwrap_or(&Value::Null));
-                    self.heard.failed = event.pointer("/response/error").cloned();
-                }
-                "error" => self.heard.failed = Some(event),
-                _ => {}
-            },
+            }
             Dialect::Anthropic => match kind {
-                "message_start" => self.count(event.get("message").unwrap_or(&Value::Null)),
-                "message_delta" => self.count(&event),
-                "message_stop" => self.heard.complete = true,
-                "error" => self.heard.failed = event.get("error").cloned(),
+                "message_start" => self.count(dialect, event.get("message").unwrap_or(&Value::Null)),
+                "message_delta" => self.count(dialect, &event),
+                "message_stop" => self.ended = true,
+                "error" => self.failed = Some(event),
                 _ => {}
             },
             Dialect::OpenAi | Dialect::Ours => {
-                if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
-                    self.heard.failed = Some(error.clone());
+                self.failed = failure(&event).or(self.failed.take());
+                self.count(dialect, &event);
+                for choice in event.get("choices").and_then(Value::as_array).into_iter().flatten() {
+                    self.follow(choice);
                 }
-                // Some servers end their stream here, without another word.
-                let choices = event.get("choices").and_then(Value::as_array).into_iter().flatten();
-                let mut ends = choices.filter_map(|choice| choice.get("finish_reason"));
-                self.heard.complete |= ends.any(|reason| !reason.is_null());
-                self.count(&event);
             }
         }
     }
 
-    /// Takes over what a reply, or a piece of one, says was counted.
-    fn count(&mut self, reply: &Value) {
-        let Some(usage) = reply.get("usage").filter(|usage| usage.is_object()) else { return };
-        match self.dialect {
-            Dialect::Anthropic => self.usage.hear_anthropic(usage),
-            Dialect::Responses => self.usage = Usage::responses(usage),
-            Dialect::OpenAi | Dialect::Ours => self.usage = Usage::openai(usage),
+    /// A piece of one of the answers of chat.
+    fn follow(&mut self, choice: &Value) {
+        let index = choice.get("index").and_then(Value::as_u64).unwrap_or(0);
+        let room = self.begun.len() < MOST_CHOICES;
+        if index > 0 && room {
+            self.begun.insert(index);
+        }
+        // Some servers have an empty reason where others have none.
+        let reason = choice.get("finish_reason").and_then(Value::as_str).unwrap_or_default();
+        if !reason.is_empty() && room {
+            self.finished.insert(index);
         }
     }
+
+    /// Takes over what a reply, or a piece of one, says was counted.
+    fn count(&mut self, dialect: Dialect, reply: &Value) {
+        let Some(usage) = reply.get("usage").filter(|usage| usage.is_object()) else { return };
+        let counted = match dialect {
+            Dialect::Anthropic => return self.usage.hear_anthropic(usage),
+            Dialect::Responses => Usage::responses(usage),
+            Dialect::OpenAi | Dialect::Ours => Usage::openai(usage),
+        };
+        if counted.input.is_some() {
+            self.usage = counted;
+        }
+    }
+}
+
+/// Whether an event may say what is listened for: whether a word that would say so stands between two quotation marks. It may
+/// say yes to what tells nothing, and never no to what does.
+fn may_tell(dialect: Dialect, data: &[u8]) -> bool {
+    let mut pieces = data.split(|byte| *byte == b'"').peekable();
+    while let Some(word) = pieces.next() {
+        let mut is = |value: &[u8]| pieces.peek().is_some_and(|next| is_value(next, value));
+        let tells = match (dialect, word) {
+            (Dialect::Responses, b"response.completed" | b"response.incomplete" | b"response.failed") => true,
+            (Dialect::Anthropic, b"message_start" | b"message_delta" | b"message_stop") => true,
+            (Dialect::Responses | Dialect::Anthropic, b"error") => true,
+            // These stand in every event of chat, mostly with nothing.
+            (Dialect::OpenAi | Dialect::Ours, b"usage" | b"finish_reason" | b"error") => !is(b"null"),
+            (Dialect::OpenAi | Dialect::Ours, b"index") => !is(b"0"),
+            _ => false,
+        };
+        if tells {
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether what follows a name gives it this value.
+fn is_value(text: &[u8], value: &[u8]) -> bool {
+    text.trim_ascii_start().strip_prefix(b":").is_some_and(|rest| rest.trim_ascii_start().starts_with(value))
 }
 
 #[cfg(test)]
@@ -248,10 +326,30 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_to_be_listened_to_is_not_held() {
-        let mut listener = Listener::new(Dialect::OpenAi, Some(STREAM));
+    fn a_document_that_is_too_large_is_not_held() {
+        let mut listener = Listener::new(Dialect::OpenAi, Some(JSON));
         (0..=MOST_HELD >> 10).for_each(|_| listener.hear(&[b'x'; 1 << 10]));
         assert!(matches!(listener.form, Form::Deaf));
         assert_eq!(listener.end(), Heard::default());
+    }
+
+    #[test]
+    fn words_are_not_parsed_and_what_tells_something_is() {
+        let check = |dialect, data: &str, expected: bool| {
+            assert_eq!(may_tell(dialect, data.as_bytes()), expected, "{data}");
+        };
+        let chat =
+            |rest: &str| format!("{{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"Hi\"}},{rest}}}]}}");
+        check(Dialect::OpenAi, &chat("\"finish_reason\": null"), false);
+        check(Dialect::OpenAi, &chat("\"finish_reason\" : null}],\"usage\" :null,\"x\":[{"), false);
+        check(Dialect::OpenAi, &chat("\"finish_reason\":\"stop\""), true);
+        check(Dialect::OpenAi, &chat("\"finish_reason\":null}],\"usage\":{\"a\":[{}]},\"x\":[{"), true);
+        check(Dialect::OpenAi, &chat("\"index\" : 1"), true);
+        let quoted =
+            r#"{"type":"content_block_delta","delta":{"text":"say \"message_stop\" or \"error\" "}}"#;
+        check(Dialect::Anthropic, quoted, false);
+        check(Dialect::Anthropic, r#"{ "type" : "message_stop" }"#, true);
+        check(Dialect::Responses, r#"{"type":"response.output_text.delta","delta":"error"}"#, true);
+        check(Dialect::Responses, r#"{"type":"response.output_text.delta","delta":"an error"}"#, false);
     }
 }

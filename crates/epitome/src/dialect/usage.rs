@@ -32,33 +32,37 @@ impl Usage {
         (input > 0).then_some(Tally { input, cached, output: self.output.unwrap_or(0) })
     }
 
-    /// OpenAI's: `prompt_tokens` holds what was read from a cache.
+    /// OpenAI's: `prompt_tokens` holds what was read from a cache, and what was put into one.
     pub(crate) fn openai(usage: &Value) -> Self {
-        let cached = tokens(usage.pointer("/prompt_tokens_details/cached_tokens"));
-        let all = tokens(usage.get("prompt_tokens"));
-        let cached = cached.map(|cached| cached.min(all.unwrap_or(0)));
-        Self {
-            input: all.map(|all| all - cached.unwrap_or(0)),
-            cache_read: cached,
-            cache_write: None,
-            output: tokens(usage.get("completion_tokens")),
-        }
+        // DeepSeek and Moonshot have their own places; OpenRouter and LiteLLM pass on what Anthropic tells.
+        let read = ["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"];
+        let write = ["/prompt_tokens_details/cache_write_tokens", "/cache_creation_input_tokens"];
+        let first = |places: &[&str]| places.iter().find_map(|place| tokens(usage.pointer(place)));
+        let output = tokens(usage.get("completion_tokens"));
+        Self::parted(tokens(usage.get("prompt_tokens")), first(&read), first(&write), output)
     }
 
     /// Responses': `input_tokens` holds what was read from a cache.
     pub(crate) fn responses(usage: &Value) -> Self {
-        let cached = tokens(usage.pointer("/input_tokens_details/cached_tokens"));
-        let all = tokens(usage.get("input_tokens"));
-        let cached = cached.map(|cached| cached.min(all.unwrap_or(0)));
-        Self {
-            input: all.map(|all| all - cached.unwrap_or(0)),
-            cache_read: cached,
-            cache_write: None,
-            output: tokens(usage.get("output_tokens")),
-        }
+        let read = tokens(usage.pointer("/input_tokens_details/cached_tokens"));
+        Self::parted(tokens(usage.get("input_tokens")), read, None, tokens(usage.get("output_tokens")))
     }
 
-    /// Takes over what Anthropic tells, which comes in two pieces where it is streamed.
+    /// Of a sum, and of what was read and written in it. Providers were seen to report more of them than all together.
+    fn parted(
+        all: Option<Tokens>,
+        read: Option<Tokens>,
+        write: Option<Tokens>,
+        output: Option<Tokens>,
+    ) -> Self {
+        let cache_read = read.map(|read| read.min(all.unwrap_or(0)));
+        let rest = all.map(|all| all - cache_read.unwrap_or(0));
+        let cache_write = write.map(|write| write.min(rest.unwrap_or(0)));
+        Self { input: rest.map(|rest| rest - cache_write.unwrap_or(0)), cache_read, cache_write, output }
+    }
+
+    /// Takes over what Anthropic tells, which comes in two pieces where it is streamed. Its numbers are sums so far, and
+    /// some servers fill in only one of the pieces: the larger one is told.
     pub(crate) fn hear_anthropic(&mut self, usage: &Value) {
         let places = [
             (&mut self.input, "input_tokens"),
@@ -68,7 +72,7 @@ impl Usage {
         ];
         for (place, key) in places {
             if let Some(told) = tokens(usage.get(key)) {
-                *place = Some(told);
+                *place = Some(place.unwrap_or(0).max(told));
             }
         }
     }
@@ -99,6 +103,34 @@ mod tests {
             "cache_creation_input_tokens": 5, "output_tokens": 1}));
         heard.hear_anthropic(&json!({"output_tokens": 20}));
         assert_eq!(heard.tally(), tally(105, 60, 20));
+        heard.hear_anthropic(&json!({"input_tokens": 0, "output_tokens": 21}));
+        assert_eq!(heard.tally(), tally(105, 60, 21));
+    }
+
+    #[test]
+    fn other_servers_places_for_what_was_cached_are_known() {
+        for (usage, read, write) in [
+            (
+                json!({"prompt_tokens": 100, "prompt_cache_hit_tokens": 60, "prompt_cache_miss_tokens": 40}),
+                60,
+                None,
+            ),
+            (json!({"prompt_tokens": 100, "cached_tokens": 60}), 60, None),
+            (
+                json!({"prompt_tokens": 100, "prompt_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 30}}),
+                60,
+                Some(30),
+            ),
+            (
+                json!({"prompt_tokens": 100, "cache_creation_input_tokens": 99,
+                    "prompt_tokens_details": {"cached_tokens": 60}}),
+                60,
+                Some(40),
+            ),
+        ] {
+            let heard = Usage::openai(&usage);
+            assert_eq!((heard.tally(), heard.cache_write), (tally(100, read, 0), write), "{usage}");
+        }
     }
 
     #[test]

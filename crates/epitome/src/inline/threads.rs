@@ -1,7 +1,7 @@
 //! The conversations in memory, of all workspaces, by the hashes of their lists.
 //!
 //! Each is filed under two hashes: of its list as it last came, and as it was when it was last condensed, where others may
-//! have forked from it. Those that were longest quiet are let go of when there are too many, or when they take too much
+//! have forked from it, unless another is there now. Those that were longest quiet are let go of when there are too many, or when they take too much
 //! memory together. Whoever is let go of while somebody uses it is only found no more.
 
 use std::collections::{BTreeMap, HashMap};
@@ -58,6 +58,8 @@ pub(super) struct Held {
 /// A conversation that a list shares its beginning with.
 pub(super) struct Found {
     pub(super) held: Arc<Held>,
+    /// How many messages after the standing orders it shares with it, as far as that was looked at.
+    pub(super) shared: usize,
     /// Whether the list begins with all of it; else it only shares what was condensed.
     pub(super) goes_on: bool,
     /// The hash of its list as it was when it was last condensed.
@@ -141,10 +143,11 @@ impl Threads {
     /// The conversation that shares most with the list, and is not past it.
     pub(super) fn find(&self, chain: &Chain) -> Option<Found> {
         let known = lock(&self.known);
-        chain.hashes.iter().rev().find_map(|hash| {
+        chain.hashes.iter().enumerate().rev().find_map(|(before, hash)| {
+            let shared = before.saturating_add(1);
             let entry = known.all.get(known.by.get(hash)?)?;
             let goes_on = entry.last.as_ref() == Some(hash);
-            Some(Found { held: Arc::clone(&entry.held), goes_on, condensed: entry.condensed })
+            Some(Found { held: Arc::clone(&entry.held), shared, goes_on, condensed: entry.condensed })
         })
     }
 
@@ -169,7 +172,13 @@ impl Threads {
 }
 
 impl Known {
-    fn insert(&mut self, entry: Entry) {
+    fn insert(&mut self, mut entry: Entry) {
+        // Who is at a place goes before who was condensed there: the others are found in the store.
+        let taken = |hash: &mut ListHash| {
+            let other = self.by.get(hash).and_then(|number| self.all.get(number));
+            other.is_some_and(|other| other.last == Some(*hash))
+        };
+        entry.condensed.take_if(taken);
         self.turns = self.turns.saturating_add(1);
         let (number, used) = (entry.held.number, self.turns);
         for hash in entry.hashes() {
@@ -278,11 +287,15 @@ mod tests {
         let two = held(&threads, "u:3 a:4 u:5 a:7");
         threads.file(&two, chain("u:3 a:4 u:5 a:7").last().unwrap(), condensed);
         assert_eq!(finds(&threads, "u:3 a:4 u:5"), Some(two.number));
+        // Unless somebody is there.
+        let there = file(&threads, "u:3 a:4 u:5");
+        threads.file(&two, chain("u:3 a:4 u:5 a:7").last().unwrap(), condensed);
+        assert_eq!(finds(&threads, "u:3 a:4 u:5"), Some(there.number));
         assert_eq!(finds(&threads, "u:3 a:4 u:5 a:6 u"), Some(one.number));
         assert_whole(&threads);
         let three = file(&threads, "u:3 a:4 u:5 a:6");
         assert_eq!(finds(&threads, "u:3 a:4 u:5 a:6 u"), Some(three.number));
-        assert_eq!(lock(&threads.known).all.len(), 2, "nobody finds the first any more");
+        assert_eq!(lock(&threads.known).all.len(), 3, "nobody finds the first any more");
         assert_whole(&threads);
     }
 

@@ -1,8 +1,9 @@
 //! Models that are asked over a network.
 //!
 //! Two wires are spoken, OpenAI's chat completions (by far the most servers) and Anthropic's messages, whole
-//! or streamed. What each sends and says is a plain mapping in `openai` and `anthropic`; what their failures
-//! mean stands in `fault`; `http` bounds it all in time and size.
+//! or streamed, and OpenAI's Responses to whoever [lends](lent) a key that is used there. What each sends and says is a
+//! plain mapping in `openai`, `anthropic` and `responses`; what their failures mean stands in `fault`; `http` bounds it
+//! all in time and size.
 //!
 //! A call is made once. Whether it is made again, when, and of whom, is the worker's matter; whether a text
 //! may be kept is [`epitome_core::inspect`]'s. Only what an answer says of its own end is taken from here,
@@ -11,6 +12,7 @@
 //! What providers say in the words of their errors is not repeated anywhere: they quote prompts and keys.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,13 +27,15 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
 use super::{Ask, Model, ModelError, Reply, Tally, table};
-use crate::dialect::Events;
+use crate::dialect::{Events, failure};
 use crate::settings::{ModelSettings, Provider, Settings, SettingsError};
 
 mod anthropic;
 mod fault;
 mod http;
+mod lent;
 mod openai;
+mod responses;
 mod stream;
 mod told;
 mod too_long;
@@ -43,6 +47,7 @@ use openai::LimitName;
 use stream::{Heard, Then};
 use told::Told;
 
+pub use lent::{Credentials, Lender, lent};
 pub use too_long::{TooLong, too_long};
 
 /// How large a prompt may be where nobody knows the model's window.
@@ -102,14 +107,10 @@ const TRIAL_TOKENS: Tokens = 1_024;
 pub struct Remote {
     model: String,
     wire: Wire,
-    line: Line,
-    key: Option<SecretString>,
-    /// Nobody gets asked without one.
-    needs_key: bool,
-    /// The environment's variable that holds the key.
-    variable: String,
-    /// The setting that names it.
-    setting: String,
+    line: Arc<Line>,
+    key: Key,
+    /// Whom it is asked of, as whoever counts failures knows them.
+    provider: String,
     stream: bool,
     timeout: Duration,
     window: Option<Tokens>,
@@ -123,10 +124,55 @@ pub struct Remote {
     newer: AtomicBool,
 }
 
+/// As whom it is asked.
+enum Key {
+    /// As whoever set it up.
+    Own {
+        key: Option<SecretString>,
+        /// Nobody gets asked without one.
+        needed: bool,
+        /// The environment's variable that holds the key.
+        variable: String,
+        /// The setting that names it.
+        setting: String,
+    },
+    /// As the one whose request it is for.
+    Lent(Credentials),
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wire {
     OpenAi,
+    Responses,
     Anthropic,
+}
+
+impl Wire {
+    /// Its route, after the version.
+    fn path(self) -> &'static str {
+        match self {
+            Self::OpenAi => "chat/completions",
+            Self::Responses => "responses",
+            Self::Anthropic => "messages",
+        }
+    }
+}
+
+/// Where a wire is spoken.
+fn address(base: &str, wire: Wire) -> Result<Url, String> {
+    let base = base.trim_end_matches('/');
+    let sound = |url: &str| {
+        let url = Url::parse(url).map_err(|error| format!("is no address: {error}"))?;
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err("must begin with http:// or https://".to_owned());
+        }
+        // Addresses are shown in errors, and passwords must not be.
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("must hold no user and no password".to_owned());
+        }
+        Ok(url)
+    };
+    sound(base).and_then(|_| sound(&format!("{base}/{}", wire.path())))
 }
 
 /// What is asked, in no wire's form.
@@ -240,9 +286,9 @@ impl Remote {
             key: format!("models.{name}.{key}"),
             problem,
         };
-        let (wire, path) = match settings.provider {
-            Provider::OpenAi => (Wire::OpenAi, "chat/completions"),
-            Provider::Anthropic => (Wire::Anthropic, "messages"),
+        let wire = match settings.provider {
+            Provider::OpenAi => Wire::OpenAi,
+            Provider::Anthropic => Wire::Anthropic,
             Provider::Local => {
                 return Err(wrong(
                     "provider",
@@ -250,31 +296,29 @@ impl Remote {
                 ));
             }
         };
-        let base = settings.base_url.as_deref().unwrap_or(settings.provider.base_url()).trim_end_matches('/');
-        let address = |url: &str| {
-            let url = Url::parse(url).map_err(|error| format!("is no address: {error}"))?;
-            if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-                return Err("must begin with http:// or https://".to_owned());
-            }
-            // Addresses are shown in errors, and passwords must not be.
-            if !url.username().is_empty() || url.password().is_some() {
-                return Err("must hold no user and no password".to_owned());
-            }
-            Ok(url)
-        };
-        let url = address(base).and_then(|_| address(&format!("{base}/{path}")));
-        let url = url.map_err(|problem| wrong("base_url", problem))?;
-        let known = table::find(&settings.model);
-        // Those who made it speak the newer name; everybody else knows the older one.
-        let newer = url.host_str() == Some("api.openai.com");
-        Ok(Self {
-            model: settings.model.clone(),
-            wire,
-            line: Line::new(url, settings.timeout),
+        let base = settings.base_url.as_deref().unwrap_or(settings.provider.base_url());
+        let url = address(base, wire).map_err(|problem| wrong("base_url", problem))?;
+        let line = Arc::new(Line::new(url, settings.timeout));
+        let key = Key::Own {
             key: key.filter(|key| !key.expose_secret().trim().is_empty()),
-            needs_key: settings.base_url.is_none() || settings.key_env.is_some(),
+            needed: settings.base_url.is_none() || settings.key_env.is_some(),
             variable: variable(settings).to_owned(),
             setting: format!("models.{name}.key_env"),
+        };
+        let provider = line.origin().to_owned();
+        Ok(Self::made(settings, wire, line, key, provider))
+    }
+
+    fn made(settings: &ModelSettings, wire: Wire, line: Arc<Line>, key: Key, provider: String) -> Self {
+        let known = table::find(&settings.model);
+        // Those who made it speak the newer name; everybody else knows the older one.
+        let newer = line.host() == Some("api.openai.com");
+        Self {
+            model: settings.model.clone(),
+            wire,
+            line,
+            key,
+            provider,
             stream: settings.stream,
             timeout: settings.timeout,
             window: settings.window.or(known.map(|known| known.window)),
@@ -282,7 +326,7 @@ impl Remote {
             told: AtomicU64::new(Tokens::MAX),
             headroom: AtomicU64::new(HEADROOM),
             newer: AtomicBool::new(newer),
-        })
+        }
     }
 
     /// The same, with the key that the environment holds under `key_env`, or under the provider's usual name. Whoever
@@ -363,6 +407,7 @@ impl Remote {
         let limit = if newer { LimitName::MaxCompletionTokens } else { LimitName::MaxTokens };
         let body = match self.wire {
             Wire::OpenAi => openai::body(question, question.most, limit),
+            Wire::Responses => responses::body(question, question.most),
             Wire::Anthropic => anthropic::body(question, question.most),
         };
         let mut call = self.line.post(self.headers()?, body.to_string()).await?;
@@ -379,13 +424,16 @@ impl Remote {
     }
 
     fn headers(&self) -> Result<HeaderMap, Fault> {
+        let (key, needed, variable, setting) = match &self.key {
+            Key::Own { key, needed, variable, setting } => (key, *needed, variable, setting),
+            Key::Lent(credentials) => return credentials.headers(self.wire),
+        };
         let mut headers = HeaderMap::new();
         if self.wire == Wire::Anthropic {
             headers.insert("anthropic-version", HeaderValue::from_static(anthropic::VERSION));
         }
-        let Self { variable, setting, .. } = self;
-        let Some(key) = &self.key else {
-            if self.needs_key {
+        let Some(key) = key else {
+            if needed {
                 let reason = format!("no key: the environment has no {variable} ({setting})");
                 return Err(Fault::refused(Wrong::Key, &reason));
             }
@@ -393,7 +441,9 @@ impl Remote {
         };
         let key = key.expose_secret().trim();
         let (name, value) = match self.wire {
-            Wire::OpenAi => (AUTHORIZATION.as_str(), HeaderValue::from_str(&format!("Bearer {key}"))),
+            Wire::OpenAi | Wire::Responses => {
+                (AUTHORIZATION.as_str(), HeaderValue::from_str(&format!("Bearer {key}")))
+            }
             Wire::Anthropic => ("x-api-key", HeaderValue::from_str(key)),
         };
         let reason = "holds something that cannot be a key";
@@ -420,12 +470,13 @@ impl Remote {
             ));
         };
         if self.wire == Wire::OpenAi
-            && let Some(told) = openai::failure(&body)
+            && let Some(told) = failure(&body)
         {
             return Err(self.failed(&told, question));
         }
         let answer = match self.wire {
             Wire::OpenAi => openai::answer(&body),
+            Wire::Responses => responses::answer(&body),
             Wire::Anthropic => anthropic::answer(&body),
         };
         match answer {
@@ -451,6 +502,7 @@ impl Remote {
             for event in new {
                 let then = match self.wire {
                     Wire::OpenAi => openai::hear(&mut heard, &event),
+                    Wire::Responses => responses::hear(&mut heard, &event),
                     Wire::Anthropic => anthropic::hear(&mut heard, &event),
                 };
                 match then {
@@ -480,14 +532,12 @@ impl Remote {
     }
 
     fn fault(&self, status: u16, told: &Told, wait: Option<Duration>, question: &Question<'_>) -> Fault {
-        let asked = Asked {
-            model: &self.model,
-            address: self.line.address(),
-            variable: &self.variable,
-            setting: &self.setting,
-            with_key: self.key.is_some(),
-            sent: question.tokens,
+        let (variable, setting, with_key) = match &self.key {
+            Key::Own { key, variable, setting, .. } => (variable.as_str(), setting.as_str(), key.is_some()),
+            Key::Lent(_) => ("the caller's request", "", true),
         };
+        let address = self.line.address();
+        let asked = Asked { model: &self.model, address, variable, setting, with_key, sent: question.tokens };
         let fault = fault(status, told, wait, &asked);
         if let ModelError::TooLong { sent, limit: Some(limit) } = fault.error {
             // Where it counts more than we do, its window holds less of what we count. It may also have
@@ -545,7 +595,7 @@ impl Model for Remote {
     }
 
     fn provider(&self) -> &str {
-        self.line.origin()
+        &self.provider
     }
 
     fn time_out(&self) -> Option<Duration> {
@@ -553,7 +603,8 @@ impl Model for Remote {
     }
 
     fn reusable(&self) -> bool {
-        true
+        // What one caller paid for is not given to another.
+        matches!(self.key, Key::Own { .. })
     }
 
     async fn write(&self, ask: &Ask) -> Result<Reply, ModelError> {
@@ -590,9 +641,18 @@ impl fmt::Debug for Remote {
         f.debug_struct("Remote")
             .field("model", &self.model)
             .field("address", &self.line.address())
-            .field("key", &self.key.as_ref().map(|_| "[redacted]"))
+            .field("key", &self.key)
             .field("window", &self.window())
             .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Own { key, .. } => key.as_ref().map(|_| "[redacted]").fmt(f),
+            Self::Lent(credentials) => credentials.fmt(f),
+        }
     }
 }
 

@@ -4,11 +4,13 @@ use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
 
+use epitome_core::message::Tokens;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::SettingsError;
 use super::read::Table;
+use crate::dialect::Counted;
 use crate::model::Tally;
 
 const MILLION: i64 = 1_000_000;
@@ -140,8 +142,39 @@ impl Price {
     pub fn cost(&self, tally: &Tally) -> Money {
         // Providers were seen to report more from the cache than all together.
         let cached = tally.cached.min(tally.input);
-        let parts =
-            [(tally.input - cached, self.input), (cached, self.cache_read), (tally.output, self.output)];
+        Self::sum([
+            (tally.input - cached, self.input),
+            (cached, self.cache_read),
+            (tally.output, self.output),
+        ])
+    }
+
+    /// What a request costs by what its provider counted, tokens that were put into a cache included.
+    ///
+    /// ```
+    /// use epitome::dialect::Counted;
+    /// use epitome::settings::{Money, Price};
+    ///
+    /// let [input, output, cache_read, cache_write] = [3.0, 15.0, 0.3, 3.75].map(Money::from);
+    /// let price = Price { input, output, cache_read, cache_write };
+    /// // 1,000 plain, 8,000 read from the cache, 1,000 put into it, 100 out.
+    /// let counted = Counted { input: 10_000, cached: 8_000, written: 1_000, output: 100 };
+    /// assert_eq!(price.counted(&counted).to_string(), "0.01065");
+    /// ```
+    #[must_use]
+    pub fn counted(&self, counted: &Counted) -> Money {
+        let cached = counted.cached.min(counted.input);
+        let written = counted.written.min(counted.input - cached);
+        Self::sum([
+            (counted.input - cached - written, self.input),
+            (cached, self.cache_read),
+            (written, self.cache_write),
+            (counted.output, self.output),
+        ])
+    }
+
+    /// Tokens at their prices, added up before they are rounded.
+    fn sum<const N: usize>(parts: [(Tokens, Money); N]) -> Money {
         let sum = parts.iter().fold(0u128, |sum, (tokens, price)| {
             let price = u128::from(u64::try_from(price.0).unwrap_or(0));
             sum.saturating_add(u128::from(*tokens).saturating_mul(price))

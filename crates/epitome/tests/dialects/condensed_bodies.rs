@@ -16,7 +16,7 @@ use crate::{complaints, config, conversations};
 
 const FOREIGN: [Dialect; 3] = [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic];
 
-fn policies() -> impl Strategy<Value = Policy> {
+pub(crate) fn policies() -> impl Strategy<Value = Policy> {
     let keep =
         prop::sample::select(vec!["messages(0)", "messages(1)", "messages(3)", "turns(1)", "tokens(40)"]);
     let named = prop::sample::select(vec!["recent", "mask", "summarize", "amortized", "pipeline"]);
@@ -35,7 +35,7 @@ fn policies() -> impl Strategy<Value = Policy> {
 }
 
 /// The list that a forced step gives; none where it does nothing.
-fn condensed(body: &Body, policy: &Policy, press: Press) -> Option<Vec<Message>> {
+pub(crate) fn condensed(body: &Body, policy: &Policy, press: Press) -> Option<Vec<Message>> {
     let (messages, counter) = (body.messages(), counter());
     let mut list = List::default();
     list.advance(messages, &counter);
@@ -168,7 +168,7 @@ fn common_chat(fields: &mut Map<String, Value>) {
 }
 
 /// A drawn history on this wire, as its client holds it: nothing about it is mended.
-fn wired(dialect: Dialect, mut messages: Vec<Message>) -> String {
+pub(crate) fn wired(dialect: Dialect, mut messages: Vec<Message>) -> String {
     for message in &mut messages {
         message.wire = None;
         if message.role == Role::Peer {
@@ -266,7 +266,7 @@ fn check(dialect: Dialect, text: &str, policy: &Policy, press: Press) -> Result<
     Ok(())
 }
 
-fn press() -> impl Strategy<Value = Press> {
+pub(crate) fn press() -> impl Strategy<Value = Press> {
     prop::sample::select(vec![Press::Gently, Press::Hard])
 }
 
@@ -415,7 +415,7 @@ fn conversations_are_condensed_again_and_again() {
 }
 
 /// The request with more at its end, as a client adds it.
-fn grown(dialect: Dialect, text: &str, more: &[Message]) -> String {
+pub(crate) fn grown(dialect: Dialect, text: &str, more: &[Message]) -> String {
     let mut body: Value = serde_json::from_str(text).unwrap();
     let key = if dialect == Dialect::Responses { "input" } else { "messages" };
     let mut more: Value = serde_json::from_str(&wired(dialect, more.to_vec())).unwrap();

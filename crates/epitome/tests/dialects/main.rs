@@ -10,8 +10,10 @@
 )]
 
 mod bodies;
+mod cached;
 mod condensed_bodies;
 mod drawn_wire;
+mod hearing;
 mod reading;
 mod restoring;
 mod writing;

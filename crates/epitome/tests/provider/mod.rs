@@ -1,4 +1,4 @@
-//! A stand-in for providers: a real HTTP server on loopback that speaks both wires, well or badly as it is
+//! A stand-in for providers: a real HTTP server on loopback that speaks all three wires, well or badly as it is
 //! told.
 //!
 //! It keeps every request it got. What it does with the next one is taken from a queue; when that is empty,
@@ -123,8 +123,16 @@ impl Request {
         self.path.ends_with("/messages")
     }
 
+    fn responses(&self) -> bool {
+        self.path.ends_with("/responses")
+    }
+
     /// Everything that was asked, in one text.
     pub fn prompt(&self) -> String {
+        if self.responses() {
+            let texts = ["input", "instructions"].into_iter().filter_map(|key| self.body[key].as_str());
+            return texts.collect::<Vec<_>>().join("\n");
+        }
         let messages = self.body["messages"].as_array().cloned().unwrap_or_default();
         let texts = messages.iter().filter_map(|message| message["content"].as_str());
         texts.chain(self.body["system"].as_str()).collect::<Vec<_>>().join("\n")
@@ -568,6 +576,13 @@ fn missing(request: &Request, key: &str) -> Option<Act> {
         return Some(Act::WrongKey);
     }
     let body = &request.body;
+    if request.responses() {
+        let text = |key: &str| body[key].as_str().is_some_and(|text| !text.is_empty());
+        let well = text("model")
+            && text("input")
+            && body["max_output_tokens"].as_u64().is_some_and(|most| most >= 16);
+        return (!well || body["store"] != false).then_some(Act::Status(400));
+    }
     let content = |message: &Value| {
         let role = message["role"].as_str().unwrap_or("");
         let roles: &[&str] =
@@ -623,6 +638,9 @@ fn body(request: &Request, said: &Said) -> String {
             "stop_reason": stop_reason(said.finish), "stop_sequence": null, "usage": usage})
         .to_string();
     }
+    if request.responses() {
+        return response(request, said).to_string();
+    }
     let filtered = said.finish == "content_filter";
     let message = json!({
         "role": "assistant",
@@ -633,6 +651,30 @@ fn body(request: &Request, said: &Said) -> String {
     json!({"id": "chatcmpl-1", "object": "chat.completion", "model": model, "usage": usage,
         "choices": [{"index": 0, "message": message, "finish_reason": said.finish}]})
     .to_string()
+}
+
+/// The whole answer of Responses.
+fn response(request: &Request, said: &Said) -> Value {
+    let usage = json!({"input_tokens": INPUT, "input_tokens_details": {"cached_tokens": CACHED},
+        "output_tokens": OUTPUT, "total_tokens": INPUT + OUTPUT});
+    let (status, reason) = match said.finish {
+        "length" => ("incomplete", json!({"reason": "max_output_tokens"})),
+        "content_filter" => ("incomplete", json!({"reason": "content_filter"})),
+        _ => ("completed", Value::Null),
+    };
+    let mut output = Vec::new();
+    output.extend(said.thinking.map(|words| {
+        json!({"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": words}]})
+    }));
+    if said.finish == "tool_calls" {
+        output.push(json!({"type": "function_call", "call_id": "x", "name": "look", "arguments": "{}"}));
+    }
+    let text = json!({"type": "output_text", "text": said.text, "annotations": []});
+    output.push(
+        json!({"type": "message", "id": "msg_1", "role": "assistant", "status": status, "content": [text]}),
+    );
+    json!({"id": "resp_1", "object": "response", "model": request.body["model"], "status": status, "error": null,
+        "incomplete_details": reason, "output": output, "usage": if said.counted { usage } else { Value::Null }})
 }
 
 /// The answer as the events of a stream.
@@ -663,6 +705,15 @@ fn events(request: &Request, said: &Said) -> Vec<String> {
         let reason = stop_reason(said.finish);
         all.push(json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": counted}));
         all.push(json!({"type": "message_stop"}));
+        let named = |event: Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap());
+        return all.into_iter().map(named).collect();
+    }
+    if request.responses() {
+        let mut all =
+            vec![json!({"type": "response.created", "response": {"status": "in_progress", "error": null}})];
+        all.extend(texts.map(|text| json!({"type": "response.output_text.delta", "delta": text})));
+        let last = if said.finish == "stop" { "response.completed" } else { "response.incomplete" };
+        all.push(json!({"type": last, "response": response(request, said)}));
         let named = |event: Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap());
         return all.into_iter().map(named).collect();
     }

@@ -25,7 +25,7 @@ fn done(chain: &[ListHash], kept: &str) -> InlineRow {
 
 async fn found(store: &dyn Store, workspace: &str, chain: &[ListHash]) -> Option<String> {
     let row = store.inline(workspace, chain.to_vec()).await.unwrap()?;
-    assert_eq!((row.root, Some(&row.hash)), (chain[0], chain.get(row.length as usize - 1)));
+    assert_eq!((row.root, Some(&row.hash)), (chain[0], chain.get(usize::try_from(row.length).unwrap() - 1)));
     Some(row.kept)
 }
 

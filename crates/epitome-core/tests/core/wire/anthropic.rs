@@ -34,6 +34,9 @@ pub(crate) const RULES: &[&str] = &[
     "thinking must not be last",
     "a loop is entered past its thinking",
     "final text ends with whitespace",
+    "more than four cache marks",
+    "a cache mark where none is taken",
+    "a longer cache mark after a shorter",
 ];
 
 const LONGEST_ID: usize = 64;
@@ -279,6 +282,40 @@ fn check_pairs(out: &mut Complaints, at: usize, contents: &[Vec<Map<String, Valu
             out.add(&place, "no tool_result right after", id);
         }
     }
+}
+
+/// The rules of marks for the cache, in the order the provider reads them: tools, system prompt, messages. They are
+/// apart, since a client may break them by itself.
+pub(crate) fn cache_marks(body: &Value) -> Vec<String> {
+    let mut out = Complaints::new(RULES);
+    let mut marks = Vec::new();
+    for list in [&body["tools"], &body["system"]] {
+        objects(list).iter().for_each(|block| gather_marks(&mut out, "body", block, &mut marks));
+    }
+    for (at, message) in objects(&body["messages"]).iter().enumerate() {
+        let place = format!("messages[{at}]");
+        blocks(message).iter().for_each(|block| gather_marks(&mut out, &place, block, &mut marks));
+    }
+    marks.extend(body.get("cache_control").filter(|mark| mark.is_object()).cloned());
+    if marks.len() > 4 {
+        out.add("body", "more than four cache marks", marks.len());
+    }
+    let long = |mark: &&Value| mark["ttl"] == "1h";
+    if marks.iter().skip_while(long).any(|mark| long(&mark)) {
+        out.add("body", "a longer cache mark after a shorter", marks.len());
+    }
+    out.out
+}
+
+fn gather_marks(out: &mut Complaints, place: &str, block: &Map<String, Value>, marks: &mut Vec<Value>) {
+    for inner in block.get("content").map(objects).unwrap_or_default() {
+        gather_marks(out, place, &inner, marks);
+    }
+    let Some(mark) = block.get("cache_control").filter(|mark| !mark.is_null()) else { return };
+    if is_thinking(block) || (is(block, "text") && is_blank(str_of(block, "text"))) {
+        out.add(place, "a cache mark where none is taken", str_of(block, "type"));
+    }
+    marks.push(mark.clone());
 }
 
 /// The rule of thinking that is switched on by hand: from the last words of the user on it is all one

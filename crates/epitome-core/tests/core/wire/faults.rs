@@ -186,6 +186,21 @@ fn thinking() -> Value {
     json!({ "type": "thinking", "thinking": "Hm.", "signature": "c2ln" })
 }
 
+fn marked(mut block: Value, ttl: Option<&str>) -> Value {
+    block["cache_control"] =
+        ttl.map_or(json!({ "type": "ephemeral" }), |ttl| json!({ "type": "ephemeral", "ttl": ttl }));
+    block
+}
+
+/// A mark on a tool, in the system prompt, inside a result, on that result, and on the request.
+fn five_over_all() -> Value {
+    let mut body = turns_of(&[json!([tool_use("x")]), json!([marked(result("x"), None)])]);
+    body["messages"][2]["content"][0]["content"] = json!([marked(text("Hi"), None)]);
+    body["tools"] = json!([marked(json!({ "name": "f" }), None)]);
+    body["system"] = json!([marked(text("Hi"), None)]);
+    marked(body, None)
+}
+
 #[test]
 fn anthropic_hears_every_fault() {
     let reply = |blocks: Value| turns_of(&[blocks]);
@@ -254,7 +269,18 @@ fn anthropic_hears_every_fault() {
             turns_of(&[x.clone(), json!([result("x")]), json!([thinking(), tool_use("y")])]),
         ),
         ("final text ends with whitespace", reply(json!("Once upon a time "))),
+        ("more than four cache marks", reply(json!(vec![marked(text("Hi"), None); 5]))),
+        ("more than four cache marks", five_over_all()),
+        ("a cache mark where none is taken", reply(json!([marked(thinking(), None), text("Hi")]))),
+        ("a cache mark where none is taken", reply(json!([marked(text(""), None)]))),
+        (
+            "a longer cache mark after a shorter",
+            json!({ "system": [marked(text("Hi"), None)], "messages": [{ "role": "user",
+                "content": [marked(text("Hi"), Some("1h"))] }] }),
+        ),
     ];
-    let judge = |body: &Value| [anthropic::complaints(body), anthropic::late_thinking(body)].concat();
+    let judge = |body: &Value| {
+        [anthropic::complaints(body), anthropic::late_thinking(body), anthropic::cache_marks(body)].concat()
+    };
     all_heard(anthropic::RULES, judge, &faults);
 }

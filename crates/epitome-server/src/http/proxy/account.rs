@@ -5,7 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use epitome::Workspace;
-use epitome::dialect::{Dialect, Heard};
+use epitome::core::message::Tokens;
+use epitome::dialect::{Counted, Dialect, Heard};
+use epitome::inline::Answered;
+use epitome::model::TooLong;
+use epitome::settings::Price;
 use epitome::store::Passed;
 
 use super::super::App;
@@ -14,17 +18,40 @@ use super::decide::Known;
 /// What was counted is written down this long after: many requests become one write.
 const LATER: Duration = Duration::from_secs(1);
 
+/// Of so many conversations it is remembered what their last request was.
+const MOST_EARLIER: usize = 8_192;
+
 /// What is to be counted for one request.
 pub(super) struct Account {
     app: Arc<App>,
     workspace: Workspace,
     known: Known,
     retried: bool,
+    price: Option<Price>,
+}
+
+/// What is remembered of a conversation, to know what a cache would have held of it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Earlier {
+    /// Whether a reply showed that there is a cache.
+    cached: bool,
+    /// How large its last request was as it came, and how large it was made.
+    full: Tokens,
+    short: Tokens,
+    /// What was saved so far, in tokens and in millionths.
+    pub(super) saved: Tokens,
+    pub(super) saved_cost: i64,
 }
 
 impl Account {
-    pub(super) fn new(app: &Arc<App>, workspace: Workspace, known: Known, retried: bool) -> Self {
-        Self { app: Arc::clone(app), workspace, known, retried }
+    pub(super) fn new(
+        app: &Arc<App>,
+        workspace: Workspace,
+        known: Known,
+        retried: bool,
+        price: Option<Price>,
+    ) -> Self {
+        Self { app: Arc::clone(app), workspace, known, retried, price }
     }
 
     pub(super) fn dialect(&self) -> Dialect {
@@ -32,40 +59,85 @@ impl Account {
     }
 
     /// The answer has ended, whole or not.
-    pub(super) fn close(self, heard: Heard, whole: bool) {
-        let complete = heard.complete && whole;
+    pub(super) fn close(self, heard: &Heard, whole: bool) {
         let known = &self.known;
-        if let Some(counted) = heard.counted.filter(|_| complete) {
-            known.turn.reported(counted.input);
+        let complete = heard.complete && whole;
+        let counted = heard.counted.filter(|_| complete);
+        if let Some(Counted { input, .. }) = counted {
+            known.turn.reported(if known.shadow { in_proportion(input, known) } else { input });
         }
-        let more = Passed {
-            model: known.model.clone(),
+        if let Some(told) = heard.failed.as_ref().and_then(TooLong::told).filter(|_| !known.shadow) {
+            // It is too late for this answer, and not for the next.
+            known.turn.too_long(told.limit);
+        }
+        let sums = &self.app.proxy.sums;
+        let name = self.workspace.name();
+        let earlier = sums.earlier(name, known);
+        let more = Answered {
+            model: &known.model,
             shadow: known.shadow,
-            requests: 1,
-            shorter: u64::from(known.short < known.full),
-            retried: u64::from(self.retried),
-            cut_off: u64::from(!complete),
-            ..Passed::default()
+            retried: self.retried,
+            complete,
+            counted,
+            full: known.full,
+            sent: known.short,
+            before: earlier.cached.then(|| match (known.shadow, known.anew) {
+                (false, _) => earlier.full,
+                (true, false) => earlier.short,
+                (true, true) => 0,
+            }),
+            price: self.price,
+        }
+        .passed();
+        let shows = counted.is_some_and(|counted| counted.cached > 0 || counted.written > 0);
+        let now = Earlier {
+            cached: earlier.cached || shows,
+            full: known.full,
+            short: known.short,
+            saved: earlier.saved.saturating_add(more.saved),
+            saved_cost: earlier.saved_cost.saturating_add(more.saved_cost),
         };
-        self.app.proxy.sums.add(&self.app, self.workspace.name(), &more);
+        sums.remember(name, known, now);
+        sums.add(&self.app, name, &more);
     }
 }
 
-/// What was counted and is not written down yet.
+/// What the provider would have counted for the shorter list.
+fn in_proportion(input: Tokens, known: &Known) -> Tokens {
+    let part = u128::from(input) * u128::from(known.short) / u128::from(known.full.max(1));
+    Tokens::try_from(part).unwrap_or(Tokens::MAX)
+}
+
+/// What was counted and is not written down yet, and what is remembered of conversations.
 #[derive(Default)]
 pub(super) struct Sums {
     open: Mutex<HashMap<Key, Passed>>,
+    earlier: Mutex<HashMap<(Arc<str>, Arc<str>), Earlier>>,
 }
 
 type Key = (Arc<str>, String, bool);
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Sums {
-    fn open(&self) -> MutexGuard<'_, HashMap<Key, Passed>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn earlier(&self, workspace: &str, known: &Known) -> Earlier {
+        lock(&self.earlier).get(&(workspace.into(), Arc::clone(&known.run))).copied().unwrap_or_default()
+    }
+
+    fn remember(&self, workspace: &str, known: &Known, now: Earlier) {
+        let mut earlier = lock(&self.earlier);
+        let key = (workspace.into(), Arc::clone(&known.run));
+        if earlier.len() >= MOST_EARLIER && !earlier.contains_key(&key) {
+            // Whoever is forgotten is told a smaller saving, once.
+            earlier.clear();
+        }
+        earlier.insert(key, now);
     }
 
     fn add(&self, app: &Arc<App>, workspace: &str, more: &Passed) {
-        let mut open = self.open();
+        let mut open = lock(&self.open);
         let first = open.is_empty();
         open.entry((workspace.into(), more.model.clone(), more.shadow))
             .or_insert_with(|| Passed { model: more.model.clone(), shadow: more.shadow, ..Passed::default() })
@@ -75,14 +147,14 @@ impl Sums {
             let app = Arc::clone(app);
             runtime.spawn(async move {
                 tokio::time::sleep(LATER).await;
-                app.proxy.settle(&app).await;
+                app.settle().await;
             });
         }
     }
 
     /// Writes them down.
     pub(super) async fn settle(&self, app: &App) {
-        let sums = std::mem::take(&mut *self.open());
+        let sums = std::mem::take(&mut *lock(&self.open));
         let mut by: HashMap<Arc<str>, Vec<Passed>> = HashMap::new();
         for ((workspace, _, _), more) in sums {
             by.entry(workspace).or_default().push(more);

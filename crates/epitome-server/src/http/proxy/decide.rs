@@ -21,6 +21,7 @@ use tokio::task::block_in_place;
 
 use super::super::problem::Problem;
 use super::Passage;
+use super::account::Earlier;
 use crate::log::Seldom;
 
 /// Names the conversation, for whoever would rather say it.
@@ -122,8 +123,12 @@ pub(super) struct Known {
     /// that is known.
     pub(super) full: Tokens,
     pub(super) short: Tokens,
+    /// Whether it was condensed this time, and not only goes on with what was.
+    pub(super) anew: bool,
     /// Whether it is sent as it came all the same.
     pub(super) shadow: bool,
+    /// What was saved in it so far.
+    pub(super) earlier: Earlier,
 }
 
 impl Decided {
@@ -236,19 +241,26 @@ async fn work_out(
         force: harder.then_some(Press::Hard),
         ..Call::of(body.messages())
     };
-    let passing = workspace.inline().before(&condenser, &caller, call).await;
+    let lent = (condenser.borrows() && !shadow && !model.is_empty())
+        .then(|| passage.app.proxy.upstream(passage.side).lend(asked.dialect, model, &passage.headers))
+        .flatten();
+    let lent = lent.map(|lent| (model, lent));
+    let passing = workspace.inline().before_with(&condenser, lent, &caller, call).await;
     let ready = &passing.ready;
     let mut report = ready.report.clone();
     report.covers = report.covers.map(|covers| body.places(covers));
-    let known = Known {
+    let mut known = Known {
         dialect: asked.dialect,
         model: model.to_owned(),
         run: passing.run.clone(),
         turn: ready.turn(),
         full: passing.full,
         short: passing.sent,
+        anew: report.condensed,
         shadow,
+        earlier: Earlier::default(),
     };
+    known.earlier = passage.app.proxy.sums.earlier(workspace.name(), &known);
     let (text, outcome) = if shadow {
         (unchanged(), Outcome::Shadow)
     } else if ready.is_untouched() {

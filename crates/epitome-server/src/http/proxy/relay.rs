@@ -55,7 +55,7 @@ impl Relay {
 
     fn end(&mut self, whole: bool) {
         if let Some((listener, account)) = self.heard.take() {
-            account.close(listener.end(), whole);
+            account.close(&listener.end(), whole);
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use epitome::Report;
+use epitome::settings::Money;
 use serde::Serialize;
 
 use super::super::condense::{LONGEST_REPORT, ascii};
 use super::super::discreet::discreet;
-use super::decide::Decided;
+use super::decide::{Decided, Known};
 
 /// What was done, in a word.
 pub(super) const OUTCOME: HeaderName = HeaderName::from_static("x-epitome");
@@ -26,6 +27,16 @@ struct Told<'a> {
     run: Option<&'a str>,
     /// How many tokens the request has fewer than it came with; in shadow mode, would have.
     saved: u64,
+    /// What was saved in this conversation by the requests before, as the provider counted them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    so_far: Option<SoFar>,
+}
+
+#[derive(Serialize)]
+struct SoFar {
+    saved: u64,
+    /// In the prices' money; 0 where nobody knows them.
+    saved_cost: f64,
 }
 
 impl Decided {
@@ -52,6 +63,10 @@ impl Decided {
             report,
             run: known.map(|known| &*known.run),
             saved: known.map_or(0, |known| known.full.saturating_sub(known.short)),
+            so_far: known.map(|Known { earlier, .. }| SoFar {
+                saved: earlier.saved,
+                saved_cost: Money::millionths(earlier.saved_cost).get(),
+            }),
         })
     }
 }

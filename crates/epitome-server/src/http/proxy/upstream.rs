@@ -2,12 +2,14 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use bytes::Bytes;
+use epitome::dialect::Dialect;
+use epitome::model::{Credentials, Lender, Model};
 use http_body::{Frame, SizeHint};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Url};
@@ -44,11 +46,13 @@ pub(super) struct Upstream {
     base: String,
     /// Made when it is first needed: most who serve use one of two at most. None where the system has no certificates.
     client: OnceLock<Option<Client>>,
+    /// The same for those who lend their keys: one for each route there is a model behind.
+    lenders: [OnceLock<Option<Lender>>; 3],
 }
 
 impl Upstream {
     pub(super) fn new(base: &str) -> Self {
-        Self { base: base.to_owned(), client: OnceLock::new() }
+        Self { base: base.to_owned(), client: OnceLock::new(), lenders: Default::default() }
     }
 
     /// The address of a path there; none where it would lead out of it.
@@ -57,6 +61,19 @@ impl Upstream {
         let root = Url::parse(&format!("{}/v1", self.base)).ok()?;
         let within = url.path().strip_prefix(root.path())?;
         ((within.is_empty() || within.starts_with('/')) && url.origin() == root.origin()).then_some(url)
+    }
+
+    /// The model that a caller asks for, with their own key.
+    pub(super) fn lend(&self, dialect: Dialect, model: &str, headers: &HeaderMap) -> Option<Arc<dyn Model>> {
+        let [chat, responses, messages] = &self.lenders;
+        let lender = match dialect {
+            Dialect::OpenAi | Dialect::Ours => chat,
+            Dialect::Responses => responses,
+            Dialect::Anthropic => messages,
+        };
+        let lender = lender.get_or_init(|| Lender::new(dialect, &format!("{}/v1", self.base)).ok());
+        let said = headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+        Some(Arc::new(lender.as_ref()?.lend(model, Credentials::of(said))))
     }
 
     fn client(&self) -> Option<&Client> {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::super::discreet::discreet;
+use super::proxied::ProxiedOut;
 use super::session::Status;
 use crate::http::openapi::Settings;
 
@@ -81,6 +82,10 @@ pub(crate) struct UsageOut {
     pub(crate) total: UsageSumOut,
     /// By slot, model and outcome.
     pub(crate) items: Vec<UsageItemOut>,
+    /// What went through the proxy. Not there where one session is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(crate) proxy: Option<ProxiedOut>,
 }
 
 #[derive(Debug, Default, Clone, Copy, Serialize, ToSchema)]
@@ -137,13 +142,13 @@ impl From<Vec<UsageSum>> for UsageOut {
             let scope = Some(row.scope).filter(|scope| !scope.is_empty());
             items.push(UsageItemOut { scope, slot: row.slot, model: row.model, outcome: row.outcome, sum });
         }
-        Self { total, items }
+        Self { total, items, proxy: None }
     }
 }
 
 /// Millionths to whole money.
 #[expect(clippy::cast_precision_loss, reason = "nobody pays 2^52 millionths")]
-fn money(millionths: i64) -> f64 {
+pub(super) fn money(millionths: i64) -> f64 {
     millionths as f64 / 1_000_000.0
 }
 

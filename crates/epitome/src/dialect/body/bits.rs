@@ -40,7 +40,7 @@ struct Opened<'a> {
 
 /// Writes one message after the other.
 pub(super) struct Writer<'a> {
-    body: &'a Body,
+    pub(super) body: &'a Body,
     fitter: Fitter,
     opened: Option<Opened<'a>>,
     /// Calls that went out as they came and are of an uncommon kind: their answers are of it, too.

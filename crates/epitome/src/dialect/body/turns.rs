@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::bits::{Bit, Writer, texts};
 use super::raw::{self, FLAGS, Members};
-use super::write::{flagged, list, replaced, shown, stripped, stripped_blocks};
-use super::{Body, Marks, Origin};
+use super::write::{flagged, is_new_summary, list, replaced, shown, stripped, stripped_blocks};
+use super::{Body, Marks, Origin, cached};
 use crate::dialect::Dialect;
 use crate::dialect::anthropic::{NOTE, is_reasoning, spell_part};
 use crate::dialect::fit::opener;
@@ -22,6 +22,8 @@ struct Block {
     text: String,
     flags: Flags,
     kind: Kind,
+    /// Whether it is a summary that is new.
+    summary: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -84,10 +86,26 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
     if let [.., asked, answered] = turns.as_mut_slice() {
         answered.drop_asides_while_open(asked);
     }
+    if cached::may_be_in(&body.text) {
+        pass_on_marks(body, &mut system, &mut turns);
+    }
     let last = turns.len().saturating_sub(1);
     let texts: Vec<String> =
         turns.into_iter().enumerate().filter_map(|(at, turn)| turn.text(body, marks, at == last)).collect();
     put(body, &texts, (!is_own(body, &orders)).then_some(system.as_slice()), marks)
+}
+
+/// Puts a mark on the summary where marks left with what it stands for.
+fn pass_on_marks(body: &Body, system: &mut [Block], turns: &mut [Turn<'_>]) {
+    let mut blocks: Vec<&mut Block> =
+        system.iter_mut().chain(turns.iter_mut().flat_map(|turn| &mut turn.blocks)).collect();
+    let Some(summary) = blocks.iter().position(|block| block.summary) else { return };
+    let items = body.items.iter().filter_map(|place| body.text.get(place.clone()));
+    let texts: Vec<&str> = blocks.iter().map(|block| block.text.as_str()).collect();
+    let mark = cached::left(body.field("system").into_iter().chain(items), &texts, summary);
+    if let (Some(mark), Some(block)) = (mark, blocks.get_mut(summary)) {
+        block.text = cached::marked(&block.text, &mark);
+    }
 }
 
 /// The request with this list, and with this system prompt; `None` where that is the one it came with.
@@ -131,7 +149,12 @@ fn is_own(body: &Body, orders: &[&Message]) -> bool {
 
 fn opening<'a>() -> Turn<'a> {
     let spelled = opener().parts.iter().map(spell_part).collect::<Vec<_>>();
-    let block = |value: &Value| Block { text: value.to_string(), flags: (false, false), kind: Kind::Other };
+    let block = |value: &Value| Block {
+        text: value.to_string(),
+        flags: (false, false),
+        kind: Kind::Other,
+        summary: false,
+    };
     Turn { side: "user", blocks: spelled.iter().map(block).collect(), from: Vec::new() }
 }
 
@@ -140,6 +163,7 @@ fn blocks(writer: &mut Writer<'_>, message: &Message, head: bool) -> (Vec<Block>
     let flags = (message.pinned, message.skip);
     let later = message.role.is_system() && !head;
     let (mut out, (bits, intact)) = (Vec::new(), writer.bits(message));
+    let summary = is_new_summary(writer.body, message);
     for bit in bits {
         let texts: Vec<String> = match bit {
             Bit::Came { text, .. } if !later => vec![text.into_owned()],
@@ -150,7 +174,7 @@ fn blocks(writer: &mut Writer<'_>, message: &Message, head: bool) -> (Vec<Block>
                 texts(&spelled, was.as_deref())
             }
         };
-        out.extend(texts.into_iter().map(|text| Block { kind: kind(&text), text, flags }));
+        out.extend(texts.into_iter().map(|text| Block { kind: kind(&text), text, flags, summary }));
     }
     (out, intact && !later)
 }

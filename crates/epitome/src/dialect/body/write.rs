@@ -7,11 +7,12 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use epitome_core::message::{CallId, Message, Part, Seq};
+use epitome_core::view;
 use serde_json::Value;
 
 use super::bits::Writer;
 use super::raw::{self, FLAGS, Members};
-use super::{Body, Marks, turns};
+use super::{Body, Marks, cached, turns};
 use crate::dialect::{Dialect, flags};
 
 pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
@@ -19,7 +20,7 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
         return turns::with(body, messages, marks);
     }
     let mut writer = Writer::new(body);
-    let mut texts = Vec::new();
+    let (mut texts, mut summary) = (Vec::new(), None);
     for message in shown(body, messages) {
         if body.origin(message.seq).is_some_and(super::Origin::is_head) {
             continue;
@@ -29,11 +30,31 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
             Dialect::Responses => writer.items(message),
             _ => writer.chat(message),
         };
+        summary = summary.or(is_new_summary(body, message).then_some(texts.len()));
         texts.extend(if body.dialect == Dialect::Ours { spelled } else { flagged(spelled, message, marks) });
+    }
+    if let Some(summary) = summary.filter(|_| cached::may_be_in(&body.text)) {
+        pass_on_mark(body, &mut texts, summary);
     }
     body.text.get(..body.list.start).unwrap_or_default().to_owned()
         + &list(body, &texts)
         + body.text.get(body.list.end..).unwrap_or_default()
+}
+
+/// Whether it is a summary that was not in the request.
+pub(super) fn is_new_summary(body: &Body, message: &Message) -> bool {
+    body.origin(message.seq).is_none() && view::recognise(message).is_some()
+}
+
+/// Puts a mark on the summary where marks left with what it stands for: some gateways take Anthropic's in other forms.
+fn pass_on_mark(body: &Body, texts: &mut [String], summary: usize) {
+    let items = body.items.iter().filter_map(|place| body.text.get(place.clone()));
+    let sent: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let mark = cached::left(items, &sent, summary);
+    let kind = if body.dialect == Dialect::Responses { "input_text" } else { "text" };
+    if let (Some(mark), Some(text)) = (mark, texts.get_mut(summary)) {
+        *text = cached::marked_message(text, kind, &mark);
+    }
 }
 
 /// The list itself, as it came where nothing in it changed.

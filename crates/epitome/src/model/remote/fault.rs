@@ -96,7 +96,11 @@ fn no_model(model: &str, status: u16) -> Fault {
 }
 
 fn wire(address: &str) -> &'static str {
-    if address.ends_with("/messages") { "messages" } else { "chat completions" }
+    match address {
+        _ if address.ends_with("/messages") => "messages",
+        _ if address.ends_with("/responses") => "responses",
+        _ => "chat completions",
+    }
 }
 
 /// How long a provider wants to be left alone: in milliseconds, in seconds, or until a date.

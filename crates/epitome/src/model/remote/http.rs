@@ -98,6 +98,10 @@ impl Line {
         &self.origin
     }
 
+    pub(super) fn host(&self) -> Option<&str> {
+        self.url.host_str()
+    }
+
     pub(super) fn address(&self) -> &str {
         self.url.as_str()
     }

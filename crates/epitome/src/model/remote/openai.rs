@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::stream::{Heard, Then};
 use super::{Answer, Question};
-use crate::dialect::Usage;
+use crate::dialect::{Usage, failure};
 
 /// What ends a stream.
 const DONE: &str = "[DONE]";
@@ -53,31 +53,6 @@ pub(super) fn answer(body: &Value) -> Option<Answer> {
     heard.say(message)?;
     heard.stop(choice);
     Some(heard.answer())
-}
-
-/// The failure that stands in a body or an event: beside what was said, in its choice, or as the reason it ended
-/// for. What was said until then is half of an answer, at most.
-pub(super) fn failure(body: &Value) -> Option<Value> {
-    let told = |from: &Value| match from.get("error")? {
-        Value::Object(error) => (!error.is_empty()).then(|| from.clone()),
-        Value::String(error) => (!error.is_empty()).then(|| from.clone()),
-        _ => None,
-    };
-    let choice = body.get("choices").and_then(|choices| choices.get(0)).unwrap_or(&Value::Null);
-    let ended = || {
-        let reason = choice.get("finish_reason")?.as_str()?.to_lowercase();
-        fails(&reason).then(|| json!({"error": {"type": reason}}))
-    };
-    told(body).or_else(|| told(choice)).or_else(ended)
-}
-
-/// Whether an answer that ended for this has failed.
-fn fails(reason: &str) -> bool {
-    // `error` is OpenRouter's, `network_error` Zhipu's, `malformed_function_call` Gemini's, `abort` vLLM's; the
-    // longest is DeepSeek's.
-    let known =
-        ["abort", "aborted", "cancelled", "canceled", "timeout", "failed", "insufficient_system_resource"];
-    reason.contains("error") || reason.starts_with("malformed_") || known.contains(&reason)
 }
 
 /// Takes one event of a stream.

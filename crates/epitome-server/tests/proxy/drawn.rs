@@ -1,0 +1,153 @@
+//! Histories of every kind, broken ones too, sent through as agents send them: whole, again and again, a little longer each
+//! time. What goes on rewritten is never refused.
+
+use std::cell::RefCell;
+
+use epitome::core::message::{Message, Part, Role};
+use epitome::dialect::Dialect;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use serde_json::{Map, Value, json};
+
+use crate::drawn_sessions::{Drawn, session};
+use crate::server::Client;
+use crate::stage::{ROUTES, Stage, done};
+use crate::upstream::{Act, Manner};
+
+/// At least so many histories; `PROPTEST_CASES` asks for more.
+const CASES: u32 = 1_500;
+
+/// Each is a workspace with settings of its own.
+const STRATEGIES: [&str; 6] = [
+    "summarize(messages(2))",
+    "amortized(messages(1))",
+    "mask(messages(1))",
+    "recent(turns(1))",
+    "pipeline(mask(messages(1)), summarize(messages(3)))",
+    "summarize(tokens(40))",
+];
+
+const DIALECTS: [Dialect; 3] = [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic];
+
+fn request(dialect: Dialect, messages: &[Message], stream: bool) -> Value {
+    let mut body: Map<String, Value> = dialect.restore_body(messages);
+    body.insert("model".to_owned(), json!("nobody-knows"));
+    if dialect == Dialect::Anthropic {
+        body.insert("max_tokens".to_owned(), json!(64));
+    }
+    if stream {
+        body.insert("stream".to_owned(), json!(true));
+    }
+    Value::Object(body)
+}
+
+/// Without our flags, which go no further than to us.
+fn unflagged(mut body: Value) -> Value {
+    for field in ["messages", "input"] {
+        for message in body.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten() {
+            message.as_object_mut().unwrap().remove("epitome");
+        }
+    }
+    body
+}
+
+/// Whether it ends with calls that are not all answered: no agent asks its model then.
+fn waits_for_results(messages: &[Message]) -> bool {
+    let calls = |message: &Message| message.parts.iter().any(|part| matches!(part, Part::ToolCall(_)));
+    let Some(last) = messages.iter().rposition(calls) else { return false };
+    let answered = |id: &str| {
+        let after = messages[last..].iter().flat_map(|message| &message.parts);
+        after.into_iter().any(|part| matches!(part, Part::ToolResult(result) if result.call_id == id))
+    };
+    let said = messages[last + 1..].iter().any(|message| message.role == Role::User);
+    !said
+        && messages[last].parts.iter().any(|part| matches!(part, Part::ToolCall(call) if !answered(&call.id)))
+}
+
+#[derive(Default)]
+struct Seen {
+    condensed: usize,
+    retried: usize,
+    steady: usize,
+}
+
+#[test]
+fn no_request_that_was_rewritten_is_refused() {
+    let stage = Stage::with(Manner { window: 1_000_000, keeps: 2, ..Manner::default() }, &[]);
+    for (at, strategy) in STRATEGIES.iter().enumerate() {
+        let settings = json!({"settings": {"condense": {
+            "strategy": strategy, "trigger": "messages(6)", "min_worth": 0.01, "keep_first": at % 3,
+            "summary_role": if at == 5 { "system" } else { "user" },
+        }}});
+        let mut client = stage.server.client().with("x-epitome-workspace", &format!("w{at}"));
+        client.json("PUT", "/v1/workspace", &settings).ok();
+    }
+    let clients: Vec<RefCell<Client>> = (0..STRATEGIES.len())
+        .map(|at| RefCell::new(stage.client().with("x-epitome-workspace", &format!("w{at}"))))
+        .collect();
+    let seen = RefCell::new(Seen::default());
+    let drawn = (session(), 0..STRATEGIES.len(), 0..DIALECTS.len(), 1..4usize, prop::bool::weighted(0.1));
+    let asked = Config::default();
+    let config = Config { cases: asked.cases.max(CASES), failure_persistence: None, ..asked };
+    TestRunner::new(config)
+        .run(&drawn, |(drawn, strategy, dialect, step, grumbles)| {
+            let mut client = clients[strategy].borrow_mut();
+            talk(&stage, &mut client, &drawn, (dialect, step, grumbles), &mut seen.borrow_mut())
+        })
+        .unwrap();
+    let seen = seen.into_inner();
+    assert!(
+        seen.condensed > 500 && seen.retried > 10 && seen.steady > 200,
+        "too little was tried: {} {} {}",
+        seen.condensed,
+        seen.retried,
+        seen.steady
+    );
+}
+
+/// One history through the proxy.
+fn talk(
+    stage: &Stage,
+    client: &mut Client,
+    drawn: &Drawn,
+    (at, step, grumbles): (usize, usize, bool),
+    seen: &mut Seen,
+) -> Result<(), TestCaseError> {
+    let (dialect, messages) = (DIALECTS[at], drawn.messages());
+    let field = if dialect == Dialect::Responses { "input" } else { "messages" };
+    let mut before: Option<Vec<Value>> = None;
+    let ends = (1..=messages.len()).filter(|end| !waits_for_results(&messages[..*end]));
+    for end in ends.step_by(step) {
+        let body = request(dialect, &messages[..end], end % 2 == 0);
+        if grumbles && end > messages.len() / 2 {
+            stage.upstream.then(Act::TooLong);
+        }
+        let answer = client.post(ROUTES[at].0, &body);
+        stage.upstream.always(None);
+        let got = stage.got().json();
+        let list = got[field].as_array().cloned().unwrap_or_default();
+        match done(&answer) {
+            "condensed" | "retried" => {
+                let told: Value = serde_json::from_str(answer.header("x-epitome-report")).unwrap();
+                let grumbled = grumbles && answer.status == 400 && answer.text().contains("too long");
+                prop_assert!(answer.status == 200 || grumbled, "{}\n{body}\n{got}", answer.text());
+                prop_assert!(got.to_string().len() < body.to_string().len() + 400, "{body}\n{got}");
+                seen.condensed += 1;
+                seen.retried += usize::from(done(&answer) == "retried");
+                if let Some(before) = before.as_ref().filter(|_| told["condensed"] == false) {
+                    // The last one may have been joined with what came after it.
+                    let steady = &before[..before.len().saturating_sub(1)];
+                    prop_assert!(list.starts_with(steady), "{:?}\n{:?}", steady, list);
+                    seen.steady += 1;
+                }
+                before = Some(list);
+            }
+            "untouched" => {
+                prop_assert_eq!(&got, &unflagged(body));
+                before = None;
+            }
+            word => prop_assert!(false, "{} {} {}", word, answer.text(), answer.header("x-epitome-report")),
+        }
+    }
+    Ok(())
+}

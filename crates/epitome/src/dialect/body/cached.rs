@@ -1,0 +1,98 @@
+//! Marks for the provider's cache: what becomes of those on messages that leave.
+//!
+//! Whoever marks a place in the history wants everything up to it cached. Where the marked message leaves, the summary stands
+//! for it, and so the mark goes to the summary: one, however many left. No mark is ever added beside these, so that a request
+//! has no more of them than it came with, and what was within the provider's limit stays within it. Marks on what stays stay.
+//!
+//! A provider wants marks that last long before those that last shorter. What stays keeps its order; the summary's mark lasts as
+//! long as its place allows.
+
+use serde_json::{Value, json};
+
+use super::raw::{self, Members};
+
+const MARK: &str = "cache_control";
+
+/// The mark that lasts shorter, where none of that kind is there to be taken.
+const SHORT: &str = r#"{"type":"ephemeral"}"#;
+
+/// Whether marks may stand in it: a quick look.
+pub(super) fn may_be_in(text: &str) -> bool {
+    text.contains(MARK)
+}
+
+/// The mark that a summary gets: `came` is every message or block as it came, `sent` as they go out, and the one at `summary`
+/// is the summary. None where no mark left, or the summary has one.
+pub(super) fn left<'a>(
+    came: impl IntoIterator<Item = &'a str>,
+    sent: &[&'a str],
+    summary: usize,
+) -> Option<String> {
+    let marks = |texts: &[&'a str]| -> Vec<&'a str> { texts.iter().flat_map(|text| of(text)).collect() };
+    let came: Vec<&str> = came.into_iter().flat_map(of).collect();
+    let before = marks(sent.get(..summary).unwrap_or_default());
+    let after = marks(sent.get(summary..).unwrap_or_default());
+    let own = sent.get(summary).is_none_or(|text| !of(text).is_empty());
+    if own || came.len() <= before.len() + after.len() {
+        return None;
+    }
+    let count = |marks: &[&str]| marks.iter().filter(|mark| lasts(mark)).count();
+    let long_left = count(&came) > count(&before) + count(&after);
+    let long = before.iter().all(|mark| lasts(mark)) && (long_left || count(&after) > 0);
+    let found = came.iter().rev().find(|mark| lasts(mark) == long).copied();
+    Some(found.unwrap_or(SHORT).to_owned())
+}
+
+/// A block with this mark.
+pub(super) fn marked(block: &str, mark: &str) -> String {
+    raw::and(block, MARK, mark)
+}
+
+/// A message with this mark on the last of what it says. Words that are no list become one, of pieces of this kind.
+pub(super) fn marked_message(item: &str, kind: &str, mark: &str) -> String {
+    let Some(content) = Members::of(item).get("content") else { return item.to_owned() };
+    let pieces = raw::items(content);
+    let marked = match pieces.split_last() {
+        Some((last, rest)) => {
+            let last = marked(last, mark);
+            let all: Vec<&str> = rest.iter().copied().chain([last.as_str()]).collect();
+            format!("[{}]", all.join(","))
+        }
+        None => match serde_json::from_str::<Value>(content) {
+            Ok(Value::String(text)) => {
+                format!("[{}]", marked(&json!({ "type": kind, "text": text }).to_string(), mark))
+            }
+            _ => return item.to_owned(),
+        },
+    };
+    super::write::replaced(item, vec![(raw::place(item, content), marked)])
+}
+
+/// The marks in a message or block, and in what stands inside it, in order.
+fn of(text: &str) -> Vec<&str> {
+    let mut out = Vec::new();
+    gather(text, &mut out);
+    out
+}
+
+fn gather<'a>(text: &'a str, out: &mut Vec<&'a str>) {
+    if !may_be_in(text) {
+        return;
+    }
+    if text.starts_with('[') {
+        return raw::items(text).into_iter().for_each(|item| gather(item, out));
+    }
+    let members = Members::of(text);
+    // Results hold blocks, and so do some documents. What else is called so is somebody's own.
+    for inside in ["content", "source"] {
+        if let Some(inside) = members.get(inside).filter(|inside| inside.starts_with(['[', '{'])) {
+            gather(inside, out);
+        }
+    }
+    out.extend(members.get(MARK).filter(|mark| *mark != "null"));
+}
+
+/// Whether it is a mark of the kind that lasts longer.
+fn lasts(mark: &str) -> bool {
+    Members::of(mark).get("ttl") == Some("\"1h\"")
+}

@@ -1,0 +1,157 @@
+//! Models that are asked with somebody else's key, while their own request is open.
+//!
+//! Whoever forwards requests may have summaries written by the very model that is asked anyway, at the caller's cost and in the
+//! caller's name. The key is held for as long as the [`Remote`] that was made with it, shown nowhere, and overwritten when it is
+//! let go of.
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use secrecy::{ExposeSecret, SecretString};
+
+use super::fault::Fault;
+use super::http::Line;
+use super::{Key, Remote, Wire, Wrong, address, anthropic};
+use crate::dialect::Dialect;
+use crate::settings::{ModelSettings, Provider, SettingsError};
+
+/// The headers that say who asks, and in which form.
+const LENT: [&str; 7] = [
+    "authorization",
+    "x-api-key",
+    "api-key",
+    "anthropic-version",
+    "anthropic-beta",
+    "openai-organization",
+    "openai-project",
+];
+
+/// Callers of one provider are told apart by so many numbers, where it fails: whose key is wrong shall be left alone, and nobody
+/// else, and there shall not be one number for every key that was ever tried.
+const CALLERS: u64 = 256;
+
+/// What a caller says of who they are: the headers of a request that a provider knows them by.
+///
+/// ```
+/// use epitome::model::Credentials;
+///
+/// let headers = [("Authorization", "Bearer sk-very-secret"), ("cookie", "a=b"), ("openai-project", "p1")];
+/// let lent = Credentials::of(headers);
+/// assert_eq!(format!("{lent:?}"), r#"Credentials(["authorization", "openai-project"])"#);
+/// ```
+#[derive(Clone, Default)]
+pub struct Credentials(Vec<(&'static str, SecretString)>);
+
+impl Credentials {
+    /// Those among the headers of a request. All others are left out.
+    pub fn of<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let known = |(name, value): (&str, &str)| {
+            let name = LENT.into_iter().find(|known| known.eq_ignore_ascii_case(name))?;
+            Some((name, SecretString::from(value)))
+        };
+        Self(headers.into_iter().filter_map(known).collect())
+    }
+
+    pub(super) fn headers(&self, wire: Wire) -> Result<HeaderMap, Fault> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in &self.0 {
+            let reason = format!("the caller's header {name} holds something that cannot be sent");
+            let mut value = HeaderValue::from_str(value.expose_secret())
+                .map_err(|_| Fault::refused(Wrong::Key, &reason))?;
+            value.set_sensitive(true);
+            headers.append(HeaderName::from_static(name), value);
+        }
+        if wire == Wire::Anthropic && !headers.contains_key("anthropic-version") {
+            headers.insert("anthropic-version", HeaderValue::from_static(anthropic::VERSION));
+        }
+        Ok(headers)
+    }
+
+    /// A number that callers hardly share, and that says nothing of their keys.
+    fn caller(&self) -> u64 {
+        /// Another in every process.
+        static SEED: LazyLock<[u8; 32]> = LazyLock::new(|| {
+            let mut seed = [0; 32];
+            // Where there is no chance, callers are told apart all the same.
+            let _ = getrandom::fill(&mut seed);
+            seed
+        });
+        let mut hash = blake3::Hasher::new_keyed(&SEED);
+        for (name, value) in &self.0 {
+            hash.update(name.as_bytes()).update(&[0]).update(value.expose_secret().as_bytes()).update(&[0]);
+        }
+        let number = hash.finalize().as_bytes().first_chunk().copied().unwrap_or_default();
+        u64::from_le_bytes(number) % CALLERS
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.0.iter().map(|(name, _)| *name).collect();
+        f.debug_tuple("Credentials").field(&names).finish()
+    }
+}
+
+/// A provider whose callers lend their keys: made once, since it holds the way there.
+///
+/// ```
+/// use epitome::dialect::Dialect;
+/// use epitome::model::{Credentials, Lender, Model};
+///
+/// let lender = Lender::new(Dialect::Anthropic, "https://api.anthropic.com/v1")?;
+/// let model = lender.lend("claude-sonnet-4-5", Credentials::of([("x-api-key", "sk-very-secret")]));
+/// assert_eq!(model.name(), "claude-sonnet-4-5");
+/// assert!(!format!("{model:?}").contains("secret"));
+/// # Ok::<(), epitome::settings::SettingsError>(())
+/// ```
+pub struct Lender {
+    wire: Wire,
+    line: Arc<Line>,
+    /// What is usual for models that nobody set anything for.
+    usual: ModelSettings,
+}
+
+impl Lender {
+    /// For requests of this dialect, at this address, up to and with the version. Each is asked on the route its own
+    /// requests go to. Our own dialect is spoken by no provider, and taken for chat.
+    ///
+    /// Refused is what is no address, or holds a password.
+    pub fn new(dialect: Dialect, base_url: &str) -> Result<Self, SettingsError> {
+        let (wire, provider) = match dialect {
+            Dialect::OpenAi | Dialect::Ours => (Wire::OpenAi, Provider::OpenAi),
+            Dialect::Responses => (Wire::Responses, Provider::OpenAi),
+            Dialect::Anthropic => (Wire::Anthropic, Provider::Anthropic),
+        };
+        let usual = ModelSettings::new(provider, "");
+        let url = address(base_url, wire)
+            .map_err(|problem| SettingsError::Wrong { key: "base_url".to_owned(), problem })?;
+        Ok(Self { wire, line: Arc::new(Line::new(url, usual.timeout)), usual })
+    }
+
+    /// The model that the caller asks for, asked as they ask it.
+    #[must_use]
+    pub fn lend(&self, model: &str, credentials: Credentials) -> Remote {
+        let provider = format!("{}, with the key of caller {}", self.line.origin(), credentials.caller());
+        let settings = ModelSettings { model: model.to_owned(), ..self.usual.clone() };
+        Remote::made(&settings, self.wire, Arc::clone(&self.line), Key::Lent(credentials), provider)
+    }
+}
+
+impl fmt::Debug for Lender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lender").field("address", &self.line.address()).finish_non_exhaustive()
+    }
+}
+
+/// One model, lent once. Whoever lends many makes a [`Lender`].
+///
+/// Chat, Responses and messages are each asked on their own route, so that a model which answers on one alone is reached.
+pub fn lent(
+    dialect: Dialect,
+    base_url: &str,
+    model: &str,
+    credentials: Credentials,
+) -> Result<Remote, SettingsError> {
+    Ok(Lender::new(dialect, base_url)?.lend(model, credentials))
+}

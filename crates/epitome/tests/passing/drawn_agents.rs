@@ -1,0 +1,552 @@
+//! Whatever many agents do at once, each is given its own: drawn worlds of agents that share openings, fork, edit, retry and
+//! go on, on an engine that forgets and is restarted. Every message says a word that no other says.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use epitome::core::condense::Press;
+use epitome::core::drawing::draw;
+use epitome::core::message::{Message, Part, Role};
+use epitome::inline::{Caller, Inline};
+use epitome::store::Store;
+use epitome::{Call, Condenser, Engine};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+
+use crate::support::{Numbered, builder, complaints, marks, settle, store, texts, tokens};
+
+/// At least this many worlds; `PROPTEST_CASES` asks for more.
+const WORLDS: u32 = 1_000;
+
+/// One store for all of them: a world has workspaces of its own.
+static STORE: LazyLock<Arc<dyn Store>> = LazyLock::new(store);
+static WORLD: AtomicUsize = AtomicUsize::new(0);
+
+const WIRES: [&str; 2] = ["openai", "anthropic"];
+
+/// What happens next. Numbers choose among what there is.
+#[derive(Debug, Clone)]
+enum Step {
+    /// An agent says more and calls its model.
+    GoOn {
+        agent: usize,
+        bursts: Vec<Burst>,
+    },
+    /// It sends the same again.
+    Retry(usize),
+    /// It begins with what another said so far and goes on by itself, as the same caller or as somebody else.
+    Copy {
+        agent: usize,
+        keep: usize,
+        whose: Whose,
+        burst: Burst,
+    },
+    /// One message of it becomes another.
+    Edit {
+        agent: usize,
+        at: usize,
+    },
+    /// Its newest messages are taken back.
+    TakeBack {
+        agent: usize,
+        count: usize,
+    },
+    /// Its standing orders say something else.
+    Head(usize),
+    /// The provider finds its request too long.
+    TooLong(usize),
+    /// Two of them call at the same time.
+    Together(usize, usize),
+    /// Settings change, or are changed back.
+    Settings,
+    Restart,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Burst {
+    Talk,
+    Work(usize),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Whose {
+    Same,
+    OtherWorkspace,
+    OtherCaller,
+    OtherWire,
+    Named,
+}
+
+/// Who writes summaries.
+#[derive(Debug, Clone, Copy)]
+enum Writer {
+    Local,
+    Ahead,
+    Waited,
+}
+
+/// How a world is set up.
+#[derive(Debug, Clone)]
+struct World {
+    strategy: &'static str,
+    trigger: &'static str,
+    model: Writer,
+    most: usize,
+    heads: usize,
+    steps: Vec<Step>,
+}
+
+fn bursts() -> impl Strategy<Value = Burst> {
+    prop_oneof![Just(Burst::Talk), (1..3usize).prop_map(Burst::Work)]
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let agent = || 0..8usize;
+    let whose = prop::sample::select(vec![
+        Whose::Same,
+        Whose::Same,
+        Whose::Same,
+        Whose::OtherWorkspace,
+        Whose::OtherCaller,
+        Whose::OtherWire,
+        Whose::Named,
+    ]);
+    prop_oneof![
+        10 => (agent(), prop::collection::vec(bursts(), 1..4)).prop_map(|(agent, bursts)| Step::GoOn { agent, bursts }),
+        2 => agent().prop_map(Step::Retry),
+        4 => (agent(), 0..40usize, whose, bursts())
+            .prop_map(|(agent, keep, whose, burst)| Step::Copy { agent, keep, whose, burst }),
+        1 => (agent(), 0..40usize).prop_map(|(agent, at)| Step::Edit { agent, at }),
+        1 => (agent(), 1..6usize).prop_map(|(agent, count)| Step::TakeBack { agent, count }),
+        1 => agent().prop_map(Step::Head),
+        1 => agent().prop_map(Step::TooLong),
+        2 => (agent(), agent()).prop_map(|(one, two)| Step::Together(one, two)),
+        1 => Just(Step::Settings),
+        1 => Just(Step::Restart),
+    ]
+}
+
+fn worlds() -> impl Strategy<Value = World> {
+    let strategy = prop::sample::select(vec![
+        "summarize(messages(2))",
+        "summarize(messages(4))",
+        "amortized(messages(2))",
+        "recent(messages(3))",
+        "pipeline(mask(messages(1)), summarize(messages(3)))",
+    ]);
+    let trigger = prop::sample::select(vec!["messages(6)", "messages(10)", "tokens(150)", "tokens(300)"]);
+    let most = prop::sample::select(vec![0, 1, 2, 100]);
+    let model = prop::sample::select(vec![Writer::Local, Writer::Ahead, Writer::Waited]);
+    (strategy, trigger, model, most, 0..3usize, prop::collection::vec(steps(), 8..30)).prop_map(
+        |(strategy, trigger, model, most, heads, steps)| World {
+            strategy,
+            trigger,
+            model,
+            most,
+            heads,
+            steps,
+        },
+    )
+}
+
+/// Whose a conversation is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Owner {
+    workspace: usize,
+    caller: usize,
+    wire: usize,
+    session: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+struct Agent {
+    owner: Owner,
+    /// How often its standing orders changed.
+    orders: usize,
+    /// After its standing orders.
+    said: Vec<Message>,
+    /// What it was last handed out after its standing orders, and since when that stands; nothing where that says nothing of
+    /// what comes next.
+    last: Option<(Vec<Message>, usize)>,
+}
+
+/// What happened in all worlds, to know that something did.
+#[derive(Default)]
+struct Seen {
+    requests: usize,
+    condensed: usize,
+    /// Handed out shorter without being condensed this time: known again.
+    known: usize,
+    /// The same by an engine that had never seen it.
+    resumed: usize,
+    pressed: usize,
+}
+
+struct Play<'a> {
+    world: &'a World,
+    number: usize,
+    engine: Engine,
+    /// By workspace.
+    condensers: Vec<(Inline, Condenser)>,
+    other_settings: bool,
+    agents: Vec<Agent>,
+    marks: usize,
+    clock: usize,
+    /// Lists that were condensed: whose, how they begin, and when.
+    done: Vec<(Owner, Vec<Message>, usize)>,
+    /// Whose a summary is.
+    summaries: HashMap<String, Owner>,
+    runs: HashMap<Arc<str>, Owner>,
+    seen: Seen,
+    restarted: bool,
+}
+
+impl<'a> Play<'a> {
+    async fn new(world: &'a World) -> Self {
+        let number = WORLD.fetch_add(1, Ordering::Relaxed);
+        let engine = Self::engine(world);
+        let owner = Owner { workspace: 0, caller: 0, wire: 0, session: None };
+        let mut play = Self {
+            world,
+            number,
+            engine,
+            condensers: Vec::new(),
+            other_settings: false,
+            agents: vec![Agent { owner, orders: 0, said: Vec::new(), last: None }],
+            marks: 0,
+            clock: 0,
+            done: Vec::new(),
+            summaries: HashMap::new(),
+            runs: HashMap::new(),
+            seen: Seen::default(),
+            restarted: false,
+        };
+        play.set_up().await;
+        play.go_on(0, &[Burst::Talk, Burst::Work(2)]);
+        play
+    }
+
+    fn engine(world: &World) -> Engine {
+        let builder = Engine::builder().workers(0).conversations(world.most);
+        builder.model("m", Numbered).store(Arc::clone(&STORE)).unwrap()
+    }
+
+    async fn set_up(&mut self) {
+        let World { strategy, trigger, model, .. } = self.world;
+        let trigger = if self.other_settings { "messages(8)" } else { trigger };
+        let model = match model {
+            Writer::Local => r#""local""#,
+            Writer::Ahead => r#""m""#,
+            Writer::Waited => r#""m", "wait": true"#,
+        };
+        let settings = format!(
+            r#""strategy": "{strategy}", "trigger": "{trigger}", "model": {model}, "max_tokens": 60"#
+        );
+        self.condensers.clear();
+        for name in 0..2 {
+            let workspace = self.engine.workspace(format!("w{}-{name}", self.number));
+            let condenser = builder(&workspace, &settings).await.build().unwrap();
+            self.condensers.push((workspace.inline(), condenser));
+        }
+    }
+
+    fn mark(&mut self) -> String {
+        self.marks += 1;
+        format!("mk{}x", self.marks)
+    }
+
+    fn go_on(&mut self, agent: usize, bursts: &[Burst]) {
+        for burst in bursts {
+            let mut more = vec![Message::user(format!(
+                "{} please do this and that for all of them at once",
+                self.mark()
+            ))];
+            if let Burst::Work(calls) = burst {
+                for _ in 0..*calls {
+                    let mark = self.mark();
+                    let arguments = format!(r#"{{"what": "{mark}"}}"#);
+                    more.push(Message::new(Role::Assistant, [Part::call(mark.clone(), "look", arguments)]));
+                    let found = format!("{} {}", self.mark(), "was found there and nothing else ".repeat(4));
+                    more.push(Message::tool(mark, found));
+                }
+            } else {
+                let reply = format!("{} is what I would say to that if I were asked", self.mark());
+                more.push(Message::assistant(reply));
+                more.push(Message::user(format!("{} and go on", self.mark())));
+            }
+            self.agents[agent].said.extend(more);
+        }
+    }
+
+    fn list(&self, agent: &Agent) -> Vec<Message> {
+        let orders = (0..self.world.heads).map(|n| {
+            let version = if n == 0 { agent.orders } else { 0 };
+            Message::system(format!("You are number {n}, it is {version} o'clock."))
+        });
+        let mut list: Vec<Message> = orders.chain(agent.said.iter().cloned()).collect();
+        for (message, seq) in list.iter_mut().zip(1..) {
+            message.seq = seq;
+        }
+        list
+    }
+
+    async fn restart(&mut self) {
+        self.condensers[0].0.settled().await;
+        self.engine = Self::engine(self.world);
+        self.restarted = true;
+        self.set_up().await;
+    }
+
+    async fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        let pick = |agent: usize| agent % self.agents.len();
+        match step {
+            Step::GoOn { agent, bursts } => {
+                let agent = pick(*agent);
+                self.go_on(agent, bursts);
+                self.request(agent, None).await?;
+            }
+            Step::Retry(agent) => self.request(pick(*agent), None).await?,
+            Step::Copy { agent, keep, whose, burst } => {
+                self.copy(pick(*agent), *keep, *whose, *burst).await?;
+            }
+            Step::Edit { agent, at } => {
+                let agent = pick(*agent);
+                let mark = self.mark();
+                let said = &mut self.agents[agent].said;
+                let at = at % said.len();
+                if let Some(Part::Text { text }) = said[at].parts.first_mut() {
+                    *text = format!("{mark} was never said before");
+                    self.agents[agent].last = None;
+                }
+                self.request(agent, None).await?;
+            }
+            Step::TakeBack { agent, count } => {
+                let agent = pick(*agent);
+                let said = &mut self.agents[agent].said;
+                said.truncate(said.len().saturating_sub(*count).max(1));
+                self.agents[agent].last = None;
+                self.go_on(agent, &[Burst::Talk]);
+                self.request(agent, None).await?;
+            }
+            Step::Head(agent) => {
+                let agent = pick(*agent);
+                self.agents[agent].orders += 1;
+                self.go_on(agent, &[Burst::Talk]);
+                self.request(agent, None).await?;
+            }
+            Step::TooLong(agent) => self.request(pick(*agent), Some(Press::Hard)).await?,
+            Step::Together(one, two) => self.together(pick(*one), pick(*two)).await?,
+            Step::Settings => {
+                self.other_settings = !self.other_settings;
+                self.set_up().await;
+            }
+            Step::Restart => self.restart().await,
+        }
+        Ok(())
+    }
+
+    async fn copy(
+        &mut self,
+        from: usize,
+        keep: usize,
+        whose: Whose,
+        burst: Burst,
+    ) -> Result<(), TestCaseError> {
+        let mut copy = self.agents[from].clone();
+        let whole = copy.said.len();
+        // Where two go on from the same place, more often than not.
+        let keep = if keep >= whole || keep.is_multiple_of(2) { whole } else { keep.max(1) };
+        copy.said.truncate(keep);
+        match whose {
+            Whose::Same => {}
+            Whose::OtherWorkspace => copy.owner.workspace = 1 - copy.owner.workspace,
+            Whose::OtherCaller => copy.owner.caller = 1 - copy.owner.caller,
+            Whose::OtherWire => copy.owner.wire = 1 - copy.owner.wire,
+            Whose::Named => copy.owner.session = Some(format!("s{}", self.agents.len() % 3)),
+        }
+        if keep < whole || copy.owner != self.agents[from].owner {
+            copy.last = None;
+        }
+        self.agents.push(copy);
+        let agent = self.agents.len() - 1;
+        if !matches!(whose, Whose::Same) {
+            // The very same conversation of somebody else's, before they part.
+            self.request(agent, None).await?;
+        }
+        self.go_on(agent, &[burst]);
+        self.request(agent, None).await
+    }
+
+    async fn request(&mut self, agent: usize, press: Option<Press>) -> Result<(), TestCaseError> {
+        let list = self.list(&self.agents[agent]);
+        let asked = self.ask(agent, &list, None).await;
+        self.check(agent, &list, &asked)?;
+        if press.is_some() {
+            asked.turn.too_long(None);
+            let again = self.ask(agent, &list, press).await;
+            self.check(agent, &list, &again)?;
+            if again.condensed {
+                self.seen.pressed += 1;
+                let (before, after) = (tokens(&asked.shown), tokens(&again.shown));
+                prop_assert!(after < before, "{} is not less than {}", after, before);
+            } else {
+                prop_assert_eq!(&again.shown, &asked.shown);
+            }
+        }
+        settle().await;
+        Ok(())
+    }
+
+    async fn together(&mut self, one: usize, two: usize) -> Result<(), TestCaseError> {
+        if one != two {
+            self.go_on(two, &[Burst::Talk]);
+        }
+        let (first, second) = (self.list(&self.agents[one]), self.list(&self.agents[two]));
+        let (asked, other) = tokio::join!(self.ask(one, &first, None), self.ask(two, &second, None));
+        if asked.condensed || other.condensed {
+            (self.agents[one].last, self.agents[two].last) = (None, None);
+        }
+        self.check(one, &first, &asked)?;
+        self.check(two, &second, &other)?;
+        if asked.condensed || other.condensed {
+            // Either may have been first, and both may have condensed the same: what stands is told by the next request.
+            (self.agents[one].last, self.agents[two].last) = (None, None);
+        }
+        Ok(())
+    }
+
+    async fn ask(&self, agent: usize, list: &[Message], force: Option<Press>) -> Asked {
+        let owner = &self.agents[agent].owner;
+        let caller = Caller {
+            id: if owner.caller == 0 { b"ann" } else { b"bob" },
+            session: owner.session.as_deref(),
+            wire: WIRES[owner.wire],
+        };
+        let (inline, condenser) = &self.condensers[owner.workspace];
+        let passing = inline.before(condenser, &caller, Call { force, ..Call::of(list) }).await;
+        Asked {
+            condensed: passing.ready.report.condensed,
+            untouched: passing.ready.is_untouched(),
+            run: passing.run,
+            sizes: (passing.full, passing.sent),
+            turn: passing.ready.turn(),
+            shown: passing.ready.into_messages(),
+        }
+    }
+
+    fn check(&mut self, agent: usize, list: &[Message], asked: &Asked) -> Result<(), TestCaseError> {
+        self.clock += 1;
+        self.seen.requests += 1;
+        let owner = self.agents[agent].owner.clone();
+        let Asked { shown, condensed, untouched, .. } = asked;
+        let told = || format!("agent {agent}: [{}] of [{}]", draw(shown), draw(list));
+
+        // Its own, and nobody else's.
+        let (there, came) = (marks(&texts(shown), "mk"), marks(&texts(list), "mk"));
+        prop_assert!(there.is_subset(&came), "another's words: {}", told());
+        for mark in marks(&texts(shown), "sum") {
+            let whose = self.summaries.entry(mark).or_insert_with(|| owner.clone());
+            prop_assert_eq!(&*whose, &owner, "another's summary: {}", told());
+        }
+        if owner.session.is_none() {
+            let whose = self.runs.entry(Arc::clone(&asked.run)).or_insert_with(|| owner.clone());
+            prop_assert_eq!(&*whose, &owner, "another's number");
+        } else {
+            prop_assert_eq!(Some(&*asked.run), owner.session.as_deref());
+        }
+
+        // Valid, and no larger.
+        let heads = self.world.heads;
+        prop_assert_eq!(&shown[..heads], &list[..heads], "the head: {}", told());
+        prop_assert_eq!(shown.last(), list.last(), "the end: {}", told());
+        prop_assert_eq!(asked.sizes, (tokens(list), tokens(shown)), "{}", told());
+        if *untouched {
+            prop_assert_eq!(&shown[..], list);
+        } else {
+            prop_assert_eq!(complaints(shown), Vec::<String>::new(), "{}", told());
+            prop_assert!(asked.sizes.1 < asked.sizes.0, "not smaller: {}", told());
+        }
+
+        // Steady.
+        let rest = shown[heads..].to_vec();
+        let said = self.agents[agent].said.clone();
+        if let Some((before, when)) = &self.agents[agent].last
+            && !condensed
+        {
+            // Somebody else of the same caller may have condensed what both began with.
+            let meanwhile = |(whose, list, at): &(Owner, Vec<Message>, usize)| {
+                at > when && *whose == owner && same(&said, list)
+            };
+            let steady = same(&rest, before) || self.done.iter().any(meanwhile);
+            prop_assert!(steady, "[{}] before: {}", draw(before), told());
+        }
+        if *condensed {
+            self.seen.condensed += 1;
+            self.done.push((owner, said, self.clock));
+        } else if !untouched {
+            self.seen.known += 1;
+            self.seen.resumed += usize::from(self.restarted || self.world.most == 0);
+        }
+        let before = self.agents[agent].last.as_ref().filter(|_| !condensed);
+        let when = before.map_or(self.clock, |(_, when)| *when);
+        self.agents[agent].last = Some((rest, when));
+        Ok(())
+    }
+}
+
+/// Whether a list begins with another, wherever the two stand.
+fn same(list: &[Message], with: &[Message]) -> bool {
+    let plain = |message: &Message| Message { seq: 0, ..message.clone() };
+    list.len() >= with.len() && list.iter().zip(with).all(|(one, two)| plain(one) == plain(two))
+}
+
+struct Asked {
+    condensed: bool,
+    untouched: bool,
+    run: Arc<str>,
+    sizes: (u64, u64),
+    turn: epitome::Turn,
+    shown: Vec<Message>,
+}
+
+async fn live(world: &World) -> Result<Seen, TestCaseError> {
+    let mut play = Play::new(world).await;
+    for step in &world.steps {
+        play.step(step).await?;
+    }
+    play.condensers[0].0.settled().await;
+    Ok(play.seen)
+}
+
+#[test]
+fn whatever_agents_do_each_is_given_its_own_and_steadily() {
+    let asked = ProptestConfig::default();
+    let config = ProptestConfig { cases: asked.cases.max(WORLDS), failure_persistence: None, ..asked };
+    let cases = config.cases as usize;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let all = std::cell::RefCell::new(Seen::default());
+    let played = TestRunner::new(config).run(&worlds(), |world| {
+        let seen = runtime.block_on(live(&world))?;
+        let mut all = all.borrow_mut();
+        all.requests += seen.requests;
+        all.condensed += seen.condensed;
+        all.known += seen.known;
+        all.resumed += seen.resumed;
+        all.pressed += seen.pressed;
+        Ok(())
+    });
+    if let Err(error) = played {
+        panic!("{error}");
+    }
+    // It would hold as well where nothing ever happened.
+    let all = all.into_inner();
+    for (what, count) in [
+        ("condensed", all.condensed),
+        ("known again", all.known),
+        ("resumed", all.resumed),
+        ("pressed", all.pressed),
+    ] {
+        assert!(count * 3 > cases, "{count} were {what} in {} requests of {cases} worlds", all.requests);
+    }
+}

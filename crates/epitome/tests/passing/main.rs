@@ -1,0 +1,22 @@
+//! Conversations that pass through, tried from outside: each is known again, and nobody is ever given another's.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test that cannot go on should stop, loudly"
+)]
+
+mod bounded;
+mod drawn_agents;
+mod known_again;
+mod lending;
+mod pressing;
+mod sizes;
+mod support;
+
+#[path = "../../../epitome-core/tests/core/wire/judges.rs"]
+#[allow(dead_code, reason = "the core's own tests use all of it")]
+mod judges;

@@ -1,0 +1,55 @@
+//! What would have been sent, and what is: by our count, and as the provider counts where it told.
+
+use epitome::{Call, Engine};
+
+use crate::support::{ANN, Desk, TWELVE, open, talk, tokens};
+
+#[tokio::test]
+async fn both_are_told_on_every_turn_by_our_count() {
+    let engine = Engine::memory().await.unwrap();
+    let desk = Desk::new(&engine, "home", TWELVE).await;
+    let list = talk("a", 30);
+    for len in 1..=30 {
+        let passing = desk.call(&ANN, Call { fixed: 40, ..Call::of(&list[..len]) }).await;
+        assert_eq!(passing.full, tokens(&list[..len]) + 40);
+        assert_eq!(passing.sent, tokens(&passing.ready) + 40);
+        assert_eq!(passing.full == passing.sent, len < 12);
+    }
+}
+
+#[tokio::test]
+async fn as_the_provider_counts_where_it_told_also_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut engine = open(dir.path()).await;
+    let mut desk = Desk::new(&engine, "home", TWELVE).await;
+    let list = talk("a", 60);
+    for len in 10..=60 {
+        if len % 7 == 0 {
+            engine.close().await;
+            engine = open(dir.path()).await;
+            desk = Desk::new(&engine, "home", TWELVE).await;
+        }
+        let passing = desk.call(&ANN, Call { fixed: 300, ..Call::of(&list[..len]) }).await;
+        let (full, sent) = (tokens(&list[..len]) + 300, tokens(&passing.ready) + 300);
+        // It counts half as much again, and what was learnt of that is kept whenever something is condensed.
+        let near = |told: u64, ours: u64| told * 100 >= ours * 120 && told * 100 <= ours * 155;
+        if len > 30 {
+            assert!(near(passing.full, full), "{len}: {} of {full}", passing.full);
+            assert!(near(passing.sent, sent), "{len}: {} of {sent}", passing.sent);
+        }
+        assert!(passing.full >= passing.sent);
+        passing.ready.turn().reported(sent * 3 / 2);
+    }
+    engine.close().await;
+}
+
+#[tokio::test]
+async fn where_condensing_is_off_nothing_is_saved() {
+    let engine = Engine::memory().await.unwrap();
+    let desk = Desk::new(&engine, "home", r#""enabled": false"#).await;
+    let list = talk("a", 30);
+    let first = desk.before(&ANN, &list[..20]).await;
+    let second = desk.before(&ANN, &list).await;
+    assert!(second.ready.is_untouched() && second.full == second.sent);
+    assert_eq!(first.run, second.run, "and still it is known");
+}

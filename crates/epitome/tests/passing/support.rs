@@ -1,0 +1,212 @@
+//! What all tests here need: engines on one store, callers, things to say that can be told apart, and strict readers.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use epitome::core::drawing::word_counter;
+use epitome::core::message::{Content, Message, Part, Tokens};
+use epitome::core::view::recognise;
+use epitome::dialect::Dialect;
+use epitome::inline::{Caller, Passing};
+use epitome::model::{Ask, Model, ModelError, Reply};
+use epitome::{Call, Condenser, CondenserBuilder, Engine, Workspace};
+use serde_json::Value;
+
+use crate::judges;
+
+/// Nothing here takes this long unless it hangs.
+pub(crate) const TOO_LONG: Duration = Duration::from_secs(60);
+
+pub(crate) const ANN: Caller<'static> = Caller { id: b"ann", session: None, wire: "openai" };
+pub(crate) const BOB: Caller<'static> = Caller { id: b"bob", ..ANN };
+
+/// Condenses at 12 messages, and keeps 4.
+pub(crate) const TWELVE: &str = r#""trigger": "messages(12)", "keep": "messages(4)""#;
+
+/// An engine on a file, as a server has it.
+pub(crate) async fn open(dir: &Path) -> Engine {
+    Engine::builder().workers(0).open(dir.join("a.db")).await.unwrap()
+}
+
+/// A condenser of a workspace that counts words, with these settings of `condense`.
+pub(crate) async fn builder(workspace: &Workspace, condense: &str) -> CondenserBuilder {
+    let settings = format!(r#"{{"condense": {{{condense}}}}}"#);
+    workspace.condenser().await.unwrap().counter(word_counter()).settings(&settings)
+}
+
+pub(crate) async fn condenser(workspace: &Workspace, condense: &str) -> Condenser {
+    builder(workspace, condense).await.build().unwrap()
+}
+
+/// One workspace with one condenser, and who may be asked of it.
+pub(crate) struct Desk {
+    pub(crate) workspace: Workspace,
+    pub(crate) condenser: Condenser,
+}
+
+impl Desk {
+    pub(crate) async fn new(engine: &Engine, workspace: &str, condense: &str) -> Self {
+        let workspace = engine.workspace(workspace);
+        let condenser = condenser(&workspace, condense).await;
+        Self { workspace, condenser }
+    }
+
+    pub(crate) async fn before<'a>(&self, caller: &Caller<'_>, list: &'a [Message]) -> Passing<'a> {
+        self.call(caller, Call::of(list)).await
+    }
+
+    pub(crate) async fn call<'a>(&self, caller: &Caller<'_>, call: Call<'a>) -> Passing<'a> {
+        self.workspace.inline().before(&self.condenser, caller, call).await
+    }
+}
+
+/// What the message at place `n` of a conversation says that is called so: no other says the same.
+pub(crate) fn said(of: &str, n: usize) -> Message {
+    let text =
+        format!("mk{of}{n}x is what was said at this place, among other things that nobody needs to know");
+    if n % 2 == 1 { Message::user(text) } else { Message::assistant(text) }
+}
+
+/// The first `len` messages of a conversation.
+pub(crate) fn talk(of: &str, len: usize) -> Vec<Message> {
+    (1..=len).map(|n| said(of, n)).collect()
+}
+
+/// What a conversation says, with the first `shared` messages of another.
+pub(crate) fn fork(from: &str, shared: usize, of: &str, len: usize) -> Vec<Message> {
+    (1..=len).map(|n| said(if n <= shared { from } else { of }, n)).collect()
+}
+
+/// Every text in these messages.
+pub(crate) fn texts(messages: &[Message]) -> String {
+    let mut out = String::new();
+    for part in messages.iter().flat_map(|message| &message.parts) {
+        match part {
+            Part::Text { text } | Part::Thinking { text, .. } => out.push_str(text),
+            Part::ToolCall(call) => out.push_str(&call.arguments),
+            Part::ToolResult(result) => {
+                for content in &result.content {
+                    if let Content::Text { text } = content {
+                        out.push_str(text);
+                    }
+                }
+            }
+            Part::Media(_) => {}
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// The words by which messages are told apart, `mk…x`, and summaries, `sum…x`.
+pub(crate) fn marks(text: &str, kind: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    words.filter(|word| word.starts_with(kind) && word.ends_with('x')).map(str::to_owned).collect()
+}
+
+pub(crate) fn summary(messages: &[Message]) -> Option<String> {
+    messages.iter().find_map(recognise).map(|found| found.text)
+}
+
+pub(crate) fn tokens(messages: &[Message]) -> Tokens {
+    let counter = word_counter();
+    messages.iter().map(|message| counter.message(message)).sum()
+}
+
+/// What the providers say about a list, all of them.
+pub(crate) fn complaints(messages: &[Message]) -> Vec<String> {
+    let mut all = Vec::new();
+    for dialect in [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic] {
+        let body = Value::Object(dialect.write(messages));
+        let told = match dialect {
+            Dialect::OpenAi => judges::chat::complaints(&body),
+            Dialect::Responses => judges::responses::complaints(&body),
+            _ => judges::anthropic::complaints(&body),
+        };
+        all.extend(told.into_iter().map(|told| format!("{dialect:?}: {told}")));
+    }
+    all
+}
+
+/// What was handed out for a list is its own, and valid.
+pub(crate) fn assert_own(shown: &[Message], list: &[Message]) {
+    let (there, came) = (marks(&texts(shown), "mk"), marks(&texts(list), "mk"));
+    assert!(there.is_subset(&came), "{:?}", there.difference(&came).collect::<Vec<_>>());
+    assert_eq!(shown.last(), list.last());
+    assert_eq!(complaints(shown), Vec::<String>::new());
+}
+
+/// A model whose every summary has a number, and tells the marks of what it was made of. The same question may be answered
+/// from memory, as with real ones.
+pub(crate) struct Numbered;
+
+static SUMMARIES: AtomicU64 = AtomicU64::new(0);
+
+#[async_trait]
+impl Model for Numbered {
+    fn name(&self) -> &str {
+        "numbered"
+    }
+
+    fn room(&self) -> Option<Tokens> {
+        Some(100_000)
+    }
+
+    fn reusable(&self) -> bool {
+        true
+    }
+
+    async fn write(&self, ask: &Ask) -> Result<Reply, ModelError> {
+        let said: Vec<Message> = ask.said.iter().filter_map(|told| told.message().cloned()).collect();
+        let mut told = marks(&texts(&said), "mk");
+        told.extend(marks(ask.previous.as_deref().unwrap_or_default(), "mk"));
+        let few: Vec<String> = told.into_iter().rev().take(3).collect();
+        let number = SUMMARIES.fetch_add(1, Ordering::Relaxed);
+        Ok(Reply::complete(format!("sum{number}x of {}", few.join(" "))))
+    }
+}
+
+/// One that never answers.
+pub(crate) struct Silent;
+
+#[async_trait]
+impl Model for Silent {
+    fn name(&self) -> &str {
+        "silent"
+    }
+
+    fn room(&self) -> Option<Tokens> {
+        None
+    }
+
+    async fn write(&self, _ask: &Ask) -> Result<Reply, ModelError> {
+        std::future::pending().await
+    }
+}
+
+/// Gives way until this holds.
+pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let waited = tokio::time::timeout(TOO_LONG, async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    });
+    assert!(waited.await.is_ok(), "never: {what}");
+}
+
+/// Lets whatever was begun in the background come to its end, or to where it waits.
+pub(crate) async fn settle() {
+    for _ in 0..30 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A store that many engines can be opened on, one after the other.
+pub(crate) fn store() -> Arc<dyn epitome::store::Store> {
+    use epitome::store::{Sqlite, SqliteOptions};
+    Arc::new(Sqlite::memory(SqliteOptions::default()).unwrap())
+}

@@ -57,7 +57,7 @@ fn waits_for_results(messages: &[Message]) -> bool {
     let Some(last) = messages.iter().rposition(calls) else { return false };
     let answered = |id: &str| {
         let after = messages[last..].iter().flat_map(|message| &message.parts);
-        after.into_iter().any(|part| matches!(part, Part::ToolResult(result) if result.call_id == id))
+        after.into_iter().any(|part| matches!(part, Part::ToolResult(result) if *result.call == *id))
     };
     let said = messages[last + 1..].iter().any(|message| message.role == Role::User);
     !said

@@ -170,7 +170,7 @@ fn pass(text: &str, dialect: Dialect) -> Value {
 /// Eight messages that say enough to be worth a summary; these have a mark.
 fn talk(marks: &[(usize, Value)]) -> Vec<Value> {
     let message = |at: usize| {
-        let role = if at % 2 == 0 { "user" } else { "assistant" };
+        let role = if at.is_multiple_of(2) { "user" } else { "assistant" };
         let mut block = json!({"type": "text", "text": format!("{at}: {}", "and so on ".repeat(40))});
         if let Some((_, mark)) = marks.iter().find(|(marked, _)| *marked == at) {
             block[CACHE] = mark.clone();

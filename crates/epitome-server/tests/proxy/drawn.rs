@@ -41,6 +41,13 @@ fn request(dialect: Dialect, messages: &[Message], stream: bool) -> Value {
         }
     }
     if dialect == Dialect::Anthropic {
+        // What is wrong with standing orders stays wrong: they are nobody's to touch.
+        if let Some(system) = body.get_mut("system").and_then(Value::as_array_mut) {
+            system.retain(|block| block["text"] != "");
+        }
+        if body.get("system").is_some_and(|system| *system == json!([]) || *system == json!("")) {
+            body.remove("system");
+        }
         body.insert("max_tokens".to_owned(), json!(64));
     }
     if stream {

@@ -98,10 +98,12 @@ impl Conversation {
         }
     }
 
-    /// Whether a summary might be written ahead of time.
+    /// Whether a summary might be written ahead of time. `local` writes at once, and then of all that leaves: ahead of time
+    /// it would only leave more to be kept.
     pub(super) fn may_prepare(&self, counted: Tokens, rules: &Rules) -> bool {
         let summarizes = |stage: &Strategy| matches!(stage, Strategy::Summarize(_) | Strategy::Amortized(_));
         rules.ahead
+            && !rules.local
             && self.preparing.is_none()
             && self.strikes < MOST_STRIKES
             && self.unprepared.is_none_or(|until| counted >= until)

@@ -100,8 +100,8 @@ impl Inline {
         let found = self.shared.threads.find(&chain);
         let later = match &found {
             Some(found) if followed(found, &chain, call.messages) => None,
-            Some(found) => self.stored(&chain, found.shared).await,
-            None => self.stored(&chain, 0).await,
+            Some(found) => self.stored(&chain).await.filter(|stored| is_later(stored, found, &chain)),
+            None => self.stored(&chain).await,
         };
         if let Some(found) = &found
             && later.is_none()
@@ -118,7 +118,7 @@ impl Inline {
         let document = match (later, &found) {
             (None, Some(found)) => match self.in_memory(&chain, found) {
                 Some(document) => Some(document),
-                None => self.stored(&chain, 0).await,
+                None => self.stored(&chain).await,
             },
             (later, _) => later,
         };
@@ -189,9 +189,8 @@ impl Inline {
         same.then_some(Document { run, kept })
     }
 
-    /// What was kept of a conversation that this list goes on with, where that was more than so many messages long. What
-    /// cannot be read is as good as forgotten.
-    async fn stored(&self, chain: &Chain, longer_than: usize) -> Option<Document> {
+    /// What was kept of a conversation that this list goes on with. What cannot be read is as good as forgotten.
+    async fn stored(&self, chain: &Chain) -> Option<Document> {
         let waiting = self.shared.threads.keeping.find(&self.workspace, chain);
         let stored = match self.shared.store.inline(&self.workspace, chain.hashes.clone()).await {
             Ok(row) => row,
@@ -205,9 +204,6 @@ impl Inline {
             (Some(waiting), _) => waiting,
             (None, stored) => stored?,
         };
-        if row.length <= longer_than as u64 {
-            return None;
-        }
         let mut document = Document::read(&row.kept, row.length.saturating_add(chain.head as u64))?;
         if self.shared.threads.has_run(&document.run) {
             // The conversation it was went on otherwise, so that this one is a fork.
@@ -238,6 +234,13 @@ impl Inline {
 fn followed(found: &threads::Found, chain: &Chain, messages: &[Message]) -> bool {
     let new = messages.get(chain.head.saturating_add(found.shared)..).unwrap_or_default();
     found.goes_on && new.iter().filter(|message| message.role == Role::Assistant).count() <= 1
+}
+
+/// Whether what was kept was done after what is in memory: to more of the list, or once more to the same part of it.
+fn is_later(stored: &Document, found: &threads::Found, chain: &Chain) -> bool {
+    let shared = chain.head.saturating_add(found.shared) as u64;
+    let (kept, held) = (&stored.kept.standing, found.held.thread.kept().standing);
+    kept.seen > shared || !found.goes_on && kept.seen == held.seen && kept.rounds > held.rounds
 }
 
 impl fmt::Debug for Inline {

@@ -1,11 +1,11 @@
 //! Conversations that pass through: known again without being named, also after a restart.
 //!
 //! Whoever forwards requests for others, as the proxy does, sees each conversation as a list that comes in whole, again and
-//! again, a little longer each time. An [`Inline`] finds out which it is by [rolling hashes](chain), hands it to the
-//! conversation's own [`Thread`], and [keeps](keeping) what was done to it in the store. So a conversation that was condensed
+//! again, a little longer each time. An [`Inline`] finds out which it is by rolling hashes (`chain.rs`), hands it to the
+//! conversation's own [`Thread`], and keeps what was done to it in the store (`keeping.rs`). So a conversation that was condensed
 //! once stays as it was handed out, until the next time, whichever way its requests come.
 //!
-//! Some thousand conversations are [held in memory](threads); of those that were let go of, or that another process began,
+//! Some thousand conversations are held in memory (`threads.rs`); of those that were let go of, or that another process began,
 //! what was done to them is read from the store when they come again. What is in memory is compared message by message before
 //! anything is done; what was stored is taken only for a list whose every message up to then is the same. Nothing is ever
 //! found for another workspace or another caller. Where nothing is found, the list is condensed anew.

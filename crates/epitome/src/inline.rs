@@ -231,8 +231,8 @@ impl Inline {
 
 /// Whether a conversation in memory was followed up to the request before this one, so that nothing later can be in the store:
 /// the list goes on with it by one reply. Where there are more, others were asked for while somebody else had it. Overlooked
-/// is only a list that was condensed, let go of, and is sent once more while a fork of it is one reply behind: it is condensed
-/// anew, which costs the provider's cache and nothing else.
+/// is only a list that was condensed, let go of, and is sent once more while a fork of it is one reply behind: it goes out as
+/// that fork goes on, which costs the provider's cache and nothing else.
 fn followed(found: &threads::Found, chain: &Chain, messages: &[Message]) -> bool {
     let new = messages.get(chain.head.saturating_add(found.shared)..).unwrap_or_default();
     found.goes_on && new.iter().filter(|message| message.role == Role::Assistant).count() <= 1

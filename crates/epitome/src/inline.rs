@@ -1,11 +1,11 @@
 //! Conversations that pass through: known again without being named, also after a restart.
 //!
 //! Whoever forwards requests for others, as the proxy does, sees each conversation as a list that comes in whole, again and
-//! again, a little longer each time. An [`Inline`] finds out which it is by [rolling hashes](chain), hands it to the
-//! conversation's own [`Thread`], and [keeps](keeping) what was done to it in the store. So a conversation that was condensed
+//! again, a little longer each time. An [`Inline`] finds out which it is by rolling hashes (`chain.rs`), hands it to the
+//! conversation's own [`Thread`], and keeps what was done to it in the store (`keeping.rs`). So a conversation that was condensed
 //! once stays as it was handed out, until the next time, whichever way its requests come.
 //!
-//! Some thousand conversations are [held in memory](threads); of those that were let go of, or that another process began,
+//! Some thousand conversations are held in memory (`threads.rs`); of those that were let go of, or that another process began,
 //! what was done to them is read from the store when they come again. What is in memory is compared message by message before
 //! anything is done; what was stored is taken only for a list whose every message up to then is the same. Nothing is ever
 //! found for another workspace or another caller. Where nothing is found, the list is condensed anew.
@@ -102,8 +102,8 @@ impl Inline {
         let found = self.shared.threads.find(&chain);
         let later = match &found {
             Some(found) if followed(found, &chain, call.messages) => None,
-            Some(found) => self.stored(&chain, found.shared).await,
-            None => self.stored(&chain, 0).await,
+            Some(found) => self.stored(&chain).await.filter(|stored| is_later(stored, found, &chain)),
+            None => self.stored(&chain).await,
         };
         if let Some(found) = &found
             && later.is_none()
@@ -120,7 +120,7 @@ impl Inline {
         let document = match (later, &found) {
             (None, Some(found)) => match self.in_memory(&chain, found) {
                 Some(document) => Some(document),
-                None => self.stored(&chain, 0).await,
+                None => self.stored(&chain).await,
             },
             (later, _) => later,
         };
@@ -191,9 +191,8 @@ impl Inline {
         same.then_some(Document { run, kept })
     }
 
-    /// What was kept of a conversation that this list goes on with, where that was more than so many messages long. What
-    /// cannot be read is as good as forgotten.
-    async fn stored(&self, chain: &Chain, longer_than: usize) -> Option<Document> {
+    /// What was kept of a conversation that this list goes on with. What cannot be read is as good as forgotten.
+    async fn stored(&self, chain: &Chain) -> Option<Document> {
         let waiting = self.shared.threads.keeping.find(&self.workspace, chain);
         let stored = match self.shared.store.inline(&self.workspace, chain.hashes.clone()).await {
             Ok(row) => row,
@@ -207,9 +206,6 @@ impl Inline {
             (Some(waiting), _) => waiting,
             (None, stored) => stored?,
         };
-        if row.length <= longer_than as u64 {
-            return None;
-        }
         let mut document = Document::read(&row.kept, row.length.saturating_add(chain.head as u64))?;
         if self.shared.threads.has_run(&document.run) {
             // The conversation it was went on otherwise, so that this one is a fork.
@@ -236,10 +232,19 @@ impl Inline {
 }
 
 /// Whether a conversation in memory was followed up to the request before this one, so that nothing later can be in the store:
-/// the list goes on with it by one reply. Where there are more, others were asked for while somebody else had it.
+/// the list goes on with it by one reply. Where there are more, others were asked for while somebody else had it. Overlooked
+/// is only a list that was condensed, let go of, and is sent once more while a fork of it is one reply behind: it goes out as
+/// that fork goes on, which costs the provider's cache and nothing else.
 fn followed(found: &threads::Found, chain: &Chain, messages: &[Message]) -> bool {
     let new = messages.get(chain.head.saturating_add(found.shared)..).unwrap_or_default();
     found.goes_on && new.iter().filter(|message| message.role == Role::Assistant).count() <= 1
+}
+
+/// Whether what was kept was done after what is in memory: to more of the list, or once more to the same part of it.
+fn is_later(stored: &Document, found: &threads::Found, chain: &Chain) -> bool {
+    let shared = chain.head.saturating_add(found.shared) as u64;
+    let (kept, held) = (&stored.kept.standing, found.held.thread.kept().standing);
+    kept.seen > shared || !found.goes_on && kept.seen == held.seen && kept.rounds > held.rounds
 }
 
 impl fmt::Debug for Inline {

@@ -9,6 +9,7 @@ use super::step::{Stages, accepted};
 use super::{Count, Facts, LEAST_LIMIT, Policy, Press, Report, SummaryRole, Unchanged};
 use crate::local::Extracts;
 use crate::message::{Message, Seq, Span, Tokens};
+use crate::outline::Cut;
 use crate::strategy::Strategy;
 use crate::tokens::Counter;
 use crate::view;
@@ -36,6 +37,8 @@ pub struct Plan {
     standing: Standing,
     /// How often the list had been condensed when this was planned.
     rounds: u64,
+    /// How long the list was then.
+    seen: Seq,
     /// Places in which a summary of ours was found, so that its frame is not read again.
     frames: Vec<Seq>,
     /// What a place in the list lacks to be a place in the conversation.
@@ -73,6 +76,7 @@ impl Plan {
             tokens,
             standing,
             rounds: list.standing.rounds,
+            seen: list.len() as Seq,
             frames: list.frames.clone(),
             shift: list.shift,
             strategy: stage.name(),
@@ -234,6 +238,28 @@ impl Plan {
     #[must_use]
     pub fn is_overtaken(&self, list: &List) -> bool {
         self.rounds != list.standing.rounds
+    }
+
+    /// Up to where it cuts: everything after this place is shown.
+    #[must_use]
+    pub fn cuts_after(&self) -> Seq {
+        self.standing.from
+    }
+
+    /// Whether it can be put into a list that parted from the one it was made for, somewhere [after what it
+    /// cuts](Plan::cuts_after): no less of it stays, what stays begins where a list may be cut, and what the user said last
+    /// does not leave.
+    #[must_use]
+    pub fn suits(&self, list: &List) -> bool {
+        let from = self.standing.from;
+        let Some(place) = list.tail.iter().position(|outline| outline.seq > from) else { return false };
+        let asked = list.tail.iter().rfind(|outline| outline.opens_turn);
+        let stays = |seq: Seq| seq > from || self.standing.kept.binary_search(&seq).is_ok();
+        !self.is_overtaken(list)
+            && list.len() as Seq >= self.seen
+            && !self.standing.stripped
+            && list.cuts(&list.tail).at(place) == Cut::Legal
+            && asked.is_none_or(|outline| stays(outline.seq))
     }
 
     /// Puts the answer in the place of what it summarizes, if that makes the list smaller by enough. A

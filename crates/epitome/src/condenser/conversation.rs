@@ -265,15 +265,13 @@ impl Conversation {
         if standing.rounds == 0 || !self.prints.are(messages, seen, hash) {
             return None;
         }
-        // A reply that is asked for again does not throw away what is being written of all before it.
-        let same = |preparing: &mut Preparing| {
-            // Up to where it cuts: what stays may lie behind the last message that leaves.
-            let through = preparing.plan.span.through.max(preparing.plan.standing().from);
-            let through = usize::try_from(through).unwrap_or(usize::MAX);
-            self.prints.are(messages, through, hash)
+        let new = Self::begun(messages, Some(standing), rules, hash);
+        // What is being written of all before they parted is not thrown away, where it suits the other end.
+        let suits = |preparing: &mut Preparing| {
+            let through = usize::try_from(preparing.plan.cuts_after()).unwrap_or(usize::MAX);
+            self.prints.are(messages, through, hash) && preparing.plan.suits(&new.list)
         };
-        let preparing = self.preparing.take_if(same);
-        let standing = self.list.standing();
+        let preparing = self.preparing.take_if(suits);
         Some(Self {
             preparing,
             extracts: self.extracts.clone(),
@@ -287,7 +285,7 @@ impl Conversation {
             failures: self.failures,
             not_before: self.not_before,
             whose: self.whose,
-            ..Self::begun(messages, Some(standing), rules, hash)
+            ..new
         })
     }
 

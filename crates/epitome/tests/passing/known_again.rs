@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use epitome::core::condense::Press;
 use epitome::core::message::{Message, Part, Role};
 use epitome::dialect::Dialect;
 use epitome::inline::Caller;
@@ -401,4 +402,24 @@ async fn what_is_prepared_for_one_is_not_put_into_a_fork_that_cuts_elsewhere() {
     assert!(passing.ready.report.condensed);
     assert_own(&passing.ready, &other);
     assert!(!texts(&passing.ready).contains("no result recorded"), "{}", texts(&passing.ready));
+}
+
+#[tokio::test]
+async fn a_list_that_is_shorter_again_keeps_its_end_whatever_was_prepared_for_the_longer_one() {
+    let settings = r#""trigger": "messages(10)", "keep": "messages(2)", "model": "m", "wait": true"#;
+    let engine = Engine::builder().workers(0).model("m", Numbered).memory().await.unwrap();
+    let desk = Desk::new(&engine, "home", settings).await;
+    let list = talk("a", 18);
+    assert!(desk.before(&ANN, &list[..10]).await.ready.report.condensed);
+    // Prepared at four fifths: all but the last two are to leave.
+    assert!(!desk.before(&ANN, &list).await.ready.report.condensed);
+    for len in [17, 16, 15] {
+        let call = Call { force: Some(Press::Gently), ..Call::of(&list[..len]) };
+        let passing = desk.call(&ANN, call).await;
+        assert_own(&passing.ready, &list[..len]);
+        assert_eq!(
+            passing.ready.iter().rev().nth(1).map(|message| message.seq),
+            list.get(len - 2).map(|m| m.seq)
+        );
+    }
 }

@@ -63,6 +63,9 @@ use upstream::{Reply, Upstream};
 /// So much of an error is looked at, in bytes: whether it says that the request was too long.
 const MOST_LOOKED_AT: usize = 64 << 10;
 
+/// No model has a smaller window, in tokens. What a refusal says may quote a number that means something else.
+pub(super) const LEAST_LIMIT: u64 = 500;
+
 /// What all requests that are passed on share.
 pub(crate) struct Proxy {
     openai: Upstream,
@@ -288,7 +291,7 @@ impl Passage {
             && let Some(known) = &decided.known
             && !decided.is_shadow()
         {
-            known.turn.too_long(limit);
+            known.turn.too_long(limit.filter(|limit| *limit >= LEAST_LIMIT));
             let again = decide::decide(&self, &asked, &taken.bytes, true).await;
             if let Some(text) =
                 again.text.clone().filter(|text| again.is_smaller_than(&decided, text.len(), size))

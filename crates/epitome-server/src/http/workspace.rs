@@ -1,11 +1,15 @@
 //! A workspace as a whole: its settings, what is due, what was spent.
 
+use std::sync::Arc;
+
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use epitome::core::message::Timestamp;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::App;
 use super::body::Json;
 use super::gate::{Reads, Writes};
 use super::problem::Problem;
@@ -72,6 +76,7 @@ pub(crate) struct Since {
     (status = 200, description = "What was used", body = UsageOut),
 ))]
 pub(crate) async fn usage(
+    State(app): State<Arc<App>>,
     Reads(access): Reads,
     Query(asked): Query<Since>,
     known: Known,
@@ -80,6 +85,8 @@ pub(crate) async fn usage(
     let session = asked.session.as_deref();
     let mut usage = UsageOut::from(access.workspace.usage_by_slot(session, since).await?);
     if session.is_none() {
+        // What was counted a moment ago is told too.
+        app.settle().await;
         usage.proxy = Some(ProxiedOut::from(access.workspace.passed(since).await?));
     }
     known.read(&usage)

@@ -3,7 +3,9 @@
 
 use std::cell::RefCell;
 
-use epitome::core::message::{Message, Part, Role};
+use epitome::core::message::{Message, Role};
+use epitome::core::outline::Cut;
+use epitome::core::tokens::{Counter, Encoding};
 use epitome::dialect::Dialect;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -32,7 +34,20 @@ const DIALECTS: [Dialect; 3] = [Dialect::OpenAi, Dialect::Responses, Dialect::An
 fn request(dialect: Dialect, messages: &[Message], stream: bool) -> Value {
     let mut body: Map<String, Value> = dialect.restore_body(messages);
     body.insert("model".to_owned(), json!("nobody-knows"));
+    if dialect == Dialect::OpenAi {
+        // Some servers know it, and this one does not.
+        for message in body.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten() {
+            message.as_object_mut().unwrap().remove("reasoning_content");
+        }
+    }
     if dialect == Dialect::Anthropic {
+        // What is wrong with standing orders stays wrong: they are nobody's to touch.
+        if let Some(system) = body.get_mut("system").and_then(Value::as_array_mut) {
+            system.retain(|block| block["text"] != "");
+        }
+        if body.get("system").is_some_and(|system| *system == json!([]) || *system == json!("")) {
+            body.remove("system");
+        }
         body.insert("max_tokens".to_owned(), json!(64));
     }
     if stream {
@@ -49,19 +64,6 @@ fn unflagged(mut body: Value) -> Value {
         }
     }
     body
-}
-
-/// Whether it ends with calls that are not all answered: no agent asks its model then.
-fn waits_for_results(messages: &[Message]) -> bool {
-    let calls = |message: &Message| message.parts.iter().any(|part| matches!(part, Part::ToolCall(_)));
-    let Some(last) = messages.iter().rposition(calls) else { return false };
-    let answered = |id: &str| {
-        let after = messages[last..].iter().flat_map(|message| &message.parts);
-        after.into_iter().any(|part| matches!(part, Part::ToolResult(result) if *result.call == *id))
-    };
-    let said = messages[last + 1..].iter().any(|message| message.role == Role::User);
-    !said
-        && messages[last].parts.iter().any(|part| matches!(part, Part::ToolCall(call) if !answered(&call.id)))
 }
 
 #[derive(Default)]
@@ -116,7 +118,10 @@ fn talk(
     let (dialect, messages) = (DIALECTS[at], drawn.messages());
     let field = if dialect == Dialect::Responses { "input" } else { "messages" };
     let mut before: Option<Vec<Value>> = None;
-    let ends = (1..=messages.len()).filter(|end| !waits_for_results(&messages[..*end]));
+    // No agent asks its model while calls are open, or right after a reply.
+    let log = drawn.log(&Counter::new(Encoding::default()));
+    let is_asked = |end: &usize| log.end(*end) != Cut::InCall && messages[end - 1].role != Role::Assistant;
+    let ends = (1..=messages.len()).filter(is_asked);
     for end in ends.step_by(step) {
         let body = request(dialect, &messages[..end], end % 2 == 0);
         if grumbles && end > messages.len() / 2 {
@@ -129,8 +134,14 @@ fn talk(
         match done(&answer) {
             "condensed" | "retried" => {
                 let told: Value = serde_json::from_str(answer.header("x-epitome-report")).unwrap();
-                let grumbled = grumbles && answer.status == 400 && answer.text().contains("too long");
-                prop_assert!(answer.status == 200 || grumbled, "{}\n{body}\n{got}", answer.text());
+                let grumbled = grumbles
+                    && answer.status == 400
+                    && ["too long", "exceed"].iter().any(|word| answer.text().contains(word));
+                // What is left may end with a call that nobody answered: it is still open, and no model is asked then.
+                let open = list
+                    .last()
+                    .is_some_and(|last| last["role"] == "assistant" || last["type"] == "function_call");
+                prop_assert!(answer.status == 200 || grumbled || open, "{}\n{body}\n{got}", answer.text());
                 prop_assert!(got.to_string().len() < body.to_string().len() + 400, "{body}\n{got}");
                 seen.condensed += 1;
                 seen.retried += usize::from(done(&answer) == "retried");
@@ -140,7 +151,8 @@ fn talk(
                     prop_assert!(list.starts_with(steady), "{:?}\n{:?}", steady, list);
                     seen.steady += 1;
                 }
-                before = Some(list);
+                // What was made harder and not sent, since it is not smaller, holds from the next request on.
+                before = Some(list).filter(|_| !grumbles);
             }
             "untouched" => {
                 prop_assert_eq!(&got, &unflagged(body));

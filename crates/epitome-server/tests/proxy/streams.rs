@@ -11,7 +11,7 @@ use crate::server::{Client, Server, connect, read_answer};
 use crate::stage::{ROUTES, Stage, Talk, done};
 use crate::upstream::{Act, Manner};
 
-fn eventually(what: &str, is_so: impl Fn() -> bool) {
+pub fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");

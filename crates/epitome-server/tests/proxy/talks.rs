@@ -1,13 +1,24 @@
 //! Conversations over many requests: shortened, steady in between, kept over a restart, and nobody else's.
 
+use std::io::{BufRead, Write};
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::server::{Answer, Client};
 use crate::stage::{KEY, ROUTES, Stage, Talk, done, key, list, report};
+use crate::streams::eventually;
 use crate::upstream::{Act, Manner};
 
 /// Due at three thousand tokens, with the last four messages kept.
-const SOON: [&str; 4] = ["--set", "condense.trigger=tokens(3000)", "--set", "condense.keep=messages(4)"];
+const SOON: [&str; 6] = [
+    "--set",
+    "condense.trigger=tokens(3000)",
+    "--set",
+    "condense.keep=messages(4)",
+    "--set",
+    "condense.max_tokens=600",
+];
 
 /// Goes on until it has just been condensed.
 fn until_condensed(talk: &mut Talk, client: &mut Client) -> Answer {
@@ -245,7 +256,7 @@ fn what_was_saved_is_told_by_the_providers_count_in_tokens_and_money() {
         ["--set", "prices.nobody-knows.cache_read=0.2", "--set", "prices.nobody-knows.cache_write=2"];
     let stage = Stage::new(&[&SOON[..], &prices[..], &cached[..]].concat());
     let (mut talk, mut client) = (Talk::new("Ann"), stage.client());
-    let answers = talk.go_on(&mut client, 25);
+    let answers = talk.go_on(&mut client, 80);
     let counted: u64 =
         answers.iter().map(|answer| answer.json()["usage"]["prompt_tokens"].as_u64().unwrap()).sum();
     let output: u64 =
@@ -254,11 +265,11 @@ fn what_was_saved_is_told_by_the_providers_count_in_tokens_and_money() {
     let line = &usage["proxy"]["items"][0];
     assert_eq!(
         (line["model"].as_str(), line["requests"].as_u64()),
-        (Some("nobody-knows"), Some(25)),
+        (Some("nobody-knows"), Some(80)),
         "{usage}"
     );
     assert_eq!((line["input"].as_u64(), line["output"].as_u64()), (Some(counted), Some(output)), "{usage}");
-    assert!(line["shorter"].as_u64().unwrap() > 10 && line["uncounted"] == 0, "{usage}");
+    assert!(line["shorter"].as_u64().unwrap() > 40 && line["uncounted"] == 0, "{usage}");
     assert!(line["saved"].as_u64().unwrap() > counted / 2, "{usage}");
     let cost = line["cost"].as_f64().unwrap();
     let most = (counted as f64 * 2.0 + output as f64 * 10.0) / 1e6;
@@ -293,4 +304,72 @@ fn requests_are_written_down_as_they_were_sent() {
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
     }
+}
+
+#[test]
+fn a_model_of_the_servers_writes_in_the_background_and_nobody_waits_for_it() {
+    let writer = Stage::with(Manner::default(), &[]);
+    let base = format!("models.cheap.base_url={}", writer.upstream.url());
+    let model = ["--set", "models.cheap.provider=openai", "--set", "models.cheap.model=w", "--set", &base];
+    let more = ["--set", "condense.model=cheap", "--set", "condense.window=100000"];
+    let stage = Stage::new(&[&SOON[..], &model[..], &more[..]].concat());
+    let (mut talk, mut client) = (Talk::new("Ann"), stage.client());
+    // It says nothing, ever: the first swap is by `local`.
+    writer.upstream.always(Act::Silent);
+    let answer = until_condensed(&mut talk, &mut client);
+    let told = report(&answer);
+    assert_eq!((told["model"].as_str(), told["stand_in"].as_bool()), (Some("local"), Some(true)), "{told}");
+    eventually("it is asked, and waited for by nobody", || writer.upstream.under_way().0 > 0);
+    // Nobody's key but its own went there.
+    assert!(writer.upstream.seen().iter().all(|seen| seen.header("authorization").is_none()));
+}
+
+/// Whether a summary by the request's own model was written.
+fn is_kept(stage: &Stage) -> bool {
+    let usage = stage.server.client().get("/v1/usage").ok();
+    let calls = usage["items"].as_array().unwrap();
+    calls.iter().any(|call| call["model"] == "nobody-knows" && call["outcome"] == "kept")
+}
+
+#[test]
+fn the_requests_own_model_writes_with_the_callers_key_while_the_request_is_open() {
+    let same = ["--set", "condense.model=same", "--set", "condense.window=100000"];
+    let stage = Stage::with(
+        Manner { window: 100_000, key: Some(KEY), ..Manner::default() },
+        &[&SOON[..], &same[..]].concat(),
+    );
+    let (mut talk, mut client) = (Talk::new("Ann"), stage.client());
+    let mut told = Value::Null;
+    for _ in 0..30 {
+        // A request that stays open: time enough to write what is due soon. Then its caller leaves, and asks again.
+        talk.ask();
+        let mut stream = crate::server::connect(&stage.server.address);
+        let body = talk.body().to_string();
+        let head =
+            format!("POST {} HTTP/1.1\r\nhost: {}\r\nx-act: stalls", ROUTES[0].0, stage.server.address);
+        let head = format!("{head}\r\nauthorization: Bearer {KEY}\r\ncontent-length: {}\r\n\r\n", body.len());
+        stream.get_mut().write_all((head + &body).as_bytes()).unwrap();
+        let mut lines = stream.lines().map(Result::unwrap).take_while(|line| !line.is_empty());
+        let said = lines.find_map(|line| line.strip_prefix("x-epitome-report: ").map(str::to_owned)).unwrap();
+        told = serde_json::from_str(&said).unwrap();
+        if told["condensed"] == true {
+            break;
+        }
+        // At 0.8 of the trigger it is asked for, and has a while to answer.
+        let started = Instant::now();
+        while told["tokens_after"].as_u64().unwrap() > 2_200
+            && !is_kept(&stage)
+            && started.elapsed() < Duration::from_secs(3)
+        {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        drop(lines);
+        assert_eq!(talk.send(&mut client).status, 200);
+        talk.reply();
+    }
+    assert!(stage.upstream.requests().1 > 0, "it was asked for a summary: {told}");
+    assert_eq!((told["model"].as_str(), told["stand_in"].as_bool()), (Some("nobody-knows"), None), "{told}");
+    assert!(is_kept(&stage));
+    let log = stage.server.log();
+    assert!(!log.contains(KEY), "{log}");
 }

@@ -3,7 +3,7 @@
 //! Pure: bytes go in, in whatever pieces the network makes of them, events come out.
 
 /// So much of an event is held until it ends, in bytes. A larger one is passed over, and what comes after it is heard.
-const MOST: usize = 4 << 20;
+const MOST: usize = 1 << 20;
 
 /// So much room is kept for the next line, in bytes.
 const KEPT: usize = 16 << 10;

@@ -16,7 +16,7 @@ use super::failure::failure;
 use super::usage::Usage;
 
 /// So much of a reply that is one document is held until it can be read, in bytes.
-const MOST_HELD: usize = 4 << 20;
+const MOST_HELD: usize = 1 << 20;
 
 /// Of more answers to one request none is followed to its end.
 const MOST_CHOICES: usize = 1_024;

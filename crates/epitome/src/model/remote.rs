@@ -22,7 +22,6 @@ use epitome_core::message::Tokens;
 use epitome_core::prompt::PromptError;
 use epitome_core::slot::Limit;
 use reqwest::Url;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
@@ -33,6 +32,7 @@ use crate::settings::{ModelSettings, Provider, Settings, SettingsError};
 mod anthropic;
 mod fault;
 mod http;
+mod key;
 mod lent;
 mod openai;
 mod responses;
@@ -43,6 +43,7 @@ mod too_long;
 use fault::{Asked, Fault, fault};
 pub use http::speak_tls;
 use http::{Call, Cut, Line};
+use key::{Key, Known};
 use openai::LimitName;
 use stream::{Heard, Then};
 use told::Told;
@@ -122,22 +123,6 @@ pub struct Remote {
     headroom: AtomicU64,
     /// Whether OpenAI's newer name of the limit is used.
     newer: AtomicBool,
-}
-
-/// As whom it is asked.
-enum Key {
-    /// As whoever set it up.
-    Own {
-        key: Option<SecretString>,
-        /// Nobody gets asked without one.
-        needed: bool,
-        /// The environment's variable that holds the key.
-        variable: String,
-        /// The setting that names it.
-        setting: String,
-    },
-    /// As the one whose request it is for.
-    Lent(Credentials),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -410,7 +395,7 @@ impl Remote {
             Wire::Responses => responses::body(question, question.most),
             Wire::Anthropic => anthropic::body(question, question.most),
         };
-        let mut call = self.line.post(self.headers()?, body.to_string()).await?;
+        let mut call = self.line.post(self.key.headers(self.wire)?, body.to_string()).await?;
         if call.status == 200 {
             let (answer, cut) = self.listen(&mut call, question).await?;
             return Ok(Tried::Answer(answer, cut));
@@ -421,36 +406,6 @@ impl Remote {
             return Ok(Tried::Dislikes(fault));
         }
         Err(fault)
-    }
-
-    fn headers(&self) -> Result<HeaderMap, Fault> {
-        let (key, needed, variable, setting) = match &self.key {
-            Key::Own { key, needed, variable, setting } => (key, *needed, variable, setting),
-            Key::Lent(credentials) => return credentials.headers(self.wire),
-        };
-        let mut headers = HeaderMap::new();
-        if self.wire == Wire::Anthropic {
-            headers.insert("anthropic-version", HeaderValue::from_static(anthropic::VERSION));
-        }
-        let Some(key) = key else {
-            if needed {
-                let reason = format!("no key: the environment has no {variable} ({setting})");
-                return Err(Fault::refused(Wrong::Key, &reason));
-            }
-            return Ok(headers);
-        };
-        let key = key.expose_secret().trim();
-        let (name, value) = match self.wire {
-            Wire::OpenAi | Wire::Responses => {
-                (AUTHORIZATION.as_str(), HeaderValue::from_str(&format!("Bearer {key}")))
-            }
-            Wire::Anthropic => ("x-api-key", HeaderValue::from_str(key)),
-        };
-        let reason = "holds something that cannot be a key";
-        let mut value = value.map_err(|_| Fault::refused(Wrong::Key, &format!("{variable} {reason}")))?;
-        value.set_sensitive(true);
-        headers.insert(name, value);
-        Ok(headers)
     }
 
     /// Hears an answer out.
@@ -532,10 +487,7 @@ impl Remote {
     }
 
     fn fault(&self, status: u16, told: &Told, wait: Option<Duration>, question: &Question<'_>) -> Fault {
-        let (variable, setting, with_key) = match &self.key {
-            Key::Own { key, variable, setting, .. } => (variable.as_str(), setting.as_str(), key.is_some()),
-            Key::Lent(_) => ("the caller's request", "", true),
-        };
+        let Known { variable, setting, is_there: with_key } = self.key.known();
         let address = self.line.address();
         let asked = Asked { model: &self.model, address, variable, setting, with_key, sent: question.tokens };
         let fault = fault(status, told, wait, &asked);
@@ -609,7 +561,7 @@ impl Model for Remote {
 
     async fn write(&self, ask: &Ask) -> Result<Reply, ModelError> {
         // No prompt is made that nobody may be asked.
-        self.headers().map_err(|fault| fault.error)?;
+        self.key.headers(self.wire).map_err(|fault| fault.error)?;
         let room = self.room().unwrap_or(UNKNOWN_ROOM);
         let own = ask.clone();
         // Counting a megabyte takes long enough to be felt by whoever else is served.
@@ -644,15 +596,6 @@ impl fmt::Debug for Remote {
             .field("key", &self.key)
             .field("window", &self.window())
             .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Own { key, .. } => key.as_ref().map(|_| "[redacted]").fmt(f),
-            Self::Lent(credentials) => credentials.fmt(f),
-        }
     }
 }
 

@@ -13,6 +13,7 @@ use epitome::settings::Price;
 use epitome::store::Passed;
 
 use super::super::App;
+use super::LEAST_LIMIT;
 use super::decide::Known;
 
 /// What was counted is written down this long after: many requests become one write.
@@ -68,7 +69,7 @@ impl Account {
         }
         if let Some(told) = heard.failed.as_ref().and_then(TooLong::told).filter(|_| !known.shadow) {
             // It is too late for this answer, and not for the next.
-            known.turn.too_long(told.limit);
+            known.turn.too_long(told.limit.filter(|limit| *limit >= LEAST_LIMIT));
         }
         let sums = &self.app.proxy.sums;
         let name = self.workspace.name();

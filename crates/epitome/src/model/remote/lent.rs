@@ -12,7 +12,8 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::fault::Fault;
 use super::http::Line;
-use super::{Key, Remote, Wire, Wrong, address, anthropic};
+use super::key::Key;
+use super::{Remote, Wire, Wrong, address, anthropic};
 use crate::dialect::Dialect;
 use crate::settings::{ModelSettings, Provider, SettingsError};
 

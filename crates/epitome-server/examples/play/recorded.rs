@@ -53,7 +53,8 @@ impl Run {
     pub fn calls(&self) -> impl Iterator<Item = usize> {
         let replies = |at: &usize| self.messages[*at]["role"] == "assistant";
         let answered = (0..self.messages.len()).any(|at| replies(&at));
-        let is_call = move |at: &usize| *at > 0 && (!answered || replies(at));
+        // Replies in a row are one: nobody asks before something else was said.
+        let is_call = move |at: &usize| *at > 0 && (!answered || (replies(at) && !replies(&(at - 1))));
         let end = self.messages.len() + usize::from(!answered);
         (0..end).filter(is_call)
     }

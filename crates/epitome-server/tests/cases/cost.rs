@@ -62,8 +62,8 @@ pub(crate) fn under_the_threshold_no_byte_changes() {
     let place = Place::new();
     for text in [
         "{ \"messages\" : [ {\"role\":\"user\",\"content\":\"h\\u00e9\",\"x\":1.0e0} ],\n \"temperature\": 1.0 }\n\n",
-        "[]",
-        " [{\"role\": \"tool\", \"tool_call_id\": \"nobody\", \"content\": \"orphan\"}]",
+        "{\"messages\":[]}",
+        " {\"messages\": [{\"role\": \"tool\", \"tool_call_id\": \"nobody\", \"content\": \"orphan\"}]}",
     ] {
         place.condense(CHAT, text, &[]).is_as_it_was("not_due");
     }

@@ -47,6 +47,11 @@ fn case_39_one_giant_message_in_the_kept_tail_is_told_by_the_command() {
 #[test]
 fn case_40_under_the_threshold_the_command_changes_no_byte() {
     cases::cost::under_the_threshold_no_byte_changes();
+    // A bare list is as good as a request to it.
+    let place = Place::new();
+    for text in ["[]", " [{\"role\": \"tool\", \"tool_call_id\": \"nobody\", \"content\": \"orphan\"}]"] {
+        place.condense(CHAT, text, &[]).is_as_it_was("not_due");
+    }
 }
 
 #[test]

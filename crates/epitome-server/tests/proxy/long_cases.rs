@@ -214,7 +214,7 @@ fn case_26_the_summarizer_reads_all_that_leaves_through_the_proxy() {
     let place = Place::asking(&provider, 100_000);
     let mut agent = Agent::new(&place, &BY_MODEL);
     let out = agent.until_by("stand-in-1");
-    let through = out.report["covers"][1].as_u64().unwrap() as usize;
+    let through = out.report["covers"][1].as_u64().unwrap();
     let read: String = prompts(&provider).concat();
     assert!(through > 20, "{}", out.report);
     for n in 1..=through / 2 {
@@ -321,10 +321,10 @@ fn case_35_what_failed_is_in_the_next_summary_through_the_proxy() {
     let failed = agent.until_condensed();
     assert_eq!(failed.report["model"], json!("local"));
     agent.until_by("stand-in-1");
-    let through = failed.report["covers"][1].as_u64().unwrap() as usize;
+    let through = failed.report["covers"][1].as_u64().unwrap();
     // Read as it was said, or as `local` told it meanwhile.
     let last = prompts(&provider).pop().unwrap();
-    let told: Vec<usize> = (1..=through / 2).filter(|n| last.contains(&format!("P-{n}0071"))).collect();
+    let told: Vec<u64> = (1..=through / 2).filter(|n| last.contains(&format!("P-{n}0071"))).collect();
     assert!(!told.is_empty(), "nothing of 1 to {through} is in {last}");
 }
 

@@ -31,7 +31,7 @@ const MOST_WAITING: usize = 64 << 10;
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// And for so long whoever ends waits for the last of them.
-const LAST: Duration = Duration::from_secs(10);
+const LAST: Duration = Duration::from_secs(60);
 
 /// So many messages' sizes are remembered.
 const MOST_SIZES: usize = 100_000;

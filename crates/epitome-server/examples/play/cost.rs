@@ -17,10 +17,14 @@ const OUTPUT: u64 = 5;
 /// A beginning smaller than this is not cached.
 const FLOOR: u64 = 1_024;
 
+/// What requests come to.
 #[derive(Debug, Default)]
 pub struct Cost {
+    /// Where all input costs the same.
     pub plain: u64,
+    /// Where beginnings are cached.
     pub cached: f64,
+    /// What was spent on summaries, in both cases.
     pub summaries: u64,
 }
 

@@ -77,6 +77,7 @@ pub struct Wish {
 const SKEW: f64 = 0.8;
 
 impl Wish {
+    /// As the command line says it.
     pub fn read(mut args: impl Iterator<Item = String>) -> Result<Self, Error> {
         let mut wish = Self {
             shape: Dialect::OpenAi,

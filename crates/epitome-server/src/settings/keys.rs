@@ -240,7 +240,12 @@ pub(super) const KEYS: &[Key] = &[
         "The window of the model a list is for, where neither the request nor the shipped table tells; \"none\"\n\
          where it is not known.",
     ),
-    key("condense.max_tokens", Kind::Whole, "2000", "How large a summary may be."),
+    key(
+        "condense.max_tokens",
+        Kind::Whole,
+        "2000",
+        "How large a summary may be. By default 4000, and 1000 where the trigger is economic.",
+    ),
     key(
         "condense.min_worth",
         Kind::Number,

@@ -19,8 +19,12 @@ const KEYS: &str = "enabled, strategy, trigger, threshold, keep, keep_last, keep
 /// What is said where a setting has a default that depends on others.
 const DEFAULT: &str = "default";
 
+/// How large a summary may be where the trigger is `economic`, unless somebody says otherwise.
+const ECONOMIC_LIMIT: Tokens = 1_000;
+
 const ROLES: &str = "\"user\" or \"system\"";
 const WINDOW: &str = "a whole number from 1, or \"none\"";
+const LIMIT: &str = "a whole number, or \"default\"";
 const MODEL: &str = "the name of a model, such as \"local\"";
 
 /// Settings that say the same in a short form and a long one.
@@ -60,13 +64,13 @@ pub fn other_form(key: &str) -> Option<&'static str> {
 /// | `model` | `"local"` | who writes summaries; `"same"`² for whoever the list is for |
 /// | `wait` | `false` | whether a turn waits for it |
 /// | `window` | the model's | how much the model reads that the list is for, where nobody else says |
-/// | `max_tokens` | `4000` | how large a summary may be |
+/// | `max_tokens` | `4000`; `1000` with `economic` | how large a summary may be |
 /// | `min_worth` | `0.1` | the part of a request that a condensation must save |
 /// | `summary_role` | `"user"` | in which role the summary is sent: `"system"` |
 /// | `prompt`, `profile`, `instructions` | | as a slot's |
 ///
-/// ¹ Where nobody knows the model's window, `tokens(170000)` alone. `"default"` says the same for `trigger`, `keep` and
-/// `prompt`, where a layer below set another.
+/// ¹ Where nobody knows the model's window, `tokens(170000)` alone. `"default"` says the same for `trigger`, `keep`,
+/// `max_tokens` and `prompt`, where a layer below set another.
 ///
 /// ² Where requests pass through with their caller's key, and only while that request is open; elsewhere, and until its
 /// summary is there, `local`.
@@ -98,8 +102,8 @@ pub struct CondenseSettings {
     pub wait: bool,
     /// How many tokens the model reads and writes in all that the list is for, where nobody else says.
     pub window: Option<Tokens>,
-    /// The most tokens a summary may have; the key is `max_tokens`.
-    pub limit: Tokens,
+    /// The most tokens a summary may have, where somebody said so; the key is `max_tokens`.
+    pub limit: Option<Tokens>,
     /// The part of the request that a condensation must save; the key is `min_worth`.
     pub worth: Fraction,
     /// In which role the summary is sent.
@@ -114,7 +118,7 @@ pub struct CondenseSettings {
 
 impl Default for CondenseSettings {
     fn default() -> Self {
-        let Policy { strategy, keep, keep_first, worth, limit, summary_role, .. } = Policy::default();
+        let Policy { strategy, keep, keep_first, worth, summary_role, .. } = Policy::default();
         Self {
             enabled: true,
             strategy,
@@ -124,7 +128,7 @@ impl Default for CondenseSettings {
             model: Local::NAME.to_owned(),
             wait: false,
             window: None,
-            limit,
+            limit: None,
             worth,
             summary_role,
             prompt: None,
@@ -155,13 +159,16 @@ impl CondenseSettings {
             Some(_) => Policy::default().trigger,
             None => Trigger::Tokens(170_000),
         };
+        let trigger = self.trigger.clone().unwrap_or_else(default);
+        // Who cuts where it costs least pays for the summary again at every cut.
+        let usual = if trigger.is_economic() { ECONOMIC_LIMIT } else { Policy::default().limit };
         let policy = Policy {
             strategy: self.strategy.clone(),
-            trigger: self.trigger.clone().unwrap_or_else(default),
+            trigger,
             keep: self.keep,
             keep_first: self.keep_first,
             worth: self.worth,
-            limit: self.limit,
+            limit: self.limit.unwrap_or(usual),
             summary_role: self.summary_role,
         };
         policy.check(room)?;
@@ -203,7 +210,11 @@ impl CondenseSettings {
             _ => value.as_u64().filter(|tokens| *tokens > 0).map(Some),
         };
         table.read("window", WINDOW, window)?.set(&mut self.window);
-        table.whole("max_tokens")?.set(&mut self.limit);
+        let limit = |value: &Value| match value.as_str() {
+            Some(DEFAULT) => Some(None),
+            _ => value.as_u64().map(Some),
+        };
+        table.read("max_tokens", LIMIT, limit)?.set(&mut self.limit);
         table.fraction("min_worth")?.set(&mut self.worth);
         let role = |value: &Value| match value.as_str()? {
             "user" => Some(SummaryRole::User),
@@ -240,7 +251,7 @@ impl CondenseSettings {
             "model": self.model,
             "wait": self.wait,
             "window": self.window,
-            "max_tokens": self.limit,
+            "max_tokens": self.limit.map_or_else(|| Value::from(DEFAULT), Value::from),
             "min_worth": self.worth.get(),
             "summary_role": match self.summary_role {
                 SummaryRole::User => "user",

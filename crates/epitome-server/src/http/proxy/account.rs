@@ -82,7 +82,7 @@ impl Account {
             counted,
             full: known.full,
             sent: known.short,
-            before: earlier.cached.then(|| match (known.shadow, known.anew) {
+            before: earlier.cached.then_some(match (known.shadow, known.anew) {
                 (false, _) => earlier.full,
                 (true, false) => earlier.short,
                 (true, true) => 0,
@@ -113,10 +113,14 @@ fn in_proportion(input: Tokens, known: &Known) -> Tokens {
 #[derive(Default)]
 pub(super) struct Sums {
     open: Mutex<HashMap<Key, Passed>>,
-    earlier: Mutex<HashMap<(Arc<str>, Arc<str>), Earlier>>,
+    earlier: Mutex<HashMap<Run, Earlier>>,
 }
 
+/// A workspace, a model, and whether in shadow.
 type Key = (Arc<str>, String, bool);
+
+/// A workspace, and a conversation in it.
+type Run = (Arc<str>, Arc<str>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

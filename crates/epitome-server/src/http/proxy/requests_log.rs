@@ -1,8 +1,8 @@
 //! Requests written down as they are sent on, a line each, for whoever wants to know what they cost.
 //!
 //! A line is `{"run", "messages"}`: the conversation, and its list with the tokens of each message. What stands beside the
-//! list and is read before it (tools, a system prompt) comes first, as messages of its own; marks for caches, which are not read, are left
-//! out. Calls of a summarizer are lines with `"summarizer": true`. All of it is what people said: the file is for its owner's eyes.
+//! list and is read before it (tools, a system prompt) comes first, as messages of its own, and a message of several blocks is several
+//! messages; marks for caches, which are not read, are left out. Calls of a summarizer are lines with `"summarizer": true`. All of it is what people said: the file is for its owner's eyes.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -154,7 +154,7 @@ fn messages(line: &Line, sizes: &mut Sizes) -> Option<Vec<Value>> {
     }
     let list = request.shift_remove(if line.dialect == Dialect::Responses { "input" } else { "messages" })?;
     match list {
-        Value::Array(list) => messages.extend(list),
+        Value::Array(list) => messages.extend(list.into_iter().flat_map(blocks)),
         text => messages.push(json!({"role": "user", "content": text})),
     }
     for message in &mut messages {
@@ -165,6 +165,21 @@ fn messages(line: &Line, sizes: &mut Sizes) -> Option<Vec<Value>> {
         }
     }
     Some(messages)
+}
+
+/// A message of several blocks as several of one: a cache holds beginnings of a message too.
+fn blocks(message: Value) -> Vec<Value> {
+    match message.get("content").and_then(Value::as_array) {
+        Some(content) if content.len() > 1 => {
+            let one = |block: &Value| {
+                let mut message = message.clone();
+                message["content"] = json!([block]);
+                message
+            };
+            content.iter().map(one).collect()
+        }
+        _ => vec![message],
+    }
 }
 
 /// Without marks for caches: they move, and are not part of what is read.

@@ -122,6 +122,19 @@ impl Conversation {
 
     /// Where cutting costs least, worked out anew when the list has grown by a part.
     pub(super) fn economic(&mut self, rules: &Rules, facts: &Facts, counted: Tokens) -> Option<Tokens> {
+        // All of it is reckoned in tokens of ours, and compared with the provider's.
+        let theirs = facts.request.unwrap_or(counted);
+        let room = facts.room.map(|room| rescaled(room, counted, theirs));
+        self.economic_in_ours(rules, facts, room, counted).map(|ours| rescaled(ours, theirs, counted))
+    }
+
+    fn economic_in_ours(
+        &mut self,
+        rules: &Rules,
+        facts: &Facts,
+        room: Option<Tokens>,
+        counted: Tokens,
+    ) -> Option<Tokens> {
         let rounds = self.list.standing().rounds;
         if let Some((at, then, known)) = self.economic
             && then == rounds
@@ -132,7 +145,7 @@ impl Conversation {
         }
         let prompt = if rules.local { 0 } else { PROMPT_OVERHEAD };
         let shape = self.list.shape(&rules.policy, facts, &self.growth, prompt, &rules.counter);
-        let found = threshold(&rules.prices, &shape, facts.room);
+        let found = threshold(&rules.prices, &shape, room);
         self.economic = Some((counted, rounds, found));
         found
     }
@@ -143,4 +156,10 @@ impl Conversation {
         self.count_call(counted);
         self.facts(ahead, rules, counted)
     }
+}
+
+/// So many times `by`, in units of `unit`.
+fn rescaled(tokens: Tokens, by: Tokens, unit: Tokens) -> Tokens {
+    let product = u128::from(tokens) * u128::from(by);
+    product.checked_div(u128::from(unit)).map_or(tokens, |scaled| scaled.try_into().unwrap_or(Tokens::MAX))
 }

@@ -93,3 +93,23 @@ async fn after_a_cut_the_summary_that_stands_is_reckoned_with() {
     let apart: Vec<usize> = cuts.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(apart.iter().all(|gap| (9..=15).contains(gap)), "{cuts:?}");
 }
+
+#[tokio::test]
+async fn a_provider_that_counts_otherwise_is_cut_for_at_the_same_places() {
+    let history = talk(1, 120);
+    let mut all = Vec::new();
+    for (times, of) in [(1, 1), (2, 1), (1, 2)] {
+        let condenser = builder("", "").build().unwrap();
+        let mut cuts = Vec::new();
+        for len in 1..=history.len() {
+            let ready = condenser.before_model(&history[..len]).await;
+            if ready.report.condensed {
+                cuts.push(len);
+            }
+            let words: u64 = ready.iter().map(|message| words_counted().message(message)).sum();
+            ready.turn().reported(words * times / of);
+        }
+        all.push(cuts);
+    }
+    assert!(all[0].len() > 3 && all[0] == all[1] && all[0] == all[2], "{all:?}");
+}

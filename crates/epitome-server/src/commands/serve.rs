@@ -32,6 +32,9 @@ Under /openai/v1 and /anthropic it passes requests on to the provider, and keeps
 inside the window: change a client's base_url, and nothing else. Callers' own keys go through; ours,
 where keys are needed, comes in the header x-epitome-key.
 
+Every flag can also be set in the environment (EPITOME_SERVER_REQUIRE_KEYS, EPITOME_PROXY_SHADOW) and
+in epitome.toml, under [server] and [proxy].
+
 Under /v3 it answers as Honcho's API does: its client works with http://127.0.0.1:7878 as base_url.
 
 What is stored is what every other command sees: both may be used at once. SIGTERM and Ctrl-C end it
@@ -44,7 +47,7 @@ pub(crate) struct Args {
     /// Where it listens (127.0.0.1:7878) [env: EPITOME_SERVER_LISTEN]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
-    /// Keys: off-loopback, always, never [env: EPITOME_SERVER_REQUIRE_KEYS]
+    /// When callers need keys: off-loopback, always, never
     #[arg(long, value_name = "WHEN")]
     require_keys: Option<String>,
     /// Logged: error, warn, info, debug [env: EPITOME_SERVER_LOG_LEVEL]
@@ -53,16 +56,16 @@ pub(crate) struct Args {
     /// In which form: text, json, auto [env: EPITOME_SERVER_LOG_FORMAT]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
-    /// Where /openai/v1/x goes on to: URL/v1/x (https://api.openai.com) [env: EPITOME_PROXY_OPENAI_UPSTREAM]
+    /// /openai/v1/x goes to URL/v1/x (https://api.openai.com)
     #[arg(long, value_name = "URL")]
     openai_upstream: Option<String>,
-    /// Where /anthropic/v1/x goes (https://api.anthropic.com) [env: EPITOME_PROXY_ANTHROPIC_UPSTREAM]
+    /// /anthropic/v1/x likewise (https://api.anthropic.com)
     #[arg(long, value_name = "URL")]
     anthropic_upstream: Option<String>,
-    /// Proxy: change nothing, tell what would be saved [env: EPITOME_PROXY_SHADOW]
+    /// The proxy changes nothing, and tells what it would save
     #[arg(long)]
     shadow: bool,
-    /// Proxy: write each request as it is sent on, its words included, to FILE (JSONL)
+    /// Writes each request as it is passed on, words and all (JSONL)
     #[arg(long, value_name = "FILE")]
     log_requests: Option<PathBuf>,
     /// Sets one of the server's bounds, for tests

@@ -52,8 +52,7 @@ fn the_version_is_one_line() {
 #[test]
 fn the_help_says_what_there_is_and_what_there_is_not() {
     let help = said(&["--help"]);
-    for word in ["Examples:", "There is not yet: the proxy", "--write-config", "--check-config", "EPITOME_DB"]
-    {
+    for word in ["Examples:", "There is not yet: replay", "--write-config", "--check-config", "EPITOME_DB"] {
         assert!(help.contains(word), "{word} in {help}");
     }
     for command in Cli::command().get_subcommands() {

@@ -256,8 +256,8 @@ fn a_variable_nobody_knows_is_refused() {
         .env("EPITOME_CONTEXT_MAX_TOKEN", "5")
         .refused("EPITOME_CONTEXT_MAX_TOKEN: no such setting; did you mean EPITOME_CONTEXT_MAX_TOKENS?");
     Trial::new()
-        .env("EPITOME_PROXY_SHADOW", "true")
-        .refused("EPITOME_PROXY_SHADOW: no such setting; `epitome --write-config -` lists them all");
+        .env("EPITOME_MCP_TOOLS", "true")
+        .refused("EPITOME_MCP_TOOLS: no such setting; `epitome --write-config -` lists them all");
     Trial::new().env("EPITOME_FUZZ_SECONDS", "5").env("EPITOME_CONFIG", "").load();
 }
 
@@ -430,9 +430,9 @@ fn how_lists_are_condensed_is_told_by_the_environment_too() {
     Trial::new()
         .env("EPITOME_CONDENSE_TRIGGER", "tokens(0)")
         .refused("EPITOME_CONDENSE_TRIGGER: tokens: 0 given; allowed is a whole number from 1");
-    Trial::new()
-        .set("condense.model=cheap")
-        .refused("--set: condense.model: `cheap` is unknown; set it up as models.cheap; known here: local");
+    Trial::new().set("condense.model=cheap").refused(
+        "--set: condense.model: `cheap` is unknown; set it up as models.cheap; known here: local, same",
+    );
 }
 
 #[test]
@@ -564,12 +564,30 @@ fn every_key_of_the_engine_is_known_here() {
         assert!(keys::kind_of(path).is_some(), "{}", keys::name(path));
         found += 1;
     });
-    // Those of the server, the slots' triggers, and two short forms.
-    assert_eq!(found + 11, keys::KEYS.len(), "a key of ours that the engine does not have");
+    // Those of the server and the proxy, the slots' triggers, and two short forms.
+    assert_eq!(found + 15, keys::KEYS.len(), "a key of ours that the engine does not have");
     let slot = r#"[{"name": "a", "scope": "b", "max_tokens": 100, "models": ["local"], "catch_up": "step",
         "instructions": "i", "prompt": "{conversation_text}"}]"#;
     let slot = Trial::new().set(&format!("slot={slot}")).load().settings.to_value();
     for key in slot.pointer("/slot/0").and_then(Value::as_object).unwrap().keys() {
         assert!(keys::SLOT_KEYS.iter().any(|(known, ..)| known == key), "{key}");
     }
+}
+
+#[test]
+fn where_the_proxy_passes_on_to_is_set_like_everything_else() {
+    let file = "[proxy]\nopenai_upstream = \"http://127.0.0.1:1/v1\"\ntimeout = 30\n";
+    let mut trial = Trial::new().file(file).env("EPITOME_PROXY_SHADOW", "true");
+    trial.given.own = vec![("--openai-upstream", "proxy.openai_upstream", "https://h.example/x".to_owned())];
+    let proxy = trial.load().server.proxy;
+    assert_eq!((proxy.openai_upstream.as_str(), proxy.shadow), ("https://h.example/x", true));
+    assert_eq!(proxy.anthropic_upstream, "https://api.anthropic.com");
+    assert_eq!(proxy.timeout, std::time::Duration::from_secs(30));
+    Trial::new().set("condense.model=same").load();
+    Trial::new().set("proxy.timeout=0").refused(
+        "--set proxy.timeout: \"0\" given; allowed is a time from \"100ms\" to \"24h\" such as \"10m\" or 600 for seconds",
+    );
+    Trial::new().set("proxy.upstream=x").refused(
+        "--set proxy.upstream: no such setting; allowed here are openai_upstream, anthropic_upstream, shadow, timeout",
+    );
 }

@@ -32,8 +32,8 @@ Under /openai/v1 and /anthropic it passes requests on to the provider, and keeps
 inside the window: change a client's base_url, and nothing else. Callers' own keys go through; ours,
 where keys are needed, comes in the header x-epitome-key.
 
-Every flag can also be set in the environment (EPITOME_SERVER_REQUIRE_KEYS, EPITOME_PROXY_SHADOW) and
-in epitome.toml, under [server] and [proxy].
+All but --log-requests can be set in the environment too (EPITOME_SERVER_REQUIRE_KEYS,
+EPITOME_PROXY_SHADOW), and in epitome.toml under [server] and [proxy].
 
 Under /v3 it answers as Honcho's API does: its client works with http://127.0.0.1:7878 as base_url.
 

@@ -186,6 +186,23 @@ fn a_conversation_may_be_named() {
 }
 
 #[test]
+fn two_callers_who_call_theirs_the_same_are_told_their_own_savings() {
+    let stage = Stage::new(&SOON);
+    let named =
+        |secret: &str| stage.server.client().with("authorization", secret).with("x-epitome-session", "main");
+    let mut ann = named("Bearer sk-ann");
+    let mut talk = Talk::new("Ann");
+    until_condensed(&mut talk, &mut ann);
+    talk.go_on(&mut ann, 1);
+    let saved = |answer: &Answer| report(answer)["so_far"]["saved"].as_u64().unwrap();
+    assert!(saved(&talk.ask().send(&mut ann)) > 0);
+    let others = [named("Bearer sk-bob"), named("Bearer sk-ann").with("x-epitome", "shadow")];
+    for (mut other, mark) in others.into_iter().zip(["Bob", "Cid"]) {
+        assert_eq!(saved(&Talk::new(mark).ask().send(&mut other)), 0, "{mark}");
+    }
+}
+
+#[test]
 fn what_the_provider_finds_too_long_is_made_shorter_once_and_sent_once_more() {
     let stage = Stage::new(&[]);
     let (mut talk, mut client) = (Talk::new("Ann"), stage.client());

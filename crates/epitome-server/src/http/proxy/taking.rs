@@ -40,7 +40,15 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// Lets go of it once it was sent: answers may take their time.
+    /// Sets aside no more than is held from here on: it, for a second try, and what is sent in its place. Answers may
+    /// take their time to begin.
+    pub(super) fn holds_only(&mut self, sent: usize, app: &App, workspace: &Arc<str>) {
+        self.charged.clear();
+        let held = self.bytes.len().saturating_add(sent);
+        self.charged.extend(app.load.passing.take_for(workspace, held));
+    }
+
+    /// Lets go of it once it was sent.
     pub(super) fn let_go(&mut self) {
         self.bytes = Bytes::new();
         self.charged.clear();

@@ -174,7 +174,9 @@ fn blocks(mut message: Value) -> Vec<Value> {
     let Some(content) = content.map(std::mem::take) else { return vec![message] };
     let one = |block| {
         let mut message = message.clone();
-        message["content"] = json!([block]);
+        if let Some(fields) = message.as_object_mut() {
+            fields.insert("content".to_owned(), json!([block]));
+        }
         message
     };
     content.into_iter().map(one).collect()

@@ -4,8 +4,10 @@
 use std::collections::HashMap;
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep};
 
 use super::bounds::Bounds;
 use super::problem::Problem;
@@ -19,6 +21,9 @@ const MORE_CONTEXTS: usize = 2;
 
 /// So many sessions are copied at once: one small request has very much written.
 const FORKS: usize = 2;
+
+/// Who waits for memory looks again after this.
+const MOMENT: Duration = Duration::from_millis(10);
 
 fn processors() -> usize {
     std::thread::available_parallelism().map_or(2, NonZero::get)
@@ -103,6 +108,27 @@ impl Memory {
     pub(crate) fn take_for(&self, workspace: &Arc<str>, bytes: usize) -> Option<SetAside> {
         let theirs = self.by.take(workspace, bytes.div_ceil(1 << 10), self.of_one)?;
         Some(SetAside { _all: self.take(bytes)?, _theirs: theirs })
+    }
+
+    /// The same, waited for: most who have some give it back soon. None where there is still no room after so long, or could
+    /// never be.
+    pub(crate) async fn wait_for(
+        &self,
+        workspace: &Arc<str>,
+        bytes: usize,
+        most: Duration,
+    ) -> Option<SetAside> {
+        if bytes.div_ceil(1 << 10) > self.of_one {
+            return None;
+        }
+        let until = Instant::now() + most;
+        loop {
+            let taken = self.take_for(workspace, bytes);
+            if taken.is_some() || Instant::now() >= until {
+                return taken;
+            }
+            sleep(MOMENT).await;
+        }
     }
 }
 
@@ -204,5 +230,20 @@ mod tests {
         drop((first, third));
         assert_eq!(lane.taken(), 1);
         assert!(lane.enter(&one).is_ok() && lane.enter(&two).is_ok());
+    }
+
+    #[tokio::test]
+    async fn memory_that_others_give_back_is_waited_for_and_what_can_never_be_is_not() {
+        let (memory, one): (_, Arc<str>) = (Memory::new(100), "one".into());
+        let long = Duration::from_secs(600);
+        let first = memory.take_for(&one, 40 << 10);
+        assert!(memory.wait_for(&one, 51 << 10, long).await.is_none(), "half of it is a workspace's");
+        assert!(memory.wait_for(&one, 40 << 10, Duration::ZERO).await.is_none());
+        let given_back = async {
+            sleep(MOMENT).await;
+            drop(first);
+        };
+        let (waited, ()) = tokio::join!(memory.wait_for(&one, 40 << 10, long), given_back);
+        assert!(waited.is_some());
     }
 }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::Response;
 use axum::routing::any;
 use bytes::Bytes;
@@ -196,7 +196,7 @@ async fn pass(app: &Arc<App>, side: Side, request: Request) -> Result<Response, 
         .upstream(side)
         .url(rest)
         .ok_or_else(|| Problem::invalid("the path is none that can be passed on; does it hold `..`?"))?;
-    if parts.headers.contains_key("upgrade") {
+    if wants_something_else(&parts.headers) {
         let detail = "no connection is passed on that becomes something else (`upgrade`); only requests are";
         return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "upgrade", detail).and_hang_up());
     }
@@ -215,10 +215,19 @@ async fn pass(app: &Arc<App>, side: Side, request: Request) -> Result<Response, 
         Some(dialect) => passage.talk(dialect, &parts.headers, body).await,
         None => {
             let length = http_body::Body::size_hint(&body).exact();
-            let upload = Upload::of(None, body, passage.app.bounds.silence);
-            passage.unread(upload, length, "another_route").await
+            // What has no body has none there either; who says so says so there, since some servers insist on it.
+            let upload = (length != Some(0)).then(|| Upload::of(None, body, passage.app.bounds.silence));
+            let said = parts.headers.contains_key(header::CONTENT_LENGTH);
+            passage.unread(upload, length.filter(|length| *length > 0 || said), "another_route").await
         }
     }
+}
+
+/// Whether a connection is to become something else. Who only offers the next version of HTTP, as some clients do each time
+/// where nothing is encrypted, is content with this one.
+fn wants_something_else(headers: &HeaderMap) -> bool {
+    let mut offered = headers.get_all(header::UPGRADE).iter().map(HeaderValue::as_bytes);
+    offered.any(|offered| !offered.trim_ascii().eq_ignore_ascii_case(b"h2c"))
 }
 
 /// The path and what comes after it, as it is there.
@@ -251,16 +260,13 @@ impl Passage {
     /// Sends on what is not looked at.
     async fn unread(
         mut self,
-        upload: Upload,
+        upload: Option<Upload>,
         length: Option<u64>,
         reason: &str,
     ) -> Result<Response, Problem> {
-        // What has no body has none there either.
-        let body = (length != Some(0)).then(|| upload.into_body());
-        let length = length.filter(|length| *length > 0);
-        let (body, progress) = body.map_or((None, None), |(body, progress)| (Some(body), Some(progress)));
+        let (body, progress) = upload.map(Upload::into_body).unzip();
         if let Some(length) = length {
-            self.headers.insert("content-length", HeaderValue::from(length));
+            self.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }
         let reply = self.send(body, progress).await?;
         Ok(self.answer(reply, &Decided::passed(reason), None))
@@ -278,13 +284,17 @@ impl Passage {
             Taken::Whole(taken) => taken,
             Taken::Part { first, rest, length, reason } => {
                 let upload = Upload::of(Some(first), rest, self.app.bounds.silence);
-                return self.unread(upload, length, reason).await;
+                return self.unread(Some(upload), length, reason).await;
             }
         };
         let decided = decide::decide(&self, &asked, &taken.bytes, false).await;
         self.write_down(&asked, &decided, &taken.bytes).await;
         let sent = decided.text.clone().unwrap_or_else(|| taken.bytes.clone());
         let size = sent.len();
+        taken.holds_only(decided.text.as_ref().map_or(0, Bytes::len), &self.app, &name);
+        if size == 0 {
+            self.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(0));
+        }
         let reply = self.send(Some(sent.into()), None).await?;
         let reply = Held::of(reply, self.app.proxy.silence).await;
         if let Some(limit) = reply.too_long()
@@ -356,13 +366,15 @@ impl Passage {
 struct Held {
     parts: axum::http::response::Parts,
     first: Bytes,
+    /// It broke off after that.
+    broke: bool,
     rest: upstream::Pieces,
 }
 
 impl Held {
     async fn of(reply: Reply, silence: Duration) -> Self {
         let (parts, mut rest) = reply.into_parts();
-        let mut first = bytes::BytesMut::new();
+        let (mut first, mut broke) = (bytes::BytesMut::new(), false);
         if matches!(parts.status.as_u16(), 400 | 413 | 422 | 429 | 500) {
             let until = tokio::time::Instant::now() + silence.min(Duration::from_secs(10));
             while first.len() < MOST_LOOKED_AT {
@@ -371,12 +383,15 @@ impl Held {
                         Ok(data) => first.extend_from_slice(&data),
                         Err(_) => break,
                     },
-                    // What broke off says so again when it is passed on.
-                    Ok(Some(Err(_)) | None) | Err(_) => break,
+                    Ok(Some(Err(_))) => {
+                        broke = true;
+                        break;
+                    }
+                    Ok(None) | Err(_) => break,
                 }
             }
         }
-        Self { parts, first: first.freeze(), rest }
+        Self { parts, first: first.freeze(), broke, rest }
     }
 
     /// Whether it says that the request was too long, and what would not be, where it says that.
@@ -389,7 +404,7 @@ impl Held {
 
     /// The answer as it came.
     fn take(self) -> Reply {
-        Reply::from_parts(self.parts, self.rest.after(self.first))
+        Reply::from_parts(self.parts, self.rest.after(self.first, self.broke))
     }
 }
 

@@ -1,9 +1,12 @@
 //! What goes through, and as what: bytes, headers, keys, and what is refused here.
 
+use std::io::Write;
+
 use serde_json::{Value, json};
 
-use crate::server::Answer;
+use crate::server::{Answer, connect};
 use crate::stage::{KEY, ROUTES, Stage, Talk, done, key, report};
+use crate::streams::eventually;
 use crate::upstream::Act;
 
 /// Requests as somebody's own program might spell them: nothing of it may change.
@@ -115,6 +118,57 @@ fn what_finds_no_room_goes_through_all_the_same() {
     assert!(stage.got().body == long.as_bytes());
     let answer = send(&stage, ROUTES[0].0, &[], ODD[0].as_bytes());
     assert_eq!(done(&answer), "untouched");
+}
+
+#[test]
+fn who_waits_for_an_answer_holds_what_is_needed_for_it_and_no_more() {
+    // Half of it is one workspace's: room for one body of 100 KiB while it is worked on, and for another that only waits.
+    let stage = Stage::new(&["--bound", "passing_kib=900"]);
+    let long =
+        json!({"model": "nobody-knows", "messages": [{"role": "user", "content": "x".repeat(100 << 10)}]});
+    stage.upstream.then(Act::Silent);
+    let (mut waits, long) = (connect(&stage.server.address), long.to_string());
+    let head = format!("POST {} HTTP/1.1\r\nhost: {}\r\n", ROUTES[0].0, stage.server.address);
+    let head = format!("{head}content-type: application/json\r\ncontent-length: {}\r\n\r\n", long.len());
+    waits.get_mut().write_all(format!("{head}{long}").as_bytes()).unwrap();
+    eventually("it waits", || stage.upstream.under_way().0 == 1);
+    let answer = send(&stage, ROUTES[0].0, &[], long.as_bytes());
+    assert_eq!(done(&answer), "untouched", "{}", report(&answer)["reason"]);
+}
+
+#[test]
+fn a_name_without_end_is_no_models() {
+    let stage = Stage::new(&[]);
+    let body = json!({"model": "m".repeat(5_000), "messages": [{"role": "user", "content": "Which?"}]});
+    let answer = send(&stage, ROUTES[0].0, &[], body.to_string().as_bytes());
+    assert_eq!((answer.status, done(&answer), stage.got().json()), (200, "untouched", body));
+    let usage = stage.server.client().get("/v1/usage").ok();
+    assert_eq!(usage["proxy"]["items"][0]["model"], "", "nothing is kept by it");
+}
+
+#[test]
+fn who_says_that_there_is_no_body_says_so_there() {
+    let stage = Stage::new(&[]);
+    for path in ["/openai/v1/batches/b1/cancel", ROUTES[0].0] {
+        send(&stage, path, &[], b"");
+        assert_eq!(stage.got().header("content-length"), Some("0"), "{path}");
+    }
+    stage.client().get("/openai/v1/models");
+    assert_eq!(stage.got().header("content-length"), None);
+}
+
+#[test]
+fn who_offers_another_version_of_http_is_answered_in_this_one() {
+    let stage = Stage::new(&[]);
+    let offered = [("connection", "Upgrade, HTTP2-Settings"), ("http2-settings", "AAEAAEAA")];
+    let h2c: Vec<_> = offered.into_iter().chain([("upgrade", "h2c")]).collect();
+    let answer = send(&stage, ROUTES[0].0, &h2c, ODD[0].as_bytes());
+    assert_eq!((answer.status, done(&answer)), (200, "untouched"), "{}", answer.text());
+    let got = stage.got();
+    assert_eq!((got.header("upgrade"), got.header("http2-settings")), (None, None));
+    let another: Vec<_> = offered.into_iter().chain([("upgrade", "websocket")]).collect();
+    let answer = send(&stage, ROUTES[0].0, &another, ODD[0].as_bytes());
+    assert_eq!((answer.status, done(&answer)), (501, "refused"));
 }
 
 #[test]

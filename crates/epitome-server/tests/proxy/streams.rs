@@ -149,6 +149,20 @@ fn an_answer_that_broke_off_is_handed_on_as_one_that_broke_off() {
 }
 
 #[test]
+fn a_refusal_that_broke_off_is_handed_on_as_one_that_broke_off() {
+    let head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n";
+    for began in ["transfer-encoding: chunked\r\n\r\n5\r\n{\"err\r\n", "content-length: 50\r\n\r\n{\"err"] {
+        let (origin, go_on) = fixed(vec![format!("{head}{began}").into_bytes()]);
+        let server = Stage::serve(&origin, None, &[]);
+        let mut stream = connect(&server.address);
+        stream.get_mut().write_all(&request(&server, &streamed())).unwrap();
+        // It closes the connection then.
+        go_on.send(()).unwrap();
+        assert!(read_answer(&mut stream, false).is_none(), "{began}");
+    }
+}
+
+#[test]
 fn a_thousand_open_streams_exhaust_nothing() {
     const MANY: usize = 1_000;
     more_files();

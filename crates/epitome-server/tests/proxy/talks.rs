@@ -186,6 +186,40 @@ fn a_conversation_may_be_named() {
 }
 
 #[test]
+fn what_a_long_list_saves_the_first_time_it_comes_is_told_as_the_provider_counts() {
+    // It counts half of what we do, and nobody knew.
+    let stage = Stage::with(Manner { window: 100_000, skew: 0.4, ..Manner::default() }, &SOON);
+    let mut client = stage.client();
+    let mut talk = Talk::new("Ann");
+    (0..60).for_each(|_| {
+        talk.ask().reply();
+    });
+    talk.go_on(&mut client, 1);
+    let told = report(&talk.ask().send(&mut client));
+    let told = told["saved"].as_f64().unwrap() / told["tokens_after"].as_f64().unwrap();
+    let (full, sent) = (talk.body().to_string().len() as f64, stage.got().body.len() as f64);
+    let is = (full - sent) / sent;
+    assert!((told / is - 1.0).abs() < 0.2, "{told:.2} times what was sent, and not {is:.2}");
+}
+
+#[test]
+fn two_callers_who_call_theirs_the_same_are_told_their_own_savings() {
+    let stage = Stage::new(&SOON);
+    let named =
+        |secret: &str| stage.server.client().with("authorization", secret).with("x-epitome-session", "main");
+    let mut ann = named("Bearer sk-ann");
+    let mut talk = Talk::new("Ann");
+    until_condensed(&mut talk, &mut ann);
+    talk.go_on(&mut ann, 1);
+    let saved = |answer: &Answer| report(answer)["so_far"]["saved"].as_u64().unwrap();
+    assert!(saved(&talk.ask().send(&mut ann)) > 0);
+    let others = [named("Bearer sk-bob"), named("Bearer sk-ann").with("x-epitome", "shadow")];
+    for (mut other, mark) in others.into_iter().zip(["Bob", "Cid"]) {
+        assert_eq!(saved(&Talk::new(mark).ask().send(&mut other)), 0, "{mark}");
+    }
+}
+
+#[test]
 fn what_the_provider_finds_too_long_is_made_shorter_once_and_sent_once_more() {
     let stage = Stage::new(&[]);
     let (mut talk, mut client) = (Talk::new("Ann"), stage.client());

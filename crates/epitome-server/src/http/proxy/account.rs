@@ -119,8 +119,12 @@ pub(super) struct Sums {
 /// A workspace, a model, and whether in shadow.
 type Key = (Arc<str>, String, bool);
 
-/// A workspace, and a conversation in it.
-type Run = (Arc<str>, Arc<str>);
+/// A workspace, a caller, and a conversation of theirs.
+type Run = (Arc<str>, Arc<[u8]>, Arc<str>);
+
+fn run(workspace: &str, known: &Known) -> Run {
+    (workspace.into(), Arc::clone(&known.whose), Arc::clone(&known.run))
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -128,12 +132,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Sums {
     pub(super) fn earlier(&self, workspace: &str, known: &Known) -> Earlier {
-        lock(&self.earlier).get(&(workspace.into(), Arc::clone(&known.run))).copied().unwrap_or_default()
+        lock(&self.earlier).get(&run(workspace, known)).copied().unwrap_or_default()
     }
 
     fn remember(&self, workspace: &str, known: &Known, now: Earlier) {
         let mut earlier = lock(&self.earlier);
-        let key = (workspace.into(), Arc::clone(&known.run));
+        let key = run(workspace, known);
         if earlier.len() >= MOST_EARLIER && !earlier.contains_key(&key) {
             // Whoever is forgotten is told a smaller saving, once.
             earlier.clear();

@@ -36,6 +36,9 @@ const SMALL: usize = 128 << 10;
 /// For so long a request waits for us at most: for a store that does not answer, say.
 const LONGEST: Duration = Duration::from_secs(5);
 
+/// No model has a longer name, in bytes. What is kept by the name of a model would otherwise be as large as a caller likes.
+const LONGEST_MODEL: usize = 512;
+
 /// What a request says about itself in headers of ours.
 pub(super) struct Asked {
     pub(super) dialect: Dialect,
@@ -117,6 +120,8 @@ pub(super) struct Known {
     pub(super) dialect: Dialect,
     /// The model that is asked.
     pub(super) model: String,
+    /// Whose it is, and whether in shadow: two may call theirs the same.
+    pub(super) whose: Arc<[u8]>,
     pub(super) run: Arc<str>,
     pub(super) turn: Turn,
     /// How large the request would be as it came, and how large the shorter one is: as the provider counts, as far as
@@ -229,7 +234,7 @@ async fn work_out(
         return Ok(decided);
     }
     let shadow = asked.mode == Mode::Shadow;
-    let model = body.model().unwrap_or_default();
+    let model = body.model().filter(|model| model.len() <= LONGEST_MODEL).unwrap_or_default();
     let workspace = &passage.entered.workspace;
     let settings = passage.settings.clone()?;
     let condenser = passage.app.proxy.condensers.of(workspace, settings, model, shadow).await?;
@@ -252,6 +257,7 @@ async fn work_out(
     let mut known = Known {
         dialect: asked.dialect,
         model: model.to_owned(),
+        whose: id.as_slice().into(),
         run: passing.run.clone(),
         turn: ready.turn(),
         full: passing.full,

@@ -73,7 +73,8 @@ impl RequestsLog {
     }
 
     pub(super) async fn write(&self, asked: &Asked, decided: &Decided, text: &Bytes) {
-        let kib = u32::try_from(text.len() / 1_024 + 1).unwrap_or(u32::MAX);
+        // One that is larger than all room has all of it.
+        let kib = u32::try_from((text.len() / 1_024 + 1).min(MOST_WAITING)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room).acquire_many_owned(kib);
         let Ok(Ok(room)) = tokio::time::timeout(LONGEST, room).await else {
             if let Some(missed) = self.missed.happened() {

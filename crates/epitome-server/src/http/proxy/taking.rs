@@ -19,6 +19,9 @@ use super::super::load::SetAside;
 use super::super::problem::Problem;
 use super::upstream::late;
 
+/// For so long a request waits for memory. What is not looked at goes on as long as it came, and may be refused for that.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// A body, or the beginning of one.
 pub(super) enum Taken {
     Whole(Whole),
@@ -40,7 +43,15 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// Lets go of it once it was sent: answers may take their time.
+    /// Sets aside no more than is held from here on: it, for a second try, and what is sent in its place. Answers may
+    /// take their time to begin.
+    pub(super) fn holds_only(&mut self, sent: usize, app: &App, workspace: &Arc<str>) {
+        self.charged.clear();
+        let held = self.bytes.len().saturating_add(sent);
+        self.charged.extend(app.load.passing.take_for(workspace, held));
+    }
+
+    /// Lets go of it once it was sent.
     pub(super) fn let_go(&mut self) {
         self.bytes = Bytes::new();
         self.charged.clear();
@@ -59,7 +70,7 @@ pub(super) async fn take(mut body: Body, app: &App, workspace: &Arc<str>) -> Res
     // It is held at most three times: as it came, as messages, and as it is sent.
     let factor = 3;
     if let Some(told) = length.and_then(|length| usize::try_from(length).ok()) {
-        match app.load.passing.take_for(workspace, told.saturating_mul(factor)) {
+        match app.load.passing.wait_for(workspace, told.saturating_mul(factor), PATIENCE).await {
             Some(charged) => whole.charged.push(charged),
             None => return Ok(Taken::Part { first: Bytes::new(), rest: body, length, reason: "no_room" }),
         }

@@ -180,17 +180,19 @@ fn without_hops(headers: &HeaderMap) -> HeaderMap {
 pub(super) struct Pieces {
     /// What was read of it before.
     first: Option<Bytes>,
+    /// It broke off after that, and says so only once.
+    broke: bool,
     rest: reqwest::Body,
 }
 
 impl Pieces {
     fn of(rest: reqwest::Body) -> Self {
-        Self { first: None, rest }
+        Self { first: None, broke: false, rest }
     }
 
-    /// The same with what was read of it in front.
-    pub(super) fn after(self, first: Bytes) -> Self {
-        Self { first: Some(first).filter(|first| !first.is_empty()), ..self }
+    /// The same with what was read of it in front, and whether it broke off there.
+    pub(super) fn after(self, first: Bytes, broke: bool) -> Self {
+        Self { first: Some(first).filter(|first| !first.is_empty()), broke, ..self }
     }
 }
 
@@ -205,17 +207,21 @@ impl http_body::Body for Pieces {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
+        if self.broke {
+            return Poll::Ready(Some(Err(io::ErrorKind::ConnectionAborted.into())));
+        }
         let frame = Pin::new(&mut self.rest).poll_frame(context);
         // What the error displays has an address in it.
         frame.map(|frame| frame.map(|frame| frame.map_err(|_| io::ErrorKind::ConnectionAborted.into())))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.first.is_none() && self.rest.is_end_stream()
+        self.first.is_none() && !self.broke && self.rest.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
         match (&self.first, self.rest.size_hint().exact()) {
+            _ if self.broke => SizeHint::default(),
             (None, _) => self.rest.size_hint(),
             (Some(first), Some(rest)) => SizeHint::with_exact(rest.saturating_add(first.len() as u64)),
             (Some(_), None) => SizeHint::default(),

@@ -89,17 +89,11 @@ impl Conversation {
     }
 
     /// The size of the request as it came, and of what is sent in its place, both as the provider would count them as far
-    /// as that is known.
+    /// as that is known: it is taken to count the one as it counts the other.
     pub(in crate::condenser) fn full_and_sent(&self, fixed: Tokens) -> (Tokens, Tokens) {
-        let (tokens, untouched) = (self.list.tokens(), self.list.untouched());
-        let counted = tokens.saturating_add(fixed);
+        let counted = self.list.tokens().saturating_add(fixed);
         let sent = self.as_provider(counted).unwrap_or(counted);
-        let full = if untouched >= tokens {
-            sent.saturating_add(self.factor.apply(untouched - tokens))
-        } else {
-            sent.saturating_sub(self.factor.apply(tokens - untouched))
-        };
-        (full, sent)
+        (rescaled(sent, self.list.untouched().saturating_add(fixed), counted), sent)
     }
 
     /// About how many bytes of memory it holds.

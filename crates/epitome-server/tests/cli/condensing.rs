@@ -244,7 +244,7 @@ fn a_model_that_fails_leaves_the_list_as_it_was_and_says_so() {
     place.refuses(
         b"[]",
         &["--model", "near"],
-        "--model: condense.model: `near` is unknown; set it up as models.near; known here: far, local",
+        "--model: condense.model: `near` is unknown; set it up as models.near; known here: far, local, same",
     );
 }
 

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use epitome::bench::{Folder, Line, Progress, Spread, Tell, said};
-use epitome::dialect::Dialect;
+use epitome::core::message::Part;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,7 +19,10 @@ use super::server::Trouble;
 use super::server::child::Child;
 
 /// The bytes of the request, about.
-const REQUEST: u64 = 100_000;
+const REQUEST: usize = 100_000;
+
+/// So many things are said in one message.
+const AT_ONCE: usize = 5;
 
 /// A conversation goes on for so long; then there is another.
 const TURNS: usize = 40;
@@ -140,17 +143,22 @@ async fn conversation(
     Ok((size, times))
 }
 
+/// About two hundred messages of half a kilobyte, as agents' are.
 fn history(number: usize) -> Vec<Value> {
-    let mut sum = 0;
     let mut list = vec![json!({"role": "system", "content": "You are at work on a long task."})];
     // No two conversations begin alike.
     list.push(json!({"role": "user", "content": format!("Do the work of day {number}.")}));
-    let messages = (0..).map(said).take_while(|message| {
-        sum += message.bytes() + 35;
-        sum < REQUEST
+    let mut said = (0..).flat_map(|at| said(at).parts).filter_map(|part| match part {
+        Part::Text { text } => Some(text),
+        _ => None,
     });
-    let request = Dialect::OpenAi.write(&messages.collect::<Vec<_>>());
-    list.extend(request.get("messages").and_then(Value::as_array).cloned().unwrap_or_default());
+    let mut sum = 0;
+    while sum < REQUEST {
+        let content = said.by_ref().take(AT_ONCE).collect::<Vec<_>>().join(" ");
+        sum += content.len() + 40;
+        let role = if list.len() % 2 == 1 { "user" } else { "assistant" };
+        list.push(json!({"role": role, "content": content}));
+    }
     list
 }
 

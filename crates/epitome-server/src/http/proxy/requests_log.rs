@@ -169,18 +169,18 @@ fn messages(line: &Line, sizes: &mut Sizes) -> Option<Vec<Value>> {
 }
 
 /// A message of several blocks as several of one: a cache holds beginnings of a message too.
-fn blocks(message: Value) -> Vec<Value> {
-    match message.get("content").and_then(Value::as_array) {
-        Some(content) if content.len() > 1 => {
-            let one = |block: &Value| {
-                let mut message = message.clone();
-                message["content"] = json!([block]);
-                message
-            };
-            content.iter().map(one).collect()
+fn blocks(mut message: Value) -> Vec<Value> {
+    let content =
+        message.get_mut("content").and_then(Value::as_array_mut).filter(|content| content.len() > 1);
+    let Some(content) = content.map(std::mem::take) else { return vec![message] };
+    let one = |block| {
+        let mut message = message.clone();
+        if let Some(fields) = message.as_object_mut() {
+            fields.insert("content".to_owned(), json!([block]));
         }
-        _ => vec![message],
-    }
+        message
+    };
+    content.into_iter().map(one).collect()
 }
 
 /// Without marks for caches: they move, and are not part of what is read.

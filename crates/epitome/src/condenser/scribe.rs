@@ -36,6 +36,9 @@ pub(super) const SLOT: &str = "condense";
 /// So many answers are remembered, so that the same question is asked once.
 const MOST_ANSWERS: usize = 64;
 
+/// For so long a list waits for the store to note what `local` did.
+const BRIEF: Duration = Duration::from_millis(50);
+
 /// Whoever has summaries written.
 #[derive(Clone)]
 pub(super) struct Scribe {
@@ -350,7 +353,13 @@ impl Scribe {
         let row = self.row(writer, outcome, tally, millis);
         let UsageRow { model, cost, input, cached, output, .. } = row.clone();
         if let Account::Workspace { shared, .. } = &*self.account {
-            record(Arc::clone(shared), row).await;
+            let recording = record(Arc::clone(shared), row);
+            if writer.is_local() {
+                // A list waits for this, and for no disk: it cost nothing, and is recorded all the same.
+                let _ = tokio::time::timeout(BRIEF, tokio::spawn(recording)).await;
+            } else {
+                recording.await;
+            }
         }
         let outcome = outcome.to_owned();
         spent.push(Spent { model, outcome, input, cached, output, cost, millis });

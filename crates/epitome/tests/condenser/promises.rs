@@ -18,6 +18,9 @@ fn config(cases: u32) -> ProptestConfig {
     ProptestConfig { cases: asked.cases.max(cases), failure_persistence: None, ..asked }
 }
 
+/// What the model takes.
+const WINDOW: u64 = 300;
+
 /// How an agent goes about it.
 #[derive(Debug, Clone)]
 struct Agent {
@@ -86,7 +89,7 @@ impl Agent {
             r#""strategy": "{}", "trigger": "{trigger}", "model": "{model}", "wait": {wait}, "keep_first": {}"#,
             self.strategy, self.keep_first
         );
-        words(&settings).window(300).model("m", Scripted::new()).build().unwrap()
+        words(&settings).window(WINDOW).model("m", Scripted::new()).build().unwrap()
     }
 }
 
@@ -179,11 +182,10 @@ async fn check_report(
         return Ok(());
     }
     let saved = report.tokens_before.saturating_sub(report.tokens_after);
-    prop_assert!(
-        saved >= Fraction::new(0.1).unwrap().of_rounded_up(report.tokens_before).max(1),
-        "{:?}",
-        report
-    );
+    let worth = saved >= Fraction::new(0.1).unwrap().of_rounded_up(report.tokens_before).max(1);
+    // What did not fit, and does now, may have saved less.
+    let fits = report.tokens_before > WINDOW && report.tokens_after <= WINDOW;
+    prop_assert!(worth || fits, "{:?}", report);
     prop_assert_eq!((report.messages_before, report.tokens_before), undone(agent, list, before).await);
     let [from, through] = report.covers.unwrap();
     prop_assert!(1 <= from && from <= through && through <= list.len() as u64, "{:?}", report);

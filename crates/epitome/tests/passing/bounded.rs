@@ -1,13 +1,16 @@
 //! What is kept is bounded, in the store and in memory, and no turn costs more than it must.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use epitome::core::message::Message;
 use epitome::core::tokens::Counter;
+use epitome::store::SqliteOptions;
 use epitome::{Call, Engine};
+use tokio::time::timeout;
 
-use crate::support::{ANN, Desk, TWELVE, open, said, talk};
+use crate::support::{ANN, Desk, TOO_LONG, TWELVE, open, said, talk};
 
 #[tokio::test]
 async fn a_row_is_bounded_whatever_was_said() {
@@ -37,6 +40,28 @@ async fn a_row_is_bounded_whatever_was_said() {
     let engine = open(dir.path()).await;
     let desk = Desk::new(&engine, "home", settings).await;
     assert!(!desk.before(&ANN, &list).await.ready.report.condensed);
+    engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_list_waits_for_a_store_that_stands_still() {
+    let dir = tempfile::tempdir().unwrap();
+    // Whoever writes waits while this is so.
+    let stands = Arc::new(AtomicBool::new(false));
+    let waits = Arc::clone(&stands);
+    let on_write = move |_| {
+        while waits.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let options = SqliteOptions { on_write: Some(Arc::new(on_write)), ..SqliteOptions::default() };
+    let engine = Engine::builder().workers(0).sqlite(options).open(dir.path().join("a.db")).await.unwrap();
+    let desk = Desk::new(&engine, "home", TWELVE).await;
+    stands.store(true, Ordering::Release);
+    let list = talk("a", 31);
+    let passed = timeout(TOO_LONG, desk.before(&ANN, &list)).await;
+    stands.store(false, Ordering::Release);
+    assert!(passed.is_ok_and(|passing| passing.ready.report.condensed));
     engine.close().await;
 }
 

@@ -49,7 +49,7 @@ fn the_defaults_are_those_of_the_table() {
             },
             "condense": {
                 "enabled": true, "strategy": "summarize", "trigger": "default", "keep": "default", "keep_first": 0,
-                "model": "local", "wait": false, "window": null, "max_tokens": 4_000, "min_worth": 0.1,
+                "model": "local", "wait": false, "window": null, "max_tokens": "default", "min_worth": 0.1,
                 "summary_role": "user", "prompt": "default", "profile": "auto", "instructions": "",
             },
             "models": {},

@@ -177,5 +177,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     };
     let router = router.route("/openapi.json", axum::routing::get(describe)).merge(v3::routes());
     // What is passed on is nobody's to pack or to put into words.
-    around::around(router.with_state(Arc::clone(&app)), Arc::clone(&app)).merge(proxy::routes(app))
+    let passed_on = proxy::routes(Arc::clone(&app));
+    // What no route knows is told by the second.
+    passed_on.merge(around::around(router.with_state(Arc::clone(&app)), app))
 }

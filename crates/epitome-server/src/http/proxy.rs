@@ -93,7 +93,7 @@ impl Proxy {
 
     /// Writes down what was counted since it was last written.
     pub(crate) async fn settle(&self, app: &App) {
-        self.sums.settle(app).await;
+        let _ = self.sums.settle(app).await;
     }
 
     /// Waits until what was sent on is written down, where that is wanted.

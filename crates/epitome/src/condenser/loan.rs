@@ -1,8 +1,8 @@
 //! A model that somebody lends for as long as their own request is open.
 //!
 //! Whoever sends a request through has a key for the model it is for. That model may write the summaries too, with that key,
-//! but only while the request is open: what is being written then ends, and nothing that holds the key is left. The next
-//! request of the conversation begins again; what is due before it is there, `local` writes.
+//! but only while the request is open: what is being written then ends, and nothing that holds the key is left. A
+//! later request of the conversation begins again, when it has grown by a tenth; what is due before it is there, `local` writes.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};

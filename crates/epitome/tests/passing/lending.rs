@@ -69,13 +69,18 @@ async fn when_the_request_has_ended_the_model_is_let_go_of_and_the_call_recorded
     let workspace = engine.workspace("home");
     let same = condenser(&workspace, SAME).await;
     let list = talk("a", 14);
-    for (len, calls) in [(10, 1), (11, 2)] {
+    // Asked at four fifths; dropped; asked again only when the list has grown by a tenth.
+    for (len, calls) in [(10, 1), (11, 1)] {
         let model: Arc<dyn Model> = Arc::new(Silent);
         let held: Weak<dyn Model> = Arc::downgrade(&model);
         let passing = lend(&workspace, &same, &model, &list[..len]).await;
         drop(model);
         settle().await;
-        assert!(held.upgrade().is_some(), "it is being asked: no pause was made for the one before");
+        let asked = held.upgrade().is_some();
+        assert_eq!(asked, len == 10, "it is being asked, and not at every turn");
+        if !asked {
+            continue;
+        }
         let turn = passing.ready.turn();
         let Passing { lent, ready, .. } = passing;
         drop(ready);

@@ -19,6 +19,9 @@ use super::decide::Known;
 /// What was counted is written down this long after: many requests become one write.
 const LATER: Duration = Duration::from_secs(1);
 
+/// So many sums wait to be written down at most.
+const MOST_OPEN: usize = 4_096;
+
 /// Of so many conversations it is remembered what their last request was.
 const MOST_EARLIER: usize = 8_192;
 
@@ -155,22 +158,45 @@ impl Sums {
         if first && let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let app = Arc::clone(app);
             runtime.spawn(async move {
-                tokio::time::sleep(LATER).await;
-                app.settle().await;
+                // Where the store is held up they wait with it.
+                for wait in [LATER, 10 * LATER, 60 * LATER] {
+                    tokio::time::sleep(wait).await;
+                    if app.proxy.sums.settle(&app).await {
+                        break;
+                    }
+                }
             });
         }
     }
 
-    /// Writes them down.
-    pub(super) async fn settle(&self, app: &App) {
+    /// Writes them down. False where some could not be, and wait for another time.
+    pub(super) async fn settle(&self, app: &App) -> bool {
         let sums = std::mem::take(&mut *lock(&self.open));
         let mut by: HashMap<Arc<str>, Vec<Passed>> = HashMap::new();
         for ((workspace, _, _), more) in sums {
             by.entry(workspace).or_default().push(more);
         }
+        let mut all = true;
         for (workspace, more) in by {
-            if let Err(error) = app.engine.workspace(workspace).add_passed(more).await {
-                tracing::warn!(%error, "what was saved could not be written down, and is not counted");
+            let written = app.engine.workspace(Arc::clone(&workspace)).add_passed(more.clone()).await;
+            if let Err(error) = written {
+                tracing::warn!(%error, "what was saved could not be written down yet");
+                self.put_back(&workspace, more);
+                all = false;
+            }
+        }
+        all
+    }
+
+    fn put_back(&self, workspace: &Arc<str>, sums: Vec<Passed>) {
+        let mut open = lock(&self.open);
+        for more in sums {
+            let key = (Arc::clone(workspace), more.model.clone(), more.shadow);
+            let room = open.len() < MOST_OPEN;
+            match open.get_mut(&key) {
+                Some(there) => there.add(&more),
+                None if room => drop(open.insert(key, more)),
+                None => {}
             }
         }
     }

@@ -15,6 +15,9 @@ use crate::condenser::scribe::{Order, Written};
 use crate::engine::lock;
 use crate::hook::Running;
 
+/// A model that was taken back before it had answered is asked again when the list has grown by this part of it.
+const TRIED_AGAIN: Tokens = 10;
+
 impl Conversation {
     /// Puts in the summary that was prepared, where it is there and worth it.
     pub(super) fn prepared(&mut self, ahead: &Ahead<'_>, rules: &Rules, facts: &Facts) -> Option<Report> {
@@ -61,8 +64,11 @@ impl Conversation {
     /// Looks whether what was prepared is there, though nothing is due: a failure starts a pause, and what comes too late
     /// is kept for the next time.
     pub(super) fn collect(&mut self, rules: &Rules) {
-        // Who lends it the next time begins again, at once.
-        drop(self.preparing.take_if(|preparing| preparing.was_taken_back()));
+        if self.preparing.take_if(|preparing| preparing.was_taken_back()).is_some() {
+            // Whoever lent it paid for nothing. It is tried again, and not at every turn.
+            let tokens = self.list.tokens();
+            self.unprepared = Some(tokens.saturating_add(tokens / TRIED_AGAIN));
+        }
         let ended = |preparing: &mut Preparing| {
             let failed = || lock(&preparing.done).as_ref().is_none_or(|outcome| outcome.written.is_err());
             preparing.has_ended() && (preparing.plan.is_overtaken(&self.list) || failed())

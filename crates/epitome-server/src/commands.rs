@@ -96,7 +96,7 @@ struct Globals {
 enum Command {
     /// A long conversation condensed before your eyes: no key, no server, no set-up
     Demo(demo::Args),
-    /// Serves the HTTP API
+    /// Serves the HTTP API and the proxy
     Serve(serve::Args),
     /// A request in, the same with a shorter list out: no database
     Condense(condense::Args),

@@ -40,7 +40,7 @@ Under /v3 it answers as Honcho's API does: its client works with http://127.0.0.
 What is stored is what every other command sees: both may be used at once. SIGTERM and Ctrl-C end it
 in order: requests under way are answered, summaries under way finished or handed back.";
 
-/// Serves the HTTP API, and passes requests on to providers
+/// Serves the HTTP API and the proxy
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -230,12 +230,14 @@ impl List {
     }
 
     /// As many tokens of the provider's as these are of ours, by what it said of the whole request.
-    fn as_theirs(&self, ours: Tokens, facts: &Facts) -> Tokens {
+    #[must_use]
+    pub fn as_theirs(&self, ours: Tokens, facts: &Facts) -> Tokens {
         rescaled(ours, self.request(facts), self.tokens().saturating_add(facts.fixed))
     }
 
     /// As many tokens of ours as these are of the provider's.
-    fn as_ours(&self, theirs: Tokens, facts: &Facts) -> Tokens {
+    #[must_use]
+    pub fn as_ours(&self, theirs: Tokens, facts: &Facts) -> Tokens {
         rescaled(theirs, self.tokens().saturating_add(facts.fixed), self.request(facts))
     }
 
@@ -267,7 +269,15 @@ impl List {
 }
 
 /// So many times `by`, in units of `unit`.
-fn rescaled(tokens: Tokens, by: Tokens, unit: Tokens) -> Tokens {
+///
+/// ```
+/// use epitome_core::condense::rescaled;
+///
+/// assert_eq!(rescaled(300, 110, 100), 330);
+/// assert_eq!(rescaled(300, 110, 0), 300); // nothing to go by
+/// ```
+#[must_use]
+pub fn rescaled(tokens: Tokens, by: Tokens, unit: Tokens) -> Tokens {
     let product = u128::from(tokens) * u128::from(by);
     product.checked_div(u128::from(unit)).map_or(tokens, |scaled| scaled.try_into().unwrap_or(Tokens::MAX))
 }

@@ -223,7 +223,8 @@ impl Request {
     }
 }
 
-fn elsewhere(field: &str) -> String {
+/// What is said of a request whose history is not in it.
+pub(crate) fn elsewhere(field: &str) -> String {
     format!("as it was: by {field} the provider keeps or shortens the history itself")
 }
 

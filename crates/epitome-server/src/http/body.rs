@@ -245,20 +245,7 @@ async fn read(body: &mut Body, most: usize, purse: &mut Purse) -> Result<Bytes, 
     let mut all = BytesMut::new();
     let mut size = 0usize;
     loop {
-        let until = end.min(Instant::now() + silence);
-        let frame = match timeout_at(until, body.frame()).await {
-            Err(_) => {
-                let detail = "the body did not come to its end in time; send it again";
-                return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", detail).and_hang_up());
-            }
-            Ok(None) => break,
-            Ok(Some(Err(_))) => {
-                return Err(Problem::invalid("the body broke off, or its chunks are wrong; send it again")
-                    .and_hang_up());
-            }
-            Ok(Some(Ok(frame))) => frame,
-        };
-        let Ok(data) = frame.into_data() else { continue };
+        let Some(data) = piece(body, end, silence).await? else { break };
         size = size.saturating_add(data.len());
         if size > most {
             return Err(over(most));
@@ -275,6 +262,32 @@ async fn read(body: &mut Body, most: usize, purse: &mut Purse) -> Result<Bytes, 
         }
     }
     Ok(first.unwrap_or_else(|| all.freeze()))
+}
+
+/// The next piece of a body, within the time there is for it; none at its end.
+pub(crate) async fn piece(
+    body: &mut Body,
+    end: Instant,
+    silence: Duration,
+) -> Result<Option<Bytes>, Problem> {
+    loop {
+        let until = end.min(Instant::now() + silence);
+        let frame = match timeout_at(until, body.frame()).await {
+            Err(_) => {
+                let detail = "the body did not come to its end in time; send it again";
+                return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", detail).and_hang_up());
+            }
+            Ok(None) => return Ok(None),
+            Ok(Some(Err(_))) => {
+                return Err(Problem::invalid("the body broke off, or its chunks are wrong; send it again")
+                    .and_hang_up());
+            }
+            Ok(Some(Ok(frame))) => frame,
+        };
+        if let Ok(data) = frame.into_data() {
+            return Ok(Some(data));
+        }
+    }
 }
 
 /// So much is unpacked at a time, and charged before it is.

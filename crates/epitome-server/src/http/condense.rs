@@ -35,7 +35,7 @@ use crate::condensing::{Outcome, Request, Wish};
 const REPORT: &str = "x-epitome-report";
 
 /// A report is no longer than this, so that every client takes it.
-pub(crate) const LONGEST_REPORT: usize = 4 << 10;
+const LONGEST_REPORT: usize = 4 << 10;
 
 /// For so long a model is waited for, with all its attempts.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
@@ -147,14 +147,19 @@ async fn pushed<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// A report as a header holds it: letters of ASCII, not too many, and nothing that is the matter of whoever runs the server.
-fn told(mut report: Report) -> HeaderValue {
+fn told(report: Report) -> HeaderValue {
+    told_as(report, ascii)
+}
+
+/// The same, written with what else there is to tell.
+pub(crate) fn told_as(mut report: Report, write: impl Fn(&Report) -> String) -> HeaderValue {
     report.notice = discreet(&report.notice);
     report.problems = report.problems.iter().map(|problem| discreet(problem)).collect();
-    let mut text = ascii(&report);
+    let mut text = write(&report);
     if text.len() > LONGEST_REPORT {
         (report.problems, report.spent) = (Vec::new(), Vec::new());
         report.notice = report.notice.chars().take(200).collect();
-        text = ascii(&report);
+        text = write(&report);
     }
     HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("{}"))
 }

@@ -22,6 +22,7 @@ use tokio::task::block_in_place;
 use super::super::problem::Problem;
 use super::Passage;
 use super::account::Earlier;
+use crate::condensing::elsewhere;
 use crate::log::Seldom;
 
 /// Names the conversation, for whoever would rather say it.
@@ -229,8 +230,7 @@ async fn work_out(
     };
     if let Some(field) = body.elsewhere() {
         let mut decided = Decided::passed("elsewhere");
-        decided.report.notice =
-            format!("as it was: by {field} the provider keeps or shortens the history itself");
+        decided.report.notice = elsewhere(field);
         decided.text = unchanged();
         return Ok(decided);
     }

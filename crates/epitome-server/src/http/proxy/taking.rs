@@ -8,13 +8,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::StatusCode;
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
-use http_body_util::BodyExt;
-use tokio::time::{Instant, Sleep, sleep, timeout_at};
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::super::App;
+use super::super::body::piece;
 use super::super::load::SetAside;
 use super::super::problem::Problem;
 use super::upstream::late;
@@ -78,20 +77,7 @@ pub(super) async fn take(mut body: Body, app: &App, workspace: &Arc<str>) -> Res
     let mut read =
         BytesMut::with_capacity(length.and_then(|length| usize::try_from(length).ok()).unwrap_or(0));
     loop {
-        let until = end.min(Instant::now() + silence);
-        let frame = match timeout_at(until, body.frame()).await {
-            Err(_) => {
-                let detail = "the body did not come to its end in time; send it again";
-                return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", detail).and_hang_up());
-            }
-            Ok(None) => break,
-            Ok(Some(Err(_))) => {
-                return Err(Problem::invalid("the body broke off, or its chunks are wrong; send it again")
-                    .and_hang_up());
-            }
-            Ok(Some(Ok(frame))) => frame,
-        };
-        let Ok(data) = frame.into_data() else { continue };
+        let Some(data) = piece(&mut body, end, silence).await? else { break };
         if read.is_empty() && http_body::Body::is_end_stream(&body) && length.is_some() {
             // It came in one piece, which need not be copied.
             whole.bytes = data;

@@ -5,8 +5,7 @@ use epitome::Report;
 use epitome::settings::Money;
 use serde::Serialize;
 
-use super::super::condense::{LONGEST_REPORT, ascii};
-use super::super::discreet::discreet;
+use super::super::condense::{ascii, told_as};
 use super::decide::{Decided, Known};
 
 /// What was done, in a word.
@@ -43,18 +42,7 @@ impl Decided {
     /// Says it in an answer's headers.
     pub(super) fn tell(&self, headers: &mut HeaderMap) {
         headers.insert(OUTCOME, HeaderValue::from_static(self.outcome.in_a_word()));
-        let mut report = self.report.clone();
-        report.notice = discreet(&report.notice);
-        report.problems = report.problems.iter().map(|problem| discreet(problem)).collect();
-        let mut text = self.text_of(&report);
-        if text.len() > LONGEST_REPORT {
-            (report.problems, report.spent) = (Vec::new(), Vec::new());
-            report.notice = report.notice.chars().take(200).collect();
-            text = self.text_of(&report);
-        }
-        if let Ok(value) = HeaderValue::from_str(&text) {
-            headers.insert(REPORT, value);
-        }
+        headers.insert(REPORT, told_as(self.report.clone(), |report| self.text_of(report)));
     }
 
     fn text_of(&self, report: &Report) -> String {

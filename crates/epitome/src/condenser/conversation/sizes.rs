@@ -1,6 +1,6 @@
 //! How large a request is, by our count and by the provider's, and what is decided by that.
 
-use epitome_core::condense::Facts;
+use epitome_core::condense::{Facts, rescaled};
 use epitome_core::economic::threshold;
 use epitome_core::message::{Seq, Tokens};
 use epitome_core::tokens::Factor;
@@ -117,9 +117,8 @@ impl Conversation {
     /// Where cutting costs least, worked out anew when the list has grown by a part.
     pub(super) fn economic(&mut self, rules: &Rules, facts: &Facts, counted: Tokens) -> Option<Tokens> {
         // All of it is reckoned in tokens of ours, and compared with the provider's.
-        let theirs = facts.request.unwrap_or(counted);
-        let room = facts.room.map(|room| rescaled(room, counted, theirs));
-        self.economic_in_ours(rules, facts, room, counted).map(|ours| rescaled(ours, theirs, counted))
+        let room = facts.room.map(|room| self.list.as_ours(room, facts));
+        self.economic_in_ours(rules, facts, room, counted).map(|ours| self.list.as_theirs(ours, facts))
     }
 
     fn economic_in_ours(
@@ -150,10 +149,4 @@ impl Conversation {
         self.count_call(counted);
         self.facts(ahead, rules, counted)
     }
-}
-
-/// So many times `by`, in units of `unit`.
-fn rescaled(tokens: Tokens, by: Tokens, unit: Tokens) -> Tokens {
-    let product = u128::from(tokens) * u128::from(by);
-    product.checked_div(u128::from(unit)).map_or(tokens, |scaled| scaled.try_into().unwrap_or(Tokens::MAX))
 }

@@ -40,7 +40,7 @@ fn a_template_is_made_once_and_copied() {
 
 #[test]
 fn a_restart_keeps_what_was_committed_however_it_ended() {
-    let server = Server::own(Options::default());
+    let server = Server::own(&Options::default());
     let database = server.database();
     database.psql("CREATE TABLE here (it int)");
     let held = database.hold("BEGIN; INSERT INTO here VALUES (-1)");
@@ -61,7 +61,7 @@ fn a_restart_keeps_what_was_committed_however_it_ended() {
 #[test]
 fn a_cluster_is_configured_as_its_test_says() {
     let server =
-        Server::own(Options { settings: vec!["max_connections = 8".to_owned()], ..Options::default() });
+        Server::own(&Options { settings: vec!["max_connections = 8".to_owned()], ..Options::default() });
     assert_eq!(server.psql("SHOW max_connections"), "8");
     let directory = server.directory().to_owned();
     assert!(directory.exists());

@@ -26,7 +26,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use cluster::Cluster;
@@ -59,7 +59,7 @@ pub struct Server {
 /// The cluster that all tests of this process share. Tests that break things take [`Server::own`].
 pub fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
-    SERVER.get_or_init(|| Server::own(Options::default()))
+    SERVER.get_or_init(|| Server::own(&Options::default()))
 }
 
 /// A port on loopback that nobody listens on.
@@ -81,8 +81,8 @@ fn drawn() -> u64 {
 
 impl Server {
     /// Makes a cluster and starts it.
-    pub fn own(options: Options) -> Server {
-        Server { cluster: Arc::new(Cluster::make(&options)), templates: Arc::default() }
+    pub fn own(options: &Options) -> Server {
+        Server { cluster: Arc::new(Cluster::make(options)), templates: Arc::default() }
     }
 
     /// Where it listens.
@@ -116,7 +116,7 @@ impl Server {
     /// runtime there. Others who ask for the same wait for it. Whatever it leaves connected is thrown out.
     pub fn template(&self, name: &str, make: impl FnOnce(&str) + Send) -> Database {
         let template = {
-            let mut templates = self.templates.lock().unwrap_or_else(|broken| broken.into_inner());
+            let mut templates = self.templates.lock().unwrap_or_else(PoisonError::into_inner);
             match templates.get(name) {
                 Some(made) => made.clone(),
                 None => {

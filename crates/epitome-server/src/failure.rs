@@ -58,7 +58,9 @@ impl Failure {
                 format!("{problem}; `epitome {command} --help` says what there is")
             }
             Self::Setting(problem) | Self::Input(problem) | Self::Failed(problem) => problem.clone(),
-            Self::Engine(epitome::Error::Busy(_) | epitome::Error::Store(StoreError::Busy)) => {
+            Self::Engine(
+                epitome::Error::Busy(StoreError::Busy) | epitome::Error::Store(StoreError::Busy),
+            ) => {
                 let file = database.map_or("the database".to_owned(), |path| path.display().to_string());
                 format!("{file} is locked by another process; try again, or see who else has it open")
             }

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres_server::{Options, Server, Stop, server};
+use postgres_server::{Options, Pooler, Server, Stop, program, server};
 
 #[test]
 fn two_databases_are_apart() {
@@ -69,12 +69,36 @@ fn a_cluster_is_configured_as_its_test_says() {
     assert!(!directory.exists());
 }
 
+#[test]
+fn a_pooler_shares_few_connections_among_many() {
+    let database = server().database();
+    database.psql("CREATE TABLE here (it int)");
+    let pooler = Pooler::to(server(), 2);
+    let asked = |sql: &str| {
+        Command::new(program("psql"))
+            .args(["-X", "-A", "-t", &pooler.url(&database), "-c", sql])
+            .output()
+            .unwrap()
+    };
+    thread::scope(|scope| {
+        for number in 0..10 {
+            let sql = format!("INSERT INTO here SELECT {number} FROM pg_sleep(0.05)");
+            scope.spawn(move || assert!(asked(&sql).status.success()));
+        }
+    });
+    assert_eq!(database.psql("SELECT count(*) FROM here"), "10");
+    let told = asked("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()");
+    let connections: usize = String::from_utf8(told.stdout).unwrap().trim().parse().unwrap();
+    assert!((1..=2).contains(&connections), "{connections}");
+}
+
 /// Runs itself as a child, which has a cluster made and is killed.
 #[test]
 fn a_cluster_is_gone_after_its_process_was_killed() {
     const CHILD: &str = "EPITOME_TEST_IS_CHILD";
     if std::env::var_os(CHILD).is_some() {
-        println!("\nit is at {} {}", server().address(), server().directory().display());
+        let pooler = Pooler::to(server(), 2);
+        println!("\nit is at {} {} {}", server().address(), pooler.address(), server().directory().display());
         thread::sleep(Duration::from_secs(600));
         return;
     }
@@ -86,15 +110,16 @@ fn a_cluster_is_gone_after_its_process_was_killed() {
         .unwrap();
     let heard = BufReader::new(child.stdout.take().unwrap());
     let told = heard.lines().map_while(Result::ok).find(|line| line.starts_with("it is at ")).unwrap();
-    let (address, directory) = told["it is at ".len()..].split_once(' ').unwrap();
-    let (address, directory): (SocketAddr, &Path) = (address.parse().unwrap(), Path::new(directory));
-    assert!(TcpStream::connect(address).is_ok() && directory.exists());
+    let told: Vec<&str> = told["it is at ".len()..].splitn(3, ' ').collect();
+    let addresses: [SocketAddr; 2] = [told[0].parse().unwrap(), told[1].parse().unwrap()];
+    let directory = Path::new(told[2]);
+    assert!(addresses.iter().all(|address| TcpStream::connect(address).is_ok()) && directory.exists());
 
     child.kill().unwrap();
     child.wait().unwrap();
     let begun = Instant::now();
-    while TcpStream::connect(address).is_ok() || directory.exists() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it is still there: {told}");
+    while addresses.iter().any(|address| TcpStream::connect(address).is_ok()) || directory.exists() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "something is still there: {told:?}");
         thread::sleep(Duration::from_millis(20));
     }
 }

@@ -19,6 +19,7 @@
 
 mod cluster;
 mod install;
+mod pooler;
 mod psql;
 
 use std::collections::HashMap;
@@ -32,6 +33,7 @@ use std::thread;
 use cluster::Cluster;
 pub use cluster::Stop;
 pub use install::{program, user};
+pub use pooler::Pooler;
 pub use psql::Held;
 
 /// Who one is in every cluster. No password is asked for, unless a test says otherwise in its `access`.

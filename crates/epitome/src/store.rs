@@ -26,6 +26,7 @@ use serde_json::{Map, Value};
 use crate::event::{Events, Happened};
 
 mod asked;
+mod check;
 mod directory;
 mod inlines;
 mod keyring;

@@ -27,6 +27,7 @@ use crate::event::{Events, Happened};
 
 mod asked;
 mod check;
+mod columns;
 mod directory;
 mod inlines;
 mod keyring;

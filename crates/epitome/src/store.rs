@@ -26,6 +26,7 @@ use serde_json::{Map, Value};
 use crate::event::{Events, Happened};
 
 mod asked;
+mod check;
 mod columns;
 mod directory;
 mod inlines;
@@ -261,7 +262,8 @@ pub trait Store: Keyring + Directory + Inlines + 'static {
     async fn lease(&self, want: Want) -> Result<Option<Lease>, StoreError>;
 
     /// Returns when another node said that something may be ready. Only a hint, which may come late, for nothing, or
-    /// not at all: whoever works looks for itself now and then. Without one it never returns.
+    /// not at all: whoever works looks for itself now and then. One that came while nobody waited is told to whoever
+    /// waits next. A store that knows of no others never returns.
     async fn nudged(&self) {
         std::future::pending::<()>().await;
     }

@@ -45,7 +45,7 @@ use crate::measure::Meters;
 use crate::model::{Local, Model, Remote};
 use crate::retry::Backoff;
 use crate::settings::{Patch, Provider, Settings};
-use crate::store::{Fault, Sqlite, SqliteOptions, Store, UsageQuery, UsageSum};
+use crate::store::{Fault, Postgres, PostgresOptions, Sqlite, SqliteOptions, Store, UsageQuery, UsageSum};
 use crate::worker;
 
 mod append;
@@ -163,6 +163,7 @@ pub struct Builder {
     settings: Option<Result<Patch, Error>>,
     pace: Pace,
     sqlite: SqliteOptions,
+    postgres: PostgresOptions,
     conversations: Option<usize>,
 }
 
@@ -224,12 +225,26 @@ impl Builder {
         self
     }
 
+    /// How the PostgreSQL database is used.
+    pub fn postgres(mut self, options: PostgresOptions) -> Self {
+        self.postgres = options;
+        self
+    }
+
     /// Opens a SQLite file, which is created where it is missing.
     pub async fn open(mut self, path: impl AsRef<Path>) -> Result<Engine, Error> {
         let (path, options) = (path.as_ref().to_owned(), std::mem::take(&mut self.sqlite));
         let store = tokio::task::spawn_blocking(move || Sqlite::open(&path, options))
             .await
             .map_err(|_| Error::Closed)??;
+        self.store(Arc::new(store))
+    }
+
+    /// Opens a PostgreSQL database, `postgres://user:password@host:port/database`, which any number of engines may share:
+    /// see [`Postgres::open`].
+    pub async fn open_postgres(mut self, url: &str) -> Result<Engine, Error> {
+        let options = std::mem::take(&mut self.postgres);
+        let store = Postgres::open(url, options).await?;
         self.store(Arc::new(store))
     }
 

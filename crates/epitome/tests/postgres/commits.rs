@@ -64,7 +64,8 @@ async fn a_write_is_done_once_also_when_the_network_stays_away_for_a_while() {
     {
         network.cut_all_when(toward, pattern, When::Before);
         let (writer, before) = (node.clone(), network.sprung());
-        let writing = tokio::spawn(async move { say(&writer, &key("a"), &format!("marked, {number}")).await });
+        let writing =
+            tokio::spawn(async move { say(&writer, &key("a"), &format!("marked, {number}")).await });
         until(|| network.sprung() > before).await;
         let tries = network.taken();
         // It is being tried again.
@@ -90,7 +91,8 @@ async fn until(mut done: impl FnMut() -> bool) {
 async fn a_write_that_a_crash_lost_is_not_taken_for_somebody_elses_that_was_done() {
     // So that nothing of it is on disk when the server is killed.
     let settings = ["wal_writer_delay = 10s", "bgwriter_lru_maxpages = 0", "autovacuum = off"];
-    let server = Server::own(&Options { settings: settings.map(str::to_owned).to_vec(), ..Options::default() });
+    let server =
+        Server::own(&Options { settings: settings.map(str::to_owned).to_vec(), ..Options::default() });
     for stop in [Stop::Immediate, Stop::Fast] {
         let (database, network, node) = by_network(&server).await;
         say(&node, &key("a"), "first").await.unwrap();

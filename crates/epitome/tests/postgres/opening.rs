@@ -68,8 +68,8 @@ async fn whoever_is_not_let_in_is_told_why_and_no_password_is_told() {
     server.psql("CREATE DATABASE hers OWNER ann");
     let (address, nobody) = (server.address(), free_port());
 
-    let node = Postgres::open(&format!("postgres://ann:s3cret-right@{address}/hers"), PostgresOptions::default());
-    let node = node.await.unwrap();
+    let right = format!("postgres://ann:s3cret-right@{address}/hers");
+    let node = Postgres::open(&right, PostgresOptions::default()).await.unwrap();
     assert!(!format!("{node:?}").contains("s3cret"));
     say(&node, &key("a"), "hello").await.unwrap();
     node.close().await;

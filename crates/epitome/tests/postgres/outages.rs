@@ -10,7 +10,11 @@ use crate::postgres_server::{Options, Server, Stop, server};
 use crate::support::{key, row};
 
 /// Does something to the server or the network, again and again, for as long as anybody writes.
-async fn under_load(database: &crate::postgres_server::Database, url: &str, trouble: impl Fn(usize) + Send + 'static) {
+async fn under_load(
+    database: &crate::postgres_server::Database,
+    url: &str,
+    trouble: impl Fn(usize) + Send + 'static,
+) {
     const TASKS: usize = 8;
     let (one, other) = (node(url).await, node(url).await);
     let (writing, also) = (many(&one, "one", TASKS, 60), many(&other, "other", TASKS, 60));

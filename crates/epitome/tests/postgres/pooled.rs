@@ -35,7 +35,8 @@ async fn the_store_works_behind_a_pooler() {
         after: None,
         full: Default::default(),
     };
-    let (first, second) = in_time(async { tokio::join!(one.lease(want("one")), other.lease(want("other"))) }).await;
+    let (first, second) =
+        in_time(async { tokio::join!(one.lease(want("one")), other.lease(want("other"))) }).await;
     let taken = [first.unwrap(), second.unwrap()];
     assert_eq!(taken.iter().flatten().count(), 1, "one of them, and only one: {taken:?}");
     assert_eq!(taken.into_iter().flatten().next().unwrap().key, key("b"));

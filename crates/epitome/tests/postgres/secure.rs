@@ -35,7 +35,8 @@ impl Authority {
     /// A cluster with a certificate of this name, that takes nobody in whose way is not encrypted.
     fn server(&self, name: &str) -> Server {
         let folder = self.folder.path();
-        fs::write(folder.join("names"), format!("subjectAltName={name}\nbasicConstraints=CA:FALSE\n")).unwrap();
+        fs::write(folder.join("names"), format!("subjectAltName={name}\nbasicConstraints=CA:FALSE\n"))
+            .unwrap();
         openssl(
             folder,
             "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout server.key -out server.csr -subj /CN=server",
@@ -54,7 +55,11 @@ impl Authority {
 }
 
 fn openssl(folder: &Path, arguments: &str) {
-    let done = Command::new(program("openssl")).args(arguments.split_whitespace()).current_dir(folder).output().unwrap();
+    let done = Command::new(program("openssl"))
+        .args(arguments.split_whitespace())
+        .current_dir(folder)
+        .output()
+        .unwrap();
     assert!(done.status.success(), "{arguments}: {}", String::from_utf8_lossy(&done.stderr));
 }
 

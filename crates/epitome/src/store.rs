@@ -31,8 +31,10 @@ mod columns;
 mod directory;
 mod inlines;
 mod keyring;
+mod postgres;
 mod rows;
 mod sqlite;
+mod tail;
 
 pub(crate) use asked::Filling;
 pub use asked::{Ahead, Hit, Look, Pick, PickSummaries, Portion, Reach, Search, UsageQuery, View, Window};
@@ -45,6 +47,7 @@ pub use rows::{
     Facts, NewMessage, QueueCounts, QueueRow, SessionRow, SlotRow, Sources, SummaryRow, SummaryState,
     UsageRow, UsageSum, Work, message, with_metadata, words,
 };
+pub use postgres::{Postgres, PostgresOptions};
 pub use sqlite::{Sqlite, SqliteOptions, WriteStage};
 
 /// Which session: a name inside a workspace.

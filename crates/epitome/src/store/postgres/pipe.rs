@@ -45,6 +45,11 @@ impl<'a> Pipe<'a> {
         self.steps.push(Step { sql: sql.into(), given: given.into() });
     }
 
+    /// The same where how much it is given is known only then.
+    pub(super) fn push_all(&mut self, sql: impl Into<Cow<'static, str>>, given: Vec<Given<'a>>) {
+        self.steps.push(Step { sql: sql.into(), given });
+    }
+
     /// Puts one before all others.
     pub(super) fn first(mut self, sql: impl Into<Cow<'static, str>>) -> Self {
         self.steps.insert(0, Step { sql: sql.into(), given: Vec::new() });

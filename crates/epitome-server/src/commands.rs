@@ -11,7 +11,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::Failure;
 use crate::near::near;
-use crate::settings::{Given, Loaded, World, load, load_without_database};
+use crate::settings::{Given, Loaded, Place, World, load, load_without_database};
 use crate::show::{Color, Show};
 
 mod backup;
@@ -75,7 +75,7 @@ struct Globals {
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The database (epitome.db in the user's data folder) [env: EPITOME_DB]
-    #[arg(long, global = true, value_name = "PATH|sqlite:PATH")]
+    #[arg(long, global = true, value_name = "PATH|postgres://…")]
     db: Option<String>,
     /// Whose sessions (default) [env: EPITOME_WORKSPACE]
     #[arg(long, global = true, value_name = "NAME")]
@@ -340,16 +340,11 @@ pub(crate) async fn run(asked: Asked, world: World, mut show: Show) -> u8 {
     let done = act(*job, &world, &mut show, &mut database).await;
     match done.and_then(|()| show.flush()) {
         Ok(()) => 0,
-        Err(failure) => show.end(&failure.of(name), database.as_deref()),
+        Err(failure) => show.end(&failure.of(name), database.as_ref()),
     }
 }
 
-async fn act(
-    job: Job,
-    world: &World,
-    show: &mut Show,
-    database: &mut Option<PathBuf>,
-) -> Result<(), Failure> {
+async fn act(job: Job, world: &World, show: &mut Show, database: &mut Option<Place>) -> Result<(), Failure> {
     let Job { what, globals, .. } = job;
     // These need no settings, and must work where some are wrong.
     let command = match what {

@@ -59,7 +59,9 @@ impl Failure {
                 format!("{problem}; `epitome {command} --help` says what there is")
             }
             Self::Setting(problem) | Self::Input(problem) | Self::Failed(problem) => problem.clone(),
-            Self::Engine(epitome::Error::Busy(_) | epitome::Error::Store(StoreError::Busy)) => {
+            Self::Engine(
+                epitome::Error::Busy(StoreError::Busy) | epitome::Error::Store(StoreError::Busy),
+            ) => {
                 let place = database.map_or("the database".to_owned(), Place::to_string);
                 match database {
                     Some(Place::Postgres(_)) => format!("{place} is too busy; try again"),

@@ -29,7 +29,7 @@ pub enum Error {
         /// What went wrong last.
         reason: String,
     },
-    /// The store is busy. Do the same again a little later.
+    /// The store is busy, or does not answer now. Do the same again a little later.
     #[error(transparent)]
     Busy(StoreError),
     /// The store is in trouble. Somebody has to look at it; what was kept before is safe.
@@ -82,7 +82,7 @@ impl Error {
                 StoreError::Foreign { .. } | StoreError::Unreachable { .. } | StoreError::Newer { .. } => {
                     Next::Mend
                 }
-                StoreError::Busy => Next::Retry,
+                StoreError::Busy | StoreError::Unavailable { .. } => Next::Retry,
                 _ => Next::Repair,
             },
             Self::Closed => Next::Reopen,
@@ -103,7 +103,7 @@ impl Error {
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Busy => Self::Busy(error),
+            StoreError::Busy | StoreError::Unavailable { .. } => Self::Busy(error),
             StoreError::Closed => Self::Closed,
             _ => Self::Store(error),
         }

@@ -26,6 +26,7 @@ use serde_json::{Map, Value};
 use crate::event::{Events, Happened};
 
 mod asked;
+mod columns;
 mod directory;
 mod inlines;
 mod keyring;
@@ -197,6 +198,11 @@ pub struct Want {
     pub session: Option<SessionKey>,
     /// None of these.
     pub except: HashSet<(SessionId, Scope, String)>,
+    /// The workspace that was served last. Turns go round by name: the next one after it that has something ready comes
+    /// first, and after the last the first again. `None`: whoever waits longest, whosesoever it is.
+    pub after: Option<Arc<str>>,
+    /// Workspaces that hold enough workers already: they are passed over.
+    pub full: HashSet<Arc<str>>,
 }
 
 /// Something that is not as it should be.
@@ -244,9 +250,18 @@ pub trait Store: Keyring + Directory + Inlines + 'static {
         limit: usize,
     ) -> Result<Vec<(Arc<str>, SessionRow)>, StoreError>;
 
-    /// Takes the slot that waits longest of those that are ready: its time has come, and nobody holds it or
-    /// their hold ran out. Where time alone made it due, it fires now. Its fence rises.
+    /// Takes a slot that is ready: its time has come, and nobody holds it or their hold ran out. Of the workspace
+    /// whose turn it is ([`Want::after`]) the one that waits longest. Where time alone made it due, it fires now. Its
+    /// fence rises.
+    ///
+    /// It is asked often, mostly for nothing, and looks at no more than so many slots, however many are ready.
     async fn lease(&self, want: Want) -> Result<Option<Lease>, StoreError>;
+
+    /// Returns when another node said that something may be ready. Only a hint, which may come late, for nothing, or
+    /// not at all: whoever works looks for itself now and then. Without one it never returns.
+    async fn nudged(&self) {
+        std::future::pending::<()>().await;
+    }
 
     /// What a context is made from: one consistent state. `None` where there is no such session, or `look`
     /// wants nothing.
@@ -349,6 +364,17 @@ pub enum StoreError {
     /// Somebody else is writing for too long. Try again.
     #[error("the database is locked by another process; try again, or see who else has it open")]
     Busy,
+    /// A database on a server does not answer. It is tried again for a while before this is said; the same may go well
+    /// a little later.
+    #[error(
+        "the database at {place} cannot be reached: {reason}; it was tried again for a while, check that it runs"
+    )]
+    Unavailable {
+        /// Which server and database, without a password.
+        place: String,
+        /// What went wrong last.
+        reason: String,
+    },
     /// Nothing can be written for want of space. Make room, then try again; nothing was lost.
     #[error("the disk is full: make room at {path}, then try again; what was kept before is untouched")]
     Full {

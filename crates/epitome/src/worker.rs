@@ -7,7 +7,7 @@
 //!
 //! Nobody has to tell a worker anything: it looks for itself every so often. Being told only shortens the wait.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -181,7 +181,14 @@ async fn others_work(shared: &Shared, session: Option<&SessionKey>) -> Result<bo
 }
 
 fn want(shared: &Shared, session: Option<SessionKey>) -> Want {
-    Want { owner: shared.owner.clone(), hold: shared.pace.lease, session, except: shared.not_ours() }
+    Want {
+        owner: shared.owner.clone(),
+        hold: shared.pace.lease,
+        session,
+        except: shared.not_ours(),
+        after: None,
+        full: HashSet::new(),
+    }
 }
 
 /// Counts who works.

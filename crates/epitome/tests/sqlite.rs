@@ -586,6 +586,8 @@ async fn writes_that_wait_together_share_a_transaction_and_polling_writes_nothin
         hold: Duration::from_secs(1),
         session: None,
         except: Default::default(),
+        after: None,
+        full: Default::default(),
     };
     for _ in 0..20 {
         assert!(store.lease(want.clone()).await.unwrap().is_none());

@@ -73,7 +73,14 @@ fn every(count: u64) -> Slot {
 }
 
 fn want(owner: &str) -> Want {
-    Want { owner: owner.to_owned(), hold: Duration::from_secs(10), session: None, except: Default::default() }
+    Want {
+        owner: owner.to_owned(),
+        hold: Duration::from_secs(10),
+        session: None,
+        except: Default::default(),
+        after: None,
+        full: Default::default(),
+    }
 }
 
 fn page(within: (u64, u64), reverse: bool, limit: usize) -> Pick {

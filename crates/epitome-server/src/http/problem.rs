@@ -105,14 +105,15 @@ impl From<Error> for Problem {
                 let failed = Self::new(StatusCode::SERVICE_UNAVAILABLE, "no-summary-yet", discreet(&told));
                 Self { retry_after: Some(5), ..failed }
             }
+            Next::Retry if matches!(error, Error::Busy(StoreError::Unavailable { .. })) => {
+                log_seldom(&told);
+                Self { retry_after: Some(5), ..Self::busy("the store cannot be reached; try again") }
+            }
             Next::Retry => Self::busy("the store is busy; try again"),
             Next::Reopen => Self::busy("the server is shutting down; try again").and_hang_up(),
             // What is wrong with the store is for whoever runs it: its words name files.
             Next::Mend | Next::Repair => {
-                static OFTEN: LazyLock<Seldom> = LazyLock::new(Seldom::default);
-                if let Some(times) = OFTEN.happened() {
-                    tracing::error!(error = %told, times, "the store failed");
-                }
+                log_seldom(&told);
                 let full = matches!(error, Error::Store(StoreError::Full { .. }));
                 let what = if full { "the store is full" } else { "the store failed" };
                 let detail = format!("{what}; nothing was changed, and the server's log says more");
@@ -120,6 +121,14 @@ impl From<Error> for Problem {
                 Self { retry_after: Some(10), ..failed }
             }
         }
+    }
+}
+
+/// Tells whoever runs the server what is wrong with the store, and not with every request.
+fn log_seldom(told: &str) {
+    static OFTEN: LazyLock<Seldom> = LazyLock::new(Seldom::default);
+    if let Some(times) = OFTEN.happened() {
+        tracing::error!(error = %told, times, "the store failed");
     }
 }
 

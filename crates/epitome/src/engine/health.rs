@@ -50,6 +50,7 @@ impl From<&StoreError> for Unready {
     fn from(error: &StoreError) -> Self {
         let short = match error {
             StoreError::Busy => "the store is busy",
+            StoreError::Unavailable { .. } => "the store cannot be reached",
             StoreError::Full { .. } => "the store's disk is full",
             StoreError::ReadOnly { .. } => "the store cannot be written",
             StoreError::Unreachable { .. } => "the store cannot be opened",

@@ -249,6 +249,8 @@ pub struct Facts {
     /// What its model was asked, hashed; nothing where asking again costs nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
+    /// The fence under which it was committed; 0 for one from before that was written down.
+    pub fence: u64,
 }
 
 /// A message to be kept: its shape, and its words as [`words`] writes them.

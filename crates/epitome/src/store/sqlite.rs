@@ -38,6 +38,7 @@ mod find;
 mod inlines;
 mod keys;
 mod known;
+mod lease;
 mod lens;
 mod open;
 mod queue;
@@ -246,13 +247,13 @@ impl Store for Sqlite {
         // Workers ask often, and most often in vain: that must not cost a write.
         let clock = Arc::clone(&self.clock);
         let (asked, now) = (want.clone(), clock());
-        let ready = self.read(move |db| Ok(change::ready(db, &asked, now)?.is_some())).await?;
+        let ready = self.read(move |db| Ok(lease::ready(db, &asked, now)?.is_some())).await?;
         if !ready {
             return Ok(None);
         }
         let known = self.known.clone();
         let take = move |db: &Connection| {
-            let lease = change::lease(db, &want, clock())?;
+            let lease = lease::lease(db, &want, clock())?;
             if let Some(lease) = &lease {
                 known.forget(&lease.key);
             }

@@ -114,6 +114,7 @@ impl Job<'_> {
             cost: self.spent.cost,
             millis: self.spent.millis,
             asked: draft.asked.clone(),
+            fence: self.fence,
         };
         let condensed = Condensed {
             workspace: Arc::clone(&self.key.workspace),

@@ -5,8 +5,8 @@ use epitome_core::outline::Outline;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::{
-    Changes, Decide, Lease, Load, Log, Repeat, SessionId, SessionKey, SessionRow, SlotRow, Standing,
-    StoreError, SummaryId, SummaryRow, SummaryState, UsageRow, Want,
+    Changes, Decide, Load, Log, Repeat, SessionId, SessionKey, SessionRow, SlotRow, Standing, StoreError,
+    SummaryId, SummaryRow, SummaryState, UsageRow,
 };
 use super::directory::set_members;
 use super::error::{Outcome, Trouble, nonsense};
@@ -307,56 +307,4 @@ pub(super) fn number(db: &Connection, key: &SessionKey) -> Outcome<Option<Sessio
     let sql = "SELECT id FROM sessions WHERE workspace = ?1 AND name = ?2 AND state = 'open'";
     let mut statement = db.prepare_cached(sql)?;
     Ok(statement.query_row(params![key.workspace, key.session], |row| row.get(0)).optional()?)
-}
-
-/// So many slots of others are passed over in search of one to take.
-const MOST_PASSED: usize = 10_000;
-
-/// The slot that is ready longest, of those that are wanted.
-pub(super) fn ready(
-    db: &Connection,
-    want: &Want,
-    now: Timestamp,
-) -> Outcome<Option<(SlotRow, SessionId, SessionKey)>> {
-    let only = match &want.session {
-        Some(key) => match number(db, key)? {
-            Some(id) => Some(id),
-            None => return Ok(None),
-        },
-        None => None,
-    };
-    let of = if only.is_some() { "s.session = ?2" } else { "?2 IS NULL" };
-    let sql = format!(
-        "SELECT {SLOT}, s.session, o.workspace, o.name FROM slots s JOIN sessions o ON o.id = s.session \
-         WHERE s.ready_at IS NOT NULL AND s.ready_at <= ?1 AND {of} AND o.state = 'open' \
-         ORDER BY s.ready_at, s.session, s.scope, s.name"
-    );
-    let mut statement = db.prepare_cached(&sql)?;
-    let mut found = statement.query(params![now.0, only])?;
-    for _ in 0..MOST_PASSED {
-        let Some(row) = found.next()? else { break };
-        let (slot, id) = (rows::slot(row)?, row.get::<_, SessionId>(6)?);
-        let passed =
-            !want.except.is_empty() && want.except.contains(&(id, slot.scope.clone(), slot.name.clone()));
-        if !passed {
-            let key = SessionKey::new(row.get::<_, String>(7)?, row.get::<_, String>(8)?);
-            return Ok(Some((slot, id, key)));
-        }
-    }
-    Ok(None)
-}
-
-/// Takes the slot that is ready longest.
-pub(super) fn lease(db: &Connection, want: &Want, now: Timestamp) -> Outcome<Option<Lease>> {
-    let Some((mut slot, id, key)) = ready(db, want, now)? else { return Ok(None) };
-    if slot.state.due.is_none() {
-        slot.state.tick(now);
-        slot.mark(now);
-    }
-    slot.fence = slot.fence.saturating_add(1);
-    slot.work.owner = Some(want.owner.clone());
-    let hold = i64::try_from(want.hold.as_millis()).unwrap_or(i64::MAX);
-    slot.work.until = Some(Timestamp(now.0.saturating_add(hold)));
-    rows::put_slot(db, id, &slot, slot.active)?;
-    Ok(Some(Lease { key, id, slot, now }))
 }

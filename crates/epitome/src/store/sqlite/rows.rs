@@ -4,15 +4,16 @@
 
 use epitome_core::message::{Role, Seq, Timestamp};
 use epitome_core::outline::{Cut, Outline};
-use epitome_core::slot::Scope;
 use rusqlite::types::Type;
 use rusqlite::{Connection, Row, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use super::super::columns;
+pub(super) use super::super::columns::{only_grew, scope_of, scope_text, state_text};
 use super::super::{
-    Facts, NewMessage, SessionId, SessionRow, SlotRow, SummaryId, SummaryRow, SummaryState, with_metadata,
+    Facts, NewMessage, SessionId, SessionRow, SlotRow, SummaryId, SummaryRow, with_metadata,
 };
 use super::error::{Outcome, nonsense};
 
@@ -59,59 +60,15 @@ pub(super) fn notes(row: &Row<'_>, at: usize) -> rusqlite::Result<Map<String, Va
     if none { Ok(Map::new()) } else { parsed(row, at) }
 }
 
-/// `''` for the whole session.
-pub(super) fn scope_text(scope: &Scope) -> &str {
-    match scope {
-        Scope::Session => "",
-        Scope::Author(author) => author,
-    }
+/// From here on a call batch may begin.
+pub(super) const IN_LOOP: i64 = columns::IN_LOOP as i64;
+
+fn role(row: &Row<'_>, at: usize) -> rusqlite::Result<Role> {
+    columns::role_of(row.get(at)?).ok_or_else(|| odd(at))
 }
 
-pub(super) fn scope_of(text: &str) -> Scope {
-    if text.is_empty() { Scope::Session } else { Scope::Author(text.into()) }
-}
-
-fn role_number(role: Role) -> i64 {
-    match role {
-        Role::System => 0,
-        Role::Developer => 1,
-        Role::User => 2,
-        Role::Assistant => 3,
-        Role::Tool => 4,
-        Role::Peer => 5,
-    }
-}
-
-fn role_of(row: &Row<'_>, at: usize) -> rusqlite::Result<Role> {
-    Ok(match row.get(at)? {
-        0i64 => Role::System,
-        1 => Role::Developer,
-        2 => Role::User,
-        3 => Role::Assistant,
-        4 => Role::Tool,
-        5 => Role::Peer,
-        _ => return Err(odd(at)),
-    })
-}
-
-/// From `IN_LOOP` on a call batch may begin.
-pub(super) const IN_LOOP: i64 = 1;
-
-fn cut_number(cut: Cut) -> i64 {
-    match cut {
-        Cut::InCall => 0,
-        Cut::InLoop => IN_LOOP,
-        Cut::Legal => 2,
-    }
-}
-
-pub(super) fn cut_of(row: &Row<'_>, at: usize) -> rusqlite::Result<Cut> {
-    Ok(match row.get(at)? {
-        0i64 => Cut::InCall,
-        IN_LOOP => Cut::InLoop,
-        2 => Cut::Legal,
-        _ => return Err(odd(at)),
-    })
+fn cut(row: &Row<'_>, at: usize) -> rusqlite::Result<Cut> {
+    columns::cut_of(row.get(at)?).ok_or_else(|| odd(at))
 }
 
 /// What [`outline`] reads.
@@ -121,17 +78,11 @@ pub(super) const OUTLINE: &str = "seq, role, author, turn, tokens, before, chars
 /// How many columns that is: the next one's place.
 pub(super) const AFTER_OUTLINE: usize = 19;
 
-const LEADING: i64 = 1;
-/// As in the index `messages_openers`.
-const OPENS_TURN: i64 = 2;
-const THINKING: i64 = 4;
-const STRAY: i64 = 8;
-
 pub(super) fn outline(row: &Row<'_>) -> rusqlite::Result<Outline> {
-    let shape: i64 = row.get(13)?;
+    let (leading, opens_turn, thinking, stray) = columns::shape_of(row.get(13)?);
     Ok(Outline {
         seq: uint(row, 0)?,
-        role: role_of(row, 1)?,
+        role: role(row, 1)?,
         author: row.get::<_, Option<String>>(2)?.map(Into::into),
         turn: uint(row, 3)?,
         tokens: uint(row, 4)?,
@@ -143,14 +94,14 @@ pub(super) fn outline(row: &Row<'_>) -> rusqlite::Result<Outline> {
         own_answers: row.get(10)?,
         open: row.get(11)?,
         own_open: row.get(12)?,
-        leading: shape & LEADING != 0,
-        opens_turn: shape & OPENS_TURN != 0,
-        thinking: shape & THINKING != 0,
-        stray: shape & STRAY != 0,
+        leading,
+        opens_turn,
+        thinking,
+        stray,
         pinned: row.get(14)?,
         skip: row.get(15)?,
-        cut: cut_of(row, 16)?,
-        own_cut: cut_of(row, 17)?,
+        cut: cut(row, 16)?,
+        own_cut: cut(row, 17)?,
         at: Timestamp(row.get(18)?),
     })
 }
@@ -162,18 +113,13 @@ pub(super) fn insert_message(
     now: Timestamp,
 ) -> Outcome<()> {
     let o = &message.outline;
-    let bit = |set: bool, bit: i64| if set { bit } else { 0 };
-    let shape = bit(o.leading, LEADING)
-        | bit(o.opens_turn, OPENS_TURN)
-        | bit(o.thinking, THINKING)
-        | bit(o.stray, STRAY);
     let sql = "INSERT INTO messages (session, seq, role, author, turn, tokens, before, chars, longest, calls, answers, \
          own_answers, open, own_open, shape, pinned, skip, cut, own_cut, opener, at, created, body) \
          VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23)";
     db.prepare_cached(sql)?.execute(params![
         session,
         int(o.seq),
-        role_number(o.role),
+        columns::role_number(o.role),
         o.author.as_deref(),
         int(o.turn),
         int(o.tokens),
@@ -185,11 +131,11 @@ pub(super) fn insert_message(
         o.own_answers,
         o.open,
         o.own_open,
-        shape,
+        columns::shape_bits(o),
         o.pinned,
         o.skip,
-        cut_number(o.cut),
-        cut_number(o.own_cut),
+        columns::cut_number(o.cut),
+        columns::cut_number(o.own_cut),
         int(message.opener),
         o.at.0,
         now.0,
@@ -243,15 +189,6 @@ pub(super) fn update_session(db: &Connection, id: SessionId, row: &SessionRow) -
     let given = params![id, row.encoding, row.settings, metadata, configuration, row.created.0];
     db.prepare_cached(sql)?.execute(given)?;
     Ok(())
-}
-
-/// Whether a session changed in nothing but what every message changes.
-pub(super) fn only_grew(before: &SessionRow, row: &SessionRow) -> bool {
-    before.created == row.created
-        && before.encoding == row.encoding
-        && before.settings == row.settings
-        && before.metadata == row.metadata
-        && before.configuration == row.configuration
 }
 
 /// Writes what every message changes, and nothing else.
@@ -337,14 +274,6 @@ pub(super) fn move_slot(
     Ok(())
 }
 
-pub(super) fn state_text(state: SummaryState) -> &'static str {
-    match state {
-        SummaryState::Standing => "standing",
-        SummaryState::Superseded => "superseded",
-        SummaryState::Undone => "undone",
-    }
-}
-
 /// What [`summary`] reads.
 pub(super) const SUMMARY: &str = "id, scope, slot, through, state, parent, text, sources, facts, created";
 
@@ -360,12 +289,7 @@ pub(super) fn summary(row: &Row<'_>) -> rusqlite::Result<SummaryRow> {
         scope: scope_of(row.get_ref(1)?.as_str().map_err(|_| odd(1))?),
         slot: row.get(2)?,
         through: uint(row, 3)?,
-        state: match row.get_ref(4)?.as_str() {
-            Ok("standing") => SummaryState::Standing,
-            Ok("superseded") => SummaryState::Superseded,
-            Ok("undone") => SummaryState::Undone,
-            _ => return Err(odd(4)),
-        },
+        state: row.get_ref(4)?.as_str().ok().and_then(columns::state_of).ok_or_else(|| odd(4))?,
         parent: row.get(5)?,
         text: row.get(6)?,
         sources: if dropped { String::new() } else { row.get(7)? },

@@ -1,0 +1,108 @@
+//! How values stand in columns, the same in every database.
+
+use epitome_core::message::Role;
+use epitome_core::outline::{Cut, Outline};
+use epitome_core::slot::Scope;
+
+use super::{SessionRow, SummaryState};
+
+/// From `IN_LOOP` on a call batch may begin.
+pub(super) const IN_LOOP: i16 = 1;
+
+const LEADING: i16 = 1;
+/// As in the index `messages_openers`.
+const OPENS_TURN: i16 = 2;
+const THINKING: i16 = 4;
+const STRAY: i16 = 8;
+
+/// `''` for the whole session.
+pub(super) fn scope_text(scope: &Scope) -> &str {
+    match scope {
+        Scope::Session => "",
+        Scope::Author(author) => author,
+    }
+}
+
+pub(super) fn scope_of(text: &str) -> Scope {
+    if text.is_empty() { Scope::Session } else { Scope::Author(text.into()) }
+}
+
+pub(super) fn role_number(role: Role) -> i16 {
+    match role {
+        Role::System => 0,
+        Role::Developer => 1,
+        Role::User => 2,
+        Role::Assistant => 3,
+        Role::Tool => 4,
+        Role::Peer => 5,
+    }
+}
+
+pub(super) fn role_of(number: i16) -> Option<Role> {
+    Some(match number {
+        0 => Role::System,
+        1 => Role::Developer,
+        2 => Role::User,
+        3 => Role::Assistant,
+        4 => Role::Tool,
+        5 => Role::Peer,
+        _ => return None,
+    })
+}
+
+pub(super) fn cut_number(cut: Cut) -> i16 {
+    match cut {
+        Cut::InCall => 0,
+        Cut::InLoop => IN_LOOP,
+        Cut::Legal => 2,
+    }
+}
+
+pub(super) fn cut_of(number: i16) -> Option<Cut> {
+    Some(match number {
+        0 => Cut::InCall,
+        IN_LOOP => Cut::InLoop,
+        2 => Cut::Legal,
+        _ => return None,
+    })
+}
+
+/// What a message is, in bits.
+pub(super) fn shape_bits(outline: &Outline) -> i16 {
+    let bit = |set: bool, bit: i16| if set { bit } else { 0 };
+    bit(outline.leading, LEADING)
+        | bit(outline.opens_turn, OPENS_TURN)
+        | bit(outline.thinking, THINKING)
+        | bit(outline.stray, STRAY)
+}
+
+/// The same again: leading, opens a turn, thinking, stray.
+pub(super) fn shape_of(bits: i16) -> (bool, bool, bool, bool) {
+    (bits & LEADING != 0, bits & OPENS_TURN != 0, bits & THINKING != 0, bits & STRAY != 0)
+}
+
+pub(super) fn state_text(state: SummaryState) -> &'static str {
+    match state {
+        SummaryState::Standing => "standing",
+        SummaryState::Superseded => "superseded",
+        SummaryState::Undone => "undone",
+    }
+}
+
+pub(super) fn state_of(text: &str) -> Option<SummaryState> {
+    Some(match text {
+        "standing" => SummaryState::Standing,
+        "superseded" => SummaryState::Superseded,
+        "undone" => SummaryState::Undone,
+        _ => return None,
+    })
+}
+
+/// Whether a session changed in nothing but what every message changes.
+pub(super) fn only_grew(before: &SessionRow, row: &SessionRow) -> bool {
+    before.created == row.created
+        && before.encoding == row.encoding
+        && before.settings == row.settings
+        && before.metadata == row.metadata
+        && before.configuration == row.configuration
+}

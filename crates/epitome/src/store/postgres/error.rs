@@ -1,0 +1,169 @@
+//! What went wrong, sorted by what to do next.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tokio_postgres::error::SqlState;
+
+use super::super::StoreError;
+
+/// What goes wrong inside, before it is said where.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// Nobody answers, or not any more. Nothing was written; it is worth trying again for as long as anybody waits.
+    Lost(String),
+    /// Another writer came between: to be done again at once.
+    Again,
+    /// What was to be written is there already, or so it seemed: another writer may have come between.
+    Taken,
+    /// What was read makes no sense.
+    Nonsense(String),
+    /// Nothing can be written for want of space.
+    Full,
+    /// It took too long, most often for want of a lock somebody holds.
+    Slow,
+    /// It is over. What to tell.
+    Said(StoreError),
+}
+
+pub(super) type Outcome<T> = Result<T, Trouble>;
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        Self::Said(error)
+    }
+}
+
+impl From<tokio_postgres::Error> for Trouble {
+    fn from(error: tokio_postgres::Error) -> Self {
+        sorted(&error)
+    }
+}
+
+/// Something stored that cannot be read. What stands there is not told: it may be anybody's words.
+pub(super) fn nonsense(what: impl Into<String>) -> Trouble {
+    Trouble::Nonsense(what.into())
+}
+
+pub(super) fn refused(reason: &str) -> Trouble {
+    Trouble::Said(StoreError::Failed { reason: reason.to_owned() })
+}
+
+/// What the database says, without what it says about rows: details and values may be anybody's words.
+fn told(state: &SqlState, message: &str) -> String {
+    // Messages of these classes name the server's own matters: who may come in, how many, what it is doing.
+    let plain = ["08", "28", "3D", "53", "57", "25", "42501"].iter().any(|class| state.code().starts_with(class));
+    if plain { message.to_owned() } else { format!("it answered with {}", state.code()) }
+}
+
+fn sorted(error: &tokio_postgres::Error) -> Trouble {
+    let Some(said) = error.as_db_error() else {
+        // Without a word of the database it is the way there that broke, or a value that is not of its kind.
+        return match std::error::Error::source(error) {
+            Some(source) if source.is::<std::io::Error>() => Trouble::Lost(source.to_string()),
+            _ if error.is_closed() => Trouble::Lost("the connection was closed".to_owned()),
+            _ => odd(error),
+        };
+    };
+    let (state, reason) = (said.code(), told(said.code(), said.message()));
+    match state.code() {
+        "40001" | "40P01" => Trouble::Again,
+        "23505" => Trouble::Taken,
+        "53100" => Trouble::Full,
+        "57014" | "55P03" => Trouble::Slow,
+        // Shutting down, starting up, out of connections, a standby that may only be read, a transaction it gave up.
+        "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "25P03" | "53300" | "53200" => Trouble::Lost(reason),
+        code if code.starts_with("08") => Trouble::Lost(reason),
+        // What another one in the same pipe made fail: that one tells.
+        "25P02" => Trouble::Lost("the transaction was given up".to_owned()),
+        _ => Trouble::Said(StoreError::Failed { reason }),
+    }
+}
+
+/// Neither the network nor the database: what was read or sent does not fit.
+fn odd(error: &tokio_postgres::Error) -> Trouble {
+    // The library names the place of what it could not read, and no value.
+    let text = error.to_string();
+    if text.contains("deserializ") {
+        nonsense("a stored value is not of its kind")
+    } else if text.contains("serializ") {
+        // The one thing a text may not have there.
+        Trouble::Said(StoreError::Failed { reason: "a text has a character PostgreSQL cannot keep (U+0000)".to_owned() })
+    } else if text.contains("connect") || text.contains("timed out") || text.contains("TLS") {
+        Trouble::Lost(reason_of(error))
+    } else {
+        Trouble::Said(StoreError::Failed { reason: text })
+    }
+}
+
+/// An error with what lies below it.
+pub(super) fn reason_of(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut reason = error.to_string();
+    let mut below = error.source();
+    while let Some(error) = below {
+        let text = error.to_string();
+        if !reason.contains(&text) {
+            reason = format!("{reason}: {text}");
+        }
+        below = error.source();
+    }
+    reason
+}
+
+impl Trouble {
+    /// The error for callers. It tells neither SQL nor values.
+    pub(super) fn at(self, place: &str) -> StoreError {
+        let place = place.to_owned();
+        match self {
+            Self::Said(error) => error,
+            Self::Lost(reason) => StoreError::Unavailable { place, reason },
+            Self::Again | Self::Slow => StoreError::Busy,
+            Self::Taken => StoreError::Failed { reason: "a place or name is taken".to_owned() },
+            Self::Nonsense(reason) => StoreError::Damaged { path: place, reason },
+            Self::Full => StoreError::Full { path: place },
+        }
+    }
+}
+
+/// How often what seemed taken is looked at again.
+const MOST_TAKEN: u32 = 5;
+
+/// How long at most until the next try.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Tries of one thing: for how long, and how far apart.
+pub(super) struct Tries<'a> {
+    place: &'a str,
+    until: Instant,
+    pause: Duration,
+    taken: u32,
+}
+
+impl<'a> Tries<'a> {
+    pub(super) fn new(place: &'a str, patience: Duration) -> Self {
+        let until = Instant::now() + patience;
+        Self { place, until, pause: Duration::from_millis(5), taken: 0 }
+    }
+
+    /// Waits until it is worth another try; gives the error when it is not.
+    pub(super) async fn after(&mut self, trouble: Trouble) -> Result<(), StoreError> {
+        let again = match &trouble {
+            Trouble::Lost(_) => true,
+            Trouble::Again => {
+                self.pause = self.pause.min(Duration::from_millis(20));
+                true
+            }
+            Trouble::Taken => {
+                self.taken += 1;
+                self.taken < MOST_TAKEN
+            }
+            _ => false,
+        };
+        if !again || Instant::now() + self.pause > self.until {
+            return Err(trouble.at(self.place));
+        }
+        sleep(self.pause).await;
+        self.pause = self.pause.saturating_mul(2).min(LONGEST_PAUSE);
+        Ok(())
+    }
+}

@@ -1,0 +1,161 @@
+//! Statements sent one after the other without waiting in between, and the connection they are sent on.
+
+use std::borrow::Cow;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use deadpool_postgres::Object;
+use tokio::time::timeout;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Row, Statement};
+
+use super::error::{Outcome, Trouble};
+use super::given::Given;
+
+/// Statements, in order.
+#[derive(Debug, Default)]
+pub(super) struct Pipe<'a> {
+    steps: Vec<Step<'a>>,
+}
+
+#[derive(Debug)]
+struct Step<'a> {
+    sql: Cow<'static, str>,
+    given: Vec<Given<'a>>,
+}
+
+impl<'a> Pipe<'a> {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same with one more at its end.
+    pub(super) fn then<const N: usize>(
+        mut self,
+        sql: impl Into<Cow<'static, str>>,
+        given: [Given<'a>; N],
+    ) -> Self {
+        self.push(sql, given);
+        self
+    }
+
+    pub(super) fn push<const N: usize>(&mut self, sql: impl Into<Cow<'static, str>>, given: [Given<'a>; N]) {
+        self.steps.push(Step { sql: sql.into(), given: given.into() });
+    }
+
+    /// Puts one before all others.
+    pub(super) fn first(mut self, sql: impl Into<Cow<'static, str>>) -> Self {
+        self.steps.insert(0, Step { sql: sql.into(), given: Vec::new() });
+        self
+    }
+}
+
+/// A statement as it is sent: prepared before under a name, or with its text.
+enum Known<'s> {
+    Named(Statement),
+    Text(&'s str),
+}
+
+/// What one statement answered.
+type Answer = Result<Vec<Row>, tokio_postgres::Error>;
+
+/// A connection, for as long as somebody needs it. One that is let go of while something is under way on it is closed:
+/// nobody else shall find somebody's half a transaction there.
+pub(super) struct Link {
+    object: Option<Object>,
+    /// Whether statements can be prepared by name: behind a pooler the next one may reach another backend.
+    pub(super) named: bool,
+    /// How long an answer is waited for. The database gives up before that; this is for when it is not heard.
+    limit: Duration,
+    /// Whether something is under way.
+    busy: bool,
+}
+
+impl Link {
+    pub(super) fn new(object: Object, named: bool, limit: Duration) -> Self {
+        Self { object: Some(object), named, limit, busy: false }
+    }
+
+    /// Says that nothing is under way any more: no transaction is open.
+    pub(super) fn rests(&mut self) {
+        self.busy = false;
+    }
+
+    /// Sends all of it, and waits for all answers. Where several fail, the first tells why.
+    pub(super) async fn run(&mut self, pipe: &Pipe<'_>) -> Outcome<Vec<Vec<Row>>> {
+        self.busy = true;
+        let (limit, named) = (self.limit, self.named);
+        let Some(object) = &self.object else { return Err(Trouble::Lost("the connection is gone".to_owned())) };
+        let answers = match timeout(limit, send(object, named, pipe)).await {
+            Ok(answers) => answers?,
+            Err(_) => return Err(Trouble::Lost(format!("there was no answer for {} seconds", limit.as_secs()))),
+        };
+        let mut found = Vec::with_capacity(answers.len());
+        let mut failed = None;
+        for answer in answers {
+            match answer {
+                Ok(rows) => found.push(rows),
+                Err(error) => failed = Some(failed.unwrap_or(error)),
+            }
+        }
+        match failed {
+            None => Ok(found),
+            Some(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.busy
+            && let Some(object) = self.object.take()
+        {
+            drop(Object::take(object));
+        }
+    }
+}
+
+/// All are prepared before the first is sent, so that they arrive in order.
+async fn send(object: &Object, named: bool, pipe: &Pipe<'_>) -> Outcome<Vec<Answer>> {
+    let mut known = Vec::with_capacity(pipe.steps.len());
+    for step in &pipe.steps {
+        known.push(if named {
+            let kinds: Vec<Type> = step.given.iter().map(Given::kind).collect();
+            Known::Named(object.prepare_typed_cached(&step.sql, &kinds).await?)
+        } else {
+            Known::Text(&step.sql)
+        });
+    }
+    let mut running: Vec<Pin<Box<dyn Future<Output = Answer> + Send + '_>>> = Vec::with_capacity(known.len());
+    for (step, known) in pipe.steps.iter().zip(&known) {
+        let given = &step.given;
+        running.push(match known {
+            Known::Named(statement) => Box::pin(async move {
+                let values: Vec<&(dyn ToSql + Sync)> = given.iter().map(Given::value).collect();
+                object.query(statement, &values).await
+            }),
+            Known::Text(sql) => Box::pin(async move {
+                let values: Vec<(&(dyn ToSql + Sync), Type)> =
+                    given.iter().map(|given| (given.value(), given.kind())).collect();
+                object.query_typed(sql, &values).await
+            }),
+        });
+    }
+    let mut answers: Vec<Option<Answer>> = running.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        let mut all = Poll::Ready(());
+        for (future, answer) in running.iter_mut().zip(&mut answers) {
+            if answer.is_none() {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(given) => *answer = Some(given),
+                    Poll::Pending => all = Poll::Pending,
+                }
+            }
+        }
+        all
+    })
+    .await;
+    Ok(answers.into_iter().flatten().collect())
+}

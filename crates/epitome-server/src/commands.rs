@@ -29,6 +29,7 @@ mod keys;
 mod late;
 mod list;
 mod messages;
+mod migrate;
 mod search;
 mod serve;
 mod summarize;
@@ -122,6 +123,8 @@ enum Command {
     Verify(verify::Args),
     /// Copies the database into a new file, while it is used
     Backup(backup::Args),
+    /// Moves a SQLite file into PostgreSQL, and compares both
+    Migrate(migrate::Args),
     /// Who may use the HTTP API
     Keys(keys::Args),
     /// The numbers in the README, on this machine
@@ -266,7 +269,7 @@ impl Word {
 }
 
 /// Their names.
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "demo",
     "serve",
     "condense",
@@ -281,6 +284,7 @@ const COMMANDS: [&str; 17] = [
     "explain",
     "verify",
     "backup",
+    "migrate",
     "keys",
     "bench",
     "completions",
@@ -363,6 +367,12 @@ async fn act(job: Job, world: &World, show: &mut Show, database: &mut Option<Pla
             let loaded = load_without_database(&given, world).map_err(Failure::Setting)?;
             return condense::run(args, &loaded, show).await;
         }
+        Some(Command::Migrate(args)) => {
+            // Who says where to needs no other database.
+            let read = if args.to.is_some() { load_without_database } else { load };
+            let loaded = read(&given, world).map_err(Failure::Setting)?;
+            return migrate::run(args, &loaded, world, show).await;
+        }
         _ => {}
     }
     let loaded: Loaded = load(&given, world).map_err(Failure::Setting)?;
@@ -383,7 +393,13 @@ async fn act(job: Job, world: &World, show: &mut Show, database: &mut Option<Pla
         Some(Command::Backup(args)) => backup::run(&args, &loaded, show).await,
         Some(Command::Keys(args)) => keys::run(&args, &loaded, show).await,
         // Done above.
-        Some(Command::Demo(_) | Command::Bench(_) | Command::Completions(_) | Command::Condense(_)) => Ok(()),
+        Some(
+            Command::Demo(_)
+            | Command::Bench(_)
+            | Command::Completions(_)
+            | Command::Condense(_)
+            | Command::Migrate(_),
+        ) => Ok(()),
     }
 }
 

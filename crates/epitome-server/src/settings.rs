@@ -25,7 +25,7 @@ mod write;
 
 pub(crate) use file::NAME as FILE_NAME;
 use judge::{blamed, judge};
-pub(crate) use place::{Address, Place};
+pub(crate) use place::{Address, Place, read as read_place};
 #[cfg(test)]
 use places::Os;
 pub(crate) use places::World;

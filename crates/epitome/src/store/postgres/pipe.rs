@@ -45,6 +45,11 @@ impl<'a> Pipe<'a> {
         self.steps.push(Step { sql: sql.into(), given: given.into() });
     }
 
+    /// The same, of as many values as it takes.
+    pub(super) fn push_all(&mut self, sql: impl Into<Cow<'static, str>>, given: Vec<Given<'a>>) {
+        self.steps.push(Step { sql: sql.into(), given });
+    }
+
     /// Puts one before all others.
     pub(super) fn first(mut self, sql: impl Into<Cow<'static, str>>) -> Self {
         self.steps.insert(0, Step { sql: sql.into(), given: Vec::new() });
@@ -87,10 +92,14 @@ impl Link {
     pub(super) async fn run(&mut self, pipe: &Pipe<'_>) -> Outcome<Vec<Vec<Row>>> {
         self.busy = true;
         let (limit, named) = (self.limit, self.named);
-        let Some(object) = &self.object else { return Err(Trouble::Lost("the connection is gone".to_owned())) };
+        let Some(object) = &self.object else {
+            return Err(Trouble::Lost("the connection is gone".to_owned()));
+        };
         let answers = match timeout(limit, send(object, named, pipe)).await {
             Ok(answers) => answers?,
-            Err(_) => return Err(Trouble::Lost(format!("there was no answer for {} seconds", limit.as_secs()))),
+            Err(_) => {
+                return Err(Trouble::Lost(format!("there was no answer for {} seconds", limit.as_secs())));
+            }
         };
         let mut found = Vec::with_capacity(answers.len());
         let mut failed = None;

@@ -12,9 +12,7 @@ use serde_json::{Map, Value};
 
 use super::super::columns;
 pub(super) use super::super::columns::{only_grew, scope_of, scope_text, state_text};
-use super::super::{
-    Facts, NewMessage, SessionId, SessionRow, SlotRow, SummaryId, SummaryRow, with_metadata,
-};
+use super::super::{Facts, NewMessage, SessionId, SessionRow, SlotRow, SummaryId, SummaryRow, with_metadata};
 use super::error::{Outcome, nonsense};
 
 /// A number as SQLite has it. What is too large stays the largest.

@@ -88,19 +88,28 @@ impl Query {
     /// is among them. `None` where all terms are too short to be asked for, so that all texts are candidates.
     #[must_use]
     pub fn trigrams(&self) -> Option<String> {
-        let mut trigrams: Vec<String> = Vec::new();
+        let quoted = self.threes().into_iter().map(|three| {
+            let three = String::from_iter(three);
+            format!("\"{}\"", three.replace('"', "\"\""))
+        });
+        Some(quoted.collect::<Vec<_>>().join(" AND ")).filter(|asked| !asked.is_empty())
+    }
+
+    /// The same as characters, for an index of another kind; none where all texts are candidates.
+    #[must_use]
+    pub(crate) fn threes(&self) -> Vec<[char; 3]> {
+        let mut threes: Vec<[char; 3]> = Vec::new();
         for term in &self.terms {
             let chars: Vec<char> = term.chars().map(tame).collect();
-            trigrams.extend(chars.windows(3).map(|three| three.iter().collect()));
+            threes.extend(chars.windows(3).filter_map(|three| <[char; 3]>::try_from(three).ok()));
             if let [one, two] = chars[..] {
-                trigrams.extend(pair(one, two).map(String::from_iter));
+                threes.extend(pair(one, two));
             }
         }
-        trigrams.sort_unstable();
-        trigrams.dedup();
-        trigrams.truncate(MOST_TRIGRAMS);
-        let quoted = trigrams.iter().map(|three| format!("\"{}\"", three.replace('"', "\"\"")));
-        Some(quoted.collect::<Vec<_>>().join(" AND ")).filter(|asked| !asked.is_empty())
+        threes.sort_unstable();
+        threes.dedup();
+        threes.truncate(MOST_TRIGRAMS);
+        threes
     }
 }
 

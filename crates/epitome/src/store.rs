@@ -26,12 +26,15 @@ use serde_json::{Map, Value};
 use crate::event::{Events, Happened};
 
 mod asked;
+mod check;
 mod columns;
 mod directory;
 mod inlines;
 mod keyring;
+mod postgres;
 mod rows;
 mod sqlite;
+mod tail;
 
 pub(crate) use asked::Filling;
 pub use asked::{Ahead, Hit, Look, Pick, PickSummaries, Portion, Reach, Search, UsageQuery, View, Window};
@@ -44,6 +47,7 @@ pub use rows::{
     Facts, NewMessage, QueueCounts, QueueRow, SessionRow, SlotRow, Sources, SummaryRow, SummaryState,
     UsageRow, UsageSum, Work, message, with_metadata, words,
 };
+pub use postgres::{Postgres, PostgresOptions};
 pub use sqlite::{Sqlite, SqliteOptions, WriteStage};
 
 /// Which session: a name inside a workspace.
@@ -258,7 +262,8 @@ pub trait Store: Keyring + Directory + Inlines + 'static {
     async fn lease(&self, want: Want) -> Result<Option<Lease>, StoreError>;
 
     /// Returns when another node said that something may be ready. Only a hint, which may come late, for nothing, or
-    /// not at all: whoever works looks for itself now and then. Without one it never returns.
+    /// not at all: whoever works looks for itself now and then. One that came while nobody waited is told to whoever
+    /// waits next. A store that knows of no others never returns.
     async fn nudged(&self) {
         std::future::pending::<()>().await;
     }

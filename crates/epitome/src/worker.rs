@@ -7,10 +7,10 @@
 //!
 //! Nobody has to tell a worker anything: it looks for itself every so often. Being told only shortens the wait.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant as Monotonic};
 
 use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
@@ -23,27 +23,35 @@ use crate::store::{Lease, Load, SessionKey, Want};
 mod ask;
 mod commit;
 mod draft;
+mod hold;
 mod job;
+mod turns;
 mod write;
 
 use job::Job;
+use turns::{Turns, full};
 
 /// Works until told to stop, or until the engine is gone.
 pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut jobs: JoinSet<Result<(), Error>> = JoinSet::new();
     let mut held: HashMap<Id, Lease> = HashMap::new();
+    let mut turns = Turns::default();
     while !*stop.borrow() {
         while jobs.len() < shared.pace.workers {
             // From before the slot is taken on, so that nobody finds it neither due nor worked on.
             let working = Working::new(&shared);
-            match shared.store.lease(want(&shared, None)).await {
+            let full = full(shared.pace.workers, held.values().map(|lease| &lease.key.workspace));
+            let want = Want { after: turns.last(), full, ..want(&shared, None) };
+            let asked = Monotonic::now();
+            match shared.store.lease(want).await {
                 Ok(Some(lease)) => {
                     shared.set_blind(None);
+                    turns.served(&lease.key.workspace);
                     let (shared, taken) = (Arc::clone(&shared), lease.clone());
                     let started = jobs.spawn(async move {
                         let (key, begun) = (taken.key.clone(), Instant::now());
                         let before = shared.appends.load(Ordering::Relaxed);
-                        working.work(taken).await?;
+                        working.work(taken, asked).await?;
                         prepare(&shared, &key).await;
                         let meanwhile = shared.appends.load(Ordering::Relaxed).saturating_sub(before);
                         sleep(rest(begun.elapsed(), meanwhile)).await;
@@ -65,6 +73,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
         }
         tokio::select! {
             () = shared.wake.notified(), if jobs.len() < shared.pace.workers => {}
+            () = shared.store.nudged(), if jobs.len() < shared.pace.workers => {}
             () = sleep(shared.pace.poll) => {}
             ended = jobs.join_next_with_id(), if !jobs.is_empty() => ended_one(&shared, &mut held, ended),
             // The last engine is gone: nobody waits for what is being written.
@@ -128,7 +137,7 @@ async fn finish(
     jobs.shutdown().await;
     for lease in unfinished {
         // Where this fails the lease runs out by itself.
-        let _ = Job::new(shared, lease).give_back().await;
+        let _ = Job::new(shared, lease, Monotonic::now()).give_back().await;
     }
 }
 
@@ -157,8 +166,9 @@ pub(crate) async fn until_idle(shared: &Arc<Shared>, session: Option<SessionKey>
         loop {
             // From before the slot is taken on, so that nobody finds it neither due nor worked on.
             let working = Working::new(shared);
+            let asked = Monotonic::now();
             match shared.store.lease(want(shared, session.clone())).await? {
-                Some(lease) => working.work(lease).await?,
+                Some(lease) => working.work(lease, asked).await?,
                 None => break,
             }
         }
@@ -187,7 +197,7 @@ fn want(shared: &Shared, session: Option<SessionKey>) -> Want {
         session,
         except: shared.not_ours(),
         after: None,
-        full: HashSet::new(),
+        full: Default::default(),
     }
 }
 
@@ -200,9 +210,9 @@ impl Working {
         Self(Arc::clone(shared))
     }
 
-    /// Works one slot off.
-    async fn work(self, lease: Lease) -> Result<(), Error> {
-        Job::new(&self.0, lease).run().await
+    /// Works one slot off that was asked for at that moment.
+    async fn work(self, lease: Lease, asked: Monotonic) -> Result<(), Error> {
+        Job::new(&self.0, lease, asked).run().await
     }
 }
 

@@ -81,7 +81,7 @@ async fn a_file_of_a_newer_release_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = used(dir.path()).await;
     raw(&path, "PRAGMA user_version = 99");
-    assert!(matches!(refusal(&path), StoreError::Newer { found: 99, known: 6, .. }));
+    assert!(matches!(refusal(&path), StoreError::Newer { found: 99, known: 7, .. }));
 }
 
 /// The first step of the schema, with what is asked of a file beside it.
@@ -112,7 +112,8 @@ async fn a_file_of_the_first_schema_keeps_its_summaries_and_counts_on() {
              INSERT INTO workspaces SELECT name, settings, created FROM now.workspaces; INSERT INTO sessions SELECT id, workspace, name, \
              state, encoding, tracker, head, turns, tokens, opener, batch_from, batch_skipped, skipped, indexed, \
              settings, metadata, created, updated FROM now.sessions; \
-             INSERT INTO messages SELECT * FROM now.messages; INSERT INTO slots SELECT * FROM now.slots; \
+             INSERT INTO messages SELECT * FROM now.messages; INSERT INTO slots SELECT session, scope, name, \
+             state, covered, due, active, ready_at, work, fence FROM now.slots; \
              INSERT INTO summaries SELECT id * 10, session, scope, slot, through, state, parent * 10, created, asked, \
              facts, text, sources FROM now.summaries; \
              UPDATE slots SET active = active * 10; UPDATE sessions SET indexed = 0; \
@@ -137,7 +138,8 @@ async fn a_file_of_the_first_schema_keeps_its_summaries_and_counts_on() {
     assert_eq!(all(1).await, [told(20, Some(10), 6, "up to 6"), told(10, None, 4, "up to 4")]);
     assert_eq!(all(2).await, [told(25, Some(15), 6, "up to 6 in b"), told(15, None, 4, "up to 4 in b")]);
     assert_eq!(store.recall("w", 1, "question").await.unwrap().as_deref(), Some("up to 6 in b"));
-    assert_eq!(count(&old, "SELECT count(*) FROM migrations"), 6);
+    assert_eq!(count(&old, "SELECT count(*) FROM migrations"), 7);
+    assert_eq!(count(&old, "SELECT count(*) FROM slots WHERE workspace = 'w'"), 2);
     assert_eq!(count(&old, "SELECT count(*) FROM sqlite_schema WHERE name LIKE '%before%'"), 0);
     store.close().await;
     // Undone as ever; the next number follows the largest of its own session.

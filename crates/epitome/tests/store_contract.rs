@@ -50,6 +50,11 @@ use telling::{
     events_go_with_their_session_and_their_numbers_never_come_back, keys_are_kept_listed_and_revoked,
     only_the_newest_events_are_kept, what_is_refused_is_not_told,
 };
+use turns::{
+    a_workspace_that_holds_enough_is_passed_over, however_many_of_one_are_ready_the_others_have_their_turns,
+    without_turns_whoever_waits_longest_comes_first_whosesoever_it_is,
+    workspaces_have_their_turns_and_inside_each_whoever_waits_longest,
+};
 
 #[path = "store_contract/directory.rs"]
 mod directory;
@@ -65,6 +70,8 @@ mod stamps;
 mod support;
 #[path = "store_contract/telling.rs"]
 mod telling;
+#[path = "store_contract/turns.rs"]
+mod turns;
 #[path = "store_contract/windows.rs"]
 mod windows;
 
@@ -645,6 +652,10 @@ macro_rules! contract {
             only_one_gets_a_lease
             a_slot_is_ready_when_its_time_has_come
             the_queue_tells_who_waits_longest
+            workspaces_have_their_turns_and_inside_each_whoever_waits_longest
+            without_turns_whoever_waits_longest_comes_first_whosesoever_it_is
+            a_workspace_that_holds_enough_is_passed_over
+            however_many_of_one_are_ready_the_others_have_their_turns
             a_summary_takes_the_place_of_the_one_before
             summaries_are_numbered_from_one_in_each_session
             an_answer_is_recalled_by_what_was_asked

@@ -257,6 +257,8 @@ async fn lineage(
             if wanted && further {
                 row.state = if found.is_empty() { SummaryState::Standing } else { SummaryState::Superseded };
                 row.facts.built_on = None;
+                // Its slot there starts with a fence of its own.
+                row.facts.fence = 0;
                 row.parent = None;
                 if let Some(newer) = found.last_mut() {
                     newer.parent = Some(row.id);

@@ -61,7 +61,7 @@ pub enum Membership {
 }
 
 /// Says whether something is wanted in a list.
-pub type Keep<T> = Box<dyn Fn(&T) -> bool + Send>;
+pub type Keep<T> = Box<dyn Fn(&T) -> bool + Send + Sync>;
 
 /// Which page of a list.
 pub struct Listing<T> {

@@ -249,7 +249,7 @@ pub struct Facts {
     /// What its model was asked, hashed; nothing where asking again costs nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
-    /// The fence under which it was committed; 0 for one from before that was written down.
+    /// The fence under which it was committed; 0 for one that was copied, or is from before that was written down.
     pub fence: u64,
 }
 

@@ -120,15 +120,20 @@ impl Task<'_> {
         Ok(Some(Draft { asked: Some(asked.to_owned()), ..draft }))
     }
 
-    /// Whether a model may be asked: its provider is not left alone, and there is money for it, which is set aside.
+    /// Whether a model may be asked: the slot is ours, its provider is not left alone, and there is money for it, which
+    /// is set aside.
     async fn may_ask(&self, writer: &Writer, ask: &Ask) -> Result<Option<Reserved>, Failed> {
-        if writer.is_local() {
-            return Ok(None);
-        }
-        let reserved = match self.shared.cap(self.settings) {
+        let reserved = match self.shared.cap(self.settings).filter(|_| !writer.is_local()) {
             Some(cap) => Some(self.reserve(writer, ask, cap).await?),
             None => None,
         };
+        // The last thing that is waited for: whoever slept until here sees it.
+        if !self.job.still_ours().await.map_err(Failed::Store)? {
+            return Err(Failed::Lost);
+        }
+        if writer.is_local() {
+            return Ok(None);
+        }
         let provider = writer.model.provider();
         let mut breakers = lock(&self.shared.breakers);
         if let Some(breaker) = breakers.get_mut(provider) {

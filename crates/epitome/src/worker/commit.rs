@@ -45,13 +45,24 @@ impl Job<'_> {
         }
     }
 
+    /// Whether a model may be asked for it: the lease has not run out by our own clock, or could be renewed since
+    /// nobody took the slot meanwhile.
+    pub(super) async fn still_ours(&self) -> Result<bool, Error> {
+        if self.hold.ran_out() { self.renew().await } else { Ok(true) }
+    }
+
     async fn renew(&self) -> Result<bool, Error> {
+        let asked = std::time::Instant::now();
         let hold = i64::try_from(self.shared.pace.lease.as_millis()).unwrap_or(i64::MAX);
-        self.move_on(Log::None, move |row, standing| {
+        let renewed = self.move_on(Log::None, move |row, standing| {
             row.work.until = Some(Timestamp(standing.now.0.saturating_add(hold)));
             Ok(Changes::default())
-        })
-        .await
+        });
+        let ours = renewed.await?;
+        if ours {
+            self.hold.renewed(asked);
+        }
+        Ok(ours)
     }
 
     /// By what the slot is known as ours.

@@ -10,6 +10,7 @@ use epitome_core::slot::{Scope, SlotState};
 use epitome_core::tokens::{Counter, Encoding};
 
 use super::draft::{Base, Spent};
+use super::hold::Hold;
 use super::write::{Failed, Task};
 use crate::engine::{Shared, Writer};
 use crate::error::Error;
@@ -50,6 +51,7 @@ pub(super) struct Job<'a> {
     pub(super) scope: Scope,
     pub(super) name: String,
     pub(super) fence: u64,
+    pub(super) hold: Hold,
     pub(super) mode: Mode,
     /// Steps towards a summary that is only kept when it reaches far enough.
     pub(super) held: Option<Base>,
@@ -73,7 +75,8 @@ pub(super) struct Ground {
 }
 
 impl<'a> Job<'a> {
-    pub(super) fn new(shared: &'a Shared, lease: Lease) -> Self {
+    /// `asked` is the moment before the lease was asked for.
+    pub(super) fn new(shared: &'a Shared, lease: Lease, asked: Instant) -> Self {
         Self {
             shared,
             key: lease.key,
@@ -81,6 +84,7 @@ impl<'a> Job<'a> {
             scope: lease.slot.scope,
             name: lease.slot.name,
             fence: lease.slot.fence,
+            hold: Hold::new(shared.pace.lease, asked),
             mode: Mode::Models,
             held: None,
             input: None,
@@ -235,7 +239,9 @@ impl<'a> Job<'a> {
             Mode::Models => self.shared.chain(&ground.settings, &ground.order),
             Mode::StandIn => vec![Writer { name: Local::NAME.to_owned(), model: Arc::new(Local) }],
         };
+        let mut spent = std::mem::take(&mut self.spent);
         let task = Task {
+            job: self,
             shared: self.shared,
             key: &self.key,
             id: self.id,
@@ -252,16 +258,12 @@ impl<'a> Job<'a> {
             chain: &chain,
         };
         self.shared.set_trouble(None);
-        let written = {
-            let mut spent = std::mem::take(&mut self.spent);
-            let written = self.renewing(task.write(&mut spent)).await;
-            self.spent = spent;
-            written
-        };
+        let written = self.renewing(task.write(&mut spent)).await;
+        self.spent = spent;
         let draft = match written {
             // Whoever gave up leaves it to others, who need not wait until the lease has run out.
             None if *self.shared.give_up.borrow() => return self.leave().await,
-            None => return Ok(Step::Lost),
+            None | Some(Err(Failed::Lost)) => return Ok(Step::Lost),
             Some(Ok(draft)) => draft,
             Some(Err(Failed::TooLong)) if plan.tokens > LEAST_INPUT && self.mode == Mode::Models => {
                 // The model reads less than we knew: the same window again, in halves.

@@ -12,6 +12,7 @@ use epitome_core::slot::Scope;
 use epitome_core::tokens::Counter;
 
 use super::draft::{Base, Draft, Spent};
+use super::job::Job;
 use crate::engine::{Shared, Writer};
 use crate::error::Error;
 use crate::hook::Leaving;
@@ -26,6 +27,8 @@ const AT_A_TIME: usize = 32;
 
 /// One summary to be written.
 pub(super) struct Task<'a> {
+    /// Under whose lease.
+    pub(super) job: &'a Job<'a>,
     pub(super) shared: &'a Shared,
     pub(super) key: &'a SessionKey,
     pub(super) id: SessionId,
@@ -54,6 +57,8 @@ pub(super) enum Failed {
     Failure(Failure),
     /// There are messages, but not a word in them.
     Nothing,
+    /// The slot is somebody else's by now.
+    Lost,
     /// What is to be read could not be had.
     Store(Error),
 }

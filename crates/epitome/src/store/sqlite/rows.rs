@@ -228,8 +228,9 @@ pub(super) fn put_slot(
     slot: &SlotRow,
     active: Option<SummaryId>,
 ) -> Outcome<()> {
-    let sql = "INSERT INTO slots (session, scope, name, state, covered, due, active, ready_at, work, fence) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT (session, scope, name) DO UPDATE SET \
+    let sql = "INSERT INTO slots (session, scope, name, state, covered, due, active, ready_at, work, fence, \
+         workspace) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, \
+         coalesce((SELECT workspace FROM sessions WHERE id = ?1), '')) ON CONFLICT (session, scope, name) DO UPDATE SET \
          state = excluded.state, covered = excluded.covered, due = excluded.due, active = excluded.active, \
          ready_at = excluded.ready_at, work = excluded.work, fence = excluded.fence";
     db.prepare_cached(sql)?.execute(params![

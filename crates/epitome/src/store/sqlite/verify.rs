@@ -1,26 +1,21 @@
 //! Looking everything through: the file by SQLite's own check, then whether what is stored makes sense.
 //!
-//! All of it is read in one transaction and worked out anew: every message goes through a fresh tracker, every
-//! slot is held against its summaries. Memory holds one message at a time, and one session's summaries without
-//! their words.
+//! All of it is read in one transaction, one message at a time, and held against the rules of [`super::super::check`].
 
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use super::super::{Fault, SessionId, SessionRow};
+use super::super::check::{
+    Faults, LogCheck, SessionColumns, SlotColumns, Stored, SummaryCheck, event_at, session_at,
+};
+use super::super::{Fault, SessionId, SessionRow, SlotRow, SummaryId};
 use super::chores::row_id;
-use super::error::{Outcome, Trouble};
+use super::error::{Outcome, Trouble, nonsense};
 use super::events;
-use super::rows::{self, SESSION, int, uint};
-
-mod log;
-mod summaries;
-
-/// A store with more faults than this needs a backup, not a longer list.
-const MOST_FAULTS: usize = 1_000;
+use super::rows::{self, AFTER_OUTLINE, OUTLINE, SESSION, SLOT, SUMMARY, int, outline, uint};
 
 /// Names everything that is not as it should be.
 pub(super) fn verify(db: &Connection) -> Outcome<Vec<Fault>> {
-    let mut check = Check { db, faults: Vec::new() };
+    let mut check = Check { db, faults: Faults::default() };
     let file = check.file();
     check.note("file", file);
     for table in ["messages", "slots", "summaries", "idempotency", "members"] {
@@ -33,35 +28,30 @@ pub(super) fn verify(db: &Connection) -> Outcome<Vec<Fault>> {
     check.note("events", events);
     let sessions = check.sessions();
     check.note("sessions", sessions);
-    check.faults.truncate(MOST_FAULTS);
-    Ok(check.faults)
+    Ok(check.faults.list())
 }
 
 struct Check<'a> {
     db: &'a Connection,
-    faults: Vec<Fault>,
+    faults: Faults,
+}
+
+/// Why something cannot be read.
+fn why(trouble: impl Into<Trouble>) -> String {
+    match trouble.into() {
+        Trouble::Sql(error) => match error.sqlite_error() {
+            Some(failure) => rusqlite::ffi::code_to_str(failure.extended_code).to_owned(),
+            None => "a value is not of its kind".to_owned(),
+        },
+        Trouble::Nonsense(why) => why,
+        Trouble::Said(error) => error.to_string(),
+    }
 }
 
 impl Check<'_> {
-    fn fault(&mut self, at: impl Into<String>, what: impl Into<String>) {
-        if self.faults.len() < MOST_FAULTS {
-            self.faults.push(Fault { at: at.into(), what: what.into() });
-        }
-    }
-
     /// What cannot be read is a fault like others, and no reason to look no further.
     fn note<T>(&mut self, at: &str, read: Outcome<T>) -> Option<T> {
-        let why = match read {
-            Ok(value) => return Some(value),
-            Err(Trouble::Sql(error)) => match error.sqlite_error() {
-                Some(failure) => rusqlite::ffi::code_to_str(failure.extended_code).to_owned(),
-                None => "a value is not of its kind".to_owned(),
-            },
-            Err(Trouble::Nonsense(why)) => why,
-            Err(Trouble::Said(error)) => error.to_string(),
-        };
-        self.fault(at, format!("cannot be read: {why}"));
-        None
+        read.map_err(|trouble| self.faults.unreadable(at, &why(trouble))).ok()
     }
 
     fn file(&mut self) -> Outcome<()> {
@@ -70,7 +60,7 @@ impl Check<'_> {
         while let Some(row) = found.next()? {
             let said: String = row.get(0)?;
             if said != "ok" {
-                self.fault("file", said);
+                self.faults.add("file", said);
             }
         }
         Ok(())
@@ -81,13 +71,10 @@ impl Check<'_> {
         let db = self.db;
         let mut next = db.prepare(&format!("SELECT min(session) FROM {table} WHERE session > ?1"))?;
         let mut known = db.prepare("SELECT 1 FROM sessions WHERE id = ?1")?;
-        let mut after = i64::MIN;
+        let mut after = SessionId::MIN;
         while let Some(session) = next.query_row([after], |row| row.get::<_, Option<SessionId>>(0))? {
             if known.query_row([session], |_| Ok(())).optional()?.is_none() {
-                self.fault(
-                    table,
-                    format!("there are rows of session number {session}, which does not exist"),
-                );
+                self.faults.orphans(table, session);
             }
             after = session;
         }
@@ -103,8 +90,7 @@ impl Check<'_> {
         let mut found = statement.query([])?;
         while let Some(row) = found.next()? {
             let (workspace, name): (String, String) = (row.get(0)?, row.get(1)?);
-            let at = format!("session \"{workspace}/{name}\"");
-            self.fault(at, "somebody belongs to it who is no author of its workspace");
+            self.faults.stranger(&workspace, &name);
         }
         Ok(())
     }
@@ -118,10 +104,10 @@ impl Check<'_> {
         let mut found = statement.query([])?;
         while let Some(row) = found.next()? {
             let (id, workspace): (i64, String) = (row.get(0)?, row.get(5)?);
-            let at = format!("event {id} of workspace \"{workspace}\"");
+            let at = event_at(&workspace, id);
             self.note(&at, events::event(row));
             if row.get::<_, Option<SessionId>>(6)?.is_none() {
-                self.fault(&at, "it tells of a session that does not exist");
+                self.faults.event_of_nobody(&at);
             }
         }
         Ok(())
@@ -136,40 +122,88 @@ impl Check<'_> {
         let mut found = statement.query([])?;
         while let Some(row) = found.next()? {
             let (name, workspace): (String, String) = (row.get(11)?, row.get(12)?);
-            let at = format!("session \"{workspace}/{name}\"");
+            let at = session_at(&workspace, &name);
             let session = rows::session(row).map_err(Trouble::from);
             if let Some(session) = self.note(&at, session) {
-                let seen = self.session(&at, &session, row);
-                self.note(&at, seen);
+                let columns = self.columns(&at, &session, row);
+                self.note(&at, columns);
+                let log = self.log(&at, &session);
+                self.note(&at, log);
+                let summaries = self.summaries(&at, &workspace, &session);
+                self.note(&at, summaries);
             }
-            if self.faults.len() >= MOST_FAULTS {
+            if self.faults.is_full() {
                 break;
             }
         }
         Ok(())
     }
 
-    fn session(&mut self, at: &str, session: &SessionRow, row: &Row<'_>) -> Outcome<()> {
-        let tracker = &session.tracker;
-        let columns = (uint(row, 14)?, uint(row, 15)?, uint(row, 16)?);
-        if columns != (tracker.head(), tracker.turns(), tracker.tokens()) {
-            self.fault(at, "head, turns or tokens are not what its tracker says");
-        }
-        let indexed = uint(row, 17)?;
-        if indexed > tracker.head() {
-            self.fault(at, format!("the index reaches to message {indexed}, the log to {}", tracker.head()));
-        } else {
+    fn columns(&mut self, at: &str, session: &SessionRow, row: &Row<'_>) -> Outcome<()> {
+        let columns = SessionColumns {
+            head: uint(row, 14)?,
+            turns: uint(row, 15)?,
+            tokens: uint(row, 16)?,
+            indexed: uint(row, 17)?,
+        };
+        if columns.check(&mut self.faults, at, session) {
             let sql = "SELECT count(*) FROM words WHERE rowid BETWEEN ?1 AND ?2";
-            let ends = [row_id(session.id, 1), row_id(session.id, int(indexed))];
+            let ends = [row_id(session.id, 1), row_id(session.id, int(columns.indexed))];
             let known = self.db.prepare_cached(sql)?.query_row(ends, |row| uint(row, 0))?;
-            if known != indexed {
-                self.fault(at, format!("the index holds {known} of {indexed} messages"));
-            }
+            columns.check_index(&mut self.faults, at, known);
         }
-        let log = self.log(at, session);
-        self.note(at, log);
-        let summaries = self.summaries(at, session);
-        self.note(at, summaries);
         Ok(())
     }
+
+    fn log(&mut self, at: &str, session: &SessionRow) -> Outcome<()> {
+        let sql = format!("SELECT {OUTLINE}, body, opener FROM messages WHERE session = ?1 ORDER BY seq");
+        let mut statement = self.db.prepare(&sql)?;
+        let mut found = statement.query([session.id])?;
+        let mut check = LogCheck::new(at);
+        while let Some(row) = found.next()? {
+            if !check.message(&mut self.faults, uint(row, 0)?, stored(row).map_err(why)) {
+                break;
+            }
+        }
+        check.finish(&mut self.faults, session);
+        Ok(())
+    }
+
+    fn summaries(&mut self, at: &str, workspace: &str, session: &SessionRow) -> Outcome<()> {
+        let mut check = SummaryCheck::new(at, workspace, session);
+        let mut statement =
+            self.db.prepare(&format!("SELECT {SUMMARY} FROM summaries WHERE session = ?1"))?;
+        let mut found = statement.query([session.id])?;
+        while let Some(row) = found.next()? {
+            let id: SummaryId = row.get(0)?;
+            check.summary(&mut self.faults, id, rows::summary(row).map_err(why));
+        }
+        let sql = format!(
+            "SELECT {SLOT}, s.covered, s.due, s.ready_at, s.workspace FROM slots s WHERE s.session = ?1"
+        );
+        let mut statement = self.db.prepare(&sql)?;
+        let mut found = statement.query([session.id])?;
+        while let Some(row) = found.next()? {
+            let key = (rows::scope_of(&row.get::<_, String>(0)?), row.get::<_, String>(1)?);
+            check.slot(&mut self.faults, key, row.get(3)?, slot(row).map_err(why));
+        }
+        check.finish(&mut self.faults);
+        Ok(())
+    }
+}
+
+fn stored<'r>(row: &'r Row<'_>) -> Outcome<Stored<'r>> {
+    let body = row.get_ref(AFTER_OUTLINE)?.as_str().map_err(|_| nonsense("its words are no text"))?;
+    Ok(Stored { outline: outline(row)?, body, opener: uint(row, AFTER_OUTLINE + 1)? })
+}
+
+fn slot(row: &Row<'_>) -> Outcome<(SlotRow, SlotColumns)> {
+    let slot = rows::slot(row)?;
+    let columns = SlotColumns {
+        covered: uint(row, 6)?,
+        due: row.get(7)?,
+        ready_at: row.get(8)?,
+        workspace: row.get(9)?,
+    };
+    Ok((slot, columns))
 }

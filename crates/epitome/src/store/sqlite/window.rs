@@ -9,6 +9,7 @@ use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::super::tail::{Tail, shown};
 use super::super::{Reach, SessionRow, Standing, SummaryRow, View, Window};
 use super::error::{Outcome, nonsense};
 use super::lens::{Flag, Lens};
@@ -34,18 +35,14 @@ pub(super) fn window(
     let pinned = pinned(&lens, last)?;
     let floor =
         if reach.deep { None } else { summaries.iter().map(|row| row.through.saturating_add(1)).min() };
-    let Tail { outlines: tail, from } = tail(&lens, last, reach.tokens, floor, &pinned)?;
+    let (tail, from) = tail(&lens, last, reach.tokens, floor, &pinned)?;
     let opener = opener(&lens, &tail, from)?;
     let (end, open_calls) = end(&lens, session, &view.scope, last, tail.last())?;
     let skipped = if last == head && !lens.is_own() { session.skipped } else { skipped(&lens, last)? };
 
     let covered = summaries.iter().map(|row| row.through).max().filter(|_| !reach.deep).unwrap_or(0);
-    let mut shown: BTreeMap<Seq, &Outline> =
-        leading.iter().chain(&pinned).chain(&opener).map(|o| (o.seq, o)).collect();
-    let begin = tail.partition_point(|o| o.seq <= covered).min(newest_batch(&lens, &tail));
-    // With the request of the turn under way there.
-    let request = tail.get(..=begin).unwrap_or(&tail).iter().rfind(|o| o.opens_turn);
-    shown.extend(tail.iter().skip(begin).chain(request).map(|o| (o.seq, o)));
+    let ahead = leading.iter().chain(&pinned).chain(&opener);
+    let shown = shown(lens.is_own(), ahead, &tail, covered);
     let words = words(&lens, &shown)?;
 
     Ok(Some(Window {
@@ -135,50 +132,19 @@ fn skipped(lens: &Lens<'_>, last: Seq) -> Outcome<u64> {
     Ok(skipped)
 }
 
-struct Tail {
-    outlines: Vec<Outline>,
-    from: Seq,
-}
-
-/// The newest messages: until they are more than the budget or `floor` is reached, but always so that the
-/// newest message that can be shown is there with its call batch, and that the first is a place to start at.
-fn tail(lens: &Lens<'_>, last: Seq, tokens: Tokens, floor: Option<Seq>, pinned: &[Outline]) -> Outcome<Tail> {
-    let mut tail: Vec<Outline> = Vec::new();
-    let mut before = None;
-    let mut spent: Tokens = 0;
-    let mut shows = false;
-    let is_pinned = |seq: Seq| pinned.binary_search_by_key(&seq, |outline| outline.seq).is_ok();
+/// The newest messages.
+fn tail(
+    lens: &Lens<'_>,
+    last: Seq,
+    tokens: Tokens,
+    floor: Option<Seq>,
+    pinned: &[Outline],
+) -> Outcome<(Vec<Outline>, Seq)> {
+    let mut tail = Tail::new(lens.is_own(), tokens, floor, pinned);
     if let Some(all) = Span::new(1, last) {
-        lens.walk(all, true, |outline| {
-            if let Some(first) = tail.last().filter(|_| shows) {
-                let cut = lens.cut(first);
-                let enough = cut >= Cut::InLoop && spent > tokens;
-                // A summary ends at a legal cut. Where all after it are strays, the next one before will do.
-                let covered = cut == Cut::Legal && floor.is_some_and(|floor| outline.seq < floor);
-                if enough || covered {
-                    before = Some(outline.seq);
-                    return false;
-                }
-            }
-            if !(outline.leading || outline.stray) {
-                shows = true;
-                if !is_pinned(outline.seq) {
-                    spent = spent.saturating_add(outline.tokens);
-                }
-            }
-            tail.push(outline);
-            true
-        })?;
+        lens.walk(all, true, |outline| tail.take(outline))?;
     }
-    tail.reverse();
-    Ok(Tail { outlines: tail, from: before.map_or(1, |seq: Seq| seq.saturating_add(1)) })
-}
-
-/// Where the batch of the newest message begins that can be shown.
-fn newest_batch(lens: &Lens<'_>, tail: &[Outline]) -> usize {
-    let shown = tail.iter().rposition(|outline| !outline.stray && !outline.leading);
-    let upto = tail.get(..=shown.unwrap_or(0)).unwrap_or_default();
-    upto.iter().rposition(|outline| lens.cut(outline) >= Cut::InLoop).unwrap_or(0)
+    Ok(tail.done())
 }
 
 /// The message that opened the turn the tail starts in, where it lies before it.

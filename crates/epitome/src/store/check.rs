@@ -1,0 +1,103 @@
+//! Whether what is stored makes sense, whichever store holds it.
+//!
+//! A store reads, and feeds what it read: sessions, their messages in order, their summaries, their slots. Everything is
+//! worked out anew and held against what is there. Nothing here reads by itself, and only one message with its words is
+//! in memory at a time, beside one session's summaries without theirs.
+//!
+//! It has no opinion on what is due: work that waits is no fault.
+
+use epitome_core::message::{Seq, Tokens};
+
+use super::{Fault, SessionId, SessionRow};
+
+mod log;
+mod summaries;
+
+pub(crate) use log::{LogCheck, Stored};
+pub(crate) use summaries::{SlotColumns, SummaryCheck};
+
+/// A store with more faults than this needs a backup, not a longer list.
+const MOST_FAULTS: usize = 1_000;
+
+/// What is wrong, as far as was looked.
+#[derive(Default)]
+pub(crate) struct Faults(Vec<Fault>);
+
+impl Faults {
+    pub(crate) fn add(&mut self, at: impl Into<String>, what: impl Into<String>) {
+        if !self.is_full() {
+            self.0.push(Fault { at: at.into(), what: what.into() });
+        }
+    }
+
+    /// What cannot be read is a fault like others, and no reason to look no further.
+    pub(crate) fn unreadable(&mut self, at: impl Into<String>, why: &str) {
+        self.add(at, format!("cannot be read: {why}"));
+    }
+
+    /// Rows of this table belong to a session of that number, and there is none.
+    pub(crate) fn orphans(&mut self, table: &str, session: SessionId) {
+        self.add(table, format!("there are rows of session number {session}, which does not exist"));
+    }
+
+    /// A session has a member whom its workspace does not know.
+    pub(crate) fn stranger(&mut self, workspace: &str, session: &str) {
+        self.add(session_at(workspace, session), "somebody belongs to it who is no author of its workspace");
+    }
+
+    /// An event tells of a session, and there is none of that name.
+    pub(crate) fn event_of_nobody(&mut self, at: &str) {
+        self.add(at, "it tells of a session that does not exist");
+    }
+
+    /// Whether no more are taken, so that whoever reads may stop.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.len() >= MOST_FAULTS
+    }
+
+    pub(crate) fn list(self) -> Vec<Fault> {
+        self.0
+    }
+}
+
+/// A session, for people.
+pub(crate) fn session_at(workspace: &str, session: &str) -> String {
+    format!("session \"{workspace}/{session}\"")
+}
+
+/// An event, for people.
+pub(crate) fn event_at(workspace: &str, id: i64) -> String {
+    format!("event {id} of workspace \"{workspace}\"")
+}
+
+/// Columns of a session that only repeat what its tracker says.
+pub(crate) struct SessionColumns {
+    pub(crate) head: Seq,
+    pub(crate) turns: u64,
+    pub(crate) tokens: Tokens,
+    /// Up to which message words are found by the index.
+    pub(crate) indexed: Seq,
+}
+
+impl SessionColumns {
+    /// Whether they are what they should be. False where the index reaches beyond the log, so that there is no use in
+    /// counting what is in it.
+    pub(crate) fn check(&self, faults: &mut Faults, at: &str, session: &SessionRow) -> bool {
+        let tracker = &session.tracker;
+        if (self.head, self.turns, self.tokens) != (tracker.head(), tracker.turns(), tracker.tokens()) {
+            faults.add(at, "head, turns or tokens are not what its tracker says");
+        }
+        let (indexed, head) = (self.indexed, tracker.head());
+        if indexed > head {
+            faults.add(at, format!("the index reaches to message {indexed}, the log to {head}"));
+        }
+        indexed <= head
+    }
+
+    /// Whether the index holds as many messages as it says.
+    pub(crate) fn check_index(&self, faults: &mut Faults, at: &str, known: u64) {
+        if known != self.indexed {
+            faults.add(at, format!("the index holds {known} of {} messages", self.indexed));
+        }
+    }
+}

@@ -1,0 +1,502 @@
+//! Sessions in PostgreSQL, shared by any number of nodes.
+//!
+//! Nodes keep nothing that the database does not: it has the data, the order and the leases, and any of them may be
+//! killed at any time. What a node remembers of a session only saves it a question, and is checked when it is used.
+//!
+//! What is written is written once. Where the connection breaks in the middle, the database is asked what became of the
+//! transaction, and it is done again only where it was not done. So callers notice a restart, or a cut wire, as a delay.
+//!
+//! Behind a pooler that hands out backends by the transaction it works the same, a little slower: statements are then
+//! sent with their text, and nothing is told between nodes, who look by themselves each second.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime, Timeouts};
+use epitome_core::message::{Message, Seq, Timestamp};
+use epitome_core::slot::Scope;
+use tokio::sync::{Notify, watch};
+use tokio_postgres::Client;
+
+use super::{
+    Ahead, Changes, Decide, Fault, Hit, Lease, Load, Look, Pick, PickSummaries, Portion, QueueCounts, QueueRow,
+    Search, SessionId, SessionKey, SessionRow, SlotRow, Stamp, Standing, Store, StoreError, SummaryRow,
+    UsageQuery, UsageRow, UsageSum, View, Want, Window,
+};
+use crate::event::{Events, Happened};
+use chores::Behind;
+use error::{Outcome, Tries, Trouble};
+use hint::Hints;
+use known::Known;
+use pipe::{Link, Pipe};
+use tls::Address;
+use tx::Tx;
+use window::Found;
+
+mod change;
+mod chores;
+mod copy;
+mod directory;
+mod error;
+mod events;
+mod find;
+mod given;
+mod grams;
+mod hint;
+mod inlines;
+mod keys;
+mod known;
+mod lease;
+mod lens;
+mod pipe;
+mod queue;
+mod read;
+mod rows;
+mod schema;
+mod tls;
+mod tx;
+mod window;
+
+/// Does it until it is done, or until it is not worth another try.
+macro_rules! again {
+    ($store:expr, $once:expr) => {{
+        let mut tries = $store.tries();
+        loop {
+            match $once.await {
+                Ok(done) => break Ok(done),
+                Err(trouble) => {
+                    if let Err(error) = tries.after(trouble).await {
+                        break Err(error);
+                    }
+                }
+            }
+        }
+    }};
+}
+use again;
+
+/// How a PostgreSQL store is run.
+#[derive(Clone)]
+pub struct PostgresOptions {
+    /// What time it is; the database's own clock unless told.
+    pub clock: Option<Arc<dyn Fn() -> Timestamp + Send + Sync>>,
+    /// How many connections this node has at most.
+    pub connections: usize,
+    /// For how long it is tried again while the database cannot be reached.
+    pub patience: Duration,
+    /// How long one statement may take.
+    pub statement: Duration,
+    /// How long the index of words waits for others to write.
+    pub index_pause: Duration,
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        Self {
+            clock: None,
+            connections: 16,
+            patience: Duration::from_secs(30),
+            statement: Duration::from_secs(30),
+            index_pause: Duration::from_millis(20),
+        }
+    }
+}
+
+impl fmt::Debug for PostgresOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresOptions")
+            .field("connections", &self.connections)
+            .field("patience", &self.patience)
+            .field("statement", &self.statement)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Sessions in PostgreSQL.
+///
+/// ```no_run
+/// # async fn try_it() -> Result<(), epitome::store::StoreError> {
+/// use epitome::store::{Postgres, PostgresOptions, Store};
+///
+/// let store = Postgres::open("postgres://localhost/epitome", PostgresOptions::default()).await?;
+/// assert_eq!(store.verify().await?, []);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Postgres {
+    pool: Pool,
+    /// For people: neither user nor password.
+    place: Arc<str>,
+    options: PostgresOptions,
+    /// Whether statements are prepared by name.
+    named: bool,
+    /// What is set at the beginning of each transaction where nothing stays set.
+    limits: String,
+    known: Arc<Known>,
+    behind: Arc<Behind>,
+    /// Wakes whoever does what can wait.
+    chores: Arc<Notify>,
+    hints: Arc<Hints>,
+    closed: Arc<AtomicBool>,
+    /// Ends what runs beside it, at the latest when the last one lets go of the store.
+    stop: Option<Arc<watch::Sender<bool>>>,
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+impl Postgres {
+    /// Opens `postgres://user:password@host:port/database`, and makes the tables there where they are missing, in a
+    /// schema of their own. Waits for a database that is not up yet.
+    ///
+    /// `sslmode` is `disable`, `prefer` (which it is unless told), `require`, or `verify-full`, which alone looks whose
+    /// certificate it is: by the system's roots, or those of `sslrootcert=FILE`.
+    pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
+        let address = Address::read(url)?;
+        let mut tries = Tries::new(&address.place, options.patience);
+        let named = loop {
+            match prepare(&address).await {
+                Ok(named) => break named,
+                Err(trouble) => tries.after(trouble).await?,
+            }
+        };
+        let place: Arc<str> = address.place.as_str().into();
+        let pool = pool(&address, &options, named).map_err(|reason| StoreError::Failed { reason })?;
+        let stop = watch::Sender::new(false);
+        let statement = options.statement.as_millis();
+        let limits = format!(
+            "SELECT set_config('statement_timeout', '{statement}', true), \
+             set_config('idle_in_transaction_session_timeout', '{}', true)",
+            IDLE.as_millis()
+        );
+        let store = Self {
+            pool,
+            place,
+            options,
+            named,
+            limits,
+            known: Arc::default(),
+            behind: Arc::default(),
+            chores: Arc::default(),
+            hints: Arc::default(),
+            closed: Arc::default(),
+            stop: None,
+        };
+        tokio::spawn(chores::run(store.clone(), Arc::clone(&store.chores), stop.subscribe()));
+        if named {
+            let node = format!("{:016x}", random());
+            tokio::spawn(hint::run(address, Arc::clone(&store.hints), node, stop.subscribe()));
+        }
+        Ok(Self { stop: Some(Arc::new(stop)), ..store })
+    }
+
+    fn tries(&self) -> Tries<'_> {
+        Tries::new(&self.place, self.options.patience)
+    }
+
+    /// The moment, where the database says it is this.
+    fn moment(&self, now: i64) -> Timestamp {
+        self.options.clock.as_ref().map_or(Timestamp(now), |clock| clock())
+    }
+
+    /// A connection.
+    async fn link(&self) -> Outcome<Link> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Trouble::Said(StoreError::Closed));
+        }
+        // What the database gives up on it is heard of a moment later.
+        let limit = self.options.statement.saturating_add(Duration::from_secs(5));
+        match self.pool.get().await {
+            Ok(object) => Ok(Link::new(object, self.named, limit)),
+            Err(PoolError::Backend(error)) => Err(error.into()),
+            Err(PoolError::Timeout(_)) => {
+                Err(Trouble::Lost(format!("all {} connections of this node are in use", self.options.connections)))
+            }
+            Err(PoolError::Closed) => Err(Trouble::Said(StoreError::Closed)),
+            Err(PoolError::PostCreateHook(HookError::Backend(error))) => Err(error.into()),
+            Err(other) => Err(Trouble::Lost(other.to_string())),
+        }
+    }
+
+    /// Something was written to a session: what follows from it and can wait.
+    fn wrote(&self, id: SessionId, standing: &Standing, changes: &Changes) {
+        if !changes.messages.is_empty() {
+            self.behind.add(id);
+            self.chores.notify_one();
+        }
+        let ready = |slot: &SlotRow| {
+            let before = standing.slot(&slot.scope, &slot.name).and_then(SlotRow::ready_at);
+            slot.ready_at().is_some_and(|at| Some(at) != before)
+        };
+        if changes.slots.iter().any(ready) {
+            self.hints.tell.notify_one();
+        }
+    }
+}
+
+/// A transaction nobody goes on with is given up after this: whoever began it is gone or frozen, and others wait.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// How long is waited for one of this node's connections at a time.
+const WAIT: Duration = Duration::from_secs(5);
+
+fn random() -> u64 {
+    getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id()))
+}
+
+fn pool(address: &Address, options: &PostgresOptions, named: bool) -> Result<Pool, String> {
+    let method = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+    let manager = Manager::from_config(address.config.clone(), address.tls.clone(), method);
+    let set = format!(
+        "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; SET jit = off",
+        options.statement.as_millis(),
+        IDLE.as_millis()
+    );
+    let mut builder = Pool::builder(manager)
+        .max_size(options.connections.max(1))
+        .runtime(Runtime::Tokio1)
+        .timeouts(Timeouts { wait: Some(WAIT), create: Some(WAIT), recycle: Some(WAIT) });
+    if named {
+        builder = builder.post_create(Hook::async_fn(move |client, _| {
+            let set = set.clone();
+            Box::pin(async move { client.batch_execute(&set).await.map_err(HookError::Backend) })
+        }));
+    }
+    builder.build().map_err(|error| error.to_string())
+}
+
+/// Makes the tables where they are missing, and finds out whether statements can be prepared by name.
+async fn prepare(address: &Address) -> Outcome<bool> {
+    let (one, two) = (connect(address).await?, connect(address).await?);
+    schema::prepare(&one, &address.place).await?;
+    Ok(!is_pooled(&one, &two).await?)
+}
+
+async fn connect(address: &Address) -> Outcome<Client> {
+    let (client, connection) = address.config.connect(address.tls.clone()).await?;
+    tokio::spawn(async move {
+        // What goes wrong is told to whoever asks something.
+        let _ = connection.await;
+    });
+    Ok(client)
+}
+
+/// Whether a pooler stands in between that hands out backends by the transaction: then two connections have the same one,
+/// or one has now this and now that. A name given to a statement would be found by somebody else.
+async fn is_pooled(one: &Client, two: &Client) -> Outcome<bool> {
+    let mut seen: [Option<i32>; 2] = [None, None];
+    for _ in 0..3 {
+        for (client, seen) in [one, two].into_iter().zip(&mut seen) {
+            let rows = client.query_typed("SELECT pg_backend_pid()", &[]).await?;
+            let backend: i32 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
+            if seen.replace(backend).is_some_and(|before| before != backend) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(seen[0] == seen[1])
+}
+
+#[async_trait]
+impl Store for Postgres {
+    async fn change(
+        &self,
+        key: &SessionKey,
+        load: Load,
+        decide: Decide,
+    ) -> Result<Option<SessionId>, StoreError> {
+        again!(self, self.change_once(key, &load, &decide))
+    }
+
+    async fn standing(&self, key: &SessionKey, load: Load) -> Result<Standing, StoreError> {
+        again!(self, self.standing_once(key, &load))
+    }
+
+    async fn stamp(&self, key: &SessionKey) -> Result<Option<Stamp>, StoreError> {
+        again!(self, self.stamp_once(key))
+    }
+
+    async fn workspaces(&self, after: Option<&str>, limit: usize) -> Result<Vec<Arc<str>>, StoreError> {
+        again!(self, self.workspaces_once(after.unwrap_or_default(), limit))
+    }
+
+    async fn workspace(&self, workspace: &str) -> Result<String, StoreError> {
+        again!(self, self.workspace_once(workspace))
+    }
+
+    async fn sessions(
+        &self,
+        workspace: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(Arc<str>, SessionRow)>, StoreError> {
+        again!(self, self.sessions_once(workspace, after, limit))
+    }
+
+    async fn lease(&self, want: Want) -> Result<Option<Lease>, StoreError> {
+        let lease: Result<Option<Lease>, StoreError> = again!(self, self.lease_once(&want));
+        if let Ok(Some(lease)) = &lease {
+            self.known.take(&lease.key);
+        }
+        lease
+    }
+
+    async fn nudged(&self) {
+        if self.named {
+            self.hints.heard.notified().await;
+        } else {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>, StoreError> {
+        let mut look = Some(look);
+        let mut tries = self.tries();
+        let mut id = self.known.number(key);
+        loop {
+            let found = match id {
+                Some(id) => self.window_once(key, id, &view, &mut look).await,
+                None => match self.number(key).await {
+                    Ok(None) => return Ok(None),
+                    Ok(Some(number)) => Ok(Found::Another(number)),
+                    Err(trouble) => Err(trouble),
+                },
+            };
+            match found {
+                Ok(Found::Window(window)) => return Ok(Some(*window)),
+                Ok(Found::Nothing) => return Ok(None),
+                Ok(Found::Another(number)) => {
+                    self.known.named(key, number);
+                    id = Some(number);
+                }
+                // Whoever was asked how far to look has answered once, and cannot be asked again.
+                Err(trouble) if look.is_none() => return Err(trouble.at(&self.place)),
+                Err(trouble) => tries.after(trouble).await?,
+            }
+        }
+    }
+
+    async fn ahead(
+        &self,
+        session: SessionId,
+        scope: &Scope,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Ahead, StoreError> {
+        again!(self, self.ahead_once(session, scope, after, limit))
+    }
+
+    async fn messages(&self, session: SessionId, pick: Pick) -> Result<Portion<Message>, StoreError> {
+        again!(self, self.messages_once(session, &pick))
+    }
+
+    async fn summaries(
+        &self,
+        session: SessionId,
+        pick: PickSummaries,
+    ) -> Result<Vec<SummaryRow>, StoreError> {
+        again!(self, self.summaries_once(session, &pick))
+    }
+
+    async fn recall(
+        &self,
+        workspace: &str,
+        session: SessionId,
+        asked: &str,
+    ) -> Result<Option<String>, StoreError> {
+        again!(self, self.recall_once(workspace, session, asked))
+    }
+
+    async fn search(&self, search: Search) -> Result<Portion<Hit>, StoreError> {
+        again!(self, self.search_once(&search))
+    }
+
+    async fn copy(&self, from: SessionId, through: Seq) -> Result<SessionId, StoreError> {
+        self.copy_all(from, through).await
+    }
+
+    async fn reveal(
+        &self,
+        copied: SessionId,
+        key: &SessionKey,
+        row: SessionRow,
+        slots: Vec<SlotRow>,
+        summaries: Vec<SummaryRow>,
+        events: Vec<Happened>,
+    ) -> Result<bool, StoreError> {
+        let shown = again!(self, self.reveal_once(copied, key, (&row, &slots), &summaries, &events));
+        self.behind.add(copied);
+        self.chores.notify_one();
+        self.hints.tell.notify_one();
+        shown
+    }
+
+    async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
+        again!(self, self.delete_once(key))
+    }
+
+    async fn events(
+        &self,
+        workspace: &str,
+        after: u64,
+        session: Option<&str>,
+        limit: usize,
+    ) -> Result<Events, StoreError> {
+        again!(self, self.events_once(workspace, after, session, limit))
+    }
+
+    async fn condensed(&self, workspace: &str) -> Result<Vec<(Arc<str>, u64)>, StoreError> {
+        again!(self, self.condensed_once(workspace))
+    }
+
+    async fn record(&self, usage: Vec<UsageRow>) -> Result<(), StoreError> {
+        again!(self, async {
+            let (tx, _) = Tx::write(self, Pipe::new()).await?;
+            let mut pipe = Pipe::new();
+            change::usage(&mut pipe, &usage, tx.now);
+            tx.commit(pipe).await
+        })
+    }
+
+    async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, StoreError> {
+        again!(self, self.usage_once(&query))
+    }
+
+    async fn queue(
+        &self,
+        workspace: Option<&str>,
+        limit: usize,
+    ) -> Result<(QueueCounts, Vec<QueueRow>), StoreError> {
+        again!(self, self.queue_once(workspace, limit))
+    }
+
+    async fn verify(&self) -> Result<Vec<Fault>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn backup(&self, _: &Path) -> Result<(), StoreError> {
+        let reason = "a PostgreSQL database is backed up with pg_dump, or as a whole with pg_basebackup".to_owned();
+        Err(StoreError::Failed { reason })
+    }
+
+    async fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        if let Some(stop) = &self.stop {
+            stop.send_replace(true);
+        }
+        self.pool.close();
+        // Whoever has a connection gives it back when they are done; that is not waited for without end.
+        let until = Instant::now() + WAIT;
+        while self.pool.status().size > self.pool.status().available && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}

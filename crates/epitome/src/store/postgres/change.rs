@@ -1,0 +1,378 @@
+//! Reading where a session stands, and writing what was decided.
+//!
+//! The session's row is the lock on all that is the session's: whoever changes anything of it holds it, and so does
+//! whoever takes one of its slots. It is held for two messages there and back.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use epitome_core::message::{Span, Timestamp};
+use epitome_core::outline::Outline;
+use tokio_postgres::Row;
+
+use super::super::columns::only_grew;
+use super::super::{
+    Changes, Decide, Load, Log, Repeat, SessionId, SessionKey, SessionRow, Standing, SummaryId, SummaryRow,
+    SummaryState, UsageRow,
+};
+use super::Postgres;
+use super::directory::set_members;
+use super::error::{Outcome, nonsense, refused};
+use super::events;
+use super::given::Given;
+use super::lens::Lens;
+use super::pipe::Pipe;
+use super::rows::{self, Columns, MESSAGE, SESSION, SLOT, SUMMARY, get, uint};
+use super::tx::Tx;
+
+/// How long an append is remembered by its key.
+pub(super) const REMEMBERED_MILLIS: i64 = 7 * 24 * 60 * 60 * 1_000;
+
+/// More shapes than this are never read for a decision.
+const MOST_PENDING: usize = 100_000;
+
+/// The number of the session of this name, inside of other statements.
+macro_rules! session_id {
+    () => {
+        "(SELECT id FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open')"
+    };
+}
+
+/// What is read of every session, and in which order it answers.
+fn ground<'a>(key: &'a SessionKey, load: &'a Load, lock: &str) -> Pipe<'a> {
+    let named = || [(&*key.workspace).into(), (&*key.session).into()];
+    let sql =
+        format!("SELECT {SESSION} FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'{lock}");
+    let slots = format!(
+        concat!("SELECT {} FROM epitome.slots s WHERE s.session = ", session_id!(), " ORDER BY s.scope, s.name"),
+        SLOT
+    );
+    let mut pipe = Pipe::new()
+        .then(sql, named())
+        .then("SELECT settings FROM epitome.workspaces WHERE name = $1", [(&*key.workspace).into()])
+        .then(slots, named());
+    if let Some(asked) = &load.idempotency {
+        let sql = concat!(
+            "SELECT body, first, last, created FROM epitome.idempotency WHERE session = ",
+            session_id!(),
+            " AND key = $3"
+        );
+        let [workspace, name] = named();
+        pipe.push(sql, [workspace, name, asked.as_str().into()]);
+    }
+    pipe
+}
+
+/// What was read, put together; and how often the session was written to.
+pub(super) fn standing_of(found: &[Vec<Row>], load: &Load, now: Timestamp) -> Outcome<(Standing, i64)> {
+    let [sessions, workspaces, slots, more @ ..] = found else {
+        return Err(nonsense("the database answers less than it was asked"));
+    };
+    let session = sessions.first().map(rows::session).transpose()?;
+    let version = sessions.first().map_or(Ok(0), |row| get(row, rows::SESSION_VERSION))?;
+    let settings = workspaces.first().map(|row| get(row, 0)).transpose()?.unwrap_or_default();
+    let mut standing = Standing {
+        now,
+        workspace_settings: settings,
+        slots: slots.iter().map(rows::slot).collect::<Outcome<_>>()?,
+        session,
+        repeat: None,
+        log: Vec::new(),
+        summaries: Vec::new(),
+    };
+    if load.idempotency.is_some()
+        && let Some(row) = more.first().and_then(|rows| rows.first())
+        && get::<i64>(row, 3)? >= now.0.saturating_sub(REMEMBERED_MILLIS)
+    {
+        let span = Span::new(uint(row, 1)?, uint(row, 2)?)
+            .ok_or_else(|| nonsense("an append is remembered that added nothing"))?;
+        standing.repeat = Some(Repeat { body: get(row, 0)?, span });
+    }
+    Ok((standing, version))
+}
+
+/// Reads what else was asked for.
+async fn more(tx: &mut Tx<'_>, standing: &mut Standing, load: &Load) -> Outcome<()> {
+    let Some(session) = &standing.session else { return Ok(()) };
+    let id = session.id;
+    standing.log = log(tx, session, standing, &load.log).await?;
+    if !load.summaries.is_empty() {
+        standing.summaries = summaries(tx, id, &load.summaries).await?;
+    }
+    Ok(())
+}
+
+async fn log(tx: &mut Tx<'_>, session: &SessionRow, standing: &Standing, asked: &Log) -> Outcome<Vec<Outline>> {
+    let (lens, within) = match asked {
+        Log::None => return Ok(Vec::new()),
+        Log::Pending(scope, name) => {
+            let slot = standing.slot(scope, name);
+            let ends = slot.and_then(|slot| Some((slot.state.due?.seq, slot.state.newest?.seq)));
+            let within = ends.and_then(|(due, newest)| Span::new(due.saturating_add(1), newest));
+            (Lens::new(session.id, scope), within)
+        }
+        Log::Batch(seq) => {
+            let head = session.tracker.head();
+            let lens = Lens::whole(session.id);
+            let within = if (1..=head).contains(seq) { Some(lens.batch(tx, *seq, head).await?) } else { None };
+            (lens, within)
+        }
+    };
+    match within {
+        Some(within) => lens.run(tx, within, MOST_PENDING).await,
+        None => Ok(Vec::new()),
+    }
+}
+
+/// These summaries, in order, as far as they are this session's.
+pub(super) fn summaries_pipe<'a>(session: SessionId, ids: &[SummaryId]) -> Pipe<'a> {
+    let sql = format!("SELECT {SUMMARY} FROM epitome.summaries WHERE session = $1 AND id = ANY($2)");
+    Pipe::new().then(sql, [session.into(), Given::Ints(ids.to_vec())])
+}
+
+/// In the order in which they were asked for.
+pub(super) fn in_order(found: &[Row], ids: &[SummaryId]) -> Outcome<Vec<SummaryRow>> {
+    let mut found = found.iter().map(rows::summary).collect::<Outcome<Vec<_>>>()?;
+    let place = |row: &SummaryRow| ids.iter().position(|id| *id == row.id);
+    found.sort_by_key(place);
+    Ok(found)
+}
+
+async fn summaries(tx: &mut Tx<'_>, session: SessionId, ids: &[SummaryId]) -> Outcome<Vec<SummaryRow>> {
+    let found = tx.ask(summaries_pipe(session, ids)).await?;
+    in_order(found.first().map_or(&[], Vec::as_slice), ids)
+}
+
+impl Postgres {
+    pub(super) async fn standing_once(&self, key: &SessionKey, load: &Load) -> Outcome<Standing> {
+        let (mut tx, found) = Tx::read(self, ground(key, load, "")).await?;
+        let (mut standing, _) = standing_of(&found, load, tx.now)?;
+        more(&mut tx, &mut standing, load).await?;
+        tx.finish(Pipe::new()).await?;
+        Ok(standing)
+    }
+
+    /// Reads, asks, writes, once. Gives the session's number; none when nothing was wanted.
+    pub(super) async fn change_once(
+        &self,
+        key: &SessionKey,
+        load: &Load,
+        decide: &Decide,
+    ) -> Outcome<Option<SessionId>> {
+        // Not the whole lock: whoever only needs the session to stay, as who takes words into the index, need not wait.
+        let (mut tx, found) = Tx::write(self, ground(key, load, " FOR NO KEY UPDATE")).await?;
+        let (mut standing, version) = standing_of(&found, load, tx.now)?;
+        more(&mut tx, &mut standing, load).await?;
+        let decided = catch_unwind(AssertUnwindSafe(|| decide(&standing)));
+        let Ok(decided) = decided else {
+            tx.give_up().await?;
+            return Err(refused("a decision panicked"));
+        };
+        let Some(changes) = decided else {
+            tx.give_up().await?;
+            self.known.keep(key, &standing, None, version);
+            return Ok(None);
+        };
+        let id = self.write(tx, key, &standing, &changes).await?;
+        self.known.keep(key, &standing, Some(&changes), version.saturating_add(1));
+        self.wrote(id, &standing, &changes);
+        Ok(Some(id))
+    }
+
+    async fn write(
+        &self,
+        mut tx: Tx<'_>,
+        key: &SessionKey,
+        standing: &Standing,
+        changes: &Changes,
+    ) -> Outcome<SessionId> {
+        let now = tx.now;
+        let before = standing.session.as_ref();
+        if before.is_none() && changes.session.is_none() {
+            let only_usage = Changes { usage: Vec::new(), ..changes.clone() };
+            if !is_nothing(&only_usage) {
+                tx.give_up().await?;
+                return Err(refused("there is no such session to write to"));
+            }
+            let mut pipe = Pipe::new();
+            usage(&mut pipe, &changes.usage, now);
+            tx.commit(pipe).await?;
+            return Ok(0);
+        }
+        let id = match before {
+            Some(before) => before.id,
+            None => insert_session(&mut tx, key, "open").await?,
+        };
+        let kept = match &changes.summary {
+            Some(row) => Some((row, next_summary(&mut tx, id).await?)),
+            None => None,
+        };
+        let mut pipe = Pipe::new();
+        usage(&mut pipe, &changes.usage, now);
+        match (before, &changes.session) {
+            (Some(before), Some(row)) if only_grew(before, row) => rows::grow_session(&mut pipe, id, row)?,
+            (_, Some(row)) => rows::update_session(&mut pipe, id, row)?,
+            // Whoever remembers how it was must see that it is not so any more.
+            (_, None) => {
+                pipe.push("UPDATE epitome.sessions SET version = version + 1 WHERE id = $1", [id.into()]);
+            }
+        }
+        if alters(before, changes) {
+            pipe.push("UPDATE epitome.sessions SET revision = revision + 1 WHERE id = $1", [id.into()]);
+        }
+        let mut columns = Columns::default();
+        changes.messages.iter().for_each(|message| columns.push(message));
+        insert_messages(&mut pipe, id, columns, now);
+        for (seq, pinned, skip) in &changes.flags {
+            let sql = "UPDATE epitome.messages SET pinned = $3, skip = $4 WHERE session = $1 AND seq = $2";
+            pipe.push(sql, [id.into(), (*seq).into(), (*pinned).into(), (*skip).into()]);
+        }
+        for (seq, metadata) in &changes.metadata {
+            set_metadata(&mut tx, &mut pipe, id, *seq, metadata).await?;
+        }
+        set_members(&mut tx, &mut pipe, key, id, &changes.members).await?;
+        for (summary, state) in &changes.states {
+            set_state(&mut pipe, id, *summary, *state);
+        }
+        let mut pointed = false;
+        for slot in &changes.slots {
+            let new = kept.filter(|(row, _)| row.scope == slot.scope && row.slot == slot.name);
+            pointed |= new.is_some();
+            let active = new.map(|(_, number)| number).or(slot.active);
+            match standing.slot(&slot.scope, &slot.name) {
+                Some(before) if active == before.active => {
+                    rows::move_slot(&mut pipe, (id, &key.workspace), before, slot)?;
+                }
+                _ => rows::put_slot(&mut pipe, (id, &key.workspace), slot, active)?,
+            }
+        }
+        if let Some((row, number)) = kept {
+            if !pointed {
+                tx.give_up().await?;
+                return Err(refused("a summary was to be kept without its slot"));
+            }
+            rows::insert_summary(&mut pipe, id, number, row)?;
+        }
+        if let Some((asked, repeat)) = &changes.idempotency {
+            let sql = "INSERT INTO epitome.idempotency (session, key, body, first, last, created) \
+                 VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (session, key) DO UPDATE SET body = excluded.body, \
+                 first = excluded.first, last = excluded.last, created = excluded.created";
+            let (first, last) = (repeat.span.from.into(), repeat.span.through.into());
+            let body = repeat.body.as_slice().into();
+            pipe.push(sql, [id.into(), asked.as_str().into(), body, first, last, now.into()]);
+        }
+        events::tell(&mut pipe, key, &changes.events, kept.map(|(_, number)| number), now)?;
+        tx.commit(pipe).await?;
+        Ok(id)
+    }
+}
+
+/// Whether nothing at all is to be written.
+fn is_nothing(changes: &Changes) -> bool {
+    changes.session.is_none()
+        && changes.messages.is_empty()
+        && changes.slots.is_empty()
+        && changes.summary.is_none()
+        && changes.states.is_empty()
+        && changes.flags.is_empty()
+        && changes.metadata.is_empty()
+        && changes.members.is_empty()
+        && changes.idempotency.is_none()
+        && changes.usage.is_empty()
+        && changes.events.is_empty()
+}
+
+/// Whether contexts of a session that is there may say something else afterwards, beside new messages.
+fn alters(before: Option<&SessionRow>, changes: &Changes) -> bool {
+    let row = before.zip(changes.session.as_ref()).is_some_and(|(before, row)| !only_grew(before, row));
+    let messages = !changes.flags.is_empty() || !changes.metadata.is_empty();
+    row || messages || changes.summary.is_some() || !changes.states.is_empty()
+}
+
+pub(super) fn insert_messages<'a>(pipe: &mut Pipe<'a>, id: SessionId, columns: Columns<'a>, now: Timestamp) {
+    if columns.is_empty() {
+        return;
+    }
+    let sql = format!(
+        "INSERT INTO epitome.messages (session, created, change, {MESSAGE}) SELECT $22, $23, 0, * FROM unnest($1, $2, $3, \
+         $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)"
+    );
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = columns.given();
+    let given = [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, id.into(), now.into()];
+    pipe.push(sql, given);
+}
+
+/// Replaces the caller's notes on a message; its words stay.
+async fn set_metadata(
+    tx: &mut Tx<'_>,
+    pipe: &mut Pipe<'_>,
+    session: SessionId,
+    seq: u64,
+    metadata: &serde_json::Map<String, serde_json::Value>,
+) -> Outcome<()> {
+    let sql = "SELECT body FROM epitome.messages WHERE session = $1 AND seq = $2";
+    let found = tx.ask(Pipe::new().then(sql, [session.into(), seq.into()])).await?;
+    let row = found.first().and_then(|rows| rows.first()).ok_or_else(|| nonsense("a message is missing"))?;
+    let body = super::super::with_metadata(get(row, 0)?, metadata)
+        .map_err(|_| nonsense("a message's words cannot be read"))?;
+    let sql = "UPDATE epitome.messages SET body = $3 WHERE session = $1 AND seq = $2";
+    pipe.push(sql, [session.into(), seq.into(), body.into()]);
+    Ok(())
+}
+
+/// Makes a session's row, and its workspace's where it is the first there. Most of it is still to be written.
+pub(super) async fn insert_session(tx: &mut Tx<'_>, key: &SessionKey, state: &'static str) -> Outcome<SessionId> {
+    make_workspace(tx, &key.workspace).await?;
+    let sql = "INSERT INTO epitome.sessions (workspace, name, state, encoding, tracker, head, turns, tokens, opener, \
+         batch_from, batch_skipped, skipped, created, updated) \
+         VALUES ($1, $2, $3, '', '', 0, 0, 0, 0, 0, false, 0, $4, $4) RETURNING id";
+    let given = [(&*key.workspace).into(), (&*key.session).into(), state.into(), tx.now.into()];
+    let found = tx.ask(Pipe::new().then(sql, given)).await?;
+    found.first().and_then(|rows| rows.first()).map_or_else(|| Err(nonsense("a row is missing")), |row| get(row, 0))
+}
+
+/// Sees to it that there is the workspace, and that it stays until this is done.
+pub(super) async fn make_workspace(tx: &mut Tx<'_>, name: &str) -> Outcome<()> {
+    // Most often it is there, and need not be written. Whoever deletes it takes the whole lock.
+    let sql = "SELECT 1 FROM epitome.workspaces WHERE name = $1 AND NOT deleted FOR KEY SHARE";
+    let found = tx.ask(Pipe::new().then(sql, [name.into()])).await?;
+    if found.first().is_some_and(|rows| !rows.is_empty()) {
+        return Ok(());
+    }
+    let sql = "INSERT INTO epitome.workspaces AS w (name, created) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE \
+         SET deleted = false, created = excluded.created WHERE w.deleted";
+    tx.ask(Pipe::new().then(sql, [name.into(), tx.now.into()])).await?;
+    Ok(())
+}
+
+async fn next_summary(tx: &mut Tx<'_>, session: SessionId) -> Outcome<SummaryId> {
+    let sql = "SELECT coalesce(max(id), 0) + 1 FROM epitome.summaries WHERE session = $1";
+    let found = tx.ask(Pipe::new().then(sql, [session.into()])).await?;
+    found.first().and_then(|rows| rows.first()).map_or_else(|| Err(nonsense("a row is missing")), |row| get(row, 0))
+}
+
+/// Changes a summary's state. When one is superseded, what the ones before it were made of is dropped: only
+/// the one that stands and the one it can be taken back to are ever built upon.
+fn set_state(pipe: &mut Pipe<'_>, session: SessionId, id: SummaryId, state: SummaryState) {
+    let sql = "UPDATE epitome.summaries SET state = $3 WHERE session = $1 AND id = $2";
+    let text = super::super::columns::state_text(state);
+    pipe.push(sql, [session.into(), id.into(), text.into()]);
+    if state == SummaryState::Superseded {
+        let sql = "UPDATE epitome.summaries AS old SET sources = NULL FROM epitome.summaries AS this \
+             WHERE this.session = $1 AND this.id = $2 AND old.session = $1 AND old.scope = this.scope \
+             AND old.slot = this.slot AND old.id < $2 AND old.state <> 'standing' AND old.sources IS NOT NULL";
+        pipe.push(sql, [session.into(), id.into()]);
+    }
+}
+
+/// Records calls of models, as of now where they do not say when.
+pub(super) fn usage<'a>(pipe: &mut Pipe<'a>, usage: &'a [UsageRow], now: Timestamp) {
+    for row in usage {
+        let sql = "INSERT INTO epitome.usage (workspace, session, scope, slot, model, outcome, input, cached, output, cost, \
+             millis, at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+        let at = if row.at == Timestamp::default() { now } else { row.at };
+        let texts = [&row.workspace, &row.session, &row.scope, &row.slot, &row.model, &row.outcome];
+        let [a, b, c, d, e, f] = texts.map(|text| Given::Text(Some(rows::plain(text))));
+        let [g, h, i] = [row.input, row.cached, row.output].map(Given::from);
+        pipe.push(sql, [a, b, c, d, e, f, g, h, i, row.cost.into(), row.millis.into(), at.into()]);
+    }
+}

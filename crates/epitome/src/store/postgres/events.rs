@@ -1,0 +1,136 @@
+//! What happened, written with what did it, and numbered when somebody wants to know.
+//!
+//! Numbers are dense inside a workspace. Were they given with the change itself, all writers of a workspace would wait for
+//! one another; so they are given to what is there by whoever reads, one reader at a time.
+
+use std::sync::Arc;
+
+use epitome_core::message::Timestamp;
+use tokio_postgres::Row;
+
+use super::super::{SessionKey, SummaryId};
+use super::Postgres;
+use super::error::{Outcome, nonsense};
+use super::pipe::Pipe;
+use super::rows::{get, uint};
+use super::tx::Tx;
+use crate::event::{Event, Events, Happened};
+
+/// So many of a workspace are kept, and not many more.
+const KEPT: i64 = 10_000;
+
+/// So many are numbered at a time.
+const NUMBERED: i64 = 5_000;
+
+/// Writes down what happened in a session. `kept` is the summary that is kept with it.
+pub(super) fn tell<'a>(
+    pipe: &mut Pipe<'a>,
+    key: &'a SessionKey,
+    events: &[Happened],
+    kept: Option<SummaryId>,
+    now: Timestamp,
+) -> Outcome<()> {
+    for event in events {
+        let event = event.numbered(kept);
+        let data = event.data().map_err(|_| nonsense("an event cannot be written as JSON"))?;
+        let sql =
+            "INSERT INTO epitome.told (workspace, session, kind, data, at) VALUES ($1, $2, $3, $4, $5)";
+        let kind = event.kind().to_owned();
+        let given =
+            [(&*key.workspace).into(), (&*key.session).into(), kind.into(), data.into(), now.into()];
+        pipe.push(sql, given);
+    }
+    Ok(())
+}
+
+/// Removes what was told of a session. Its numbers are not given again.
+pub(super) fn forget<'a>(pipe: &mut Pipe<'a>, key: &'a SessionKey) {
+    for sql in [
+        "DELETE FROM epitome.told WHERE workspace = $1 AND session = $2",
+        // There are few enough to look through.
+        "DELETE FROM epitome.events WHERE workspace = $1 AND session = $2",
+    ] {
+        pipe.push(sql, [(&*key.workspace).into(), (&*key.session).into()]);
+    }
+}
+
+impl Postgres {
+    /// Numbers what has no number yet, oldest first, and lets go of what is too old. Tells whether there may be more.
+    pub(super) async fn number_once(&self, workspace: &str) -> Outcome<bool> {
+        // One at a time; whoever makes sessions or reads settings does not wait.
+        let lock = "SELECT 1 FROM epitome.workspaces WHERE name = $1 FOR NO KEY UPDATE";
+        let (tx, _) = Tx::write(self, Pipe::new().then(lock, [workspace.into()])).await?;
+        let number = "WITH given AS (SELECT events_given AS last FROM epitome.workspaces WHERE name = $1), \
+             taken AS (DELETE FROM epitome.told WHERE tick IN \
+             (SELECT tick FROM epitome.told WHERE workspace = $1 ORDER BY tick LIMIT $2) \
+             RETURNING tick, session, kind, data, at), \
+             numbered AS (INSERT INTO epitome.events (workspace, id, session, kind, data, at) \
+             SELECT $1, given.last + row_number() OVER (ORDER BY tick), session, kind, data, at FROM taken, given) \
+             UPDATE epitome.workspaces SET events_given = events_given + (SELECT count(*) FROM taken) WHERE name = $1";
+        let trim = "DELETE FROM epitome.events WHERE workspace = $1 AND id <= \
+             (SELECT events_given FROM epitome.workspaces WHERE name = $1) - $2";
+        let mut tx = tx;
+        let left = "SELECT EXISTS (SELECT 1 FROM epitome.told WHERE workspace = $1)";
+        let pipe = Pipe::new()
+            .then(number, [workspace.into(), NUMBERED.into()])
+            .then(trim, [workspace.into(), KEPT.into()])
+            .then(left, [workspace.into()]);
+        let found = tx.ask(pipe).await?;
+        let more = found.last().and_then(|rows| rows.first()).map_or(Ok(false), |row| get(row, 0))?;
+        tx.commit(Pipe::new()).await?;
+        Ok(more)
+    }
+
+    /// Those after a number, of one session or all.
+    pub(super) async fn events_once(
+        &self,
+        workspace: &str,
+        after: u64,
+        session: Option<&str>,
+        limit: usize,
+    ) -> Outcome<Events> {
+        let untold = "SELECT EXISTS (SELECT 1 FROM epitome.told WHERE workspace = $1)";
+        let found = self.once(Pipe::new().then(untold, [workspace.into()])).await?;
+        let mut more = found.first().and_then(|rows| rows.first()).map_or(Ok(false), |row| get(row, 0))?;
+        while more {
+            more = self.number_once(workspace).await?;
+        }
+        let ends = "SELECT coalesce((SELECT events_given FROM epitome.workspaces WHERE name = $1), 0), \
+             (SELECT min(id) FROM epitome.events WHERE workspace = $1)";
+        let sql = "SELECT id, session, at, kind, data FROM epitome.events WHERE workspace = $1 AND id > $2 \
+             AND ($3::text IS NULL OR session = $3) ORDER BY id LIMIT $4";
+        let pipe = Pipe::new()
+            .then(ends, [workspace.into()])
+            .then(sql, [workspace.into(), after.into(), session.into(), limit.into()]);
+        let (tx, found) = Tx::read(self, pipe).await?;
+        tx.finish(Pipe::new()).await?;
+        let [ends, events] = found.as_slice() else {
+            return Err(nonsense("the database answers less than it was asked"));
+        };
+        let ends = ends.first().ok_or_else(|| nonsense("a row is missing"))?;
+        let newest = uint(ends, 0)?;
+        let oldest = get::<Option<i64>>(ends, 1)?.and_then(|oldest| u64::try_from(oldest).ok());
+        let events = events.iter().map(event).collect::<Outcome<Vec<_>>>()?;
+        Ok(Events { events, oldest: oldest.unwrap_or_else(|| newest.saturating_add(1)), newest })
+    }
+
+    /// How often messages became a summary, by session. There are few enough to look through.
+    pub(super) async fn condensed_once(&self, workspace: &str) -> Outcome<Vec<(Arc<str>, u64)>> {
+        let sql = "SELECT session, count(*) FROM (SELECT session FROM epitome.events WHERE workspace = $1 \
+             AND kind = 'condensed' UNION ALL SELECT session FROM epitome.told WHERE workspace = $1 \
+             AND kind = 'condensed') e GROUP BY session ORDER BY session";
+        let found = self.once(Pipe::new().then(sql, [workspace.into()])).await?;
+        found.iter().flatten().map(|row| Ok((get::<&str>(row, 0)?.into(), uint(row, 1)?))).collect()
+    }
+}
+
+/// An event's row: `id, session, at, kind, data`.
+pub(super) fn event(row: &Row) -> Outcome<Event> {
+    let what = Happened::read(get(row, 3)?, get(row, 4)?);
+    Ok(Event {
+        id: uint(row, 0)?,
+        session: get::<&str>(row, 1)?.into(),
+        at: Timestamp(get(row, 2)?),
+        what: what.ok_or_else(|| nonsense("an event is not as events are written"))?,
+    })
+}

@@ -1,0 +1,60 @@
+//! Three letters as a number, another one in every workspace.
+
+use std::collections::BTreeSet;
+
+use crate::search::{Query, indexed};
+
+/// How the letters of one workspace are numbered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grams(u64);
+
+impl Grams {
+    pub(super) fn of(workspace: &str) -> Self {
+        let hash = blake3::hash(workspace.as_bytes());
+        let seed = hash.as_bytes().first_chunk::<8>().copied().unwrap_or_default();
+        Self(u64::from_le_bytes(seed))
+    }
+
+    /// Of what a text is indexed by. A character has 21 bits, so three make one number; that is mixed until nothing of it
+    /// can be seen, and two that come out the same cost a look at a message that is not meant.
+    fn number(self, [one, two, three]: [char; 3]) -> i32 {
+        let mut mixed = self.0 ^ (u64::from(one) | u64::from(two) << 21 | u64::from(three) << 42);
+        for factor in [0xff51_afd7_ed55_8ccd_u64, 0xc4ce_b9fe_1a85_ec53] {
+            mixed = (mixed ^ (mixed >> 33)).wrapping_mul(factor);
+        }
+        let [a, b, c, d, ..] = (mixed ^ (mixed >> 33)).to_le_bytes();
+        i32::from_le_bytes([a, b, c, d])
+    }
+
+    /// What a message with this text is found by.
+    pub(super) fn in_text(self, text: &str) -> Vec<i32> {
+        let text: Vec<char> = indexed(text).chars().collect();
+        let threes = text.windows(3).filter_map(|three| <[char; 3]>::try_from(three).ok());
+        let numbers: BTreeSet<i32> = threes.map(|three| self.number(three)).collect();
+        numbers.into_iter().collect()
+    }
+
+    /// What is asked for; none where all messages are candidates.
+    pub(super) fn in_query(self, query: &Query) -> Option<Vec<i32>> {
+        let numbers: Vec<i32> = query.threes().into_iter().map(|three| self.number(three)).collect();
+        (!numbers.is_empty()).then_some(numbers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_asks_for_what_the_text_is_found_by_and_another_workspace_for_something_else() {
+        let (here, there) = (Grams::of("here"), Grams::of("there"));
+        let text = here.in_text("The parser fails 東京駅");
+        for query in ["parser", "FAILS the", "東京"] {
+            let asked = here.in_query(&Query::parse(query).unwrap()).unwrap();
+            assert!(asked.iter().all(|gram| text.contains(gram)), "{query}");
+        }
+        let asked = there.in_query(&Query::parse("parser").unwrap()).unwrap();
+        assert!(!asked.iter().all(|gram| text.contains(gram)));
+        assert_eq!(here.in_query(&Query::parse("a").unwrap()), None);
+    }
+}

@@ -1,0 +1,128 @@
+//! What this node remembers of sessions it wrote to or looked at. Nothing of it is taken for true: whoever uses it has the
+//! database check, by the session's number and its version, that it still is.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Map, Value};
+
+use super::super::{Changes, SessionId, SessionKey, SessionRow, SlotRow, Standing};
+
+/// So many sessions are remembered, of a few kilobytes each.
+const MOST: usize = 4_096;
+
+/// And of so many only the number.
+const MOST_NUMBERS: usize = 65_536;
+
+/// Sessions with longer settings than this are not.
+const LONGEST_SETTINGS: usize = 4 << 10;
+
+/// Sessions with more notes than this are not either, nor are those with longer ones.
+const MOST_NOTES: usize = 16;
+const LONGEST_NOTE: usize = 256;
+
+/// Whether a note takes little room.
+fn is_short(note: &Value) -> bool {
+    match note {
+        Value::String(text) => text.len() <= LONGEST_NOTE,
+        Value::Object(inner) => {
+            inner.len() <= MOST_NOTES
+                && inner.values().all(|value| !value.is_object() && !value.is_array() && is_short(value))
+        }
+        Value::Array(list) => list.is_empty(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+    }
+}
+
+/// Where a session stood when it was last seen.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) workspace_settings: String,
+    pub(super) session: SessionRow,
+    pub(super) slots: Vec<SlotRow>,
+    /// How often it had been written to by then.
+    pub(super) version: i64,
+}
+
+/// What is remembered.
+#[derive(Debug, Default)]
+pub(super) struct Known(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    seen: HashMap<SessionKey, Seen>,
+    numbers: HashMap<SessionKey, SessionId>,
+}
+
+impl Known {
+    /// The number a session of that name had.
+    pub(super) fn number(&self, key: &SessionKey) -> Option<SessionId> {
+        self.lock().numbers.get(key).copied()
+    }
+
+    pub(super) fn named(&self, key: &SessionKey, id: SessionId) {
+        let mut inner = self.lock();
+        if inner.numbers.len() >= MOST_NUMBERS {
+            inner.numbers.clear();
+        }
+        inner.numbers.insert(key.clone(), id);
+    }
+
+    /// Where a session stood. It is forgotten until it is kept again.
+    pub(super) fn take(&self, key: &SessionKey) -> Option<Seen> {
+        self.lock().seen.remove(key)
+    }
+
+    pub(super) fn forget(&self, key: &SessionKey) {
+        let mut inner = self.lock();
+        inner.seen.remove(key);
+        inner.numbers.remove(key);
+    }
+
+    pub(super) fn forget_all(&self) {
+        self.lock().seen.clear();
+    }
+
+    /// Remembers where a session stands after these changes, where that is plain to see.
+    pub(super) fn keep(&self, key: &SessionKey, standing: &Standing, changes: Option<&Changes>, version: i64) {
+        let Some(before) = &standing.session else { return };
+        let (mut session, mut slots) = (before.clone(), standing.slots.clone());
+        if let Some(changes) = changes {
+            if changes.summary.is_some() || !changes.states.is_empty() {
+                return;
+            }
+            if let Some(changed) = &changes.session {
+                session = SessionRow { id: before.id, ..changed.clone() };
+            }
+            for slot in &changes.slots {
+                match slots.iter_mut().find(|row| row.scope == slot.scope && row.name == slot.name) {
+                    Some(row) => *row = slot.clone(),
+                    // It would have to be put in its place.
+                    None => return,
+                }
+            }
+        }
+        let workspace_settings = standing.workspace_settings.clone();
+        self.put(key, Seen { workspace_settings, session, slots, version });
+    }
+
+    pub(super) fn put(&self, key: &SessionKey, seen: Seen) {
+        let few = |notes: &Map<String, Value>| notes.len() <= MOST_NOTES && notes.values().all(is_short);
+        let small = few(&seen.session.metadata)
+            && few(&seen.session.configuration)
+            && seen.session.settings.len().max(seen.workspace_settings.len()) <= LONGEST_SETTINGS;
+        self.named(key, seen.session.id);
+        if !small {
+            return;
+        }
+        let mut inner = self.lock();
+        if inner.seen.len() >= MOST {
+            inner.seen.clear();
+        }
+        inner.seen.insert(key.clone(), seen);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,139 @@
+//! Taking a slot: whose turn it is, and which of theirs waits longest.
+//!
+//! Slots that somebody else is taking or writing to right now are passed over, so nobody waits for anybody.
+
+use std::sync::Arc;
+
+use epitome_core::message::Timestamp;
+use tokio_postgres::Row;
+
+use super::super::columns::scope_text;
+use super::super::{Lease, SessionKey, Want};
+use super::Postgres;
+use super::error::Outcome;
+use super::given::Given;
+use super::pipe::Pipe;
+use super::rows::{self, SLOT, get};
+use super::tx::{NOW, Tx};
+
+/// So many workspaces are looked at for one with something ready. Those whose slots wait for a later time are among them.
+const MOST_WORKSPACES: usize = 200;
+
+/// What is ready at `$1` and nobody's whose workspaces are `$2`, nor one of the slots `$3`, `$4`, `$5`.
+const READY: &str = "s.ready_at IS NOT NULL AND s.ready_at <= $1 AND o.state = 'open' AND s.workspace <> ALL($2) \
+     AND NOT EXISTS (SELECT 1 FROM unnest($3::bigint[], $4::text[], $5::text[]) AS x (session, scope, name) \
+     WHERE x.session = s.session AND x.scope = s.scope AND x.name = s.name)";
+
+impl Postgres {
+    pub(super) async fn lease_once(&self, want: &Want) -> Outcome<Option<Lease>> {
+        // Workers ask often, and most often in vain: that must not cost a transaction.
+        let Some(now) = self.anything_ready().await? else { return Ok(None) };
+        if let Some(key) = &want.session {
+            return self.take_one(want, now, Some(key), None).await;
+        }
+        let Some(after) = &want.after else { return self.take_one(want, now, None, None).await };
+        for workspace in self.in_turn(after, now).await? {
+            if want.full.contains(&workspace) {
+                continue;
+            }
+            if let Some(lease) = self.take_one(want, now, None, Some(&workspace)).await? {
+                return Ok(Some(lease));
+            }
+        }
+        // None of those it was the turn of, or there are very many: whoever waits longest.
+        self.take_one(want, now, None, None).await
+    }
+
+    /// The moment, where anything is ready at it.
+    async fn anything_ready(&self) -> Outcome<Option<Timestamp>> {
+        let sql = "SELECT min(ready_at) FROM epitome.slots WHERE ready_at IS NOT NULL";
+        let found = self.once(Pipe::new().then(NOW, []).then(sql, [])).await?;
+        let one = |at: usize| found.get(at).and_then(|rows| rows.first()).map(|row| get::<Option<i64>>(row, 0));
+        let now = one(0).transpose()?.flatten().unwrap_or_default();
+        let now = self.moment(now);
+        let first = one(1).transpose()?.flatten();
+        Ok(first.filter(|ready| *ready <= now.0).map(|_| now))
+    }
+
+    /// Workspaces with something ready, those after this one first and then round again. Each is a step along an index.
+    async fn in_turn(&self, after: &str, now: Timestamp) -> Outcome<Vec<Arc<str>>> {
+        let walk = |whose: &str| {
+            format!(
+                "WITH RECURSIVE turn AS ( \
+                 (SELECT workspace, ready_at FROM epitome.slots WHERE ready_at IS NOT NULL AND workspace > $1 \
+                 ORDER BY workspace, ready_at LIMIT 1) \
+                 UNION ALL SELECT n.workspace, n.ready_at FROM turn CROSS JOIN LATERAL \
+                 (SELECT s.workspace, s.ready_at FROM epitome.slots s WHERE s.ready_at IS NOT NULL \
+                 AND s.workspace > turn.workspace ORDER BY s.workspace, s.ready_at LIMIT 1) n) \
+                 SELECT workspace FROM (SELECT workspace, ready_at FROM turn LIMIT $3) t WHERE ready_at <= $2 {whose}"
+            )
+        };
+        let limit = || MOST_WORKSPACES.into();
+        let pipe = Pipe::new()
+            .then(walk(""), [after.into(), now.into(), limit()])
+            .then(walk("AND workspace <= $4"), ["".into(), now.into(), limit(), after.into()]);
+        let found = self.once(pipe).await?;
+        found.iter().flatten().map(|row| Ok(get::<&str>(row, 0)?.into())).collect()
+    }
+
+    /// Takes the one that waits longest of those in question.
+    async fn take_one(
+        &self,
+        want: &Want,
+        now: Timestamp,
+        session: Option<&SessionKey>,
+        workspace: Option<&str>,
+    ) -> Outcome<Option<Lease>> {
+        let full: Vec<_> = want.full.iter().map(|name| name.as_ref().into()).collect();
+        let mut except = (Vec::new(), Vec::new(), Vec::new());
+        for (id, scope, name) in &want.except {
+            except.0.push(*id);
+            except.1.push(scope_text(scope).into());
+            except.2.push(name.as_str().into());
+        }
+        let (of, one, two) = match (session, workspace) {
+            (Some(key), _) => ("AND o.workspace = $6 AND o.name = $7", Some(&*key.workspace), Some(&*key.session)),
+            (None, Some(workspace)) => ("AND s.workspace = $6", Some(workspace), None),
+            (None, None) => ("", None, None),
+        };
+        // The session's row too: whoever holds it is about to write its slots over.
+        let sql = format!(
+            "SELECT {SLOT}, s.session, o.workspace, o.name FROM epitome.slots s \
+             JOIN epitome.sessions o ON o.id = s.session WHERE {READY} {of} \
+             ORDER BY s.ready_at, s.session, s.scope, s.name LIMIT 1 FOR NO KEY UPDATE OF s, o SKIP LOCKED"
+        );
+        let given = [
+            now.into(),
+            Given::Texts(full),
+            Given::Ints(except.0),
+            Given::Texts(except.1),
+            Given::Texts(except.2),
+            one.into(),
+            two.into(),
+        ];
+        let (tx, found) = Tx::write(self, Pipe::new().then(sql, given)).await?;
+        let Some(row) = found.first().and_then(|rows| rows.first()) else {
+            tx.give_up().await?;
+            return Ok(None);
+        };
+        Ok(Some(take(tx, want, row).await?))
+    }
+}
+
+async fn take(tx: Tx<'_>, want: &Want, row: &Row) -> Outcome<Lease> {
+    let (mut slot, id, now) = (rows::slot(row)?, get(row, 6)?, tx.now);
+    let key = SessionKey::new(get::<&str>(row, 7)?, get::<&str>(row, 8)?);
+    if slot.state.due.is_none() {
+        slot.state.tick(now);
+        slot.mark(now);
+    }
+    slot.fence = slot.fence.saturating_add(1);
+    slot.work.owner = Some(want.owner.clone());
+    let hold = i64::try_from(want.hold.as_millis()).unwrap_or(i64::MAX);
+    slot.work.until = Some(Timestamp(now.0.saturating_add(hold)));
+    let mut pipe = Pipe::new();
+    rows::put_slot(&mut pipe, (id, &key.workspace), &slot, slot.active)?;
+    pipe.push("UPDATE epitome.sessions SET version = version + 1 WHERE id = $1", [id.into()]);
+    tx.commit(pipe).await?;
+    Ok(Lease { key, id, slot, now })
+}

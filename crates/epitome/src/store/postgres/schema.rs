@@ -1,0 +1,91 @@
+//! The tables, made and brought up to date by whoever comes first.
+
+use tokio_postgres::Client;
+
+use super::super::StoreError;
+use super::error::Trouble;
+
+/// Every change of the tables there was, in order.
+const MIGRATIONS: [(&str, &str); 1] =
+    [("0001_sessions", include_str!("../../../migrations/postgres/0001_sessions.sql"))];
+
+/// What nodes that start at once hold against each other: a number nobody else is likely to use.
+const LOCK: i64 = 0x6570_6974_6f6d_65;
+
+/// From this release on the database tells what became of a transaction.
+const OLDEST: i32 = 130_000;
+
+/// Makes the tables or brings them up to date. Whoever comes second waits, and finds it done.
+pub(super) async fn prepare(client: &Client, place: &str) -> Result<(), Trouble> {
+    let version = client.query_typed("SELECT current_setting('server_version_num')::integer", &[]).await?;
+    let version: i32 = version.first().map_or(Ok(0), |row| row.try_get(0))?;
+    if version < OLDEST {
+        let reason = format!("{place} runs PostgreSQL {}; 13 or later is needed", version / 10_000);
+        return Err(Trouble::Said(StoreError::Failed { reason }));
+    }
+    if found(client, place).await? == Some(MIGRATIONS.len()) {
+        return Ok(());
+    }
+    client.batch_execute("BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0").await?;
+    let made = migrate(client, place).await;
+    let end = if made.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    client.batch_execute(end).await?;
+    made
+}
+
+/// How many of the changes were done there; none where nothing is there yet.
+async fn found(client: &Client, place: &str) -> Result<Option<usize>, Trouble> {
+    let sql = "SELECT to_regnamespace('epitome') IS NOT NULL, to_regclass('epitome.migrations') IS NOT NULL, \
+         EXISTS (SELECT 1 FROM pg_class WHERE relnamespace = to_regnamespace('epitome'))";
+    let rows = client.query_typed(sql, &[]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let (schema, ours, tables): (bool, bool, bool) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    if !ours {
+        if schema && tables {
+            let reason = "its schema `epitome` holds tables that are not ours".to_owned();
+            return Err(Trouble::Said(StoreError::Foreign { path: place.to_owned(), reason }));
+        }
+        return Ok(None);
+    }
+    let rows = client.query_typed("SELECT coalesce(max(version), 0) FROM epitome.migrations", &[]).await?;
+    let found: i32 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
+    let known = MIGRATIONS.len();
+    match usize::try_from(found) {
+        Ok(found) if found <= known => Ok(Some(found)),
+        _ => Err(Trouble::Said(StoreError::Newer {
+            path: place.to_owned(),
+            found: i64::from(found),
+            known: i64::try_from(known).unwrap_or(i64::MAX),
+        })),
+    }
+}
+
+async fn migrate(client: &Client, place: &str) -> Result<(), Trouble> {
+    client.batch_execute(&format!("SELECT pg_advisory_xact_lock({LOCK})")).await?;
+    let done = found(client, place).await?;
+    if done.is_none() {
+        client
+            .batch_execute(
+                "CREATE SCHEMA IF NOT EXISTS epitome; CREATE TABLE epitome.migrations \
+                 (version integer PRIMARY KEY, name text NOT NULL, applied timestamptz NOT NULL DEFAULT now())",
+            )
+            .await?;
+    }
+    let done = done.unwrap_or(0);
+    for (number, (name, sql)) in (1i32..).zip(MIGRATIONS).skip(done) {
+        client.batch_execute(sql).await?;
+        client
+            .batch_execute(&format!("INSERT INTO epitome.migrations (version, name) VALUES ({number}, '{name}')"))
+            .await?;
+    }
+    if done == 0 {
+        let mut secret = [0u8; 32];
+        getrandom::fill(&mut secret)
+            .map_err(|_| Trouble::Said(StoreError::Failed { reason: "the system gives no random numbers".to_owned() }))?;
+        let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+        let sql = format!("INSERT INTO epitome.secrets (only_one, secret) VALUES (1, '\\x{hex}') ON CONFLICT DO NOTHING");
+        client.batch_execute(&sql).await?;
+    }
+    Ok(())
+}
+

@@ -1,0 +1,205 @@
+//! Where the database is, and how the way there is kept safe.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::super::StoreError;
+
+/// An address that was read.
+#[derive(Clone)]
+pub(super) struct Address {
+    pub(super) config: Config,
+    pub(super) tls: MakeRustlsConnect,
+    /// For people: neither user nor password.
+    pub(super) place: String,
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Address").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+/// How certificates are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    /// Not at all: the way is encrypted, and whoever stands in the middle may be the other end. As `libpq` does it.
+    Anybody,
+    /// Its chain and its name.
+    Named,
+}
+
+fn unreadable(reason: impl Into<String>) -> StoreError {
+    StoreError::Unreachable { path: "the PostgreSQL address".to_owned(), reason: reason.into() }
+}
+
+impl Address {
+    /// Reads `postgres://user:password@host:port/database?sslmode=…&sslrootcert=…`.
+    pub(super) fn read(url: &str) -> Result<Self, StoreError> {
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let mut trust = Trust::Anybody;
+        let mut roots = None;
+        let mut rest: Vec<String> = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match pair.split_once('=') {
+                Some(("sslmode", "verify-full")) => {
+                    trust = Trust::Named;
+                    rest.push("sslmode=require".to_owned());
+                }
+                Some(("sslmode", "verify-ca")) => {
+                    return Err(unreadable("sslmode=verify-ca is not known; use verify-full"));
+                }
+                Some(("sslrootcert", path)) => roots = Some(decoded(path)),
+                _ => rest.push(pair.to_owned()),
+            }
+        }
+        let url = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
+        // What the library says of an address it cannot read names the key, and no value.
+        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+            unreadable(format!("{}; it is written postgres://user:password@host:port/database", super::error::reason_of(&error)))
+        })?;
+        if config.get_hosts().is_empty() {
+            return Err(unreadable("it names no host; it is written postgres://user:password@host:port/database"));
+        }
+        if roots.is_some() && trust == Trust::Anybody {
+            return Err(unreadable("sslrootcert is only looked at with sslmode=verify-full"));
+        }
+        config.application_name("epitome");
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(Duration::from_secs(5));
+        }
+        config.keepalives_idle(Duration::from_secs(30));
+        config.tcp_user_timeout(Duration::from_secs(15));
+        let place = place(&config);
+        Ok(Self { tls: MakeRustlsConnect::new(client(trust, roots.as_deref())?), config, place })
+    }
+}
+
+/// `postgres://host:port/database`, for people.
+fn place(config: &Config) -> String {
+    let host = match config.get_hosts().first() {
+        Some(Host::Tcp(host)) => host.clone(),
+        #[cfg(unix)]
+        Some(Host::Unix(path)) => path.display().to_string(),
+        _ => String::new(),
+    };
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    let name = config.get_dbname().or(config.get_user()).unwrap_or_default();
+    format!("postgres://{host}:{port}/{name}")
+}
+
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, more @ ..] = rest {
+        let escaped = match more {
+            [high, low, ..] if *first == b'%' => {
+                std::str::from_utf8(&[*high, *low]).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok())
+            }
+            _ => None,
+        };
+        rest = if escaped.is_some() { more.get(2..).unwrap_or_default() } else { more };
+        bytes.push(escaped.unwrap_or(*first));
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn client(trust: Trust, roots: Option<&str>) -> Result<ClientConfig, StoreError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unreadable(error.to_string()))?;
+    let config = match (trust, roots) {
+        (Trust::Anybody, _) => {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider))).with_no_client_auth()
+        }
+        (Trust::Named, Some(path)) => builder.with_root_certificates(read_roots(Path::new(path))?).with_no_client_auth(),
+        (Trust::Named, None) => {
+            let verifier = rustls_platform_verifier::Verifier::new(provider)
+                .map_err(|error| unreadable(format!("the system's certificates cannot be used: {error}")))?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth()
+        }
+    };
+    Ok(config)
+}
+
+fn read_roots(path: &Path) -> Result<RootCertStore, StoreError> {
+    let wrong = |reason: String| StoreError::Unreachable { path: path.display().to_string(), reason };
+    let mut roots = RootCertStore::empty();
+    let found = CertificateDer::pem_file_iter(path).map_err(|error| wrong(error.to_string()))?;
+    for certificate in found {
+        let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
+        roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(wrong("no certificate stands in it".to_owned()));
+    }
+    Ok(roots)
+}
+
+/// Takes any certificate; that it is the other end's own is still checked.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_told_without_who_comes_in() {
+        let address = Address::read("postgres://me:s%65cret@db.example:5433/talk?sslmode=require").unwrap();
+        assert_eq!(address.place, "postgres://db.example:5433/talk");
+        assert!(!format!("{address:?}").contains("cret"));
+        for wrong in ["postgres://", "postgres://h/d?sslmode=verify-ca", "postgres://h/d?sslrootcert=x", "postgres://a:b@h/d?c=d"] {
+            let said = Address::read(wrong).unwrap_err().to_string();
+            assert!(!said.contains("a:b"), "{said}");
+        }
+        assert_eq!(decoded("%2Fa%20b%"), "/a b%");
+    }
+}

@@ -1,0 +1,297 @@
+//! What a context is made from, and no more of a long session than that.
+//!
+//! A window holds what `Scene::whole` would find in the whole log, but for messages that could not fit. Everything that
+//! can be asked for without knowing the rest is asked for at once, so that most windows take two messages there and back.
+
+use std::collections::BTreeMap;
+
+use epitome_core::message::{Message, Seq, Span};
+use epitome_core::outline::{Cut, Outline};
+use epitome_core::slot::Scope;
+use tokio_postgres::Row;
+
+use super::super::columns::scope_text;
+use super::super::tail::{Tail, cut, shown};
+use super::super::{Load, Look, SessionId, SessionKey, SessionRow, View, Window};
+use super::Postgres;
+use super::change::standing_of;
+use super::error::{Outcome, nonsense};
+use super::given::Given;
+use super::lens::{Lens, batches};
+use super::pipe::Pipe;
+use super::rows::{self, AFTER_OUTLINE, SESSION, SUMMARY_TEXT, outline, uint, with_words};
+use super::tx::Tx;
+
+/// So many of the first messages are read for those that lead.
+const LEADING: usize = 8;
+
+/// So many of the newest at first, and twice as many each time that is not enough.
+const NEWEST: usize = 64;
+
+/// Never more than this at once.
+const MOST_AT_ONCE: usize = 4_096;
+
+impl Postgres {
+    /// Reads a window. `Err(look)` where the session under that number is another by now: to be asked for again.
+    pub(super) async fn window_once(
+        &self,
+        key: &SessionKey,
+        id: SessionId,
+        view: &View,
+        look: &mut Option<Look>,
+    ) -> Outcome<Found> {
+        let lens = Lens::new(id, &view.scope);
+        let as_of = view.as_of.unwrap_or(Seq::MAX);
+        let sql =
+            format!("SELECT {SESSION} FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'");
+        let mut pipe = Pipe::new()
+            .then(sql, [(&*key.workspace).into(), (&*key.session).into()])
+            .then("SELECT settings FROM epitome.workspaces WHERE name = $1", [(&*key.workspace).into()]);
+        summaries(&mut pipe, id, view);
+        lens.shapes(&mut pipe, (1, as_of), false, LEADING);
+        lens.flagged(&mut pipe, "pinned", as_of);
+        lens.shapes(&mut pipe, (1, as_of), true, NEWEST);
+        let (mut tx, found) = Tx::read(self, pipe).await?;
+        let [session, workspace, summaries, first, pinned, newest] = found.as_slice() else {
+            return Err(nonsense("the database answers less than it was asked"));
+        };
+        let ground = [session.clone(), workspace.clone(), Vec::new()];
+        let (standing, _) = standing_of(&ground, &Load::default(), tx.now)?;
+        let Some(row) = standing.session.as_ref() else {
+            tx.finish(Pipe::new()).await?;
+            return Ok(Found::Nothing);
+        };
+        if row.id != id {
+            let id = row.id;
+            tx.finish(Pipe::new()).await?;
+            return Ok(Found::Another(id));
+        }
+        let Some(reach) = look.take().and_then(|look| look(&standing)) else {
+            tx.finish(Pipe::new()).await?;
+            return Ok(Found::Nothing);
+        };
+        let head = row.tracker.head();
+        let last = as_of.min(head);
+        let summaries = summaries.iter().map(rows::summary).collect::<Outcome<Vec<_>>>()?;
+        let leading = leading(&mut tx, &lens, first, last).await?;
+        let pinned = runs(&mut tx, &lens, &batches(pinned, last)?).await?;
+        let pinned: Vec<Outline> = pinned.into_iter().filter(|o| !o.leading && !o.stray).collect();
+        let floor = if reach.deep { None } else { summaries.iter().map(|row| row.through.saturating_add(1)).min() };
+
+        let mut tail = Tail::new(lens.is_own(), reach.tokens, floor, &pinned);
+        let openers = fill(&mut tx, &lens, &mut tail, newest).await?;
+        let (tail, from) = tail.done();
+        let opener = opener(&mut tx, &lens, &tail, from, &openers).await?;
+        let (end, open_calls) = end(&mut tx, &lens, row, &view.scope, last, tail.last()).await?;
+        let skipped = if last == head && !lens.is_own() {
+            row.skipped
+        } else {
+            let mut pipe = Pipe::new();
+            lens.flagged(&mut pipe, "skip", last);
+            let found = tx.ask(pipe).await?;
+            let runs = batches(found.first().map_or(&[], Vec::as_slice), last)?;
+            lens.count(&mut tx, &runs).await?
+        };
+
+        let covered = summaries.iter().map(|row| row.through).max().filter(|_| !reach.deep).unwrap_or(0);
+        let ahead = leading.iter().chain(&pinned).chain(&opener);
+        let shown = shown(lens.is_own(), ahead, &tail, covered);
+        let words = words(tx, id, &shown).await?;
+        let (leading, tail) = (leading.clone(), tail.clone());
+        Ok(Found::Window(Box::new(Window {
+            leading,
+            pinned: pinned.clone(),
+            opener,
+            tail,
+            from,
+            end,
+            open_calls,
+            skipped,
+            summaries,
+            words,
+            standing,
+        })))
+    }
+}
+
+/// What a look at a session gave.
+pub(super) enum Found {
+    Nothing,
+    /// The session of that name has this number.
+    Another(SessionId),
+    Window(Box<Window>),
+}
+
+/// The ones that stand, or of each slot the one that reaches furthest up to a place.
+fn summaries<'a>(pipe: &mut Pipe<'a>, id: SessionId, view: &'a View) {
+    let scope = scope_text(&view.scope);
+    match view.as_of {
+        None => {
+            let sql = format!(
+                "SELECT {SUMMARY_TEXT} FROM epitome.summaries WHERE session = $1 AND scope = $2 AND state = 'standing' \
+                 ORDER BY slot"
+            );
+            pipe.push(sql, [id.into(), scope.into()]);
+        }
+        Some(as_of) => {
+            let sql = format!(
+                "SELECT best.* FROM epitome.slots s CROSS JOIN LATERAL (SELECT {SUMMARY_TEXT} FROM epitome.summaries \
+                 WHERE session = $1 AND scope = $2 AND slot = s.name AND through <= $3 AND state <> 'undone' \
+                 ORDER BY through DESC, id DESC LIMIT 1) best WHERE s.session = $1 AND s.scope = $2 ORDER BY s.name"
+            );
+            pipe.push(sql, [id.into(), scope.into(), as_of.into()]);
+        }
+    }
+}
+
+/// The system and developer messages at the head: most often all of them are among the first few.
+async fn leading(tx: &mut Tx<'_>, lens: &Lens<'_>, first: &[Row], last: Seq) -> Outcome<Vec<Outline>> {
+    let mut leading = Vec::new();
+    let mut some = first.iter().map(outline).collect::<Outcome<Vec<_>>>()?;
+    loop {
+        let more = some.len() >= LEADING;
+        for outline in some {
+            if !outline.leading {
+                return Ok(leading);
+            }
+            leading.push(outline);
+        }
+        let next = leading.last().map_or(Seq::MAX, |outline| outline.seq.saturating_add(1));
+        let Some(within) = Span::new(next, last).filter(|_| more) else { return Ok(leading) };
+        some = lens.run(tx, within, MOST_AT_ONCE).await?;
+    }
+}
+
+/// The shapes of these runs.
+async fn runs(tx: &mut Tx<'_>, lens: &Lens<'_>, runs: &[Span]) -> Outcome<Vec<Outline>> {
+    if runs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut pipe = Pipe::new();
+    for run in runs {
+        lens.shapes(&mut pipe, (run.from, run.through), false, usize::MAX);
+    }
+    let found = tx.ask(pipe).await?;
+    found.iter().flatten().map(outline).collect()
+}
+
+/// Takes in the newest messages, more and more of them until there are enough. Tells who opened their turns.
+async fn fill(
+    tx: &mut Tx<'_>,
+    lens: &Lens<'_>,
+    tail: &mut Tail<'_>,
+    newest: &[Row],
+) -> Outcome<BTreeMap<Seq, Seq>> {
+    let mut openers = BTreeMap::new();
+    let mut found = newest;
+    let mut more;
+    let mut size = NEWEST;
+    loop {
+        let mut lowest = 1;
+        for row in found {
+            let outline = outline(row)?;
+            lowest = outline.seq;
+            openers.insert(lowest, uint(row, AFTER_OUTLINE)?);
+            if !tail.take(outline) {
+                return Ok(openers);
+            }
+        }
+        if found.len() < size || lowest <= 1 {
+            return Ok(openers);
+        }
+        size = size.saturating_mul(2).min(MOST_AT_ONCE);
+        let mut pipe = Pipe::new();
+        lens.shapes(&mut pipe, (1, lowest.saturating_sub(1)), true, size);
+        more = tx.ask(pipe).await?;
+        found = more.first().map_or(&[], Vec::as_slice);
+    }
+}
+
+/// The message that opened the turn the tail starts in, where it lies before it.
+async fn opener(
+    tx: &mut Tx<'_>,
+    lens: &Lens<'_>,
+    tail: &[Outline],
+    from: Seq,
+    openers: &BTreeMap<Seq, Seq>,
+) -> Outcome<Option<Outline>> {
+    let Some(first) = tail.first().filter(|first| first.turn > 0 && !first.opens_turn && from > 1) else {
+        return Ok(None);
+    };
+    let mut pipe = Pipe::new();
+    if lens.is_own() {
+        lens.opener_before(&mut pipe, first.seq);
+    } else {
+        let seq = openers.get(&first.seq).copied().unwrap_or(0);
+        lens.shapes(&mut pipe, (seq, seq), false, 1);
+    }
+    let found = tx.ask(pipe).await?;
+    let opener = found.iter().flatten().map(outline).next().transpose()?;
+    Ok(opener.filter(|opener| opener.turn == first.turn && opener.seq < from))
+}
+
+/// What a cut at the end parts, and how many calls are open there.
+async fn end(
+    tx: &mut Tx<'_>,
+    lens: &Lens<'_>,
+    session: &SessionRow,
+    scope: &Scope,
+    last: Seq,
+    newest: Option<&Outline>,
+) -> Outcome<(Cut, u32)> {
+    let tracker = &session.tracker;
+    let (at_end, open) = match scope {
+        Scope::Session => (tracker.cut_at_end(), tracker.open_calls()),
+        Scope::Author(author) => (tracker.own_cut_at_end(author), tracker.own_open_calls(author)),
+    };
+    if last == tracker.head() {
+        return Ok((at_end, u32::try_from(open).unwrap_or(u32::MAX)));
+    }
+    let Some(newest) = newest else { return Ok((Cut::Legal, 0)) };
+    let open = if lens.is_own() { newest.own_open } else { newest.open };
+    let mut pipe = Pipe::new();
+    lens.shapes(&mut pipe, (last.saturating_add(1), Seq::MAX), false, 1);
+    let found = tx.ask(pipe).await?;
+    let next = found.iter().flatten().map(outline).next().transpose()?;
+    Ok((next.map_or(at_end, |next| cut(lens.is_own(), &next)), open))
+}
+
+/// The words of these messages, and with that the end of the transaction.
+async fn words(tx: Tx<'_>, session: SessionId, shown: &BTreeMap<Seq, &Outline>) -> Outcome<Vec<Message>> {
+    let mut pipe = Pipe::new();
+    // The newest stand together; what is before them are a few.
+    let mut rest: Vec<i64> = Vec::new();
+    let mut run = None;
+    for seq in shown.keys().rev().copied() {
+        run = match run {
+            None => Span::new(seq, seq),
+            Some(Span { from, through }) if seq.saturating_add(1) == from => Span::new(seq, through),
+            kept => {
+                rest.push(super::given::int(seq));
+                kept
+            }
+        };
+    }
+    if let Some(run) = run {
+        let sql = "SELECT seq, body FROM epitome.messages WHERE session = $1 AND seq >= $2 AND seq <= $3 ORDER BY seq";
+        pipe.push(sql, [session.into(), run.from.into(), run.through.into()]);
+    }
+    if !rest.is_empty() {
+        rest.reverse();
+        let sql = "SELECT seq, body FROM epitome.messages WHERE session = $1 AND seq = ANY($2) ORDER BY seq";
+        pipe.push(sql, [session.into(), Given::Ints(rest)]);
+    }
+    let found = tx.finish(pipe).await?;
+    let mut words = Vec::with_capacity(shown.len());
+    for row in found.iter().flatten() {
+        if let Some(shape) = shown.get(&uint(row, 0)?) {
+            words.push(with_words(shape, row, 1)?.0);
+        }
+    }
+    if words.len() < shown.len() {
+        return Err(nonsense("messages are missing whose shapes are there"));
+    }
+    words.sort_by_key(|message| message.seq);
+    Ok(words)
+}
+

@@ -1,0 +1,64 @@
+//! SQL from outside, by `psql`: what a test does behind the back of what it tests.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use super::{USER, program};
+
+/// `psql` that says only what was asked for, and that whatever stands in our environment does not lead elsewhere.
+fn psql(address: SocketAddr, database: &str) -> Command {
+    let mut psql = Command::new(program("psql"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PG") {
+            psql.env_remove(name);
+        }
+    }
+    psql.args(["-X", "-q", "-A", "-t", "-w", "-v", "ON_ERROR_STOP=1", "-U", USER, "-d", database])
+        .args(["-h", &address.ip().to_string(), "-p", &address.port().to_string()])
+        .env("LC_ALL", "C")
+        .env("PGCONNECT_TIMEOUT", "30")
+        .stdin(Stdio::null());
+    psql
+}
+
+pub(super) fn run(address: SocketAddr, database: &str, sql: &str) -> Result<String, String> {
+    let done = psql(address, database).args(["-c", sql]).output().map_err(|error| error.to_string())?;
+    if done.status.success() {
+        Ok(String::from_utf8_lossy(&done.stdout).trim_end().to_owned())
+    } else {
+        Err(String::from_utf8_lossy(&done.stderr).trim_end().to_owned())
+    }
+}
+
+/// A connection that stays open with whatever it holds. Dropped, it is closed and what was not committed undone.
+#[derive(Debug)]
+pub struct Held {
+    psql: Child,
+    says: Option<ChildStdin>,
+}
+
+impl Held {
+    pub(super) fn new(address: SocketAddr, database: &str, sql: &str) -> Held {
+        let mut psql = psql(address, database)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("psql starts");
+        let mut says = psql.stdin.take().unwrap();
+        writeln!(says, "{sql};\n\\echo it-is-held").and_then(|()| says.flush()).expect("psql listens");
+        let heard = BufReader::new(psql.stdout.take().unwrap());
+        let held = heard.lines().map_while(Result::ok).any(|line| line == "it-is-held");
+        assert!(held, "{sql}: it could not be held, see above");
+        Held { psql, says: Some(says) }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // It ends by itself when nobody speaks to it any more; a server that is gone may keep it from noticing.
+        drop(self.says.take());
+        let _ = self.psql.kill();
+        let _ = self.psql.wait();
+    }
+}

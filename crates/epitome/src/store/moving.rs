@@ -22,7 +22,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::sqlite::{Piece, Source};
-use super::{Postgres, PostgresOptions, StoreError};
+use super::{Postgres, PostgresOptions, Store, StoreError};
 
 mod row;
 mod tables;

@@ -7,38 +7,50 @@ use std::borrow::Cow;
 
 use tokio_postgres::Row;
 
+use super::super::StoreError;
 use super::super::moving::{
     Cell, Cells, Kind, Mark, MoveError, NUMBERED, TABLES, Table, list, noted, quoted, read_noted,
 };
-use super::Postgres;
 use super::error::{Outcome, nonsense};
 use super::given::Given;
 use super::pipe::Pipe;
 use super::rows::get;
 use super::tx::Tx;
+use super::{Postgres, PostgresOptions, again};
 
 /// What stood before a step, or why it is not taken.
 type Step<T> = Outcome<Result<T, MoveError>>;
 
 const MARK: &str = "SELECT step, rows, last, finished FROM epitome.moving";
 
-/// Tries it until it is done, or refused, or hopeless.
-macro_rules! insist {
-    ($store:expr, $step:expr) => {{
-        let mut tries = $store.tries();
-        loop {
-            match $step.await {
-                Ok(done) => break done,
-                Err(trouble) => tries.after(trouble).await.map_err(MoveError::Target)?,
-            }
-        }
-    }};
-}
-
 impl Postgres {
+    /// The store, for whoever moves a file into it: nothing runs beside it, and what is half moved is no hindrance.
+    pub(in crate::store) async fn open_to_move(
+        url: &str,
+        options: PostgresOptions,
+    ) -> Result<Self, StoreError> {
+        Self::reach(url, options).await.map(|(store, _)| store)
+    }
+
+    /// An error where a move into it was begun and is not finished.
+    pub(super) async fn refuse_half_moved(&self) -> Result<(), StoreError> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM epitome.moving WHERE finished IS NULL)";
+        let half = again!(self, async {
+            let found = self.once(Pipe::new().then(sql, [])).await?;
+            found.first().and_then(|rows| rows.first()).map_or(Ok(false), |row| get::<bool>(row, 0))
+        })?;
+        if half {
+            let reason = "a SQLite file is being moved into it, and that is not finished; let `epitome migrate` go on \
+                          until it is"
+                .to_owned();
+            return Err(StoreError::Unreachable { path: self.place.to_string(), reason });
+        }
+        Ok(())
+    }
+
     /// Begins a move, or finds out where one of the same file stands.
     pub(in crate::store) async fn begin_move(&self, secret: &[u8], anew: bool) -> Result<Mark, MoveError> {
-        insist!(self, self.begin_move_once(secret, anew))
+        again!(self, self.begin_move_once(secret, anew)).map_err(MoveError::Target)?
     }
 
     async fn begin_move_once(&self, secret: &[u8], anew: bool) -> Step<Mark> {
@@ -105,7 +117,7 @@ impl Postgres {
         rows: &[Cells],
         marks: (&Mark, &Mark),
     ) -> Result<(), MoveError> {
-        insist!(self, self.take_in_once(table, rows, marks))
+        again!(self, self.take_in_once(table, rows, marks)).map_err(MoveError::Target)?
     }
 
     async fn take_in_once(
@@ -146,7 +158,7 @@ impl Postgres {
         through: Option<&[Cell]>,
         limit: usize,
     ) -> Result<Vec<Cells>, MoveError> {
-        insist!(self, self.taken_in_once(table, after, through, limit))
+        again!(self, self.taken_in_once(table, after, through, limit)).map_err(MoveError::Target)?
     }
 
     async fn taken_in_once(
@@ -179,7 +191,7 @@ impl Postgres {
 
     /// Ends a move: whatever is numbered goes on after these numbers, and the database may be used.
     pub(in crate::store) async fn end_move(&self, at: &Mark, numbers: &[i64]) -> Result<(), MoveError> {
-        insist!(self, self.end_move_once(at, numbers))?;
+        again!(self, self.end_move_once(at, numbers)).map_err(MoveError::Target)??;
         // So that the first questions are answered in the right way. It is done by itself sooner or later.
         for table in TABLES {
             let _ = self.once(Pipe::new().then(format!("ANALYZE epitome.{}", quoted(table.name)), [])).await;

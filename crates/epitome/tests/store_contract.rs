@@ -64,6 +64,8 @@ mod inlines;
 mod members;
 #[path = "store_contract/portions.rs"]
 mod portions;
+#[path = "postgres_server/mod.rs"]
+mod postgres_server;
 #[path = "store_contract/stamps.rs"]
 mod stamps;
 #[path = "store_contract/support.rs"]
@@ -702,19 +704,30 @@ macro_rules! contract {
     };
 }
 
-fn file() -> Made {
+async fn file() -> Made {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Clock::default());
     let store = Arc::new(Sqlite::open(dir.path().join("a.db"), clock.options()).unwrap());
-    Made { store, clock, dir }
+    Made { store, clock, kept: Box::new(dir) }
 }
 
-fn memory() -> Made {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), Clock::default());
+async fn memory() -> Made {
+    let clock = Clock::default();
     let store = Arc::new(Sqlite::memory(clock.options()).unwrap());
-    Made { store, clock, dir }
+    Made { store, clock, kept: Box::new(()) }
+}
+
+async fn postgres() -> Made {
+    let database = postgres_server::server().template("contract", |url| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async { Postgres::open(url, PostgresOptions::default()).await.unwrap().close().await });
+    });
+    let clock = Clock::default();
+    let store = Arc::new(Postgres::open(&database.url(), clock.postgres()).await.unwrap());
+    Made { store, clock, kept: Box::new(database) }
 }
 
 contract! {
-    sqlite_file: super::file(),
-    sqlite_memory: super::memory(),
+    sqlite_file: super::file().await,
+    sqlite_memory: super::memory().await,
+    postgres: super::postgres().await,
 }

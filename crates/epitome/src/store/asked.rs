@@ -21,8 +21,8 @@ pub struct Reach {
     pub deep: bool,
 }
 
-/// Says how far a context looks, from where the session stands (without its slots).
-pub type Look = Box<dyn FnOnce(&Standing) -> Option<Reach> + Send>;
+/// Says how far a context looks, from where the session stands (without its slots). A store may ask again.
+pub type Look = Box<dyn Fn(&Standing) -> Option<Reach> + Send + Sync>;
 
 /// Which part of a session a context is made from.
 #[derive(Debug, Clone)]

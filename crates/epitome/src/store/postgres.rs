@@ -62,6 +62,7 @@ mod schema;
 mod target;
 mod tls;
 mod tx;
+mod verify;
 mod window;
 
 /// Does it until it is done, or until it is not worth another try.
@@ -370,12 +371,11 @@ impl Store for Postgres {
     }
 
     async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>, StoreError> {
-        let mut look = Some(look);
         let mut tries = self.tries();
         let mut id = self.known.number(key);
         loop {
             let found = match id {
-                Some(id) => self.window_once(key, id, &view, &mut look).await,
+                Some(id) => self.window_once(key, id, &view, &look).await,
                 None => match self.number(key).await {
                     Ok(None) => return Ok(None),
                     Ok(Some(number)) => Ok(Found::Another(number)),
@@ -389,8 +389,6 @@ impl Store for Postgres {
                     self.known.named(key, number);
                     id = Some(number);
                 }
-                // Whoever was asked how far to look has answered once, and cannot be asked again.
-                Err(trouble) if look.is_none() => return Err(trouble.at(&self.place)),
                 Err(trouble) => tries.after(trouble).await?,
             }
         }
@@ -491,7 +489,7 @@ impl Store for Postgres {
     }
 
     async fn verify(&self) -> Result<Vec<Fault>, StoreError> {
-        Ok(Vec::new())
+        again!(self, self.verify_once())
     }
 
     async fn backup(&self, _: &Path) -> Result<(), StoreError> {

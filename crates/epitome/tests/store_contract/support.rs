@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use epitome::store::{
-    Changes, Decide, Load, NewMessage, SessionKey, SessionRow, SlotRow, SqliteOptions, Standing, Store,
+    Changes, Decide, Load, NewMessage, PostgresOptions, SessionKey, SessionRow, SlotRow, SqliteOptions, Standing, Store,
     SummaryRow, SummaryState, WorkspaceRow, words,
 };
 use epitome_core::drawing::{messages, word_counter};
@@ -34,11 +34,23 @@ impl Clock {
     }
 }
 
+impl Clock {
+    pub(crate) fn postgres(&self) -> PostgresOptions {
+        let clock = self.clone();
+        PostgresOptions {
+            clock: Some(Arc::new(move || Timestamp(clock.0.load(Ordering::SeqCst)))),
+            index_pause: std::time::Duration::from_millis(2),
+            connections: 8,
+            ..PostgresOptions::default()
+        }
+    }
+}
+
 /// A store under test, with what must live as long as it.
 pub(crate) struct Made {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Clock,
-    pub(crate) dir: tempfile::TempDir,
+    pub(crate) kept: Box<dyn std::any::Any + Send>,
 }
 
 pub(crate) fn key(name: &str) -> SessionKey {

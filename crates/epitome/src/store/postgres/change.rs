@@ -162,12 +162,7 @@ impl Postgres {
         let (mut tx, found) = Tx::write(self, ground(key, load, " FOR NO KEY UPDATE")).await?;
         let (mut standing, version) = standing_of(&found, load, tx.now)?;
         more(&mut tx, &mut standing, load).await?;
-        let decided = catch_unwind(AssertUnwindSafe(|| decide(&standing)));
-        let Ok(decided) = decided else {
-            tx.give_up().await?;
-            return Err(refused("a decision panicked"));
-        };
-        let Some(changes) = decided else {
+        let Some(changes) = decided(|| decide(&standing))? else {
             tx.give_up().await?;
             self.known.keep(key, &standing, None, version);
             return Ok(None);
@@ -264,6 +259,11 @@ impl Postgres {
         tx.commit(pipe).await?;
         Ok(id)
     }
+}
+
+/// Asks whoever decides. One that panics takes nothing with it: the transaction goes with its connection.
+pub(super) fn decided<T>(decide: impl FnOnce() -> T) -> Outcome<T> {
+    catch_unwind(AssertUnwindSafe(decide)).map_err(|_| refused("a decision panicked"))
 }
 
 /// Whether nothing at all is to be written.

@@ -11,7 +11,7 @@ use super::super::{
     AuthorRow, DecideRow, Deleted, Directory, Listed, Listing, MemberRow, Membership, SessionId, SessionKey,
     SessionRow, StoreError, WorkspaceRow,
 };
-use super::change::make_workspace;
+use super::change::{decided, make_workspace};
 use super::error::{Outcome, nonsense};
 use super::given::Given;
 use super::pipe::Pipe;
@@ -230,7 +230,7 @@ impl Postgres {
     async fn change_workspace_once(&self, name: &str, decide: &DecideRow<WorkspaceRow>) -> Outcome<()> {
         let (mut tx, found) = Tx::write(self, workspace_pipe(name, " FOR NO KEY UPDATE")).await?;
         let before = first(&found, workspace)?;
-        let Some(row) = decide(before.as_ref()) else { return tx.give_up().await };
+        let Some(row) = decided(|| decide(before.as_ref()))? else { return tx.give_up().await };
         make_workspace(&mut tx, name).await?;
         let sql = "UPDATE epitome.workspaces SET settings = $2, metadata = $3, configuration = $4, revision = revision + 1 \
              WHERE name = $1";
@@ -277,7 +277,7 @@ impl Postgres {
     async fn change_author_once(&self, of: &str, name: &str, decide: &DecideRow<AuthorRow>) -> Outcome<()> {
         let (mut tx, found) = Tx::write(self, author_pipe(of, name, " FOR UPDATE")).await?;
         let before = first(&found, author)?;
-        let Some(row) = decide(before.as_ref()) else { return tx.give_up().await };
+        let Some(row) = decided(|| decide(before.as_ref()))? else { return tx.give_up().await };
         make_workspace(&mut tx, of).await?;
         if before.is_none() {
             // Two who find nobody there must not both decide that: one of them is told, and looks again.

@@ -88,6 +88,11 @@ impl Link {
         self.busy = false;
     }
 
+    /// Waits for answers for so long from now on.
+    pub(super) fn wait_for(&mut self, limit: Duration) {
+        self.limit = limit;
+    }
+
     /// Sends all of it, and waits for all answers. Where several fail, the first tells why.
     pub(super) async fn run(&mut self, pipe: &Pipe<'_>) -> Outcome<Vec<Vec<Row>>> {
         self.busy = true;

@@ -220,7 +220,10 @@ impl Postgres {
     pub(super) async fn usage_once(&self, query: &UsageQuery) -> Outcome<Vec<UsageSum>> {
         let session = if query.by_session { "session" } else { "''" };
         // Sums of many numbers are of a wider kind there; ours stay the largest they can be.
-        let sum = |column: &str| format!("least(sum({column}), 9223372036854775807)::bigint");
+        // `least` passes over what is not there, and a sum of nothing must stay nothing.
+        let sum = |column: &str| {
+            format!("CASE WHEN count({column}) > 0 THEN least(sum({column}), 9223372036854775807)::bigint END")
+        };
         let sql = format!(
             "SELECT {session} AS apart, scope, slot, model, outcome, count(*), {}, {}, {}, {}, {} FROM epitome.usage \
              WHERE workspace = $1 AND at >= $2 AND ($3::text IS NULL OR session = $3) \

@@ -1,5 +1,7 @@
 //! Transactions that are done once, whatever becomes of the connection.
 
+use std::time::Duration;
+
 use epitome_core::message::Timestamp;
 use tokio_postgres::Row;
 
@@ -53,6 +55,13 @@ impl<'s> Tx<'s> {
         let number = if row.len() > 1 { row.try_get(1)? } else { String::new() };
         found.drain(..ahead);
         Ok((Self { store, link, now, number }, found))
+    }
+
+    /// Has statements take as long as they need: for whoever looks everything through.
+    pub(super) async fn take_your_time(&mut self) -> Outcome<()> {
+        self.ask(Pipe::new().then("SET LOCAL statement_timeout = 0", [])).await?;
+        self.link.wait_for(Duration::from_secs(3_600));
+        Ok(())
     }
 
     /// Asks for more.

@@ -32,13 +32,13 @@ const NEWEST: usize = 64;
 const MOST_AT_ONCE: usize = 4_096;
 
 impl Postgres {
-    /// Reads a window. `Err(look)` where the session under that number is another by now: to be asked for again.
+    /// Reads a window, where the session of that name has that number.
     pub(super) async fn window_once(
         &self,
         key: &SessionKey,
         id: SessionId,
         view: &View,
-        look: &mut Option<Look>,
+        look: &Look,
     ) -> Outcome<Found> {
         let lens = Lens::new(id, &view.scope);
         let as_of = view.as_of.unwrap_or(Seq::MAX);
@@ -66,7 +66,7 @@ impl Postgres {
             tx.finish(Pipe::new()).await?;
             return Ok(Found::Another(id));
         }
-        let Some(reach) = look.take().and_then(|look| look(&standing)) else {
+        let Some(reach) = look(&standing) else {
             tx.finish(Pipe::new()).await?;
             return Ok(Found::Nothing);
         };

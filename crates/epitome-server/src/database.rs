@@ -96,7 +96,7 @@ impl Database {
     pub(crate) async fn serving(loaded: &Loaded) -> Result<Self, Failure> {
         make_folder(loaded)?;
         let builder = match loaded.server.role {
-            Role::Api => Engine::builder().workers(0),
+            Role::Api => Engine::builder().leaves_summaries(),
             Role::Worker | Role::All => Engine::builder(),
         };
         Self::build(loaded, builder).await

@@ -107,6 +107,9 @@ struct Inner {
 pub struct Pace {
     /// How many summaries are written at once; 0 for an engine that leaves it to others.
     pub workers: usize,
+    /// Whether an engine without workers has a summary that somebody waits for written in their own task. Where not,
+    /// they wait for another engine.
+    pub on_demand: bool,
     /// For how long a slot is held. Whoever stalls longer loses it.
     pub lease: Duration,
     /// How often the hold is renewed while a model works.
@@ -125,6 +128,7 @@ impl Default for Pace {
     fn default() -> Self {
         Self {
             workers: 4,
+            on_demand: true,
             lease: Duration::from_secs(30),
             renew: Duration::from_secs(10),
             poll: Duration::from_secs(1),
@@ -209,6 +213,13 @@ impl Builder {
     /// How many summaries are written at once; 0 for an engine that leaves it to others.
     pub fn workers(mut self, workers: usize) -> Self {
         self.pace.workers = workers;
+        self
+    }
+
+    /// Writes no summary for the slots of sessions, not even one that somebody waits for: other engines on the same store
+    /// do that.
+    pub fn leaves_summaries(mut self) -> Self {
+        (self.pace.workers, self.pace.on_demand) = (0, false);
         self
     }
 

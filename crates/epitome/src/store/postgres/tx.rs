@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use epitome_core::message::Timestamp;
+use epitome_core::message::{Seq, Timestamp};
 use tokio_postgres::Row;
 
+use super::super::SessionId;
 use super::Postgres;
 use super::error::{Outcome, Trouble, nonsense};
 use super::pipe::{Link, Pipe};
@@ -17,6 +18,15 @@ pub(super) const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 10
 
 const WRITING: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 const READING: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
+/// A message that a transaction wrote, by which that is known again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    pub(super) session: SessionId,
+    pub(super) seq: Seq,
+    /// Drawn by who wrote it.
+    pub(super) change: i64,
+}
 
 /// A transaction under way.
 pub(super) struct Tx<'s> {
@@ -71,12 +81,17 @@ impl<'s> Tx<'s> {
 
     /// Writes this, and all that was written before, for good. Where the connection breaks meanwhile it is found out
     /// whether that was done.
-    pub(super) async fn commit(mut self, writes: Pipe<'_>) -> Outcome<()> {
+    pub(super) async fn commit(self, writes: Pipe<'_>) -> Outcome<()> {
+        self.commit_marked(writes, None).await
+    }
+
+    /// The same where something is written by which it is known again.
+    pub(super) async fn commit_marked(mut self, writes: Pipe<'_>, mark: Option<Mark>) -> Outcome<()> {
         match self.link.run(&writes.then("COMMIT", [])).await {
             Err(Trouble::Lost(why)) => {
                 let (store, number) = (self.store, std::mem::take(&mut self.number));
                 drop(self);
-                if store.was_committed(&number).await? { Ok(()) } else { Err(Trouble::Lost(why)) }
+                if store.was_committed(&number, mark).await? { Ok(()) } else { Err(Trouble::Lost(why)) }
             }
             done => {
                 // Either way the transaction is over: after an error COMMIT takes it back.
@@ -103,20 +118,39 @@ impl<'s> Tx<'s> {
 
 impl Postgres {
     /// What became of a transaction. One whose connection broke may be under way for a while.
-    async fn was_committed(&self, number: &str) -> Outcome<bool> {
+    ///
+    /// That a number was given is not written down: a server that crashed gives those again that were not used by then.
+    /// So one that was not given yet was given before the crash, and what it stood for is lost. And one that is told to
+    /// be committed may be somebody else's: where there is a mark, it says whose.
+    async fn was_committed(&self, number: &str, mark: Option<Mark>) -> Outcome<bool> {
         let mut tries = self.tries();
         loop {
             let asked = Pipe::new().then("SELECT pg_xact_status($1::xid8)", [number.into()]);
             let trouble = match self.once(asked).await {
                 Ok(found) => match found.first().and_then(|rows| rows.first()).map(|row| row.try_get(0)) {
-                    Some(Ok(Some("committed"))) => return Ok(true),
+                    Some(Ok(Some("committed"))) => match mark {
+                        None => return Ok(true),
+                        Some(mark) => match self.stands(mark).await {
+                            Ok(stands) => return Ok(stands),
+                            Err(trouble) => trouble,
+                        },
+                    },
                     Some(Ok(Some("aborted"))) => return Ok(false),
                     _ => Trouble::Lost("whether the last change was done is not known".to_owned()),
                 },
+                Err(Trouble::Unfit) => return Ok(false),
                 Err(trouble) => trouble,
             };
             tries.after(trouble).await?;
         }
+    }
+
+    /// Whether a message is the one that was written.
+    async fn stands(&self, mark: Mark) -> Outcome<bool> {
+        let sql = "SELECT 1 FROM epitome.messages WHERE session = $1 AND seq = $2 AND change = $3";
+        let given = [mark.session.into(), mark.seq.into(), mark.change.into()];
+        let found = self.once(Pipe::new().then(sql, given)).await?;
+        Ok(found.first().is_some_and(|rows| !rows.is_empty()))
     }
 
     /// Sends it once, outside of any transaction.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use epitome::store::{Store, StoreError};
 
-use crate::helping::{count_of_once, database, hasty, in_time, many, node, say};
+use crate::helping::{count_of_once, database, hasty, in_time, many, node, say, want};
 use crate::network::Network;
 use crate::postgres_server::{Options, Server, Stop, server};
 use crate::support::{key, row};
@@ -88,7 +88,7 @@ async fn a_network_that_falls_silent_ends_in_an_error_and_works_again_when_it_he
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
     let error = in_time(node.standing(&key("a"), Default::default())).await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
-    let error = in_time(node.lease(want())).await.unwrap_err();
+    let error = in_time(node.lease(want("worker"))).await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
     // Whoever comes now is told so as well.
     let error = in_time(hasty(&url)).await.unwrap_err();
@@ -98,17 +98,6 @@ async fn a_network_that_falls_silent_ends_in_an_error_and_works_again_when_it_he
     in_time(say(&node, &key("a"), "after")).await.unwrap();
     assert_eq!(row(&node, &key("a")).await.tracker.head(), 2);
     node.close().await;
-}
-
-fn want() -> epitome::store::Want {
-    epitome::store::Want {
-        owner: "worker".to_owned(),
-        hold: Duration::from_secs(60),
-        session: None,
-        except: Default::default(),
-        after: None,
-        full: Default::default(),
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,7 +22,7 @@ use super::given::Given;
 use super::lens::Lens;
 use super::pipe::Pipe;
 use super::rows::{self, Columns, MESSAGE, SESSION, SLOT, SUMMARY, get, uint};
-use super::tx::{Mark, Tx};
+use super::tx::Tx;
 
 /// How long an append is remembered by its key.
 pub(super) const REMEMBERED_MILLIS: i64 = 7 * 24 * 60 * 60 * 1_000;
@@ -215,7 +215,10 @@ impl Postgres {
             pipe.push("UPDATE epitome.sessions SET revision = revision + 1 WHERE id = $1", [id.into()]);
         }
         let change = i64::from_ne_bytes(super::random().to_ne_bytes());
-        let mark = changes.messages.first().map(|first| Mark { session: id, seq: first.outline.seq, change });
+        let mark = changes.messages.first().map(|first| {
+            let sql = "SELECT 1 FROM epitome.messages WHERE session = $1 AND seq = $2 AND change = $3";
+            Pipe::new().then(sql, [id.into(), first.outline.seq.into(), change.into()])
+        });
         let mut columns = Columns::default();
         changes.messages.iter().for_each(|message| columns.push(message));
         insert_messages(&mut pipe, id, columns, now, change);

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use epitome_core::message::{Seq, Timestamp};
+use epitome_core::message::Timestamp;
 use tokio_postgres::Row;
 
-use super::super::SessionId;
 use super::Postgres;
 use super::error::{Outcome, Trouble, nonsense};
 use super::pipe::{Link, Pipe};
@@ -18,15 +17,6 @@ pub(super) const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 10
 
 const WRITING: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 const READING: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-
-/// A message that a transaction wrote, by which that is known again.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Mark {
-    pub(super) session: SessionId,
-    pub(super) seq: Seq,
-    /// Drawn by who wrote it.
-    pub(super) change: i64,
-}
 
 /// A transaction under way.
 pub(super) struct Tx<'s> {
@@ -85,13 +75,14 @@ impl<'s> Tx<'s> {
         self.commit_marked(writes, None).await
     }
 
-    /// The same where something is written by which it is known again.
-    pub(super) async fn commit_marked(mut self, writes: Pipe<'_>, mark: Option<Mark>) -> Outcome<()> {
+    /// The same where something is written by which it is known again: `mark` asks for it, and has an answer only where
+    /// this very transaction was done.
+    pub(super) async fn commit_marked(mut self, writes: Pipe<'_>, mark: Option<Pipe<'_>>) -> Outcome<()> {
         match self.link.run(&writes.then("COMMIT", [])).await {
             Err(Trouble::Lost(why)) => {
                 let (store, number) = (self.store, std::mem::take(&mut self.number));
                 drop(self);
-                if store.was_committed(&number, mark).await? { Ok(()) } else { Err(Trouble::Lost(why)) }
+                if store.was_committed(&number, mark.as_ref()).await? { Ok(()) } else { Err(Trouble::Lost(why)) }
             }
             done => {
                 // Either way the transaction is over: after an error COMMIT takes it back.
@@ -122,7 +113,7 @@ impl Postgres {
     /// That a number was given is not written down: a server that crashed gives those again that were not used by then.
     /// So one that was not given yet was given before the crash, and what it stood for is lost. And one that is told to
     /// be committed may be somebody else's: where there is a mark, it says whose.
-    async fn was_committed(&self, number: &str, mark: Option<Mark>) -> Outcome<bool> {
+    async fn was_committed(&self, number: &str, mark: Option<&Pipe<'_>>) -> Outcome<bool> {
         let mut tries = self.tries();
         loop {
             let asked = Pipe::new().then("SELECT pg_xact_status($1::xid8)", [number.into()]);
@@ -130,8 +121,8 @@ impl Postgres {
                 Ok(found) => match found.first().and_then(|rows| rows.first()).map(|row| row.try_get(0)) {
                     Some(Ok(Some("committed"))) => match mark {
                         None => return Ok(true),
-                        Some(mark) => match self.stands(mark).await {
-                            Ok(stands) => return Ok(stands),
+                        Some(mark) => match self.asked(mark).await {
+                            Ok(found) => return Ok(found.iter().any(|rows| !rows.is_empty())),
                             Err(trouble) => trouble,
                         },
                     },
@@ -145,18 +136,14 @@ impl Postgres {
         }
     }
 
-    /// Whether a message is the one that was written.
-    async fn stands(&self, mark: Mark) -> Outcome<bool> {
-        let sql = "SELECT 1 FROM epitome.messages WHERE session = $1 AND seq = $2 AND change = $3";
-        let given = [mark.session.into(), mark.seq.into(), mark.change.into()];
-        let found = self.once(Pipe::new().then(sql, given)).await?;
-        Ok(found.first().is_some_and(|rows| !rows.is_empty()))
-    }
-
     /// Sends it once, outside of any transaction.
     pub(super) async fn once(&self, pipe: Pipe<'_>) -> Outcome<Vec<Vec<Row>>> {
+        self.asked(&pipe).await
+    }
+
+    async fn asked(&self, pipe: &Pipe<'_>) -> Outcome<Vec<Vec<Row>>> {
         let mut link = self.link().await?;
-        let found = link.run(&pipe).await;
+        let found = link.run(pipe).await;
         // What the database refused is over as well; what was not heard of is not.
         if !matches!(found, Err(Trouble::Lost(_))) {
             link.rests();

@@ -137,6 +137,12 @@ async fn take(tx: Tx<'_>, want: &Want, row: &Row) -> Outcome<Lease> {
     let mut pipe = Pipe::new();
     rows::put_slot(&mut pipe, (id, &key.workspace), &slot, slot.active)?;
     pipe.push("UPDATE epitome.sessions SET version = version + 1 WHERE id = $1", [id.into()]);
-    tx.commit(pipe).await?;
+    // Two that believe to hold it under one fence would both write.
+    let sql = "SELECT 1 FROM epitome.slots WHERE session = $1 AND scope = $2 AND name = $3 AND fence = $4 \
+         AND work::json ->> 'owner' = $5 AND (work::json ->> 'until')::bigint = $6";
+    let (owner, until) = (want.owner.as_str(), slot.work.until.map(|until| until.0));
+    let of = scope_text(&slot.scope).into();
+    let given = [id.into(), of, slot.name.as_str().into(), slot.fence.into(), owner.into(), until.into()];
+    tx.commit_marked(pipe, Some(Pipe::new().then(sql, given))).await?;
     Ok(Lease { key, id, slot, now })
 }

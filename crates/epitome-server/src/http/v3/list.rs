@@ -49,7 +49,7 @@ impl Wanted {
     /// The page as a store is asked for it: `field` gives an item's fields by name.
     pub(super) fn listing<T>(
         self,
-        field: impl for<'a> Fn(&'a T, &str) -> Option<Cow<'a, Value>> + Send + 'static,
+        field: impl for<'a> Fn(&'a T, &str) -> Option<Cow<'a, Value>> + Send + Sync + 'static,
     ) -> Listing<T> {
         let (skip, limit, reverse) = (self.skip(), self.limit(), self.paging.reverse);
         let filter = self.filter;

@@ -11,7 +11,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::Failure;
 use crate::near::near;
-use crate::settings::{Given, Loaded, World, load, load_without_database};
+use crate::settings::{Given, Loaded, Place, World, load, load_without_database};
 use crate::show::{Color, Show};
 
 mod backup;
@@ -29,6 +29,7 @@ mod keys;
 mod late;
 mod list;
 mod messages;
+mod migrate;
 mod search;
 mod serve;
 mod summarize;
@@ -75,7 +76,7 @@ struct Globals {
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The database (epitome.db in the user's data folder) [env: EPITOME_DB]
-    #[arg(long, global = true, value_name = "PATH|sqlite:PATH")]
+    #[arg(long, global = true, value_name = "PATH|postgres://…")]
     db: Option<String>,
     /// Whose sessions (default) [env: EPITOME_WORKSPACE]
     #[arg(long, global = true, value_name = "NAME")]
@@ -122,6 +123,8 @@ enum Command {
     Verify(verify::Args),
     /// Copies the database into a new file, while it is used
     Backup(backup::Args),
+    /// Moves a SQLite file into PostgreSQL, and compares both
+    Migrate(migrate::Args),
     /// Who may use the HTTP API
     Keys(keys::Args),
     /// The numbers in the README, on this machine
@@ -266,7 +269,7 @@ impl Word {
 }
 
 /// Their names.
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "demo",
     "serve",
     "condense",
@@ -281,6 +284,7 @@ const COMMANDS: [&str; 17] = [
     "explain",
     "verify",
     "backup",
+    "migrate",
     "keys",
     "bench",
     "completions",
@@ -340,16 +344,11 @@ pub(crate) async fn run(asked: Asked, world: World, mut show: Show) -> u8 {
     let done = act(*job, &world, &mut show, &mut database).await;
     match done.and_then(|()| show.flush()) {
         Ok(()) => 0,
-        Err(failure) => show.end(&failure.of(name), database.as_deref()),
+        Err(failure) => show.end(&failure.of(name), database.as_ref()),
     }
 }
 
-async fn act(
-    job: Job,
-    world: &World,
-    show: &mut Show,
-    database: &mut Option<PathBuf>,
-) -> Result<(), Failure> {
+async fn act(job: Job, world: &World, show: &mut Show, database: &mut Option<Place>) -> Result<(), Failure> {
     let Job { what, globals, .. } = job;
     // These need no settings, and must work where some are wrong.
     let command = match what {
@@ -367,6 +366,12 @@ async fn act(
             given.own = args.settings();
             let loaded = load_without_database(&given, world).map_err(Failure::Setting)?;
             return condense::run(args, &loaded, show).await;
+        }
+        Some(Command::Migrate(args)) => {
+            // Who says where to needs no other database.
+            let read = if args.to.is_some() { load_without_database } else { load };
+            let loaded = read(&given, world).map_err(Failure::Setting)?;
+            return migrate::run(args, &loaded, world, show).await;
         }
         _ => {}
     }
@@ -388,7 +393,13 @@ async fn act(
         Some(Command::Backup(args)) => backup::run(&args, &loaded, show).await,
         Some(Command::Keys(args)) => keys::run(&args, &loaded, show).await,
         // Done above.
-        Some(Command::Demo(_) | Command::Bench(_) | Command::Completions(_) | Command::Condense(_)) => Ok(()),
+        Some(
+            Command::Demo(_)
+            | Command::Bench(_)
+            | Command::Completions(_)
+            | Command::Condense(_)
+            | Command::Migrate(_),
+        ) => Ok(()),
     }
 }
 

@@ -1,14 +1,13 @@
 //! The database a command works on.
 
-use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use epitome::store::SqliteOptions;
+use epitome::store::{PostgresOptions, SqliteOptions};
 use epitome::{Builder, Engine, Next, Session, SessionInfo, Workspace};
 
 use crate::failure::Failure;
 use crate::near::near;
-use crate::settings::Loaded;
+use crate::settings::{Loaded, Place, Role};
 
 /// So many sessions are looked through for a name that was meant.
 const LOOKED_THROUGH: usize = 5_000;
@@ -21,7 +20,7 @@ const LOOKED_THROUGH: usize = 5_000;
 pub(crate) struct Database {
     pub(crate) engine: Engine,
     pub(crate) workspace: Workspace,
-    pub(crate) path: PathBuf,
+    place: Place,
     _open: Open,
 }
 
@@ -59,7 +58,8 @@ pub(crate) async fn give_up() {
 
 /// Makes the folder it stands in, where that is missing.
 fn make_folder(loaded: &Loaded) -> Result<(), Failure> {
-    let Some(folder) = loaded.db.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
+    let folder = loaded.db.file().and_then(|file| file.parent());
+    let Some(folder) = folder.filter(|folder| !folder.as_os_str().is_empty()) else {
         return Ok(());
     };
     let mut making = std::fs::DirBuilder::new();
@@ -77,11 +77,10 @@ fn make_folder(loaded: &Loaded) -> Result<(), Failure> {
 impl Database {
     /// Opens the one that is there; none is made.
     pub(crate) async fn existing(loaded: &Loaded) -> Result<Self, Failure> {
-        let there = loaded.db.try_exists();
-        if matches!(there, Ok(false)) {
+        if loaded.db.is_missing() {
             return Err(Failure::Failed(format!(
                 "no database at {}; `epitome demo` shows what this is, `epitome import` makes one",
-                loaded.db.display()
+                loaded.db
             )));
         }
         Self::open(loaded).await
@@ -93,10 +92,14 @@ impl Database {
         Self::open(loaded).await
     }
 
-    /// The same with workers of its own, for a server.
+    /// The same for a server, with workers of its own unless its role leaves those to others.
     pub(crate) async fn serving(loaded: &Loaded) -> Result<Self, Failure> {
         make_folder(loaded)?;
-        Self::build(loaded, Engine::builder()).await
+        let builder = match loaded.server.role {
+            Role::Api => Engine::builder().leaves_summaries(),
+            Role::Worker | Role::All => Engine::builder(),
+        };
+        Self::build(loaded, builder).await
     }
 
     async fn open(loaded: &Loaded) -> Result<Self, Failure> {
@@ -107,7 +110,14 @@ impl Database {
 
     async fn build(loaded: &Loaded, builder: Builder) -> Result<Self, Failure> {
         let builder = builder.patch(loaded.patch.clone());
-        let opened = builder.open(&loaded.db).await;
+        let opened = match &loaded.db {
+            Place::Sqlite(path) => builder.open(path).await,
+            Place::Postgres(address) => {
+                let (connections, patience) = (loaded.server.connections, loaded.server.patience);
+                let options = PostgresOptions { connections, patience, ..PostgresOptions::default() };
+                builder.postgres(options).open_postgres(address.whole()).await
+            }
+        };
         let engine = opened.map_err(|error| match error {
             // The request is the settings: nothing else was asked for yet.
             epitome::Error::Invalid(problem) => Failure::Setting(problem),
@@ -115,7 +125,7 @@ impl Database {
         })?;
         let workspace = engine.workspace(loaded.server.workspace.as_str());
         let open = Open::note(&engine);
-        Ok(Self { engine, workspace, path: loaded.db.clone(), _open: open })
+        Ok(Self { engine, workspace, place: loaded.db.clone(), _open: open })
     }
 
     /// A session that is there. Where there is none, near names are told.
@@ -155,8 +165,8 @@ impl Database {
         self.engine.close().await;
     }
 
-    /// Its file.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// Where it is.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
     }
 }

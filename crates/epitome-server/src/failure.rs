@@ -1,9 +1,10 @@
 //! Why a command did not do it, sorted by how the program ends.
 
 use std::io;
-use std::path::Path;
 
 use epitome::store::StoreError;
+
+use crate::settings::Place;
 
 /// Why a command did not do it. Each is one line on standard error, or none, and an exit code.
 #[derive(Debug)]
@@ -50,8 +51,8 @@ impl Failure {
         }
     }
 
-    /// What is said on standard error, its line end included. `database` is the file, where one was open.
-    pub(crate) fn line(&self, database: Option<&Path>) -> Option<String> {
+    /// What is said on standard error, its line end included. `database` is where that is, if one was open.
+    pub(crate) fn line(&self, database: Option<&Place>) -> Option<String> {
         let problem = match self {
             Self::Misused(problem) => format!("{problem}; `epitome --help` says what there is"),
             Self::MisusedIn(command, problem) => {
@@ -61,8 +62,13 @@ impl Failure {
             Self::Engine(
                 epitome::Error::Busy(StoreError::Busy) | epitome::Error::Store(StoreError::Busy),
             ) => {
-                let file = database.map_or("the database".to_owned(), |path| path.display().to_string());
-                format!("{file} is locked by another process; try again, or see who else has it open")
+                let place = database.map_or("the database".to_owned(), Place::to_string);
+                match database {
+                    Some(Place::Postgres(_)) => format!("{place} is too busy; try again"),
+                    _ => format!(
+                        "{place} is locked by another process; try again, or see who else has it open"
+                    ),
+                }
             }
             Self::Engine(error) => error.to_string(),
             Self::Told(_) | Self::Unread => return None,
@@ -101,7 +107,7 @@ mod tests {
     #[test]
     fn a_locked_database_is_named() {
         let busy = Failure::from(epitome::Error::from(StoreError::Busy));
-        let line = busy.line(Some(Path::new("/data/a.db"))).unwrap();
+        let line = busy.line(Some(&Place::Sqlite("/data/a.db".into()))).unwrap();
         assert!(line.starts_with("epitome: /data/a.db is locked by another process; "), "{line}");
         assert_eq!(busy.code(), 1);
     }

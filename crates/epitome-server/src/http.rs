@@ -24,6 +24,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::log::Seldom;
+use problem::Problem;
 
 mod around;
 mod body;
@@ -180,4 +181,20 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     let passed_on = proxy::routes(Arc::clone(&app));
     // What no route knows is told by the second.
     passed_on.merge(around::around(router.with_state(Arc::clone(&app)), app))
+}
+
+/// What a node that only writes summaries answers: whoever watches over it.
+pub(crate) fn watched(app: Arc<App>) -> Router {
+    let elsewhere = || async {
+        Problem::not_found(
+            "this node only writes summaries, and answers /healthz, /readyz and /metrics; ask a node whose role is \
+             `api` or `all`",
+        )
+    };
+    let (router, _) = OpenApiRouter::with_openapi(Described::openapi())
+        .routes(routes!(operations::healthz))
+        .routes(routes!(operations::readyz))
+        .routes(routes!(operations::metrics))
+        .split_for_parts();
+    around::around(router.fallback(elsewhere).with_state(Arc::clone(&app)), app)
 }

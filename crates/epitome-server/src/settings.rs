@@ -16,6 +16,7 @@ mod env;
 mod file;
 mod judge;
 mod keys;
+mod place;
 mod places;
 mod proxy;
 mod server;
@@ -24,11 +25,12 @@ mod write;
 
 pub(crate) use file::NAME as FILE_NAME;
 use judge::{blamed, judge};
+pub(crate) use place::{Address, Place, read as read_place};
 #[cfg(test)]
 use places::Os;
 pub(crate) use places::World;
 pub(crate) use proxy::Proxy;
-pub(crate) use server::{RequireKeys, Server};
+pub(crate) use server::{RequireKeys, Role, Server};
 use tree::{give_way, leaves, put};
 pub(crate) use write::template;
 
@@ -54,8 +56,8 @@ pub(crate) struct Loaded {
     pub(crate) patch: Patch,
     /// The same, complete.
     pub(crate) settings: Settings,
-    /// The database's file.
-    pub(crate) db: PathBuf,
+    /// Where the database is.
+    pub(crate) db: Place,
     /// Our own section.
     pub(crate) server: Server,
     /// The settings file that was read.
@@ -173,7 +175,7 @@ pub(crate) fn load_without_database(given: &Given, world: &World) -> Result<Load
     if let Some(unknown) = unknown.iter().find(|name| !keys(name)) {
         return Err(env::refuse(unknown));
     }
-    let loaded = Loaded { patch, settings, db: PathBuf::new(), server, file: path, items };
+    let loaded = Loaded { patch, settings, db: Place::Sqlite(PathBuf::new()), server, file: path, items };
     loaded.check_models()?;
     Ok(loaded)
 }
@@ -265,41 +267,22 @@ impl Loaded {
         Ok(())
     }
 
-    /// The file of the database.
-    fn database(&self, set: Option<&str>, world: &World) -> Result<PathBuf, String> {
+    /// Where the database is.
+    fn database(&self, set: Option<&str>, world: &World) -> Result<Place, String> {
         let source = self.source("server.db");
         let Some(set) = set else {
             let folder =
                 world.data_folder().ok_or("--db: say where the database is; no data folder is known here")?;
-            return Ok(folder.join("epitome.db"));
+            return Ok(Place::Sqlite(folder.join("epitome.db")));
         };
-        let refused = |problem: &str| Err(format!("{source}: {problem}"));
-        let path = match set.split_once(':') {
-            Some(("sqlite", path)) => path.strip_prefix("//").unwrap_or(path),
-            Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
-                return refused("PostgreSQL cannot be used yet; give the path of a SQLite file");
-            }
-            Some((_, rest)) if rest.starts_with("//") => {
-                return refused("no such database; give the path of a SQLite file, or sqlite:PATH");
-            }
-            _ => set,
-        };
-        if path == ":memory:" {
-            return refused("what is kept in memory is gone when the command ends; give the path of a file");
-        }
-        if path.trim().is_empty() {
-            return refused("is empty; give the path of a SQLite file");
-        }
         // So that one file means the same database wherever one stands.
         let base = match &source {
             Source::File(file) => world.here.join(file).parent().map(Path::to_owned),
             _ => None,
         };
         // A plain path stays as it was typed: that is how people know it.
-        match base.filter(|base| *base != world.here) {
-            Some(base) => Ok(world.meant(path, &base)),
-            None => Ok(world.meant(path, Path::new(""))),
-        }
+        let base = base.filter(|base| *base != world.here).unwrap_or_default();
+        place::read(set, world, &base).map_err(|problem| format!("{source}: {problem}"))
     }
 }
 

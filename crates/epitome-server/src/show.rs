@@ -23,6 +23,7 @@ use epitome::core::message::Timestamp;
 use serde_json::Value;
 
 use crate::failure::{Failure, one_line};
+use crate::settings::Place;
 
 mod progress;
 mod style;
@@ -135,7 +136,7 @@ impl Show {
     }
 
     /// Ends it all with a failure's line, where it has one, and tells the exit code.
-    pub(crate) fn end(&mut self, failure: &Failure, database: Option<&std::path::Path>) -> u8 {
+    pub(crate) fn end(&mut self, failure: &Failure, database: Option<&Place>) -> u8 {
         // What was made before it failed is still true, and whoever reads it sees by the code that there is
         // more.
         let _ = self.out.flush();

@@ -45,7 +45,7 @@ use crate::measure::Meters;
 use crate::model::{Local, Model, Remote};
 use crate::retry::Backoff;
 use crate::settings::{Patch, Provider, Settings};
-use crate::store::{Fault, Sqlite, SqliteOptions, Store, UsageQuery, UsageSum};
+use crate::store::{Fault, Postgres, PostgresOptions, Sqlite, SqliteOptions, Store, UsageQuery, UsageSum};
 use crate::worker;
 
 mod append;
@@ -107,6 +107,9 @@ struct Inner {
 pub struct Pace {
     /// How many summaries are written at once; 0 for an engine that leaves it to others.
     pub workers: usize,
+    /// Whether an engine without workers has a summary that somebody waits for written in their own task. Where not,
+    /// they wait for another engine.
+    pub on_demand: bool,
     /// For how long a slot is held. Whoever stalls longer loses it.
     pub lease: Duration,
     /// How often the hold is renewed while a model works.
@@ -125,6 +128,7 @@ impl Default for Pace {
     fn default() -> Self {
         Self {
             workers: 4,
+            on_demand: true,
             lease: Duration::from_secs(30),
             renew: Duration::from_secs(10),
             poll: Duration::from_secs(1),
@@ -163,6 +167,7 @@ pub struct Builder {
     settings: Option<Result<Patch, Error>>,
     pace: Pace,
     sqlite: SqliteOptions,
+    postgres: PostgresOptions,
     conversations: Option<usize>,
 }
 
@@ -211,6 +216,13 @@ impl Builder {
         self
     }
 
+    /// Writes no summary for the slots of sessions, not even one that somebody waits for: other engines on the same store
+    /// do that.
+    pub fn leaves_summaries(mut self) -> Self {
+        (self.pace.workers, self.pace.on_demand) = (0, false);
+        self
+    }
+
     /// How many conversations that [pass through](crate::inline) are held in memory, 4,096 unless told. What was done to
     /// the others is read from the store when they go on.
     pub fn conversations(mut self, most: usize) -> Self {
@@ -224,12 +236,26 @@ impl Builder {
         self
     }
 
+    /// How the PostgreSQL database is used.
+    pub fn postgres(mut self, options: PostgresOptions) -> Self {
+        self.postgres = options;
+        self
+    }
+
     /// Opens a SQLite file, which is created where it is missing.
     pub async fn open(mut self, path: impl AsRef<Path>) -> Result<Engine, Error> {
         let (path, options) = (path.as_ref().to_owned(), std::mem::take(&mut self.sqlite));
         let store = tokio::task::spawn_blocking(move || Sqlite::open(&path, options))
             .await
             .map_err(|_| Error::Closed)??;
+        self.store(Arc::new(store))
+    }
+
+    /// Opens a PostgreSQL database, `postgres://user:password@host:port/database`, which any number of engines may share:
+    /// see [`Postgres::open`].
+    pub async fn open_postgres(mut self, url: &str) -> Result<Engine, Error> {
+        let options = std::mem::take(&mut self.postgres);
+        let store = Postgres::open(url, options).await?;
         self.store(Arc::new(store))
     }
 

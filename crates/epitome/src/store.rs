@@ -31,6 +31,7 @@ mod columns;
 mod directory;
 mod inlines;
 mod keyring;
+mod moving;
 mod postgres;
 mod rows;
 mod sqlite;
@@ -47,6 +48,7 @@ pub use rows::{
     Facts, NewMessage, QueueCounts, QueueRow, SessionRow, SlotRow, Sources, SummaryRow, SummaryState,
     UsageRow, UsageSum, Work, message, with_metadata, words,
 };
+pub use moving::{MoveError, MoveOptions, MoveProgress, MoveStage, Moved, MovedTable, move_to_postgres};
 pub use postgres::{Postgres, PostgresOptions};
 pub use sqlite::{Sqlite, SqliteOptions, WriteStage};
 

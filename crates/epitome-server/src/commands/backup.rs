@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::database::Database;
 use crate::failure::Failure;
 use crate::leftovers;
-use crate::settings::Loaded;
+use crate::settings::{Loaded, Place};
 use crate::show::{Show, bytes};
 
 const EXAMPLES: &str = "\
@@ -16,7 +16,7 @@ Examples:
   epitome verify --db epitome-2026-03-14.db
 
 A file that is there is never replaced, and the copy appears when it is whole or not at all. --json
-is one object: from, to, bytes.";
+is one object: from, to, bytes. A database in PostgreSQL is copied by pg_dump.";
 
 /// Copies the database into a new file, while it is used
 #[derive(clap::Args)]
@@ -28,6 +28,11 @@ pub(crate) struct Args {
 }
 
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
+    if matches!(loaded.db, Place::Postgres(_)) {
+        let problem = "PostgreSQL has its own way to be copied while it is used: pg_dump --format=custom \
+                       --schema=epitome --file=FILE, and pg_restore; `backup` copies SQLite files";
+        return Err(Failure::Setting(problem.to_owned()));
+    }
     let database = Database::existing(loaded).await?;
     {
         let _progress = show.progress(&format!("copying to {}", args.file.display()), None);
@@ -36,7 +41,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         database.engine.backup(&args.file).await?;
     }
     let size = std::fs::metadata(&args.file).map_or(0, |file| file.len());
-    let (from, to) = (database.path().display().to_string(), args.file.display().to_string());
+    let (from, to) = (database.place().to_string(), args.file.display().to_string());
     if show.json {
         show.object(&json!({"from": from, "to": to, "bytes": size}))?;
     } else {

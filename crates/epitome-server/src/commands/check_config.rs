@@ -66,7 +66,7 @@ fn object(loaded: &Loaded, answers: &Answers, ok: bool) -> Value {
     json!({
         "ok": ok,
         "sources": loaded.sources(),
-        "db": loaded.db.display().to_string(),
+        "db": loaded.db.to_string(),
         "workspace": loaded.server.workspace,
         "differences": differences.collect::<Vec<_>>(),
         "models": models.collect::<Vec<_>>(),
@@ -77,9 +77,9 @@ fn text(loaded: &Loaded, answers: &Answers, show: &mut Show) -> Result<(), Failu
     let sources = loaded.sources();
     let from =
         if sources.is_empty() { "nowhere: all is as by default".to_owned() } else { sources.join(", ") };
-    let there = if matches!(loaded.db.try_exists(), Ok(true)) { "" } else { ", not there yet" };
+    let there = if loaded.db.is_missing() { ", not there yet" } else { "" };
     show.line(format!("settings   from {}", tame(&from)))?;
-    show.line(format!("database   {} ({}{there})", loaded.db.display(), loaded.source("server.db")))?;
+    show.line(format!("database   {} ({}{there})", loaded.db, loaded.source("server.db")))?;
     show.line(format!(
         "workspace  {} ({})",
         tame(&loaded.server.workspace),

@@ -54,6 +54,11 @@ const MADE_BY: (&str, &str) = ("made_by", "epitome demo");
 
 pub(super) async fn run(args: &Args, db: Option<&str>, show: &mut Show) -> Result<(), Failure> {
     let (path, _alone) = match db {
+        // What it plays is thrown away when it is played again.
+        Some(given) if given.contains("://") && !given.starts_with("sqlite:") => {
+            let problem = "--db: the demo plays in a file of its own; give a path, or nothing";
+            return Err(Failure::Setting(problem.to_owned()));
+        }
         Some(given) => {
             let path = PathBuf::from(given.strip_prefix("sqlite:").unwrap_or(given));
             let alone = Alone::at(&path).map_err(|_| {

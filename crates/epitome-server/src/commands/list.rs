@@ -101,7 +101,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         show.table(&table)?;
     }
     if shown == 0 && !show.json {
-        show.note(format!("no sessions in {}", database.path().display()))?;
+        show.note(format!("no sessions in {}", database.place()))?;
     }
     if let Some(last) = after.filter(|_| more && !show.json) {
         show.note(format!("there are more: --after {last:?}"))?;

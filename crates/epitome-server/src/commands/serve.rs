@@ -11,7 +11,7 @@ use crate::database::Database;
 use crate::failure::Failure;
 use crate::http::{self, App, Bounds, Keys, Proxy, RequestsLog, V3};
 use crate::log;
-use crate::settings::{Loaded, RequireKeys, Source};
+use crate::settings::{Loaded, Place, RequireKeys, Role, Source};
 use crate::show::Show;
 use crate::signals::Signals;
 
@@ -23,6 +23,8 @@ Examples:
   epitome keys create --admin                   the first key, also while the server runs
   epitome serve --shadow                        the proxy only tells what it would save
   epitome serve --openai-upstream http://127.0.0.1:8000
+  epitome serve --db postgres://epitome@db.example/epitome           one of any number of nodes
+  epitome serve --db postgres://… --role worker --listen 127.0.0.1:0 one that only writes summaries
 
 On an address that only this machine reaches no keys are needed; on every other one they are, unless
 --require-keys never says otherwise. A key opens its workspace. Without one the workspace is
@@ -37,6 +39,10 @@ EPITOME_PROXY_SHADOW), and in epitome.toml under [server] and [proxy].
 
 Under /v3 it answers as Honcho's API does: its client works with http://127.0.0.1:7878 as base_url.
 
+Nodes that share a PostgreSQL share everything. Each may answer and write summaries (--role all),
+leave those to others (api), or do nothing else (worker: only /healthz, /readyz and /metrics answer).
+A password stays out of sight in the environment: EPITOME_DB=postgres://USER:PASSWORD@HOST/DATABASE.
+
 What is stored is what every other command sees: both may be used at once. SIGTERM and Ctrl-C end it
 in order: requests under way are answered, summaries under way finished or handed back.";
 
@@ -47,6 +53,9 @@ pub(crate) struct Args {
     /// Where it listens (127.0.0.1:7878) [env: EPITOME_SERVER_LISTEN]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
+    /// What it does: all, api (no summaries), worker (nothing else)
+    #[arg(long, value_name = "ROLE")]
+    role: Option<String>,
     /// When callers need keys: off-loopback, always, never
     #[arg(long, value_name = "WHEN")]
     require_keys: Option<String>,
@@ -78,6 +87,7 @@ impl Args {
     pub(super) fn settings(&self) -> Vec<(&'static str, &'static str, String)> {
         let all = [
             ("--listen", "server.listen", &self.listen),
+            ("--role", "server.role", &self.role),
             ("--require-keys", "server.require_keys", &self.require_keys),
             ("--log-level", "server.log_level", &self.log_level),
             ("--log-format", "server.log_format", &self.log_format),
@@ -114,7 +124,8 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     log::start(server.log_level, server.log_format);
     http::count();
     let keys = keys(server.require_keys, address.ip());
-    tracing::info!(%address, keys = keys.in_a_word(), version = env!("CARGO_PKG_VERSION"), "starting");
+    let (role, version) = (server.role.in_a_word(), env!("CARGO_PKG_VERSION"));
+    tracing::info!(%address, role, keys = keys.in_a_word(), version, "starting");
     let database = tokio::select! {
         database = Database::serving(loaded) => database?,
         _ = signals.next() => return Ok(()),
@@ -122,7 +133,10 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     let (stop, stopping) = watch::channel(false);
     let proxy = Proxy::new(&server.proxy, requests);
     let app = App::new(database.engine.clone(), keys, v3, proxy, bounds, stopping);
-    let router = http::router(Arc::clone(&app));
+    let router = match server.role {
+        Role::Worker => http::watched(Arc::clone(&app)),
+        Role::All | Role::Api => http::router(Arc::clone(&app)),
+    };
     remark((keys, secret_bytes), &database, loaded).await?;
     show.line(format_args!("listening on http://{address}"))?;
     show.flush()?;
@@ -209,8 +223,10 @@ async fn remark(
         ),
         // Where there is a secret, whoever has it makes tokens.
         Keys::Required if secret_bytes.is_none() && database.engine.keys().is_empty().await? => {
-            let db = match loaded.source("server.db") {
-                Source::Flag(_) => format!(" --db {}", loaded.db.display()),
+            let db = match (loaded.source("server.db"), &loaded.db) {
+                (Source::Flag(_), Place::Sqlite(path)) => format!(" --db {}", path.display()),
+                // Its password is not repeated.
+                (Source::Flag(_), Place::Postgres(_)) => " --db postgres://…".to_owned(),
                 _ => String::new(),
             };
             tracing::warn!(

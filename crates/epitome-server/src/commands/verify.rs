@@ -23,7 +23,7 @@ pub(crate) struct Args {}
 pub(super) async fn run(_args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
     let database = Database::existing(loaded).await?;
     let faults = {
-        let _progress = show.progress(&format!("looking {} through", database.path().display()), None);
+        let _progress = show.progress(&format!("looking {} through", database.place()), None);
         database.engine.verify().await?
     };
     if show.json {
@@ -32,21 +32,20 @@ pub(super) async fn run(_args: &Args, loaded: &Loaded, show: &mut Show) -> Resul
         )?;
     } else if faults.is_empty() {
         let well = show.style.green("all is well");
-        show.line(format!("{}: {well}", database.path().display()))?;
+        show.line(format!("{}: {well}", database.place()))?;
     } else {
         for fault in &faults {
             show.line(format!("{}: {}", show.style.bold(&tame(&fault.at)), tame(&fault.what)))?;
         }
     }
     show.flush()?;
-    let path = database.path().to_owned();
+    let place = database.place().clone();
     database.close().await;
     match faults.len() as u64 {
         0 => Ok(()),
         _ if show.json => Err(Failure::Told(1)),
         many => Err(Failure::Failed(format!(
-            "{}: {}; keep a copy of it, and restore a backup",
-            path.display(),
+            "{place}: {}; keep a copy of it, and restore a backup",
             count(many, "fault")
         ))),
     }

@@ -45,14 +45,28 @@ pub(super) const KEYS: &[Key] = &[
         "server.db",
         Kind::Text,
         r#""sqlite:epitome.db""#,
-        "The database: a path, from this file's folder on, or sqlite:PATH. Unless set, epitome.db in\n\
-         the user's data folder.",
+        "The database: a path, from this file's folder on, or sqlite:PATH; or a PostgreSQL that many nodes share,\n\
+         postgres://USER:PASSWORD@HOST:PORT/DATABASE. Unless set, epitome.db in the user's data folder.",
+    ),
+    key("server.connections", Kind::Whole, "32", "How many connections to PostgreSQL a node has at most."),
+    key(
+        "server.patience",
+        Kind::Text,
+        r#""2m""#,
+        "For how long it is tried again when PostgreSQL cannot be reached, before a caller is told.",
     ),
     key(
         "server.workspace",
         Kind::Text,
         r#""team-a""#,
         "Whose sessions commands work on: nothing crosses a workspace. Callers over HTTP say theirs.",
+    ),
+    key(
+        "server.role",
+        Kind::Text,
+        r#""worker""#,
+        "What `epitome serve` does: \"api\" answers and writes no summaries, \"worker\" writes them and answers\n\
+         only /healthz, /readyz and /metrics, \"all\" does both.",
     ),
     key("server.listen", Kind::Text, r#""0.0.0.0:7878""#, "Where `epitome serve` listens."),
     key(

@@ -3,7 +3,10 @@
 //! The engine knows nothing of it. Each key is read here once, and refused with what would be allowed; who is to blame
 //! is told by `judge.rs`.
 
+use std::time::Duration;
+
 use clap::ValueEnum;
+use epitome::settings::{parse_time, write_time};
 use serde_json::{Map, Value, json};
 
 use super::judge::Wrong;
@@ -18,6 +21,12 @@ pub(crate) struct Server {
     pub(super) db: Option<String>,
     /// Whose sessions commands work on. Callers over HTTP say theirs themselves.
     pub(crate) workspace: String,
+    /// How many connections to PostgreSQL there may be at once.
+    pub(crate) connections: usize,
+    /// For so long it is tried again when PostgreSQL cannot be reached.
+    pub(crate) patience: Duration,
+    /// What `serve` does.
+    pub(crate) role: Role,
     /// Where `serve` listens: a host and a port.
     pub(crate) listen: String,
     /// When callers need keys.
@@ -32,6 +41,29 @@ pub(crate) struct Server {
     pub(crate) proxy: Proxy,
 }
 
+/// What a node does of what there is to do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Role {
+    /// Both.
+    #[default]
+    All,
+    /// It answers, and leaves the summaries to others.
+    Api,
+    /// It writes summaries, and answers nobody but whoever watches over it.
+    Worker,
+}
+
+impl Role {
+    /// What it is called.
+    pub(crate) fn in_a_word(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Api => "api",
+            Self::Worker => "worker",
+        }
+    }
+}
+
 /// When callers of the HTTP API need keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RequireKeys {
@@ -44,14 +76,33 @@ pub(crate) enum RequireKeys {
     Never,
 }
 
-const KEYS: [&str; 7] =
-    ["db", "workspace", "listen", "require_keys", "jwt_secret_env", "log_level", "log_format"];
+const KEYS: [&str; 10] = [
+    "db",
+    "connections",
+    "patience",
+    "workspace",
+    "role",
+    "listen",
+    "require_keys",
+    "jwt_secret_env",
+    "log_level",
+    "log_format",
+];
+
+/// So many connections unless told otherwise, and as many at most.
+const CONNECTIONS: (usize, usize) = (16, 1_000);
+
+/// For so long PostgreSQL is tried again unless told otherwise: it is started again in less.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Default for Server {
     fn default() -> Self {
         Self {
             db: None,
             workspace: "default".to_owned(),
+            connections: CONNECTIONS.0,
+            patience: PATIENCE,
+            role: Role::default(),
             listen: "127.0.0.1:7878".to_owned(),
             require_keys: RequireKeys::default(),
             jwt_secret_env: None,
@@ -87,6 +138,9 @@ impl Server {
         match key {
             "db" => self.db = Some(text(value)?),
             "workspace" => self.workspace = workspace(text(value)?)?,
+            "connections" => self.connections = connections(&value)?,
+            "patience" => self.patience = patience(&value)?,
+            "role" => self.role = chosen(&value)?,
             "listen" => self.listen = address(text(value)?)?,
             "require_keys" => self.require_keys = chosen(&value)?,
             "jwt_secret_env" => self.jwt_secret_env = Some(variable(text(value)?)?),
@@ -97,9 +151,12 @@ impl Server {
         Ok(())
     }
 
-    /// What only `serve` goes by, as a file would say it.
+    /// How PostgreSQL is used, and what only `serve` goes by, as a file would say it.
     pub(super) fn serving(&self) -> Map<String, Value> {
         let mut entries = Map::new();
+        entries.insert("connections".to_owned(), json!(self.connections));
+        entries.insert("patience".to_owned(), json!(write_time(self.patience)));
+        entries.insert("role".to_owned(), json!(name(&self.role)));
         entries.insert("listen".to_owned(), json!(self.listen));
         entries.insert("require_keys".to_owned(), json!(name(&self.require_keys)));
         if let Some(variable) = &self.jwt_secret_env {
@@ -116,6 +173,25 @@ fn text(value: Value) -> Result<String, String> {
         Value::String(text) => Ok(text),
         other => Err(format!("{other} given; allowed is a text")),
     }
+}
+
+fn connections(value: &Value) -> Result<usize, String> {
+    let most = CONNECTIONS.1;
+    let read = value.as_u64().and_then(|number| usize::try_from(number).ok());
+    read.filter(|number| (1..=most).contains(number))
+        .ok_or_else(|| format!("{value} given; allowed is a whole number from 1 to {most}"))
+}
+
+/// Up to an hour; nothing for whoever wants to be told at once.
+fn patience(value: &Value) -> Result<Duration, String> {
+    let read = match value {
+        Value::Number(number) => number.as_u64().map(Duration::from_secs),
+        Value::String(text) => parse_time(text),
+        _ => None,
+    };
+    read.filter(|time| *time <= Duration::from_secs(3_600)).ok_or_else(|| {
+        format!("{value} given; allowed is a time up to \"1h\" such as \"30s\", or 30 for seconds")
+    })
 }
 
 /// The name of an environment variable. Whoever writes the secret itself there is told, and it is not repeated.

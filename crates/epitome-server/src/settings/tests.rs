@@ -64,6 +64,14 @@ impl Trial {
     }
 }
 
+impl Loaded {
+    /// The file of the database, which is one.
+    #[track_caller]
+    fn file_of(&self) -> &Path {
+        self.db.file().unwrap()
+    }
+}
+
 #[test]
 fn with_nothing_given_all_is_as_by_default() {
     let trial = Trial::new();
@@ -71,7 +79,7 @@ fn with_nothing_given_all_is_as_by_default() {
     assert_eq!(loaded.settings, Settings::default());
     assert!(loaded.patch.is_empty() && loaded.sources().is_empty() && loaded.differences().is_empty());
     assert_eq!(loaded.server.workspace, "default");
-    assert_eq!(loaded.db, trial.folder.path().join("home/.local/share/epitome/epitome.db"));
+    assert_eq!(loaded.file_of(), trial.folder.path().join("home/.local/share/epitome/epitome.db"));
     assert_eq!(loaded.source("server.db"), Source::Default);
 }
 
@@ -175,9 +183,9 @@ fn what_is_wrong_is_told_with_where_it_came_from() {
 fn sections_that_come_later_are_not_there_yet() {
     let allowed = "allowed here are server, proxy, encoding, context, slot, trigger, summarize, condense, models, prices, limits";
     Trial::new().file("[mcp]\n").refused(&format!("epitome.toml: mcp: no such setting; {allowed}"));
-    Trial::new().file("[server]\nrole = \"api\"").refused(
-        "epitome.toml: server.role: no such setting; allowed here are db, workspace, listen, require_keys, \
-         jwt_secret_env, log_level, log_format",
+    Trial::new().file("[server]\ntls = \"on\"").refused(
+        "epitome.toml: server.tls: no such setting; allowed here are db, connections, patience, workspace, role, \
+         listen, require_keys, jwt_secret_env, log_level, log_format",
     );
     Trial::new().file("server = 5").refused("epitome.toml: server: 5 given; allowed is a table of settings");
     Trial::new().file("[server]\ndb = 5").refused("epitome.toml: server.db: 5 given; allowed is a text");
@@ -443,7 +451,8 @@ fn a_database_is_found_where_it_is_meant() {
         Trial { folder: tempfile::tempdir().unwrap(), world: trial.world.clone(), given: Given::default() }
             .db(db)
             .load()
-            .db
+            .file_of()
+            .to_owned()
     };
     assert_eq!(db("a.db"), Path::new("a.db"));
     assert_eq!(db("sqlite:a.db"), Path::new("a.db"));
@@ -451,22 +460,51 @@ fn a_database_is_found_where_it_is_meant() {
     assert_eq!(db("~/a.db"), home.join("a.db"));
     let user =
         trial.file_at("home/.config/epitome/epitome.toml", "[server]\ndb = \"my.db\"\nworkspace = \"w\"");
-    assert_eq!(user.load().db, home.join(".config/epitome/my.db"), "from the file's folder on");
+    assert_eq!(user.load().file_of(), home.join(".config/epitome/my.db"), "from the file's folder on");
     assert_eq!(user.load().server.workspace, "w");
     let user =
         user.env("EPITOME_DB", "/e.db").env("EPITOME_SERVER_DB", "/long.db").env("EPITOME_WORKSPACE", "x");
-    assert_eq!((user.load().db, user.load().server.workspace), ("/e.db".into(), "x".to_owned()));
+    assert_eq!((user.load().file_of(), user.load().server.workspace.as_str()), (Path::new("/e.db"), "x"));
+}
+
+#[test]
+fn many_nodes_share_a_postgresql_and_its_password_is_not_shown() {
+    let trial = Trial::new()
+        .env("EPITOME_DB", "postgres://ann:secret@db/epitome")
+        .env("EPITOME_SERVER_CONNECTIONS", "40")
+        .env("EPITOME_SERVER_PATIENCE", "2m")
+        .set("server.role=worker");
+    let loaded = trial.load();
+    assert_eq!(loaded.db.to_string(), "postgres://ann:***@db/epitome");
+    assert_eq!((loaded.db.file(), loaded.db.is_missing()), (None, false));
+    assert_eq!(format!("{:?}", loaded.db), "Postgres(postgres://ann:***@db/epitome)");
+    let server = &loaded.server;
+    assert_eq!((server.connections, server.patience.as_secs(), server.role), (40, 120, Role::Worker));
+    let told: Vec<String> = loaded.differences().into_iter().map(|difference| difference.key).collect();
+    assert_eq!(told, ["server.connections", "server.patience", "server.role"]);
+    let file = Trial::new().file("[server]\ndb = \"postgresql:///x?host=/run&password=secret\"").load();
+    assert_eq!(file.db.to_string(), "postgresql:///x?host=/run&password=***");
+
+    Trial::new()
+        .set("server.connections=0")
+        .refused("--set server.connections: 0 given; allowed is a whole number from 1 to 1000");
+    Trial::new().set("server.patience=2h").refused(
+        "--set server.patience: \"2h\" given; allowed is a time up to \"1h\" such as \"30s\", or 30 for seconds",
+    );
+    Trial::new()
+        .set("server.role=boss")
+        .refused("--set server.role: \"boss\" given; allowed are all, api, worker");
 }
 
 #[test]
 fn other_databases_are_refused() {
     Trial::new()
-        .db("postgres://localhost/x")
-        .refused("--db: PostgreSQL cannot be used yet; give the path of a SQLite file");
+        .env("EPITOME_DB", "mysql://ann:secret@x")
+        .refused("EPITOME_DB: no such database; give the path of a SQLite file, sqlite:PATH or postgres://…");
     Trial::new()
-        .env("EPITOME_DB", "mysql://x")
-        .refused("EPITOME_DB: no such database; give the path of a SQLite file, or sqlite:PATH");
-    Trial::new().db("").refused("--db: is empty; give the path of a SQLite file");
+        .db("postgres:ann:secret@x")
+        .refused("--db: an address of PostgreSQL is postgres://USER:PASSWORD@HOST:PORT/DATABASE");
+    Trial::new().db("").refused("--db: is empty; give the path of a SQLite file, or postgres://…");
     Trial::new()
         .db("sqlite::memory:")
         .refused("--db: what is kept in memory is gone when the command ends; give the path of a file");
@@ -565,7 +603,7 @@ fn every_key_of_the_engine_is_known_here() {
         found += 1;
     });
     // Those of the server and the proxy, the slots' triggers, and two short forms.
-    assert_eq!(found + 15, keys::KEYS.len(), "a key of ours that the engine does not have");
+    assert_eq!(found + 18, keys::KEYS.len(), "a key of ours that the engine does not have");
     let slot = r#"[{"name": "a", "scope": "b", "max_tokens": 100, "models": ["local"], "catch_up": "step",
         "instructions": "i", "prompt": "{conversation_text}"}]"#;
     let slot = Trial::new().set(&format!("slot={slot}")).load().settings.to_value();

@@ -181,7 +181,7 @@ impl Session {
                 let reason = row.work.last_error.clone().unwrap_or_else(|| "the model failed".to_owned());
                 return Err(Error::Model { reason });
             }
-            if shared.pace.workers == 0 {
+            if shared.pace.workers == 0 && shared.pace.on_demand {
                 // Nobody else may be there to do it.
                 worker::until_idle(shared, Some(self.key.clone())).await?;
             }

@@ -37,6 +37,8 @@ use tls::Address;
 use tx::Tx;
 use window::Found;
 
+pub(super) use rows::plain;
+
 mod change;
 mod chores;
 mod copy;
@@ -57,6 +59,7 @@ mod queue;
 mod read;
 mod rows;
 mod schema;
+mod target;
 mod tls;
 mod tx;
 mod verify;
@@ -160,7 +163,22 @@ impl Postgres {
     ///
     /// `sslmode` is `disable`, `prefer` (which it is unless told), `require`, or `verify-full`, which alone looks whose
     /// certificate it is: by the system's roots, or those of `sslrootcert=FILE`.
+    ///
+    /// One into which a file is being moved is not opened before that is done.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
+        let (store, address) = Self::reach(url, options).await?;
+        store.refuse_half_moved().await?;
+        let stop = watch::Sender::new(false);
+        tokio::spawn(chores::run(store.clone(), Arc::clone(&store.chores), stop.subscribe()));
+        if store.named {
+            let node = format!("{:016x}", random());
+            tokio::spawn(hint::run(address, Arc::clone(&store.hints), node, stop.subscribe()));
+        }
+        Ok(Self { stop: Some(Arc::new(stop)), ..store })
+    }
+
+    /// Makes the tables, and gives a store beside which nothing runs yet.
+    async fn reach(url: &str, options: PostgresOptions) -> Result<(Self, Address), StoreError> {
         let address = Address::read(url)?;
         let mut tries = Tries::new(&address.place, options.patience);
         let named = loop {
@@ -171,7 +189,6 @@ impl Postgres {
         };
         let place: Arc<str> = address.place.as_str().into();
         let pool = pool(&address, &options, named).map_err(|reason| StoreError::Failed { reason })?;
-        let stop = watch::Sender::new(false);
         let statement = options.statement.as_millis();
         let limits = format!(
             "SELECT set_config('statement_timeout', '{statement}', true), \
@@ -191,12 +208,7 @@ impl Postgres {
             closed: Arc::default(),
             stop: None,
         };
-        tokio::spawn(chores::run(store.clone(), Arc::clone(&store.chores), stop.subscribe()));
-        if named {
-            let node = format!("{:016x}", random());
-            tokio::spawn(hint::run(address, Arc::clone(&store.hints), node, stop.subscribe()));
-        }
-        Ok(Self { stop: Some(Arc::new(stop)), ..store })
+        Ok((store, address))
     }
 
     fn tries(&self) -> Tries<'_> {

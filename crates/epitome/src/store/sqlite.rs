@@ -27,6 +27,8 @@ use known::Known;
 use readers::Readers;
 use writer::Writer;
 
+pub(super) use source::{Piece, Source};
+
 mod backup;
 mod change;
 mod chores;
@@ -45,6 +47,7 @@ mod queue;
 mod read;
 mod readers;
 mod rows;
+mod source;
 mod verify;
 mod window;
 mod writer;

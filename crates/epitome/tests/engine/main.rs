@@ -26,6 +26,8 @@ mod hooks;
 mod keys;
 mod numbers;
 mod people;
+#[path = "../postgres_server/mod.rs"]
+mod postgres_server;
 mod races;
 mod retries;
 mod reviewed;

@@ -68,7 +68,7 @@ pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure>
     }
     if !show.json && keys.is_empty() {
         let whose = workspace.map_or(String::new(), |name| format!(" for the workspace \"{}\"", tame(name)));
-        show.note(format!("no keys{whose} in {}", database.path().display()))?;
+        show.note(format!("no keys{whose} in {}", database.place()))?;
     }
     database.close().await;
     Ok(())

@@ -55,7 +55,7 @@ pub(super) fn notes(row: &Row, at: usize) -> Outcome<Map<String, Value>> {
 
 /// Words that are no JSON, as a column can hold them. U+0000, which PostgreSQL has no place for, is written as U+2400,
 /// the sign that stands for it: nobody says it, but a program's output may hold it.
-pub(super) fn plain(text: &str) -> Cow<'_, str> {
+pub(in crate::store) fn plain(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{2400}")) } else { Cow::Borrowed(text) }
 }
 

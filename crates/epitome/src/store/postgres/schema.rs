@@ -6,8 +6,10 @@ use super::super::StoreError;
 use super::error::Trouble;
 
 /// Every change of the tables there was, in order.
-const MIGRATIONS: [(&str, &str); 1] =
-    [("0001_sessions", include_str!("../../../migrations/postgres/0001_sessions.sql"))];
+const MIGRATIONS: [(&str, &str); 2] = [
+    ("0001_sessions", include_str!("../../../migrations/postgres/0001_sessions.sql")),
+    ("0002_moving", include_str!("../../../migrations/postgres/0002_moving.sql")),
+];
 
 /// What nodes that start at once hold against each other: a number nobody else is likely to use.
 const LOCK: i64 = 0x6570_6974_6f6d_65;

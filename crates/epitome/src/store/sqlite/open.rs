@@ -108,6 +108,35 @@ pub(super) fn reader(path: &Path, options: &SqliteOptions) -> Outcome<Connection
     Ok(db)
 }
 
+/// Opens a file that is only to be read, in whichever way it can be. It must be of this release already: what is only
+/// read is not brought up to date.
+pub(super) fn source(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
+    let unreachable = |reason: &str| StoreError::Unreachable {
+        path: path.display().to_string(),
+        reason: reason.to_owned(),
+    };
+    reachable(path)?;
+    looks_right(path)?;
+    if !path.exists() {
+        return Err(unreachable("there is no such file"));
+    }
+    let look = |db: Connection| {
+        let steps = if whose(&db, path)? { applied(&db)? } else { 0 };
+        Ok((db, steps))
+    };
+    // Where nothing can be written beside it, and nobody has it open, it does not change.
+    let opened = reader(path, options).and_then(look);
+    let opened = opened.or_else(|trouble| match refine(trouble, path, true) {
+        reason @ StoreError::ReadOnly { .. } => Ok((lasting(path, options, reason)?, MIGRATIONS.len())),
+        other => Err(other),
+    });
+    match opened? {
+        (db, steps) if steps == MIGRATIONS.len() => Ok(db),
+        (_, 0) => Err(unreachable("it is empty")),
+        _ => Err(unreachable("an older release wrote it; `epitome verify` on it brings it up to date")),
+    }
+}
+
 /// A connection to a file that was opened before.
 pub(super) fn plain(path: &Path, options: &SqliteOptions) -> Outcome<Connection> {
     // Not opened as read-only: such a one cannot recover what a process that was killed left behind.

@@ -1,0 +1,341 @@
+//! A SQLite file moved into PostgreSQL: everything, with all its numbers, and compared row by row afterwards.
+//!
+//! Rows go over in pieces. Each piece is written in one transaction with a mark that says how far it is, so a move that
+//! was cut off anywhere goes on from there when it is started again. Until it is finished and everything was found
+//! to be the same, nobody can use the database.
+//!
+//! What is not taken along: sessions that are being deleted, copies that were not finished, and the index of words, which
+//! is made anew.
+//!
+//! ```no_run
+//! # async fn try_it() -> Result<(), epitome::store::MoveError> {
+//! use epitome::store::{MoveOptions, move_to_postgres};
+//!
+//! let options = MoveOptions::default();
+//! let moved = move_to_postgres("epitome.db", "postgres://epitome@127.0.0.1/epitome", options, &|_| {}).await?;
+//! assert_eq!(moved.tables[0].name, "workspaces");
+//! # Ok(())
+//! # }
+//! ```
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::sqlite::{Piece, Source};
+use super::{Postgres, PostgresOptions, Store, StoreError};
+
+mod row;
+mod tables;
+
+use row::hash_into;
+pub(super) use row::{Cell, Cells, key_of, noted, read_noted, shown};
+pub(super) use tables::{Column, Kind, NUMBERED, TABLES, Table, list, quoted};
+
+pub(super) use super::postgres::plain;
+
+/// How a move is done.
+#[derive(Debug, Clone)]
+pub struct MoveOptions {
+    /// Throws away what a move that was not finished left there, and begins at the beginning.
+    pub anew: bool,
+    /// Moves nothing, and only compares.
+    pub only_compare: bool,
+    /// How the database is used.
+    pub postgres: PostgresOptions,
+    /// So many rows go over at once, at most.
+    pub rows: usize,
+    /// And so many bytes, or a single row.
+    pub bytes: usize,
+}
+
+impl Default for MoveOptions {
+    fn default() -> Self {
+        let statement = Duration::from_secs(120);
+        let postgres = PostgresOptions { connections: 2, statement, ..PostgresOptions::default() };
+        Self { anew: false, only_compare: false, postgres, rows: 5_000, bytes: 4 << 20 }
+    }
+}
+
+/// How far a move is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MoveProgress {
+    /// What is being done.
+    pub stage: MoveStage,
+    /// With which table.
+    pub table: &'static str,
+    /// How many rows are done, of all tables.
+    pub rows: u64,
+    /// Of about so many.
+    pub of: u64,
+}
+
+/// What is being done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MoveStage {
+    /// Rows go over.
+    Moving,
+    /// Both sides are read and compared.
+    Comparing,
+}
+
+/// What was moved, and found to be the same on both sides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Moved {
+    /// Table by table.
+    pub tables: Vec<MovedTable>,
+    /// Rows that PostgreSQL cannot keep (their key holds a U+0000): appends that were remembered for a week, and sums of
+    /// requests for a model that is none.
+    pub left_out: u64,
+}
+
+/// A table, moved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MovedTable {
+    /// Which one.
+    pub name: &'static str,
+    /// How many rows.
+    pub rows: u64,
+    /// The hash of all of them in order, the same on both sides.
+    pub checksum: String,
+}
+
+/// Why a move was not done, or not to its end.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum MoveError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Source(StoreError),
+    /// The database cannot be used.
+    #[error(transparent)]
+    Target(StoreError),
+    /// Somebody uses the database already.
+    #[error("the database is in use already; nothing was changed; give one that is empty")]
+    Occupied,
+    /// It was begun from another file.
+    #[error("another file's move into the database is not finished; finish that one, or begin anew")]
+    Another,
+    /// It was done before.
+    #[error("the file was moved there already, and may have been used there since; nothing was changed")]
+    Finished,
+    /// Somebody else moves something there.
+    #[error("another move into the same database came between; let one of them end, then start it again")]
+    Contended,
+    /// The file was written to.
+    #[error("the file was written to while it was moved; stop what uses it, then start the move again")]
+    Written,
+    /// Both sides differ.
+    #[error(
+        "{table} is not the same on both sides: {what}{}; where the file was used after the move began, stop that and \
+         begin anew",
+        if key.is_empty() { String::new() } else { format!(" ({key})") }
+    )]
+    Differs {
+        /// Which table.
+        table: &'static str,
+        /// What the first row that differs is known by.
+        key: String,
+        /// In what they differ.
+        what: String,
+    },
+    /// A value has no place in PostgreSQL.
+    #[error("{table}.{column} holds a value that is not of its kind ({key}); `epitome verify` says more")]
+    Unfit {
+        /// Which table.
+        table: &'static str,
+        /// What its row is known by.
+        key: String,
+        /// Which column.
+        column: &'static str,
+    },
+}
+
+/// How far a move is: the table under way, how many of its rows are there, and the key of the last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mark {
+    table: usize,
+    pub(super) rows: u64,
+    pub(super) last: Option<Cells>,
+}
+
+impl Mark {
+    pub(super) fn first() -> Self {
+        Self { table: 0, rows: 0, last: None }
+    }
+
+    fn next_table(&self) -> Self {
+        Self { table: self.table + 1, ..Self::first() }
+    }
+
+    /// The table's name; nothing after the last.
+    pub(super) fn step(&self) -> &'static str {
+        TABLES.get(self.table).map_or("", |table| table.name)
+    }
+
+    pub(super) fn read(step: &str, rows: i64, last: Option<Cells>) -> Option<Self> {
+        let known = TABLES.iter().position(|table| table.name == step);
+        let table = if step.is_empty() { Some(TABLES.len()) } else { known };
+        Some(Self { table: table?, rows: u64::try_from(rows).ok()?, last })
+    }
+}
+
+/// Moves everything of a file into a database that is empty, or goes on with that; then compares both sides.
+///
+/// The file is only read. It must not be used meanwhile, and what was moved is used where it is then. `tell` is told how
+/// far it is, now and then.
+pub async fn move_to_postgres(
+    from: impl AsRef<Path>,
+    to: &str,
+    options: MoveOptions,
+    tell: &(dyn Fn(MoveProgress) + Send + Sync),
+) -> Result<Moved, MoveError> {
+    let source = Source::open(from.as_ref()).await?;
+    let target = Postgres::open_to_move(to, options.postgres.clone()).await.map_err(MoveError::Target)?;
+    let moving = Moving { source, target, options, tell };
+    let moved = moving.run().await;
+    moving.target.close().await;
+    moved
+}
+
+struct Moving<'a> {
+    source: Source,
+    target: Postgres,
+    options: MoveOptions,
+    tell: &'a (dyn Fn(MoveProgress) + Send + Sync),
+}
+
+impl Moving<'_> {
+    async fn run(&self) -> Result<Moved, MoveError> {
+        let counts = self.source.counts().await?;
+        let left_out = self.source.left_out().await?;
+        if self.options.only_compare {
+            return Ok(Moved { tables: self.compare(&counts).await?, left_out });
+        }
+        let secret = self.source.secret().await?;
+        let mut mark = self.target.begin_move(&secret, self.options.anew).await?;
+        while let Some(table) = TABLES.get(mark.table) {
+            mark = self.table(table, mark, &counts).await?;
+        }
+        let tables = self.compare(&counts).await?;
+        let numbers = self.source.numbers().await?;
+        if self.source.was_written().await? {
+            return Err(MoveError::Written);
+        }
+        self.target.end_move(&mark, &numbers).await?;
+        Ok(Moved { tables, left_out })
+    }
+
+    fn piece(&self) -> Piece {
+        Piece { rows: self.options.rows.max(1), bytes: self.options.bytes.max(1) }
+    }
+
+    fn told(&self, stage: MoveStage, table: usize, rows: u64, counts: &[u64]) {
+        let name = TABLES.get(table).map_or("", |table| table.name);
+        let before: u64 = counts.iter().take(table).sum();
+        (self.tell)(MoveProgress { stage, table: name, rows: before + rows, of: counts.iter().sum() });
+    }
+
+    /// What is left of one table, and the mark after it.
+    async fn table(&self, table: &'static Table, mut mark: Mark, counts: &[u64]) -> Result<Mark, MoveError> {
+        loop {
+            self.told(MoveStage::Moving, mark.table, mark.rows, counts);
+            let rows = self.source.piece(table, mark.last.clone(), self.piece()).await?;
+            let next = match rows.last() {
+                None => mark.next_table(),
+                Some(last) => Mark {
+                    table: mark.table,
+                    rows: mark.rows + u64::try_from(rows.len()).unwrap_or(0),
+                    last: Some(key_of(table, last)),
+                },
+            };
+            self.target.take_in(table, &rows, (&mark, &next)).await?;
+            if rows.is_empty() {
+                return Ok(next);
+            }
+            mark = next;
+        }
+    }
+
+    /// Reads both sides in order, and gives each table's count and hash, which are the same.
+    async fn compare(&self, counts: &[u64]) -> Result<Vec<MovedTable>, MoveError> {
+        let mut compared = Vec::new();
+        for (at, table) in TABLES.iter().enumerate() {
+            compared.push(self.compare_table(at, table, counts).await?);
+        }
+        Ok(compared)
+    }
+
+    async fn compare_table(
+        &self,
+        at: usize,
+        table: &'static Table,
+        counts: &[u64],
+    ) -> Result<MovedTable, MoveError> {
+        let (mut ours, mut theirs) = (Sum::default(), Sum::default());
+        let mut after: Option<Cells> = None;
+        loop {
+            self.told(MoveStage::Comparing, at, ours.rows, counts);
+            let here = self.source.piece(table, after.clone(), self.piece()).await?;
+            let through = here.last().map(|row| key_of(table, row));
+            let limit = here.len() + 1;
+            let there = self.target.taken_in(table, after.as_deref(), through.as_deref(), limit).await?;
+            ours.add(&here);
+            theirs.add(&there);
+            if here != there {
+                return Err(difference(table, &here, &there));
+            }
+            if through.is_none() {
+                break;
+            }
+            after = through;
+        }
+        let (rows, checksum) = (ours.rows, ours.hash());
+        if (theirs.rows, theirs.hash()) != (rows, checksum.clone()) {
+            let (key, what) = (String::new(), "their checksums differ".to_owned());
+            return Err(MoveError::Differs { table: table.name, key, what });
+        }
+        Ok(MovedTable { name: table.name, rows, checksum })
+    }
+}
+
+/// How many rows, and their hash.
+#[derive(Default)]
+struct Sum {
+    rows: u64,
+    hasher: blake3::Hasher,
+}
+
+impl Sum {
+    fn add(&mut self, rows: &[Cells]) {
+        self.rows += u64::try_from(rows.len()).unwrap_or(0);
+        rows.iter().for_each(|row| hash_into(row, &mut self.hasher));
+    }
+
+    fn hash(&self) -> String {
+        self.hasher.finalize().to_hex().to_string()
+    }
+}
+
+/// The first row that is not the same.
+fn difference(table: &'static Table, here: &[Cells], there: &[Cells]) -> MoveError {
+    let same = here.iter().zip(there).take_while(|(one, other)| one == other).count();
+    let key = |row: &Cells| key_of(table, row);
+    let (key, what) = match (here.get(same), there.get(same)) {
+        (Some(ours), Some(theirs)) if key(ours) == key(theirs) => {
+            let columns = table.columns.iter().zip(ours.iter().zip(theirs));
+            let differing = columns.filter(|(_, (one, other))| one != other).map(|(column, _)| column.name);
+            (key(ours), format!("a row differs in {}", differing.collect::<Vec<_>>().join(", ")))
+        }
+        // Of two keys the other side has no row of the smaller one. Which that is, only the databases know; where one
+        // is not in the other's piece at all, it is the one.
+        (Some(ours), theirs) if theirs.is_none() || !there.iter().any(|row| key(row) == key(ours)) => {
+            (key(ours), "a row of the file is not in the database".to_owned())
+        }
+        (_, Some(theirs)) => (key(theirs), "a row of the database is not in the file".to_owned()),
+        (Some(ours), None) => (key(ours), "a row of the file is not in the database".to_owned()),
+        (None, None) => (Cells::new(), "nothing is known of it".to_owned()),
+    };
+    MoveError::Differs { table: table.name, key: shown(table, &key), what }
+}

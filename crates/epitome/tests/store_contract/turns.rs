@@ -156,6 +156,10 @@ impl Draw {
         self.0 ^= self.0 << 17;
         self.0 % most
     }
+
+    fn of<'a>(&mut self, names: &[&'a str]) -> &'a str {
+        names[usize::try_from(self.below(names.len() as u64)).unwrap()]
+    }
 }
 
 pub(crate) async fn whoever_is_taken_is_whom_a_plain_list_would_give(made: Made) {
@@ -167,13 +171,12 @@ pub(crate) async fn whoever_is_taken_is_whom_a_plain_list_would_give(made: Made)
     for now in 1..=400 {
         made.clock.set(now);
         if draw.below(2) == 0 {
-            let workspace = names[draw.below(names.len() as u64 - 1) as usize + 1];
+            let workspace = draw.of(&names[1..]);
             let key = SessionKey::new(workspace, format!("s{now}"));
             say_with(store, &key, "u a", &[every(2)]).await;
             waiting.push((now, row(store, &key).await.id, workspace.into()));
         } else {
-            let after =
-                (draw.below(4) > 0).then(|| Arc::from(names[draw.below(names.len() as u64) as usize]));
+            let after = (draw.below(4) > 0).then(|| Arc::from(draw.of(&names)));
             let full: HashSet<Arc<str>> =
                 names.iter().filter(|_| draw.below(4) == 0).map(|name| Arc::from(*name)).collect();
             let except: HashSet<_> =

@@ -113,6 +113,19 @@ mod tests {
     }
 
     #[test]
+    fn a_database_that_does_not_answer_is_not_said_to_be_locked() {
+        let error =
+            StoreError::Unavailable { place: "db.example/epitome".to_owned(), reason: "refused".to_owned() };
+        let gone = Failure::from(epitome::Error::from(error));
+        let line = gone.line(Some(Path::new("/data/a.db"))).unwrap();
+        assert!(
+            line.starts_with("epitome: the database at db.example/epitome cannot be reached: "),
+            "{line}"
+        );
+        assert_eq!(gone.code(), 1);
+    }
+
+    #[test]
     fn a_closed_pipe_is_the_end_and_no_error() {
         let gone = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!((gone.code(), gone.line(None)), (0, None));

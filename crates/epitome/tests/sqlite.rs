@@ -19,6 +19,8 @@ use epitome_core::trigger::Trigger;
 use rusqlite::Connection;
 use support::*;
 
+#[path = "sqlite/kept.rs"]
+mod kept;
 #[path = "sqlite/people.rs"]
 mod people;
 #[path = "store_contract/support.rs"]

@@ -52,6 +52,7 @@ use telling::{
 };
 use turns::{
     a_workspace_that_holds_enough_is_passed_over, however_many_of_one_are_ready_the_others_have_their_turns,
+    whoever_is_taken_is_whom_a_plain_list_would_give,
     without_turns_whoever_waits_longest_comes_first_whosesoever_it_is,
     workspaces_have_their_turns_and_inside_each_whoever_waits_longest,
 };
@@ -658,6 +659,7 @@ macro_rules! contract {
             without_turns_whoever_waits_longest_comes_first_whosesoever_it_is
             a_workspace_that_holds_enough_is_passed_over
             however_many_of_one_are_ready_the_others_have_their_turns
+            whoever_is_taken_is_whom_a_plain_list_would_give
             a_summary_takes_the_place_of_the_one_before
             summaries_are_numbered_from_one_in_each_session
             an_answer_is_recalled_by_what_was_asked

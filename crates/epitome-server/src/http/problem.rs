@@ -199,3 +199,16 @@ fn bare(status: StatusCode) -> Problem {
         _ => Problem::new(status, "failed", "it was not done"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_does_not_answer_may_be_asked_again_and_is_not_named() {
+        let (place, reason) = ("db.example/epitome".to_owned(), "refused".to_owned());
+        let problem = Problem::from(Error::from(StoreError::Unavailable { place, reason }));
+        assert_eq!((problem.status.as_u16(), problem.retry_after), (503, Some(5)));
+        assert!(!problem.detail.contains("example"), "{}", problem.detail);
+    }
+}

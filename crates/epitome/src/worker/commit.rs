@@ -182,6 +182,7 @@ impl Job<'_> {
         measure::kept(&facts, &self.spent.unrecorded);
         self.spent = Spent::default();
         self.held = None;
+        self.kept += 1;
         self.shared.tell_moved();
         if !self.shared.hooks.is_empty() {
             let problems = self.shared.hooks.after(&condensed).await;

@@ -24,6 +24,9 @@ use crate::writing::{LEAST_INPUT, LOCAL_INPUT, PROMPT_OVERHEAD, UNKNOWN_INPUT};
 /// So many shapes are looked at when a summary is planned; ten times as many where no cut is among them.
 const LOOK_AHEAD: usize = 20_000;
 
+/// So many summaries of one slot are kept in a row. If more are due then, it is given back, and it is others' turn.
+const IN_A_ROW: usize = 8;
+
 /// What came of one step.
 pub(super) enum Step {
     /// There may be more to do.
@@ -62,6 +65,8 @@ pub(super) struct Job<'a> {
     /// What failed, while `local` stands in.
     pub(super) failed: Option<Failure>,
     pub(super) spent: Spent,
+    /// How many summaries were kept under this lease.
+    pub(super) kept: usize,
 }
 
 /// Where a slot stands, as its worker sees it.
@@ -91,13 +96,21 @@ impl<'a> Job<'a> {
             too_long: None,
             failed: None,
             spent: Spent::default(),
+            kept: 0,
         }
     }
 
     /// Works until nothing is due, or it failed.
     pub(super) async fn run(mut self) -> Result<(), Error> {
         let result = loop {
-            match self.step().await {
+            let step = match self.step().await {
+                // Whoever stands in for a model goes on: what failed is known only here.
+                Ok(Step::Again) if self.kept >= IN_A_ROW && self.mode == Mode::Models => {
+                    self.give_back().await
+                }
+                step => step,
+            };
+            match step {
                 Ok(Step::Again) => {}
                 Ok(Step::Done) => break Ok(()),
                 Ok(Step::Lost) => {

@@ -15,7 +15,7 @@ use crate::support::{Home, MINUTE, ends, one_slot, standing, talk, with_settings
 
 /// Keeps what it is told, by name and labels.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<BTreeMap<String, Vec<f64>>>>);
+pub(crate) struct Seen(Arc<Mutex<BTreeMap<String, Vec<f64>>>>);
 
 /// One of the numbers.
 struct One(Seen, String);
@@ -43,7 +43,7 @@ impl Seen {
         Arc::new(One(self.clone(), format!("{}{{{}}}", key.name(), labels.join(","))))
     }
 
-    fn sum(&self, name: &str) -> f64 {
+    pub(crate) fn sum(&self, name: &str) -> f64 {
         self.0.lock().unwrap().get(name).map_or(0.0, |values| values.iter().sum())
     }
 }

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use epitome::core::message::{Message, Part, Role, Seq};
 use epitome::model::{ModelError, Reply, Scripted};
 use epitome::store::SummaryState;
-use epitome::{Engine, Error, Flags, Page, Session, Summarize};
+use epitome::{Engine, Error, Flags, Fork, Page, Session, Summarize};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use crate::drawn::{Drawn, session};
-use crate::support::{Home, MINUTE};
+use crate::support::{Home, MINUTE, talk};
 use crate::validator::complaints;
 use crate::views::sayable;
 
@@ -27,7 +27,11 @@ enum Step {
     /// The model is well, is down, or talks rubbish from now on.
     Model(u8),
     Work,
+    /// Works on every session there is, not only on this one.
+    WorkOnAll,
     Wait,
+    /// Another session begins as a copy of this one up to some message, and goes on by itself.
+    Fork(u16),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -40,7 +44,9 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(seq, pinned, skip)| Step::Flag(seq, pinned, skip)),
         2 => (0u8..4).prop_map(Step::Model),
         5 => Just(Step::Work),
+        1 => Just(Step::WorkOnAll),
         1 => Just(Step::Wait),
+        1 => any::<u16>().prop_map(Step::Fork),
     ]
 }
 
@@ -77,7 +83,7 @@ async fn run(drawn: Drawn, steps: Vec<Step>, budgets: Vec<u64>, stand_in: &str) 
     let session = engine.session("s");
     let mut to_say = sayable(&drawn).into_iter();
     let mut log: Vec<Message> = Vec::new();
-    let mut before = Before::default();
+    let (mut before, mut forks) = (Before::default(), 0);
     session.append(Message::user("Let us begin with the parcels.")).await.unwrap();
     log.push(Message::user("Let us begin with the parcels."));
     for step in &steps {
@@ -127,7 +133,18 @@ async fn run(drawn: Drawn, steps: Vec<Step>, budgets: Vec<u64>, stand_in: &str) 
             }
             Step::Model(new) => mood.store(*new, Ordering::SeqCst),
             Step::Work => session.work().await.unwrap(),
+            Step::WorkOnAll => engine.work().await.unwrap(),
             Step::Wait => home.clock.pass(MINUTE * 11),
+            Step::Fork(at) => {
+                forks += 1;
+                let at = Some(u64::from(*at) % log.len() as u64 + 1);
+                let fork = Fork { at, ..Fork::whole(format!("fork-{forks}")) };
+                let copy = session.fork(fork).await.unwrap();
+                copy.append(talk(1, 6)).await.unwrap();
+                if forks % 2 == 0 {
+                    copy.work().await.unwrap();
+                }
+            }
         }
         look(&engine, &session, &log, &mut before, undone, &budgets).await?;
     }

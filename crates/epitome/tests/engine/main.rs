@@ -17,6 +17,7 @@ mod counted;
 mod directory;
 mod drawn_people;
 mod drawn_work;
+mod expired;
 mod failing;
 mod forks;
 mod hard_cases;
@@ -25,6 +26,8 @@ mod hooks;
 mod keys;
 mod numbers;
 mod people;
+#[path = "../postgres_server/mod.rs"]
+mod postgres_server;
 mod races;
 mod retries;
 mod reviewed;
@@ -35,6 +38,7 @@ mod spending;
 mod spending_odd;
 mod support;
 mod telling;
+mod turns;
 mod usage;
 mod views;
 

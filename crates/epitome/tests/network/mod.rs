@@ -70,6 +70,8 @@ struct Trap {
     pattern: Vec<u8>,
     when: When,
     times: usize,
+    /// Whether all connections are broken off then, and stay so, and not only the one.
+    all: bool,
 }
 
 #[derive(Debug)]
@@ -80,6 +82,12 @@ struct Shared {
     sprung: AtomicUsize,
     open: AtomicUsize,
     taken: AtomicUsize,
+}
+
+impl Shared {
+    fn cut(&self) {
+        self.state.send_modify(|state| *state = State { bytes: Bytes::Break, cuts: state.cuts + 1 });
+    }
 }
 
 /// The way to one address. It is gone, with all connections, when this is dropped.
@@ -117,7 +125,7 @@ impl Network {
 
     /// Breaks every connection off, both ways, and from now on every new one as soon as it is made.
     pub fn cut(&self) {
-        self.shared.state.send_modify(|state| *state = State { bytes: Bytes::Break, cuts: state.cuts + 1 });
+        self.shared.cut();
     }
 
     /// Breaks every connection off; new ones are fine.
@@ -145,8 +153,17 @@ impl Network {
     /// Breaks a connection off when these bytes pass in it, `times` times in all; the others stay. One pattern is waited
     /// for at a time.
     pub fn cut_when(&self, toward: Toward, pattern: &[u8], when: When, times: usize) {
-        assert!(!pattern.is_empty(), "something must be waited for");
-        *locked(&self.shared.trap) = Some(Trap { toward, pattern: pattern.to_vec(), when, times });
+        self.wait_for(Trap { toward, pattern: pattern.to_vec(), when, times, all: false });
+    }
+
+    /// As [`Network::cut`], when these bytes pass in any connection.
+    pub fn cut_all_when(&self, toward: Toward, pattern: &[u8], when: When) {
+        self.wait_for(Trap { toward, pattern: pattern.to_vec(), when, times: 1, all: true });
+    }
+
+    fn wait_for(&self, trap: Trap) {
+        assert!(!trap.pattern.is_empty() && trap.times > 0, "something must be waited for");
+        *locked(&self.shared.trap) = Some(trap);
     }
 
     /// How often a connection was broken off by what passed in it.
@@ -275,6 +292,9 @@ fn springs(before: &mut Vec<u8>, now: &[u8], toward: Toward, shared: &Shared) ->
         return None;
     }
     let when = set.when;
+    if set.all {
+        shared.cut();
+    }
     set.times -= 1;
     if set.times == 0 {
         *trap = None;

@@ -39,6 +39,7 @@ for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
     if [ "$try" -lt 20 ]; then kill -QUIT "$pid"; else kill -KILL "$pid"; fi
     sleep 0.2
 done 2>/dev/null
+for room in "$1"/room-*; do umount "$room" || umount -l "$room"; done 2>/dev/null
 rm -rf "$1"
 "#;
 
@@ -151,6 +152,11 @@ impl Cluster {
 
     pub(super) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The number of its first process, while it runs.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.server().as_ref().map(Child::id)
     }
 
     pub(super) fn directory(&self) -> &Path {

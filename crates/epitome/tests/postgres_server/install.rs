@@ -15,7 +15,7 @@ pub fn program(name: &str) -> PathBuf {
         known.insert(name.to_owned(), found.clone());
         return found;
     }
-    let package = if name == "pgbouncer" { "pgbouncer" } else { "postgresql" };
+    let package = if matches!(name, "pgbouncer" | "openssl") { name } else { "postgresql" };
     let told = install(name, package);
     find(name).unwrap_or_else(|| {
         panic!(

@@ -22,6 +22,7 @@ mod cluster;
 mod install;
 mod pooler;
 mod psql;
+mod room;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -227,6 +228,11 @@ impl Database {
 
     /// Runs SQL in a connection that stays open, with whatever it holds, until what is given back is dropped.
     pub fn hold(&self, sql: &str) -> Held {
+        self.try_hold(sql).unwrap_or_else(|told| panic!("{sql}: {told}"))
+    }
+
+    /// As [`Database::hold`], or what went wrong.
+    pub fn try_hold(&self, sql: &str) -> Result<Held, String> {
         Held::new(self.server.address(), &self.name, sql)
     }
 

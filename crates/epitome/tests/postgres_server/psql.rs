@@ -39,18 +39,20 @@ pub struct Held {
 }
 
 impl Held {
-    pub(super) fn new(address: SocketAddr, database: &str, sql: &str) -> Held {
-        let mut psql = psql(address, database)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("psql starts");
+    pub(super) fn new(address: SocketAddr, database: &str, sql: &str) -> Result<Held, String> {
+        let mut psql = psql(address, database);
+        psql.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut psql = psql.spawn().map_err(|error| error.to_string())?;
         let mut says = psql.stdin.take().unwrap();
-        writeln!(says, "{sql};\n\\echo it-is-held").and_then(|()| says.flush()).expect("psql listens");
+        // Whoever is not let in does not listen either; then the answer tells.
+        let _ = writeln!(says, "{sql};\n\\echo it-is-held").and_then(|()| says.flush());
         let heard = BufReader::new(psql.stdout.take().unwrap());
-        let held = heard.lines().map_while(Result::ok).any(|line| line == "it-is-held");
-        assert!(held, "{sql}: it could not be held, see above");
-        Held { psql, says: Some(says) }
+        if heard.lines().map_while(Result::ok).any(|line| line == "it-is-held") {
+            return Ok(Held { psql, says: Some(says) });
+        }
+        drop(says);
+        let told = psql.wait_with_output().map_err(|error| error.to_string())?;
+        Err(String::from_utf8_lossy(&told.stderr).trim_end().to_owned())
     }
 }
 

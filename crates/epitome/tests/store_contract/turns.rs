@@ -1,5 +1,6 @@
 //! Whose turn it is to be worked for.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use epitome::store::*;
@@ -16,7 +17,7 @@ fn after(workspace: &str) -> Want {
     Want { after: Some(workspace.into()), ..want("one") }
 }
 
-fn full(workspaces: &[&str]) -> std::collections::HashSet<Arc<str>> {
+fn full(workspaces: &[&str]) -> HashSet<Arc<str>> {
     workspaces.iter().map(|name| Arc::from(*name)).collect()
 }
 
@@ -122,5 +123,62 @@ pub(crate) async fn however_many_of_one_are_ready_the_others_have_their_turns(ma
     let except = [(id, Default::default(), every(2).name)].into();
     assert_eq!(taken(store, Want { except, ..after("a") }).await.as_deref(), Some("huge/s005"));
     assert_eq!(taken(store, after("a")).await.as_deref(), Some("huge/s004"));
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
+/// Numbers that look drawn and are the same every time.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % most
+    }
+}
+
+pub(crate) async fn whoever_is_taken_is_whom_a_plain_list_would_give(made: Made) {
+    let store = &*made.store;
+    let names = ["", "A", "a", "a b", "aa", "b", "zß"];
+    let mut draw = Draw(0x9E37_79B9_7F4A_7C15);
+    // What waits: since when, and the number of its session.
+    let mut waiting: Vec<(i64, i64, Arc<str>)> = Vec::new();
+    for now in 1..=400 {
+        made.clock.set(now);
+        if draw.below(2) == 0 {
+            let workspace = names[draw.below(names.len() as u64 - 1) as usize + 1];
+            let key = SessionKey::new(workspace, format!("s{now}"));
+            say_with(store, &key, "u a", &[every(2)]).await;
+            waiting.push((now, row(store, &key).await.id, workspace.into()));
+        } else {
+            let after =
+                (draw.below(4) > 0).then(|| Arc::from(names[draw.below(names.len() as u64) as usize]));
+            let full: HashSet<Arc<str>> =
+                names.iter().filter(|_| draw.below(4) == 0).map(|name| Arc::from(*name)).collect();
+            let except: HashSet<_> =
+                waiting.iter().filter(|_| draw.below(9) == 0).map(|(_, id, _)| *id).collect();
+            let hold = std::time::Duration::from_secs(1_000);
+            let wanted = Want {
+                after: after.clone(),
+                full: full.clone(),
+                except: except.iter().map(|id| (*id, Default::default(), every(2).name)).collect(),
+                hold,
+                ..want("one")
+            };
+            let expected = waiting
+                .iter()
+                .enumerate()
+                .filter(|(_, (_, id, workspace))| !full.contains(workspace) && !except.contains(id))
+                .min_by_key(|(_, (since, id, workspace))| {
+                    let turn = after.as_ref().map(|after| (workspace <= after, workspace.clone()));
+                    (turn, *since, *id)
+                })
+                .map(|(at, _)| at);
+            let taken = store.lease(wanted).await.unwrap().map(|lease| lease.id);
+            assert_eq!(taken, expected.map(|at| waiting[at].1), "after {after:?}, full {full:?}");
+            expected.map(|at| waiting.remove(at));
+        }
+    }
     assert_eq!(store.verify().await.unwrap(), []);
 }

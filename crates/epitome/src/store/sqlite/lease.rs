@@ -9,7 +9,7 @@ use super::error::{Outcome, nonsense};
 use super::rows::{self, SLOT, scope_of};
 
 /// So many of those that wait longest are looked at. Seldom are more ready, and then it is known whose turn it is.
-const NEAR: usize = 256;
+const NEAR: usize = 64;
 
 /// Where more are ready, so many workspaces are gone through.
 const MOST_WORKSPACES: usize = 1_000;

@@ -1,0 +1,117 @@
+//! A worker that slept past its lease sees it by its own clock, and starts no call it has no right to.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use epitome::hook::{Hook, HookError, Leaving};
+use epitome::model::{Gate, Scripted};
+use epitome::{Builder, Pace, Session};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use crate::counted::Seen;
+use crate::support::{Home, ends, history, one_slot, talk, throughs, until};
+
+const LEASE: Duration = Duration::from_millis(200);
+
+/// Something a worker waits for right before it asks a model: as if its process were stopped there.
+#[derive(Clone, Default)]
+struct Sleep {
+    begun: Arc<Notify>,
+    ended: Arc<Notify>,
+}
+
+#[async_trait]
+impl Hook for Sleep {
+    async fn before(&self, _: &Leaving) -> Result<Option<String>, HookError> {
+        self.begun.notify_one();
+        self.ended.notified().await;
+        Ok(None)
+    }
+}
+
+/// A hold that is short, and never renewed by itself.
+fn short(builder: Builder) -> Builder {
+    let renew = Duration::from_secs(3_600);
+    let pace = Pace { lease: LEASE, renew, poll: Duration::from_millis(10), workers: 0, ..Pace::default() };
+    builder.pace(pace).hook_time_out(Duration::from_secs(600))
+}
+
+fn works(session: &Session) -> JoinHandle<()> {
+    let session = session.clone();
+    tokio::spawn(async move { session.work().await.unwrap() })
+}
+
+/// Waits until what was leased by now has run out, by the machine's clock and by the store's.
+async fn run_out(home: &Home) {
+    let begun = Instant::now();
+    until("the lease runs out", || async { begun.elapsed() > LEASE }).await;
+    home.clock.pass(LEASE + Duration::from_millis(1));
+}
+
+#[tokio::test]
+async fn nobody_is_asked_for_a_slot_that_another_took_meanwhile() {
+    let seen = Seen::default();
+    let _guard = metrics::set_default_local_recorder(&seen);
+    let home = Home::file();
+    let (sleep, late, fast) = (Sleep::default(), Scripted::new().named("late"), Scripted::new());
+    let sleeper = home.open(short(one_slot(&late)).hook(sleep.clone())).await;
+    let other = home.open(one_slot(&fast)).await;
+    let session = sleeper.session("s");
+    session.append(talk(1, 20)).await.unwrap();
+    let working = works(&session);
+    ends("the sleep", sleep.begun.notified()).await;
+    run_out(&home).await;
+    other.work().await.unwrap();
+    assert_eq!((throughs(&session, "short").await, fast.calls()), (vec![20], 1));
+    sleep.ended.notify_one();
+    ends("the work", working).await.unwrap();
+    assert_eq!(late.calls(), 0, "it saw that its lease had run out");
+    assert_eq!(seen.sum("epitome_lease_losses_total{}"), 1.0);
+    assert_eq!(throughs(&session, "short").await, [20]);
+    assert_eq!(sleeper.verify().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn where_nobody_took_it_the_lease_is_renewed_first() {
+    let home = Home::file();
+    let (sleep, late) = (Sleep::default(), Scripted::new().named("late"));
+    let sleeper = home.open(short(one_slot(&late)).hook(sleep.clone())).await;
+    let session = sleeper.session("s");
+    session.append(talk(1, 20)).await.unwrap();
+    let working = works(&session);
+    ends("the sleep", sleep.begun.notified()).await;
+    let held = home.row("short").await;
+    run_out(&home).await;
+    sleep.ended.notify_one();
+    ends("the work", working).await.unwrap();
+    assert_eq!((late.calls(), throughs(&session, "short").await), (1, vec![20]));
+    let after = home.row("short").await;
+    assert_eq!((held.fence, after.fence, after.work.owner), (1, 1, None));
+}
+
+#[tokio::test]
+async fn nobody_is_asked_a_second_time_under_a_lease_that_ran_out() {
+    let home = Home::file();
+    let gate = Gate::new();
+    let late = Scripted::new().named("late").waits_for(&gate).replies("502 Bad Gateway");
+    let fast = Scripted::new().named("fast");
+    let sleeper = home.open(short(one_slot(&late))).await;
+    let other = home.open(one_slot(&fast)).await;
+    let session = sleeper.session("s");
+    session.append(talk(1, 20)).await.unwrap();
+    let working = works(&session);
+    ends("the call", gate.reached()).await;
+    run_out(&home).await;
+    other.work().await.unwrap();
+    gate.open();
+    ends("the work", working).await.unwrap();
+    assert_eq!((late.calls(), fast.calls()), (1, 1), "its answer was refused, and it was not asked again");
+    let all = history(&session, "short").await;
+    assert_eq!(all.iter().map(|row| row.model.as_str()).collect::<Vec<_>>(), ["fast"]);
+    // What it had cost was written down.
+    let usage = session.usage().await.unwrap();
+    assert_eq!(usage.iter().filter(|row| row.model == "late").map(|row| row.calls).sum::<u64>(), 1);
+    assert_eq!(sleeper.verify().await.unwrap(), []);
+}

@@ -1,0 +1,30 @@
+//! What is PostgreSQL's own: many nodes, a network in between, a server that restarts, fills up or has enough of us.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
+
+#[path = "postgres/commits.rs"]
+mod commits;
+#[path = "postgres/helping.rs"]
+mod helping;
+#[path = "network/mod.rs"]
+mod network;
+#[path = "postgres/opening.rs"]
+mod opening;
+#[path = "postgres/outages.rs"]
+mod outages;
+#[path = "postgres/overload.rs"]
+mod overload;
+#[path = "postgres/pooled.rs"]
+mod pooled;
+#[path = "postgres_server/mod.rs"]
+mod postgres_server;
+#[path = "postgres/secure.rs"]
+mod secure;
+#[path = "store_contract/support.rs"]
+mod support;

@@ -1,0 +1,147 @@
+//! A connection that breaks in the middle of a write: what was written is written once.
+
+use std::time::{Duration, Instant};
+
+use epitome::store::{Load, Postgres, Store, Want};
+use epitome_core::message::Message;
+use epitome_core::slot::{Limit, Slot};
+use epitome_core::trigger::Trigger;
+
+use crate::helping::{count_of_once, database, in_time, node, say};
+use crate::network::{Network, Toward, When};
+use crate::postgres_server::{Database, Options, Server, Stop, server};
+use crate::support::{append, key};
+
+/// What a database says when something was committed, with the zero after it.
+const COMMITTED: &[u8] = b"COMMIT\0";
+
+/// A node that reaches its database by a network of ours.
+async fn by_network(server: &Server) -> (Database, Network, Postgres) {
+    let database = database(server);
+    let network = Network::to(server.address());
+    let node = node(&database.url_by(network.address())).await;
+    (database, network, node)
+}
+
+/// Says things until the network broke a connection off, so often, and then looks at what is there.
+async fn check(toward: Toward, pattern: &[u8], when: When) {
+    let (database, network, node) = by_network(server()).await;
+    say(&node, &key("a"), "first").await.unwrap();
+    let mut said = 1;
+    for round in 1..=6 {
+        network.cut_when(toward, pattern, when, 1);
+        while network.sprung() < round {
+            in_time(say(&node, &key("a"), &format!("marked, {said}"))).await.unwrap();
+            said += 1;
+            assert!(said < 1_000, "what is waited for does not pass");
+        }
+    }
+    node.close().await;
+    assert_eq!(count_of_once(&database), said);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_does_not_arrive_is_done_again() {
+    check(Toward::Database, b"marked", When::Before).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_of_which_nobody_knows_whether_it_arrived_is_done_once() {
+    check(Toward::Database, b"marked", When::After).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_whose_answer_is_lost_is_done_once() {
+    check(Toward::Node, COMMITTED, When::Before).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_is_done_once_also_when_the_network_stays_away_for_a_while() {
+    let (database, network, node) = by_network(server()).await;
+    say(&node, &key("a"), "first").await.unwrap();
+    for (number, (toward, pattern)) in
+        [(Toward::Node, COMMITTED), (Toward::Database, b"marked".as_slice())].into_iter().enumerate()
+    {
+        network.cut_all_when(toward, pattern, When::Before);
+        let (writer, before) = (node.clone(), network.sprung());
+        let writing =
+            tokio::spawn(async move { say(&writer, &key("a"), &format!("marked, {number}")).await });
+        until(|| network.sprung() > before).await;
+        let tries = network.taken();
+        // It is being tried again.
+        until(|| network.taken() > tries + 2).await;
+        network.heal();
+        in_time(writing).await.unwrap().unwrap();
+    }
+    node.close().await;
+    assert_eq!(count_of_once(&database), 3);
+}
+
+async fn until(mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "it was waited for in vain");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A number a transaction was given is not written down with it, so after a crash another may be given the same.
+/// Whoever asks what became of the first is told of the second.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_a_crash_lost_is_not_taken_for_somebody_elses_that_was_done() {
+    // So that nothing of it is on disk when the server is killed.
+    let settings = ["wal_writer_delay = 10s", "bgwriter_lru_maxpages = 0", "autovacuum = off"];
+    let server =
+        Server::own(&Options { settings: settings.map(str::to_owned).to_vec(), ..Options::default() });
+    for stop in [Stop::Immediate, Stop::Fast] {
+        let (database, network, node) = by_network(&server).await;
+        say(&node, &key("a"), "first").await.unwrap();
+        database.psql("CREATE TABLE others (it int)");
+        for already in [false, true] {
+            network.cut_all_when(Toward::Database, b"marked", When::Before);
+            let (writer, before) = (node.clone(), network.sprung());
+            let text = format!("marked, {already}");
+            let writing = tokio::spawn(async move { say(&writer, &key("a"), &text).await });
+            until(|| network.sprung() > before).await;
+            server.stop(stop);
+            server.start();
+            if already {
+                // Others were faster, and have been given the number.
+                database.psql(
+                    "DO $$ BEGIN FOR i IN 1..200 LOOP INSERT INTO others VALUES (i); COMMIT; END LOOP; END $$",
+                );
+            }
+            network.heal();
+            in_time(writing).await.unwrap().unwrap();
+        }
+        node.close().await;
+        assert_eq!(count_of_once(&database), 3);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_is_taken_by_whoever_asked_also_when_the_answer_is_lost() {
+    let (database, network, node) = by_network(server()).await;
+    let slot = Slot { trigger: Trigger::Messages(1), ..Slot::new("s", Limit::Tokens(100)) };
+    for (name, toward, pattern) in
+        [("a", Toward::Node, COMMITTED), ("b", Toward::Database, b"worker".as_slice())]
+    {
+        let said = vec![Message::user("hello")];
+        node.change(&key(name), Load::default(), append(said, vec![slot.clone()])).await.unwrap();
+        // What can wait is done by then, and commits nothing in between.
+        database.psql("SELECT pg_sleep(0.2)");
+        let before = network.sprung();
+        network.cut_when(toward, pattern, When::Before, 1);
+        let want = Want {
+            owner: "worker".to_owned(),
+            hold: Duration::from_secs(600),
+            session: None,
+            except: Default::default(),
+            after: None,
+            full: Default::default(),
+        };
+        let lease = in_time(node.lease(want)).await.unwrap().expect("it is ready, and nobody else has it");
+        assert_eq!((lease.key, lease.slot.fence, network.sprung()), (key(name), 1, before + 1));
+    }
+    node.close().await;
+}

@@ -1,0 +1,106 @@
+//! Coming to a database for the first time, or to the wrong one.
+
+use epitome::store::{Postgres, PostgresOptions, Store, StoreError};
+use tokio::task::JoinSet;
+
+use crate::helping::{count_of_once, database, hasty, in_time, node, say};
+use crate::postgres_server::{Options, Server, free_port, server};
+use crate::support::key;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_start_at_once_make_the_tables_once() {
+    let database = server().database();
+    let mut nodes = JoinSet::new();
+    for number in 0..8 {
+        let url = database.url();
+        nodes.spawn(async move {
+            let node = node(&url).await;
+            say(&node, &key("a"), &format!("from node {number}")).await.unwrap();
+            node.close().await;
+        });
+    }
+    in_time(nodes.join_all()).await;
+    assert_eq!(count_of_once(&database), 8);
+    assert_eq!(database.psql("SELECT count(*), max(version) FROM epitome.migrations"), "1|1");
+    assert_eq!(database.psql("SELECT count(*) FROM epitome.secrets"), "1");
+}
+
+#[tokio::test]
+async fn a_database_that_others_use_is_shared() {
+    let database = server().database();
+    database.psql("CREATE TABLE sessions (theirs int); INSERT INTO sessions VALUES (7)");
+    let node = node(&database.url()).await;
+    say(&node, &key("a"), "hello").await.unwrap();
+    node.close().await;
+    assert_eq!(database.psql("SELECT theirs FROM sessions"), "7");
+    assert_eq!(count_of_once(&database), 1);
+}
+
+#[tokio::test]
+async fn a_schema_that_is_not_ours_is_left_alone() {
+    let database = server().database();
+    database.psql("CREATE SCHEMA epitome; CREATE TABLE epitome.sessions (theirs int)");
+    let error = hasty(&database.url()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Foreign { .. }), "{error}");
+    assert_eq!(database.psql("SELECT count(*) FROM pg_tables WHERE schemaname = 'epitome'"), "1");
+}
+
+#[tokio::test]
+async fn a_database_of_a_newer_release_is_refused() {
+    let database = database(server());
+    database.psql("INSERT INTO epitome.migrations (version, name) VALUES (99, 'later')");
+    let error = hasty(&database.url()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Newer { found: 99, .. }), "{error}");
+}
+
+/// What may be told of an address: where it is, and nothing of who comes in.
+fn tells_no_secret(error: &StoreError) {
+    for told in [error.to_string(), format!("{error:?}")] {
+        assert!(!told.contains("s3cret") && !told.contains("s%33cret"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_is_not_let_in_is_told_why_and_no_password_is_told() {
+    let access = "local all all trust\nhost all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+    let server = Server::own(&Options { access: Some(access.to_owned()), ..Options::default() });
+    server.psql("CREATE ROLE ann LOGIN PASSWORD 's3cret-right'");
+    server.psql("CREATE DATABASE hers OWNER ann");
+    let (address, nobody) = (server.address(), free_port());
+
+    let right = format!("postgres://ann:s3cret-right@{address}/hers");
+    let node = Postgres::open(&right, PostgresOptions::default()).await.unwrap();
+    assert!(!format!("{node:?}").contains("s3cret"));
+    say(&node, &key("a"), "hello").await.unwrap();
+    node.close().await;
+
+    let cases = [
+        (format!("postgres://ann:s%33cret-wrong@{address}/hers"), "password authentication failed"),
+        (format!("postgres://bob:s3cret@{address}/hers"), "password authentication failed"),
+        (format!("postgres://ann:s3cret-right@{address}/missing"), "\"missing\" does not exist"),
+        (format!("postgres://ann:s3cret-right@127.0.0.1:{nobody}/hers"), "refused"),
+        ("postgres://ann:s3cret@nobody.invalid/hers".to_owned(), "nobody.invalid"),
+        (format!("postgres://ann:s3cret@{address}/hers?sslmode=s3cret"), "sslmode"),
+        (format!("postgres://ann:s3cret@{address}/hers?s3cret=1"), "option"),
+        (format!("postgres://ann@{address}/hers"), "password"),
+    ];
+    for (url, reason) in cases {
+        let error = in_time(hasty(&url)).await.unwrap_err();
+        tells_no_secret(&error);
+        assert!(error.to_string().contains(reason), "{reason}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_up_yet_is_waited_for() {
+    let server = Server::own(&Options::default());
+    let database = server.database();
+    server.stop(crate::postgres_server::Stop::Fast);
+    let url = database.url();
+    let opening = tokio::spawn(async move { node(&url).await });
+    let starting = server.clone();
+    tokio::task::spawn_blocking(move || starting.start()).await.unwrap();
+    let node = in_time(opening).await.unwrap();
+    say(&node, &key("a"), "hello").await.unwrap();
+    node.close().await;
+}

@@ -1,0 +1,129 @@
+//! Too many connections, locks that somebody holds, a disk that is full: it is said, and it goes on by itself.
+
+use std::time::Duration;
+
+use epitome::store::{Postgres, PostgresOptions, Store, StoreError};
+
+use crate::helping::{count_of_once, database, haste, hasty, in_time, many, node, say};
+use crate::postgres_server::{Held, Options, Server, server};
+use crate::support::{key, row};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_connection_to_be_had_it_waits_then_says_so_then_goes_on() {
+    let settings = ["max_connections = 12", "superuser_reserved_connections = 0", "max_wal_senders = 0"];
+    let server =
+        Server::own(&Options { settings: settings.map(str::to_owned).to_vec(), ..Options::default() });
+    let database = database(&server);
+    let all = || -> Vec<Held> { std::iter::from_fn(|| database.try_hold("SELECT 1").ok()).collect() };
+
+    let node = hasty(&database.url()).await.unwrap();
+    say(&node, &key("a"), "before").await.unwrap();
+    server.throw_out(database.name());
+    let others = all();
+    assert!(!others.is_empty());
+    // Also a node that had some before, and one that comes now.
+    for told in
+        [in_time(say(&node, &key("b"), "meanwhile")).await, in_time(hasty(&database.url())).await.map(|_| ())]
+    {
+        let error = told.unwrap_err();
+        assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
+        assert!(error.to_string().contains("too many clients"), "{error}");
+    }
+
+    // Whoever has the patience does not notice.
+    let options = PostgresOptions { patience: Duration::from_secs(120), ..haste() };
+    let url = database.url();
+    let waiting = tokio::spawn(async move { Postgres::open(&url, options).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    drop(others);
+    let patient = in_time(waiting).await.unwrap().unwrap();
+    in_time(say(&patient, &key("a"), "after")).await.unwrap();
+    in_time(say(&node, &key("a"), "after that")).await.unwrap();
+    patient.close().await;
+    node.close().await;
+    assert_eq!(count_of_once(&database), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_writers_than_connections_take_turns() {
+    let database = database(server());
+    let options = PostgresOptions { connections: 2, ..PostgresOptions::default() };
+    let node = Postgres::open(&database.url(), options).await.unwrap();
+    in_time(many(&node, "one", 40, 4).join_all()).await;
+    node.close().await;
+    assert_eq!(count_of_once(&database), 320);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_else_holds_is_waited_for_then_said_and_then_it_goes_on() {
+    let database = database(server());
+    let node = hasty(&database.url()).await.unwrap();
+    say(&node, &key("a"), "before").await.unwrap();
+
+    let held = database.hold("BEGIN; LOCK TABLE epitome.sessions IN ACCESS EXCLUSIVE MODE");
+    for told in [
+        in_time(say(&node, &key("a"), "meanwhile")).await,
+        in_time(node.standing(&key("a"), Default::default())).await.map(|_| ()),
+        in_time(node.stamp(&key("a"))).await.map(|_| ()),
+    ] {
+        let error = told.unwrap_err();
+        assert!(matches!(error, StoreError::Busy), "{error:?}");
+    }
+    drop(held);
+    in_time(say(&node, &key("a"), "after")).await.unwrap();
+    assert_eq!(row(&node, &key("a")).await.tracker.head(), 2);
+
+    // A session somebody holds keeps nobody else from theirs.
+    let held = database.hold("BEGIN; SELECT 1 FROM epitome.sessions WHERE name = 'a' FOR UPDATE");
+    in_time(say(&node, &key("b"), "beside it")).await.unwrap();
+    let error = in_time(say(&node, &key("a"), "meanwhile")).await.unwrap_err();
+    assert!(matches!(error, StoreError::Busy), "{error:?}");
+    drop(held);
+    in_time(say(&node, &key("a"), "after")).await.unwrap();
+    node.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_told_and_writing_goes_on_when_there_is_room() {
+    let server = Server::own(&Options::default());
+    let database = server.small_disk(24 << 20);
+    let node = node(&database.url()).await;
+    say(&node, &key("a"), "before").await.unwrap();
+
+    let long = "a long line about nothing in particular, number ".repeat(2_000);
+    let mut said = 1;
+    let error = loop {
+        // Not to be made smaller.
+        let text: String = long
+            .chars()
+            .zip(noise(said))
+            .map(|(letter, other)| if other % 2 == 0 { letter } else { other.into() })
+            .collect();
+        match in_time(say(&node, &key("a"), &text)).await {
+            Ok(()) => said += 1,
+            Err(error) => break error,
+        }
+        assert!(said < 10_000, "the disk is never full");
+    };
+    assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
+    // What is there can be read; what was refused is not there.
+    assert_eq!(row(&node, &key("a")).await.tracker.head(), said);
+    let error = in_time(say(&node, &key("a"), &long)).await.unwrap_err();
+    assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
+
+    database.make_room();
+    in_time(say(&node, &key("a"), "after")).await.unwrap();
+    node.close().await;
+    assert_eq!(count_of_once(&database) as u64, said + 1);
+}
+
+/// Letters without end that nobody could guess.
+fn noise(seed: u64) -> impl Iterator<Item = u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    std::iter::repeat_with(move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        b'a' + u8::try_from(state % 26).unwrap()
+    })
+}

@@ -1,0 +1,117 @@
+//! The way to the database, encrypted, and whose it is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use epitome::store::{Store, StoreError};
+use tempfile::TempDir;
+
+use crate::helping::{hasty, in_time, say};
+use crate::postgres_server::{Options, Server, program};
+use crate::support::key;
+
+/// Somebody who signs certificates.
+struct Authority {
+    folder: TempDir,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        let folder = tempfile::tempdir().unwrap();
+        openssl(
+            folder.path(),
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout root.key -out root.crt -days 30 \
+             -subj /CN=authority -addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign",
+        );
+        Authority { folder }
+    }
+
+    /// The file with its own certificate.
+    fn root(&self) -> PathBuf {
+        self.folder.path().join("root.crt")
+    }
+
+    /// A cluster with a certificate of this name, that takes nobody in whose way is not encrypted.
+    fn server(&self, name: &str) -> Server {
+        let folder = self.folder.path();
+        fs::write(folder.join("names"), format!("subjectAltName={name}\nbasicConstraints=CA:FALSE\n"))
+            .unwrap();
+        openssl(
+            folder,
+            "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout server.key -out server.csr -subj /CN=server",
+        );
+        openssl(
+            folder,
+            "x509 -req -in server.csr -CA root.crt -CAkey root.key -CAcreateserial -days 30 -extfile names -out server.crt",
+        );
+        let file = |name: &str| (name.to_owned(), fs::read(folder.join(name)).unwrap());
+        Server::own(&Options {
+            settings: vec!["ssl = on".to_owned()],
+            access: Some("hostssl all all 127.0.0.1/32 trust\n".to_owned()),
+            files: vec![file("server.crt"), file("server.key")],
+        })
+    }
+}
+
+fn openssl(folder: &Path, arguments: &str) {
+    let done = Command::new(program("openssl"))
+        .args(arguments.split_whitespace())
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{arguments}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// What becomes of opening it so.
+async fn opened(server: &Server, how: &str) -> Result<(), StoreError> {
+    let node = in_time(hasty(&format!("{}?{how}", server.url("postgres")))).await?;
+    say(&node, &key("a"), how).await?;
+    // Whatever connections it has are encrypted.
+    let plain = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+         WHERE application_name = 'epitome' AND NOT ssl";
+    assert_eq!(server.psql(plain), "0");
+    node.close().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_way_is_encrypted_and_the_certificate_looked_at_as_is_asked() {
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    let server = ours.server("IP:127.0.0.1");
+    let root = ours.root().display().to_string();
+    for how in ["sslmode=require", "sslmode=prefer", "", &format!("sslmode=verify-full&sslrootcert={root}")] {
+        opened(&server, how).await.unwrap_or_else(|error| panic!("{how}: {error}"));
+    }
+    let escaped = root.replace('/', "%2F");
+    opened(&server, &format!("sslrootcert={escaped}&sslmode=verify-full")).await.unwrap();
+
+    let refused = [
+        ("sslmode=disable".to_owned(), "no encryption"),
+        (format!("sslmode=verify-full&sslrootcert={}", theirs.root().display()), "certificate"),
+        // No system knows who signed it.
+        ("sslmode=verify-full".to_owned(), "certificate"),
+        ("sslmode=verify-full&sslrootcert=missing.crt".to_owned(), "missing.crt"),
+    ];
+    for (how, reason) in refused {
+        let error = opened(&server, &how).await.unwrap_err().to_string();
+        assert!(error.contains(reason), "{how}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_name_is_refused_where_names_are_looked_at() {
+    let ours = Authority::new();
+    let server = ours.server("DNS:elsewhere.example");
+    opened(&server, "sslmode=require").await.unwrap();
+    let how = format!("sslmode=verify-full&sslrootcert={}", ours.root().display());
+    let error = opened(&server, &how).await.unwrap_err().to_string();
+    assert!(error.contains("certificate"), "{error}");
+}
+
+#[tokio::test]
+async fn what_must_be_encrypted_is_not_said_to_a_server_that_cannot() {
+    let server = Server::own(&Options::default());
+    let error = opened(&server, "sslmode=require").await.unwrap_err().to_string();
+    assert!(error.contains("TLS"), "{error}");
+}

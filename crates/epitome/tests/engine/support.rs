@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use epitome::core::message::{Message, Seq, Timestamp};
 use epitome::model::{Ask, Scripted};
-use epitome::store::{
-    Postgres, PostgresOptions, SessionKey, SlotRow, Sqlite, SqliteOptions, Store,
-};
+use epitome::store::{Postgres, PostgresOptions, SessionKey, SlotRow, Sqlite, SqliteOptions, Store};
 use epitome::{Builder, Context, Engine, Pace, Session, SlotExplanation, Summary};
 
 use crate::postgres_server;
@@ -63,7 +61,8 @@ pub(crate) struct Home {
 fn database() -> postgres_server::Database {
     postgres_server::server().template("engine", |url| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async { Postgres::open(url, PostgresOptions::default()).await.unwrap().close().await });
+        runtime
+            .block_on(async { Postgres::open(url, PostgresOptions::default()).await.unwrap().close().await });
     })
 }
 

@@ -26,7 +26,10 @@ mod fair;
 mod honcho;
 mod keys;
 mod logs;
+mod nodes;
 mod openapi;
+#[path = "../../../epitome/tests/postgres_server/mod.rs"]
+mod postgres_server;
 mod pressure;
 mod python;
 mod rough;

@@ -43,7 +43,10 @@ impl Server {
     /// On the database `a.db` of a folder.
     pub fn on(folder: &Path, flags: &[&str], env: &[(&str, &str)]) -> Self {
         let mut run = command(folder);
-        run.args(["serve", "--db", "a.db"]).args(flags);
+        run.arg("serve").args(flags);
+        if !flags.contains(&"--db") {
+            run.args(["--db", "a.db"]);
+        }
         if !flags.iter().any(|flag| flag.starts_with("--listen")) {
             run.args(["--listen", "127.0.0.1:0"]);
         }

@@ -44,12 +44,12 @@ pub use directory::{
 };
 pub use inlines::{InlineRow, Inlines, ListHash, Passed};
 pub use keyring::{KeyHash, KeyRow, Keyring};
+pub use moving::{MoveError, MoveOptions, MoveProgress, MoveStage, Moved, MovedTable, move_to_postgres};
+pub use postgres::{Postgres, PostgresOptions};
 pub use rows::{
     Facts, NewMessage, QueueCounts, QueueRow, SessionRow, SlotRow, Sources, SummaryRow, SummaryState,
     UsageRow, UsageSum, Work, message, with_metadata, words,
 };
-pub use moving::{MoveError, MoveOptions, MoveProgress, MoveStage, Moved, MovedTable, move_to_postgres};
-pub use postgres::{Postgres, PostgresOptions};
 pub use sqlite::{Sqlite, SqliteOptions, WriteStage};
 
 /// Which session: a name inside a workspace.

@@ -721,7 +721,8 @@ async fn memory() -> Made {
 async fn postgres() -> Made {
     let database = postgres_server::server().template("contract", |url| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async { Postgres::open(url, PostgresOptions::default()).await.unwrap().close().await });
+        runtime
+            .block_on(async { Postgres::open(url, PostgresOptions::default()).await.unwrap().close().await });
     });
     let clock = Clock::default();
     let store = Arc::new(Postgres::open(&database.url(), clock.postgres()).await.unwrap());

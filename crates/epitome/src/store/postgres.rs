@@ -11,21 +11,23 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime, Timeouts};
+use deadpool_postgres::{
+    Hook, HookError, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime, Timeouts,
+};
 use epitome_core::message::{Message, Seq, Timestamp};
 use epitome_core::slot::Scope;
 use tokio::sync::{Notify, watch};
 use tokio_postgres::Client;
 
 use super::{
-    Ahead, Changes, Decide, Fault, Hit, Lease, Load, Look, Pick, PickSummaries, Portion, QueueCounts, QueueRow,
-    Search, SessionId, SessionKey, SessionRow, SlotRow, Stamp, Standing, Store, StoreError, SummaryRow,
-    UsageQuery, UsageRow, UsageSum, View, Want, Window,
+    Ahead, Changes, Decide, Fault, Hit, Lease, Load, Look, Pick, PickSummaries, Portion, QueueCounts,
+    QueueRow, Search, SessionId, SessionKey, SessionRow, SlotRow, Stamp, Standing, Store, StoreError,
+    SummaryRow, UsageQuery, UsageRow, UsageSum, View, Want, Window,
 };
 use crate::event::{Events, Happened};
 use chores::Behind;
@@ -33,6 +35,7 @@ use error::{Outcome, Tries, Trouble};
 use hint::Hints;
 use known::Known;
 use pipe::{Link, Pipe};
+use swift::{Clock, Swift, Turns};
 use tls::Address;
 use tx::Tx;
 use window::Found;
@@ -59,6 +62,7 @@ mod queue;
 mod read;
 mod rows;
 mod schema;
+mod swift;
 mod target;
 mod tls;
 mod tx;
@@ -146,6 +150,10 @@ pub struct Postgres {
     /// Wakes whoever does what can wait.
     chores: Arc<Notify>,
     hints: Arc<Hints>,
+    clock: Arc<Clock>,
+    turns: Arc<Turns>,
+    /// Appends on the short way.
+    queue: Option<swift::Queue>,
     closed: Arc<AtomicBool>,
     /// Ends what runs beside it, at the latest when the last one lets go of the store.
     stop: Option<Arc<watch::Sender<bool>>>,
@@ -169,12 +177,14 @@ impl Postgres {
         let (store, address) = Self::reach(url, options).await?;
         store.refuse_half_moved().await?;
         let stop = watch::Sender::new(false);
+        let (queue, waiting) = swift::queue();
+        swift::run(&store, waiting, &stop);
         tokio::spawn(chores::run(store.clone(), Arc::clone(&store.chores), stop.subscribe()));
         if store.named {
             let node = format!("{:016x}", random());
             tokio::spawn(hint::run(address, Arc::clone(&store.hints), node, stop.subscribe()));
         }
-        Ok(Self { stop: Some(Arc::new(stop)), ..store })
+        Ok(Self { stop: Some(Arc::new(stop)), queue: Some(queue), ..store })
     }
 
     /// Makes the tables, and gives a store beside which nothing runs yet.
@@ -205,6 +215,9 @@ impl Postgres {
             behind: Arc::default(),
             chores: Arc::default(),
             hints: Arc::default(),
+            clock: Arc::default(),
+            turns: Arc::default(),
+            queue: None,
             closed: Arc::default(),
             stop: None,
         };
@@ -217,6 +230,7 @@ impl Postgres {
 
     /// The moment, where the database says it is this.
     fn moment(&self, now: i64) -> Timestamp {
+        self.clock.hear(now);
         self.options.clock.as_ref().map_or(Timestamp(now), |clock| clock())
     }
 
@@ -230,9 +244,10 @@ impl Postgres {
         match self.pool.get().await {
             Ok(object) => Ok(Link::new(object, self.named, limit)),
             Err(PoolError::Backend(error)) => Err(error.into()),
-            Err(PoolError::Timeout(_)) => {
-                Err(Trouble::Lost(format!("all {} connections of this node are in use", self.options.connections)))
-            }
+            Err(PoolError::Timeout(_)) => Err(Trouble::Lost(format!(
+                "all {} connections of this node are in use",
+                self.options.connections
+            ))),
             Err(PoolError::Closed) => Err(Trouble::Said(StoreError::Closed)),
             Err(PoolError::PostCreateHook(HookError::Backend(error))) => Err(error.into()),
             Err(other) => Err(Trouble::Lost(other.to_string())),
@@ -326,7 +341,13 @@ impl Store for Postgres {
         load: Load,
         decide: Decide,
     ) -> Result<Option<SessionId>, StoreError> {
-        again!(self, self.change_once(key, &load, &decide))
+        let _turn = self.turns.wait(key).await;
+        let unheard = match self.swift(key, &load, &decide).await {
+            Ok(Swift::Done(id)) => return Ok(Some(id)),
+            Ok(Swift::LongWay(unheard)) => unheard,
+            Err(trouble) => return Err(trouble.at(&self.place)),
+        };
+        again!(self, self.change_once(key, &load, &decide, unheard))
     }
 
     async fn standing(&self, key: &SessionKey, load: Load) -> Result<Standing, StoreError> {
@@ -493,7 +514,8 @@ impl Store for Postgres {
     }
 
     async fn backup(&self, _: &Path) -> Result<(), StoreError> {
-        let reason = "a PostgreSQL database is backed up with pg_dump, or as a whole with pg_basebackup".to_owned();
+        let reason =
+            "a PostgreSQL database is backed up with pg_dump, or as a whole with pg_basebackup".to_owned();
         Err(StoreError::Failed { reason })
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use epitome::store::{
-    Changes, Decide, Load, NewMessage, PostgresOptions, SessionKey, SessionRow, SlotRow, SqliteOptions, Standing, Store,
-    SummaryRow, SummaryState, WorkspaceRow, words,
+    Changes, Decide, Load, NewMessage, PostgresOptions, SessionKey, SessionRow, SlotRow, SqliteOptions,
+    Standing, Store, SummaryRow, SummaryState, WorkspaceRow, words,
 };
 use epitome_core::drawing::{messages, word_counter};
 use epitome_core::message::{Message, Seq, Timestamp};

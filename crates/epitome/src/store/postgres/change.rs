@@ -22,6 +22,7 @@ use super::given::Given;
 use super::lens::Lens;
 use super::pipe::Pipe;
 use super::rows::{self, Columns, MESSAGE, SESSION, SLOT, SUMMARY, get, uint};
+use super::swift::Unheard;
 use super::tx::Tx;
 
 /// How long an append is remembered by its key.
@@ -40,10 +41,15 @@ macro_rules! session_id {
 /// What is read of every session, and in which order it answers.
 fn ground<'a>(key: &'a SessionKey, load: &'a Load, lock: &str) -> Pipe<'a> {
     let named = || [(&*key.workspace).into(), (&*key.session).into()];
-    let sql =
-        format!("SELECT {SESSION} FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'{lock}");
+    let sql = format!(
+        "SELECT {SESSION} FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'{lock}"
+    );
     let slots = format!(
-        concat!("SELECT {} FROM epitome.slots s WHERE s.session = ", session_id!(), " ORDER BY s.scope, s.name"),
+        concat!(
+            "SELECT {} FROM epitome.slots s WHERE s.session = ",
+            session_id!(),
+            " ORDER BY s.scope, s.name"
+        ),
         SLOT
     );
     let mut pipe = Pipe::new()
@@ -101,7 +107,12 @@ async fn more(tx: &mut Tx<'_>, standing: &mut Standing, load: &Load) -> Outcome<
     Ok(())
 }
 
-async fn log(tx: &mut Tx<'_>, session: &SessionRow, standing: &Standing, asked: &Log) -> Outcome<Vec<Outline>> {
+async fn log(
+    tx: &mut Tx<'_>,
+    session: &SessionRow,
+    standing: &Standing,
+    asked: &Log,
+) -> Outcome<Vec<Outline>> {
     let (lens, within) = match asked {
         Log::None => return Ok(Vec::new()),
         Log::Pending(scope, name) => {
@@ -113,7 +124,8 @@ async fn log(tx: &mut Tx<'_>, session: &SessionRow, standing: &Standing, asked: 
         Log::Batch(seq) => {
             let head = session.tracker.head();
             let lens = Lens::whole(session.id);
-            let within = if (1..=head).contains(seq) { Some(lens.batch(tx, *seq, head).await?) } else { None };
+            let within =
+                if (1..=head).contains(seq) { Some(lens.batch(tx, *seq, head).await?) } else { None };
             (lens, within)
         }
     };
@@ -157,10 +169,18 @@ impl Postgres {
         key: &SessionKey,
         load: &Load,
         decide: &Decide,
+        unheard: Option<Unheard>,
     ) -> Outcome<Option<SessionId>> {
         // Not the whole lock: whoever only needs the session to stay, as who takes words into the index, need not wait.
         let (mut tx, found) = Tx::write(self, ground(key, load, " FOR NO KEY UPDATE")).await?;
         let (mut standing, version) = standing_of(&found, load, tx.now)?;
+        if let (Some(unheard), Some(session)) = (unheard, &standing.session)
+            && was_written(&mut tx, session.id, unheard).await?
+        {
+            let id = session.id;
+            tx.give_up().await?;
+            return Ok(Some(id));
+        }
         more(&mut tx, &mut standing, load).await?;
         let Some(changes) = decided(|| decide(&standing))? else {
             tx.give_up().await?;
@@ -261,6 +281,14 @@ impl Postgres {
     }
 }
 
+/// Whether an append whose connection broke was written. Whoever asks holds the session, so it is so or not for good.
+async fn was_written(tx: &mut Tx<'_>, session: SessionId, unheard: Unheard) -> Outcome<bool> {
+    let sql = "SELECT 1 FROM epitome.messages WHERE session = $1 AND seq = $2 AND change = $3";
+    let found =
+        tx.ask(Pipe::new().then(sql, [session.into(), unheard.first.into(), unheard.number.into()])).await?;
+    Ok(found.first().is_some_and(|rows| !rows.is_empty()))
+}
+
 /// Asks whoever decides. One that panics takes nothing with it: the transaction goes with its connection.
 pub(super) fn decided<T>(decide: impl FnOnce() -> T) -> Outcome<T> {
     catch_unwind(AssertUnwindSafe(decide)).map_err(|_| refused("a decision panicked"))
@@ -320,14 +348,21 @@ async fn set_metadata(
 }
 
 /// Makes a session's row, and its workspace's where it is the first there. Most of it is still to be written.
-pub(super) async fn insert_session(tx: &mut Tx<'_>, key: &SessionKey, state: &'static str) -> Outcome<SessionId> {
+pub(super) async fn insert_session(
+    tx: &mut Tx<'_>,
+    key: &SessionKey,
+    state: &'static str,
+) -> Outcome<SessionId> {
     make_workspace(tx, &key.workspace).await?;
     let sql = "INSERT INTO epitome.sessions (workspace, name, state, encoding, tracker, head, turns, tokens, opener, \
          batch_from, batch_skipped, skipped, created, updated) \
          VALUES ($1, $2, $3, '', '', 0, 0, 0, 0, 0, false, 0, $4, $4) RETURNING id";
     let given = [(&*key.workspace).into(), (&*key.session).into(), state.into(), tx.now.into()];
     let found = tx.ask(Pipe::new().then(sql, given)).await?;
-    found.first().and_then(|rows| rows.first()).map_or_else(|| Err(nonsense("a row is missing")), |row| get(row, 0))
+    found
+        .first()
+        .and_then(|rows| rows.first())
+        .map_or_else(|| Err(nonsense("a row is missing")), |row| get(row, 0))
 }
 
 /// Sees to it that there is the workspace, and that it stays until this is done.
@@ -347,7 +382,10 @@ pub(super) async fn make_workspace(tx: &mut Tx<'_>, name: &str) -> Outcome<()> {
 async fn next_summary(tx: &mut Tx<'_>, session: SessionId) -> Outcome<SummaryId> {
     let sql = "SELECT coalesce(max(id), 0) + 1 FROM epitome.summaries WHERE session = $1";
     let found = tx.ask(Pipe::new().then(sql, [session.into()])).await?;
-    found.first().and_then(|rows| rows.first()).map_or_else(|| Err(nonsense("a row is missing")), |row| get(row, 0))
+    found
+        .first()
+        .and_then(|rows| rows.first())
+        .map_or_else(|| Err(nonsense("a row is missing")), |row| get(row, 0))
 }
 
 /// Changes a summary's state. When one is superseded, what the ones before it were made of is dropped: only

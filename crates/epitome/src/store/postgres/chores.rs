@@ -158,7 +158,8 @@ async fn index(store: &Postgres, session: SessionId) -> Outcome<bool> {
         // What cannot be read is no reason to stop here for ever; `verify` tells of it.
         let text = message(&shape, get(row, AFTER_OUTLINE)?).map_or_else(|_| String::new(), |m| text_of(&m));
         bytes = bytes.saturating_add(text.len());
-        let sql = "INSERT INTO epitome.words (session, seq, grams) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+        let sql =
+            "INSERT INTO epitome.words (session, seq, grams) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
         pipe.push(sql, [session.into(), through.into(), Given::Middling(grams.in_text(&text))]);
     }
     let sql = "UPDATE epitome.sessions SET indexed = greatest(indexed, $2) WHERE id = $1";
@@ -171,7 +172,8 @@ async fn index(store: &Postgres, session: SessionId) -> Outcome<bool> {
 /// Removes a piece of a deleted session: its messages, then all else, then itself. False where nothing is left.
 async fn remove(store: &Postgres, session: SessionId) -> Outcome<bool> {
     let lock = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state = 'gone' FOR UPDATE SKIP LOCKED";
-    let piece = "SELECT max(seq) FROM (SELECT seq FROM epitome.messages WHERE session = $1 ORDER BY seq LIMIT $2) m";
+    let piece =
+        "SELECT max(seq) FROM (SELECT seq FROM epitome.messages WHERE session = $1 ORDER BY seq LIMIT $2) m";
     let pipe = Pipe::new().then(lock, [session.into()]).then(piece, [session.into(), REMOVE_CHUNK.into()]);
     let (tx, found) = Tx::write(store, pipe).await?;
     let [there, piece] = found.as_slice() else { return Ok(false) };
@@ -182,8 +184,14 @@ async fn remove(store: &Postgres, session: SessionId) -> Outcome<bool> {
     let through: Option<i64> = piece.first().map_or(Ok(None), |row| get(row, 0))?;
     if let Some(through) = through {
         let pipe = Pipe::new()
-            .then("DELETE FROM epitome.words WHERE session = $1 AND seq <= $2", [session.into(), through.into()])
-            .then("DELETE FROM epitome.messages WHERE session = $1 AND seq <= $2", [session.into(), through.into()]);
+            .then(
+                "DELETE FROM epitome.words WHERE session = $1 AND seq <= $2",
+                [session.into(), through.into()],
+            )
+            .then(
+                "DELETE FROM epitome.messages WHERE session = $1 AND seq <= $2",
+                [session.into(), through.into()],
+            );
         tx.commit(pipe).await?;
         return Ok(true);
     }

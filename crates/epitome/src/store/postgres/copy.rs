@@ -31,7 +31,8 @@ impl Postgres {
                 Ok(Some(last)) => last,
                 failed => {
                     // Where this fails too, it is found by its age later.
-                    let given_up = "UPDATE epitome.sessions SET state = 'gone' WHERE id = $1 AND state = 'hidden'";
+                    let given_up =
+                        "UPDATE epitome.sessions SET state = 'gone' WHERE id = $1 AND state = 'hidden'";
                     let _ = self.once(Pipe::new().then(given_up, [copied.into()])).await;
                     return Err(failed.err().unwrap_or_else(gone));
                 }
@@ -46,7 +47,8 @@ impl Postgres {
 
     /// Makes the hidden session that messages are copied into. `None` when there is nothing to copy from.
     async fn begin_copy(&self, from: SessionId) -> Outcome<Option<SessionId>> {
-        let sql = "SELECT workspace, name FROM epitome.sessions WHERE id = $1 AND state = 'open' FOR KEY SHARE";
+        let sql =
+            "SELECT workspace, name FROM epitome.sessions WHERE id = $1 AND state = 'open' FOR KEY SHARE";
         let (mut tx, found) = Tx::write(self, Pipe::new().then(sql, [from.into()])).await?;
         let Some(row) = found.first().and_then(|rows| rows.first()) else {
             tx.give_up().await?;
@@ -170,7 +172,10 @@ impl Postgres {
         };
         let id: SessionId = get(row, 0)?;
         let mut pipe = Pipe::new()
-            .then("UPDATE epitome.sessions SET state = 'gone', version = version + 1 WHERE id = $1", [id.into()])
+            .then(
+                "UPDATE epitome.sessions SET state = 'gone', version = version + 1 WHERE id = $1",
+                [id.into()],
+            )
             .then("DELETE FROM epitome.slots WHERE session = $1", [id.into()]);
         events::forget(&mut pipe, key);
         tx.commit(pipe).await?;

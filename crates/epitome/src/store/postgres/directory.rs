@@ -103,7 +103,9 @@ pub(super) async fn set_members<'a>(
                 match (before, configuration) {
                     (Some(_), None) => {}
                     (Some(member), Some(named)) => {
-                        member.configuration.extend(named.iter().map(|(key, value)| (key.clone(), value.clone())));
+                        member
+                            .configuration
+                            .extend(named.iter().map(|(key, value)| (key.clone(), value.clone())));
                         put_member(pipe, session, member, tx.now)?;
                     }
                     (None, named) => {
@@ -138,11 +140,7 @@ struct Member {
 }
 
 /// Those of the session whom these changes name, with their numbers.
-async fn members(
-    tx: &mut Tx<'_>,
-    session: SessionId,
-    changes: &[Membership],
-) -> Outcome<Vec<Member>> {
+async fn members(tx: &mut Tx<'_>, session: SessionId, changes: &[Membership]) -> Outcome<Vec<Member>> {
     let names = changes.iter().filter_map(|change| match change {
         Membership::Join(name, _) | Membership::Leave(name) => Some(plain(name)),
         Membership::LeaveAll => None,
@@ -284,7 +282,8 @@ impl Postgres {
             let sql = "INSERT INTO epitome.authors (workspace, name, created) VALUES ($1, $2, $3)";
             tx.ask(Pipe::new().then(sql, [of.into(), text(name), tx.now.into()])).await?;
         }
-        let sql = "UPDATE epitome.authors SET metadata = $3, configuration = $4 WHERE workspace = $1 AND name = $2";
+        let sql =
+            "UPDATE epitome.authors SET metadata = $3, configuration = $4 WHERE workspace = $1 AND name = $2";
         let (metadata, configuration) = (notes_text(&row.metadata)?, notes_text(&row.configuration)?);
         tx.commit(Pipe::new().then(sql, [of.into(), text(name), metadata.into(), configuration.into()])).await
     }
@@ -312,7 +311,11 @@ impl Directory for Postgres {
         &self,
         listing: Listing<WorkspaceRow>,
     ) -> Result<Listed<WorkspaceRow>, StoreError> {
-        let rows = || Rows { columns: WORKSPACE, from: "epitome.workspaces WHERE NOT deleted", order: &["created", "name"] };
+        let rows = || Rows {
+            columns: WORKSPACE,
+            from: "epitome.workspaces WHERE NOT deleted",
+            order: &["created", "name"],
+        };
         again!(self, self.list(rows(), &Vec::new, &listing, workspace))
     }
 
@@ -356,7 +359,8 @@ impl Directory for Postgres {
         workspace: &str,
         listing: Listing<AuthorRow>,
     ) -> Result<Listed<AuthorRow>, StoreError> {
-        let rows = || Rows { columns: AUTHOR, from: "epitome.authors a WHERE a.workspace = $1", order: &["a.id"] };
+        let rows =
+            || Rows { columns: AUTHOR, from: "epitome.authors a WHERE a.workspace = $1", order: &["a.id"] };
         let workspace = workspace.to_owned();
         let given = move || vec![workspace.clone().into()];
         again!(self, self.list(rows(), &given, &listing, author))

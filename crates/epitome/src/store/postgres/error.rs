@@ -52,7 +52,8 @@ pub(super) fn refused(reason: &str) -> Trouble {
 /// What the database says, without what it says about rows: details and values may be anybody's words.
 fn told(state: &SqlState, message: &str) -> String {
     // Messages of these classes name the server's own matters: who may come in, how many, what it is doing.
-    let plain = ["08", "28", "3D", "53", "57", "25", "42501"].iter().any(|class| state.code().starts_with(class));
+    let plain =
+        ["08", "28", "3D", "53", "57", "25", "42501"].iter().any(|class| state.code().starts_with(class));
     if plain { message.to_owned() } else { format!("it answered with {}", state.code()) }
 }
 
@@ -72,7 +73,9 @@ fn sorted(error: &tokio_postgres::Error) -> Trouble {
         "53100" => Trouble::Full,
         "57014" | "55P03" => Trouble::Slow,
         // Shutting down, starting up, out of connections, a standby that may only be read, a transaction it gave up.
-        "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "25P03" | "53300" | "53200" => Trouble::Lost(reason),
+        "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "25P03" | "53300" | "53200" => {
+            Trouble::Lost(reason)
+        }
         code if code.starts_with("08") => Trouble::Lost(reason),
         // What another one in the same pipe made fail: that one tells.
         "25P02" => Trouble::Lost("the transaction was given up".to_owned()),
@@ -88,7 +91,9 @@ fn odd(error: &tokio_postgres::Error) -> Trouble {
         nonsense("a stored value is not of its kind")
     } else if text.contains("serializ") {
         // The one thing a text may not have there.
-        Trouble::Said(StoreError::Failed { reason: "a text has a character PostgreSQL cannot keep (U+0000)".to_owned() })
+        Trouble::Said(StoreError::Failed {
+            reason: "a text has a character PostgreSQL cannot keep (U+0000)".to_owned(),
+        })
     } else if text.contains("connect") || text.contains("timed out") || text.contains("TLS") {
         Trouble::Lost(reason_of(error))
     } else {

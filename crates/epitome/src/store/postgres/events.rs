@@ -33,11 +33,9 @@ pub(super) fn tell<'a>(
     for event in events {
         let event = event.numbered(kept);
         let data = event.data().map_err(|_| nonsense("an event cannot be written as JSON"))?;
-        let sql =
-            "INSERT INTO epitome.told (workspace, session, kind, data, at) VALUES ($1, $2, $3, $4, $5)";
+        let sql = "INSERT INTO epitome.told (workspace, session, kind, data, at) VALUES ($1, $2, $3, $4, $5)";
         let kind = event.kind().to_owned();
-        let given =
-            [(&*key.workspace).into(), (&*key.session).into(), kind.into(), data.into(), now.into()];
+        let given = [(&*key.workspace).into(), (&*key.session).into(), kind.into(), data.into(), now.into()];
         pipe.push(sql, given);
     }
     Ok(())

@@ -166,7 +166,8 @@ impl Finder<'_> {
             pipe.push(ends, [a, b, c, d, e, f, g, h, limit()]);
             let found = self.store.once(pipe).await?;
             for row in found.first().into_iter().flatten() {
-                let (id, name): (SessionId, &str) = (get(row, AFTER_OUTLINE + 1)?, get(row, AFTER_OUTLINE + 2)?);
+                let (id, name): (SessionId, &str) =
+                    (get(row, AFTER_OUTLINE + 1)?, get(row, AFTER_OUTLINE + 2)?);
                 self.take(id, &Arc::from(name), row)?;
                 if self.hits.is_over() {
                     return Ok(());

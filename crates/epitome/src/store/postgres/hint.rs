@@ -45,7 +45,9 @@ async fn listen(address: &Address, hints: &Hints, node: &str) -> Result<(), toki
     let hear = poll_fn(|context| {
         while let std::task::Poll::Ready(message) = connection.poll_message(context) {
             match message {
-                Some(Ok(AsyncMessage::Notification(said))) if said.payload() != node => hints.heard.notify_one(),
+                Some(Ok(AsyncMessage::Notification(said))) if said.payload() != node => {
+                    hints.heard.notify_one()
+                }
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => return std::task::Poll::Ready(()),
             }
@@ -58,7 +60,12 @@ async fn listen(address: &Address, hints: &Hints, node: &str) -> Result<(), toki
         hints.heard.notify_one();
         loop {
             hints.tell.notified().await;
-            client.query_typed("SELECT pg_notify('epitome_due', $1)", &[(&node, tokio_postgres::types::Type::TEXT)]).await?;
+            client
+                .query_typed(
+                    "SELECT pg_notify('epitome_due', $1)",
+                    &[(&node, tokio_postgres::types::Type::TEXT)],
+                )
+                .await?;
             sleep(APART).await;
         }
     };

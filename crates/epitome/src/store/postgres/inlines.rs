@@ -160,7 +160,16 @@ impl Inlines for Postgres {
     async fn passed(&self, workspace: &str, since: Timestamp) -> Result<Vec<Passed>, StoreError> {
         again!(self, async {
             let sums = [
-                "requests", "shorter", "retried", "cut_off", "uncounted", "input", "cached", "output", "saved", "cost",
+                "requests",
+                "shorter",
+                "retried",
+                "cut_off",
+                "uncounted",
+                "input",
+                "cached",
+                "output",
+                "saved",
+                "cost",
                 "saved_cost",
             ];
             let sums = sums.map(|column| format!("sum({column})::bigint")).join(", ");

@@ -57,7 +57,8 @@ impl Postgres {
     }
 
     async fn revoke_once(&self, id: &str, workspace: Option<&str>) -> Outcome<bool> {
-        let find = "SELECT 1 FROM epitome.keys WHERE id = $1 AND ($2::text IS NULL OR workspace = $2) FOR UPDATE";
+        let find =
+            "SELECT 1 FROM epitome.keys WHERE id = $1 AND ($2::text IS NULL OR workspace = $2) FOR UPDATE";
         let (tx, found) = Tx::write(self, Pipe::new().then(find, [id.into(), workspace.into()])).await?;
         let there = found.first().is_some_and(|rows| !rows.is_empty());
         let sql = "UPDATE epitome.keys SET revoked = coalesce(revoked, $3) \

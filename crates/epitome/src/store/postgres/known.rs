@@ -1,12 +1,12 @@
 //! What this node remembers of sessions it wrote to or looked at. Nothing of it is taken for true: whoever uses it has the
 //! database check, by the session's number and its version, that it still is.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value};
 
-use super::super::{Changes, SessionId, SessionKey, SessionRow, SlotRow, Standing};
+use super::super::{Changes, Membership, SessionId, SessionKey, SessionRow, SlotRow, Standing};
 
 /// So many sessions are remembered, of a few kilobytes each.
 const MOST: usize = 4_096;
@@ -42,6 +42,27 @@ pub(super) struct Seen {
     pub(super) slots: Vec<SlotRow>,
     /// How often it had been written to by then.
     pub(super) version: i64,
+    /// Some of those who belonged to it.
+    pub(super) members: HashSet<Arc<str>>,
+}
+
+/// So many members of a session are remembered.
+const MOST_MEMBERS: usize = 64;
+
+/// Those who belong to a session after these changes, as far as that shows in them.
+fn joined(changes: &[Membership]) -> HashSet<Arc<str>> {
+    let mut joined = HashSet::new();
+    for change in changes {
+        match change {
+            Membership::Join(name, _) => joined.insert(Arc::clone(name)),
+            Membership::Leave(name) => joined.remove(name),
+            Membership::LeaveAll => {
+                joined.clear();
+                false
+            }
+        };
+    }
+    if joined.len() > MOST_MEMBERS { HashSet::new() } else { joined }
 }
 
 /// What is remembered.
@@ -84,7 +105,13 @@ impl Known {
     }
 
     /// Remembers where a session stands after these changes, where that is plain to see.
-    pub(super) fn keep(&self, key: &SessionKey, standing: &Standing, changes: Option<&Changes>, version: i64) {
+    pub(super) fn keep(
+        &self,
+        key: &SessionKey,
+        standing: &Standing,
+        changes: Option<&Changes>,
+        version: i64,
+    ) {
         let Some(before) = &standing.session else { return };
         let (mut session, mut slots) = (before.clone(), standing.slots.clone());
         if let Some(changes) = changes {
@@ -103,10 +130,27 @@ impl Known {
             }
         }
         let workspace_settings = standing.workspace_settings.clone();
-        self.put(key, Seen { workspace_settings, session, slots, version });
+        let members = changes.map(|changes| joined(&changes.members)).unwrap_or_default();
+        self.put(key, Seen { workspace_settings, session, slots, version, members });
     }
 
-    pub(super) fn put(&self, key: &SessionKey, seen: Seen) {
+    /// Remembers where a session stands after an append to where it stood.
+    pub(super) fn grew(&self, key: &SessionKey, mut seen: Seen, changes: Changes) {
+        if let Some(row) = changes.session {
+            seen.session = SessionRow { id: seen.session.id, ..row };
+        }
+        for slot in changes.slots {
+            if let Some(row) =
+                seen.slots.iter_mut().find(|row| row.scope == slot.scope && row.name == slot.name)
+            {
+                *row = slot;
+            }
+        }
+        seen.version = seen.version.saturating_add(1);
+        self.put(key, seen);
+    }
+
+    fn put(&self, key: &SessionKey, seen: Seen) {
         let few = |notes: &Map<String, Value>| notes.len() <= MOST_NOTES && notes.values().all(is_short);
         let small = few(&seen.session.metadata)
             && few(&seen.session.configuration)

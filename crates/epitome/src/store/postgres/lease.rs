@@ -48,7 +48,8 @@ impl Postgres {
     async fn anything_ready(&self) -> Outcome<Option<Timestamp>> {
         let sql = "SELECT min(ready_at) FROM epitome.slots WHERE ready_at IS NOT NULL";
         let found = self.once(Pipe::new().then(NOW, []).then(sql, [])).await?;
-        let one = |at: usize| found.get(at).and_then(|rows| rows.first()).map(|row| get::<Option<i64>>(row, 0));
+        let one =
+            |at: usize| found.get(at).and_then(|rows| rows.first()).map(|row| get::<Option<i64>>(row, 0));
         let now = one(0).transpose()?.flatten().unwrap_or_default();
         let now = self.moment(now);
         let first = one(1).transpose()?.flatten();
@@ -92,7 +93,9 @@ impl Postgres {
             except.2.push(name.as_str().into());
         }
         let (of, one, two) = match (session, workspace) {
-            (Some(key), _) => ("AND o.workspace = $6 AND o.name = $7", Some(&*key.workspace), Some(&*key.session)),
+            (Some(key), _) => {
+                ("AND o.workspace = $6 AND o.name = $7", Some(&*key.workspace), Some(&*key.session))
+            }
             (None, Some(workspace)) => ("AND s.workspace = $6", Some(workspace), None),
             (None, None) => ("", None, None),
         };

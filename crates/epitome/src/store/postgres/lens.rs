@@ -75,7 +75,8 @@ impl<'a> Lens<'a> {
             .then(from, [session.into(), author.into(), seq.into()])
             .then(next, [session.into(), author.into(), seq.into(), last.into()]);
         let found = tx.ask(pipe).await?;
-        let one = |rows: Option<&Vec<Row>>| rows.and_then(|rows| rows.first()).map(|row| uint(row, 0)).transpose();
+        let one =
+            |rows: Option<&Vec<Row>>| rows.and_then(|rows| rows.first()).map(|row| uint(row, 0)).transpose();
         batch(one(found.first())?, one(found.get(1))?, last)
     }
 
@@ -95,8 +96,10 @@ impl<'a> Lens<'a> {
     pub(super) async fn count(&self, tx: &mut Tx<'_>, runs: &[Span]) -> Outcome<u64> {
         let mut pipe = Pipe::new();
         for run in runs {
-            let sql =
-                format!("SELECT count(*) FROM epitome.messages WHERE {} AND seq BETWEEN $3 AND $4", self.rows());
+            let sql = format!(
+                "SELECT count(*) FROM epitome.messages WHERE {} AND seq BETWEEN $3 AND $4",
+                self.rows()
+            );
             let ends = [run.from, run.through].map(Into::into);
             let [from, through] = ends;
             pipe.push(sql, [self.session.into(), self.author.into(), from, through]);

@@ -97,10 +97,14 @@ impl Link {
     pub(super) async fn run(&mut self, pipe: &Pipe<'_>) -> Outcome<Vec<Vec<Row>>> {
         self.busy = true;
         let (limit, named) = (self.limit, self.named);
-        let Some(object) = &self.object else { return Err(Trouble::Lost("the connection is gone".to_owned())) };
+        let Some(object) = &self.object else {
+            return Err(Trouble::Lost("the connection is gone".to_owned()));
+        };
         let answers = match timeout(limit, send(object, named, pipe)).await {
             Ok(answers) => answers?,
-            Err(_) => return Err(Trouble::Lost(format!("there was no answer for {} seconds", limit.as_secs()))),
+            Err(_) => {
+                return Err(Trouble::Lost(format!("there was no answer for {} seconds", limit.as_secs())));
+            }
         };
         let mut found = Vec::with_capacity(answers.len());
         let mut failed = None;

@@ -25,7 +25,10 @@ const PAGE: usize = 200;
 /// Whether there is anything of a session to be seen: one that was deleted may still be partly there.
 const IS_THERE: &str = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state <> 'gone'";
 
-fn one<T>(found: &[Vec<tokio_postgres::Row>], read: impl Fn(&tokio_postgres::Row) -> Outcome<T>) -> Outcome<Option<T>> {
+fn one<T>(
+    found: &[Vec<tokio_postgres::Row>],
+    read: impl Fn(&tokio_postgres::Row) -> Outcome<T>,
+) -> Outcome<Option<T>> {
     found.first().and_then(|rows| rows.first()).map(read).transpose()
 }
 
@@ -34,7 +37,8 @@ impl Postgres {
     pub(super) async fn stamp_once(&self, key: &SessionKey) -> Outcome<Option<Stamp>> {
         let sql = "SELECT s.id, s.head, s.revision, w.revision FROM epitome.sessions s \
              JOIN epitome.workspaces w ON w.name = s.workspace WHERE s.workspace = $1 AND s.name = $2 AND s.state = 'open'";
-        let found = self.once(Pipe::new().then(sql, [(&*key.workspace).into(), (&*key.session).into()])).await?;
+        let found =
+            self.once(Pipe::new().then(sql, [(&*key.workspace).into(), (&*key.session).into()])).await?;
         let stamp = one(&found, |row| {
             Ok(Stamp {
                 session: get(row, 0)?,
@@ -52,7 +56,8 @@ impl Postgres {
     /// The number of the session of that name.
     pub(super) async fn number(&self, key: &SessionKey) -> Outcome<Option<SessionId>> {
         let sql = "SELECT id FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'";
-        let found = self.once(Pipe::new().then(sql, [(&*key.workspace).into(), (&*key.session).into()])).await?;
+        let found =
+            self.once(Pipe::new().then(sql, [(&*key.workspace).into(), (&*key.session).into()])).await?;
         one(&found, |row| get(row, 0))
     }
 
@@ -137,7 +142,11 @@ impl Postgres {
         }
     }
 
-    pub(super) async fn summaries_once(&self, id: SessionId, pick: &PickSummaries) -> Outcome<Vec<SummaryRow>> {
+    pub(super) async fn summaries_once(
+        &self,
+        id: SessionId,
+        pick: &PickSummaries,
+    ) -> Outcome<Vec<SummaryRow>> {
         let ids = match pick {
             PickSummaries::Ids(ids) => ids.clone(),
             other => self.summary_ids(id, other).await?,
@@ -166,7 +175,8 @@ impl Postgres {
                 let sql = "SELECT id FROM epitome.summaries WHERE session = $1 AND scope = $2 AND slot = $3 AND id < $4 \
                      ORDER BY id DESC LIMIT $5";
                 let before = before.unwrap_or(i64::MAX).into();
-                let given = [id.into(), scope_text(scope).into(), name.as_str().into(), before, (*limit).into()];
+                let given =
+                    [id.into(), scope_text(scope).into(), name.as_str().into(), before, (*limit).into()];
                 Pipe::new().then(sql, given)
             }
         };
@@ -176,7 +186,8 @@ impl Postgres {
 
     /// No name is empty, so all come after nothing.
     pub(super) async fn workspaces_once(&self, after: &str, limit: usize) -> Outcome<Vec<Arc<str>>> {
-        let sql = "SELECT name FROM epitome.workspaces WHERE name > $1 AND NOT deleted ORDER BY name LIMIT $2";
+        let sql =
+            "SELECT name FROM epitome.workspaces WHERE name > $1 AND NOT deleted ORDER BY name LIMIT $2";
         let found = self.once(Pipe::new().then(sql, [after.into(), limit.into()])).await?;
         found.iter().flatten().map(|row| Ok(get::<&str>(row, 0)?.into())).collect()
     }
@@ -197,7 +208,8 @@ impl Postgres {
              AND EXISTS (SELECT 1 FROM epitome.sessions WHERE id = found.session AND workspace = $2 AND state = 'open') \
              AND NOT EXISTS (SELECT 1 FROM epitome.summaries WHERE asked = $1 AND state = 'undone' AND session = $3) \
              ORDER BY kept DESC LIMIT 1";
-        let found = self.once(Pipe::new().then(sql, [asked.into(), workspace.into(), session.into()])).await?;
+        let found =
+            self.once(Pipe::new().then(sql, [asked.into(), workspace.into(), session.into()])).await?;
         one(&found, |row| get(row, 0))
     }
 
@@ -222,7 +234,9 @@ impl Postgres {
         // Sums of many numbers are of a wider kind there; ours stay the largest they can be.
         // `least` passes over what is not there, and a sum of nothing must stay nothing.
         let sum = |column: &str| {
-            format!("CASE WHEN count({column}) > 0 THEN least(sum({column}), 9223372036854775807)::bigint END")
+            format!(
+                "CASE WHEN count({column}) > 0 THEN least(sum({column}), 9223372036854775807)::bigint END"
+            )
         };
         let sql = format!(
             "SELECT {session} AS apart, scope, slot, model, outcome, count(*), {}, {}, {}, {}, {} FROM epitome.usage \

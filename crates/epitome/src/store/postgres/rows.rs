@@ -162,8 +162,27 @@ impl<'a> Columns<'a> {
         let [pinned, skip] = self.flags.map(Given::Bools);
         let (author, body) = (Given::MaybeTexts(self.authors), Given::Texts(self.bodies));
         [
-            seq, turn, tokens, before, chars, longest, opener, at, calls, answers, own_answers, open, own_open,
-            role, shape, cut, own_cut, pinned, skip, author, body,
+            seq,
+            turn,
+            tokens,
+            before,
+            chars,
+            longest,
+            opener,
+            at,
+            calls,
+            answers,
+            own_answers,
+            open,
+            own_open,
+            role,
+            shape,
+            cut,
+            own_cut,
+            pinned,
+            skip,
+            author,
+            body,
         ]
     }
 }

@@ -77,17 +77,21 @@ async fn migrate(client: &Client, place: &str) -> Result<(), Trouble> {
     for (number, (name, sql)) in (1i32..).zip(MIGRATIONS).skip(done) {
         client.batch_execute(sql).await?;
         client
-            .batch_execute(&format!("INSERT INTO epitome.migrations (version, name) VALUES ({number}, '{name}')"))
+            .batch_execute(&format!(
+                "INSERT INTO epitome.migrations (version, name) VALUES ({number}, '{name}')"
+            ))
             .await?;
     }
     if done == 0 {
         let mut secret = [0u8; 32];
-        getrandom::fill(&mut secret)
-            .map_err(|_| Trouble::Said(StoreError::Failed { reason: "the system gives no random numbers".to_owned() }))?;
+        getrandom::fill(&mut secret).map_err(|_| {
+            Trouble::Said(StoreError::Failed { reason: "the system gives no random numbers".to_owned() })
+        })?;
         let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
-        let sql = format!("INSERT INTO epitome.secrets (only_one, secret) VALUES (1, '\\x{hex}') ON CONFLICT DO NOTHING");
+        let sql = format!(
+            "INSERT INTO epitome.secrets (only_one, secret) VALUES (1, '\\x{hex}') ON CONFLICT DO NOTHING"
+        );
         client.batch_execute(&sql).await?;
     }
     Ok(())
 }
-

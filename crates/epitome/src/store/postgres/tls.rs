@@ -67,10 +67,15 @@ impl Address {
         let url = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
         // What the library says of an address it cannot read names the key, and no value.
         let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
-            unreadable(format!("{}; it is written postgres://user:password@host:port/database", super::error::reason_of(&error)))
+            unreadable(format!(
+                "{}; it is written postgres://user:password@host:port/database",
+                super::error::reason_of(&error)
+            ))
         })?;
         if config.get_hosts().is_empty() {
-            return Err(unreadable("it names no host; it is written postgres://user:password@host:port/database"));
+            return Err(unreadable(
+                "it names no host; it is written postgres://user:password@host:port/database",
+            ));
         }
         if roots.is_some() && trust == Trust::Anybody {
             return Err(unreadable("sslrootcert is only looked at with sslmode=verify-full"));
@@ -121,10 +126,13 @@ fn client(trust: Trust, roots: Option<&str>) -> Result<ClientConfig, StoreError>
         .with_safe_default_protocol_versions()
         .map_err(|error| unreadable(error.to_string()))?;
     let config = match (trust, roots) {
-        (Trust::Anybody, _) => {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider))).with_no_client_auth()
+        (Trust::Anybody, _) => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+            .with_no_client_auth(),
+        (Trust::Named, Some(path)) => {
+            builder.with_root_certificates(read_roots(Path::new(path))?).with_no_client_auth()
         }
-        (Trust::Named, Some(path)) => builder.with_root_certificates(read_roots(Path::new(path))?).with_no_client_auth(),
         (Trust::Named, None) => {
             let verifier = rustls_platform_verifier::Verifier::new(provider)
                 .map_err(|error| unreadable(format!("the system's certificates cannot be used: {error}")))?;
@@ -196,7 +204,12 @@ mod tests {
         let address = Address::read("postgres://me:s%65cret@db.example:5433/talk?sslmode=require").unwrap();
         assert_eq!(address.place, "postgres://db.example:5433/talk");
         assert!(!format!("{address:?}").contains("cret"));
-        for wrong in ["postgres://", "postgres://h/d?sslmode=verify-ca", "postgres://h/d?sslrootcert=x", "postgres://a:b@h/d?c=d"] {
+        for wrong in [
+            "postgres://",
+            "postgres://h/d?sslmode=verify-ca",
+            "postgres://h/d?sslrootcert=x",
+            "postgres://a:b@h/d?c=d",
+        ] {
             let said = Address::read(wrong).unwrap_err().to_string();
             assert!(!said.contains("a:b"), "{said}");
         }

@@ -10,7 +10,8 @@ use super::error::{Outcome, Trouble, nonsense};
 use super::pipe::{Link, Pipe};
 
 /// The moment, and what the transaction is known by: with that, whoever lost the connection asks what became of it.
-const NOW_AND_NUMBER: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, pg_current_xact_id()::text";
+const NOW_AND_NUMBER: &str =
+    "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, pg_current_xact_id()::text";
 
 /// The moment.
 pub(super) const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
@@ -39,7 +40,11 @@ impl<'s> Tx<'s> {
         Self::begin(store, READING, reads.then(NOW, [])).await
     }
 
-    async fn begin(store: &'s Postgres, begin: &'static str, reads: Pipe<'_>) -> Outcome<(Self, Vec<Vec<Row>>)> {
+    async fn begin(
+        store: &'s Postgres,
+        begin: &'static str,
+        reads: Pipe<'_>,
+    ) -> Outcome<(Self, Vec<Vec<Row>>)> {
         let mut link = store.link().await?;
         let mut reads = reads;
         let mut ahead = 1;

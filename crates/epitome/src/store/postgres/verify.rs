@@ -89,7 +89,9 @@ impl Check<'_> {
                  LEFT JOIN epitome.sessions s ON s.workspace = e.workspace AND s.name = e.session AND s.state = 'open' \
                  LEFT JOIN epitome.workspaces w ON w.name = e.workspace \
                  WHERE (e.workspace, e.id) > ($1, $2) ORDER BY e.workspace, e.id LIMIT $3";
-            let found = self.ask(Pipe::new().then(sql, [workspace.clone().into(), after.into(), PAGE.into()])).await?;
+            let found = self
+                .ask(Pipe::new().then(sql, [workspace.clone().into(), after.into(), PAGE.into()]))
+                .await?;
             for row in &found {
                 (after, workspace) = (get(row, 0)?, get(row, 5)?);
                 let at = event_at(&workspace, after);
@@ -180,7 +182,8 @@ impl Check<'_> {
             let sql = format!(
                 "SELECT {OUTLINE}, body, opener FROM epitome.messages WHERE session = $1 AND seq > $2 ORDER BY seq LIMIT $3"
             );
-            let found = self.ask(Pipe::new().then(sql, [session.id.into(), after.into(), PAGE.into()])).await?;
+            let found =
+                self.ask(Pipe::new().then(sql, [session.id.into(), after.into(), PAGE.into()])).await?;
             for row in &found {
                 after = get(row, 0)?;
                 if !check.message(&mut self.faults, uint(row, 0)?, why(stored(row))?) {

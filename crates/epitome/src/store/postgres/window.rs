@@ -42,8 +42,9 @@ impl Postgres {
     ) -> Outcome<Found> {
         let lens = Lens::new(id, &view.scope);
         let as_of = view.as_of.unwrap_or(Seq::MAX);
-        let sql =
-            format!("SELECT {SESSION} FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'");
+        let sql = format!(
+            "SELECT {SESSION} FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'"
+        );
         let mut pipe = Pipe::new()
             .then(sql, [(&*key.workspace).into(), (&*key.session).into()])
             .then("SELECT settings FROM epitome.workspaces WHERE name = $1", [(&*key.workspace).into()]);
@@ -76,7 +77,8 @@ impl Postgres {
         let leading = leading(&mut tx, &lens, first, last).await?;
         let pinned = runs(&mut tx, &lens, &batches(pinned, last)?).await?;
         let pinned: Vec<Outline> = pinned.into_iter().filter(|o| !o.leading && !o.stray).collect();
-        let floor = if reach.deep { None } else { summaries.iter().map(|row| row.through.saturating_add(1)).min() };
+        let floor =
+            if reach.deep { None } else { summaries.iter().map(|row| row.through.saturating_add(1)).min() };
 
         let mut tail = Tail::new(lens.is_own(), reach.tokens, floor, &pinned);
         let openers = fill(&mut tx, &lens, &mut tail, newest).await?;
@@ -294,4 +296,3 @@ async fn words(tx: Tx<'_>, session: SessionId, shown: &BTreeMap<Seq, &Outline>) 
     words.sort_by_key(|message| message.seq);
     Ok(words)
 }
-

@@ -1,7 +1,6 @@
 //! Ways in which others failed, and we do not: those that need a store and a worker. `docs/hard-cases.md` maps
 //! each case to its tests.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use epitome::core::message::Message;

@@ -1,6 +1,6 @@
 //! The engine and its worker: summaries that appear by themselves, whatever fails, races or dies.
 //!
-//! All of it is tried twice: here with SQLite, and in `engine_on_postgres.rs` with PostgreSQL.
+//! All of it is tried twice: here with SQLite, and in `postgres.rs` with PostgreSQL.
 
 #![allow(
     clippy::unwrap_used,

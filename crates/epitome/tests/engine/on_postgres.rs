@@ -29,7 +29,7 @@ async fn messages_and_the_firing_they_cause_are_stored_together_or_not_at_all() 
         assert_eq!(session.info().await.unwrap().messages, 7, "{table}");
         home.sql(&format!("DROP TRIGGER refuse ON {table}"));
         engine.work().await.unwrap();
-        assert_eq!(throughs(&session, "short").await, [], "{table}");
+        assert!(throughs(&session, "short").await.is_empty(), "{table}");
         session.append(talk(8, 20)).await.unwrap();
         engine.work().await.unwrap();
         assert_eq!(throughs(&session, "short").await, [20], "{table}");

@@ -45,6 +45,7 @@ Examples:
   epitome context ann --tokens 8000             one of them in 8,000 tokens
   epitome search \"order 7071\"                   what was said about it, summarized or not
   epitome serve                                 the same for any language, over HTTP; and the proxy
+  epitome serve --db postgres://db/epitome      one of any number of nodes that share a PostgreSQL
   epitome --write-config                        every setting, explained, in epitome.toml
 
 Settings come from flags, then the environment (EPITOME_CONTEXT_MAX_TOKENS is context.max_tokens),
@@ -75,8 +76,8 @@ struct Globals {
     /// The settings (./epitome.toml, else the user's) [env: EPITOME_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The database (epitome.db in the user's data folder) [env: EPITOME_DB]
-    #[arg(long, global = true, value_name = "PATH|postgres://…")]
+    /// The database (epitome.db in the data folder) [env: EPITOME_DB]
+    #[arg(long, global = true, value_name = "PATH|URL")]
     db: Option<String>,
     /// Whose sessions (default) [env: EPITOME_WORKSPACE]
     #[arg(long, global = true, value_name = "NAME")]

@@ -18,10 +18,13 @@ use epitome::store::{
 };
 use epitome::{Batch, Engine};
 use made::{later, make, open, shown};
-use postgres_server::{Database, server};
+use network::{Network, Toward, When};
+use postgres_server::{Database, Options, Pooler, Server, server};
 
 #[path = "moving/made.rs"]
 mod made;
+#[path = "network/mod.rs"]
+mod network;
 #[path = "postgres_server/mod.rs"]
 mod postgres_server;
 
@@ -139,6 +142,42 @@ async fn a_move_goes_on_from_wherever_it_was_cut_off() {
 /// Whether everything is there, by what it noted.
 fn is_all_there(database: &Database) -> bool {
     database.psql("SELECT step = '' FROM epitome.moving").trim() == "t"
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_wire_and_a_restarted_database_only_delay_it() {
+    let (_folder, path) = file(21).await;
+    let straight = server().database();
+    let whole = moved(&path, &straight, MoveOptions::default()).await.unwrap();
+    let cluster = Server::own(&Options::default());
+    let (database, network) = (cluster.database(), Network::to(cluster.address()));
+    let url = database.url_by(network.address());
+    // It is done, and nobody hears of it.
+    network.cut_when(Toward::Node, b"COMMIT\0", When::Before, 4);
+    let told = AtomicU64::new(0);
+    let tell = |_| match told.fetch_add(1, Ordering::SeqCst) {
+        at if at % 9 == 4 => {
+            network.cut();
+            network.heal();
+        }
+        at if at == 15 || at == 60 => cluster.restart(),
+        _ => {}
+    };
+    let options = MoveOptions { bytes: 20_000, ..in_pieces(17) };
+    assert_eq!(move_to_postgres(&path, &url, options, &tell).await.unwrap(), whole);
+    assert!(told.load(Ordering::SeqCst) > 60 && network.sprung() == 4, "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_may_stand_in_between() {
+    let (_folder, path) = file(12).await;
+    let database = server().database();
+    let pooler = Pooler::to(server(), 3);
+    let url = pooler.url(&database);
+    move_to_postgres(&path, &url, in_pieces(50), &|_| {}).await.unwrap();
+    let there = open_there(&database).await;
+    assert_eq!(there.verify().await.unwrap(), []);
+    there.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,14 +21,13 @@ Examples:
   EPITOME_DB=postgres://… epitome migrate --from epitome.db    and no password in sight
   epitome migrate --from epitome.db --to postgres://… --verify-only
 
-Everything is moved, with all its numbers: sessions, messages, summaries, keys, authors, usage, events,
-what the proxy keeps. Stop the server that uses the file first: the file is only read, and a move
-during which it was written to is not finished. The database must be there and empty of ours; its tables
-are made. Interrupted or killed, the same command goes on from there. At the end both sides are read
-and compared row by row, and only then the database can be used. Search finds everything at once,
-and is quick again when its index was made anew, by whoever serves the database.
-
-Left behind: sessions that were being deleted, and forks that were not finished.
+Everything is moved, with all its numbers: sessions, messages, summaries, keys, authors, usage,
+events, what the proxy keeps. Sessions that were being deleted stay behind, and so do forks that
+were not finished. Stop the server that uses the file first: the file is only read, and a move
+during which it was written to is not finished. The database must be there and hold nothing of
+ours; its tables are made. Interrupted or killed, the same command goes on from there. At the end
+both sides are read and compared row by row, and only then the database can be used. Searches
+find everything at once, and are quick again when the index of words was made anew.
 
 --json is one object: from, to, rows, left_out, and of each table its rows and their checksum. The
 exit code is 1 where it was not done, or not to its end.";

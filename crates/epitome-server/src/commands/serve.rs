@@ -23,8 +23,8 @@ Examples:
   epitome keys create --admin                   the first key, also while the server runs
   epitome serve --shadow                        the proxy only tells what it would save
   epitome serve --openai-upstream http://127.0.0.1:8000
-  epitome serve --db postgres://epitome@db.example/epitome           one of any number of nodes
-  epitome serve --db postgres://… --role worker --listen 127.0.0.1:0 one that only writes summaries
+  epitome serve --db postgres://db/epitome      one of any number of nodes that share a PostgreSQL
+  epitome serve --db postgres://db/epitome --role worker --listen 127.0.0.1:0
 
 On an address that only this machine reaches no keys are needed; on every other one they are, unless
 --require-keys never says otherwise. A key opens its workspace. Without one the workspace is
@@ -40,8 +40,9 @@ EPITOME_PROXY_SHADOW), and in epitome.toml under [server] and [proxy].
 Under /v3 it answers as Honcho's API does: its client works with http://127.0.0.1:7878 as base_url.
 
 Nodes that share a PostgreSQL share everything. Each may answer and write summaries (--role all),
-leave those to others (api), or do nothing else (worker: only /healthz, /readyz and /metrics answer).
-A password stays out of sight in the environment: EPITOME_DB=postgres://USER:PASSWORD@HOST/DATABASE.
+leave those to others (api), or do nothing else (worker: it answers only /healthz, /readyz and
+/metrics). A password stays out of sight in the environment:
+EPITOME_DB=postgres://USER:PASSWORD@HOST:PORT/DATABASE.
 
 What is stored is what every other command sees: both may be used at once. SIGTERM and Ctrl-C end it
 in order: requests under way are answered, summaries under way finished or handed back.";

@@ -8,6 +8,13 @@ mod commands;
 mod condensing;
 mod importing;
 mod keys;
+#[cfg(unix)]
+mod migrating;
+#[cfg(unix)]
+mod postgres;
+#[cfg(unix)]
+#[path = "../../../epitome/tests/postgres_server/mod.rs"]
+mod postgres_server;
 mod settings;
 #[cfg(unix)]
 mod signals;

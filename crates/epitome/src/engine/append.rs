@@ -140,9 +140,11 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
         return Err(Error::invalid("messages: is empty; append at least one"));
     }
     if let Some(again) = &again
-        && (again.is_empty() || again.len() > LONGEST_KEY)
+        // PostgreSQL has no place for U+0000, and would not find it again under another sign.
+        && (again.is_empty() || again.len() > LONGEST_KEY || again.contains('\0'))
     {
-        return Err(Error::invalid(format!("idempotency key: 1 to {LONGEST_KEY} bytes are allowed")));
+        let problem = format!("idempotency key: 1 to {LONGEST_KEY} bytes and no U+0000 are allowed");
+        return Err(Error::Invalid(problem));
     }
     let hash = match &again {
         Some(_) => Some(hash(&messages)?),

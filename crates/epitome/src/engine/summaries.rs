@@ -185,8 +185,9 @@ impl Session {
                 // Nobody else may be there to do it.
                 worker::until_idle(shared, Some(self.key.clone())).await?;
             }
-            // Another process may do it, of whom nobody tells us.
-            let _ = tokio::time::timeout(shared.pace.poll, moved.changed()).await;
+            // Another process may do it, of whom nobody tells us. Where it is always another one, it is looked at more often.
+            let often = if shared.pace.workers == 0 { 5 } else { 1 };
+            let _ = tokio::time::timeout(shared.pace.poll / often, moved.changed()).await;
         }
     }
 

@@ -9,6 +9,7 @@
 
 #![allow(
     dead_code,
+    unused_imports,
     unreachable_pub,
     clippy::unwrap_used,
     clippy::expect_used,

@@ -106,6 +106,10 @@ async fn sweep(store: &Postgres, swept: &mut SessionId) -> Outcome<()> {
     for row in behind {
         index_all(store, get(row, 0)?).await?;
     }
+    if !behind.is_empty() {
+        // There may be more, as after a move: not only a hundred every so often.
+        store.chores.notify_one();
+    }
     if behind.is_empty() {
         let last = found.get(1).and_then(|rows| rows.first()).map_or(Ok(0), |row| get::<i64>(row, 0))?;
         *swept = if next >= last { 0 } else { next };

@@ -1,0 +1,128 @@
+//! `epitome migrate`: the real binary, killed again and again while it moves a file.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use epitome::core::message::Message;
+
+use crate::bin::{Place, Told, told};
+use crate::postgres::address;
+use crate::postgres_server::{Database, server};
+
+fn migrate(place: &Place, database: &Database, args: &[&str]) -> Told {
+    let to = address(database);
+    let all = [&["migrate", "--from", "sqlite:epitome.db", "--to", &to], args].concat();
+    let told = told(place.epitome(&all).output().unwrap());
+    assert!(!told.1.contains("s3cret-word") && !told.2.contains("s3cret-word"), "{told:?}");
+    told
+}
+
+/// With so many messages, in batches.
+fn filled(batches: usize) -> Place {
+    let place = Place::with_sessions();
+    place.engine(|engine| async move {
+        let session = engine.session("long");
+        for batch in 0..batches {
+            let said =
+                |n| Message::user(format!("Message {n} of batch {batch} is about order {batch}{n}71."));
+            session.append((0..500).map(said).collect::<Vec<_>>()).await.unwrap();
+        }
+    });
+    place
+}
+
+#[test]
+fn a_file_is_moved_and_told_table_by_table() {
+    let (place, database) = (Place::with_sessions(), server().database());
+    let (code, out, errors) = migrate(&place, &database, &["--json"]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let told: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&told["from"], &told["moved"]), (&"epitome.db".into(), &true.into()));
+    assert!(told["to"].as_str().unwrap().contains(":***@"), "{told}");
+    let rows = |name: &str| {
+        let tables = told["tables"].as_array().unwrap();
+        tables.iter().find(|table| table["table"] == name).unwrap()["rows"].as_u64().unwrap()
+    };
+    assert_eq!((rows("sessions"), rows("messages")), (2, 62));
+    let sums: u64 =
+        told["tables"].as_array().unwrap().iter().map(|table| table["rows"].as_u64().unwrap()).sum();
+    assert_eq!(told["rows"], sums);
+
+    let there = |args: &[&str]| {
+        let output = place.epitome(args).env("EPITOME_DB", address(&database)).output().unwrap();
+        crate::bin::told(output)
+    };
+    let here = place.on_db(&["context", "ann", "--tokens", "700"]);
+    assert_eq!(there(&["context", "ann", "--tokens", "700"]), here);
+    assert_eq!(there(&["verify"]).0, Some(0));
+
+    let (code, _, errors) = migrate(&place, &database, &[]);
+    assert!(code == Some(1) && errors.contains("was moved there already"), "{errors}");
+    let (code, out, errors) = migrate(&place, &database, &["--verify-only"]);
+    assert!(code == Some(0) && out.contains("are the same: "), "{out} {errors}");
+    database.psql("DELETE FROM epitome.messages WHERE seq = 7 AND session = 1");
+    let (code, _, errors) = migrate(&place, &database, &["--verify-only"]);
+    assert!(code == Some(1) && errors.contains("not in the database (session 1, seq 7)"), "{errors}");
+}
+
+#[test]
+fn killed_at_any_moment_it_goes_on_from_there() {
+    let (place, database) = (filled(40), server().database());
+    let to = address(&database);
+    let args = ["migrate", "--from", "epitome.db", "--to", to.as_str(), "--piece", "50"];
+    // From the first connection on to the middle of the comparison, each a little later than the one before.
+    let mut killed = 0;
+    for after in (0..).map(|n| Duration::from_millis(40 + n * n * 9)) {
+        let mut child = place.epitome(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let began = Instant::now();
+        while began.elapsed() < after && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        if let Some(status) = child.try_wait().unwrap() {
+            assert!(status.success(), "after {killed} kills: {status}");
+            break;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        killed += 1;
+        // Nobody uses what is half there.
+        let begun = database.try_psql("SELECT count(*) FROM epitome.moving WHERE finished IS NULL");
+        if begun.is_ok_and(|rows| rows.trim() == "1") {
+            let (code, _, errors) = crate::bin::told(place.epitome(&["list", "--db", &to]).output().unwrap());
+            assert!(code == Some(1) && errors.contains("being moved into it"), "{errors}");
+        }
+    }
+    assert!(killed > 3, "{killed}");
+    let (code, out, errors) = migrate(&place, &database, &["--verify-only", "--json"]);
+    assert_eq!(code, Some(0), "{errors}");
+    let told: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert!(told["rows"].as_u64().unwrap() > 20_000, "{told}");
+    let list = |db: &str| crate::bin::told(place.epitome(&["list", "--db", db]).output().unwrap());
+    assert_eq!(list(&to), list("epitome.db"));
+}
+
+#[test]
+fn what_it_is_given_is_looked_at_first() {
+    let (place, database) = (Place::with_sessions(), server().database());
+    let to = address(&database);
+    for (args, told) in [
+        (vec!["--from", "missing.db", "--to", &to], "missing.db cannot be opened: there is no such file"),
+        (vec!["--from", &to, "--to", &to], "--from: a SQLite file is wanted; give its path, or sqlite:PATH"),
+        (
+            vec!["--from", "epitome.db", "--to", "epitome.db"],
+            "--to: postgres://USER:PASSWORD@HOST:PORT/DATABASE is wanted",
+        ),
+        (
+            vec!["--from", "epitome.db"],
+            "--to is missing: postgres://USER:PASSWORD@HOST:PORT/DATABASE is wanted",
+        ),
+    ] {
+        let all = [vec!["migrate"], args].concat();
+        let (code, out, errors) = crate::bin::told(place.epitome(&all).output().unwrap());
+        assert!(matches!(code, Some(1 | 2)) && out.is_empty(), "{all:?}: {out}");
+        assert!(errors.contains(told) && errors.lines().count() == 1, "{errors}");
+        assert!(!errors.contains("s3cret-word"), "{errors}");
+    }
+    assert!(!place.path("missing.db").exists());
+    assert_eq!(database.psql("SELECT to_regnamespace('epitome') IS NULL").trim(), "t");
+}

@@ -1,0 +1,73 @@
+//! Every command on a PostgreSQL, which is asked for as a file is.
+
+use crate::bin::{Place, Told, told};
+use crate::postgres_server::{Database, server};
+
+/// With a password, which the cluster does not ask for and nobody is to see.
+pub(crate) fn address(database: &Database) -> String {
+    database.url().replacen('@', ":s3cret-word@", 1)
+}
+
+/// The same, as it is shown.
+fn shown(database: &Database) -> String {
+    database.url().replacen('@', ":***@", 1)
+}
+
+fn on(place: &Place, address: &str, args: &[&str]) -> Told {
+    let told = told(place.epitome(args).env("EPITOME_DB", address).output().unwrap());
+    assert!(!told.1.contains("s3cret-word") && !told.2.contains("s3cret-word"), "{args:?}: {told:?}");
+    told
+}
+
+#[track_caller]
+fn good(place: &Place, address: &str, args: &[&str]) -> String {
+    let (code, out, errors) = on(place, address, args);
+    assert_eq!(code, Some(0), "{args:?}: {out} {errors}");
+    out
+}
+
+#[test]
+fn every_command_works_on_it() {
+    let (place, database) = (Place::new(), server().database());
+    let db = address(&database);
+    let chat: String = (1..=30)
+        .map(|n| format!("{{\"role\": \"user\", \"content\": \"Where is order {n}0071?\"}}\n{{\"role\": \"assistant\", \"content\": \"In Oslo.\"}}\n"))
+        .collect();
+    std::fs::write(place.path("ann.jsonl"), chat).unwrap();
+    let checked = good(&place, &db, &["--check-config"]);
+    assert!(checked.contains(&format!("database   {} (EPITOME_DB)", shown(&database))), "{checked}");
+    assert_eq!(good(&place, &db, &["import", "ann.jsonl"]), "ann: 60 messages added\n");
+    assert!(good(&place, &db, &["list"]).contains("short 1-60"));
+    assert!(good(&place, &db, &["context", "ann", "--tokens", "300"]).contains("covers=\"1-60\""));
+    assert!(good(&place, &db, &["search", "order 170071"]).contains("ann 33"));
+    assert!(good(&place, &db, &["explain", "ann"]).contains("covers   messages 1-60 of 60"));
+    assert!(good(&place, &db, &["summarize", "ann"]).contains("Oslo"));
+    assert!(good(&place, &db, &["expand", "ann", "--slot", "long"]).lines().count() > 20);
+    assert!(good(&place, &db, &["undo", "ann", "--slot", "long"]).contains("undone"));
+    assert_eq!(good(&place, &db, &["export", "ann"]).lines().count(), 61);
+    assert!(good(&place, &db, &["keys", "create", "--admin"]).starts_with("epk_"));
+    assert_eq!(good(&place, &db, &["keys", "list"]).lines().count(), 2);
+    assert_eq!(good(&place, &db, &["verify"]), format!("{}: all is well\n", shown(&database)));
+    let (code, _, errors) = on(&place, &db, &["backup", "copy.db"]);
+    assert!(code == Some(2) && errors.contains("pg_dump") && !place.path("copy.db").exists(), "{errors}");
+    assert!(!place.db().exists() && !place.path(".local").exists(), "no file is made beside it");
+}
+
+#[test]
+fn what_is_wrong_with_it_is_told_in_one_line() {
+    let place = Place::new();
+    let url = address(&server().database());
+    let (base, _) = url.rsplit_once('/').unwrap();
+    for (db, told) in [
+        (format!("{base}/nosuch"), "\"nosuch\" does not exist"),
+        ("postgres://ann:s3cret-word@127.0.0.1:1/x".to_owned(), "cannot be reached"),
+        ("postgres://ann:s3cret-word@127.0.0.1:many/x".to_owned(), "port"),
+        ("postgres:ann:s3cret-word@127.0.0.1/x".to_owned(), "postgres://USER:PASSWORD@HOST:PORT/DATABASE"),
+    ] {
+        let (code, out, errors) = on(&place, &db, &["list", "--set", "server.patience=100ms"]);
+        assert!(matches!(code, Some(1 | 2)) && out.is_empty(), "{db}: {code:?} {out}");
+        assert!(errors.contains(told) && errors.lines().count() == 1, "{db}: {errors}");
+    }
+    let demo = told(place.epitome(&["demo", "--db", &url]).output().unwrap());
+    assert!(demo.0 == Some(2) && demo.2.contains("a file of its own"), "{demo:?}");
+}

@@ -36,6 +36,7 @@ mod batches;
 mod contexts;
 mod inline;
 mod memory;
+mod nodes;
 mod sample;
 mod talk;
 
@@ -44,6 +45,7 @@ pub use batches::{Batches, batches};
 pub use contexts::{Contexts, OfSession, contexts, summarized};
 pub use inline::{Inline, Turns, inline};
 pub use memory::{Memory, large, memory, resident};
+pub use nodes::{Beside, NodeSizes, Nodes, nodes};
 pub use sample::{Spread, median};
 pub use talk::{many, said};
 

@@ -260,7 +260,8 @@ pub trait Store: Keyring + Directory + Inlines + 'static {
     /// whose turn it is ([`Want::after`]) the one that waits longest. Where time alone made it due, it fires now. Its
     /// fence rises.
     ///
-    /// It is asked often, mostly for nothing, and looks at no more than so many slots, however many are ready.
+    /// It is asked often, mostly for nothing, and looks at no more than so many slots, however many are ready. One that is
+    /// being written to at that moment may be passed over.
     async fn lease(&self, want: Want) -> Result<Option<Lease>, StoreError>;
 
     /// Returns when another node said that something may be ready. Only a hint, which may come late, for nothing, or

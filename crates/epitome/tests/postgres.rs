@@ -10,6 +10,8 @@
 
 #[path = "postgres/commits.rs"]
 mod commits;
+#[path = "postgres/faults.rs"]
+mod faults;
 #[path = "postgres/helping.rs"]
 mod helping;
 #[path = "network/mod.rs"]
@@ -20,6 +22,8 @@ mod opening;
 mod outages;
 #[path = "postgres/overload.rs"]
 mod overload;
+#[path = "planted/mod.rs"]
+mod planted;
 #[path = "postgres/pooled.rs"]
 mod pooled;
 #[path = "postgres_server/mod.rs"]

@@ -23,6 +23,8 @@ use support::*;
 mod kept;
 #[path = "sqlite/people.rs"]
 mod people;
+#[path = "planted/mod.rs"]
+mod planted;
 #[path = "store_contract/support.rs"]
 mod support;
 

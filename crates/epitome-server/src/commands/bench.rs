@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use epitome::bench::{self, Line, Options, Progress};
+use epitome::bench::{self, Line, NodeSizes, Options, Progress};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -26,6 +26,7 @@ Examples:
   epitome bench --inline              only lists that are condensed before a call
   epitome bench --server              the HTTP API instead, with 16 clients
   epitome bench --proxy               what a request takes longer through the proxy
+  epitome bench --postgres postgres://localhost/bench      nodes that share a database
   epitome bench --server --full       the same as --server, a minute of load on a million messages
 
 Appends, contexts and turns are compared within the run: with a bare SQLite loop, with a short
@@ -53,6 +54,9 @@ pub(crate) struct Args {
     /// The proxy instead, beside a provider on loopback that answers at once
     #[arg(long, conflicts_with_all = ["server", "inline"])]
     proxy: bool,
+    /// Nodes on this PostgreSQL instead; give an empty database, what is left in it is the bench's
+    #[arg(long, value_name = "URL", conflicts_with_all = ["server", "inline", "proxy"])]
+    postgres: Option<String>,
     /// Where to measure (the temporary folder)
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -139,6 +143,10 @@ pub(super) async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
             leftovers::unless_ending().await;
             let report = measured.map_err(failed)?;
             (report.lines(), json!(report))
+        } else if let Some(url) = &args.postgres {
+            let sizes = if args.quick { NodeSizes::quick() } else { NodeSizes::standard() };
+            let nodes = bench::nodes(url, &sizes, &tell).await.map_err(failed)?;
+            (nodes.lines(), json!({ "nodes": nodes }))
         } else if args.proxy {
             let measured = proxy::proxied(&args.dir(), if args.quick { 3 } else { 25 }, &tell).await;
             leftovers::unless_ending().await;

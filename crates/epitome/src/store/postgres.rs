@@ -22,6 +22,7 @@ use deadpool_postgres::{
 use epitome_core::message::{Message, Seq, Timestamp};
 use epitome_core::slot::Scope;
 use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 use tokio_postgres::Client;
 
 use super::{
@@ -304,12 +305,22 @@ fn pool(address: &Address, options: &PostgresOptions, named: bool) -> Result<Poo
 /// Makes the tables where they are missing, and finds out whether statements can be prepared by name.
 async fn prepare(address: &Address) -> Outcome<bool> {
     let (one, two) = (connect(address).await?, connect(address).await?);
-    schema::prepare(&one, &address.place).await?;
-    Ok(!is_pooled(&one, &two).await?)
+    if !heard(schema::is_current(&one, &address.place)).await? {
+        // That takes as long as it takes.
+        schema::make(&one, &address.place).await?;
+    }
+    Ok(!heard(is_pooled(&one, &two)).await?)
+}
+
+/// An answer that is given at once or not at all. A server that takes connections and says nothing is as good as none.
+async fn heard<T>(answer: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    let late = || Trouble::Lost(format!("there was no answer for {} seconds", WAIT.as_secs()));
+    timeout(WAIT, answer).await.unwrap_or_else(|_| Err(late()))
 }
 
 async fn connect(address: &Address) -> Outcome<Client> {
-    let (client, connection) = address.config.connect(address.tls.clone()).await?;
+    let (client, connection) =
+        heard(async { Ok(address.config.connect(address.tls.clone()).await?) }).await?;
     tokio::spawn(async move {
         // What goes wrong is told to whoever asks something.
         let _ = connection.await;

@@ -375,7 +375,7 @@ async fn appends_from_many_tasks_keep_their_order_and_none_is_lost() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn engine_work_waits_for_what_its_own_worker_has_taken() {
     for round in 0..30 {
-        let engine = Engine::builder().workers(2).memory().await.unwrap();
+        let engine = Home::memory().open(Engine::builder().workers(2)).await;
         let session = engine.session("s");
         session.append(talk(1, 20)).await.unwrap();
         ends("work", engine.work()).await.unwrap();

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use epitome::store::{Load, Postgres, Store, Want};
+use epitome::store::{Load, Postgres, Store};
 use epitome_core::message::Message;
 use epitome_core::slot::{Limit, Slot};
 use epitome_core::trigger::Trigger;
 
-use crate::helping::{count_of_once, database, in_time, node, say};
+use crate::helping::{count_of_once, database, in_time, node, say, want};
 use crate::network::{Network, Toward, When};
 use crate::postgres_server::{Database, Options, Server, Stop, server};
 use crate::support::{append, key};
@@ -85,31 +85,36 @@ async fn until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A number a transaction was given is not written down with it, so after a crash another may be given the same.
-/// Whoever asks what became of the first is told of the second.
+/// A cluster that writes nothing down of what is not committed.
+fn forgetful() -> Server {
+    let settings = ["wal_writer_delay = 10s", "bgwriter_lru_maxpages = 0", "autovacuum = off"];
+    Server::own(&Options { settings: settings.map(str::to_owned).to_vec(), ..Options::default() })
+}
+
+/// Others write so much that whatever number a transaction had, one of theirs has it now.
+fn take_numbers(database: &Database) {
+    database.psql("CREATE TABLE IF NOT EXISTS others (it int)");
+    database.psql("DO $$ BEGIN FOR i IN 1..300 LOOP INSERT INTO others VALUES (i); COMMIT; END LOOP; END $$");
+}
+
+/// That a number was given to a transaction is not written down, so after a crash another may be given the same. Whoever
+/// asks what became of the first is told of the second.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_that_a_crash_lost_is_not_taken_for_somebody_elses_that_was_done() {
-    // So that nothing of it is on disk when the server is killed.
-    let settings = ["wal_writer_delay = 10s", "bgwriter_lru_maxpages = 0", "autovacuum = off"];
-    let server =
-        Server::own(&Options { settings: settings.map(str::to_owned).to_vec(), ..Options::default() });
+    let server = forgetful();
     for stop in [Stop::Immediate, Stop::Fast] {
         let (database, network, node) = by_network(&server).await;
         say(&node, &key("a"), "first").await.unwrap();
-        database.psql("CREATE TABLE others (it int)");
-        for already in [false, true] {
+        for others_are_faster in [false, true] {
             network.cut_all_when(Toward::Database, b"marked", When::Before);
             let (writer, before) = (node.clone(), network.sprung());
-            let text = format!("marked, {already}");
+            let text = format!("marked, {others_are_faster}");
             let writing = tokio::spawn(async move { say(&writer, &key("a"), &text).await });
             until(|| network.sprung() > before).await;
             server.stop(stop);
             server.start();
-            if already {
-                // Others were faster, and have been given the number.
-                database.psql(
-                    "DO $$ BEGIN FOR i IN 1..200 LOOP INSERT INTO others VALUES (i); COMMIT; END LOOP; END $$",
-                );
+            if others_are_faster {
+                take_numbers(&database);
             }
             network.heal();
             in_time(writing).await.unwrap().unwrap();
@@ -119,28 +124,61 @@ async fn a_write_that_a_crash_lost_is_not_taken_for_somebody_elses_that_was_done
     }
 }
 
+/// Two that believe to hold a slot under the same fence would both write its summary.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_a_crash_lost_is_not_believed_in() {
+    let server = forgetful();
+    let (database, network, node) = by_network(&server).await;
+    let other = crate::helping::node(&database.url()).await;
+    for (name, others_are_faster) in [("a", false), ("b", true)] {
+        node.change(&key(name), Load::default(), append(vec![Message::user("hello")], vec![slot()]))
+            .await
+            .unwrap();
+        network.cut_all_when(Toward::Database, b"worker", When::Before);
+        let (worker, before) = (node.clone(), network.sprung());
+        let leasing = tokio::spawn(async move { worker.lease(want("worker")).await });
+        until(|| network.sprung() > before).await;
+        server.stop(Stop::Immediate);
+        server.start();
+        if others_are_faster {
+            let taken = in_time(other.lease(want("another"))).await.unwrap().unwrap();
+            assert_eq!((taken.key, taken.slot.fence), (key(name), 1));
+        }
+        take_numbers(&database);
+        network.heal();
+        let lease = in_time(leasing).await.unwrap().unwrap();
+        let holder = format!(
+            "SELECT work::json ->> 'owner' FROM epitome.slots JOIN epitome.sessions ON id = session \
+             WHERE sessions.name = '{name}'"
+        );
+        if others_are_faster {
+            assert_eq!((lease, database.psql(&holder).as_str()), (None, "another"));
+        } else {
+            assert_eq!((lease.unwrap().slot.fence, database.psql(&holder).as_str()), (1, "worker"));
+        }
+    }
+    node.close().await;
+    other.close().await;
+}
+
+fn slot() -> Slot {
+    Slot { trigger: Trigger::Messages(1), ..Slot::new("s", Limit::Tokens(100)) }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slot_is_taken_by_whoever_asked_also_when_the_answer_is_lost() {
     let (database, network, node) = by_network(server()).await;
-    let slot = Slot { trigger: Trigger::Messages(1), ..Slot::new("s", Limit::Tokens(100)) };
     for (name, toward, pattern) in
         [("a", Toward::Node, COMMITTED), ("b", Toward::Database, b"worker".as_slice())]
     {
         let said = vec![Message::user("hello")];
-        node.change(&key(name), Load::default(), append(said, vec![slot.clone()])).await.unwrap();
+        node.change(&key(name), Load::default(), append(said, vec![slot()])).await.unwrap();
         // What can wait is done by then, and commits nothing in between.
         database.psql("SELECT pg_sleep(0.2)");
         let before = network.sprung();
         network.cut_when(toward, pattern, When::Before, 1);
-        let want = Want {
-            owner: "worker".to_owned(),
-            hold: Duration::from_secs(600),
-            session: None,
-            except: Default::default(),
-            after: None,
-            full: Default::default(),
-        };
-        let lease = in_time(node.lease(want)).await.unwrap().expect("it is ready, and nobody else has it");
+        let lease =
+            in_time(node.lease(want("worker"))).await.unwrap().expect("it is ready, and nobody else has it");
         assert_eq!((lease.key, lease.slot.fence, network.sprung()), (key(name), 1, before + 1));
     }
     node.close().await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use epitome::store::{Load, Postgres, PostgresOptions, SessionKey, Store, StoreError};
+use epitome::store::{Load, Postgres, PostgresOptions, SessionKey, Store, StoreError, Want};
 use epitome_core::message::Message;
 use tokio::task::JoinSet;
 
@@ -38,6 +38,18 @@ pub(crate) fn haste() -> PostgresOptions {
 pub(crate) async fn say(store: &Postgres, key: &SessionKey, text: &str) -> Result<(), StoreError> {
     let said = vec![Message::user(text)];
     store.change(key, Load::default(), append(said, Vec::new())).await.map(|_| ())
+}
+
+/// Whatever is ready, for a long time.
+pub(crate) fn want(owner: &str) -> Want {
+    Want {
+        owner: owner.to_owned(),
+        hold: Duration::from_secs(600),
+        session: None,
+        except: Default::default(),
+        after: None,
+        full: Default::default(),
+    }
 }
 
 /// Fails when something takes so long that it must have got stuck.

@@ -21,7 +21,7 @@ async fn nodes_that_start_at_once_make_the_tables_once() {
     }
     in_time(nodes.join_all()).await;
     assert_eq!(count_of_once(&database), 8);
-    assert_eq!(database.psql("SELECT count(*), max(version) FROM epitome.migrations"), "1|1");
+    assert_eq!(database.psql("SELECT count(*) = max(version) FROM epitome.migrations"), "t");
     assert_eq!(database.psql("SELECT count(*) FROM epitome.secrets"), "1");
 }
 
@@ -81,7 +81,7 @@ async fn whoever_is_not_let_in_is_told_why_and_no_password_is_told() {
         (format!("postgres://ann:s3cret-right@127.0.0.1:{nobody}/hers"), "refused"),
         ("postgres://ann:s3cret@nobody.invalid/hers".to_owned(), "nobody.invalid"),
         (format!("postgres://ann:s3cret@{address}/hers?sslmode=s3cret"), "sslmode"),
-        (format!("postgres://ann:s3cret@{address}/hers?s3cret=1"), "option"),
+        (format!("postgres://ann:s3cret@{address}/hers?odd=s3cret"), "`odd`"),
         (format!("postgres://ann@{address}/hers"), "password"),
     ];
     for (url, reason) in cases {

@@ -1,39 +1,56 @@
 //! The server restarts, the network breaks or falls silent: a delay for whoever writes, and nothing lost or twice.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use epitome::store::{Store, StoreError};
+use epitome::store::{Load, Store, StoreError};
+use tokio::task::JoinSet;
 
-use crate::helping::{count_of_once, database, hasty, in_time, many, node, say};
+use crate::helping::{count_of_once, database, hasty, in_time, many, node, say, want};
 use crate::network::Network;
-use crate::postgres_server::{Options, Server, Stop, server};
+use crate::postgres_server::{Database, Options, Server, Stop, server};
 use crate::support::{key, row};
 
-/// Does something to the server or the network, again and again, for as long as anybody writes.
-async fn under_load(
-    database: &crate::postgres_server::Database,
-    url: &str,
-    trouble: impl Fn(usize) + Send + 'static,
-) {
-    const TASKS: usize = 8;
-    let (one, other) = (node(url).await, node(url).await);
-    let (writing, also) = (many(&one, "one", TASKS, 60), many(&other, "other", TASKS, 60));
-    let (ends, ended) = std::sync::mpsc::channel::<()>();
-    let troubling = tokio::task::spawn_blocking(move || {
-        let mut rounds = 0;
-        // At least so often, however fast they are.
-        while rounds < 3 || ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-            trouble(rounds);
-            rounds += 1;
-            std::thread::sleep(Duration::from_millis(150));
+/// Does something to the server or the network, six times, while sixteen tasks of two nodes write to sessions of their own
+/// and to one of all. No error reaches any of them, and nothing is missing or there twice.
+async fn under_load(database: &Database, url: &str, trouble: impl Fn(usize) + Send + 'static) {
+    const ROUNDS: usize = 6;
+    let nodes = [node(url).await, node(url).await];
+    let over = Arc::new(AtomicBool::new(false));
+    let mut writing = JoinSet::new();
+    for (number, node) in nodes.iter().enumerate() {
+        for task in 0..8 {
+            let (node, over, name) = (node.clone(), Arc::clone(&over), format!("{number} {task}"));
+            writing.spawn(async move {
+                let mut said = 0;
+                while !over.load(Ordering::SeqCst) {
+                    for key in [key(&name), key("all")] {
+                        let told = say(&node, &key, &format!("{name} {said}")).await;
+                        told.unwrap_or_else(|error| panic!("{name} {said}: {error}"));
+                        said += 1;
+                    }
+                }
+                said
+            });
         }
+    }
+    let troubling = tokio::task::spawn_blocking(move || {
+        for round in 0..ROUNDS {
+            // Long enough for something to be written in between.
+            std::thread::sleep(Duration::from_millis(300));
+            trouble(round);
+        }
+        trouble
     });
-    in_time(async { tokio::join!(writing.join_all(), also.join_all()) }).await;
-    drop(ends);
-    in_time(troubling).await.unwrap();
-    one.close().await;
-    other.close().await;
-    assert_eq!(count_of_once(database), 2 * TASKS * 60 * 2);
+    // What it has, as a network, is needed until the end.
+    let _trouble = in_time(troubling).await.unwrap();
+    over.store(true, Ordering::SeqCst);
+    let said: usize = in_time(writing.join_all()).await.into_iter().sum();
+    for node in nodes {
+        node.close().await;
+    }
+    assert_eq!(count_of_once(database), said);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,31 +101,26 @@ async fn a_network_that_falls_silent_ends_in_an_error_and_works_again_when_it_he
     say(&node, &key("a"), "before").await.unwrap();
 
     network.silence();
-    let error = in_time(say(&node, &key("b"), "meanwhile")).await.unwrap_err();
-    assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
-    let error = in_time(node.standing(&key("a"), Default::default())).await.unwrap_err();
-    assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
-    let error = in_time(node.lease(want())).await.unwrap_err();
-    assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
-    // Whoever comes now is told so as well.
-    let error = in_time(hasty(&url)).await.unwrap_err();
-    assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
+    // Also whoever comes only now is told so.
+    let (a, b) = (key("a"), key("b"));
+    let (said, read, leased, opened) = in_time(async {
+        tokio::join!(
+            say(&node, &b, "meanwhile"),
+            node.standing(&a, Load::default()),
+            node.lease(want("worker")),
+            hasty(&url),
+        )
+    })
+    .await;
+    for told in [said, read.map(|_| ()), leased.map(|_| ()), opened.map(|_| ())] {
+        let error = told.unwrap_err();
+        assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
+    }
 
     network.heal();
     in_time(say(&node, &key("a"), "after")).await.unwrap();
     assert_eq!(row(&node, &key("a")).await.tracker.head(), 2);
     node.close().await;
-}
-
-fn want() -> epitome::store::Want {
-    epitome::store::Want {
-        owner: "worker".to_owned(),
-        hold: Duration::from_secs(60),
-        session: None,
-        except: Default::default(),
-        after: None,
-        full: Default::default(),
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

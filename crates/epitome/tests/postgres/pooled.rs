@@ -1,14 +1,12 @@
 //! Behind a pooler that gives a connection to each transaction in turn.
 
-use std::time::Duration;
-
 use epitome::search::Query;
-use epitome::store::{Load, Search, Store, Want};
+use epitome::store::{Load, Search, Store};
 use epitome_core::message::Message;
 use epitome_core::slot::{Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;
 
-use crate::helping::{count_of_once, database, in_time, many, node};
+use crate::helping::{count_of_once, database, in_time, many, node, want};
 use crate::postgres_server::{Pooler, server};
 use crate::support::{append, key, row};
 
@@ -27,14 +25,6 @@ async fn the_store_works_behind_a_pooler() {
     let slot = Slot { trigger: Trigger::Messages(2), ..Slot::new("s", Limit::Tokens(100)) };
     let said = vec![Message::user("pack the parcel"), Message::assistant("packed in Oslo")];
     one.change(&key("b"), Load::default(), append(said, vec![slot])).await.unwrap();
-    let want = |owner: &str| Want {
-        owner: owner.to_owned(),
-        hold: Duration::from_secs(60),
-        session: None,
-        except: Default::default(),
-        after: None,
-        full: Default::default(),
-    };
     let (first, second) =
         in_time(async { tokio::join!(one.lease(want("one")), other.lease(want("other"))) }).await;
     let taken = [first.unwrap(), second.unwrap()];

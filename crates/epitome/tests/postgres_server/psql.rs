@@ -1,8 +1,8 @@
 //! SQL from outside, by `psql`: what a test does behind the back of what it tests.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use super::{USER, program};
 
@@ -36,6 +36,7 @@ pub(super) fn run(address: SocketAddr, database: &str, sql: &str) -> Result<Stri
 pub struct Held {
     psql: Child,
     says: Option<ChildStdin>,
+    heard: BufReader<ChildStdout>,
 }
 
 impl Held {
@@ -43,16 +44,27 @@ impl Held {
         let mut psql = psql(address, database);
         psql.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut psql = psql.spawn().map_err(|error| error.to_string())?;
-        let mut says = psql.stdin.take().unwrap();
-        // Whoever is not let in does not listen either; then the answer tells.
-        let _ = writeln!(says, "{sql};\n\\echo it-is-held").and_then(|()| says.flush());
+        let says = psql.stdin.take();
         let heard = BufReader::new(psql.stdout.take().unwrap());
-        if heard.lines().map_while(Result::ok).any(|line| line == "it-is-held") {
-            return Ok(Held { psql, says: Some(says) });
+        let mut held = Held { psql, says, heard };
+        if held.try_also(sql) {
+            return Ok(held);
         }
-        drop(says);
-        let told = psql.wait_with_output().map_err(|error| error.to_string())?;
-        Err(String::from_utf8_lossy(&told.stderr).trim_end().to_owned())
+        let mut told = String::new();
+        held.psql.stderr.take().unwrap().read_to_string(&mut told).map_err(|error| error.to_string())?;
+        Err(told.trim_end().to_owned())
+    }
+
+    /// Runs more SQL in it.
+    pub fn also(&mut self, sql: &str) {
+        assert!(self.try_also(sql), "{sql}: it went wrong");
+    }
+
+    fn try_also(&mut self, sql: &str) -> bool {
+        let Some(says) = &mut self.says else { return false };
+        // Whoever was not let in does not listen either; then the answer tells.
+        let _ = writeln!(says, "{sql};\n\\echo it-was-done").and_then(|()| says.flush());
+        self.heard.by_ref().lines().map_while(Result::ok).any(|line| line == "it-was-done")
     }
 }
 

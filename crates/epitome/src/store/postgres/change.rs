@@ -234,9 +234,14 @@ impl Postgres {
         if alters(before, changes) {
             pipe.push("UPDATE epitome.sessions SET revision = revision + 1 WHERE id = $1", [id.into()]);
         }
+        let change = i64::from_ne_bytes(super::random().to_ne_bytes());
+        let mark = changes.messages.first().map(|first| {
+            let sql = "SELECT 1 FROM epitome.messages WHERE session = $1 AND seq = $2 AND change = $3";
+            Pipe::new().then(sql, [id.into(), first.outline.seq.into(), change.into()])
+        });
         let mut columns = Columns::default();
         changes.messages.iter().for_each(|message| columns.push(message));
-        insert_messages(&mut pipe, id, columns, now);
+        insert_messages(&mut pipe, id, columns, now, change);
         for (seq, pinned, skip) in &changes.flags {
             let sql = "UPDATE epitome.messages SET pinned = $3, skip = $4 WHERE session = $1 AND seq = $2";
             pipe.push(sql, [id.into(), (*seq).into(), (*pinned).into(), (*skip).into()]);
@@ -276,7 +281,7 @@ impl Postgres {
             pipe.push(sql, [id.into(), asked.as_str().into(), body, first, last, now.into()]);
         }
         events::tell(&mut pipe, key, &changes.events, kept.map(|(_, number)| number), now)?;
-        tx.commit(pipe).await?;
+        tx.commit_marked(pipe, mark).await?;
         Ok(id)
     }
 }
@@ -316,16 +321,23 @@ fn alters(before: Option<&SessionRow>, changes: &Changes) -> bool {
     row || messages || changes.summary.is_some() || !changes.states.is_empty()
 }
 
-pub(super) fn insert_messages<'a>(pipe: &mut Pipe<'a>, id: SessionId, columns: Columns<'a>, now: Timestamp) {
+fn insert_messages<'a>(
+    pipe: &mut Pipe<'a>,
+    id: SessionId,
+    columns: Columns<'a>,
+    now: Timestamp,
+    change: i64,
+) {
     if columns.is_empty() {
         return;
     }
     let sql = format!(
-        "INSERT INTO epitome.messages (session, created, change, {MESSAGE}) SELECT $22, $23, 0, * FROM unnest($1, $2, $3, \
+        "INSERT INTO epitome.messages (session, created, change, {MESSAGE}) SELECT $22, $23, $24, * FROM unnest($1, $2, $3, \
          $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)"
     );
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = columns.given();
-    let given = [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, id.into(), now.into()];
+    let given =
+        [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, id.into(), now.into(), change.into()];
     pipe.push(sql, given);
 }
 

@@ -22,6 +22,8 @@ pub(super) enum Trouble {
     Full,
     /// It took too long, most often for want of a lock somebody holds.
     Slow,
+    /// What was asked makes no sense there (any more).
+    Unfit,
     /// It is over. What to tell.
     Said(StoreError),
 }
@@ -71,6 +73,7 @@ fn sorted(error: &tokio_postgres::Error) -> Trouble {
         "40001" | "40P01" => Trouble::Again,
         "23505" => Trouble::Taken,
         "53100" => Trouble::Full,
+        "22023" => Trouble::Unfit,
         "57014" | "55P03" => Trouble::Slow,
         // Shutting down, starting up, out of connections, a standby that may only be read, a transaction it gave up.
         "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "25P03" | "53300" | "53200" => {
@@ -97,7 +100,7 @@ fn odd(error: &tokio_postgres::Error) -> Trouble {
     } else if text.contains("connect") || text.contains("timed out") || text.contains("TLS") {
         Trouble::Lost(reason_of(error))
     } else {
-        Trouble::Said(StoreError::Failed { reason: text })
+        Trouble::Said(StoreError::Failed { reason: reason_of(error) })
     }
 }
 
@@ -125,6 +128,7 @@ impl Trouble {
             Self::Again | Self::Slow => StoreError::Busy,
             Self::Taken => StoreError::Failed { reason: "a place or name is taken".to_owned() },
             Self::Nonsense(reason) => StoreError::Damaged { path: place, reason },
+            Self::Unfit => StoreError::Failed { reason: "the database refuses a value".to_owned() },
             Self::Full => StoreError::Full { path: place },
         }
     }
@@ -167,8 +171,14 @@ impl<'a> Tries<'a> {
         if !again || Instant::now() + self.pause > self.until {
             return Err(trouble.at(self.place));
         }
-        sleep(self.pause).await;
+        // Not always as long: whoever failed together shall not all come back together.
+        sleep(self.pause.mul_f64(0.5 + 0.5 * drawn())).await;
         self.pause = self.pause.saturating_mul(2).min(LONGEST_PAUSE);
         Ok(())
     }
+}
+
+/// Something from 0 up to 1.
+fn drawn() -> f64 {
+    f64::from(u32::try_from(super::random() >> 32).unwrap_or_default()) / f64::from(u32::MAX)
 }

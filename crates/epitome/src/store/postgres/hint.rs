@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_postgres::AsyncMessage;
 
 use super::tls::Address;
@@ -41,7 +41,11 @@ pub(super) async fn run(address: Address, hints: Arc<Hints>, node: String, mut s
 }
 
 async fn listen(address: &Address, hints: &Hints, node: &str) -> Result<(), tokio_postgres::Error> {
-    let (client, mut connection) = address.config.connect(address.tls.clone()).await?;
+    // Whoever takes the connection and says nothing is asked again later.
+    let Ok(connected) = timeout(super::WAIT, address.config.connect(address.tls.clone())).await else {
+        return Ok(());
+    };
+    let (client, mut connection) = connected?;
     let hear = poll_fn(|context| {
         while let std::task::Poll::Ready(message) = connection.poll_message(context) {
             match message {

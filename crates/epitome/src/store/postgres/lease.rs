@@ -3,8 +3,10 @@
 //! Slots that somebody else is taking or writing to right now are passed over, so nobody waits for anybody.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use epitome_core::message::Timestamp;
+use tokio::time::sleep;
 use tokio_postgres::Row;
 
 use super::super::columns::scope_text;
@@ -19,6 +21,9 @@ use super::tx::{NOW, Tx};
 /// So many workspaces are looked at for one with something ready. Those whose slots wait for a later time are among them.
 const MOST_WORKSPACES: usize = 200;
 
+/// How long a slot is hardly ever held by whoever writes to its session.
+const WRITTEN_TO: Duration = Duration::from_millis(3);
+
 /// What is ready at `$1` and nobody's whose workspaces are `$2`, nor one of the slots `$3`, `$4`, `$5`.
 const READY: &str = "s.ready_at IS NOT NULL AND s.ready_at <= $1 AND o.state = 'open' AND s.workspace <> ALL($2) \
      AND NOT EXISTS (SELECT 1 FROM unnest($3::bigint[], $4::text[], $5::text[]) AS x (session, scope, name) \
@@ -26,8 +31,21 @@ const READY: &str = "s.ready_at IS NOT NULL AND s.ready_at <= $1 AND o.state = '
 
 impl Postgres {
     pub(super) async fn lease_once(&self, want: &Want) -> Outcome<Option<Lease>> {
-        // Workers ask often, and most often in vain: that must not cost a transaction.
-        let Some(now) = self.anything_ready().await? else { return Ok(None) };
+        for again in [true, true, false] {
+            // Workers ask often, and most often in vain: that must not cost a transaction.
+            let Some(now) = self.anything_ready().await? else { return Ok(None) };
+            if let Some(lease) = self.take(want, now).await? {
+                return Ok(Some(lease));
+            }
+            if again {
+                // Whoever was writing to it is done in a moment.
+                sleep(WRITTEN_TO).await;
+            }
+        }
+        Ok(None)
+    }
+
+    async fn take(&self, want: &Want, now: Timestamp) -> Outcome<Option<Lease>> {
         if let Some(key) = &want.session {
             return self.take_one(want, now, Some(key), None).await;
         }
@@ -137,6 +155,12 @@ async fn take(tx: Tx<'_>, want: &Want, row: &Row) -> Outcome<Lease> {
     let mut pipe = Pipe::new();
     rows::put_slot(&mut pipe, (id, &key.workspace), &slot, slot.active)?;
     pipe.push("UPDATE epitome.sessions SET version = version + 1 WHERE id = $1", [id.into()]);
-    tx.commit(pipe).await?;
+    // Two that believe to hold it under one fence would both write.
+    let sql = "SELECT 1 FROM epitome.slots WHERE session = $1 AND scope = $2 AND name = $3 AND fence = $4 \
+         AND work::json ->> 'owner' = $5 AND (work::json ->> 'until')::bigint = $6";
+    let (owner, until) = (want.owner.as_str(), slot.work.until.map(|until| until.0));
+    let of = scope_text(&slot.scope).into();
+    let given = [id.into(), of, slot.name.as_str().into(), slot.fence.into(), owner.into(), until.into()];
+    tx.commit_marked(pipe, Some(Pipe::new().then(sql, given))).await?;
     Ok(Lease { key, id, slot, now })
 }

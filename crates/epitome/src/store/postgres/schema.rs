@@ -17,17 +17,19 @@ const LOCK: i64 = 0x6570_6974_6f6d_65;
 /// From this release on the database tells what became of a transaction.
 const OLDEST: i32 = 130_000;
 
-/// Makes the tables or brings them up to date. Whoever comes second waits, and finds it done.
-pub(super) async fn prepare(client: &Client, place: &str) -> Result<(), Trouble> {
+/// Whether everything is there as this release knows it.
+pub(super) async fn is_current(client: &Client, place: &str) -> Result<bool, Trouble> {
     let version = client.query_typed("SELECT current_setting('server_version_num')::integer", &[]).await?;
     let version: i32 = version.first().map_or(Ok(0), |row| row.try_get(0))?;
     if version < OLDEST {
         let reason = format!("{place} runs PostgreSQL {}; 13 or later is needed", version / 10_000);
         return Err(Trouble::Said(StoreError::Failed { reason }));
     }
-    if found(client, place).await? == Some(MIGRATIONS.len()) {
-        return Ok(());
-    }
+    Ok(found(client, place).await? == Some(MIGRATIONS.len()))
+}
+
+/// Makes the tables or brings them up to date. Whoever comes second waits, and finds it done.
+pub(super) async fn make(client: &Client, place: &str) -> Result<(), Trouble> {
     client.batch_execute("BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0").await?;
     let made = migrate(client, place).await;
     let end = if made.is_ok() { "COMMIT" } else { "ROLLBACK" };

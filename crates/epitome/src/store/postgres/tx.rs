@@ -76,12 +76,22 @@ impl<'s> Tx<'s> {
 
     /// Writes this, and all that was written before, for good. Where the connection breaks meanwhile it is found out
     /// whether that was done.
-    pub(super) async fn commit(mut self, writes: Pipe<'_>) -> Outcome<()> {
+    pub(super) async fn commit(self, writes: Pipe<'_>) -> Outcome<()> {
+        self.commit_marked(writes, None).await
+    }
+
+    /// The same where something is written by which it is known again: `mark` asks for it, and has an answer only where
+    /// this very transaction was done.
+    pub(super) async fn commit_marked(mut self, writes: Pipe<'_>, mark: Option<Pipe<'_>>) -> Outcome<()> {
         match self.link.run(&writes.then("COMMIT", [])).await {
             Err(Trouble::Lost(why)) => {
                 let (store, number) = (self.store, std::mem::take(&mut self.number));
                 drop(self);
-                if store.was_committed(&number).await? { Ok(()) } else { Err(Trouble::Lost(why)) }
+                if store.was_committed(&number, mark.as_ref()).await? {
+                    Ok(())
+                } else {
+                    Err(Trouble::Lost(why))
+                }
             }
             done => {
                 // Either way the transaction is over: after an error COMMIT takes it back.
@@ -108,16 +118,27 @@ impl<'s> Tx<'s> {
 
 impl Postgres {
     /// What became of a transaction. One whose connection broke may be under way for a while.
-    async fn was_committed(&self, number: &str) -> Outcome<bool> {
+    ///
+    /// That a number was given is not written down: a server that crashed gives those again that were not used by then.
+    /// So one that was not given yet was given before the crash, and what it stood for is lost. And one that is told to
+    /// be committed may be somebody else's: where there is a mark, it says whose.
+    async fn was_committed(&self, number: &str, mark: Option<&Pipe<'_>>) -> Outcome<bool> {
         let mut tries = self.tries();
         loop {
             let asked = Pipe::new().then("SELECT pg_xact_status($1::xid8)", [number.into()]);
             let trouble = match self.once(asked).await {
                 Ok(found) => match found.first().and_then(|rows| rows.first()).map(|row| row.try_get(0)) {
-                    Some(Ok(Some("committed"))) => return Ok(true),
+                    Some(Ok(Some("committed"))) => match mark {
+                        None => return Ok(true),
+                        Some(mark) => match self.asked(mark).await {
+                            Ok(found) => return Ok(found.iter().any(|rows| !rows.is_empty())),
+                            Err(trouble) => trouble,
+                        },
+                    },
                     Some(Ok(Some("aborted"))) => return Ok(false),
                     _ => Trouble::Lost("whether the last change was done is not known".to_owned()),
                 },
+                Err(Trouble::Unfit) => return Ok(false),
                 Err(trouble) => trouble,
             };
             tries.after(trouble).await?;
@@ -126,8 +147,12 @@ impl Postgres {
 
     /// Sends it once, outside of any transaction.
     pub(super) async fn once(&self, pipe: Pipe<'_>) -> Outcome<Vec<Vec<Row>>> {
+        self.asked(&pipe).await
+    }
+
+    async fn asked(&self, pipe: &Pipe<'_>) -> Outcome<Vec<Vec<Row>>> {
         let mut link = self.link().await?;
-        let found = link.run(&pipe).await;
+        let found = link.run(pipe).await;
         // What the database refused is over as well; what was not heard of is not.
         if !matches!(found, Err(Trouble::Lost(_))) {
             link.rests();

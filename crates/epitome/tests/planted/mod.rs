@@ -1,0 +1,133 @@
+//! What was kept wrongly, planted in a history in which everything that is legal happened: for whichever store.
+
+use epitome::core::message::Message;
+use epitome::model::{ModelError, Scripted};
+use epitome::store::{Fault, SummaryRow};
+use epitome::{Builder, Engine, Fork, Session, Summarize};
+
+fn talk(from: usize, through: usize) -> Vec<Message> {
+    let line = |n: usize| {
+        let text = format!("Order {n}0071 left the house on Monday, and the customer in Oslo wrote twice.");
+        if n % 2 == 1 { Message::user(text) } else { Message::assistant(text) }
+    };
+    (from..=through).map(line).collect()
+}
+
+async fn said(session: &Session, from: usize, through: usize) {
+    session.append(talk(from, through)).await.unwrap();
+    session.work().await.unwrap();
+}
+
+/// A session whose summaries are: 1, 2 and 3 one after the other; 4, undone; 5 in its place; 6, where nobody could write
+/// one, `local`'s; 7, a model's in place of it; 8, from the first message on; 9 as ever. And a copy of it that went on.
+pub(crate) async fn history(open: impl AsyncFnOnce(Builder) -> Engine) {
+    let model = Scripted::new();
+    let settings = r#"{"slot": [{"name": "short", "trigger": "messages(20)"}],
+        "summarize": {"models": ["main"], "stand_in_after": "0"}}"#;
+    let engine = Engine::builder().model("main", model.clone()).settings(settings).workers(0);
+    let engine = open(engine).await;
+    let session = engine.workspace("w").session("a");
+    for at in [1, 21, 41, 61] {
+        said(&session, at, at + 19).await;
+    }
+    session.undo(4).await.unwrap();
+    said(&session, 81, 100).await;
+    let _ = model.clone().fails(ModelError::no_answer("down"));
+    said(&session, 101, 120).await;
+    session.summarize(Summarize::default()).await.unwrap();
+    session.rebuild(None, "short").await.unwrap();
+    session.work().await.unwrap();
+    said(&session, 121, 140).await;
+    let copy = session.fork(Fork::whole("copy")).await.unwrap();
+    said(&copy, 141, 160).await;
+    assert_eq!(engine.verify().await.unwrap(), []);
+    engine.close().await;
+}
+
+/// What is to be told of [`history`] once this SQL was run on it. `rows` are the summaries of session number 1, newest
+/// first; `set` gives the SQL that puts a value into a summary's facts.
+pub(crate) fn plants(rows: &[SummaryRow], set: impl Fn(i64, &str, &str) -> String) -> Vec<(String, String)> {
+    let mut told: Vec<_> = rows
+        .iter()
+        .map(|row| (row.id, row.through, row.parent, row.facts.from, row.facts.built_on, row.facts.stand_in))
+        .collect();
+    told.reverse();
+    assert_eq!(
+        told,
+        [
+            (1, 20, None, 1, None, false),
+            (2, 40, Some(1), 21, Some(1), false),
+            (3, 60, Some(2), 41, Some(2), false),
+            (4, 80, Some(3), 61, Some(3), false),
+            (5, 100, Some(3), 61, Some(3), false),
+            (6, 120, Some(5), 101, Some(5), true),
+            (7, 120, Some(6), 101, Some(5), false),
+            (8, 120, Some(7), 1, None, false),
+            (9, 140, Some(8), 121, Some(8), false),
+        ]
+    );
+    assert!(rows.iter().all(|row| row.facts.fence > 0));
+    let fence = |id: i64| rows.iter().find(|row| row.id == id).unwrap().facts.fence;
+    let twice = "UPDATE summaries SET parent = 2 WHERE session = 1 AND id = 5".to_owned();
+    let late = |id: i64| {
+        format!("summary {}: it was kept under fence 1, and summary {id} under {} already", id + 1, fence(id))
+    };
+    let (third, fourth) = (late(2), late(3));
+    let plants = [
+        // The coverage fell.
+        ("summary 3: it reaches to message 39, and summary 2 to 40 already", through(3, 39)),
+        ("summary 7: it reaches to message 120, and summary 6 to 125 already", through(6, 125)),
+        ("summary 3: the one before it, 2, reaches further", through(3, 39)),
+        // Messages are told in none.
+        ("summary 2: it begins with message 22, and the one before it, 1, ends with 20", set(2, "from", "22")),
+        ("summary 1: nothing stands for the messages before 2", set(1, "from", "2")),
+        ("summary 2: it reaches to message 40, and was written from message 41 on", set(2, "from", "41")),
+        // A window was kept twice.
+        ("summary 5: it follows summary 2, as summary 3 does already: one window was kept twice", twice),
+        (
+            "summary 5: it follows summary 3, as summary 4 does already: one window was kept twice",
+            "UPDATE summaries SET state = 'superseded' WHERE session = 1 AND id = 4".to_owned(),
+        ),
+        (
+            "summary 10: it follows summary 8, as summary 9 does already: one window was kept twice",
+            "INSERT INTO summaries SELECT (SELECT max(kept) + 1 FROM summaries), session, 10, scope, slot, through, \
+             'superseded', parent, created, asked, facts, text, sources FROM summaries WHERE session = 1 AND id = 9"
+                .to_owned(),
+        ),
+        (
+            "summary 3: it was written from summary 1 while 2 stood: one window was kept twice",
+            set(3, "built_on", "1"),
+        ),
+        ("summary 8: it was written from summary 6 while 7 stood: one window was kept twice", set(8, "built_on", "6")),
+        (
+            "summary 3: it begins with message 30, and 2, which it was written from, ends with 40",
+            set(3, "from", "30"),
+        ),
+        (
+            "summary 8: it was written from message 1 on under fence 1, as summary 1 was already: one window was \
+             kept twice",
+            set(8, "fence", "1"),
+        ),
+        // Somebody kept it who had lost the slot.
+        (&*third, set(3, "fence", "1")),
+        (&*fourth, set(4, "fence", "1")),
+        ("summary 9: it was kept under fence 999, and its slot has only", set(9, "fence", "999")),
+        ("summary 9: it was kept under fence", "UPDATE slots SET fence = 1 WHERE session = 1".to_owned()),
+        // It would wait for another's turn.
+        (
+            "slot \"short\": it waits for the turn of another workspace",
+            "UPDATE slots SET workspace = 'v' WHERE session = 1".to_owned(),
+        ),
+    ];
+    plants.into_iter().map(|(what, plant)| (what.to_owned(), plant)).collect()
+}
+
+fn through(id: i64, through: u64) -> String {
+    format!("UPDATE summaries SET through = {through} WHERE session = 1 AND id = {id}")
+}
+
+/// Fails unless this is among what `verify` found.
+pub(crate) fn told(faults: &[Fault], what: &str, plant: &str) {
+    let told: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.at, fault.what)).collect();
+    assert!(told.iter().any(|told| told.contains(what)), "{plant}: no {what} in {told:#?}");
+}

@@ -23,7 +23,7 @@ async fn the_same_key_with_the_same_messages_adds_them_once() {
         // A key is a session's own.
         let elsewhere = engine.session("t").append(Batch::from(talk(1, 3)).key("turn-1")).await.unwrap();
         assert!(!elsewhere.repeated);
-        for key in [String::new(), "k".repeat(257)] {
+        for key in [String::new(), "k".repeat(257), "a\0b".to_owned()] {
             let refused = session.append(Batch::from(talk(1, 1)).key(key)).await;
             assert!(matches!(refused, Err(Error::Invalid(_))));
         }

@@ -11,13 +11,14 @@ use epitome::{ContextRequest, Engine, Pace, Page, SlotStatus};
 use crate::failing::down;
 use crate::support::{
     Home, MINUTE, assert_whole, by_model, ends, everywhere, history, one_slot, quick, said, slot, span,
-    standing, talk, throughs, until,
+    standing, talk, throughs, times, until,
 };
 
 /// A doomed request is repeated ever more rarely, not again and again.
 #[tokio::test]
 async fn case_20_doomed_requests_are_made_ever_more_rarely() {
-    for error in [down(), ModelError::refused("no credit"), ModelError::Busy { retry_after: None }] {
+    let errors = [down(), ModelError::refused("no credit"), ModelError::Busy { retry_after: None }];
+    for error in errors.into_iter().take(times(3)) {
         let home = Home::memory();
         let model = Scripted::new().otherwise_fails(error);
         let engine = home.open(one_slot(&model)).await;
@@ -26,7 +27,7 @@ async fn case_20_doomed_requests_are_made_ever_more_rarely() {
         let (mut at, mut second) = (Vec::new(), 0);
         while second < 3_600 {
             // Asked to work several times a second, as a worker that is woken by every append.
-            for _ in 0..3 {
+            for _ in 0..times(3) {
                 let before = model.calls();
                 session.work().await.unwrap();
                 at.extend((before..model.calls()).map(|_| second));

@@ -61,6 +61,17 @@ pub(crate) fn options(clock: &Clock) -> PostgresOptions {
     PostgresOptions { clock: Some(clock), connections: 8, ..PostgresOptions::default() }
 }
 
+/// One of each kind there is.
+pub(crate) fn homes() -> Vec<Home> {
+    vec![Home::file()]
+}
+
+/// How often something is done that only shows when it is done often. Less often here: each time takes longer, and is
+/// less like the one before.
+pub(crate) fn times(most: usize) -> usize {
+    (most / 8).max(1)
+}
+
 /// There is one kind of place here.
 pub(crate) async fn everywhere(test: impl AsyncFn(Home)) {
     test(Home::file()).await;

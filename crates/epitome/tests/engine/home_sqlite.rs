@@ -52,6 +52,16 @@ pub(crate) fn options(clock: &Clock) -> SqliteOptions {
     SqliteOptions { clock: Arc::new(move || clock.now()), ..SqliteOptions::default() }
 }
 
+/// One of each kind there is.
+pub(crate) fn homes() -> Vec<Home> {
+    vec![Home::memory(), Home::file()]
+}
+
+/// How often something is done that only shows when it is done often.
+pub(crate) fn times(most: usize) -> usize {
+    most
+}
+
 /// The same in memory and in a file.
 pub(crate) async fn everywhere(test: impl AsyncFn(Home)) {
     test(Home::memory()).await;

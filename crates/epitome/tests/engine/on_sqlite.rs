@@ -10,7 +10,6 @@ use epitome::model::Scripted;
 use epitome::store::{SqliteOptions, WriteStage};
 use epitome::{Engine, Error, Next};
 
-use crate::home::options;
 use crate::support::{Clock, assert_whole, by_model, ends, one_slot, talk, throughs};
 
 fn copy(from: &Path, to: &Path) {
@@ -54,8 +53,11 @@ async fn case_48_messages_and_the_firing_they_cause_are_stored_together_or_not_a
         let clock = Clock::new();
         clock.pass(Duration::from_secs(100 * 365 * 24 * 3_600));
         let model = Scripted::new();
-        let engine =
-            by_model(&model).sqlite(options(&clock)).open(crash.path().join("agent.db")).await.unwrap();
+        let engine = by_model(&model)
+            .sqlite(crate::home::options(&clock))
+            .open(crash.path().join("agent.db"))
+            .await
+            .unwrap();
         let session = engine.session("s");
         let Ok(info) = session.info().await else { continue };
         heads.push(info.messages);

@@ -7,7 +7,9 @@ use epitome::model::{Gate, ModelError, Reply, Scripted};
 use epitome::settings::Patch;
 use epitome::{Engine, Error, Flags, Pace, Summarize, Summarized};
 
-use crate::support::{Home, everywhere, one_slot, said, shown, slot, standing, talk, until, with_settings};
+use crate::support::{
+    Home, everywhere, one_slot, said, shown, slot, standing, talk, times, until, with_settings,
+};
 
 #[tokio::test]
 async fn a_deleted_sessions_summary_never_stands_in_a_new_one_of_its_name() {
@@ -198,7 +200,7 @@ async fn beneath_an_authors_summary_only_that_authors_messages_are_found() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_who_work_at_once_neither_comes_back_before_the_summary_stands() {
-    for _ in 0..20 {
+    for _ in 0..times(20) {
         let model = Scripted::new().otherwise(|ask| {
             std::thread::sleep(Duration::from_millis(3));
             Ok(Scripted::plain(ask))

@@ -8,7 +8,7 @@ use epitome::core::message::{Message, Seq, Timestamp};
 use epitome::model::{Ask, Scripted};
 use epitome::{Builder, Context, Engine, Pace, Session, SlotExplanation, Summary};
 
-pub(crate) use crate::home::{Home, cases, everywhere};
+pub(crate) use crate::home::{Home, cases, everywhere, homes, times};
 
 /// Nothing here takes this long unless it hangs.
 const TOO_LONG: Duration = Duration::from_secs(60);

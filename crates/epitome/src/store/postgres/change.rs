@@ -396,18 +396,18 @@ pub(super) async fn insert_session(
         .map_or_else(|| Err(nonsense("a row is missing")), |row| get(row, 0))
 }
 
-/// Sees to it that there is the workspace, and that it stays until this is done.
-pub(super) async fn make_workspace(tx: &mut Tx<'_>, name: &str) -> Outcome<()> {
+/// Sees to it that there is the workspace, and that it stays until this is done. Tells whether it had to be made.
+pub(super) async fn make_workspace(tx: &mut Tx<'_>, name: &str) -> Outcome<bool> {
     // Most often it is there, and need not be written. Whoever deletes it takes the whole lock.
     let sql = "SELECT 1 FROM epitome.workspaces WHERE name = $1 AND NOT deleted FOR KEY SHARE";
     let found = tx.ask(Pipe::new().then(sql, [name.into()])).await?;
     if found.first().is_some_and(|rows| !rows.is_empty()) {
-        return Ok(());
+        return Ok(false);
     }
     let sql = "INSERT INTO epitome.workspaces AS w (name, created) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE \
-         SET deleted = false, created = excluded.created WHERE w.deleted";
-    tx.ask(Pipe::new().then(sql, [name.into(), tx.now.into()])).await?;
-    Ok(())
+         SET deleted = false, created = excluded.created WHERE w.deleted RETURNING 1";
+    let found = tx.ask(Pipe::new().then(sql, [name.into(), tx.now.into()])).await?;
+    Ok(found.first().is_some_and(|rows| !rows.is_empty()))
 }
 
 async fn next_summary(tx: &mut Tx<'_>, session: SessionId) -> Outcome<SummaryId> {

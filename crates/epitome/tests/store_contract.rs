@@ -623,6 +623,10 @@ async fn windows_hold_what_the_whole_log_would_show(made: Made) {
     windows::compare(made, 60).await;
 }
 
+async fn windows_of_a_session_that_grows_are_those_of_the_whole(made: Made) {
+    windows::growing(made, 40).await;
+}
+
 async fn windows_look_back_in_time(made: Made) {
     windows::as_of(made).await;
 }
@@ -679,6 +683,7 @@ macro_rules! contract {
             a_closed_store_says_so
             windows_hold_what_the_whole_log_would_show
             windows_look_back_in_time
+            windows_of_a_session_that_grows_are_those_of_the_whole
             windows_read_little
             events_are_numbered_inside_their_workspace
             what_is_refused_is_not_told

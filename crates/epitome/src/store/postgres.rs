@@ -36,6 +36,7 @@ use error::{Outcome, Tries, Trouble};
 use hint::Hints;
 use known::{Known, Numbered};
 use pipe::{Link, Pipe};
+use recent::Recent;
 use swift::{Clock, Swift, Turns};
 use tls::Address;
 use tx::Tx;
@@ -61,6 +62,7 @@ mod lens;
 mod pipe;
 mod queue;
 mod read;
+mod recent;
 mod rows;
 mod schema;
 mod swift;
@@ -147,6 +149,7 @@ pub struct Postgres {
     /// What is set at the beginning of each transaction where nothing stays set.
     limits: String,
     known: Arc<Known>,
+    recent: Arc<Recent>,
     behind: Arc<Behind>,
     /// Counts up with every change.
     writes: Arc<AtomicU64>,
@@ -215,6 +218,7 @@ impl Postgres {
             named,
             limits,
             known: Arc::default(),
+            recent: Arc::default(),
             behind: Arc::default(),
             writes: Arc::default(),
             chores: Arc::default(),
@@ -409,6 +413,16 @@ impl Store for Postgres {
     async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>, StoreError> {
         let mut tries = self.tries();
         let mut numbered = self.known.number(key);
+        if window::is_whole(&view)
+            && let Some(held) = self.recent.get(key)
+        {
+            let since: Result<Option<Found>, StoreError> = again!(self, self.window_since(key, &held, &look));
+            match since? {
+                Some(Found::Window(window)) => return Ok(Some(*window)),
+                Some(Found::Nothing) => return Ok(None),
+                Some(Found::Another(_)) | None => {}
+            }
+        }
         loop {
             let found = match numbered {
                 Some(numbered) => self.window_once(key, numbered, &view, &look).await,

@@ -235,3 +235,69 @@ pub(crate) async fn little(made: Made) {
     assert!(store.window(&key("a"), view(), Box::new(|_| None)).await.unwrap().is_none());
     assert!(store.window(&key("b"), view(), reach(1, true)).await.unwrap().is_none());
 }
+
+/// A window that was asked for again and again while its session grew is what somebody finds who never asked before.
+pub(crate) async fn growing(made: Made, cases: usize) {
+    let store = &*made.store;
+    let mut runner = TestRunner::deterministic();
+    for case in 0..cases {
+        let drawing = drawings().new_tree(&mut runner).unwrap().current();
+        let all = messages(&drawing).unwrap();
+        let grown = key(&format!("grown {case}"));
+        let (budget, deep) = ([3, 9, 25, 70][case % 4], case % 3 == 0);
+        let mut said = 0;
+        let mut covered = None;
+        while said < all.len() {
+            let next = (said + 1 + (case + said) % 4).min(all.len());
+            say_all(store, &grown, all[said..next].to_vec()).await;
+            said = next;
+            let fresh = key(&format!("fresh {case} {said}"));
+            say_all(store, &fresh, all[..said].to_vec()).await;
+            if case % 5 == 1 && said > 6 && covered.is_none() {
+                covered = Some(said as Seq - 3);
+                summarize(store, &grown, &Scope::Session, "s", said as Seq - 3).await;
+            }
+            if let Some(through) = covered {
+                summarize(store, &fresh, &Scope::Session, "s", through).await;
+            }
+            if case % 7 == 2 && said > 4 {
+                for of in [&grown, &fresh] {
+                    let flag: epitome::store::Decide = Box::new(|_| {
+                        let flags = vec![(2, true, false)];
+                        Some(epitome::store::Changes { flags, ..Default::default() })
+                    });
+                    store.change(of, Default::default(), flag).await.unwrap();
+                }
+            }
+            let [one, other] =
+                [window(store, &grown, budget, deep).await, window(store, &fresh, budget, deep).await];
+            let case = format!("{drawing} | {said} of it, {budget} {deep} {covered:?}");
+            assert_eq!(one.tail, other.tail, "{case}");
+            assert_eq!(
+                (one.from, one.end, one.open_calls, one.skipped),
+                (other.from, other.end, other.open_calls, other.skipped),
+                "{case}"
+            );
+            assert_eq!(
+                (one.leading, one.pinned, one.opener),
+                (other.leading, other.pinned, other.opener),
+                "{case}"
+            );
+            assert_eq!(one.words, other.words, "{case}");
+            let texts = |window: &[epitome::store::SummaryRow]| {
+                window.iter().map(|row| row.text.clone()).collect::<Vec<_>>()
+            };
+            assert_eq!(texts(&one.summaries), texts(&other.summaries), "{case}");
+        }
+    }
+}
+
+async fn window(
+    store: &dyn epitome::store::Store,
+    key: &epitome::store::SessionKey,
+    tokens: u64,
+    deep: bool,
+) -> Window {
+    let view = View { scope: Scope::Session, as_of: None, at_hand: false };
+    store.window(key, view, Box::new(move |_| Some(Reach { tokens, deep }))).await.unwrap().unwrap()
+}

@@ -20,7 +20,8 @@ use super::given::Given;
 use super::known::Numbered;
 use super::lens::{Lens, batches};
 use super::pipe::Pipe;
-use super::rows::{self, AFTER_OUTLINE, SESSION, SUMMARY_TEXT, outline, uint, with_words};
+use super::recent::{Held, MOST_NEW};
+use super::rows::{self, AFTER_OUTLINE, OUTLINE, SESSION, SUMMARY_TEXT, get, outline, uint, with_words};
 use super::tx::Tx;
 
 /// So many of the first messages are read for those that lead.
@@ -47,7 +48,7 @@ impl Postgres {
         let lens = Lens::new(id, &view.scope);
         let as_of = view.as_of.unwrap_or(Seq::MAX);
         let sql = format!(
-            "SELECT {SESSION} FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'"
+            "SELECT {SESSION}, revision FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'"
         );
         let mut pipe = Pipe::new()
             .then(sql, [(&*key.workspace).into(), (&*key.session).into()])
@@ -105,12 +106,12 @@ impl Postgres {
         let ahead = leading.iter().chain(&pinned).chain(&opener);
         let shown = shown(lens.is_own(), ahead, &tail, covered);
         let words = words(tx, id, &shown).await?;
-        let (leading, tail) = (leading.clone(), tail.clone());
-        Ok(Found::Window(Box::new(Window {
-            leading,
+        let revision = session.first().map_or(Ok(0), |row| get(row, AFTER_SESSION))?;
+        let window = Window {
+            leading: leading.clone(),
             pinned: pinned.clone(),
             opener,
-            tail,
+            tail: tail.clone(),
             from,
             end,
             open_calls,
@@ -118,9 +119,57 @@ impl Postgres {
             summaries,
             words,
             standing,
-        })))
+        };
+        if is_whole(view)
+            && let Some(held) = Held::of(&window, revision, reach, openers)
+        {
+            self.recent.put(key, held);
+        }
+        Ok(Found::Window(Box::new(window)))
+    }
+
+    /// The same with what was said since a window was read; nothing where that does not tell it.
+    pub(super) async fn window_since(
+        &self,
+        key: &SessionKey,
+        held: &Held,
+        look: &Look,
+    ) -> Outcome<Option<Found>> {
+        let sql = format!(
+            "SELECT {SESSION}, revision FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'"
+        );
+        let new = format!(
+            "SELECT {OUTLINE}, body, opener FROM epitome.messages WHERE session = $1 AND seq > $2 ORDER BY seq LIMIT $3"
+        );
+        let pipe = Pipe::new()
+            .then(sql, [(&*key.workspace).into(), (&*key.session).into()])
+            .then("SELECT settings FROM epitome.workspaces WHERE name = $1", [(&*key.workspace).into()])
+            .then(new, [held.id.into(), held.head.into(), (MOST_NEW + 1).into()]);
+        let (found, now) = self.at_once(pipe).await?;
+        let [session, workspace, new] = found.as_slice() else {
+            return Err(nonsense("the database answers less than it was asked"));
+        };
+        let Some(row) = session.first().filter(|_| new.len() <= MOST_NEW) else { return Ok(None) };
+        let revision = get(row, AFTER_SESSION)?;
+        let ground = [session.clone(), workspace.clone(), Vec::new()];
+        let (standing, _) = standing_of(&ground, &Load::default(), now)?;
+        let Some(reach) = look(&standing) else { return Ok(Some(Found::Nothing)) };
+        let new =
+            new.iter().map(|row| Ok((outline(row)?, uint(row, AFTER_OUTLINE + 1)?, rows::words(row)?.0)));
+        let new = new.collect::<Outcome<Vec<_>>>()?;
+        let Some((window, held)) = held.grown(standing, revision, reach, new) else { return Ok(None) };
+        self.recent.put(key, held);
+        Ok(Some(Found::Window(Box::new(window))))
     }
 }
+
+/// Whether it is a session's own window, up to now: others are seldom asked for twice.
+pub(super) fn is_whole(view: &View) -> bool {
+    view.scope == Scope::Session && view.as_of.is_none()
+}
+
+/// Where in a row of [`SESSION`] stands what is read beside it.
+const AFTER_SESSION: usize = 15;
 
 /// What a look at a session gave.
 pub(super) enum Found {

@@ -321,7 +321,13 @@ fn alters(before: Option<&SessionRow>, changes: &Changes) -> bool {
     row || messages || changes.summary.is_some() || !changes.states.is_empty()
 }
 
-fn insert_messages<'a>(pipe: &mut Pipe<'a>, id: SessionId, columns: Columns<'a>, now: Timestamp, change: i64) {
+fn insert_messages<'a>(
+    pipe: &mut Pipe<'a>,
+    id: SessionId,
+    columns: Columns<'a>,
+    now: Timestamp,
+    change: i64,
+) {
     if columns.is_empty() {
         return;
     }
@@ -330,7 +336,8 @@ fn insert_messages<'a>(pipe: &mut Pipe<'a>, id: SessionId, columns: Columns<'a>,
          $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)"
     );
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = columns.given();
-    let given = [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, id.into(), now.into(), change.into()];
+    let given =
+        [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, id.into(), now.into(), change.into()];
     pipe.push(sql, given);
 }
 

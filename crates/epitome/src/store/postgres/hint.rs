@@ -42,7 +42,9 @@ pub(super) async fn run(address: Address, hints: Arc<Hints>, node: String, mut s
 
 async fn listen(address: &Address, hints: &Hints, node: &str) -> Result<(), tokio_postgres::Error> {
     // Whoever takes the connection and says nothing is asked again later.
-    let Ok(connected) = timeout(super::WAIT, address.config.connect(address.tls.clone())).await else { return Ok(()) };
+    let Ok(connected) = timeout(super::WAIT, address.config.connect(address.tls.clone())).await else {
+        return Ok(());
+    };
     let (client, mut connection) = connected?;
     let hear = poll_fn(|context| {
         while let std::task::Poll::Ready(message) = connection.poll_message(context) {

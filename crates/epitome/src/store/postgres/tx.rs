@@ -87,7 +87,11 @@ impl<'s> Tx<'s> {
             Err(Trouble::Lost(why)) => {
                 let (store, number) = (self.store, std::mem::take(&mut self.number));
                 drop(self);
-                if store.was_committed(&number, mark.as_ref()).await? { Ok(()) } else { Err(Trouble::Lost(why)) }
+                if store.was_committed(&number, mark.as_ref()).await? {
+                    Ok(())
+                } else {
+                    Err(Trouble::Lost(why))
+                }
             }
             done => {
                 // Either way the transaction is over: after an error COMMIT takes it back.

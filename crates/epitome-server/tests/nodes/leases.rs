@@ -12,7 +12,9 @@ const TRIGGER: &str = "
 CREATE TABLE public.held (at bigint, node text, session text, slot text, fence bigint, until bigint);
 CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF (NEW.work::json ->> 'until') IS NOT NULL THEN
+    -- An append writes the row over as well, and leaves the lease as it is.
+    IF (NEW.work::json ->> 'until') IS NOT NULL AND (NEW.work::json ->> 'until', NEW.fence)
+            IS DISTINCT FROM (OLD.work::json ->> 'until', OLD.fence) THEN
         INSERT INTO public.held
         SELECT extract(epoch FROM clock_timestamp()) * 1000, session_user, sessions.name, NEW.name, NEW.fence,
                (NEW.work::json ->> 'until')::bigint
@@ -20,7 +22,7 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER note AFTER INSERT OR UPDATE ON epitome.slots FOR EACH ROW EXECUTE FUNCTION public.note();
+CREATE TRIGGER note AFTER UPDATE ON epitome.slots FOR EACH ROW EXECUTE FUNCTION public.note();
 ";
 
 /// From the check whether it still has the lease to the provider a node takes its time, on a machine that has other

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::stage::{NODES, Stage, Writes};
 use crate::trouble::{Lot, Plug, seed};
@@ -20,7 +20,7 @@ const PLUGS: [Plug; 8] = [
     Plug::Silence,
 ];
 
-/// Types what the README shows to one node after the other, while a plug is pulled over and over.
+/// Types what the README shows to one node after the other, while a plug is pulled, and again after a while.
 fn check(stage: &Stage, plug: Plug, lot: &mut Lot) {
     let folder = tempfile::tempdir().unwrap();
     let (done, talked_to) = (AtomicBool::new(false), Mutex::new(0));
@@ -62,7 +62,11 @@ fn check(stage: &Stage, plug: Plug, lot: &mut Lot) {
                 plug.pull(stage, node, lot);
             }
             pulled += 1;
-            std::thread::sleep(Duration::from_millis(lot.below(300)));
+            // One at a time: it is well again before the next is pulled.
+            let well = Instant::now() + Duration::from_millis(1_500 + lot.below(1_500));
+            while Instant::now() < well && !done.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
         }
         typing.join().unwrap();
     });

@@ -56,7 +56,7 @@ pub enum Plug {
     Both,
 }
 
-pub const ALL: [Plug; 9] = [
+const ALL: [Plug; 9] = [
     Plug::Frozen,
     Plug::Node,
     Plug::Silence,

@@ -99,7 +99,7 @@ enum Command {
     /// A long conversation condensed before your eyes: no key, no server, no set-up
     Demo(demo::Args),
     /// Serves the HTTP API and the proxy
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// A request in, the same with a shorter list out: no database
     Condense(condense::Args),
     /// The sessions there are

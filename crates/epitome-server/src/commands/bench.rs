@@ -54,7 +54,7 @@ pub(crate) struct Args {
     /// The proxy instead, beside a provider on loopback that answers at once
     #[arg(long, conflicts_with_all = ["server", "inline"])]
     proxy: bool,
-    /// Nodes on this PostgreSQL instead; give an empty database, what is left in it is the bench's
+    /// Nodes on this PostgreSQL instead: an empty database, for nothing else
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "inline", "proxy"])]
     postgres: Option<String>,
     /// Where to measure (the temporary folder)

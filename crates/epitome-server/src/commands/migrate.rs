@@ -99,7 +99,7 @@ async fn watched(
     options: MoveOptions,
     show: &mut Show,
 ) -> Result<Moved, MoveError> {
-    let progress = show.progress("opening", Some(0));
+    let progress = show.progress("opening", Some(1));
     let latest: Arc<Mutex<Option<MoveProgress>>> = Arc::default();
     let noting = Arc::clone(&latest);
     let note = move |now| *noting.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::server::{Client, Server, command};
+use crate::server::{Client, Server, command, db};
 use crate::talk::{add, settle, talk};
 
 /// Ways to ask, each kept for itself.
@@ -60,7 +60,16 @@ fn whatever_changes_a_context_shows_at_once() {
     let line = r#"{"role":"assistant","content":"It is in the harbour of Hull."}"#;
     std::fs::write(server.folder.join("more.jsonl"), line).unwrap();
     let mut import = command(&server.folder);
-    import.args(["import", "--db", "a.db", "--session", "a", "--append", "--no-wait", "more.jsonl"]);
+    import.args([
+        "import",
+        "--db",
+        &db(&server.folder),
+        "--session",
+        "a",
+        "--append",
+        "--no-wait",
+        "more.jsonl",
+    ]);
     assert!(import.output().unwrap().status.success());
     moved(&mut before, contexts(&mut client, "a"), "a message of another program's");
 

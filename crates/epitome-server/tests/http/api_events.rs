@@ -1,11 +1,10 @@
 //! Events over HTTP: every kind, in order, none lost and none twice.
 
-use epitome::Engine;
 use epitome::core::message::Message;
 use serde_json::{Value, json};
 
 use crate::ears::{Ears, Heard};
-use crate::server::Server;
+use crate::server::{Server, open};
 use crate::talk::{add, settle, talk};
 
 fn ids(heard: &[Heard]) -> Vec<u64> {
@@ -139,7 +138,7 @@ fn what_is_not_kept_any_more_is_said_to_be_missed() {
     let folder = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let newest = runtime.block_on(async {
-        let engine = Engine::open(folder.path().join("a.db")).await.unwrap();
+        let engine = open(folder.path()).await;
         let workspace = engine.workspace("default");
         let mut all = tokio::task::JoinSet::new();
         // So few in each that none is summed up.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::server::{Answer, Server, command, read_answer};
+use crate::server::{Answer, Server, command, db, read_answer};
 
 const CLIENTS: u64 = 16;
 const SESSIONS: u64 = 5;
@@ -161,7 +161,7 @@ fn check(server: &Server, done: &HashMap<u64, Done>) -> u64 {
 }
 
 fn verify(folder: &Path) {
-    let out = command(folder).args(["verify", "--db", "a.db"]).output().unwrap();
+    let out = command(folder).args(["verify", "--db", &db(folder)]).output().unwrap();
     let told = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(0), "{told}");
 }

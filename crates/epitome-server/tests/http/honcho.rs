@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::python::installed;
-use crate::server::{Server, command};
+use crate::server::{Server, command, db};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/honcho");
 
@@ -111,7 +111,7 @@ fn a_key_of_ours_opens_its_workspace_to_the_client() {
     let server = Server::with(&["--require-keys", "always"], &[]);
     let made = |flags: &[&str]| {
         let mut run = command(&server.folder);
-        let done = run.args(["keys", "create", "--db", "a.db"]).args(flags).output().unwrap();
+        let done = run.args(["keys", "create", "--db", &db(&server.folder)]).args(flags).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8(done.stdout).unwrap().trim().to_owned()
     };

@@ -4,10 +4,10 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use crate::server::{Answer, Server, command, connect, read_answer};
+use crate::server::{Answer, Server, command, connect, db, read_answer};
 
 fn run(server: &Server, args: &[&str]) -> String {
-    let output = command(&server.folder).args(args).args(["--db", "a.db"]).output().unwrap();
+    let output = command(&server.folder).args(args).args(["--db", &db(&server.folder)]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
@@ -34,7 +34,8 @@ fn on_loopback_no_keys_are_needed_unless_told() {
 fn elsewhere_keys_are_needed_and_how_to_make_the_first_is_said() {
     let server = Server::with(&["--listen", "0.0.0.0:0"], &[]);
     server.client().get("/v1/sessions").refused(401, "a key is wanted");
-    assert!(server.log().contains("epitome keys create --admin --db a.db"), "{}", server.log());
+    let how = format!("epitome keys create --admin --db {}", db(&server.folder));
+    assert!(server.log().contains(&how), "{}", server.log());
     let admin = made(&server, &["--admin"]);
     let mut client = server.client().key(&admin);
     let wanted = json!({"workspace": "team", "rights": "write", "label": "ann"});

@@ -1,4 +1,6 @@
 //! The server as its users meet it: the real binary, a real socket, a real database.
+//!
+//! Whatever goes to the database is tried once more with PostgreSQL, in `postgres.rs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,10 +25,13 @@ mod basics;
 mod crash;
 mod ears;
 mod fair;
+#[path = "home_sqlite.rs"]
+mod home;
 mod honcho;
 mod keys;
 mod logs;
 mod nodes;
+mod on_sqlite;
 mod openapi;
 #[path = "../../../epitome/tests/postgres_server/mod.rs"]
 mod postgres_server;

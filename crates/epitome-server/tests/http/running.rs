@@ -10,11 +10,11 @@ use serde_json::json;
 
 use crate::provider::{Act, Provider};
 use crate::rough::Raw;
-use crate::server::{Server, command};
+use crate::server::{Server, command, db};
 
 /// What `serve` says where it cannot: its exit code and its one line.
-fn refused(folder: &Path, flags: &[&str]) -> (Option<i32>, String) {
-    let out = command(folder).args(["serve", "--db", "a.db"]).args(flags).output().unwrap();
+pub fn refused(folder: &Path, flags: &[&str]) -> (Option<i32>, String) {
+    let out = command(folder).args(["serve", "--db", &db(folder)]).args(flags).output().unwrap();
     assert!(out.stdout.is_empty());
     (out.status.code(), String::from_utf8(out.stderr).unwrap())
 }
@@ -38,15 +38,6 @@ fn an_address_that_cannot_be_had_is_told_in_one_line_and_touches_nothing() {
         assert_eq!(line.lines().count(), 1, "{line}");
     }
     assert_eq!(folder.path().read_dir().unwrap().count(), 0, "no database was made");
-}
-
-#[test]
-fn a_database_that_cannot_be_opened_is_told_before_anybody_is_answered() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("a.db"), "these are somebody's notes\n".repeat(100)).unwrap();
-    let (code, lines) = refused(folder.path(), &["--listen", "127.0.0.1:0"]);
-    assert_eq!(code, Some(1));
-    assert!(lines.lines().last().unwrap().contains("a.db is not an Epitome database"), "{lines}");
 }
 
 #[test]
@@ -216,39 +207,18 @@ fn whoever_waits_for_a_summary_takes_no_place_of_those_who_are_answered() {
     }
 }
 
-#[test]
-fn the_store_in_trouble_shows_without_its_path_and_is_logged_with_it() {
-    let server = Server::start();
-    let file = server.folder.join("a.db");
-    assert_eq!(server.client().get("/readyz").ok(), json!({"ready": true, "problems": []}));
-    sql(&file, "ALTER TABLE workspaces RENAME TO elsewhere");
-    let answer = server.client().get("/readyz");
-    assert_eq!(answer.status, 503);
-    assert_eq!(answer.json(), json!({"ready": false, "problems": ["the store failed"]}));
-    assert_eq!(server.client().get("/readyz").status, 503);
-    sql(&file, "ALTER TABLE elsewhere RENAME TO workspaces");
-    assert_eq!(server.client().get("/readyz").status, 200);
-    let log = server.log();
-    assert_eq!(log.matches("\"message\":\"not ready\"").count(), 1, "once, however often it is asked: {log}");
-    assert_eq!(log.matches("\"message\":\"ready again\"").count(), 1, "{log}");
-    assert!(!answer.text().contains("a.db"));
-}
-
-/// Does something to a database that nobody should.
-fn sql(file: &Path, statement: &str) {
-    let code = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1], timeout=30); db.execute(sys.argv[2]); db.commit()";
-    let done = std::process::Command::new("python3").args(["-c", code]).arg(file).arg(statement).status();
-    assert!(done.unwrap().success());
-}
-
 /// `nohup epitome serve &` goes on when the terminal is gone.
 #[cfg(target_os = "linux")]
 #[test]
 fn whoever_is_to_outlive_the_terminal_does() {
     let folder = tempfile::tempdir().unwrap();
     let mut plain = std::process::Command::new("sh");
-    plain.arg("-c").arg("trap '' HUP; exec \"$0\" serve --db a.db --listen 127.0.0.1:0");
-    plain.arg(command(folder.path()).get_program()).current_dir(folder.path()).env("HOME", folder.path());
+    plain.arg("-c").arg("trap '' HUP; exec \"$0\" serve --db \"$1\" --listen 127.0.0.1:0");
+    plain
+        .arg(command(folder.path()).get_program())
+        .arg(db(folder.path()))
+        .current_dir(folder.path())
+        .env("HOME", folder.path());
     let mut child = plain.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();

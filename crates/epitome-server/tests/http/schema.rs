@@ -10,7 +10,7 @@ use std::process::Command;
 use epitome::key::{NewKey, Rights};
 
 use crate::python::installed;
-use crate::server::Server;
+use crate::server::{Server, open};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema");
 
@@ -40,10 +40,9 @@ struct Secrets {
 /// A server that wants keys, and two of them.
 fn keyed() -> (Server, Secrets) {
     let folder = tempfile::tempdir().unwrap();
-    let database = folder.path().join("a.db");
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let secrets = runtime.block_on(async {
-        let engine = epitome::Engine::open(&database).await.unwrap();
+        let engine = open(folder.path()).await;
         let make = async |workspace: Option<&str>, rights| {
             let workspace = workspace.map(str::to_owned);
             let new = NewKey { workspace, rights, label: "schema".to_owned(), expires: None };

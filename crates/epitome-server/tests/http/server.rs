@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+pub use crate::home::{db, open};
+
 /// So long nothing may take here. It is only for tests that would hang otherwise.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -33,19 +35,19 @@ impl Server {
         Self::in_folder(tempfile::tempdir().unwrap(), flags, env)
     }
 
-    /// On the database `a.db` of a folder that goes with the server.
+    /// On the database of a folder that goes with the server.
     pub fn in_folder(folder: tempfile::TempDir, flags: &[&str], env: &[(&str, &str)]) -> Self {
         let mut server = Self::on(folder.path(), flags, env);
         server._kept = Some(folder);
         server
     }
 
-    /// On the database `a.db` of a folder.
+    /// On the database of a folder.
     pub fn on(folder: &Path, flags: &[&str], env: &[(&str, &str)]) -> Self {
         let mut run = command(folder);
         run.arg("serve").args(flags);
         if !flags.contains(&"--db") {
-            run.args(["--db", "a.db"]);
+            run.args(["--db", &db(folder)]);
         }
         if !flags.iter().any(|flag| flag.starts_with("--listen")) {
             run.args(["--listen", "127.0.0.1:0"]);

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::server::{Answer, Server, command};
+use crate::server::{Answer, Server, command, db};
 
 mod cases;
 mod streams;
@@ -106,8 +106,11 @@ impl Tenants {
 
 /// A key made beside the server, as whoever runs it makes one.
 fn made(server: &Server, args: &[&str]) -> String {
-    let output =
-        command(&server.folder).args(["keys", "create", "--db", "a.db"]).args(args).output().unwrap();
+    let output = command(&server.folder)
+        .args(["keys", "create", "--db", &db(&server.folder)])
+        .args(args)
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::server::{Client, Server, command};
+use crate::server::{Client, Server, command, db};
 use crate::talk::{add, pages, settle};
 
 const THEIRS: &str = "/v3/workspaces/w";
@@ -40,7 +40,7 @@ fn texts(list: &[Value]) -> Vec<String> {
 #[track_caller]
 fn typed(server: &Server, args: &[&str]) -> String {
     let mut run = command(&server.folder);
-    let done = run.args(["--db", "a.db", "--workspace", "w"]).args(args).output().unwrap();
+    let done = run.args(["--db", &db(&server.folder), "--workspace", "w"]).args(args).output().unwrap();
     assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8(done.stdout).unwrap()
 }

@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use crate::rough::{Raw, peak_mib};
-use crate::server::{Answer, Client, Server};
+use crate::server::{Answer, Client, Server, command, db};
 use crate::v3_walk::{About, form, kept, refused, walk};
 
 mod odd;
@@ -116,7 +116,7 @@ fn what_odd_requests_leave_behind_is_whole() {
         }
     }
     well(&server);
-    let verify = crate::server::command(&server.folder).args(["verify", "--db", "a.db"]).output().unwrap();
+    let verify = command(&server.folder).args(["verify", "--db", &db(&server.folder)]).output().unwrap();
     assert!(verify.status.success(), "{verify:?}");
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::server::{Answer, Client, Server, command};
+use crate::server::{Answer, Client, Server, command, db};
 use crate::v3_tokens::{SECRET, signed};
 use crate::v3_walk::{About, Needs, kept, refused, walk};
 
@@ -17,7 +17,11 @@ struct Tenants {
 }
 
 fn made(server: &Server, args: &[&str]) -> String {
-    let made = command(&server.folder).args(["keys", "create", "--db", "a.db"]).args(args).output().unwrap();
+    let made = command(&server.folder)
+        .args(["keys", "create", "--db", &db(&server.folder)])
+        .args(args)
+        .output()
+        .unwrap();
     assert!(made.status.success(), "{made:?}");
     String::from_utf8(made.stdout).unwrap().trim().to_owned()
 }

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
-use crate::server::{Answer, Client, Server, command};
+use crate::server::{Answer, Client, Server, command, db};
 use crate::v3_walk::{About, Needs, Step, kept, refused, walk};
 
 mod sign;
@@ -287,7 +287,10 @@ fn whoever_runs_the_server_makes_tokens() {
 #[test]
 fn without_a_secret_keys_of_ours_are_made() {
     let server = Server::with(&["--require-keys", "always"], &[]);
-    let made = command(&server.folder).args(["keys", "create", "--db", "a.db", "--admin"]).output().unwrap();
+    let made = command(&server.folder)
+        .args(["keys", "create", "--db", &db(&server.folder), "--admin"])
+        .output()
+        .unwrap();
     let mut admin = server.client().key(String::from_utf8(made.stdout).unwrap().trim());
     let made = key(&mut admin, "?workspace_id=w").ok()["key"].as_str().unwrap().to_owned();
     assert!(made.starts_with("epk_"), "{made}");
@@ -371,7 +374,10 @@ fn where_there_is_a_secret_a_token_or_a_key_is_wanted_on_every_address() {
         talk(&server);
         // Keys of ours are good too; only admins make others.
         let made = |flags: &[&str]| {
-            let made = command(&server.folder).args(["keys", "create", "--db", "a.db"]).args(flags).output();
+            let made = command(&server.folder)
+                .args(["keys", "create", "--db", &db(&server.folder)])
+                .args(flags)
+                .output();
             String::from_utf8(made.unwrap().stdout).unwrap().trim().to_owned()
         };
         let (own, all) = (made(&["--workspace", "w", "--rights", "write"]), made(&["--admin"]));
@@ -419,7 +425,7 @@ fn a_secret_that_is_not_set_is_told_and_nothing_is_begun() {
     let folder = tempfile::tempdir().unwrap();
     for value in [None, Some(""), Some("  ")] {
         let mut run = command(folder.path());
-        run.args(["serve", "--db", "a.db", "--listen", "127.0.0.1:0"]).args(FLAGS);
+        run.args(["serve", "--db", &db(folder.path()), "--listen", "127.0.0.1:0"]).args(FLAGS);
         if let Some(value) = value {
             run.env("THE_SECRET", value);
         }
@@ -432,7 +438,7 @@ fn a_secret_that_is_not_set_is_told_and_nothing_is_begun() {
     }
     assert_eq!(folder.path().read_dir().unwrap().count(), 0, "no database was made");
     // The secret itself, in place of the name of a variable, is not repeated.
-    let run = ["serve", "--db", "a.db", "--listen", "127.0.0.1:0", "--set"];
+    let run = ["serve", "--db", &db(folder.path()), "--listen", "127.0.0.1:0", "--set"];
     let set = format!("server.jwt_secret_env={SECRET}");
     let output = command(folder.path()).args(run).arg(set).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();

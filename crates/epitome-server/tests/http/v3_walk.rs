@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::server::{Answer, Client, Server, command};
+use crate::server::{Answer, Client, Server, command, db};
 
 /// What a route asks of whoever calls it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -230,7 +230,7 @@ fn every_route_of_the_router_is_walked() {
 
 /// All that is kept in a workspace, as whoever may see everything sees it: an export, and what it does not tell.
 pub fn kept(server: &Server, client: &mut Client, workspace: &str) -> Vec<String> {
-    let export = ["export", "--all", "--db", "a.db", "--workspace", workspace];
+    let export = ["export", "--all", "--db", &db(&server.folder), "--workspace", workspace];
     let export = command(&server.folder).args(export).output().unwrap();
     let mut kept = vec![String::from_utf8(export.stdout).unwrap()];
     let within = format!("/v3/workspaces/{workspace}");

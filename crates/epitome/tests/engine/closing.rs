@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use epitome::model::{Gate, Scripted};
-use epitome::store::SqliteOptions;
-use epitome::{Engine, Error, Next, Pace, Summarize};
+use epitome::{Error, Next, Pace, Summarize};
 
 use crate::failing::down;
 use crate::support::{Home, ends, everywhere, one_slot, quick, standing, talk, throughs, until};
@@ -114,11 +113,9 @@ async fn a_closed_engine_says_so_and_closing_twice_is_closing_once() {
 
 #[tokio::test]
 async fn every_error_says_what_to_do_next() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("agent.db");
-    let options = SqliteOptions { busy: Duration::from_millis(50), ..SqliteOptions::default() };
     let model = Scripted::new().fails(down());
-    let engine = one_slot(&model).sqlite(options).open(&path).await.unwrap();
+    let home = Home::file();
+    let engine = home.open(one_slot(&model)).await;
     let session = engine.session("s");
     session.append(talk(1, 12)).await.unwrap();
     let mut seen = Vec::new();
@@ -133,16 +130,6 @@ async fn every_error_says_what_to_do_next() {
     told(session.undo(77).await.unwrap_err(), Next::Look);
     told(session.fork(epitome::Fork::whole("s")).await.unwrap_err(), Next::Decide);
     told(session.summarize(Summarize::default()).await.unwrap_err(), Next::Retry);
-    let other = rusqlite::Connection::open(&path).unwrap();
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let busy = ends("a busy store", session.append(talk(13, 13))).await.unwrap_err();
-    assert!(matches!(busy, Error::Busy(_)), "{busy}");
-    told(busy, Next::Retry);
-    other.execute_batch("ROLLBACK").unwrap();
-    session.append(talk(13, 13)).await.unwrap();
-    let foreign = dir.path().join("notes.txt");
-    std::fs::write(&foreign, "These are notes, and no database at all.".repeat(50)).unwrap();
-    told(Engine::open(&foreign).await.unwrap_err(), Next::Mend);
     engine.close().await;
     told(session.info().await.unwrap_err(), Next::Reopen);
     assert!(seen.iter().all(|error| !error.to_string().is_empty()));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use epitome::Engine;
 use epitome::model::Scripted;
 
-use crate::support::{Home, assert_whole, ends, quick, talk, throughs};
+use crate::support::{assert_whole, ends, homes, quick, talk, throughs};
 
 async fn looked_at_while_written(engine: Engine, budget: u64) {
     let session = engine.session("s");
@@ -55,7 +55,7 @@ async fn looked_at_while_written(engine: Engine, budget: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_context_taken_while_local_writes_is_one_whole_state() {
-    for home in [Home::memory(), Home::file()] {
+    for home in homes() {
         let engine = home.open(Engine::builder().pace(quick(2)).settings(STEP)).await;
         looked_at_while_written(engine, 20_000).await;
     }
@@ -63,7 +63,7 @@ async fn a_context_taken_while_local_writes_is_one_whole_state() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_context_taken_while_a_model_writes_is_one_whole_state() {
-    for home in [Home::memory(), Home::file()] {
+    for home in homes() {
         let model = Scripted::new();
         let engine =
             home.open(Engine::builder().model("main", model).pace(quick(2)).settings(STEP_BY_MODEL)).await;

@@ -9,7 +9,7 @@ use proptest::test_runner::TestCaseResult;
 use serde_json::{Map, Value, json};
 
 use crate::directory::{authors, by, join, members, sessions};
-use crate::support::Home;
+use crate::support::{Home, cases};
 
 const WORKSPACES: [&str; 2] = ["w", "v"];
 const SESSIONS: [&str; 3] = ["a", "b", "c"];
@@ -223,7 +223,7 @@ fn block_on(work: impl Future<Output = TestCaseResult>) -> TestCaseResult {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.min(64), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(64), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_is_done_to_people_is_known_of_them(steps in steps()) {
@@ -232,7 +232,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.min(12), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(12), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_two_do_to_people_both_know_of_them(steps in steps()) {

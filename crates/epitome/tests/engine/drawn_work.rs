@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use crate::drawn::{Drawn, session};
-use crate::support::{Home, MINUTE, talk};
+use crate::support::{Home, MINUTE, cases, talk};
 use crate::validator::complaints;
 use crate::views::sayable;
 
@@ -259,7 +259,7 @@ async fn context(session: &Session, log: &[Message], budget: u64) -> TestCaseRes
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_shrink_iters: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(u32::MAX), max_shrink_iters: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_is_done_to_a_session_the_promises_hold_after_every_step(

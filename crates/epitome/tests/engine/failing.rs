@@ -9,7 +9,7 @@ use epitome::{Engine, Error, Fork, Session, SlotStatus, Summarize, Summarized};
 
 use crate::support::{
     Home, MINUTE, assert_whole, ends, everywhere, history, one_slot, said, slot, span, standing, talk,
-    throughs, with_settings,
+    throughs, times, with_settings,
 };
 
 pub(crate) fn down() -> ModelError {
@@ -214,7 +214,7 @@ async fn without_a_stand_in_the_summary_is_late_for_as_long_as_it_takes() {
     let (_engine, session) = standing_in(&home, &model, "\"never\"").await;
     session.append(talk(1, 20)).await.unwrap();
     let start = home.clock.now();
-    while home.clock.now().0 - start.0 < 3 * 24 * 3_600_000 {
+    while home.clock.now().0 - start.0 < times(3 * 24) as i64 * 3_600_000 {
         try_again(&home, &session, 1).await;
     }
     assert_eq!(history(&session, "short").await, []);

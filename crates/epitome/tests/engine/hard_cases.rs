@@ -1,25 +1,24 @@
 //! Ways in which others failed, and we do not: those that need a store and a worker. `docs/hard-cases.md` maps
 //! each case to its tests.
 
-use std::path::Path;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use epitome::core::message::Message;
 use epitome::model::{Gate, ModelError, Scripted};
-use epitome::store::{SqliteOptions, SummaryState, WriteStage};
+use epitome::store::SummaryState;
 use epitome::{ContextRequest, Engine, Pace, Page, SlotStatus};
 
 use crate::failing::down;
 use crate::support::{
     Home, MINUTE, assert_whole, by_model, ends, everywhere, history, one_slot, quick, said, slot, span,
-    standing, talk, throughs, until,
+    standing, talk, throughs, times, until,
 };
 
 /// A doomed request is repeated ever more rarely, not again and again.
 #[tokio::test]
 async fn case_20_doomed_requests_are_made_ever_more_rarely() {
-    for error in [down(), ModelError::refused("no credit"), ModelError::Busy { retry_after: None }] {
+    let errors = [down(), ModelError::refused("no credit"), ModelError::Busy { retry_after: None }];
+    for error in errors.into_iter().take(times(3)) {
         let home = Home::memory();
         let model = Scripted::new().otherwise_fails(error);
         let engine = home.open(one_slot(&model)).await;
@@ -28,7 +27,7 @@ async fn case_20_doomed_requests_are_made_ever_more_rarely() {
         let (mut at, mut second) = (Vec::new(), 0);
         while second < 3_600 {
             // Asked to work several times a second, as a worker that is woken by every append.
-            for _ in 0..3 {
+            for _ in 0..times(3) {
                 let before = model.calls();
                 session.work().await.unwrap();
                 at.extend((before..model.calls()).map(|_| second));
@@ -162,65 +161,6 @@ async fn case_46_a_slow_worker_overwrites_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn case_47_short_and_long_saved_at_once_both_stand() {
     crate::races::short_and_long_at_once().await;
-}
-
-fn copy(from: &Path, to: &Path) {
-    for end in ["", "-wal"] {
-        let name = |path: &Path| path.with_file_name(format!("agent.db{end}"));
-        if name(from).exists() {
-            std::fs::copy(name(from), name(to)).unwrap();
-        }
-    }
-}
-
-/// After every single write the file is copied away, as a crash at that moment would leave it.
-#[tokio::test]
-async fn case_48_messages_and_the_firing_they_cause_are_stored_together_or_not_at_all() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("agent.db");
-    let crashes: Arc<Mutex<Vec<tempfile::TempDir>>> = Arc::default();
-    let (from, into) = (path.clone(), Arc::clone(&crashes));
-    let options = SqliteOptions {
-        on_write: Some(Arc::new(move |stage| {
-            if stage == WriteStage::Ended {
-                let crash = tempfile::tempdir().unwrap();
-                copy(&from, &crash.path().join("agent.db"));
-                into.lock().unwrap().push(crash);
-            }
-        })),
-        ..SqliteOptions::default()
-    };
-    let engine = by_model(&Scripted::new()).sqlite(options).open(&path).await.unwrap();
-    let session = engine.session("s");
-    let mut said = 0;
-    for size in [7, 12, 1, 25, 15, 20] {
-        session.append(talk(said + 1, said + size)).await.unwrap();
-        said += size;
-    }
-    session.work().await.unwrap();
-    engine.close().await;
-    let crashes = std::mem::take(&mut *crashes.lock().unwrap());
-    let mut heads = Vec::new();
-    for crash in &crashes {
-        let home = Home::memory();
-        home.clock.pass(Duration::from_secs(100 * 365 * 24 * 3_600));
-        let clock = home.clock.clone();
-        let options = SqliteOptions { clock: Arc::new(move || clock.now()), ..SqliteOptions::default() };
-        let model = Scripted::new();
-        let engine = by_model(&model).sqlite(options).open(crash.path().join("agent.db")).await.unwrap();
-        let session = engine.session("s");
-        let Ok(info) = session.info().await else { continue };
-        heads.push(info.messages);
-        engine.work().await.unwrap();
-        let due = |every: u64| (1..=info.messages / every).map(|n| n * every).collect::<Vec<_>>();
-        assert_eq!(throughs(&session, "short").await, due(20), "after a crash at {}", info.messages);
-        assert_eq!(throughs(&session, "long").await, due(60));
-        assert_whole(&session.context(20_000).await.unwrap(), info.messages);
-        assert_eq!(engine.verify().await.unwrap(), []);
-        engine.close().await;
-    }
-    heads.dedup();
-    assert_eq!(heads, [7, 19, 20, 45, 60, 80]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -126,18 +126,3 @@ async fn what_a_slot_or_a_hook_fails_at_is_no_reason() {
     assert_eq!(engine.backlog().await.unwrap().waiting, 1);
     assert_eq!(engine.ready().await, Ok(()));
 }
-
-/// What can be read but not written to is of no use to whoever appends.
-#[tokio::test]
-async fn a_full_disk_is_not_ready_and_its_place_is_for_whoever_runs_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let sqlite = epitome::store::SqliteOptions { max_pages: Some(80), ..Default::default() };
-    let builder = epitome::Engine::builder().workers(0).sqlite(sqlite);
-    let engine = builder.open(dir.path().join("full.db")).await.unwrap();
-    assert_eq!(engine.ready().await, Ok(()));
-    let session = engine.session("ann");
-    while session.append(epitome::core::message::Message::user("x ".repeat(4_000))).await.is_ok() {}
-    let reasons = engine.ready().await.unwrap_err();
-    assert_eq!(reasons[0].short, "the store's disk is full");
-    assert!(reasons[0].whole.contains("full.db"), "{}", reasons[0].whole);
-}

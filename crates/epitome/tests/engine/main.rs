@@ -1,4 +1,6 @@
 //! The engine and its worker: summaries that appear by themselves, whatever fails, races or dies.
+//!
+//! All of it is tried twice: here with SQLite, and in `postgres.rs` with PostgreSQL.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,12 +24,13 @@ mod failing;
 mod forks;
 mod hard_cases;
 mod health;
+#[path = "home_sqlite.rs"]
+mod home;
 mod hooks;
 mod keys;
 mod numbers;
+mod on_sqlite;
 mod people;
-#[path = "../postgres_server/mod.rs"]
-mod postgres_server;
 mod races;
 mod retries;
 mod reviewed;

@@ -10,8 +10,8 @@ use tokio::task::JoinHandle;
 
 use crate::failing::down;
 use crate::support::{
-    Home, assert_whole, ends, everywhere, history, one_slot, quick, said, slot, span, standing, talk,
-    throughs, until, with_settings,
+    Home, assert_whole, ends, everywhere, history, homes, one_slot, quick, said, slot, span, standing, talk,
+    throughs, times, until, with_settings,
 };
 
 /// Works in a task of its own until the model stands before the gate.
@@ -266,7 +266,7 @@ async fn short_and_long_saved_at_the_same_moment_do_not_disturb_each_other() {
 pub(crate) async fn short_and_long_at_once() {
     let both = r#", "slot": [{"name": "short", "trigger": "messages(10)"},
         {"name": "long", "trigger": "messages(10)", "max_tokens": 4000}]"#;
-    for home in [Home::memory(), Home::file()] {
+    for home in homes() {
         let model = Scripted::new();
         let engine = home.open(with_settings(&model, both).pace(quick(4))).await;
         let session = engine.session("s");
@@ -374,8 +374,8 @@ async fn appends_from_many_tasks_keep_their_order_and_none_is_lost() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn engine_work_waits_for_what_its_own_worker_has_taken() {
-    for round in 0..30 {
-        let engine = Engine::builder().workers(2).memory().await.unwrap();
+    for round in 0..times(30) {
+        let engine = Home::memory().open(Engine::builder().workers(2)).await;
         let session = engine.session("s");
         session.append(talk(1, 20)).await.unwrap();
         ends("work", engine.work()).await.unwrap();

@@ -4,7 +4,7 @@ use epitome::core::message::Message;
 use epitome::model::Scripted;
 use epitome::{Batch, Error, Next};
 
-use crate::support::{Home, ends, everywhere, one_slot, quick, talk, throughs};
+use crate::support::{Home, ends, everywhere, homes, one_slot, quick, talk, throughs};
 
 #[tokio::test]
 async fn the_same_key_with_the_same_messages_adds_them_once() {
@@ -23,7 +23,7 @@ async fn the_same_key_with_the_same_messages_adds_them_once() {
         // A key is a session's own.
         let elsewhere = engine.session("t").append(Batch::from(talk(1, 3)).key("turn-1")).await.unwrap();
         assert!(!elsewhere.repeated);
-        for key in [String::new(), "k".repeat(257)] {
+        for key in [String::new(), "k".repeat(257), "a\0b".to_owned()] {
             let refused = session.append(Batch::from(talk(1, 1)).key(key)).await;
             assert!(matches!(refused, Err(Error::Invalid(_))));
         }
@@ -52,7 +52,7 @@ async fn eight_tasks_that_retry_the_same_append_add_it_once() {
 }
 
 pub(crate) async fn retried_by_eight() {
-    for home in [Home::memory(), Home::file()] {
+    for home in homes() {
         let engine = home.open(one_slot(&Scripted::new()).pace(quick(1))).await;
         let session = engine.session("s");
         for round in 0..10usize {

@@ -7,7 +7,9 @@ use epitome::model::{Gate, ModelError, Reply, Scripted};
 use epitome::settings::Patch;
 use epitome::{Engine, Error, Flags, Pace, Summarize, Summarized};
 
-use crate::support::{Home, everywhere, one_slot, said, shown, slot, standing, talk, until, with_settings};
+use crate::support::{
+    Home, everywhere, one_slot, said, shown, slot, standing, talk, times, until, with_settings,
+};
 
 #[tokio::test]
 async fn a_deleted_sessions_summary_never_stands_in_a_new_one_of_its_name() {
@@ -45,7 +47,7 @@ async fn a_deleted_sessions_summary_never_stands_in_a_new_one_of_its_name() {
 #[tokio::test]
 async fn a_window_longer_than_is_looked_at_once_is_summarized_to_its_end() {
     let settings = r#"{"slot": [{"name": "all", "auto": false}]}"#;
-    let engine = Engine::builder().workers(0).settings(settings).memory().await.unwrap();
+    let engine = Home::memory().open(Engine::builder().workers(0).settings(settings)).await;
     let session = engine.session("s");
     for batch in 0..21 {
         let words = (0..1_000).map(|n| Message::user(format!("q{}", batch * 1_000 + n)));
@@ -149,7 +151,7 @@ async fn a_busy_model_is_asked_once_however_small_the_pieces_for_another_get() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_who_set_something_at_once_neither_is_lost() {
     for _ in 0..20 {
-        let engine = Engine::builder().workers(0).memory().await.unwrap();
+        let engine = Home::memory().open(Engine::builder().workers(0)).await;
         let set = |document: &'static str| {
             let workspace = engine.workspace("w");
             tokio::spawn(async move { workspace.set(&Patch::parse(document).unwrap()).await.unwrap() })
@@ -165,7 +167,7 @@ async fn of_two_who_set_something_at_once_neither_is_lost() {
 
 #[tokio::test]
 async fn a_session_can_be_set_up_although_its_workspace_counts_in_another_way_by_now() {
-    let engine = Engine::builder().workers(0).memory().await.unwrap();
+    let engine = Home::memory().open(Engine::builder().workers(0)).await;
     let workspace = engine.workspace("w");
     let session = workspace.session("s");
     session.append(talk(1, 3)).await.unwrap();
@@ -198,7 +200,7 @@ async fn beneath_an_authors_summary_only_that_authors_messages_are_found() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_who_work_at_once_neither_comes_back_before_the_summary_stands() {
-    for _ in 0..20 {
+    for _ in 0..times(20) {
         let model = Scripted::new().otherwise(|ask| {
             std::thread::sleep(Duration::from_millis(3));
             Ok(Scripted::plain(ask))
@@ -241,7 +243,7 @@ async fn a_focus_given_while_it_is_being_written_is_heeded() {
 #[tokio::test]
 async fn all_that_is_due_is_counted_though_not_all_of_it_is_listed() {
     let settings = r#"{"slot": [{"name": "a", "trigger": "messages(1)"}]}"#;
-    let engine = Engine::builder().workers(0).settings(settings).memory().await.unwrap();
+    let engine = Home::memory().open(Engine::builder().workers(0).settings(settings)).await;
     for n in 0..1_005 {
         engine.session(format!("s{n}")).append(Message::user("hello there")).await.unwrap();
     }

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use epitome::core::message::{Message, Seq, Timestamp};
 use epitome::model::{Ask, Scripted};
-use epitome::store::{Postgres, PostgresOptions, SessionKey, SlotRow, Sqlite, SqliteOptions, Store};
 use epitome::{Builder, Context, Engine, Pace, Session, SlotExplanation, Summary};
 
-use crate::postgres_server;
+pub(crate) use crate::home::{Home, cases, everywhere, homes, times};
 
 /// Nothing here takes this long unless it hangs.
 const TOO_LONG: Duration = Duration::from_secs(60);
@@ -34,88 +33,6 @@ impl Clock {
     pub(crate) fn set(&self, now: Timestamp) {
         self.0.store(now.0, Ordering::SeqCst);
     }
-
-    fn options(&self) -> SqliteOptions {
-        let clock = self.clone();
-        SqliteOptions { clock: Arc::new(move || clock.now()), ..SqliteOptions::default() }
-    }
-
-    fn postgres(&self) -> PostgresOptions {
-        let clock = self.clone();
-        let clock: Arc<dyn Fn() -> Timestamp + Send + Sync> = Arc::new(move || clock.now());
-        PostgresOptions { clock: Some(clock), connections: 8, ..PostgresOptions::default() }
-    }
-}
-
-/// All of these tests are built twice: once for SQLite, once for PostgreSQL, by the name of the program.
-const ON_POSTGRES: bool = matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"engine_on_postgres");
-
-/// Where a test's sessions are kept.
-pub(crate) struct Home {
-    pub(crate) clock: Clock,
-    dir: Option<tempfile::TempDir>,
-    database: Option<postgres_server::Database>,
-}
-
-/// A database with the tables in it.
-fn database() -> postgres_server::Database {
-    postgres_server::server().template("engine", |url| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime
-            .block_on(async { Postgres::open(url, PostgresOptions::default()).await.unwrap().close().await });
-    })
-}
-
-impl Home {
-    pub(crate) fn memory() -> Self {
-        Self { clock: Clock::new(), dir: None, database: ON_POSTGRES.then(database) }
-    }
-
-    pub(crate) fn file() -> Self {
-        let dir = (!ON_POSTGRES).then(|| tempfile::tempdir().unwrap());
-        Self { clock: Clock::new(), dir, database: ON_POSTGRES.then(database) }
-    }
-
-    pub(crate) async fn open(&self, builder: Builder) -> Engine {
-        let builder = builder.sqlite(self.clock.options()).postgres(self.clock.postgres());
-        match (&self.database, &self.dir) {
-            (Some(database), _) => builder.open_postgres(&database.url()).await.unwrap(),
-            (None, Some(dir)) => builder.open(dir.path().join("agent.db")).await.unwrap(),
-            (None, None) => builder.memory().await.unwrap(),
-        }
-    }
-
-    /// Meddles with what is stored. Written as SQLite has it; PostgreSQL's tables are the same, in a schema.
-    pub(crate) fn sql(&self, sql: &str) {
-        if let Some(database) = &self.database {
-            database.psql(&format!("SET search_path = epitome; {sql}"));
-            return;
-        }
-        let path = self.dir.as_ref().expect("only files can be meddled with").path().join("agent.db");
-        rusqlite::Connection::open(path).unwrap().execute(sql, []).unwrap();
-    }
-
-    /// A slot of session `s` as it is stored, seen by somebody else.
-    pub(crate) async fn row(&self, slot: &str) -> SlotRow {
-        let store: Arc<dyn Store> = match (&self.database, &self.dir) {
-            (Some(database), _) => {
-                Arc::new(Postgres::open(&database.url(), self.clock.postgres()).await.unwrap())
-            }
-            (None, dir) => {
-                let path = dir.as_ref().expect("only files can be seen by others").path().join("agent.db");
-                Arc::new(Sqlite::open(path, self.clock.options()).unwrap())
-            }
-        };
-        let standing = store.standing(&SessionKey::new("default", "s"), Default::default()).await.unwrap();
-        store.close().await;
-        standing.slots.into_iter().find(|row| row.name == slot).unwrap()
-    }
-}
-
-/// The same in memory and in a file.
-pub(crate) async fn everywhere(test: impl AsyncFn(Home)) {
-    test(Home::memory()).await;
-    test(Home::file()).await;
 }
 
 /// An engine that works only when told, whose summaries `main` writes.

@@ -15,7 +15,9 @@ use proptest::test_runner::TestCaseResult;
 use serde_json::json;
 
 use crate::failing::down;
-use crate::support::{Home, MINUTE, ends, everywhere, one_slot, quick, slot, standing, talk, with_settings};
+use crate::support::{
+    Home, MINUTE, cases, ends, everywhere, one_slot, quick, slot, standing, talk, with_settings,
+};
 
 async fn told(workspace: &Workspace) -> Vec<Event> {
     workspace.events(None, None, 1_000).await.unwrap().events
@@ -295,7 +297,7 @@ async fn run(steps: Vec<Step>) -> TestCaseResult {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_shrink_iters: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(u32::MAX), max_shrink_iters: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_is_done_the_events_tell_how_sessions_stand(steps in prop::collection::vec(step(), 1..30)) {

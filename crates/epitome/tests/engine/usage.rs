@@ -66,6 +66,7 @@ async fn local_costs_nothing_and_a_model_without_a_price_is_not_guessed_at() {
     session.append(talk(1, 20)).await.unwrap();
     session.work().await.unwrap();
     assert_eq!(session.usage().await.unwrap()[0].cost, Some(0));
+    let home = Home::memory();
     let engine = home.open(one_slot(&Scripted::new())).await;
     let session = engine.session("s");
     session.append(talk(1, 20)).await.unwrap();

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use crate::drawn::{Drawn, Log, session};
-use crate::support::{Home, everywhere, history, one_slot, shown, standing, talk, with_settings};
+use crate::support::{Home, cases, everywhere, history, one_slot, shown, standing, talk, with_settings};
 
 /// Apart from its age, which goes on.
 fn ageless(mut context: Context) -> Context {
@@ -106,7 +106,7 @@ async fn drawn_as_of(drawn: Drawn, budgets: [u64; 2]) -> TestCaseResult {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.min(96), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(96), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn of_any_session_a_context_as_of_a_message_is_what_it_was(
@@ -315,7 +315,7 @@ async fn drawn_against_the_whole(drawn: Drawn, budgets: Vec<u64>) -> TestCaseRes
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(u32::MAX), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_context_is_what_the_whole_log_would_give(

@@ -9,14 +9,15 @@ use epitome::key::{NewKey, Rights};
 use epitome::store::{InlineRow, Inlines, Membership, Passed, Sqlite, SqliteOptions};
 use epitome::{Batch, ContextRequest, Engine, Flags, Fork, Notes, Page, Session, Summarize, Workspace};
 use rusqlite::Connection;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 /// What people write, and programs print.
 const ODD: &str =
     "naïve 東京 🦀 e\u{301} \u{202e}x \u{fffd} a\0b \u{1b}[31m 'quote' \"two\" \\ $1 %s {} \u{10ffff}";
 
-fn map(value: serde_json::Value) -> Map<String, serde_json::Value> {
-    value.as_object().cloned().unwrap_or_default()
+fn map(value: Value) -> Map<String, Value> {
+    let Value::Object(entries) = value else { panic!("no object") };
+    entries
 }
 
 async fn talk(session: &Session, turns: u32) {

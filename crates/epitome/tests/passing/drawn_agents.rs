@@ -2,8 +2,8 @@
 //! go on, on an engine that forgets and is restarted. Every message says a word that no other says.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
 
 use epitome::core::condense::Press;
 use epitome::core::drawing::draw;
@@ -13,14 +13,12 @@ use epitome::store::Store;
 use epitome::{Call, Condenser, Engine};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use tokio::sync::OnceCell;
 
-use crate::support::{Numbered, builder, complaints, marks, settle, store, texts, tokens};
-
-/// At least this many worlds; `PROPTEST_CASES` asks for more.
-const WORLDS: u32 = 1_000;
+use crate::support::{Numbered, WORLDS, builder, complaints, marks, settle, store, texts, tokens};
 
 /// One store for all of them: a world has workspaces of its own.
-static STORE: LazyLock<Arc<dyn Store>> = LazyLock::new(store);
+static STORE: OnceCell<Arc<dyn Store>> = OnceCell::const_new();
 static WORLD: AtomicUsize = AtomicUsize::new(0);
 
 const WIRES: [&str; 2] = ["openai", "anthropic"];
@@ -205,7 +203,7 @@ struct Play<'a> {
 impl<'a> Play<'a> {
     async fn new(world: &'a World) -> Self {
         let number = WORLD.fetch_add(1, Ordering::Relaxed);
-        let engine = Self::engine(world);
+        let engine = Self::engine(world).await;
         let owner = Owner { workspace: 0, caller: 0, wire: 0, session: None };
         let mut play = Self {
             world,
@@ -227,9 +225,9 @@ impl<'a> Play<'a> {
         play
     }
 
-    fn engine(world: &World) -> Engine {
+    async fn engine(world: &World) -> Engine {
         let builder = Engine::builder().workers(0).conversations(world.most);
-        builder.model("m", Numbered).store(Arc::clone(&STORE)).unwrap()
+        builder.model("m", Numbered).store(Arc::clone(STORE.get_or_init(store).await)).unwrap()
     }
 
     async fn set_up(&mut self) {
@@ -293,7 +291,7 @@ impl<'a> Play<'a> {
 
     async fn restart(&mut self) {
         self.condensers[0].0.settled().await;
-        self.engine = Self::engine(self.world);
+        self.engine = Self::engine(self.world).await;
         self.restarted = true;
         self.set_up().await;
     }

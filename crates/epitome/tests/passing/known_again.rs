@@ -10,8 +10,8 @@ use epitome::model::Scripted;
 use epitome::{Call, Engine};
 
 use crate::support::{
-    ANN, BOB, Desk, Numbered, Silent, TWELVE, assert_own, complaints, fork, marks, open, said, settle,
-    summary, talk, texts,
+    ANN, BOB, Desk, Home, Numbered, Silent, TWELVE, ZEROS, alone, assert_own, complaints, fork, marks, open,
+    plain, said, settle, summary, talk, texts,
 };
 
 /// The letters that would be sent.
@@ -26,13 +26,13 @@ fn goes_on(now: &[Message], before: &[Message]) -> bool {
 
 #[tokio::test]
 async fn after_a_restart_a_conversation_goes_on_as_it_was_handed_out() {
-    let dir = tempfile::tempdir().unwrap();
+    let home = Home::new();
     let list = talk("a", 20);
     let mut before = Vec::new();
     let mut run = None;
     for len in 12..=18 {
         // A new engine each time, as if the server were started anew between any two requests.
-        let engine = open(dir.path()).await;
+        let engine = open(&home).await;
         let desk = Desk::new(&engine, "home", TWELVE).await;
         let passing = desk.before(&ANN, &list[..len]).await;
         assert_eq!(passing.ready.report.condensed, len == 12, "{len}");
@@ -46,7 +46,7 @@ async fn after_a_restart_a_conversation_goes_on_as_it_was_handed_out() {
 
 #[tokio::test]
 async fn one_that_was_let_go_of_goes_on_as_it_was_handed_out() {
-    let engine = Engine::builder().workers(0).conversations(1).memory().await.unwrap();
+    let engine = alone(Engine::builder().workers(0).conversations(1)).await;
     let desk = Desk::new(&engine, "home", TWELVE).await;
     let lists = [talk("a", 18), talk("b", 18)];
     let mut before = [Vec::new(), Vec::new()];
@@ -63,7 +63,7 @@ async fn one_that_was_let_go_of_goes_on_as_it_was_handed_out() {
 
 #[tokio::test]
 async fn forks_after_the_swap_share_what_was_done_and_forks_before_it_do_not() {
-    let engine = Engine::memory().await.unwrap();
+    let engine = plain().await;
     let desk = Desk::new(&engine, "home", TWELVE).await;
     let list = talk("a", 16);
     let swapped = desk.before(&ANN, &list[..12]).await.ready.into_messages();
@@ -90,9 +90,9 @@ async fn forks_after_the_swap_share_what_was_done_and_forks_before_it_do_not() {
 
 #[tokio::test]
 async fn an_edit_before_the_swap_is_another_conversation_and_one_after_it_a_fork() {
-    let dir = tempfile::tempdir().unwrap();
+    let home = Home::new();
     for restart in [false, true] {
-        let engine = open(dir.path()).await;
+        let engine = open(&home).await;
         let workspace = if restart { "one" } else { "two" };
         let desk = Desk::new(&engine, workspace, TWELVE).await;
         let mut list = talk("a", 14);
@@ -100,7 +100,7 @@ async fn an_edit_before_the_swap_is_another_conversation_and_one_after_it_a_fork
         desk.before(&ANN, &list).await;
         let (engine, desk) = if restart {
             engine.close().await;
-            let engine = open(dir.path()).await;
+            let engine = open(&home).await;
             let desk = Desk::new(&engine, workspace, TWELVE).await;
             (engine, desk)
         } else {
@@ -122,7 +122,7 @@ async fn an_edit_before_the_swap_is_another_conversation_and_one_after_it_a_fork
 
 #[tokio::test]
 async fn two_clients_with_the_same_opening_are_two() {
-    let engine = Engine::memory().await.unwrap();
+    let engine = plain().await;
     let desk = Desk::new(&engine, "home", TWELVE).await;
     let lists = [fork("a", 5, "b", 40), fork("a", 5, "c", 40)];
     let mut runs = [None, None];
@@ -142,7 +142,7 @@ async fn two_clients_with_the_same_opening_are_two() {
 
 #[tokio::test]
 async fn the_same_conversation_of_somebody_else_gets_a_summary_of_its_own() {
-    let dir = tempfile::tempdir().unwrap();
+    let home = Home::new();
     let settings = format!(r#"{TWELVE}, "model": "m", "wait": true"#);
     let list = talk("a", 13);
     let callers = [
@@ -156,7 +156,7 @@ async fn the_same_conversation_of_somebody_else_gets_a_summary_of_its_own() {
     let mut all = Vec::new();
     for again in [false, true] {
         let builder = Engine::builder().workers(0).model("m", Numbered);
-        let engine = builder.open(dir.path().join("a.db")).await.unwrap();
+        let engine = home.open(builder).await;
         for (at, (workspace, caller)) in callers.iter().enumerate() {
             let desk = Desk::new(&engine, workspace, &settings).await;
             let passing = desk.before(caller, &list[..12]).await;
@@ -177,7 +177,7 @@ async fn the_same_conversation_of_somebody_else_gets_a_summary_of_its_own() {
 
 #[tokio::test]
 async fn the_same_list_again_is_answered_the_same() {
-    let engine = Engine::memory().await.unwrap();
+    let engine = plain().await;
     let desk = Desk::new(&engine, "home", TWELVE).await;
     let list = talk("a", 14);
     for len in 11..=14 {
@@ -192,7 +192,7 @@ async fn the_same_list_again_is_answered_the_same() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn requests_of_one_conversation_at_the_same_moment_are_all_right() {
-    let engine = Engine::builder().workers(0).conversations(3).memory().await.unwrap();
+    let engine = alone(Engine::builder().workers(0).conversations(3)).await;
     let desk = Arc::new(Desk::new(&engine, "home", TWELVE).await);
     for round in 0..20 {
         let tasks: Vec<_> = (0..12)
@@ -219,11 +219,11 @@ async fn requests_of_one_conversation_at_the_same_moment_are_all_right() {
 
 #[tokio::test]
 async fn standing_orders_that_change_each_turn_are_taken_over_and_nothing_else_changes() {
-    let dir = tempfile::tempdir().unwrap();
+    let home = Home::new();
     let mut before: Vec<Message> = Vec::new();
     for len in 8..=18 {
         // Also where it is read from the store.
-        let engine = open(dir.path()).await;
+        let engine = open(&home).await;
         for minute in 0..3 {
             let desk = Desk::new(&engine, "home", TWELVE).await;
             let mut list = vec![Message::system(format!("It is {len}:0{minute}."))];
@@ -244,7 +244,7 @@ async fn standing_orders_that_change_each_turn_are_taken_over_and_nothing_else_c
 
 #[tokio::test]
 async fn a_named_conversation_that_was_edited_is_not_given_what_no_longer_fits() {
-    let engine = Engine::memory().await.unwrap();
+    let engine = plain().await;
     let desk = Desk::new(&engine, "home", TWELVE).await;
     let named = Caller { session: Some("release"), ..ANN };
     let first = talk("a", 13);
@@ -260,18 +260,18 @@ async fn a_named_conversation_that_was_edited_is_not_given_what_no_longer_fits()
 
 #[tokio::test]
 async fn what_was_done_under_other_settings_stands_until_something_is_due_under_these() {
-    let dir = tempfile::tempdir().unwrap();
+    let home = Home::new();
     let other = r#""trigger": "messages(6)", "keep": "messages(2)", "strategy": "recent""#;
     let list = talk("a", 24);
     for restart in [false, true] {
-        let engine = open(dir.path()).await;
+        let engine = open(&home).await;
         let workspace = if restart { "one" } else { "two" };
         let first = Desk::new(&engine, workspace, TWELVE).await;
         let swapped = first.before(&ANN, &list[..12]).await;
         let (before, run) = (swapped.ready.to_vec(), swapped.run);
         let engine = if restart {
             engine.close().await;
-            open(dir.path()).await
+            open(&home).await
         } else {
             engine
         };
@@ -293,30 +293,27 @@ async fn what_was_done_under_other_settings_stands_until_something_is_due_under_
 
 #[tokio::test]
 async fn where_nothing_can_be_read_the_list_is_condensed_anew() {
-    let dir = tempfile::tempdir().unwrap();
+    let home = Home::new();
     let list = talk("a", 14);
     let spoiled = [
         "kept = 'nonsense'",
         "kept = '{}'",
         // What was kept is of another list than the row says.
         "kept = replace(kept, '\"seen\":12', '\"seen\":11')",
-        "hash = zeroblob(16)",
-        "root = zeroblob(16)",
+        &format!("hash = {ZEROS}"),
+        &format!("root = {ZEROS}"),
         "length = 11",
     ];
     for (at, spoiled) in spoiled.into_iter().enumerate() {
         let name = format!("w{at}");
-        let engine = open(dir.path()).await;
+        let engine = open(&home).await;
         assert!(
             Desk::new(&engine, &name, TWELVE).await.before(&ANN, &list[..12]).await.ready.report.condensed
         );
         engine.close().await;
-        let db = rusqlite::Connection::open(dir.path().join("a.db")).unwrap();
-        let changed =
-            db.execute(&format!("UPDATE inline SET {spoiled} WHERE workspace = ?1"), [&name]).unwrap();
-        assert_eq!(changed, 1);
-        drop(db);
-        let engine = open(dir.path()).await;
+        let spoil = format!("UPDATE inline SET {spoiled} WHERE workspace = '{name}'");
+        assert_eq!(home.change(&spoil), 1);
+        let engine = open(&home).await;
         let desk = Desk::new(&engine, &name, TWELVE).await;
         let passing = desk.before(&ANN, &list).await;
         assert!(passing.ready.report.condensed, "{spoiled}");
@@ -327,7 +324,7 @@ async fn where_nothing_can_be_read_the_list_is_condensed_anew() {
 
 #[tokio::test]
 async fn a_workspace_that_was_deleted_remembers_nothing() {
-    let engine = Engine::memory().await.unwrap();
+    let engine = plain().await;
     let list = talk("a", 13);
     let desk = Desk::new(&engine, "home", TWELVE).await;
     let first = desk.before(&ANN, &list).await;
@@ -339,17 +336,17 @@ async fn a_workspace_that_was_deleted_remembers_nothing() {
 
 #[tokio::test]
 async fn what_a_stand_in_left_untold_is_told_to_the_model_after_a_restart() {
-    let dir = tempfile::tempdir().unwrap();
+    let home = Home::new();
     let settings = format!(r#"{TWELVE}, "model": "m""#);
     let list = talk("a", 24);
-    let engine = Engine::builder().workers(0).model("m", Silent).open(dir.path().join("a.db")).await.unwrap();
+    let engine = home.open(Engine::builder().workers(0).model("m", Silent)).await;
     let desk = Desk::new(&engine, "home", &settings).await;
     assert!(desk.before(&ANN, &list[..12]).await.ready.report.stand_in);
     engine.close().await;
 
     let model = Scripted::new();
     let builder = Engine::builder().workers(0).model("m", model.clone());
-    let engine = builder.open(dir.path().join("a.db")).await.unwrap();
+    let engine = home.open(builder).await;
     // What was begun in time is waited for, so that this does not hang on who is faster.
     let desk = Desk::new(&engine, "home", &format!(r#"{settings}, "wait": true"#)).await;
     assert!(!desk.before(&ANN, &list[..22]).await.ready.report.condensed);
@@ -366,7 +363,7 @@ async fn what_a_stand_in_left_untold_is_told_to_the_model_after_a_restart() {
 #[tokio::test]
 async fn a_thread_is_forked_only_for_a_list_that_was_the_same_when_it_was_condensed() {
     // Whoever has an index of their own may be wrong about it, or late.
-    let engine = Engine::memory().await.unwrap();
+    let engine = plain().await;
     let desk = Desk::new(&engine, "home", TWELVE).await;
     let list = talk("a", 14);
     let thread = desk.condenser.begin(&list[..11], None);
@@ -384,7 +381,7 @@ async fn a_thread_is_forked_only_for_a_list_that_was_the_same_when_it_was_conden
 #[tokio::test]
 async fn what_is_prepared_for_one_is_not_put_into_a_fork_that_cuts_elsewhere() {
     let settings = r#""trigger": "messages(10)", "keep": "messages(2)", "model": "m", "wait": true"#;
-    let engine = Engine::builder().workers(0).model("m", Numbered).memory().await.unwrap();
+    let engine = alone(Engine::builder().workers(0).model("m", Numbered)).await;
     let desk = Desk::new(&engine, "home", settings).await;
     let call =
         |id: &str| Message::new(Role::Assistant, [Part::call(id, "look", format!(r#"{{"at": "mk{id}x"}}"#))]);
@@ -407,7 +404,7 @@ async fn what_is_prepared_for_one_is_not_put_into_a_fork_that_cuts_elsewhere() {
 #[tokio::test]
 async fn a_list_that_is_shorter_again_keeps_its_end_whatever_was_prepared_for_the_longer_one() {
     let settings = r#""trigger": "messages(10)", "keep": "messages(2)", "model": "m", "wait": true"#;
-    let engine = Engine::builder().workers(0).model("m", Numbered).memory().await.unwrap();
+    let engine = alone(Engine::builder().workers(0).model("m", Numbered)).await;
     let desk = Desk::new(&engine, "home", settings).await;
     let list = talk("a", 18);
     assert!(desk.before(&ANN, &list[..10]).await.ready.report.condensed);

@@ -7,7 +7,9 @@ use epitome::inline::Passing;
 use epitome::model::{Model, ModelError, Scripted};
 use epitome::{Call, Condenser, Engine, Workspace};
 
-use crate::support::{ANN, BOB, Numbered, Silent, TWELVE, condenser, settle, summary, talk, until};
+use crate::support::{
+    ANN, BOB, Numbered, Silent, TWELVE, alone, condenser, plain, settle, summary, talk, until,
+};
 
 const SAME: &str = r#""trigger": "messages(12)", "keep": "messages(4)", "model": "same""#;
 
@@ -24,7 +26,7 @@ async fn lend<'a>(
 #[tokio::test]
 async fn same_is_a_setting_like_others_and_means_local_where_nobody_lends() {
     let settings = r#"{"condense": {"model": "same", "trigger": "messages(12)"}}"#;
-    let engine = Engine::builder().settings(settings).memory().await.unwrap();
+    let engine = alone(Engine::builder().settings(settings)).await;
     let workspace = engine.workspace("home");
     let same = condenser(&workspace, TWELVE).await;
     assert!(same.borrows() && same.is_local());
@@ -35,7 +37,7 @@ async fn same_is_a_setting_like_others_and_means_local_where_nobody_lends() {
     let local = condenser(&workspace, r#""model": "local""#).await;
     assert!(!local.borrows());
     // Whoever calls a model of theirs so means that one.
-    let own = Engine::builder().model("same", Scripted::new()).settings(settings).memory().await.unwrap();
+    let own = alone(Engine::builder().model("same", Scripted::new()).settings(settings)).await;
     assert!(!condenser(&own.workspace("home"), TWELVE).await.borrows());
     // For slots there is nobody who could lend.
     let slots = r#"{"summarize": {"models": ["same"]}}"#;
@@ -45,7 +47,7 @@ async fn same_is_a_setting_like_others_and_means_local_where_nobody_lends() {
 
 #[tokio::test]
 async fn what_the_callers_model_wrote_in_time_is_put_in() {
-    let engine = Engine::memory().await.unwrap();
+    let engine = plain().await;
     let workspace = engine.workspace("home");
     let same = condenser(&workspace, SAME).await;
     let list = talk("a", 12);
@@ -65,7 +67,7 @@ async fn what_the_callers_model_wrote_in_time_is_put_in() {
 
 #[tokio::test]
 async fn when_the_request_has_ended_the_model_is_let_go_of_and_the_call_recorded() {
-    let engine = Engine::memory().await.unwrap();
+    let engine = plain().await;
     let workspace = engine.workspace("home");
     let same = condenser(&workspace, SAME).await;
     let list = talk("a", 14);
@@ -109,7 +111,7 @@ async fn when_the_request_has_ended_the_model_is_let_go_of_and_the_call_recorded
 
 #[tokio::test]
 async fn a_request_that_is_given_up_lets_go_of_the_model_too() {
-    let engine = Engine::memory().await.unwrap();
+    let engine = plain().await;
     let workspace = engine.workspace("home");
     let waits = format!(r#"{SAME}, "wait": true"#);
     let same = condenser(&workspace, &waits).await;
@@ -129,7 +131,7 @@ async fn a_request_that_is_given_up_lets_go_of_the_model_too() {
 #[tokio::test]
 async fn a_callers_key_that_fails_is_nobody_elses_trouble() {
     let failing = || ModelError::no_answer("the key is wrong");
-    let engine = Engine::builder().model("m", Scripted::new()).memory().await.unwrap();
+    let engine = alone(Engine::builder().model("m", Scripted::new())).await;
     let workspace = engine.workspace("home");
     let same = condenser(&workspace, SAME).await;
     for n in 0..8 {

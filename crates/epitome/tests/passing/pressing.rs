@@ -1,11 +1,11 @@
 //! The provider found it too long: once more, strictly smaller, and kept.
 
+use epitome::Call;
 use epitome::core::condense::Press;
 use epitome::core::message::Message;
 use epitome::inline::Passing;
-use epitome::{Call, Engine};
 
-use crate::support::{ANN, Desk, assert_own, open, talk, tokens};
+use crate::support::{ANN, Desk, Home, assert_own, open, plain, talk, tokens};
 
 async fn pressed<'a>(desk: &Desk, list: &'a [Message]) -> Passing<'a> {
     desk.call(&ANN, Call { force: Some(Press::Hard), ..Call::of(list) }).await
@@ -14,7 +14,7 @@ async fn pressed<'a>(desk: &Desk, list: &'a [Message]) -> Passing<'a> {
 #[tokio::test]
 async fn what_was_too_long_is_strictly_smaller_the_second_time_or_stays() {
     let settings = r#""trigger": "messages(30)", "keep": "messages(8)", "max_tokens": 200"#;
-    let engine = Engine::memory().await.unwrap();
+    let engine = plain().await;
     let desk = Desk::new(&engine, "home", settings).await;
     for (of, len) in [("a", 20), ("b", 30), ("c", 9)] {
         let list = talk(of, len);
@@ -40,7 +40,7 @@ async fn what_was_too_long_is_strictly_smaller_the_second_time_or_stays() {
 
 #[tokio::test]
 async fn a_limit_that_the_provider_names_is_kept_to() {
-    let engine = Engine::memory().await.unwrap();
+    let engine = plain().await;
     let desk = Desk::new(&engine, "home", r#""trigger": "messages(90)", "max_tokens": 100"#).await;
     let list = talk("a", 40);
     let sent = desk.before(&ANN, &list).await;
@@ -52,10 +52,10 @@ async fn a_limit_that_the_provider_names_is_kept_to() {
 
 #[tokio::test]
 async fn what_was_done_under_pressure_stands_after_a_restart() {
-    let dir = tempfile::tempdir().unwrap();
+    let home = Home::new();
     let settings = r#""trigger": "messages(12)", "keep": "messages(6)", "max_tokens": 200"#;
     let list = talk("a", 14);
-    let engine = open(dir.path()).await;
+    let engine = open(&home).await;
     let desk = Desk::new(&engine, "home", settings).await;
     let sent = desk.before(&ANN, &list[..12]).await;
     assert!(sent.ready.report.condensed);
@@ -65,7 +65,7 @@ async fn what_was_done_under_pressure_stands_after_a_restart() {
     assert!(again.ready.report.condensed);
     let shown = again.ready.into_messages();
     engine.close().await;
-    let engine = open(dir.path()).await;
+    let engine = open(&home).await;
     let desk = Desk::new(&engine, "home", settings).await;
     let passing = desk.before(&ANN, &list).await;
     assert!(passing.ready.starts_with(&shown) && !passing.ready.report.condensed);
@@ -75,7 +75,7 @@ async fn what_was_done_under_pressure_stands_after_a_restart() {
 #[tokio::test]
 async fn somebody_who_goes_on_meanwhile_is_not_pressed() {
     let settings = r#""trigger": "messages(12)", "keep": "messages(6)", "max_tokens": 200"#;
-    let engine = Engine::memory().await.unwrap();
+    let engine = plain().await;
     let desk = Desk::new(&engine, "home", settings).await;
     let list = talk("a", 14);
     let sent = desk.before(&ANN, &list[..12]).await;

@@ -1,12 +1,12 @@
 //! What would have been sent, and what is: by our count, and as the provider counts where it told.
 
-use epitome::{Call, Engine};
+use epitome::Call;
 
-use crate::support::{ANN, Desk, TWELVE, open, talk, tokens};
+use crate::support::{ANN, Desk, Home, TWELVE, open, plain, talk, tokens};
 
 #[tokio::test]
 async fn both_are_told_on_every_turn_by_our_count() {
-    let engine = Engine::memory().await.unwrap();
+    let engine = plain().await;
     let desk = Desk::new(&engine, "home", TWELVE).await;
     let list = talk("a", 30);
     for len in 1..=30 {
@@ -19,14 +19,14 @@ async fn both_are_told_on_every_turn_by_our_count() {
 
 #[tokio::test]
 async fn as_the_provider_counts_where_it_told_also_after_a_restart() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut engine = open(dir.path()).await;
+    let home = Home::new();
+    let mut engine = open(&home).await;
     let mut desk = Desk::new(&engine, "home", TWELVE).await;
     let list = talk("a", 60);
     for len in 10..=60 {
         if len % 7 == 0 {
             engine.close().await;
-            engine = open(dir.path()).await;
+            engine = open(&home).await;
             desk = Desk::new(&engine, "home", TWELVE).await;
         }
         let passing = desk.call(&ANN, Call { fixed: 300, ..Call::of(&list[..len]) }).await;
@@ -45,7 +45,7 @@ async fn as_the_provider_counts_where_it_told_also_after_a_restart() {
 
 #[tokio::test]
 async fn where_condensing_is_off_nothing_is_saved() {
-    let engine = Engine::memory().await.unwrap();
+    let engine = plain().await;
     let desk = Desk::new(&engine, "home", r#""enabled": false"#).await;
     let list = talk("a", 30);
     let first = desk.before(&ANN, &list[..20]).await;

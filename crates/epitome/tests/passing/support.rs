@@ -1,8 +1,6 @@
 //! What all tests here need: engines on one store, callers, things to say that can be told apart, and strict readers.
 
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -18,6 +16,8 @@ use serde_json::Value;
 
 use crate::judges;
 
+pub(crate) use crate::home::{Home, WORLDS, ZEROS, alone, store};
+
 /// Nothing here takes this long unless it hangs.
 pub(crate) const TOO_LONG: Duration = Duration::from_secs(60);
 
@@ -27,9 +27,14 @@ pub(crate) const BOB: Caller<'static> = Caller { id: b"bob", ..ANN };
 /// Condenses at 12 messages, and keeps 4.
 pub(crate) const TWELVE: &str = r#""trigger": "messages(12)", "keep": "messages(4)""#;
 
-/// An engine on a file, as a server has it.
-pub(crate) async fn open(dir: &Path) -> Engine {
-    Engine::builder().workers(0).open(dir.join("a.db")).await.unwrap()
+/// An engine on what others may open too, as a server has it.
+pub(crate) async fn open(home: &Home) -> Engine {
+    home.open(Engine::builder().workers(0)).await
+}
+
+/// One that nobody opens again, as it is unless told otherwise.
+pub(crate) async fn plain() -> Engine {
+    alone(Engine::builder()).await
 }
 
 /// A condenser of a workspace that counts words, with these settings of `condense`.
@@ -203,10 +208,4 @@ pub(crate) async fn settle() {
     for _ in 0..30 {
         tokio::task::yield_now().await;
     }
-}
-
-/// A store that many engines can be opened on, one after the other.
-pub(crate) fn store() -> Arc<dyn epitome::store::Store> {
-    use epitome::store::{Sqlite, SqliteOptions};
-    Arc::new(Sqlite::memory(SqliteOptions::default()).unwrap())
 }

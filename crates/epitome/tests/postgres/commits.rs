@@ -4,16 +4,18 @@ use std::time::{Duration, Instant};
 
 use epitome::store::{Load, Postgres, Store};
 use epitome_core::message::Message;
-use epitome_core::slot::{Limit, Slot};
+use epitome_core::slot::{Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;
 
 use crate::helping::{count_of_once, database, in_time, node, say, want};
 use crate::network::{Network, Toward, When};
 use crate::postgres_server::{Database, Options, Server, Stop, server};
-use crate::support::{append, key};
+use crate::support::{append, key, summarize};
 
-/// What a database says when something was committed, with the zero after it.
+/// What a database says when something was committed, with the zero after it. Most appends are a single statement, which
+/// is committed with its answer.
 const COMMITTED: &[u8] = b"COMMIT\0";
+const ANSWERED: &[u8] = b"SELECT 1\0";
 
 /// A node that reaches its database by a network of ours.
 async fn by_network(server: &Server) -> (Database, Network, Postgres) {
@@ -23,7 +25,8 @@ async fn by_network(server: &Server) -> (Database, Network, Postgres) {
     (database, network, node)
 }
 
-/// Says things until the network broke a connection off, so often, and then looks at what is there.
+/// Says things, to a session the node knows and to new ones, until the network broke a connection off often enough, and
+/// then looks at what is there.
 async fn check(toward: Toward, pattern: &[u8], when: When) {
     let (database, network, node) = by_network(server()).await;
     say(&node, &key("a"), "first").await.unwrap();
@@ -31,7 +34,9 @@ async fn check(toward: Toward, pattern: &[u8], when: When) {
     for round in 1..=6 {
         network.cut_when(toward, pattern, when, 1);
         while network.sprung() < round {
-            in_time(say(&node, &key("a"), &format!("marked, {said}"))).await.unwrap();
+            let new = format!("new {said}");
+            let name = if said % 2 == 0 { "a" } else { &new };
+            in_time(say(&node, &key(name), &format!("marked, {said}"))).await.unwrap();
             said += 1;
             assert!(said < 1_000, "what is waited for does not pass");
         }
@@ -53,6 +58,7 @@ async fn a_write_of_which_nobody_knows_whether_it_arrived_is_done_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_whose_answer_is_lost_is_done_once() {
     check(Toward::Node, COMMITTED, When::Before).await;
+    check(Toward::Node, ANSWERED, When::Before).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,12 +110,14 @@ async fn a_write_that_a_crash_lost_is_not_taken_for_somebody_elses_that_was_done
     let server = forgetful();
     for stop in [Stop::Immediate, Stop::Fast] {
         let (database, network, node) = by_network(&server).await;
-        say(&node, &key("a"), "first").await.unwrap();
-        for others_are_faster in [false, true] {
+        say(&node, &key("known"), "first").await.unwrap();
+        // A node writes otherwise to a session it has written to before.
+        for (name, others_are_faster) in [("known", false), ("known", true), ("new", false), ("newer", true)]
+        {
             network.cut_all_when(Toward::Database, b"marked", When::Before);
             let (writer, before) = (node.clone(), network.sprung());
             let text = format!("marked, {others_are_faster}");
-            let writing = tokio::spawn(async move { say(&writer, &key("a"), &text).await });
+            let writing = tokio::spawn(async move { say(&writer, &key(name), &text).await });
             until(|| network.sprung() > before).await;
             server.stop(stop);
             server.start();
@@ -120,8 +128,27 @@ async fn a_write_that_a_crash_lost_is_not_taken_for_somebody_elses_that_was_done
             in_time(writing).await.unwrap().unwrap();
         }
         node.close().await;
-        assert_eq!(count_of_once(&database), 3);
+        assert_eq!(count_of_once(&database), 5);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_summary_that_a_crash_lost_is_kept_after_all() {
+    let server = forgetful();
+    let (database, network, node) = by_network(&server).await;
+    say(&node, &key("a"), "first").await.unwrap();
+    // What it says of itself is in what is written.
+    network.cut_all_when(Toward::Database, b"up to 1", When::Before);
+    let writer = node.clone();
+    let writing = tokio::spawn(async move { summarize(&writer, &key("a"), &Scope::Session, "s", 1).await });
+    until(|| network.sprung() > 0).await;
+    server.stop(Stop::Immediate);
+    server.start();
+    take_numbers(&database);
+    network.heal();
+    assert_eq!(in_time(writing).await.unwrap(), 1);
+    assert_eq!(database.psql("SELECT id, text FROM epitome.summaries"), "1|up to 1");
+    node.close().await;
 }
 
 /// Two that believe to hold a slot under the same fence would both write its summary.

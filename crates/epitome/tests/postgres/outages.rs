@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::helping::{count_of_once, database, hasty, in_time, many, node, say, want};
 use crate::network::Network;
-use crate::postgres_server::{Database, Options, Server, Stop, server};
+use crate::postgres_server::{Database, Options, Pooler, Server, Stop, server};
 use crate::support::{key, row};
 
 /// Does something to the server or the network, six times, while sixteen tasks of two nodes write to sessions of their own
@@ -63,6 +63,18 @@ async fn a_server_that_restarts_under_load_is_a_delay() {
             1 => breaking.stop(Stop::Immediate),
             _ => breaking.kill(),
         }
+        breaking.start();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_restarts_behind_a_pooler_is_a_delay() {
+    let server = Server::own(&Options::default());
+    let (database, breaking) = (database(&server), server.clone());
+    let pooler = Pooler::to(&server, 6);
+    under_load(&database, &pooler.url(&database), move |round| {
+        breaking.stop(if round % 2 == 0 { Stop::Fast } else { Stop::Immediate });
         breaking.start();
     })
     .await;

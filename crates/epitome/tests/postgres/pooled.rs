@@ -45,3 +45,22 @@ async fn the_store_works_behind_a_pooler() {
     one.close().await;
     other.close().await;
 }
+
+/// Whether somebody stands in between is found out when a node starts, also when there is much coming and going.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_is_noticed_also_while_others_use_it() {
+    let database = database(server());
+    let pooler = Pooler::to(server(), 6);
+    let url = pooler.url(&database);
+    let first = node(&url).await;
+    let writing = many(&first, "first", 12, 40);
+    for number in 0..12 {
+        let name = format!("later {number}");
+        let later = node(&url).await;
+        in_time(many(&later, &name, 3, 2).join_all()).await;
+        later.close().await;
+    }
+    in_time(writing.join_all()).await;
+    first.close().await;
+    assert_eq!(count_of_once(&database), 12 * 40 * 2 + 12 * 3 * 2 * 2);
+}

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use serde_json::json;
 
 use super::{MARKER, Tenants};
-use crate::server::{command, connect};
+use crate::server::{command, connect, db};
 
 /// Somebody who listens.
 struct Listening(BufReader<TcpStream>);
@@ -85,7 +85,7 @@ fn a_stream_ends_with_its_key_and_tells_nothing_after_that() {
     let mut listening = Listening::start(&tenants, &key, "/v1/events", None);
     tenants.talk(&tenants.beta, "before", 1, "words");
     listening.until("data: {\"session\":\"before\"");
-    let revoking = ["keys", "revoke", &key[4..20], "--db", "a.db"];
+    let revoking = ["keys", "revoke", &key[4..20], "--db", &db(&tenants.server.folder)];
     assert!(command(&tenants.server.folder).args(revoking).status().unwrap().success());
     tenants.talk(&tenants.beta, "after", 1, "words");
     let said = listening.until("never said");

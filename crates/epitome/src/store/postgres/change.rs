@@ -187,19 +187,23 @@ impl Postgres {
             self.known.keep(key, &standing, None, version);
             return Ok(None);
         };
-        let id = self.write(tx, key, &standing, &changes).await?;
-        self.known.keep(key, &standing, Some(&changes), version.saturating_add(1));
+        let (id, heard) = self.write(tx, key, &standing, &changes).await?;
+        // Where it had to be found out, it is not remembered: what is, is built upon.
+        if heard {
+            self.known.keep(key, &standing, Some(&changes), version.saturating_add(1));
+        }
         self.wrote(id, &standing, &changes);
         Ok(Some(id))
     }
 
+    /// Gives the session's number, and whether the database itself said that it is done.
     async fn write(
         &self,
         mut tx: Tx<'_>,
         key: &SessionKey,
         standing: &Standing,
         changes: &Changes,
-    ) -> Outcome<SessionId> {
+    ) -> Outcome<(SessionId, bool)> {
         let now = tx.now;
         let before = standing.session.as_ref();
         if before.is_none() && changes.session.is_none() {
@@ -211,7 +215,7 @@ impl Postgres {
             let mut pipe = Pipe::new();
             usage(&mut pipe, &changes.usage, now);
             tx.commit(pipe).await?;
-            return Ok(0);
+            return Ok((0, true));
         }
         let id = match before {
             Some(before) => before.id,
@@ -235,10 +239,6 @@ impl Postgres {
             pipe.push("UPDATE epitome.sessions SET revision = revision + 1 WHERE id = $1", [id.into()]);
         }
         let change = i64::from_ne_bytes(super::random().to_ne_bytes());
-        let mark = changes.messages.first().map(|first| {
-            let sql = "SELECT 1 FROM epitome.messages WHERE session = $1 AND seq = $2 AND change = $3";
-            Pipe::new().then(sql, [id.into(), first.outline.seq.into(), change.into()])
-        });
         let mut columns = Columns::default();
         changes.messages.iter().for_each(|message| columns.push(message));
         insert_messages(&mut pipe, id, columns, now, change);
@@ -281,9 +281,28 @@ impl Postgres {
             pipe.push(sql, [id.into(), asked.as_str().into(), body, first, last, now.into()]);
         }
         events::tell(&mut pipe, key, &changes.events, kept.map(|(_, number)| number), now)?;
-        tx.commit_marked(pipe, mark).await?;
-        Ok(id)
+        let heard = tx.commit_marked(pipe, mark(id, changes, change, kept)?).await?;
+        Ok((id, heard))
     }
+}
+
+/// What tells afterwards that these changes were done: what is never written over. Where there is no such thing, their
+/// transaction's number has to do.
+fn mark<'a>(
+    id: SessionId,
+    changes: &Changes,
+    change: i64,
+    kept: Option<(&'a SummaryRow, SummaryId)>,
+) -> Outcome<Option<Pipe<'a>>> {
+    if let Some(first) = changes.messages.first() {
+        let sql = "SELECT 1 FROM epitome.messages WHERE session = $1 AND seq = $2 AND change = $3";
+        return Ok(Some(Pipe::new().then(sql, [id.into(), first.outline.seq.into(), change.into()])));
+    }
+    let Some((row, number)) = kept else { return Ok(None) };
+    let sql =
+        "SELECT 1 FROM epitome.summaries WHERE session = $1 AND id = $2 AND created = $3 AND facts = $4";
+    let given = [id.into(), number.into(), row.created.into(), rows::json(&row.facts)?.into()];
+    Ok(Some(Pipe::new().then(sql, given)))
 }
 
 /// Whether an append whose connection broke was written. Whoever asks holds the session, so it is so or not for good.
@@ -377,18 +396,18 @@ pub(super) async fn insert_session(
         .map_or_else(|| Err(nonsense("a row is missing")), |row| get(row, 0))
 }
 
-/// Sees to it that there is the workspace, and that it stays until this is done.
-pub(super) async fn make_workspace(tx: &mut Tx<'_>, name: &str) -> Outcome<()> {
+/// Sees to it that there is the workspace, and that it stays until this is done. Tells whether it had to be made.
+pub(super) async fn make_workspace(tx: &mut Tx<'_>, name: &str) -> Outcome<bool> {
     // Most often it is there, and need not be written. Whoever deletes it takes the whole lock.
     let sql = "SELECT 1 FROM epitome.workspaces WHERE name = $1 AND NOT deleted FOR KEY SHARE";
     let found = tx.ask(Pipe::new().then(sql, [name.into()])).await?;
     if found.first().is_some_and(|rows| !rows.is_empty()) {
-        return Ok(());
+        return Ok(false);
     }
     let sql = "INSERT INTO epitome.workspaces AS w (name, created) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE \
-         SET deleted = false, created = excluded.created WHERE w.deleted";
-    tx.ask(Pipe::new().then(sql, [name.into(), tx.now.into()])).await?;
-    Ok(())
+         SET deleted = false, created = excluded.created WHERE w.deleted RETURNING 1";
+    let found = tx.ask(Pipe::new().then(sql, [name.into(), tx.now.into()])).await?;
+    Ok(found.first().is_some_and(|rows| !rows.is_empty()))
 }
 
 async fn next_summary(tx: &mut Tx<'_>, session: SessionId) -> Outcome<SummaryId> {

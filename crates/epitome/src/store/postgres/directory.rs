@@ -12,7 +12,7 @@ use super::super::{
     SessionRow, StoreError, WorkspaceRow,
 };
 use super::change::{decided, make_workspace};
-use super::error::{Outcome, nonsense};
+use super::error::{Outcome, Trouble, nonsense};
 use super::given::Given;
 use super::pipe::Pipe;
 use super::read::named_session;
@@ -229,7 +229,11 @@ impl Postgres {
         let (mut tx, found) = Tx::write(self, workspace_pipe(name, " FOR NO KEY UPDATE")).await?;
         let before = first(&found, workspace)?;
         let Some(row) = decided(|| decide(before.as_ref()))? else { return tx.give_up().await };
-        make_workspace(&mut tx, name).await?;
+        if !make_workspace(&mut tx, name).await? && before.is_none() {
+            // Somebody made it since: what was decided was decided of nothing.
+            tx.give_up().await?;
+            return Err(Trouble::Again);
+        }
         let sql = "UPDATE epitome.workspaces SET settings = $2, metadata = $3, configuration = $4, revision = revision + 1 \
              WHERE name = $1";
         let (metadata, configuration) = (notes_text(&row.metadata)?, notes_text(&row.configuration)?);

@@ -50,7 +50,7 @@ async fn listen(address: &Address, hints: &Hints, node: &str) -> Result<(), toki
         while let std::task::Poll::Ready(message) = connection.poll_message(context) {
             match message {
                 Some(Ok(AsyncMessage::Notification(said))) if said.payload() != node => {
-                    hints.heard.notify_one()
+                    hints.heard.notify_one();
                 }
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => return std::task::Poll::Ready(()),

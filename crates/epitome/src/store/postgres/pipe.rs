@@ -45,7 +45,13 @@ impl<'a> Pipe<'a> {
         self.steps.push(Step { sql: sql.into(), given: given.into() });
     }
 
-    /// The same where how much it is given is known only then.
+    /// The same with one more at its end, where how much that is given is known only then.
+    pub(super) fn then_all(mut self, sql: impl Into<Cow<'static, str>>, given: Vec<Given<'a>>) -> Self {
+        self.push_all(sql, given);
+        self
+    }
+
+    /// Puts one at its end, where how much that is given is known only then.
     pub(super) fn push_all(&mut self, sql: impl Into<Cow<'static, str>>, given: Vec<Given<'a>>) {
         self.steps.push(Step { sql: sql.into(), given });
     }

@@ -12,7 +12,7 @@ const MIGRATIONS: [(&str, &str); 2] = [
 ];
 
 /// What nodes that start at once hold against each other: a number nobody else is likely to use.
-const LOCK: i64 = 0x6570_6974_6f6d_65;
+const LOCK: i64 = 0x0065_7069_746f_6d65;
 
 /// From this release on the database tells what became of a transaction.
 const OLDEST: i32 = 130_000;

@@ -77,18 +77,18 @@ impl<'s> Tx<'s> {
     /// Writes this, and all that was written before, for good. Where the connection breaks meanwhile it is found out
     /// whether that was done.
     pub(super) async fn commit(self, writes: Pipe<'_>) -> Outcome<()> {
-        self.commit_marked(writes, None).await
+        self.commit_marked(writes, None).await.map(|_| ())
     }
 
     /// The same where something is written by which it is known again: `mark` asks for it, and has an answer only where
-    /// this very transaction was done.
-    pub(super) async fn commit_marked(mut self, writes: Pipe<'_>, mark: Option<Pipe<'_>>) -> Outcome<()> {
+    /// this very transaction was done. False where it had to be asked.
+    pub(super) async fn commit_marked(mut self, writes: Pipe<'_>, mark: Option<Pipe<'_>>) -> Outcome<bool> {
         match self.link.run(&writes.then("COMMIT", [])).await {
             Err(Trouble::Lost(why)) => {
                 let (store, number) = (self.store, std::mem::take(&mut self.number));
                 drop(self);
                 if store.was_committed(&number, mark.as_ref()).await? {
-                    Ok(())
+                    Ok(false)
                 } else {
                     Err(Trouble::Lost(why))
                 }
@@ -96,7 +96,7 @@ impl<'s> Tx<'s> {
             done => {
                 // Either way the transaction is over: after an error COMMIT takes it back.
                 self.link.rests();
-                done.map(|_| ())
+                done.map(|_| true)
             }
         }
     }

@@ -1,0 +1,15 @@
+//! Where a server of these tests keeps everything when that is SQLite. `home_postgres.rs` has the same for PostgreSQL.
+
+use std::path::Path;
+
+use epitome::Engine;
+
+/// The database of a folder, as `--db` takes it.
+pub fn db(_folder: &Path) -> String {
+    "a.db".to_owned()
+}
+
+/// An engine on it.
+pub async fn open(folder: &Path) -> Engine {
+    Engine::open(folder.join("a.db")).await.unwrap()
+}

@@ -1,0 +1,37 @@
+//! What can only be tried on PostgreSQL. `on_sqlite.rs` has what can only be tried on a file.
+
+use serde_json::json;
+
+use crate::home::meddle;
+use crate::running::refused;
+use crate::server::Server;
+
+#[test]
+fn a_database_that_cannot_be_opened_is_told_before_anybody_is_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    meddle(
+        folder.path(),
+        "DROP SCHEMA epitome CASCADE; CREATE SCHEMA epitome; CREATE TABLE epitome.notes (words text)",
+    );
+    let (code, lines) = refused(folder.path(), &["--listen", "127.0.0.1:0"]);
+    assert_eq!(code, Some(1), "{lines}");
+    let last = lines.lines().last().unwrap();
+    assert!(last.contains("its schema `epitome` holds tables that are not ours"), "{lines}");
+}
+
+#[test]
+fn the_store_in_trouble_shows_without_its_address_and_is_logged_with_it() {
+    let server = Server::start();
+    assert_eq!(server.client().get("/readyz").ok(), json!({"ready": true, "problems": []}));
+    meddle(&server.folder, "ALTER TABLE epitome.workspaces RENAME TO elsewhere");
+    let answer = server.client().get("/readyz");
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.json(), json!({"ready": false, "problems": ["the store failed"]}));
+    assert_eq!(server.client().get("/readyz").status, 503);
+    meddle(&server.folder, "ALTER TABLE epitome.elsewhere RENAME TO workspaces");
+    assert_eq!(server.client().get("/readyz").status, 200);
+    let log = server.log();
+    assert_eq!(log.matches("\"message\":\"not ready\"").count(), 1, "once, however often it is asked: {log}");
+    assert_eq!(log.matches("\"message\":\"ready again\"").count(), 1, "{log}");
+    assert!(!answer.text().contains("127.0.0.1"));
+}

@@ -1,0 +1,42 @@
+//! What can only be tried on a file. `on_postgres.rs` has what can only be tried on PostgreSQL.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::running::refused;
+use crate::server::Server;
+
+#[test]
+fn a_database_that_cannot_be_opened_is_told_before_anybody_is_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.db"), "these are somebody's notes\n".repeat(100)).unwrap();
+    let (code, lines) = refused(folder.path(), &["--listen", "127.0.0.1:0"]);
+    assert_eq!(code, Some(1));
+    assert!(lines.lines().last().unwrap().contains("a.db is not an Epitome database"), "{lines}");
+}
+
+#[test]
+fn the_store_in_trouble_shows_without_its_path_and_is_logged_with_it() {
+    let server = Server::start();
+    let file = server.folder.join("a.db");
+    assert_eq!(server.client().get("/readyz").ok(), json!({"ready": true, "problems": []}));
+    sql(&file, "ALTER TABLE workspaces RENAME TO elsewhere");
+    let answer = server.client().get("/readyz");
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.json(), json!({"ready": false, "problems": ["the store failed"]}));
+    assert_eq!(server.client().get("/readyz").status, 503);
+    sql(&file, "ALTER TABLE elsewhere RENAME TO workspaces");
+    assert_eq!(server.client().get("/readyz").status, 200);
+    let log = server.log();
+    assert_eq!(log.matches("\"message\":\"not ready\"").count(), 1, "once, however often it is asked: {log}");
+    assert_eq!(log.matches("\"message\":\"ready again\"").count(), 1, "{log}");
+    assert!(!answer.text().contains("a.db"));
+}
+
+/// Does something to a database that nobody should.
+fn sql(file: &Path, statement: &str) {
+    let code = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1], timeout=30); db.execute(sys.argv[2]); db.commit()";
+    let done = std::process::Command::new("python3").args(["-c", code]).arg(file).arg(statement).status();
+    assert!(done.unwrap().success());
+}

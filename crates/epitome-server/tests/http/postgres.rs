@@ -1,0 +1,67 @@
+//! The server with PostgreSQL behind it: the tests of `main.rs` once more, but for those that never reach a database
+//! (connections, logs, the schema, clients of other makers).
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    unreachable_pub,
+    reason = "a test that cannot go on should stop, loudly"
+)]
+
+mod api_again;
+mod api_answers;
+mod api_condense;
+mod api_context;
+mod api_events;
+mod api_messages;
+mod api_models;
+mod api_search;
+mod api_sessions;
+mod api_summaries;
+mod basics;
+mod crash;
+mod ears;
+mod fair;
+#[path = "home_postgres.rs"]
+mod home;
+mod keys;
+mod on_postgres;
+#[path = "../../../epitome/tests/postgres_server/mod.rs"]
+mod postgres_server;
+mod rough;
+mod rough_bodies;
+mod rough_pages;
+mod running;
+mod server;
+mod talk;
+mod tenants;
+mod v3_contexts;
+mod v3_models;
+mod v3_native;
+mod v3_rough;
+mod v3_tenants;
+mod v3_tokens;
+mod v3_walk;
+mod wire_v3;
+
+#[path = "../../../epitome-core/tests/core/wire/judges.rs"]
+#[allow(dead_code, clippy::indexing_slicing, reason = "the core's own tests use all of it")]
+mod judges;
+/// A model on loopback that is as slow as it is told to be.
+#[path = "../../../epitome/tests/provider/mod.rs"]
+mod provider;
+
+/// What is not tried here never reaches a database. Whoever adds a file decides.
+#[test]
+fn whatever_reaches_a_database_is_tried_on_postgres_too() {
+    let named = |list: &str| -> std::collections::BTreeSet<String> {
+        list.lines().filter_map(|line| line.strip_prefix("mod ")).map(str::to_owned).collect()
+    };
+    let (there, here) = (named(include_str!("main.rs")), named(include_str!("postgres.rs")));
+    let only_there: Vec<&str> = there.difference(&here).map(|name| name.trim_end_matches(';')).collect();
+    let never_reach_one =
+        ["honcho", "logs", "on_sqlite", "openapi", "pressure", "python", "rough_connections", "schema"];
+    assert_eq!(only_there, never_reach_one);
+}

@@ -1,0 +1,81 @@
+//! What can only be tried on PostgreSQL: a statement is refused in the middle, a row is held by somebody, a schema is
+//! somebody else's. `on_sqlite.rs` has what can only be tried on a file.
+
+use std::time::Duration;
+
+use epitome::core::message::Message;
+use epitome::model::Scripted;
+use epitome::store::PostgresOptions;
+use epitome::{Engine, Error, Next};
+
+use crate::home::options;
+use crate::postgres_server::{Options, Server, server};
+use crate::support::{Home, assert_whole, by_model, ends, one_slot, talk, throughs};
+
+/// Whatever table refuses what is written to it: nothing of the append is there, and done again it is there once.
+#[tokio::test]
+async fn messages_and_the_firing_they_cause_are_stored_together_or_not_at_all() {
+    for table in ["slots", "messages", "sessions", "told"] {
+        let home = Home::file();
+        let engine = home.open(by_model(&Scripted::new())).await;
+        let session = engine.session("s");
+        session.append(talk(1, 7)).await.unwrap();
+        home.sql(&format!(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'not now'; END$$; \
+             CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION refuse()"
+        ));
+        let refused = ends("a refused append", session.append(talk(8, 20))).await.unwrap_err();
+        assert!(refused.to_string().contains("P0001"), "{table}: {refused}");
+        assert_eq!(session.info().await.unwrap().messages, 7, "{table}");
+        home.sql(&format!("DROP TRIGGER refuse ON {table}"));
+        engine.work().await.unwrap();
+        assert!(throughs(&session, "short").await.is_empty(), "{table}");
+        session.append(talk(8, 20)).await.unwrap();
+        engine.work().await.unwrap();
+        assert_eq!(throughs(&session, "short").await, [20], "{table}");
+        assert_whole(&session.context(20_000).await.unwrap(), 20);
+        assert_eq!(engine.verify().await.unwrap(), [], "{table}");
+        engine.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_busy_database_asks_for_another_try_and_one_that_is_not_ours_to_be_mended() {
+    let home = Home::file();
+    let hasty = PostgresOptions { statement: Duration::from_millis(300), ..options(&home.clock) };
+    let builder = one_slot(&Scripted::new()).postgres(hasty);
+    let engine = builder.open_postgres(&home.database.url()).await.unwrap();
+    let session = engine.session("s");
+    session.append(talk(1, 12)).await.unwrap();
+    let held = home.database.hold("BEGIN; SELECT 1 FROM epitome.sessions FOR UPDATE");
+    let busy = ends("a busy store", session.append(talk(13, 13))).await.unwrap_err();
+    assert!(matches!(busy, Error::Busy(_)) && busy.next() == Next::Retry, "{busy}");
+    drop(held);
+    session.append(talk(13, 13)).await.unwrap();
+    engine.close().await;
+    let foreign = server().database();
+    foreign.psql("CREATE SCHEMA epitome; CREATE TABLE epitome.notes (words text)");
+    let refused = Engine::builder().open_postgres(&foreign.url()).await.unwrap_err();
+    assert_eq!(refused.next(), Next::Mend, "{refused}");
+}
+
+/// What can be read but not written to is of no use to whoever appends.
+#[tokio::test]
+async fn a_full_disk_is_not_ready_and_its_place_is_for_whoever_runs_it() {
+    let server = Server::own(&Options::default());
+    let database = server.small_disk(24 << 20);
+    let engine = Engine::builder().workers(0).open_postgres(&database.url()).await.unwrap();
+    assert_eq!(engine.ready().await, Ok(()));
+    let session = engine.session("ann");
+    // Short enough not to be pressed smaller.
+    let batch = || (0..100).map(|n| Message::user(format!("{n} x").repeat(400))).collect::<Vec<_>>();
+    let refused = loop {
+        if let Err(refused) = ends("an append", session.append(batch())).await {
+            break refused;
+        }
+    };
+    let reasons = engine.ready().await.unwrap_err();
+    assert_eq!(reasons[0].short, "the store's disk is full", "{refused}");
+    assert!(reasons[0].whole.contains(database.name()), "{}", reasons[0].whole);
+    engine.close().await;
+}

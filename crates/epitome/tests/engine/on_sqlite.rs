@@ -1,0 +1,109 @@
+//! What can only be tried on a file: it is copied, locked, bounded, or no database at all. `on_postgres.rs` has what can only
+//! be tried on PostgreSQL.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use epitome::core::message::Message;
+use epitome::model::Scripted;
+use epitome::store::{SqliteOptions, WriteStage};
+use epitome::{Engine, Error, Next};
+
+use crate::support::{Clock, assert_whole, by_model, ends, one_slot, talk, throughs};
+
+fn copy(from: &Path, to: &Path) {
+    for end in ["", "-wal"] {
+        let name = |path: &Path| path.with_file_name(format!("agent.db{end}"));
+        if name(from).exists() {
+            std::fs::copy(name(from), name(to)).unwrap();
+        }
+    }
+}
+
+/// After every single write the file is copied away, as a crash at that moment would leave it.
+#[tokio::test]
+async fn case_48_messages_and_the_firing_they_cause_are_stored_together_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("agent.db");
+    let crashes: Arc<Mutex<Vec<tempfile::TempDir>>> = Arc::default();
+    let (from, into) = (path.clone(), Arc::clone(&crashes));
+    let options = SqliteOptions {
+        on_write: Some(Arc::new(move |stage| {
+            if stage == WriteStage::Ended {
+                let crash = tempfile::tempdir().unwrap();
+                copy(&from, &crash.path().join("agent.db"));
+                into.lock().unwrap().push(crash);
+            }
+        })),
+        ..SqliteOptions::default()
+    };
+    let engine = by_model(&Scripted::new()).sqlite(options).open(&path).await.unwrap();
+    let session = engine.session("s");
+    let mut said = 0;
+    for size in [7, 12, 1, 25, 15, 20] {
+        session.append(talk(said + 1, said + size)).await.unwrap();
+        said += size;
+    }
+    session.work().await.unwrap();
+    engine.close().await;
+    let crashes = std::mem::take(&mut *crashes.lock().unwrap());
+    let mut heads = Vec::new();
+    for crash in &crashes {
+        let clock = Clock::new();
+        clock.pass(Duration::from_secs(100 * 365 * 24 * 3_600));
+        let model = Scripted::new();
+        let engine = by_model(&model)
+            .sqlite(crate::home::options(&clock))
+            .open(crash.path().join("agent.db"))
+            .await
+            .unwrap();
+        let session = engine.session("s");
+        let Ok(info) = session.info().await else { continue };
+        heads.push(info.messages);
+        engine.work().await.unwrap();
+        let due = |every: u64| (1..=info.messages / every).map(|n| n * every).collect::<Vec<_>>();
+        assert_eq!(throughs(&session, "short").await, due(20), "after a crash at {}", info.messages);
+        assert_eq!(throughs(&session, "long").await, due(60));
+        assert_whole(&session.context(20_000).await.unwrap(), info.messages);
+        assert_eq!(engine.verify().await.unwrap(), []);
+        engine.close().await;
+    }
+    heads.dedup();
+    assert_eq!(heads, [7, 19, 20, 45, 60, 80]);
+}
+
+#[tokio::test]
+async fn a_busy_file_asks_for_another_try_and_one_that_is_not_ours_to_be_mended() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("agent.db");
+    let options = SqliteOptions { busy: Duration::from_millis(50), ..SqliteOptions::default() };
+    let engine = one_slot(&Scripted::new()).sqlite(options).open(&path).await.unwrap();
+    let session = engine.session("s");
+    session.append(talk(1, 12)).await.unwrap();
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let busy = ends("a busy store", session.append(talk(13, 13))).await.unwrap_err();
+    assert!(matches!(busy, Error::Busy(_)) && busy.next() == Next::Retry, "{busy}");
+    other.execute_batch("ROLLBACK").unwrap();
+    session.append(talk(13, 13)).await.unwrap();
+    let foreign = dir.path().join("notes.txt");
+    std::fs::write(&foreign, "These are notes, and no database at all.".repeat(50)).unwrap();
+    assert_eq!(Engine::open(&foreign).await.unwrap_err().next(), Next::Mend);
+    engine.close().await;
+}
+
+/// What can be read but not written to is of no use to whoever appends.
+#[tokio::test]
+async fn a_full_disk_is_not_ready_and_its_place_is_for_whoever_runs_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let sqlite = SqliteOptions { max_pages: Some(80), ..Default::default() };
+    let builder = Engine::builder().workers(0).sqlite(sqlite);
+    let engine = builder.open(dir.path().join("full.db")).await.unwrap();
+    assert_eq!(engine.ready().await, Ok(()));
+    let session = engine.session("ann");
+    while session.append(Message::user("x ".repeat(4_000))).await.is_ok() {}
+    let reasons = engine.ready().await.unwrap_err();
+    assert_eq!(reasons[0].short, "the store's disk is full");
+    assert!(reasons[0].whole.contains("full.db"), "{}", reasons[0].whole);
+}

@@ -15,6 +15,9 @@
 
 mod chaos;
 mod history;
+#[path = "../http/home_postgres.rs"]
+#[allow(dead_code, reason = "the server's own tests use all of it")]
+mod home;
 mod knock;
 mod leases;
 #[path = "../../../epitome/tests/network/mod.rs"]
@@ -25,7 +28,7 @@ mod postgres_server;
 mod provider;
 mod quiet;
 #[path = "../http/server.rs"]
-#[allow(dead_code, reason = "the server's own tests use all of it")]
+#[allow(dead_code, unused_imports, reason = "the server's own tests use all of it")]
 mod server;
 mod stage;
 mod stale;

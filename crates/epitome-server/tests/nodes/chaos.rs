@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::history::{Acknowledged, faults};
 use crate::leases::{astray, calls, fences_that_did_not_grow, held, note};
 use crate::provider::Act;
-use crate::stage::{LIMIT, NODES, Stage, Writes};
+use crate::stage::{LIMIT, NODES, Node, Stage, Writes};
 use crate::trouble::{Lot, Plug, drawn, seed};
 use crate::writers::{Load, Told, watch, write};
 
@@ -31,7 +31,7 @@ fn under_load(stage: &Stage, seed: u64, plugs: &[Plug], lot: &mut Lot) -> Vec<To
         let begun = Instant::now();
         goes_on(load, 32);
         for plug in plugs {
-            let node = usize::try_from(lot.below(NODES as u64)).unwrap();
+            let node = lot.of(NODES);
             eprintln!("{:>6.1} s: {plug:?} at node {}", begun.elapsed().as_secs_f32(), node + 1);
             // A model that says nothing is asked again, or another one is, under the same lease.
             stage.nodes.iter().for_each(|node| {
@@ -78,7 +78,7 @@ fn check(seed: u64, plugs: impl FnOnce(&mut Lot) -> Vec<Plug>) {
     let stage = Stage::set(Writes::Provider);
     note(&stage);
     let told = under_load(&stage, seed, &plugs, &mut lot);
-    stage.nodes.iter().for_each(|node| node.until_ready());
+    stage.nodes.iter().for_each(Node::until_ready);
 
     // Everything due is done in the end.
     stage.settle();

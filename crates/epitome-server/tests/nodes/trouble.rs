@@ -22,6 +22,11 @@ impl Lot {
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ (mixed >> 31)) % limit
     }
+
+    /// One of so many things.
+    pub fn of(&mut self, count: usize) -> usize {
+        usize::try_from(self.below(count as u64)).unwrap()
+    }
 }
 
 /// What is drawn from: EPITOME_TEST_SEED where it is set, or the time.
@@ -122,7 +127,7 @@ pub fn drawn(lot: &mut Lot) -> Vec<Plug> {
     let mut left = ALL.to_vec();
     let mut order = Vec::new();
     while !left.is_empty() {
-        order.push(left.remove(lot.below(left.len() as u64) as usize));
+        order.push(left.remove(lot.of(left.len())));
     }
     order
 }

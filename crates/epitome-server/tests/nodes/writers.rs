@@ -54,8 +54,7 @@ pub fn write(writer: usize, nodes: &[SocketAddr], seed: u64, load: &Load) -> Tol
     while !load.stop.load(Ordering::Relaxed) {
         let session =
             if lot.below(3) == 0 { format!("s-own-{writer}") } else { format!("s-all-{}", lot.below(4)) };
-        let texts: Vec<String> =
-            (0..=lot.below(3)).map(|more| text(&session, writer, number + more as usize)).collect();
+        let texts: Vec<String> = (0..=lot.of(3)).map(|more| text(&session, writer, number + more)).collect();
         number += texts.len();
         let key = format!("{seed}-{writer}-{number}");
         let (from, through) = append(&session, &texts, &key, nodes, &mut lot, load);
@@ -77,7 +76,7 @@ fn append(
     let body: Value = texts.iter().map(|text| json!({"role": "user", "content": text})).collect();
     let path = format!("/v1/sessions/{session}/messages");
     let begun = Instant::now();
-    let mut node = lot.below(nodes.len() as u64) as usize;
+    let mut node = lot.of(nodes.len());
     loop {
         let said = match knock(nodes[node], ("POST", &path), Some(key), Some(&body), PATIENCE) {
             Ok(answer) if answer.status < 300 => {

@@ -123,8 +123,8 @@ pub fn astray(stage: &Stage, held: &[Held]) -> Vec<Call> {
     astray
 }
 
-/// Leases of one slot that two nodes had at once. The later one must have been taken when the one before had run out, or
-/// was given back, which its own end does not tell; so only what is certain is looked at: fences grow.
+/// Leases that were taken under a fence that was not above all before it. Whether two nodes thought a slot theirs at once
+/// cannot be told from outside, since one may be given back early; that only one of them can keep anything is the fence's doing.
 pub fn fences_that_did_not_grow(held: &[Held]) -> Vec<&Held> {
     let stale = |at: usize, one: &Held| {
         let same = |other: &&Held| other.session == one.session && other.slot == one.slot;
@@ -133,7 +133,7 @@ pub fn fences_that_did_not_grow(held: &[Held]) -> Vec<&Held> {
     held.iter().enumerate().filter(|(at, one)| stale(*at, one)).map(|(_, one)| one).collect()
 }
 
-/// How long a lease is looked at as surely expired.
+/// After so long a lease has surely run out.
 pub fn past(lease: Duration) -> Duration {
     lease + lease / 2
 }

@@ -39,7 +39,8 @@ fn lost(node: &Node) -> bool {
 }
 
 /// The node is frozen while it waits for its model. Meanwhile its lease runs out, another node does the work, and the
-/// model's connection breaks. Another model would be next, and it must not be asked.
+/// model's connection breaks. Another model would be next, and it must not be asked: either the lease cannot be renewed, or
+/// the clock says that it ran out, whichever is seen first.
 #[test]
 fn a_node_that_wakes_after_its_lease_asks_nobody_and_keeps_nothing() {
     let stage = Stage::set(Writes::Provider);

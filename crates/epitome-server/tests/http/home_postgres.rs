@@ -18,6 +18,9 @@ pub fn db(folder: &Path) -> String {
     made.entry(folder.to_owned()).or_insert_with(database).url()
 }
 
+/// How it is called in logs: an address may hold a password.
+pub const SHOWN: &str = "postgres://…";
+
 /// Does something to it that nobody should.
 pub fn meddle(folder: &Path, sql: &str) {
     db(folder);

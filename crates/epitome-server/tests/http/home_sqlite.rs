@@ -9,6 +9,9 @@ pub fn db(_folder: &Path) -> String {
     "a.db".to_owned()
 }
 
+/// How it is called in logs.
+pub const SHOWN: &str = "a.db";
+
 /// An engine on it.
 pub async fn open(folder: &Path) -> Engine {
     Engine::open(folder.join("a.db")).await.unwrap()

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+#[allow(unused_imports, reason = "the tests of the proxy open nothing themselves")]
 pub use crate::home::{db, open};
 
 /// So long nothing may take here. It is only for tests that would hang otherwise.

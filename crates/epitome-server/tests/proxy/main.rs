@@ -24,6 +24,9 @@ mod cases;
 #[path = "../../../epitome-core/tests/core/drawn.rs"]
 #[allow(dead_code, reason = "the core's own tests use all of it")]
 mod drawn_sessions;
+#[path = "../http/home_sqlite.rs"]
+#[allow(dead_code, reason = "the tests of the HTTP API use all of it")]
+mod home;
 #[path = "../http/python.rs"]
 mod python;
 #[path = "../http/server.rs"]

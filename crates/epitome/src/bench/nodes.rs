@@ -8,6 +8,7 @@ use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, NoTls, Statement};
 
 use super::{Line, Progress, Spread, Tell, median, talk};
@@ -204,7 +205,7 @@ async fn all(tasks: &mut JoinSet<Result<(), Error>>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Connections that insert into the table of messages what the engine would, and nothing else.
+/// Connections that insert into the table of messages what the engine would, every column of it, and nothing else.
 struct Bare {
     clients: Vec<Arc<(Client, Statement)>>,
     next: std::sync::atomic::AtomicI64,
@@ -218,10 +219,12 @@ impl Bare {
             tokio::spawn(async move {
                 let _ = connection.await;
             });
-            let sql = "INSERT INTO epitome.messages (session, seq, change, turn, tokens, before, chars, longest, opener, at, \
-                 created, calls, answers, own_answers, open, own_open, role, shape, cut, own_cut, pinned, skip, author, body) \
-                 SELECT $1, seq, 0, 1, 30, 30, 120, 120, 1, 1, 1, 0, 0, 0, 0, 0, 2, 0, 2, 2, false, false, NULL, body \
-                 FROM unnest($2::bigint[], $3::text[]) AS u (seq, body)";
+            let sql = "INSERT INTO epitome.messages (session, seq, turn, tokens, before, chars, longest, opener, at, created, \
+                 change, calls, answers, own_answers, open, own_open, role, shape, cut, own_cut, pinned, skip, author, body) \
+                 SELECT $1, * FROM unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], \
+                 $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::int[], $13::int[], $14::int[], $15::int[], \
+                 $16::int[], $17::smallint[], $18::smallint[], $19::smallint[], $20::smallint[], $21::boolean[], \
+                 $22::boolean[], $23::text[], $24::text[])";
             let statement = client.prepare(sql).await.map_err(failed)?;
             clients.push(Arc::new((client, statement)));
         }
@@ -243,8 +246,17 @@ impl Bare {
                         bodies.push(words(&message).map_err(Error::invalid)?);
                     }
                     let first = i64::try_from(n * together).unwrap_or(0);
-                    let seqs: Vec<i64> = (first..first + i64::try_from(together).unwrap_or(1)).collect();
-                    client.0.execute(&client.1, &[&session, &seqs, &bodies]).await.map_err(failed)?;
+                    let seqs: Vec<i64> = (first..).take(bodies.len()).collect();
+                    let (longs, counts) = (vec![30i64; bodies.len()], vec![0i32; bodies.len()]);
+                    let (kinds, flags) = (vec![2i16; bodies.len()], vec![false; bodies.len()]);
+                    let authors: Vec<Option<&str>> = vec![None; bodies.len()];
+                    let mut given: Vec<&(dyn ToSql + Sync)> = vec![&session, &seqs];
+                    given.extend([&longs as &(dyn ToSql + Sync); 9]);
+                    given.extend([&counts as &(dyn ToSql + Sync); 5]);
+                    given.extend([&kinds as &(dyn ToSql + Sync); 4]);
+                    given.extend([&flags as &(dyn ToSql + Sync); 2]);
+                    given.extend([&authors as &(dyn ToSql + Sync), &bodies]);
+                    client.0.execute(&client.1, &given).await.map_err(failed)?;
                 }
                 Ok::<_, Error>(())
             });

@@ -12,7 +12,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -34,7 +34,7 @@ use crate::event::{Events, Happened};
 use chores::Behind;
 use error::{Outcome, Tries, Trouble};
 use hint::Hints;
-use known::Known;
+use known::{Known, Numbered};
 use pipe::{Link, Pipe};
 use swift::{Clock, Swift, Turns};
 use tls::Address;
@@ -148,6 +148,8 @@ pub struct Postgres {
     limits: String,
     known: Arc<Known>,
     behind: Arc<Behind>,
+    /// Counts up with every change.
+    writes: Arc<AtomicU64>,
     /// Wakes whoever does what can wait.
     chores: Arc<Notify>,
     hints: Arc<Hints>,
@@ -214,6 +216,7 @@ impl Postgres {
             limits,
             known: Arc::default(),
             behind: Arc::default(),
+            writes: Arc::default(),
             chores: Arc::default(),
             hints: Arc::default(),
             clock: Arc::default(),
@@ -257,6 +260,7 @@ impl Postgres {
 
     /// Something was written to a session: what follows from it and can wait.
     fn wrote(&self, id: SessionId, standing: &Standing, changes: &Changes) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
         if !changes.messages.is_empty() {
             self.behind.add(id);
             self.chores.notify_one();
@@ -285,7 +289,7 @@ fn pool(address: &Address, options: &PostgresOptions, named: bool) -> Result<Poo
     let method = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     let manager = Manager::from_config(address.config.clone(), address.tls.clone(), method);
     let set = format!(
-        "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; SET jit = off",
+        "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; SET jit = off; SET plan_cache_mode = force_generic_plan",
         options.statement.as_millis(),
         IDLE.as_millis()
     );
@@ -404,22 +408,25 @@ impl Store for Postgres {
 
     async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>, StoreError> {
         let mut tries = self.tries();
-        let mut id = self.known.number(key);
+        let mut numbered = self.known.number(key);
         loop {
-            let found = match id {
-                Some(id) => self.window_once(key, id, &view, &look).await,
+            let found = match numbered {
+                Some(numbered) => self.window_once(key, numbered, &view, &look).await,
                 None => match self.number(key).await {
                     Ok(None) => return Ok(None),
-                    Ok(Some(number)) => Ok(Found::Another(number)),
+                    Ok(Some(id)) => Ok(Found::Another(id)),
                     Err(trouble) => Err(trouble),
                 },
             };
             match found {
-                Ok(Found::Window(window)) => return Ok(Some(*window)),
+                Ok(Found::Window(window)) => {
+                    self.known.held(key, window.tail.len());
+                    return Ok(Some(*window));
+                }
                 Ok(Found::Nothing) => return Ok(None),
-                Ok(Found::Another(number)) => {
-                    self.known.named(key, number);
-                    id = Some(number);
+                Ok(Found::Another(id)) => {
+                    self.known.named(key, id);
+                    numbered = Some(Numbered { id, held: 0 });
                 }
                 Err(trouble) => tries.after(trouble).await?,
             }

@@ -2,8 +2,9 @@
 //! forgetting old keys. A bounded piece at a time; two nodes that do the same piece do it once.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
@@ -36,6 +37,9 @@ const MOST_BEHIND: usize = 10_000;
 
 /// So many numbers of sessions are gone through in one step of the sweep.
 const SWEPT: i64 = 10_000;
+
+/// A piece is done after so long even where others write.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 /// How often what can wait is looked for where nobody says that there is something.
 const SWEEP_EVERY: Duration = Duration::from_secs(20);
@@ -85,7 +89,6 @@ async fn all(store: &Postgres, swept: &mut SessionId) -> Outcome<()> {
             store.behind.add(session);
             return Err(trouble);
         }
-        sleep(store.options.index_pause).await;
     }
     let sql = "SELECT id FROM epitome.sessions WHERE state <> 'open' AND state = 'gone' LIMIT 100";
     for row in store.once(Pipe::new().then(sql, [])).await?.iter().flatten() {
@@ -132,8 +135,25 @@ async fn sweep(store: &Postgres, swept: &mut SessionId) -> Outcome<()> {
 }
 
 async fn index_all(store: &Postgres, session: SessionId) -> Outcome<()> {
-    while index(store, session).await? {}
-    Ok(())
+    loop {
+        quiet(store).await;
+        if !index(store, session).await? {
+            return Ok(());
+        }
+    }
+}
+
+/// Waits until this node does not write for a moment: words are found without the index too, only not as fast. A node that
+/// never rests does a piece now and then.
+async fn quiet(store: &Postgres) {
+    let until = Instant::now() + LONGEST_WAIT;
+    loop {
+        let before = store.writes.load(Ordering::Relaxed);
+        sleep(store.options.index_pause).await;
+        if store.writes.load(Ordering::Relaxed) == before || Instant::now() > until {
+            return;
+        }
+    }
 }
 
 /// Takes the next messages of a session into the index; false where there are no more.

@@ -197,7 +197,7 @@ impl Finder<'_> {
         }
         while let Some(within) = Span::new(from, through).filter(|_| !self.hits.is_over()) {
             let mut pipe = Pipe::new();
-            Lens::new(session.id, &self.search.scope).page(&mut pipe, within, true, MESSAGES);
+            Lens::new(session.id, &self.search.scope).page(&mut pipe, within, true, (MESSAGES, None));
             let found = self.store.once(pipe).await?;
             let found = found.first().map_or(&[][..], Vec::as_slice);
             let mut lowest = 1;

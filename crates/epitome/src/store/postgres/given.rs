@@ -7,6 +7,8 @@ use std::borrow::Cow;
 use epitome_core::message::Timestamp;
 use tokio_postgres::types::{ToSql, Type};
 
+use super::rows::plain;
+
 /// A value for a statement.
 #[derive(Debug)]
 pub(super) enum Given<'a> {
@@ -95,9 +97,10 @@ impl From<bool> for Given<'_> {
     }
 }
 
+/// Somebody may ask for a name that has U+0000 in it, and nobody has one: see [`plain`].
 impl<'a> From<&'a str> for Given<'a> {
     fn from(value: &'a str) -> Self {
-        Self::Text(Some(Cow::Borrowed(value)))
+        Self::Text(Some(plain(value)))
     }
 }
 
@@ -109,7 +112,7 @@ impl From<String> for Given<'_> {
 
 impl<'a> From<Option<&'a str>> for Given<'a> {
     fn from(value: Option<&'a str>) -> Self {
-        Self::Text(value.map(Cow::Borrowed))
+        Self::Text(value.map(plain))
     }
 }
 

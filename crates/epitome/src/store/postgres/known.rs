@@ -65,6 +65,13 @@ fn joined(changes: &[Membership]) -> HashSet<Arc<str>> {
     if joined.len() > MOST_MEMBERS { HashSet::new() } else { joined }
 }
 
+/// A session's number, and how many messages its last window held; 0 before the first.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Numbered {
+    pub(super) id: SessionId,
+    pub(super) held: usize,
+}
+
 /// What is remembered.
 #[derive(Debug, Default)]
 pub(super) struct Known(Mutex<Inner>);
@@ -72,13 +79,20 @@ pub(super) struct Known(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     seen: HashMap<SessionKey, Seen>,
-    numbers: HashMap<SessionKey, SessionId>,
+    numbers: HashMap<SessionKey, Numbered>,
 }
 
 impl Known {
-    /// The number a session of that name had.
-    pub(super) fn number(&self, key: &SessionKey) -> Option<SessionId> {
+    /// The number a session of that name had, and how many messages its last window held.
+    pub(super) fn number(&self, key: &SessionKey) -> Option<Numbered> {
         self.lock().numbers.get(key).copied()
+    }
+
+    /// A window of a session held so many messages.
+    pub(super) fn held(&self, key: &SessionKey, messages: usize) {
+        if let Some(numbered) = self.lock().numbers.get_mut(key) {
+            numbered.held = messages;
+        }
     }
 
     pub(super) fn named(&self, key: &SessionKey, id: SessionId) {
@@ -86,7 +100,12 @@ impl Known {
         if inner.numbers.len() >= MOST_NUMBERS {
             inner.numbers.clear();
         }
-        inner.numbers.insert(key.clone(), id);
+        match inner.numbers.get_mut(key) {
+            Some(numbered) if numbered.id == id => {}
+            _ => {
+                inner.numbers.insert(key.clone(), Numbered { id, held: 0 });
+            }
+        }
     }
 
     /// Where a session stood. It is forgotten until it is kept again.

@@ -117,15 +117,27 @@ impl<'a> Lens<'a> {
         pipe.push(sql, [self.session.into(), self.author.into(), seq.into()]);
     }
 
-    /// Messages with their words, in order or newest first, at most so many.
-    pub(super) fn page(&self, pipe: &mut Pipe<'a>, within: Span, newest_first: bool, limit: usize) {
+    /// Messages with their words, in order or newest first, at most so many, and no more than one beyond so many bytes: what
+    /// is too much is not sent.
+    pub(super) fn page(
+        &self,
+        pipe: &mut Pipe<'a>,
+        within: Span,
+        newest_first: bool,
+        (limit, bytes): (usize, Option<u64>),
+    ) {
         let order = if newest_first { "DESC" } else { "ASC" };
+        // How long words are is known without reading them. Those before the one before: so one more is there to be seen.
         let sql = format!(
-            "SELECT {OUTLINE}, body FROM epitome.messages WHERE {} AND seq >= $3 AND seq <= $4 ORDER BY seq {order} LIMIT $5",
+            "SELECT {OUTLINE}, body FROM (SELECT m.*, sum(octet_length(body)) OVER (ORDER BY seq {order} \
+             ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS ahead_of_it FROM \
+             (SELECT * FROM epitome.messages WHERE {} AND seq >= $3 AND seq <= $4 ORDER BY seq {order} LIMIT $5) m) p \
+             WHERE coalesce(ahead_of_it, 0) < $6 ORDER BY seq {order}",
             self.rows()
         );
         let (from, through) = (within.from.into(), within.through.into());
-        pipe.push(sql, [self.session.into(), self.author.into(), from, through, limit.into()]);
+        let bytes = bytes.map_or(u64::MAX, |bytes| bytes.max(1)).into();
+        pipe.push(sql, [self.session.into(), self.author.into(), from, through, limit.into(), bytes]);
     }
 }
 

@@ -113,7 +113,7 @@ impl Postgres {
                 let mut size = limit.saturating_add(1).min(PAGE);
                 loop {
                     let mut pipe = Pipe::new().then(IS_THERE, [id.into()]);
-                    lens.page(&mut pipe, within, *reverse, size);
+                    lens.page(&mut pipe, within, *reverse, (size, *bytes));
                     let found = self.once(pipe).await?;
                     let [there, found] = found.as_slice() else { break };
                     if there.is_empty() {

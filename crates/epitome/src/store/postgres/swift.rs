@@ -32,7 +32,7 @@ const MOST_TOGETHER: usize = 64;
 const MOST_BYTES: usize = 1 << 20;
 
 /// So many such statements are under way at a time: while they are, the next ones gather.
-pub(super) const LANES: usize = 2;
+pub(super) const LANES: usize = 4;
 
 /// So many appends may wait. Others go the long way, where they wait for a connection.
 const WAITING: usize = 1_024;

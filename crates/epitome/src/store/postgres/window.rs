@@ -17,6 +17,7 @@ use super::Postgres;
 use super::change::standing_of;
 use super::error::{Outcome, nonsense};
 use super::given::Given;
+use super::known::Numbered;
 use super::lens::{Lens, batches};
 use super::pipe::Pipe;
 use super::rows::{self, AFTER_OUTLINE, SESSION, SUMMARY_TEXT, outline, uint, with_words};
@@ -28,6 +29,9 @@ const LEADING: usize = 8;
 /// So many of the newest at first, and twice as many each time that is not enough.
 const NEWEST: usize = 64;
 
+/// So many more than the last window held.
+const MORE: usize = 16;
+
 /// Never more than this at once.
 const MOST_AT_ONCE: usize = 4_096;
 
@@ -36,7 +40,7 @@ impl Postgres {
     pub(super) async fn window_once(
         &self,
         key: &SessionKey,
-        id: SessionId,
+        Numbered { id, held }: Numbered,
         view: &View,
         look: &Look,
     ) -> Outcome<Found> {
@@ -51,7 +55,9 @@ impl Postgres {
         summaries(&mut pipe, id, view);
         lens.shapes(&mut pipe, (1, as_of), false, LEADING);
         lens.flagged(&mut pipe, "pinned", as_of);
-        lens.shapes(&mut pipe, (1, as_of), true, NEWEST);
+        // As many as it was the last time, and some more: it has grown, and one more shows where it ends.
+        let newest_size = if held == 0 { NEWEST } else { held.saturating_add(MORE).min(MOST_AT_ONCE) };
+        lens.shapes(&mut pipe, (1, as_of), true, newest_size);
         let (mut tx, found) = Tx::read(self, pipe).await?;
         let [session, workspace, summaries, first, pinned, newest] = found.as_slice() else {
             return Err(nonsense("the database answers less than it was asked"));
@@ -81,7 +87,7 @@ impl Postgres {
             if reach.deep { None } else { summaries.iter().map(|row| row.through.saturating_add(1)).min() };
 
         let mut tail = Tail::new(lens.is_own(), reach.tokens, floor, &pinned);
-        let openers = fill(&mut tx, &lens, &mut tail, newest).await?;
+        let openers = fill(&mut tx, &lens, &mut tail, (newest, newest_size)).await?;
         let (tail, from) = tail.done();
         let opener = opener(&mut tx, &lens, &tail, from, &openers).await?;
         let (end, open_calls) = end(&mut tx, &lens, row, &view.scope, last, tail.last()).await?;
@@ -182,12 +188,11 @@ async fn fill(
     tx: &mut Tx<'_>,
     lens: &Lens<'_>,
     tail: &mut Tail<'_>,
-    newest: &[Row],
+    (newest, mut size): (&[Row], usize),
 ) -> Outcome<BTreeMap<Seq, Seq>> {
     let mut openers = BTreeMap::new();
     let mut found = newest;
     let mut more;
-    let mut size = NEWEST;
     loop {
         let mut lowest = 1;
         for row in found {

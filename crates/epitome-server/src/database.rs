@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use epitome::store::{PostgresOptions, SqliteOptions};
-use epitome::{Builder, Engine, Next, Session, SessionInfo, Workspace};
+use epitome::{Builder, Engine, Next, Pace, Session, SessionInfo, Workspace};
 
 use crate::failure::Failure;
 use crate::near::near;
@@ -93,11 +93,12 @@ impl Database {
     }
 
     /// The same for a server, with workers of its own unless its role leaves those to others.
-    pub(crate) async fn serving(loaded: &Loaded) -> Result<Self, Failure> {
+    pub(crate) async fn serving(loaded: &Loaded, pace: Pace) -> Result<Self, Failure> {
         make_folder(loaded)?;
+        let builder = Engine::builder().pace(pace);
         let builder = match loaded.server.role {
-            Role::Api => Engine::builder().leaves_summaries(),
-            Role::Worker | Role::All => Engine::builder(),
+            Role::Api => builder.leaves_summaries(),
+            Role::Worker | Role::All => builder,
         };
         Self::build(loaded, builder).await
     }

@@ -2,80 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop, loudly")]
 
+#[path = "readme/typing.rs"]
+mod typing;
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-fn readme() -> String {
-    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap()
-}
-
-/// The blocks of a language.
-fn blocks(language: &str) -> Vec<String> {
-    let readme = readme();
-    let fence = format!("```{language}\n");
-    let blocks: Vec<String> =
-        readme.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect();
-    assert!(!blocks.is_empty(), "the README has no {language}");
-    blocks
-}
-
-/// A shell in a folder that stands for the temporary one, with the binary on its path.
-fn shell(folder: &Path, command: &str) -> String {
-    let binary = Path::new(env!("CARGO_BIN_EXE_epitome")).parent().unwrap();
-    let path = std::env::join_paths(
-        std::iter::once(binary.to_owned()).chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
-    );
-    let mut run = Command::new("sh");
-    run.args(["-c", &format!("{command} 2>&1")]).current_dir(folder).stdin(Stdio::null());
-    run.env("PATH", path.unwrap()).env("TMPDIR", folder).env("HOME", folder);
-    for name in ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "EPITOME_DB", "EPITOME_CONFIG", "OPENAI_API_KEY"] {
-        run.env_remove(name);
-    }
-    let output = run.output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{command}: {said}");
-    said
-}
-
-/// Every line that is shown is said, in this order and nothing between; `...` stands for any number of lines, and at the
-/// end of one for its rest.
-#[track_caller]
-fn check(command: &str, shown: &[&str], said: &str) {
-    let is = |said: &str, shown: &str| match shown.strip_suffix("...") {
-        Some(start) => said.starts_with(start),
-        None => said == shown,
-    };
-    let mut said_lines = said.lines();
-    let mut skips = false;
-    for line in shown {
-        if *line == "..." {
-            skips = true;
-            continue;
-        }
-        let next = if skips { said_lines.find(|said| is(said, line)) } else { said_lines.next() };
-        assert!(next.is_some_and(|next| is(next, line)), "`{command}` does not say {line:?}, but:\n{said}");
-        skips = false;
-    }
-    assert!(skips || said_lines.next().is_none(), "`{command}` says more:\n{said}");
-}
-
-/// Types what a block shows, with what was exported before, and tells how many commands that were.
-fn typed(folder: &Path, block: &str, set: &mut String) -> usize {
-    let mut tried = 0;
-    for step in block.split("$ ").skip(1) {
-        let (command, shown) = step.split_once('\n').unwrap();
-        if command.starts_with("export ") {
-            *set = format!("{command}; ");
-            continue;
-        }
-        let said = shell(folder, &format!("{set}{command}"));
-        check(command, &shown.lines().collect::<Vec<_>>(), &said);
-        tried += 1;
-    }
-    tried
-}
+use typing::{blocks, shell, typed};
 
 #[test]
 fn the_tour_is_true() {

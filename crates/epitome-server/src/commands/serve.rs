@@ -3,7 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use epitome::Pace;
 use epitome::core::tokens::Counter;
 use tokio::sync::watch;
 
@@ -81,6 +83,9 @@ pub(crate) struct Args {
     /// Sets one of the server's bounds, for tests
     #[arg(long, value_name = "NAME=NUMBER", hide = true)]
     bound: Vec<String>,
+    /// For how long work is held before it is anybody's again, for tests
+    #[arg(long, value_name = "MILLISECONDS", hide = true)]
+    lease: Option<u32>,
 }
 
 impl Args {
@@ -97,6 +102,13 @@ impl Args {
             ("--shadow", "proxy.shadow", &self.shadow.then(|| true.to_string())),
         ];
         all.into_iter().filter_map(|(flag, key, said)| Some((flag, key, said.clone()?))).collect()
+    }
+
+    /// How the workers go about it. A hold is renewed three times before it runs out.
+    fn pace(&self) -> Pace {
+        let usual = Pace::default();
+        let lease = self.lease.map_or(usual.lease, |lease| Duration::from_millis(u64::from(lease.max(3))));
+        Pace { lease, renew: lease / 3, ..usual }
     }
 }
 
@@ -128,7 +140,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     let (role, version) = (server.role.in_a_word(), env!("CARGO_PKG_VERSION"));
     tracing::info!(%address, role, keys = keys.in_a_word(), version, "starting");
     let database = tokio::select! {
-        database = Database::serving(loaded) => database?,
+        database = Database::serving(loaded, args.pace()) => database?,
         _ = signals.next() => return Ok(()),
     };
     let (stop, stopping) = watch::channel(false);

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -104,6 +104,8 @@ pub enum Act {
 /// A request it got.
 #[derive(Debug, Clone)]
 pub struct Request {
+    /// When all of it was there.
+    pub at: SystemTime,
     pub path: String,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
@@ -470,7 +472,7 @@ impl Connection<'_> {
             }
         }
         let body = serde_json::from_slice(&bytes[head + 4..]).unwrap_or(Value::Null);
-        Some(Request { path, headers, body })
+        Some(Request { at: SystemTime::now(), path, headers, body })
     }
 
     /// Says it all, in the form that was asked for.

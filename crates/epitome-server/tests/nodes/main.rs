@@ -1,0 +1,39 @@
+//! Three nodes of the real binary on one PostgreSQL, and any plug pulled.
+//!
+//! Each node reaches the database through a network of its own that can be made to fail, and has a provider of its own,
+//! who tells when it was asked for what. Nodes are killed and frozen, the database is restarted and killed, wires are cut
+//! and go silent. What must hold is looked at from outside: by clients over HTTP, and in the database afterwards.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    unreachable_pub,
+    reason = "a test that cannot go on should stop, loudly"
+)]
+
+mod chaos;
+mod history;
+#[path = "../http/home_postgres.rs"]
+#[allow(dead_code, reason = "the server's own tests use all of it")]
+mod home;
+mod knock;
+mod leases;
+#[path = "../../../epitome/tests/network/mod.rs"]
+mod network;
+#[path = "../../../epitome/tests/postgres_server/mod.rs"]
+mod postgres_server;
+#[path = "../../../epitome/tests/provider/mod.rs"]
+mod provider;
+mod quiet;
+#[path = "../http/server.rs"]
+#[allow(dead_code, unused_imports, reason = "the server's own tests use all of it")]
+mod server;
+mod stage;
+mod stale;
+mod trouble;
+#[path = "../readme/typing.rs"]
+mod typing;
+mod walk;
+mod writers;

@@ -356,10 +356,19 @@ async fn coverage(session: &Session, there: u64) -> Outcome {
 }
 
 /// The checks themselves are tried: each of these must be found.
+/// Whether there is a summary to plant faults in.
+fn summarized(dir: &Path) -> Outcome<bool> {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let db = rusqlite::Connection::open_with_flags(dir.join("agent.db"), flags).map_err(said)?;
+    let sql = "SELECT count(*) FROM slots JOIN sessions ON id = session WHERE sessions.name = 'alone0' \
+         AND slots.name = 'short' AND active IS NOT NULL";
+    db.query_row(sql, [], |row| Ok(row.get::<_, i64>(0)? > 0)).map_err(said)
+}
+
 async fn planted() -> Outcome<usize> {
     let dir = tempfile::tempdir().map_err(said)?;
     let child = Running::start(dir.path(), "alone")?;
-    while last_acknowledged(&acks_path(dir.path(), "alone", 0)) < 30 {
+    while last_acknowledged(&acks_path(dir.path(), "alone", 0)) < 30 || !summarized(dir.path())? {
         std::thread::sleep(Duration::from_millis(1));
     }
     child.kill()?;

@@ -46,6 +46,36 @@ pub struct SessionRow {
     pub updated: Timestamp,
 }
 
+impl SessionRow {
+    /// Whether remembering it takes little room: for stores that do.
+    pub(crate) fn takes_little(&self, workspace_settings: &str) -> bool {
+        let few = |notes: &Map<String, Value>| notes.len() <= MOST_NOTES && notes.values().all(is_short);
+        few(&self.metadata)
+            && few(&self.configuration)
+            && self.settings.len().max(workspace_settings.len()) <= LONGEST_SETTINGS
+    }
+}
+
+/// Sessions with longer settings than this take much to remember.
+const LONGEST_SETTINGS: usize = 4 << 10;
+
+/// So do those with more notes than this, and with longer ones.
+const MOST_NOTES: usize = 16;
+const LONGEST_NOTE: usize = 256;
+
+/// Whether a note takes little room.
+fn is_short(note: &Value) -> bool {
+    match note {
+        Value::String(text) => text.len() <= LONGEST_NOTE,
+        Value::Object(inner) => {
+            inner.len() <= MOST_NOTES
+                && inner.values().all(|value| !value.is_object() && !value.is_array() && is_short(value))
+        }
+        Value::Array(list) => list.is_empty(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+    }
+}
+
 /// Where a slot stands, and who works on it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlotRow {

@@ -4,10 +4,21 @@ use std::collections::BTreeMap;
 
 use epitome_core::message::{Seq, Tokens};
 use epitome_core::outline::{Cut, Outline};
+use epitome_core::slot::Scope;
+use epitome_core::track::Tracker;
 
 /// The cut before a message, in the whole session or among one author's own.
 pub(super) fn cut(own: bool, outline: &Outline) -> Cut {
     if own { outline.own_cut } else { outline.cut }
+}
+
+/// What a cut after a session's last message parts, and how many calls are open there.
+pub(super) fn at_end(tracker: &Tracker, scope: &Scope) -> (Cut, u32) {
+    let (end, open) = match scope {
+        Scope::Session => (tracker.cut_at_end(), tracker.open_calls()),
+        Scope::Author(author) => (tracker.own_cut_at_end(author), tracker.own_open_calls(author)),
+    };
+    (end, u32::try_from(open).unwrap_or(u32::MAX))
 }
 
 /// Takes in the newest messages, newest first: until they are more than the budget or `floor` is reached, but always so

@@ -82,6 +82,12 @@ fn sorted(error: &tokio_postgres::Error) -> Trouble {
         code if code.starts_with("08") => Trouble::Lost(reason),
         // What another one in the same pipe made fail: that one tells.
         "25P02" => Trouble::Lost("the transaction was given up".to_owned()),
+        "3D000" => {
+            let reason = format!(
+                "{reason}; make it first, as with `createdb`: the tables in it are made by themselves"
+            );
+            Trouble::Said(StoreError::Failed { reason })
+        }
         _ => Trouble::Said(StoreError::Failed { reason }),
     }
 }

@@ -4,8 +4,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde_json::{Map, Value};
-
 use super::super::{Changes, Membership, SessionId, SessionKey, SessionRow, SlotRow, Standing};
 
 /// So many sessions are remembered, of a few kilobytes each.
@@ -13,26 +11,6 @@ const MOST: usize = 4_096;
 
 /// And of so many only the number.
 const MOST_NUMBERS: usize = 65_536;
-
-/// Sessions with longer settings than this are not.
-const LONGEST_SETTINGS: usize = 4 << 10;
-
-/// Sessions with more notes than this are not either, nor are those with longer ones.
-const MOST_NOTES: usize = 16;
-const LONGEST_NOTE: usize = 256;
-
-/// Whether a note takes little room.
-fn is_short(note: &Value) -> bool {
-    match note {
-        Value::String(text) => text.len() <= LONGEST_NOTE,
-        Value::Object(inner) => {
-            inner.len() <= MOST_NOTES
-                && inner.values().all(|value| !value.is_object() && !value.is_array() && is_short(value))
-        }
-        Value::Array(list) => list.is_empty(),
-        Value::Null | Value::Bool(_) | Value::Number(_) => true,
-    }
-}
 
 /// Where a session stood when it was last seen.
 #[derive(Debug, Clone)]
@@ -170,12 +148,8 @@ impl Known {
     }
 
     fn put(&self, key: &SessionKey, seen: Seen) {
-        let few = |notes: &Map<String, Value>| notes.len() <= MOST_NOTES && notes.values().all(is_short);
-        let small = few(&seen.session.metadata)
-            && few(&seen.session.configuration)
-            && seen.session.settings.len().max(seen.workspace_settings.len()) <= LONGEST_SETTINGS;
         self.named(key, seen.session.id);
-        if !small {
+        if !seen.session.takes_little(&seen.workspace_settings) {
             return;
         }
         let mut inner = self.lock();

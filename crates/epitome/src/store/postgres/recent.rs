@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use epitome_core::message::{Message, Part, Seq};
 use epitome_core::outline::{Cut, Outline};
+use epitome_core::slot::Scope;
 
-use super::super::tail::{Tail, shown};
+use super::super::tail::{Tail, at_end, shown};
 use super::super::{Reach, SessionId, SessionKey, Standing, SummaryRow, Window};
 
 /// So many messages may have been said since.
@@ -133,14 +134,14 @@ impl Held {
         let ahead = self.leading.iter().chain(&self.pinned).chain(&opener);
         let seqs: Vec<Seq> = shown(false, ahead, &tail, covered).into_keys().collect();
         let words: Option<Vec<Message>> = seqs.iter().map(|seq| words.remove(seq)).collect();
-        let tracker = &session.tracker;
+        let (end, open_calls) = at_end(&session.tracker, &Scope::Session);
         let window = Window {
             leading: self.leading.clone(),
             pinned: self.pinned.clone(),
             opener,
             from,
-            end: tracker.cut_at_end(),
-            open_calls: u32::try_from(tracker.open_calls()).unwrap_or(u32::MAX),
+            end,
+            open_calls,
             skipped: session.skipped,
             summaries: self.summaries.clone(),
             words: words?,

@@ -11,7 +11,7 @@ use epitome_core::slot::Scope;
 use tokio_postgres::Row;
 
 use super::super::columns::scope_text;
-use super::super::tail::{Tail, cut, shown};
+use super::super::tail::{Tail, at_end, cut, shown};
 use super::super::{Load, Look, SessionId, SessionKey, SessionRow, View, Window};
 use super::Postgres;
 use super::change::standing_of;
@@ -296,12 +296,9 @@ async fn end(
     newest: Option<&Outline>,
 ) -> Outcome<(Cut, u32)> {
     let tracker = &session.tracker;
-    let (at_end, open) = match scope {
-        Scope::Session => (tracker.cut_at_end(), tracker.open_calls()),
-        Scope::Author(author) => (tracker.own_cut_at_end(author), tracker.own_open_calls(author)),
-    };
+    let (at_end, open) = at_end(tracker, scope);
     if last == tracker.head() {
-        return Ok((at_end, u32::try_from(open).unwrap_or(u32::MAX)));
+        return Ok((at_end, open));
     }
     let Some(newest) = newest else { return Ok((Cut::Legal, 0)) };
     let open = if lens.is_own() { newest.own_open } else { newest.open };

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use epitome_core::message::Timestamp;
 use rusqlite::Connection;
-use serde_json::{Map, Value};
 
 use super::super::{Changes, SessionId, SessionKey, SessionRow, SlotRow, Standing};
 use super::error::Outcome;
@@ -19,26 +18,6 @@ const MOST: usize = 256;
 
 /// So many members are.
 const MOST_MEMBERS: usize = 4_096;
-
-/// Sessions with longer settings than this are not.
-const LONGEST_SETTINGS: usize = 4 << 10;
-
-/// Sessions with more notes than this are not either, nor are those with longer ones.
-const MOST_NOTES: usize = 16;
-const LONGEST_NOTE: usize = 256;
-
-/// Whether a note takes little room.
-fn is_short(note: &Value) -> bool {
-    match note {
-        Value::String(text) => text.len() <= LONGEST_NOTE,
-        Value::Object(inner) => {
-            inner.len() <= MOST_NOTES
-                && inner.values().all(|value| !value.is_object() && !value.is_array() && is_short(value))
-        }
-        Value::Array(list) => list.is_empty(),
-        Value::Null | Value::Bool(_) | Value::Number(_) => true,
-    }
-}
 
 /// What the writer knows without reading. Clones are one and the same.
 #[derive(Clone, Default)]
@@ -149,11 +128,7 @@ impl Known {
                 }
             }
         }
-        let few = |notes: &Map<String, Value>| notes.len() <= MOST_NOTES && notes.values().all(is_short);
-        let small = few(&session.metadata)
-            && few(&session.configuration)
-            && session.settings.len().max(workspace_settings.len()) <= LONGEST_SETTINGS;
-        if !small {
+        if !session.takes_little(&workspace_settings) {
             return;
         }
         let mut inner = self.lock();

@@ -9,7 +9,7 @@ use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::super::tail::{Tail, shown};
+use super::super::tail::{Tail, at_end, shown};
 use super::super::{Reach, SessionRow, Standing, SummaryRow, View, Window};
 use super::error::{Outcome, nonsense};
 use super::lens::{Flag, Lens};
@@ -175,12 +175,9 @@ fn end(
     newest: Option<&Outline>,
 ) -> Outcome<(Cut, u32)> {
     let tracker = &session.tracker;
-    let (at_end, open) = match scope {
-        Scope::Session => (tracker.cut_at_end(), tracker.open_calls()),
-        Scope::Author(author) => (tracker.own_cut_at_end(author), tracker.own_open_calls(author)),
-    };
+    let (at_end, open) = at_end(tracker, scope);
     if last == tracker.head() {
-        return Ok((at_end, u32::try_from(open).unwrap_or(u32::MAX)));
+        return Ok((at_end, open));
     }
     let Some(newest) = newest else { return Ok((Cut::Legal, 0)) };
     let open = if lens.is_own() { newest.own_open } else { newest.open };

@@ -119,7 +119,8 @@ impl Nodes {
             Line::new(name, figure, "0.70 of it", Some(beside.ratio >= APPENDS))
         };
         let contexts = |name: &str, ours: &Spread, query: &Spread, ratio: f64| {
-            let figure = format!("{:.2} ms, {ratio:.2} of a bare query's {:.2} ms", ours.median, query.median);
+            let figure =
+                format!("{:.2} ms, {ratio:.2} of a bare query's {:.2} ms", ours.median, query.median);
             Line::new(name, figure, "2.00 of it", Some(ratio <= CONTEXTS))
         };
         let of = &self.contexts;
@@ -151,8 +152,10 @@ fn failed(error: impl std::fmt::Display) -> Error {
 
 /// Measures in databases of its own, which it makes on the server of this address and removes afterwards.
 pub async fn nodes(url: &str, sizes: &NodeSizes, tell: Tell<'_>) -> Result<Nodes, Error> {
-    let (appends, batches, contexts) = in_one_of_its_own(url, async |url| one_node(url, sizes, tell).await).await?;
-    let at_work = async |nodes| in_one_of_its_own(url, async |url| work(url, sizes.sessions, nodes, tell).await).await;
+    let (appends, batches, contexts) =
+        in_one_of_its_own(url, async |url| one_node(url, sizes, tell).await).await?;
+    let at_work =
+        async |nodes| in_one_of_its_own(url, async |url| work(url, sizes.sessions, nodes, tell).await).await;
     let (one_node, two_nodes) = (at_work(1).await?, at_work(2).await?);
     let heard = in_one_of_its_own(url, async |url| heard(url, sizes.leases, tell).await).await?;
     Ok(Nodes { appends, batches, contexts, one_node, two_nodes, heard })

@@ -288,10 +288,11 @@ const WAIT: Duration = Duration::from_secs(5);
 /// A connection of one's own, to measure against.
 pub(crate) async fn client(url: &str) -> Result<tokio_postgres::Client, StoreError> {
     let address = tls::Address::read(url)?;
-    let (client, connection) = address.config.connect(address.tls).await.map_err(|error| StoreError::Unreachable {
-        path: address.place,
-        reason: error::reason_of(&error),
-    })?;
+    let (client, connection) = address
+        .config
+        .connect(address.tls)
+        .await
+        .map_err(|error| StoreError::Unreachable { path: address.place, reason: error::reason_of(&error) })?;
     tokio::spawn(connection);
     Ok(client)
 }

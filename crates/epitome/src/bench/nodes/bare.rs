@@ -40,7 +40,8 @@ pub(super) async fn in_one_of_its_own<T>(
 fn with_database(url: &str, name: &str) -> String {
     let (base, query) = url.split_once('?').map_or((url, None), |(base, query)| (base, Some(query)));
     let begin = base.find("://").map_or(0, |at| at.saturating_add(3));
-    let end = base.get(begin..).and_then(|rest| rest.find('/')).map_or(base.len(), |at| at.saturating_add(begin));
+    let end =
+        base.get(begin..).and_then(|rest| rest.find('/')).map_or(base.len(), |at| at.saturating_add(begin));
     let server = base.get(..end).unwrap_or(base);
     match query {
         Some(query) => format!("{server}/{name}?{query}"),
@@ -72,7 +73,8 @@ impl Bare {
                  $16::int[], $17::smallint[], $18::smallint[], $19::smallint[], $20::smallint[], $21::boolean[], \
                  $22::boolean[], $23::text[], $24::text[])";
             let insert = client.prepare(sql).await.map_err(failed)?;
-            let sql = "SELECT seq, role, body FROM epitome.messages WHERE session = $1 ORDER BY seq DESC LIMIT $2";
+            let sql =
+                "SELECT seq, role, body FROM epitome.messages WHERE session = $1 ORDER BY seq DESC LIMIT $2";
             let words = client.prepare(sql).await.map_err(failed)?;
             clients.push(Arc::new(One { client, insert, words }));
         }

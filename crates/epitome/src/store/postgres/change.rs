@@ -98,7 +98,8 @@ pub(super) fn standing_of(found: &[Vec<Row>], load: &Load, now: Timestamp) -> Ou
 
 /// As of when it was read. Of what is not there yet nothing was ever changed.
 fn stamp_of(found: &[Vec<Row>]) -> Outcome<Stamp> {
-    let of = |rows: Option<&Vec<Row>>, at| rows.and_then(|rows| rows.first()).map_or(Ok(0), |row| get(row, at));
+    let of =
+        |rows: Option<&Vec<Row>>, at| rows.and_then(|rows| rows.first()).map_or(Ok(0), |row| get(row, at));
     Ok(Stamp { version: of(found.first(), rows::SESSION_VERSION)?, revision: of(found.get(1), 1)? })
 }
 

@@ -58,8 +58,7 @@ impl Seats {
     ///
     /// That is as long as nobody has sat down there: seats that change hands often are looked at often, and those of a model
     /// that does not answer seldom.
-    fn take(self: &Arc<Self>, asked: Asked, most: usize) -> Result<Seat, Duration> {
-        let now = Instant::now();
+    fn take(self: &Arc<Self>, asked: Asked, most: usize, now: Instant) -> Result<Seat, Duration> {
         let mut taken = lock(&self.0);
         let since = taken.since.entry(asked.clone()).or_default();
         if since.len() >= most {
@@ -118,7 +117,7 @@ impl Job<'_> {
         *seat = None;
         if !writer.is_local() {
             let most = if paid { usize::MAX } else { share };
-            *seat = Some(self.shared.seats.take(asked, most)?);
+            *seat = Some(self.shared.seats.take(asked, most, Instant::now())?);
         }
         Ok(())
     }
@@ -148,43 +147,41 @@ mod tests {
 
     #[test]
     fn a_model_has_so_many_seats_and_each_is_free_again_when_it_is_left() {
-        let seats = Arc::new(Seats::default());
-        let first = seats.take(asked("slow"), 2).ok();
-        let second = seats.take(asked("slow"), 2).ok();
+        let (seats, now) = (Arc::new(Seats::default()), Instant::now());
+        let first = seats.take(asked("slow"), 2, now).ok();
+        let second = seats.take(asked("slow"), 2, now).ok();
         assert!(first.is_some() && second.is_some());
-        assert_eq!(seats.take(asked("slow"), 2).err(), Some(SHORTEST));
-        assert!(seats.take(asked("quick"), 2).is_ok(), "another model has seats of its own");
-        assert!(seats.take(asked("slow"), usize::MAX).is_ok(), "who must not be held back is not");
+        assert_eq!(seats.take(asked("slow"), 2, now).err(), Some(SHORTEST));
+        assert!(seats.take(asked("quick"), 2, now).is_ok(), "another model has seats of its own");
+        assert!(seats.take(asked("slow"), usize::MAX, now).is_ok(), "who must not be held back is not");
         drop(first);
-        assert!(seats.take(asked("slow"), 2).is_ok());
+        assert!(seats.take(asked("slow"), 2, now).is_ok());
         drop(second);
         assert!(lock(&seats.0).since.is_empty(), "nothing is left of whoever got up");
     }
 
     #[test]
     fn a_seat_is_free_again_after_a_panic() {
-        let seats = Arc::new(Seats::default());
-        let seat = seats.take(asked("slow"), 1).ok();
+        let (seats, now) = (Arc::new(Seats::default()), Instant::now());
+        let seat = seats.take(asked("slow"), 1, now).ok();
         let panicked = std::thread::spawn(move || {
             let _seat = seat;
             panic!("as a hook might");
         });
         assert!(panicked.join().is_err());
-        assert!(seats.take(asked("slow"), 1).is_ok());
+        assert!(seats.take(asked("slow"), 1, now).is_ok());
     }
 
     #[test]
     fn whoever_stands_back_does_so_as_long_as_nobody_sat_down_and_no_longer_than_a_second() {
-        let seats = Arc::new(Seats::default());
-        let held_for = |held: Duration| {
-            let since = Instant::now().checked_sub(held).unwrap();
-            lock(&seats.0).since.insert(asked("slow"), vec![since - LONGEST, since]);
-            seats.take(asked("slow"), 2).err().unwrap()
+        let (seats, begun) = (Arc::new(Seats::default()), Instant::now());
+        let _first = seats.take(asked("slow"), 2, begun).ok();
+        let _last = seats.take(asked("slow"), 2, begun + LONGEST).ok();
+        let wait = |millis| {
+            let now = begun + LONGEST + Duration::from_millis(millis);
+            seats.take(asked("slow"), 2, now).err().map(|wait| wait.as_millis())
         };
-        assert_eq!(held_for(Duration::from_millis(1)), SHORTEST);
-        let wait = held_for(Duration::from_millis(400));
-        assert!(Duration::from_millis(400) <= wait && wait <= LONGEST, "{wait:?}");
-        assert_eq!(held_for(Duration::from_secs(60)), LONGEST);
+        assert_eq!([0, 1, 50, 400, 1_000, 60_000].map(wait), [50, 50, 50, 400, 1_000, 1_000].map(Some));
     }
 
     #[test]

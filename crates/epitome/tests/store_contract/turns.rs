@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use epitome::store::*;
+use epitome_core::message::Timestamp;
 
 use super::support::*;
 use super::{every, want};

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use crate::engine::{Shared, prepare};
+use crate::engine::{Shared, millis_between, prepare};
 use crate::error::Error;
 use crate::store::{Lease, Load, SessionKey, SlotRow, Want};
 
@@ -30,6 +30,7 @@ mod turns;
 mod write;
 
 use job::Job;
+use seats::SURELY_TAKEN;
 pub(crate) use seats::Seats;
 use turns::{Turns, full, share};
 
@@ -198,11 +199,12 @@ pub(crate) async fn until_idle(shared: &Arc<Shared>, session: Option<SessionKey>
 /// the same model.
 async fn others_work(shared: &Shared, session: Option<&SessionKey>) -> Result<bool, Error> {
     let Some(key) = session else {
-        return Ok(shared.working.load(Ordering::Acquire) > 0 || shared.seats.next_look().is_some());
+        return Ok(shared.working.load(Ordering::Acquire) > 0 || shared.seats.any_aside());
     };
     let standing = shared.store.standing(key, Load::default()).await?;
     let held = |until| until > standing.now;
-    let busy = |row: &SlotRow| row.work.until.is_some_and(held) || row.work.aside.is_some_and(held);
+    let aside = |then| Duration::from_millis(millis_between(then, standing.now)) < SURELY_TAKEN;
+    let busy = |row: &SlotRow| row.work.until.is_some_and(held) || row.work.aside.is_some_and(aside);
     Ok(standing.slots.iter().any(|row| row.state.due.is_some() && busy(row)))
 }
 

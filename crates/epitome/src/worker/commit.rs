@@ -353,6 +353,7 @@ fn put_off(
 pub(super) fn release(row: &mut SlotRow) {
     row.work.owner = None;
     row.work.until = None;
+    row.work.aside = None;
 }
 
 /// How the work stands after a summary was kept. The lease goes on as long as something is due.

@@ -24,6 +24,9 @@ use crate::store::{Changes, Log};
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 
+/// So long after it may be taken again, a slot was taken where anybody is there to take it.
+pub(super) const SURELY_TAKEN: Duration = Duration::from_secs(1);
+
 /// A worker that stood back rests for so long: where very many wait for the same model it would else do nothing but take
 /// slots and give them back.
 const REST: Duration = Duration::from_millis(25);
@@ -49,7 +52,7 @@ pub(crate) struct Seats(Mutex<Taken>);
 struct Taken {
     /// Since when each of those who sit at a model does.
     since: HashMap<Asked, Vec<Instant>>,
-    /// When slots may be taken again that were given back here for want of a seat.
+    /// When slots may be taken again that were given back here for want of a seat, also a little after that.
     aside: Vec<Instant>,
 }
 
@@ -78,8 +81,14 @@ impl Seats {
     pub(super) fn next_look(&self) -> Option<Instant> {
         let now = Instant::now();
         let aside = &mut lock(&self.0).aside;
-        aside.retain(|then| *then > now);
-        aside.iter().min().copied()
+        aside.retain(|then| *then + SURELY_TAKEN > now);
+        aside.iter().filter(|then| **then > now).min().copied()
+    }
+
+    /// Whether slots were given back that may not have been taken again yet.
+    pub(super) fn any_aside(&self) -> bool {
+        let now = Instant::now();
+        lock(&self.0).aside.iter().any(|then| *then + SURELY_TAKEN > now)
     }
 }
 
@@ -126,8 +135,8 @@ impl Job<'_> {
     pub(super) async fn stand_back(&self, wait: Duration) -> Result<Step, Error> {
         let millis = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
         self.move_on(Log::None, move |row, standing| {
-            row.work.aside = Some(Timestamp(standing.now.0.saturating_add(millis)));
             release(row);
+            row.work.aside = Some(Timestamp(standing.now.0.saturating_add(millis)));
             Ok(Changes::default())
         })
         .await?;
@@ -187,12 +196,13 @@ mod tests {
     #[test]
     fn what_was_put_aside_is_looked_at_when_its_time_has_come() {
         let seats = Seats::default();
-        assert_eq!(seats.next_look(), None);
+        assert_eq!((seats.next_look(), seats.any_aside()), (None, false));
         let before = Instant::now();
         for wait in [600, 0, 500] {
             seats.put_aside(Duration::from_secs(wait));
         }
         let next = seats.next_look().unwrap();
         assert!(Duration::from_secs(500) <= next - before && next - before < Duration::from_secs(600));
+        assert!(seats.any_aside());
     }
 }

@@ -98,8 +98,23 @@ async fn waiting(home: &Home, provider: &Provider) -> (Engine, Engine) {
     (filling, four)
 }
 
+/// A session of those that nobody works on.
+async fn idle(engine: &Engine) -> Session {
+    for n in 0..8 {
+        let session = engine.workspace(format!("w{n}")).session("s");
+        if slot(&session, "short").await.owner.is_none() {
+            return session;
+        }
+    }
+    panic!("all of them are worked on");
+}
+
 async fn all_are_done(home: &Home, filling: &Engine) {
-    while_time_passes(home, "all is done", || async { filling.backlog().await.unwrap().due == 0 }).await;
+    while_time_passes(home, "all is done", || async {
+        let left = filling.backlog().await.unwrap();
+        left.due + left.working + left.waiting == 0
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -136,14 +151,7 @@ async fn a_slow_model_that_many_workspaces_use_keeps_no_summary_by_another_waiti
 async fn who_waits_for_a_model_that_others_wait_for_is_told_of_no_failure() {
     let (home, provider) = (Home::file(), provider().await);
     let (filling, four) = waiting(&home, &provider).await;
-    let mut idle = None;
-    for n in 0..8 {
-        let session = four.workspace(format!("w{n}")).session("s");
-        if slot(&session, "short").await.owner.is_none() {
-            idle = Some(session);
-        }
-    }
-    let idle = idle.unwrap();
+    let idle = idle(&four).await;
     idle.append(Message::user("What about the other one?")).await.unwrap();
     let asked = tokio::spawn(async move { idle.summarize(Summarize::default()).await });
     // Longer than it stands back at a time.
@@ -163,15 +171,17 @@ async fn who_waits_for_a_model_that_others_wait_for_is_told_of_no_failure() {
 async fn whoever_works_in_their_own_task_is_not_held_back_by_those_who_wait_for_a_model() {
     let (home, provider) = (Home::file(), provider().await);
     let (filling, four) = waiting(&home, &provider).await;
+    let session = idle(&four).await;
     let working = tokio::spawn({
-        let four = four.clone();
-        async move { four.work().await }
+        let session = session.clone();
+        async move { session.work().await }
     });
-    while_time_passes(&home, "it asks all the same", || async { provider.calls_of("slow") >= 4 }).await;
+    while_time_passes(&home, "it asks all the same", || async { provider.calls_of("slow") == 4 }).await;
+    assert!(!working.is_finished());
     provider.release();
-    while_time_passes(&home, "it is done", || async { working.is_finished() }).await;
-    working.await.unwrap().unwrap();
-    assert_eq!(filling.backlog().await.unwrap().due, 0, "nothing that stood back is left out");
+    ends("it is written", working).await.unwrap().unwrap();
+    assert_written_at_once(&session, "slow").await;
+    all_are_done(&home, &filling).await;
     four.close().await;
     filling.close().await;
 }

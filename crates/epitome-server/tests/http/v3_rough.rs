@@ -62,46 +62,9 @@ fn well(server: &Server) {
     }
 }
 
-#[test]
-fn odd_requests_are_answered_or_refused_and_never_break_anything() {
-    let (server, other) = (Server::start(), Server::start());
-    let (mut client, mut another) = (server.client(), other.client());
-    let message = talk(&mut client);
-    let theirs = talk(&mut another);
-    let before = kept(&other, &mut another, "w");
-    let (mut rng, mut sent, mut unfit) = (Rng(20_261_115), 0, 0);
-    for step in walk(&About::new("w", "s", "ann", &message)) {
-        for odd in odds(&step, &mut rng) {
-            let answer = odd.send(&server, &mut client);
-            sound(&odd, &answer);
-            sent += 1;
-            if matches!(answer.status, 405 | 413 | 415 | 422) {
-                // The same is refused elsewhere, where nothing else was ever asked for.
-                let again = odd.renamed(&message, &theirs).send(&other, &mut another);
-                assert_eq!(again.status, answer.status, "{}", odd.what());
-                unfit += 1;
-            }
-        }
-    }
-    assert!(sent > times(5_000) && unfit > times(2_000), "{sent} were sent, {unfit} of them unfit");
-    assert_eq!(kept(&other, &mut another, "w"), before, "what was refused changed something");
-    well(&server);
-    well(&other);
-    assert!(peak_mib(&server) < 300);
-}
-
-/// What was taken of all that is what was sent: it can be read again, and the database is whole.
-#[test]
-fn what_odd_requests_leave_behind_is_whole() {
-    let server = Server::start();
-    let mut client = server.client();
-    let message = talk(&mut client);
-    let mut rng = Rng(7);
-    for step in walk(&About::new("w", "s", "ann", &message)).iter().filter(|step| step.method != "DELETE") {
-        for odd in odds(step, &mut rng) {
-            odd.send(&server, &mut client);
-        }
-    }
+/// What was taken of all that is what was sent: it can be read again.
+#[track_caller]
+fn whole(client: &mut Client) {
     let five = json!({"filters": {"metadata": {"n": {"gte": 1}}}});
     let list = format!("{SESSION}/messages/list?size=5");
     let first = client.post(&list, &five).ok();
@@ -123,9 +86,47 @@ fn what_odd_requests_leave_behind_is_whole() {
             break;
         }
     }
-    well(&server);
+}
+
+/// The database is whole.
+#[track_caller]
+fn verified(server: &Server) {
     let verify = command(&server.folder).args(["verify", "--db", &db(&server.folder)]).output().unwrap();
     assert!(verify.status.success(), "{verify:?}");
+}
+
+#[test]
+fn odd_requests_are_answered_or_refused_and_what_they_leave_behind_is_whole() {
+    let (server, other) = (Server::start(), Server::start());
+    let (mut client, mut another) = (server.client(), other.client());
+    let message = talk(&mut client);
+    let theirs = talk(&mut another);
+    let before = kept(&other, &mut another, "w");
+    let (mut rng, mut sent, mut unfit) = (Rng(20_261_115), 0, 0);
+    let (deletes, steps): (Vec<Step>, Vec<Step>) =
+        walk(&About::new("w", "s", "ann", &message)).into_iter().partition(|step| step.method == "DELETE");
+    for (last, steps) in [(false, steps), (true, deletes)] {
+        for odd in steps.iter().flat_map(|step| odds(step, &mut rng)) {
+            let answer = odd.send(&server, &mut client);
+            sound(&odd, &answer);
+            sent += 1;
+            if matches!(answer.status, 405 | 413 | 415 | 422) {
+                // The same is refused elsewhere, where nothing else was ever asked for.
+                let again = odd.renamed(&message, &theirs).send(&other, &mut another);
+                assert_eq!(again.status, answer.status, "{}", odd.what());
+                unfit += 1;
+            }
+        }
+        if !last {
+            whole(&mut client);
+        }
+        verified(&server);
+    }
+    assert!(sent > times(5_000) && unfit > times(2_000), "{sent} were sent, {unfit} of them unfit");
+    assert_eq!(kept(&other, &mut another, "w"), before, "what was refused changed something");
+    well(&server);
+    well(&other);
+    assert!(peak_mib(&server) < 300);
 }
 
 #[test]

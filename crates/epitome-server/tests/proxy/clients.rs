@@ -105,24 +105,18 @@ fn program(name: &str) -> PathBuf {
 }
 
 /// The agent runs ten times past the window, streaming and not, and still knows what it began with. Without the proxy it is
-/// refused. What is condensed is kept in a file, and in PostgreSQL.
+/// refused.
 fn goes_on(name: &str) {
-    let database = postgres_server::server().database();
-    goes_on_with(name, &[]);
-    goes_on_with(name, &["--db", &database.url()]);
-    assert_ne!(database.psql("SELECT count(*) FROM epitome.inline"), "0", "{name}: nothing is kept");
-
     let (upstream, _runtime) = upstream();
+    goes_on_through(&proxy(&upstream), &upstream, name, &[&[], &["--stream"]]);
     let refused = run(&program(name), &[], &Addresses::direct(&upstream)).unwrap_err();
     assert!(refused.contains("BadRequestError"), "{name}: {refused}");
 }
 
-/// Through a proxy with these flags.
-fn goes_on_with(name: &str, flags: &[&str]) {
-    let (upstream, _runtime) = upstream();
-    let server = proxy_with(&upstream, flags);
-    for flags in [&[][..], &["--stream"]] {
-        let said = run(&program(name), flags, &Addresses::of(&server));
+/// It does so in each of these manners.
+fn goes_on_through(server: &Server, upstream: &Upstream, name: &str, manners: &[&[&str]]) {
+    for flags in manners {
+        let said = run(&program(name), flags, &Addresses::of(server));
         let said = said.unwrap_or_else(|error| panic!("{name} {flags:?}: {error}\n{}", server.log()));
         let told: Value = serde_json::from_str(&said).unwrap();
         assert!(told["bytes"].as_u64().unwrap() > 10 * 16_000 * 3, "{told}");
@@ -136,7 +130,7 @@ fn goes_on_with(name: &str, flags: &[&str]) {
     }
     assert_eq!(upstream.misshapen(), Vec::<String>::new(), "{name}");
     assert_eq!(upstream.repeated(), 0, "{name}");
-    only_theirs(&upstream);
+    only_theirs(upstream);
 }
 
 /// Nothing of ours goes on to the upstream, and their key does.
@@ -152,6 +146,16 @@ fn only_theirs(upstream: &Upstream) {
 #[test]
 fn an_agent_on_chat_completions_runs_ten_times_past_its_window() {
     goes_on("openai_chat_agent.py");
+}
+
+/// What is kept of lists is the same for all three, so one of them will do.
+#[test]
+fn an_agent_runs_ten_times_past_its_window_where_postgres_keeps_what_was_condensed() {
+    let database = postgres_server::server().database();
+    let (upstream, _runtime) = upstream();
+    let server = proxy_with(&upstream, &["--db", &database.url()]);
+    goes_on_through(&server, &upstream, "openai_chat_agent.py", &[&["--stream"]]);
+    assert_ne!(database.psql("SELECT count(*) FROM epitome.inline"), "0", "nothing is kept");
 }
 
 #[test]

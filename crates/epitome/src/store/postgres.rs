@@ -144,8 +144,8 @@ pub struct Postgres {
     /// For people: neither user nor password.
     place: Arc<str>,
     options: PostgresOptions,
-    /// Whether statements are prepared by name.
-    named: bool,
+    /// Whether statements are prepared by name: not behind a pooler, as soon as one is noticed.
+    named: Arc<AtomicBool>,
     /// What is set at the beginning of each transaction where nothing stays set.
     limits: String,
     known: Arc<Known>,
@@ -176,7 +176,8 @@ impl Postgres {
     /// schema of their own. Waits for a database that is not up yet.
     ///
     /// `sslmode` is `disable`, `prefer` (which it is unless told), `require`, or `verify-full`, which alone looks whose
-    /// certificate it is: by the system's roots, or those of `sslrootcert=FILE`.
+    /// certificate it is: by the system's roots, or those of `sslrootcert=FILE`. A pooler that hands out backends by the
+    /// transaction is noticed; `pooler=transaction` says that there is one.
     ///
     /// One into which a file is being moved is not opened before that is done.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
@@ -186,7 +187,7 @@ impl Postgres {
         let (queue, waiting) = swift::queue();
         swift::run(&store, waiting, &stop);
         tokio::spawn(chores::run(store.clone(), Arc::clone(&store.chores), stop.subscribe()));
-        if store.named {
+        if store.named.load(Ordering::Acquire) {
             let node = format!("{:016x}", random());
             tokio::spawn(hint::run(address, Arc::clone(&store.hints), node, stop.subscribe()));
         }
@@ -199,12 +200,12 @@ impl Postgres {
         let mut tries = Tries::new(&address.place, options.patience);
         let named = loop {
             match prepare(&address).await {
-                Ok(named) => break named,
+                Ok(named) => break Arc::new(AtomicBool::new(named)),
                 Err(trouble) => tries.after(trouble).await?,
             }
         };
         let place: Arc<str> = address.place.as_str().into();
-        let pool = pool(&address, &options, named).map_err(|reason| StoreError::Failed { reason })?;
+        let pool = pool(&address, &options, &named).map_err(|reason| StoreError::Failed { reason })?;
         let statement = options.statement.as_millis();
         let limits = format!(
             "SELECT set_config('statement_timeout', '{statement}', true), \
@@ -250,7 +251,7 @@ impl Postgres {
         // What the database gives up on it is heard of a moment later.
         let limit = self.options.statement.saturating_add(Duration::from_secs(5));
         match self.pool.get().await {
-            Ok(object) => Ok(Link::new(object, self.named, limit)),
+            Ok(object) => Ok(Link::new(object, &self.named, limit)),
             Err(PoolError::Backend(error)) => Err(error.into()),
             Err(PoolError::Timeout(_)) => Err(Trouble::Lost(format!(
                 "all {} connections of this node are in use",
@@ -285,11 +286,14 @@ const IDLE: Duration = Duration::from_secs(10);
 /// How long is waited for one of this node's connections at a time.
 const WAIT: Duration = Duration::from_secs(5);
 
+/// How long a second backend is waited for while a first one is held.
+const CROWDED: Duration = Duration::from_secs(2);
+
 fn random() -> u64 {
     getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id()))
 }
 
-fn pool(address: &Address, options: &PostgresOptions, named: bool) -> Result<Pool, String> {
+fn pool(address: &Address, options: &PostgresOptions, named: &Arc<AtomicBool>) -> Result<Pool, String> {
     let method = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     let manager = Manager::from_config(address.config.clone(), address.tls.clone(), method);
     let set = format!(
@@ -297,17 +301,24 @@ fn pool(address: &Address, options: &PostgresOptions, named: bool) -> Result<Poo
         options.statement.as_millis(),
         IDLE.as_millis()
     );
-    let mut builder = Pool::builder(manager)
+    let named = Arc::clone(named);
+    // Behind a pooler the next one who comes there would find it set.
+    let hook = Hook::async_fn(move |client, _| {
+        let set = named.load(Ordering::Acquire).then(|| set.clone());
+        Box::pin(async move {
+            match set {
+                Some(set) => client.batch_execute(&set).await.map_err(HookError::Backend),
+                None => Ok(()),
+            }
+        })
+    });
+    Pool::builder(manager)
         .max_size(options.connections.max(1))
         .runtime(Runtime::Tokio1)
-        .timeouts(Timeouts { wait: Some(WAIT), create: Some(WAIT), recycle: Some(WAIT) });
-    if named {
-        builder = builder.post_create(Hook::async_fn(move |client, _| {
-            let set = set.clone();
-            Box::pin(async move { client.batch_execute(&set).await.map_err(HookError::Backend) })
-        }));
-    }
-    builder.build().map_err(|error| error.to_string())
+        .timeouts(Timeouts { wait: Some(WAIT), create: Some(WAIT), recycle: Some(WAIT) })
+        .post_create(hook)
+        .build()
+        .map_err(|error| error.to_string())
 }
 
 /// Makes the tables where they are missing, and finds out whether statements can be prepared by name.
@@ -317,7 +328,7 @@ async fn prepare(address: &Address) -> Outcome<bool> {
         // That takes as long as it takes.
         schema::make(&one, &address.place).await?;
     }
-    Ok(!heard(is_pooled(&one, &two)).await?)
+    Ok(!address.pooled && !heard(is_pooled([&one, &two])).await?)
 }
 
 /// An answer that is given at once or not at all. A server that takes connections and says nothing is as good as none.
@@ -338,18 +349,41 @@ async fn connect(address: &Address) -> Outcome<Client> {
 
 /// Whether a pooler stands in between that hands out backends by the transaction: then two connections have the same one,
 /// or one has now this and now that. A name given to a statement would be found by somebody else.
-async fn is_pooled(one: &Client, two: &Client) -> Outcome<bool> {
-    let mut seen: [Option<i32>; 2] = [None, None];
-    for _ in 0..3 {
-        for (client, seen) in [one, two].into_iter().zip(&mut seen) {
-            let rows = client.query_typed("SELECT pg_backend_pid()", &[]).await?;
-            let backend: i32 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
-            if seen.replace(backend).is_some_and(|before| before != backend) {
-                return Ok(true);
-            }
+///
+/// Both hold one at once and let go of them in order, whoever hands them out then, the last or the first that became
+/// free, gives one of the two the other's before long.
+async fn is_pooled([one, two]: [&Client; 2]) -> Outcome<bool> {
+    // Where all share a single one, whoever waited for a second would wait for ever.
+    if backend(one).await? == backend(two).await? {
+        return Ok(true);
+    }
+    one.batch_execute("BEGIN").await?;
+    let first = backend(one).await?;
+    let hold = async {
+        two.batch_execute("BEGIN").await?;
+        backend(two).await
+    };
+    let Ok(second) = timeout(CROWDED, hold).await else {
+        // Where the one is answered and the other not, somebody has them wait for each other.
+        one.batch_execute("COMMIT").await?;
+        return Ok(true);
+    };
+    let second = second?;
+    one.batch_execute("COMMIT").await?;
+    two.batch_execute("COMMIT").await?;
+    let (one, two) = ((one, first), (two, second));
+    for (client, before) in [one, one, two, two, one, two, one, two] {
+        if backend(client).await? != before {
+            return Ok(true);
         }
     }
-    Ok(seen[0] == seen[1])
+    Ok(false)
+}
+
+/// Whom a connection talks to now.
+async fn backend(client: &Client) -> Outcome<i32> {
+    let rows = client.query_typed("SELECT pg_backend_pid()", &[]).await?;
+    Ok(rows.first().map_or(Ok(0), |row| row.try_get(0))?)
 }
 
 #[async_trait]
@@ -403,7 +437,7 @@ impl Store for Postgres {
     }
 
     async fn nudged(&self) {
-        if self.named {
+        if self.named.load(Ordering::Acquire) {
             self.hints.heard.notified().await;
         } else {
             std::future::pending::<()>().await;

@@ -24,6 +24,9 @@ pub(super) enum Trouble {
     Slow,
     /// What was asked makes no sense there (any more).
     Unfit,
+    /// A statement is not known by its name, or somebody else's is: it is not the same backend as before. Nothing was
+    /// written.
+    Nameless,
     /// It is over. What to tell.
     Said(StoreError),
 }
@@ -79,6 +82,8 @@ fn sorted(error: &tokio_postgres::Error) -> Trouble {
         "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "25P03" | "53300" | "53200" => {
             Trouble::Lost(reason)
         }
+        "26000" | "42P05" => Trouble::Nameless,
+        "08P01" if said.message().starts_with("bind message") => Trouble::Nameless,
         code if code.starts_with("08") => Trouble::Lost(reason),
         // What another one in the same pipe made fail: that one tells.
         "25P02" => Trouble::Lost("the transaction was given up".to_owned()),
@@ -135,6 +140,9 @@ impl Trouble {
             Self::Taken => StoreError::Failed { reason: "a place or name is taken".to_owned() },
             Self::Nonsense(reason) => StoreError::Damaged { path: place, reason },
             Self::Unfit => StoreError::Failed { reason: "the database refuses a value".to_owned() },
+            Self::Nameless => {
+                StoreError::Failed { reason: "a statement is not known by its name".to_owned() }
+            }
             Self::Full => StoreError::Full { path: place },
         }
     }

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -78,6 +80,8 @@ pub(super) struct Link {
     object: Option<Object>,
     /// Whether statements can be prepared by name: behind a pooler the next one may reach another backend.
     pub(super) named: bool,
+    /// The same, for the whole store.
+    all_named: Arc<AtomicBool>,
     /// How long an answer is waited for. The database gives up before that; this is for when it is not heard.
     limit: Duration,
     /// Whether something is under way.
@@ -85,8 +89,9 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(object: Object, named: bool, limit: Duration) -> Self {
-        Self { object: Some(object), named, limit, busy: false }
+    pub(super) fn new(object: Object, named: &Arc<AtomicBool>, limit: Duration) -> Self {
+        let all_named = Arc::clone(named);
+        Self { object: Some(object), named: named.load(Ordering::Acquire), all_named, limit, busy: false }
     }
 
     /// Says that nothing is under way any more: no transaction is open.
@@ -101,12 +106,41 @@ impl Link {
 
     /// Sends all of it, and waits for all answers. Where several fail, the first tells why.
     pub(super) async fn run(&mut self, pipe: &Pipe<'_>) -> Outcome<Vec<Vec<Row>>> {
+        self.run_all(pipe.steps.iter().collect()).await
+    }
+
+    /// The same outside of any transaction. Where nothing that is set for a connection stays with it, it is a transaction
+    /// all the same, with these limits.
+    pub(super) async fn run_alone(&mut self, pipe: &Pipe<'_>, limits: &str) -> Outcome<Vec<Vec<Row>>> {
+        if self.named {
+            return self.run(pipe).await;
+        }
+        let step = |sql: &str| Step { sql: sql.to_owned().into(), given: Vec::new() };
+        let (before, after) = ([step("BEGIN"), step(limits)], [step("COMMIT")]);
+        let mut found = self.run_all(before.iter().chain(&pipe.steps).chain(&after).collect()).await?;
+        found.pop();
+        found.drain(..before.len().min(found.len()));
+        Ok(found)
+    }
+
+    async fn run_all(&mut self, steps: Vec<&Step<'_>>) -> Outcome<Vec<Vec<Row>>> {
+        let outcome = self.sent(steps).await;
+        if self.named && matches!(outcome, Err(Trouble::Nameless)) {
+            // There is a pooler after all. What became of the transaction here is not known: it is left.
+            self.all_named.store(false, Ordering::Release);
+            self.object.take().map(Object::take);
+            return Err(Trouble::Again);
+        }
+        outcome
+    }
+
+    async fn sent(&mut self, steps: Vec<&Step<'_>>) -> Outcome<Vec<Vec<Row>>> {
         self.busy = true;
         let (limit, named) = (self.limit, self.named);
         let Some(object) = &self.object else {
             return Err(Trouble::Lost("the connection is gone".to_owned()));
         };
-        let answers = match timeout(limit, send(object, named, pipe)).await {
+        let answers = match timeout(limit, send(object, named, &steps)).await {
             Ok(answers) => answers?,
             Err(_) => {
                 return Err(Trouble::Lost(format!("there was no answer for {} seconds", limit.as_secs())));
@@ -138,9 +172,9 @@ impl Drop for Link {
 }
 
 /// All are prepared before the first is sent, so that they arrive in order.
-async fn send(object: &Object, named: bool, pipe: &Pipe<'_>) -> Outcome<Vec<Answer>> {
-    let mut known = Vec::with_capacity(pipe.steps.len());
-    for step in &pipe.steps {
+async fn send(object: &Object, named: bool, steps: &[&Step<'_>]) -> Outcome<Vec<Answer>> {
+    let mut known = Vec::with_capacity(steps.len());
+    for step in steps {
         known.push(if named {
             let kinds: Vec<Type> = step.given.iter().map(Given::kind).collect();
             Known::Named(object.prepare_typed_cached(&step.sql, &kinds).await?)
@@ -149,7 +183,7 @@ async fn send(object: &Object, named: bool, pipe: &Pipe<'_>) -> Outcome<Vec<Answ
         });
     }
     let mut running: Vec<Pin<Box<dyn Future<Output = Answer> + Send + '_>>> = Vec::with_capacity(known.len());
-    for (step, known) in pipe.steps.iter().zip(&known) {
+    for (step, known) in steps.iter().zip(&known) {
         let given = &step.given;
         running.push(match known {
             Known::Named(statement) => Box::pin(async move {

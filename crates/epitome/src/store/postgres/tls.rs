@@ -21,6 +21,8 @@ use super::super::StoreError;
 pub(super) struct Address {
     pub(super) config: Config,
     pub(super) tls: MakeRustlsConnect,
+    /// Whether it is said that a pooler hands out backends by the transaction.
+    pub(super) pooled: bool,
     /// For people: neither user nor password.
     pub(super) place: String,
 }
@@ -49,7 +51,7 @@ impl Address {
     pub(super) fn read(url: &str) -> Result<Self, StoreError> {
         let (base, query) = parted(url)?;
         let mut trust = Trust::Anybody;
-        let mut roots = None;
+        let (mut roots, mut pooled) = (None, false);
         let mut rest: Vec<String> = Vec::new();
         let mut seen: Vec<String> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -66,6 +68,10 @@ impl Address {
                 }
                 ("sslmode", "verify-ca") => {
                     return Err(unreadable("sslmode=verify-ca is not known; use verify-full"));
+                }
+                ("pooler", "transaction") => pooled = true,
+                ("pooler", _) => {
+                    return Err(unreadable("pooler is transaction, where there is one in that mode"));
                 }
                 ("sslrootcert", path) => roots = Some(path.to_owned()),
                 _ => rest.push(pair.to_owned()),
@@ -99,7 +105,7 @@ impl Address {
         config.keepalives_idle(Duration::from_secs(30));
         config.tcp_user_timeout(Duration::from_secs(15));
         let place = place(&config);
-        Ok(Self { tls: MakeRustlsConnect::new(client(trust, roots.as_deref())?), config, place })
+        Ok(Self { tls: MakeRustlsConnect::new(client(trust, roots.as_deref())?), pooled, config, place })
     }
 }
 
@@ -234,6 +240,7 @@ mod tests {
             "postgres://",
             "postgres://h/d?sslmode=verify-ca",
             "postgres://h/d?sslrootcert=x",
+            "postgres://h/d?pooler=session",
             "postgres://a:b@h/d?c=d",
         ] {
             let said = Address::read(wrong).unwrap_err().to_string();

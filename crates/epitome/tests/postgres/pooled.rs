@@ -65,6 +65,17 @@ async fn a_pooler_is_noticed_also_while_others_use_it() {
     assert_eq!(count_of_once(&database), 12 * 40 * 2 + 12 * 3 * 2 * 2);
 }
 
+/// So many connections by way of a pooler.
+async fn clients(url: &str, count: usize) -> Vec<tokio_postgres::Client> {
+    let mut clients = Vec::new();
+    for _ in 0..count {
+        let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        clients.push(client);
+    }
+    clients
+}
+
 /// Each of two connections has a backend that seems its own, for as long as they ask in turn.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pooler_is_noticed_that_hands_out_the_longest_unused_first() {
@@ -72,9 +83,22 @@ async fn a_pooler_is_noticed_that_hands_out_the_longest_unused_first() {
     for connections in [1, 2, 3] {
         let settings = format!("server_round_robin = 1\ndefault_pool_size = {connections}");
         let pooler = Pooler::with(server(), &settings);
-        let node = node(&pooler.url(&database)).await;
+        let url = pooler.url(&database);
+        // All of them are there before, and used in turn.
+        let others = clients(&url, connections).await;
+        for sql in ["BEGIN", "COMMIT"] {
+            for other in &others {
+                other.batch_execute(sql).await.unwrap();
+            }
+        }
+        let node = node(&url).await;
         in_time(many(&node, &format!("of {connections}"), 4, 10).join_all()).await;
         node.close().await;
+        for _ in 0..connections {
+            let names = "SELECT count(*) FROM pg_prepared_statements";
+            let names = others[0].query_typed(names, &[]).await.unwrap();
+            assert_eq!(names[0].get::<_, i64>(0), 0, "it was noticed before anything was named");
+        }
     }
     assert_eq!(count_of_once(&database), 240);
 }

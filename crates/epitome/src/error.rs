@@ -82,7 +82,7 @@ impl Error {
                 StoreError::Foreign { .. } | StoreError::Unreachable { .. } | StoreError::Newer { .. } => {
                     Next::Mend
                 }
-                StoreError::Busy | StoreError::Unavailable { .. } => Next::Retry,
+                StoreError::Busy | StoreError::Unavailable { .. } | StoreError::Moving { .. } => Next::Retry,
                 _ => Next::Repair,
             },
             Self::Closed => Next::Reopen,
@@ -103,7 +103,9 @@ impl Error {
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Busy | StoreError::Unavailable { .. } => Self::Busy(error),
+            StoreError::Busy | StoreError::Unavailable { .. } | StoreError::Moving { .. } => {
+                Self::Busy(error)
+            }
             StoreError::Closed => Self::Closed,
             _ => Self::Store(error),
         }

@@ -383,6 +383,15 @@ pub enum StoreError {
         /// What went wrong last.
         reason: String,
     },
+    /// A file is being moved into the database, or was since it was opened. What is there is not what it was.
+    #[error(
+        "a file is being moved into the database at {place}, or was since it was opened here; open it again when \
+         `epitome migrate` is done"
+    )]
+    Moving {
+        /// Which server and database, without a password.
+        place: String,
+    },
     /// Nothing can be written for want of space. Make room, then try again; nothing was lost.
     #[error("the disk is full: make room at {path}, then try again; what was kept before is untouched")]
     Full {

@@ -35,7 +35,7 @@ use chores::Behind;
 use error::{Outcome, Tries, Trouble};
 use hint::Hints;
 use known::{Known, Numbered};
-use pipe::{Link, Pipe};
+use pipe::{Link, Noticed, Pipe};
 use recent::Recent;
 use swift::{Clock, Swift, Turns};
 use tls::Address;
@@ -144,8 +144,9 @@ pub struct Postgres {
     /// For people: neither user nor password.
     place: Arc<str>,
     options: PostgresOptions,
-    /// Whether statements are prepared by name: not behind a pooler, as soon as one is noticed.
-    named: Arc<AtomicBool>,
+    noticed: Arc<Noticed>,
+    /// When the last move into it began, as it was opened.
+    moved: Option<i64>,
     /// What is set at the beginning of each transaction where nothing stays set.
     limits: String,
     known: Arc<Known>,
@@ -182,12 +183,13 @@ impl Postgres {
     /// One into which a file is being moved is not opened before that is done.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
         let (store, address) = Self::reach(url, options).await?;
-        store.refuse_half_moved().await?;
+        let moved = store.refuse_half_moved().await?;
+        let store = Self { moved, ..store };
         let stop = watch::Sender::new(false);
         let (queue, waiting) = swift::queue();
         swift::run(&store, waiting, &stop);
         tokio::spawn(chores::run(store.clone(), Arc::clone(&store.chores), stop.subscribe()));
-        if store.named.load(Ordering::Acquire) {
+        if !store.noticed.pooler.load(Ordering::Acquire) {
             let node = format!("{:016x}", random());
             tokio::spawn(hint::run(address, Arc::clone(&store.hints), node, stop.subscribe()));
         }
@@ -198,14 +200,15 @@ impl Postgres {
     async fn reach(url: &str, options: PostgresOptions) -> Result<(Self, Address), StoreError> {
         let address = Address::read(url)?;
         let mut tries = Tries::new(&address.place, options.patience);
-        let named = loop {
+        let pooler = loop {
             match prepare(&address).await {
-                Ok(named) => break Arc::new(AtomicBool::new(named)),
+                Ok(pooler) => break pooler,
                 Err(trouble) => tries.after(trouble).await?,
             }
         };
+        let noticed = Arc::new(Noticed { pooler: pooler.into(), ..Noticed::default() });
         let place: Arc<str> = address.place.as_str().into();
-        let pool = pool(&address, &options, &named).map_err(|reason| StoreError::Failed { reason })?;
+        let pool = pool(&address, &options, &noticed).map_err(|reason| StoreError::Failed { reason })?;
         let statement = options.statement.as_millis();
         let limits = format!(
             "SELECT set_config('statement_timeout', '{statement}', true), \
@@ -216,7 +219,8 @@ impl Postgres {
             pool,
             place,
             options,
-            named,
+            noticed,
+            moved: None,
             limits,
             known: Arc::default(),
             recent: Arc::default(),
@@ -248,10 +252,13 @@ impl Postgres {
         if self.closed.load(Ordering::Acquire) {
             return Err(Trouble::Said(StoreError::Closed));
         }
+        if self.noticed.moved.load(Ordering::Acquire) {
+            return Err(Trouble::Moving);
+        }
         // What the database gives up on it is heard of a moment later.
         let limit = self.options.statement.saturating_add(Duration::from_secs(5));
         match self.pool.get().await {
-            Ok(object) => Ok(Link::new(object, &self.named, limit)),
+            Ok(object) => Ok(Link::new(object, &self.noticed, limit)),
             Err(PoolError::Backend(error)) => Err(error.into()),
             Err(PoolError::Timeout(_)) => Err(Trouble::Lost(format!(
                 "all {} connections of this node are in use",
@@ -293,7 +300,7 @@ fn random() -> u64 {
     getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id()))
 }
 
-fn pool(address: &Address, options: &PostgresOptions, named: &Arc<AtomicBool>) -> Result<Pool, String> {
+fn pool(address: &Address, options: &PostgresOptions, noticed: &Arc<Noticed>) -> Result<Pool, String> {
     let method = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     let manager = Manager::from_config(address.config.clone(), address.tls.clone(), method);
     let set = format!(
@@ -301,10 +308,10 @@ fn pool(address: &Address, options: &PostgresOptions, named: &Arc<AtomicBool>) -
         options.statement.as_millis(),
         IDLE.as_millis()
     );
-    let named = Arc::clone(named);
+    let noticed = Arc::clone(noticed);
     // Behind a pooler the next one who comes there would find it set.
     let hook = Hook::async_fn(move |client, _| {
-        let set = named.load(Ordering::Acquire).then(|| set.clone());
+        let set = (!noticed.pooler.load(Ordering::Acquire)).then(|| set.clone());
         Box::pin(async move {
             match set {
                 Some(set) => client.batch_execute(&set).await.map_err(HookError::Backend),
@@ -321,14 +328,14 @@ fn pool(address: &Address, options: &PostgresOptions, named: &Arc<AtomicBool>) -
         .map_err(|error| error.to_string())
 }
 
-/// Makes the tables where they are missing, and finds out whether statements can be prepared by name.
+/// Makes the tables where they are missing, and finds out whether a pooler stands in between.
 async fn prepare(address: &Address) -> Outcome<bool> {
     let (one, two) = (connect(address).await?, connect(address).await?);
     if !heard(schema::is_current(&one, &address.place)).await? {
         // That takes as long as it takes.
         schema::make(&one, &address.place).await?;
     }
-    Ok(!address.pooled && !heard(is_pooled([&one, &two])).await?)
+    Ok(address.pooled || heard(is_pooled([&one, &two])).await?)
 }
 
 /// An answer that is given at once or not at all. A server that takes connections and says nothing is as good as none.
@@ -437,7 +444,7 @@ impl Store for Postgres {
     }
 
     async fn nudged(&self) {
-        if self.named.load(Ordering::Acquire) {
+        if !self.noticed.pooler.load(Ordering::Acquire) {
             self.hints.heard.notified().await;
         } else {
             std::future::pending::<()>().await;

@@ -84,6 +84,7 @@ pub(super) async fn run(store: Postgres, wake: Arc<Notify>, mut stop: watch::Rec
 }
 
 async fn all(store: &Postgres, swept: &mut SessionId) -> Outcome<()> {
+    store.look_for_a_move().await?;
     while let Some(session) = store.behind.next() {
         if let Err(trouble) = index_all(store, session).await {
             store.behind.add(session);

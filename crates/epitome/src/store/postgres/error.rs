@@ -27,6 +27,8 @@ pub(super) enum Trouble {
     /// A statement is not known by its name, or somebody else's is: it is not the same backend as before. Nothing was
     /// written.
     Nameless,
+    /// A file is being moved into it. Nothing was written.
+    Moving,
     /// It is over. What to tell.
     Said(StoreError),
 }
@@ -82,6 +84,7 @@ fn sorted(error: &tokio_postgres::Error) -> Trouble {
         "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "25P03" | "53300" | "53200" => {
             Trouble::Lost(reason)
         }
+        super::target::IS_MOVING => Trouble::Moving,
         "26000" | "42P05" => Trouble::Nameless,
         "08P01" if said.message().starts_with("bind message") => Trouble::Nameless,
         code if code.starts_with("08") => Trouble::Lost(reason),
@@ -143,6 +146,7 @@ impl Trouble {
             Self::Nameless => {
                 StoreError::Failed { reason: "a statement is not known by its name".to_owned() }
             }
+            Self::Moving => StoreError::Moving { place },
             Self::Full => StoreError::Full { path: place },
         }
     }

@@ -74,14 +74,22 @@ enum Known<'s> {
 /// What one statement answered.
 type Answer = Result<Vec<Row>, tokio_postgres::Error>;
 
+/// What was noticed about the database while it is used, by any connection.
+#[derive(Debug, Default)]
+pub(super) struct Noticed {
+    /// A pooler hands out backends by the transaction: what is said next may reach another one.
+    pub(super) pooler: AtomicBool,
+    /// Somebody began to move a file into it since it was opened: what is there is not what it was.
+    pub(super) moved: AtomicBool,
+}
+
 /// A connection, for as long as somebody needs it. One that is let go of while something is under way on it is closed:
 /// nobody else shall find somebody's half a transaction there.
 pub(super) struct Link {
     object: Option<Object>,
-    /// Whether statements can be prepared by name: behind a pooler the next one may reach another backend.
+    /// Whether statements can be prepared by name: not behind a pooler.
     pub(super) named: bool,
-    /// The same, for the whole store.
-    all_named: Arc<AtomicBool>,
+    noticed: Arc<Noticed>,
     /// How long an answer is waited for. The database gives up before that; this is for when it is not heard.
     limit: Duration,
     /// Whether something is under way.
@@ -89,9 +97,9 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(object: Object, named: &Arc<AtomicBool>, limit: Duration) -> Self {
-        let all_named = Arc::clone(named);
-        Self { object: Some(object), named: named.load(Ordering::Acquire), all_named, limit, busy: false }
+    pub(super) fn new(object: Object, noticed: &Arc<Noticed>, limit: Duration) -> Self {
+        let (noticed, named) = (Arc::clone(noticed), !noticed.pooler.load(Ordering::Acquire));
+        Self { object: Some(object), named, noticed, limit, busy: false }
     }
 
     /// Says that nothing is under way any more: no transaction is open.
@@ -125,11 +133,15 @@ impl Link {
 
     async fn run_all(&mut self, steps: Vec<&Step<'_>>) -> Outcome<Vec<Vec<Row>>> {
         let outcome = self.sent(steps).await;
-        if self.named && matches!(outcome, Err(Trouble::Nameless)) {
-            // There is a pooler after all. What became of the transaction here is not known: it is left.
-            self.all_named.store(false, Ordering::Release);
-            self.object.take().map(Object::take);
-            return Err(Trouble::Again);
+        match &outcome {
+            Err(Trouble::Nameless) if self.named => {
+                // There is a pooler after all. What became of the transaction here is not known: it is left.
+                self.noticed.pooler.store(true, Ordering::Release);
+                self.object.take().map(Object::take);
+                return Err(Trouble::Again);
+            }
+            Err(Trouble::Moving) => self.noticed.moved.store(true, Ordering::Release),
+            _ => {}
         }
         outcome
     }

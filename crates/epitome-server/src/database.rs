@@ -1,6 +1,7 @@
 //! The database a command works on.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use epitome::store::{PostgresOptions, SqliteOptions};
 use epitome::{Builder, Engine, Next, Pace, Session, SessionInfo, Workspace};
@@ -11,6 +12,9 @@ use crate::settings::{Loaded, Place, Role};
 
 /// So many sessions are looked through for a name that was meant.
 const LOOKED_THROUGH: usize = 5_000;
+
+/// No statement has less time than this.
+const SHORTEST: Duration = Duration::from_secs(5);
 
 /// An open database, and the workspace the settings name.
 ///
@@ -115,7 +119,10 @@ impl Database {
             Place::Sqlite(path) => builder.open(path).await,
             Place::Postgres(address) => {
                 let (connections, patience) = (loaded.server.connections, loaded.server.patience);
-                let options = PostgresOptions { connections, patience, ..PostgresOptions::default() };
+                let usual = PostgresOptions::default();
+                // So that there is time for another try where a connection falls silent.
+                let statement = usual.statement.min(patience / 2).max(SHORTEST);
+                let options = PostgresOptions { connections, patience, statement, ..usual };
                 builder.postgres(options).open_postgres(address.whole()).await
             }
         };

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use deadpool_postgres::{
-    Hook, HookError, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime, Timeouts,
+    Hook, HookError, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType, Timeouts,
 };
 use epitome_core::message::{Message, Seq, Timestamp};
 use epitome_core::slot::Scope;
@@ -32,12 +32,12 @@ use super::{
 };
 use crate::event::{Events, Happened};
 use chores::Behind;
-use error::{Outcome, Tries, Trouble};
+use error::{Outcome, Tries, Trouble, silent};
 use hint::Hints;
 use known::{Known, Numbered};
 use pipe::{Link, Noticed, Pipe};
 use recent::Recent;
-use swift::{Clock, Swift, Turns};
+use swift::{Clock, Swift, Turns, Unheard};
 use tls::Address;
 use tx::Tx;
 use window::Found;
@@ -99,7 +99,8 @@ pub struct PostgresOptions {
     pub connections: usize,
     /// For how long it is tried again while the database cannot be reached.
     pub patience: Duration,
-    /// How long one statement may take.
+    /// How long one statement may take. A connection that falls silent is given up a little later: where this is less than
+    /// half of `patience`, there is time for another try on a new one.
     pub statement: Duration,
     /// How long the index of words waits for others to write.
     pub index_pause: Duration,
@@ -111,7 +112,8 @@ impl Default for PostgresOptions {
             clock: None,
             connections: 16,
             patience: Duration::from_secs(30),
-            statement: Duration::from_secs(30),
+            // Longer than a transaction is held that nobody goes on with.
+            statement: Duration::from_secs(15),
             index_pause: Duration::from_millis(20),
         }
     }
@@ -256,18 +258,38 @@ impl Postgres {
             return Err(Trouble::Moving);
         }
         // What the database gives up on it is heard of a moment later.
-        let limit = self.options.statement.saturating_add(Duration::from_secs(5));
+        let limit = self.options.statement.saturating_add(Duration::from_secs(2));
         match self.pool.get().await {
             Ok(object) => Ok(Link::new(object, &self.noticed, limit)),
             Err(PoolError::Backend(error)) => Err(error.into()),
-            Err(PoolError::Timeout(_)) => Err(Trouble::Lost(format!(
+            Err(PoolError::Timeout(TimeoutType::Wait)) => Err(Trouble::Lost(format!(
                 "all {} connections of this node are in use",
                 self.options.connections
             ))),
+            Err(PoolError::Timeout(_)) => Err(silent(WAIT)),
             Err(PoolError::Closed) => Err(Trouble::Said(StoreError::Closed)),
             Err(PoolError::PostCreateHook(HookError::Backend(error))) => Err(error.into()),
             Err(other) => Err(Trouble::Lost(other.to_string())),
         }
+    }
+
+    /// One try of a change. The turn is let go of until the next, so that nobody waits for somebody who pauses.
+    async fn change_in_turn(
+        &self,
+        key: &SessionKey,
+        (load, decide): (&Load, &Decide),
+        way: &mut Way,
+        until: tokio::time::Instant,
+    ) -> Outcome<Option<SessionId>> {
+        let _turn = self.turns.wait(key, until).await?;
+        if matches!(way, Way::Short) {
+            match self.swift(key, load, decide).await? {
+                Swift::Done(id) => return Ok(Some(id)),
+                Swift::LongWay(unheard) => *way = Way::Long(unheard),
+            }
+        }
+        let unheard = if let Way::Long(unheard) = way { *unheard } else { None };
+        self.change_once(key, load, decide, unheard).await
     }
 
     /// Something was written to a session: what follows from it and can wait.
@@ -285,6 +307,13 @@ impl Postgres {
             self.hints.tell.notify_one();
         }
     }
+}
+
+/// How a change is tried next.
+enum Way {
+    Short,
+    /// After a try of which it may not be known whether it was done.
+    Long(Option<Unheard>),
 }
 
 /// A transaction nobody goes on with is given up after this: whoever began it is gone or frozen, and others wait.
@@ -340,8 +369,7 @@ async fn prepare(address: &Address) -> Outcome<bool> {
 
 /// An answer that is given at once or not at all. A server that takes connections and says nothing is as good as none.
 async fn heard<T>(answer: impl Future<Output = Outcome<T>>) -> Outcome<T> {
-    let late = || Trouble::Lost(format!("there was no answer for {} seconds", WAIT.as_secs()));
-    timeout(WAIT, answer).await.unwrap_or_else(|_| Err(late()))
+    timeout(WAIT, answer).await.unwrap_or_else(|_| Err(silent(WAIT)))
 }
 
 async fn connect(address: &Address) -> Outcome<Client> {
@@ -401,13 +429,15 @@ impl Store for Postgres {
         load: Load,
         decide: Decide,
     ) -> Result<Option<SessionId>, StoreError> {
-        let _turn = self.turns.wait(key).await;
-        let unheard = match self.swift(key, &load, &decide).await {
-            Ok(Swift::Done(id)) => return Ok(Some(id)),
-            Ok(Swift::LongWay(unheard)) => unheard,
-            Err(trouble) => return Err(trouble.at(&self.place)),
-        };
-        again!(self, self.change_once(key, &load, &decide, unheard))
+        // Whoever waits for a turn is waiting: all that write to a session lose patience each by itself, not in turn.
+        let mut tries = self.tries();
+        let mut way = Way::Short;
+        loop {
+            match self.change_in_turn(key, (&load, &decide), &mut way, tries.until()).await {
+                Ok(done) => return Ok(done),
+                Err(trouble) => tries.after(trouble).await?,
+            }
+        }
     }
 
     async fn standing(&self, key: &SessionKey, load: Load) -> Result<Standing, StoreError> {

@@ -52,6 +52,11 @@ pub(super) fn nonsense(what: impl Into<String>) -> Trouble {
     Trouble::Nonsense(what.into())
 }
 
+/// Nobody answered for so long.
+pub(super) fn silent(time: Duration) -> Trouble {
+    Trouble::Lost(format!("there was no answer for {} seconds", time.as_secs()))
+}
+
 pub(super) fn refused(reason: &str) -> Trouble {
     Trouble::Said(StoreError::Failed { reason: reason.to_owned() })
 }
@@ -170,6 +175,11 @@ impl<'a> Tries<'a> {
     pub(super) fn new(place: &'a str, patience: Duration) -> Self {
         let until = Instant::now() + patience;
         Self { place, until, pause: Duration::from_millis(5), taken: 0 }
+    }
+
+    /// When patience ends.
+    pub(super) fn until(&self) -> Instant {
+        self.until
     }
 
     /// Waits until it is worth another try; gives the error when it is not.

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Row, Statement};
 
-use super::error::{Outcome, Trouble};
+use super::error::{Outcome, Trouble, silent};
 use super::given::Given;
 
 /// Statements, in order.
@@ -155,7 +155,11 @@ impl Link {
         let answers = match timeout(limit, send(object, named, &steps)).await {
             Ok(answers) => answers?,
             Err(_) => {
-                return Err(Trouble::Lost(format!("there was no answer for {} seconds", limit.as_secs())));
+                // Those that wait in the pool go the same way: the next try is to be on a new one.
+                if let Some(pool) = Object::pool(object) {
+                    pool.retain(|_, _| false);
+                }
+                return Err(silent(limit));
             }
         };
         let mut found = Vec::with_capacity(answers.len());

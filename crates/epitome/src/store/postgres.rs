@@ -37,6 +37,7 @@ use hint::Hints;
 use known::{Known, Numbered};
 use pipe::{Link, Noticed, Pipe};
 use recent::Recent;
+use schema::Tables;
 use swift::{Clock, Swift, Turns, Unheard};
 use tls::Address;
 use tx::Tx;
@@ -104,6 +105,10 @@ pub struct PostgresOptions {
     pub statement: Duration,
     /// How long the index of words waits for others to write.
     pub index_pause: Duration,
+    /// Whether a database without tables of ours is refused, in place of making them: for whoever only wants to look.
+    pub must_exist: bool,
+    /// Told once while it is opened, when the database is waited for longer than a second: for which, and why.
+    pub waits: Option<Arc<dyn Fn(&str) + Send + Sync>>,
 }
 
 impl Default for PostgresOptions {
@@ -115,6 +120,8 @@ impl Default for PostgresOptions {
             // Longer than a transaction is held that nobody goes on with.
             statement: Duration::from_secs(15),
             index_pause: Duration::from_millis(20),
+            must_exist: false,
+            waits: None,
         }
     }
 }
@@ -176,7 +183,7 @@ impl fmt::Debug for Postgres {
 
 impl Postgres {
     /// Opens `postgres://user:password@host:port/database`, and makes the tables there where they are missing, in a
-    /// schema of their own. Waits for a database that is not up yet.
+    /// schema of their own. Waits for a database that is not up yet, and not for one that will not be any other.
     ///
     /// `sslmode` is `disable`, `prefer` (which it is unless told), `require`, or `verify-full`, which alone looks whose
     /// certificate it is: by the system's roots, or those of `sslrootcert=FILE`. A pooler that hands out backends by the
@@ -201,9 +208,9 @@ impl Postgres {
     /// Makes the tables, and gives a store beside which nothing runs yet.
     async fn reach(url: &str, options: PostgresOptions) -> Result<(Self, Address), StoreError> {
         let address = Address::read(url)?;
-        let mut tries = Tries::new(&address.place, options.patience);
+        let mut tries = Tries::opening(&address.place, &options);
         let pooler = loop {
-            match prepare(&address).await {
+            match prepare(&address, options.must_exist).await {
                 Ok(pooler) => break pooler,
                 Err(trouble) => tries.after(trouble).await?,
             }
@@ -358,11 +365,17 @@ fn pool(address: &Address, options: &PostgresOptions, noticed: &Arc<Noticed>) ->
 }
 
 /// Makes the tables where they are missing, and finds out whether a pooler stands in between.
-async fn prepare(address: &Address) -> Outcome<bool> {
+async fn prepare(address: &Address, must_exist: bool) -> Outcome<bool> {
     let (one, two) = (connect(address).await?, connect(address).await?);
-    if !heard(schema::is_current(&one, &address.place)).await? {
+    match heard(schema::look(&one, &address.place)).await? {
+        Tables::Current => {}
+        Tables::None if must_exist => {
+            let reason =
+                "it holds no Epitome tables; `epitome serve` and `epitome import` make them".to_owned();
+            return Err(Trouble::Said(StoreError::Unreachable { path: address.place.clone(), reason }));
+        }
         // That takes as long as it takes.
-        schema::make(&one, &address.place).await?;
+        Tables::None | Tables::Older => schema::make(&one, &address.place).await?,
     }
     Ok(address.pooled || heard(is_pooled([&one, &two])).await?)
 }
@@ -373,8 +386,8 @@ async fn heard<T>(answer: impl Future<Output = Outcome<T>>) -> Outcome<T> {
 }
 
 async fn connect(address: &Address) -> Outcome<Client> {
-    let (client, connection) =
-        heard(async { Ok(address.config.connect(address.tls.clone()).await?) }).await?;
+    let connected = heard(async { Ok(address.config.connect(address.tls.clone()).await) }).await?;
+    let (client, connection) = connected.map_err(|error| error::connecting(&error, &address.place))?;
     tokio::spawn(async move {
         // What goes wrong is told to whoever asks something.
         let _ = connection.await;

@@ -170,8 +170,7 @@ async fn many_who_write_to_one_session_lose_patience_together() {
 async fn connections_that_fall_silent_are_given_up_for_new_ones() {
     let server = Server::own(&Options::default());
     let database = database(&server);
-    let options =
-        PostgresOptions { statement: Duration::from_secs(2), patience: Duration::from_secs(20), ..haste() };
+    let options = PostgresOptions { patience: Duration::from_secs(12), ..haste() };
     let node = Postgres::open(&database.url(), options).await.unwrap();
     in_time(many(&node, "before", 8, 5).join_all()).await;
 

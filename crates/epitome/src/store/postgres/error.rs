@@ -6,6 +6,7 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::error::SqlState;
 
 use super::super::StoreError;
+use super::PostgresOptions;
 
 /// What goes wrong inside, before it is said where.
 #[derive(Debug)]
@@ -105,6 +106,22 @@ fn sorted(error: &tokio_postgres::Error) -> Trouble {
     }
 }
 
+/// What went wrong when a database was connected to that is being opened. Where there is no safe way to it, since it does
+/// not encrypt or is somebody else's, it will be no other in a while.
+pub(super) fn connecting(error: &tokio_postgres::Error, place: &str) -> Trouble {
+    let source = std::error::Error::source(error);
+    let io = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+    let unsafe_way = match io {
+        Some(io) => io.get_ref().is_some_and(|below| below.is::<rustls::Error>()),
+        None => error.as_db_error().is_none() && error.to_string().contains("TLS"),
+    };
+    if unsafe_way {
+        let reason = reason_of(error);
+        return Trouble::Said(StoreError::Unreachable { path: place.to_owned(), reason });
+    }
+    sorted(error)
+}
+
 /// Neither the network nor the database: what was read or sent does not fit.
 fn odd(error: &tokio_postgres::Error) -> Trouble {
     // The library names the place of what it could not read, and no value.
@@ -169,12 +186,29 @@ pub(super) struct Tries<'a> {
     until: Instant,
     pause: Duration,
     taken: u32,
+    opening: Option<Opening<'a>>,
 }
+
+/// What is otherwise while a database is opened.
+struct Opening<'a> {
+    began: Instant,
+    /// Who is told that it is waited for; once.
+    waits: Option<&'a (dyn Fn(&str) + Send + Sync)>,
+}
+
+/// So long a database that is opened is waited for in silence.
+const IN_SILENCE: Duration = Duration::from_secs(1);
 
 impl<'a> Tries<'a> {
     pub(super) fn new(place: &'a str, patience: Duration) -> Self {
         let until = Instant::now() + patience;
-        Self { place, until, pause: Duration::from_millis(5), taken: 0 }
+        Self { place, until, pause: Duration::from_millis(5), taken: 0, opening: None }
+    }
+
+    /// Tries of opening it.
+    pub(super) fn opening(place: &'a str, options: &'a PostgresOptions) -> Self {
+        let opening = Opening { began: Instant::now(), waits: options.waits.as_deref() };
+        Self { opening: Some(opening), ..Self::new(place, options.patience) }
     }
 
     /// When patience ends.
@@ -184,6 +218,12 @@ impl<'a> Tries<'a> {
 
     /// Waits until it is worth another try; gives the error when it is not.
     pub(super) async fn after(&mut self, trouble: Trouble) -> Result<(), StoreError> {
+        if let (Trouble::Lost(reason), Some(opening)) = (&trouble, &mut self.opening)
+            && opening.began.elapsed() >= IN_SILENCE
+            && let Some(tell) = opening.waits.take()
+        {
+            tell(&format!("waiting for the database at {}: {reason}", self.place));
+        }
         let again = match &trouble {
             Trouble::Lost(_) => true,
             Trouble::Again => {

@@ -298,6 +298,7 @@ impl Builder {
             memo: memo::Memo::default(),
             not_ours: Mutex::default(),
             breakers: Mutex::default(),
+            seats: Arc::default(),
             purse: Arc::default(),
             answers: crate::condenser::Answers::default(),
             threads: Threads::at_most(self.conversations.unwrap_or(MOST_THREADS)),

@@ -45,6 +45,7 @@ pub use directory::{
 pub use inlines::{InlineRow, Inlines, ListHash, Passed};
 pub use keyring::{KeyHash, KeyRow, Keyring};
 pub use moving::{MoveError, MoveOptions, MoveProgress, MoveStage, Moved, MovedTable, move_to_postgres};
+pub(crate) use postgres::client as postgres_client;
 pub use postgres::{Postgres, PostgresOptions};
 pub use rows::{
     Facts, NewMessage, QueueCounts, QueueRow, SessionRow, SlotRow, Sources, SummaryRow, SummaryState,

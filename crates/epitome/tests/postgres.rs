@@ -30,5 +30,7 @@ mod pooled;
 mod postgres_server;
 #[path = "postgres/secure.rs"]
 mod secure;
+#[path = "postgres/sharing.rs"]
+mod sharing;
 #[path = "store_contract/support.rs"]
 mod support;

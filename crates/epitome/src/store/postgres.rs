@@ -332,6 +332,18 @@ const WAIT: Duration = Duration::from_secs(5);
 /// How long a second backend is waited for while a first one is held.
 const CROWDED: Duration = Duration::from_secs(2);
 
+/// A connection of one's own, to measure against.
+pub(crate) async fn client(url: &str) -> Result<tokio_postgres::Client, StoreError> {
+    let address = tls::Address::read(url)?;
+    let (client, connection) = address
+        .config
+        .connect(address.tls)
+        .await
+        .map_err(|error| StoreError::Unreachable { path: address.place, reason: error::reason_of(&error) })?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
 fn random() -> u64 {
     getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id()))
 }

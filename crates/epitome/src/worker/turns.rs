@@ -20,22 +20,19 @@ impl Turns {
     }
 }
 
-/// So many of these workers one workspace may hold: three of four, and never all where there are two. However slow its
-/// model is, the others' turns come while it waits.
-fn most(workers: usize) -> usize {
-    workers.saturating_mul(3).div_ceil(4).min(workers.saturating_sub(1)).max(1)
+/// So many of these workers one workspace may hold, or one model keep waiting: three of four, and never all. However slow
+/// it is, the others' turns come meanwhile. Nothing where there is one worker: it works for whoever's turn it is.
+pub(super) fn share(workers: usize) -> Option<usize> {
+    (workers > 1).then(|| workers.saturating_mul(3).div_ceil(4).min(workers.saturating_sub(1)))
 }
 
 /// The workspaces that hold as many of these workers as they may. `held` names one for each that is busy.
 pub(super) fn full<'a>(workers: usize, held: impl Iterator<Item = &'a Arc<str>>) -> HashSet<Arc<str>> {
-    if workers < 2 {
-        return HashSet::new();
-    }
+    let Some(most) = share(workers) else { return HashSet::new() };
     let mut counts: HashMap<&Arc<str>, usize> = HashMap::new();
     for workspace in held {
         *counts.entry(workspace).or_default() += 1;
     }
-    let most = most(workers);
     counts.into_iter().filter(|(_, count)| *count >= most).map(|(name, _)| Arc::clone(name)).collect()
 }
 
@@ -44,10 +41,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_workspace_holds_all_workers_where_there_are_two() {
-        let shares: Vec<usize> = (1..=9).map(most).collect();
-        assert_eq!(shares, [1, 1, 2, 3, 4, 5, 6, 6, 7]);
-        assert!((2..1_000).all(|workers| most(workers) < workers && most(workers) * 4 + 4 >= workers * 3));
+    fn nobody_holds_all_workers_where_there_are_two() {
+        assert_eq!((share(0), share(1)), (None, None));
+        let shares: Vec<usize> = (2..=9).filter_map(share).collect();
+        assert_eq!(shares, [1, 2, 3, 4, 5, 6, 6, 7]);
+        let holds =
+            |workers| share(workers).is_some_and(|most| most < workers && most * 4 + 4 >= workers * 3);
+        assert!((2..1_000).all(holds));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::io::{Write as _, stderr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use epitome::store::{PostgresOptions, SqliteOptions};
+use epitome::store::{PostgresOptions, SqliteOptions, StoreError};
 use epitome::{Builder, Engine, Next, Pace, Session, SessionInfo, Workspace};
 
 use crate::failure::Failure;
@@ -101,6 +101,17 @@ impl Database {
             )));
         }
         Self::open(loaded, Tables::Needed).await
+    }
+
+    /// Opens the one that is there, if there is one.
+    pub(crate) async fn there(loaded: &Loaded) -> Result<Option<Self>, Failure> {
+        if loaded.db.is_missing() {
+            return Ok(None);
+        }
+        match Self::open(loaded, Tables::Needed).await {
+            Err(Failure::Engine(epitome::Error::Store(StoreError::Empty { .. }))) => Ok(None),
+            opened => opened.map(Some),
+        }
     }
 
     /// Opens it, and makes it with its folder where it is missing.

@@ -79,9 +79,10 @@ impl Error {
             Self::Conflict(_) => Next::Decide,
             Self::Model { .. } | Self::Busy(_) => Next::Retry,
             Self::Store(error) => match error {
-                StoreError::Foreign { .. } | StoreError::Unreachable { .. } | StoreError::Newer { .. } => {
-                    Next::Mend
-                }
+                StoreError::Foreign { .. }
+                | StoreError::Unreachable { .. }
+                | StoreError::Empty { .. }
+                | StoreError::Newer { .. } => Next::Mend,
                 StoreError::Busy | StoreError::Unavailable { .. } | StoreError::Moving { .. } => Next::Retry,
                 _ => Next::Repair,
             },

@@ -415,6 +415,12 @@ pub enum StoreError {
         /// What the system says.
         reason: String,
     },
+    /// A database on a server is there, and nothing of ours in it.
+    #[error("{place} holds no Epitome tables; `epitome serve` and `epitome import` make them")]
+    Empty {
+        /// Which server and database, without a password.
+        place: String,
+    },
     /// The file is somebody else's.
     #[error("{path} is not an Epitome database: {reason}; give another path")]
     Foreign {

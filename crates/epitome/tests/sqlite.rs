@@ -16,8 +16,8 @@ use epitome::store::*;
 use epitome_core::drawing::messages;
 use epitome_core::slot::{Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;
-use rusqlite::Connection;
 use planted::FAULTS;
+use rusqlite::Connection;
 use support::*;
 
 #[path = "sqlite/kept.rs"]

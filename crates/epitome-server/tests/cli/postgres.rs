@@ -81,6 +81,9 @@ fn whatever_only_looks_says_that_nothing_is_there_and_makes_nothing() {
             "{args:?}: {errors}"
         );
     }
+    // Nor does an import that has nothing to bring.
+    std::fs::write(place.path("empty.jsonl"), "").unwrap();
+    assert_eq!(on(&place, &db, &["import", "empty.jsonl"]).0, Some(2));
     assert_eq!(database.psql("SELECT to_regnamespace('epitome') IS NULL").trim(), "t");
 }
 

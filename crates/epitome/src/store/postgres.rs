@@ -382,9 +382,7 @@ async fn prepare(address: &Address, must_exist: bool) -> Outcome<bool> {
     match heard(schema::look(&one, &address.place)).await? {
         Tables::Current => {}
         Tables::None if must_exist => {
-            let reason =
-                "it holds no Epitome tables; `epitome serve` and `epitome import` make them".to_owned();
-            return Err(Trouble::Said(StoreError::Unreachable { path: address.place.clone(), reason }));
+            return Err(Trouble::Said(StoreError::Empty { place: address.place.clone() }));
         }
         // That takes as long as it takes.
         Tables::None | Tables::Older => schema::make(&one, &address.place).await?,

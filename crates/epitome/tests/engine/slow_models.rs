@@ -176,7 +176,7 @@ async fn whoever_works_in_their_own_task_is_not_held_back_by_those_who_wait_for_
         let session = session.clone();
         async move { session.work().await }
     });
-    while_time_passes(&home, "it asks all the same", || async { provider.calls_of("slow") == 4 }).await;
+    while_time_passes(&home, "it asks all the same", || async { provider.calls_of("slow") == 5 }).await;
     assert!(!working.is_finished());
     provider.release();
     ends("it is written", working).await.unwrap().unwrap();

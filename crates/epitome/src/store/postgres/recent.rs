@@ -4,9 +4,9 @@
 //! long as that is the same, a window of a session that grew is the last one with the new messages at its end.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use epitome_core::message::{Message, Part, Seq};
+use epitome_core::message::{Message, Seq};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
 
@@ -16,11 +16,14 @@ use super::super::{Reach, SessionId, SessionKey, Standing, SummaryRow, Window};
 /// So many messages may have been said since.
 pub(super) const MOST_NEW: usize = 256;
 
-/// Windows of more text than this are not kept.
-const LARGEST: usize = 1 << 20;
+/// Windows that take more memory than this are not kept.
+pub(super) const LARGEST: usize = 1 << 20;
 
-/// And all of them together have no more than this.
+/// And all of them together take no more than this.
 const MOST: usize = 64 << 20;
+
+/// What one takes beside what is in it, about.
+const BESIDE: usize = 1 << 10;
 
 /// What a window was made of.
 #[derive(Debug)]
@@ -53,7 +56,7 @@ impl Held {
         openers: BTreeMap<Seq, Seq>,
     ) -> Option<Self> {
         let session = window.standing.session.as_ref()?;
-        let mut held = Self {
+        let held = Self {
             id: session.id,
             head: session.tracker.head(),
             revision,
@@ -68,22 +71,34 @@ impl Held {
             words: window.words.iter().map(|message| (message.seq, message.clone())).collect(),
             bytes: 0,
         };
-        held.bytes = held.size();
-        (held.bytes <= LARGEST).then_some(held)
+        held.sized()
+    }
+
+    /// The same with its size known; nothing where that is too much to keep.
+    fn sized(mut self) -> Option<Self> {
+        self.bytes = self.size();
+        (self.bytes <= LARGEST).then_some(self)
     }
 
     /// About how much memory it takes.
     fn size(&self) -> usize {
-        let text = |part: &Part| match part {
-            Part::Text { text } => text.len(),
-            // Media and the like are large, and seldom asked for again: whoever shows them reads them.
-            _ => 4_096,
-        };
-        let words: usize = self.words.values().flat_map(|message| &message.parts).map(text).sum();
-        let notes: usize = self.words.values().map(|message| message.metadata.len() * 256).sum();
-        let wire = self.words.values().filter(|message| message.wire.is_some()).count() * 1_024;
-        let summaries: usize = self.summaries.iter().map(|row| row.text.len()).sum();
-        words + notes + wire + summaries + self.tail.len() * 256
+        let outlines = self.leading.iter().chain(&self.pinned).chain(&self.opener).chain(&self.tail);
+        let outlines = outlines.map(|outline| {
+            let author = outline.author.as_ref().map_or(0, |author| author.len().saturating_add(16));
+            size_of::<Outline>().saturating_add(author)
+        });
+        // A tree's entries have room for as many again.
+        let words = self.words.values().map(|message| message.memory().saturating_mul(5) / 4);
+        let openers = self.openers.len().saturating_mul(4 * size_of::<Seq>());
+        let summaries = self.summaries.iter().map(|row| {
+            let facts = &row.facts;
+            let added = facts.added.iter().map(|name| name.len().saturating_add(size_of::<String>()));
+            let focus = facts.focus.as_ref().map_or(0, String::len);
+            let texts = [row.text.len(), row.sources.len(), focus];
+            texts.into_iter().chain(added).fold(size_of::<SummaryRow>(), usize::saturating_add)
+        });
+        let all = outlines.chain(words).chain(summaries);
+        all.fold(BESIDE.saturating_add(openers), usize::saturating_add)
     }
 
     /// The window of the session as it stands now; nothing where that cannot be told from what is held and what was said
@@ -167,29 +182,122 @@ impl Held {
     }
 }
 
-/// Windows that were read lately.
+/// Windows that were read lately: two generations, the older of which is let go when the newer is full.
 #[derive(Debug, Default)]
 pub(super) struct Recent(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    held: HashMap<SessionKey, Arc<Held>>,
+    young: HashMap<SessionKey, Arc<Held>>,
+    old: HashMap<SessionKey, Arc<Held>>,
+    /// Of the young ones.
     bytes: usize,
 }
 
 impl Recent {
     pub(super) fn get(&self, key: &SessionKey) -> Option<Arc<Held>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).held.get(key).cloned()
+        let mut inner = self.lock();
+        if let Some(held) = inner.young.get(key) {
+            return Some(Arc::clone(held));
+        }
+        let (key, held) = inner.old.remove_entry(key)?;
+        inner.put(key, Arc::clone(&held));
+        Some(held)
     }
 
     pub(super) fn put(&self, key: &SessionKey, held: Held) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if inner.bytes > MOST {
-            *inner = Inner::default();
+        self.lock().put(key.clone(), Arc::new(held));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn put(&mut self, key: SessionKey, held: Arc<Held>) {
+        self.remove(&key);
+        if self.bytes.saturating_add(held.bytes) > MOST / 2 {
+            self.old = std::mem::take(&mut self.young);
+            self.bytes = 0;
         }
-        inner.bytes = inner.bytes.saturating_add(held.bytes);
-        if let Some(before) = inner.held.insert(key.clone(), Arc::new(held)) {
-            inner.bytes = inner.bytes.saturating_sub(before.bytes);
+        // Each takes some: so their number is bounded too.
+        self.bytes = self.bytes.saturating_add(held.bytes);
+        self.young.insert(key, held);
+    }
+
+    fn remove(&mut self, key: &SessionKey) {
+        self.old.remove(key);
+        if let Some(before) = self.young.remove(key) {
+            self.bytes = self.bytes.saturating_sub(before.bytes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use epitome_core::message::{Media, MediaSource, Part, Role};
+    use serde_json::json;
+
+    use super::*;
+
+    /// Of a window that shows only this message.
+    fn held(message: Message) -> Option<Held> {
+        let held = Held {
+            id: 1,
+            head: 1,
+            revision: 0,
+            reach: Reach { tokens: 1, deep: false },
+            leading: Vec::new(),
+            pinned: Vec::new(),
+            opener: None,
+            tail: Vec::new(),
+            from: 1,
+            openers: BTreeMap::new(),
+            summaries: Vec::new(),
+            words: BTreeMap::from([(1, message)]),
+            bytes: 0,
+        };
+        held.sized()
+    }
+
+    #[test]
+    fn what_is_kept_of_windows_is_bounded_whatever_is_in_them() {
+        let long = "x".repeat(700 << 10);
+        let media = Media { mime: "image/png".to_owned(), source: MediaSource::Base64(long.clone()), size: None };
+        let mut noted = Message::user("short");
+        noted.metadata.insert("notes".to_owned(), json!(vec![1; 20_000]));
+        let kinds = [
+            (long.len(), Message::tool("c", long.clone())),
+            (long.len(), Message::new(Role::Assistant, [Part::thinking(long.clone())])),
+            (long.len(), Message::new(Role::Assistant, [Part::call("c", "f", long.clone())])),
+            (long.len(), Message::new(Role::User, [Part::Media(media)])),
+            (20_000 * size_of::<serde_json::Value>(), noted),
+            (1 << 10, Message::user("short")),
+        ];
+        for (real, message) in kinds {
+            let recent = Recent::default();
+            let mut kept = 0;
+            for session in 0..2 * MOST / real {
+                recent.put(&SessionKey::new("w", session.to_string()), held(message.clone()).unwrap());
+                let inner = recent.lock();
+                kept = inner.young.len() + inner.old.len();
+            }
+            assert!(kept * real <= MOST, "{kept} of {real} bytes");
+            assert!(kept > 40, "{kept} of {real} bytes");
+        }
+        assert!(held(Message::tool("c", long.repeat(2))).is_none());
+    }
+
+    #[test]
+    fn the_window_that_is_asked_for_stays_and_the_others_go() {
+        let recent = Recent::default();
+        let key = |session: usize| SessionKey::new("w", session.to_string());
+        let text = "x".repeat(100 << 10);
+        for session in 0..2_000 {
+            recent.put(&key(session), held(Message::user(&text)).unwrap());
+            assert!(recent.get(&key(0)).is_some());
+        }
+        assert!(recent.get(&key(1)).is_none());
     }
 }

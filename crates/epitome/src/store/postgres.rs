@@ -420,7 +420,8 @@ impl Store for Postgres {
             match since? {
                 Some(Found::Window(window)) => return Ok(Some(*window)),
                 Some(Found::Nothing) => return Ok(None),
-                Some(Found::Another(_)) | None => {}
+                // It would be read in vain the next time too.
+                Some(Found::Another(_)) | None => self.recent.forget(key),
             }
         }
         loop {

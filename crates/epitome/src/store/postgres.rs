@@ -31,9 +31,9 @@ use super::{
     SummaryRow, UsageQuery, UsageRow, UsageSum, View, Want, Window,
 };
 use crate::event::{Events, Happened};
-use chores::Behind;
 use error::{Outcome, Tries, Trouble};
 use hint::Hints;
+use indexing::Behind;
 use known::{Known, Numbered};
 use pipe::{Link, Pipe};
 use recent::Recent;
@@ -54,6 +54,7 @@ mod find;
 mod given;
 mod grams;
 mod hint;
+mod indexing;
 mod inlines;
 mod keys;
 mod known;
@@ -153,7 +154,7 @@ pub struct Postgres {
     behind: Arc<Behind>,
     /// Counts up with every change.
     writes: Arc<AtomicU64>,
-    /// Wakes whoever does what can wait.
+    /// Wakes whoever removes what was deleted.
     chores: Arc<Notify>,
     hints: Arc<Hints>,
     clock: Arc<Clock>,
@@ -186,6 +187,7 @@ impl Postgres {
         let (queue, waiting) = swift::queue();
         swift::run(&store, waiting, &stop);
         tokio::spawn(chores::run(store.clone(), Arc::clone(&store.chores), stop.subscribe()));
+        tokio::spawn(indexing::run(store.clone(), stop.subscribe()));
         if store.named {
             let node = format!("{:016x}", random());
             tokio::spawn(hint::run(address, Arc::clone(&store.hints), node, stop.subscribe()));
@@ -267,7 +269,6 @@ impl Postgres {
         self.writes.fetch_add(1, Ordering::Relaxed);
         if !changes.messages.is_empty() {
             self.behind.add(id);
-            self.chores.notify_one();
         }
         let ready = |slot: &SlotRow| {
             let before = standing.slot(&slot.scope, &slot.name).and_then(SlotRow::ready_at);
@@ -498,7 +499,6 @@ impl Store for Postgres {
     ) -> Result<bool, StoreError> {
         let shown = again!(self, self.reveal_once(copied, key, (&row, &slots), &summaries, &events));
         self.behind.add(copied);
-        self.chores.notify_one();
         self.hints.tell.notify_one();
         shown
     }

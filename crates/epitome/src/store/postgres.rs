@@ -157,6 +157,8 @@ pub struct Postgres {
     /// Wakes whoever removes what was deleted.
     chores: Arc<Notify>,
     hints: Arc<Hints>,
+    /// Where the search for whose turn it is goes on.
+    walked: Arc<lease::Place>,
     clock: Arc<Clock>,
     turns: Arc<Turns>,
     /// Appends on the short way.
@@ -225,6 +227,7 @@ impl Postgres {
             writes: Arc::default(),
             chores: Arc::default(),
             hints: Arc::default(),
+            walked: Arc::default(),
             clock: Arc::default(),
             turns: Arc::default(),
             queue: None,

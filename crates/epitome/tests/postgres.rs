@@ -30,5 +30,7 @@ mod pooled;
 mod postgres_server;
 #[path = "postgres/secure.rs"]
 mod secure;
+#[path = "postgres/small.rs"]
+mod small;
 #[path = "store_contract/support.rs"]
 mod support;

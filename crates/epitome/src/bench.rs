@@ -45,7 +45,7 @@ pub use batches::{Batches, batches};
 pub use contexts::{Contexts, OfSession, contexts, summarized};
 pub use inline::{Inline, Turns, inline};
 pub use memory::{Memory, large, memory, resident};
-pub use nodes::{Beside, NodeSizes, Nodes, nodes};
+pub use nodes::{Beside, Contexts as NodeContexts, NodeSizes, Nodes, nodes};
 pub use sample::{Spread, median};
 pub use talk::{many, said};
 

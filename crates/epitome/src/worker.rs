@@ -14,30 +14,36 @@ use std::time::{Duration, Instant as Monotonic};
 
 use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use crate::engine::{Shared, prepare};
+use crate::engine::{Shared, millis_between, prepare};
 use crate::error::Error;
-use crate::store::{Lease, Load, SessionKey, Want};
+use crate::store::{Lease, Load, SessionKey, SlotRow, Want};
 
 mod ask;
 mod commit;
 mod draft;
 mod hold;
 mod job;
+mod seats;
 mod turns;
 mod write;
 
 use job::Job;
-use turns::{Turns, full};
+use seats::SURELY_TAKEN;
+pub(crate) use seats::Seats;
+use turns::{Turns, full, places, share};
 
 /// Works until told to stop, or until the engine is gone.
 pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut jobs: JoinSet<Result<(), Error>> = JoinSet::new();
     let mut held: HashMap<Id, Lease> = HashMap::new();
     let mut turns = Turns::default();
+    let places = places(shared.pace.workers);
     while !*stop.borrow() {
-        while jobs.len() < shared.pace.workers {
+        // From before it is looked, so that whatever is not ready then is looked for when it is.
+        let next_look = shared.seats.next_look();
+        while jobs.len() < places {
             // From before the slot is taken on, so that nobody finds it neither due nor worked on.
             let working = Working::new(&shared);
             let full = full(shared.pace.workers, held.values().map(|lease| &lease.key.workspace));
@@ -51,8 +57,9 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
                     let started = jobs.spawn(async move {
                         let (key, begun) = (taken.key.clone(), Instant::now());
                         let before = shared.appends.load(Ordering::Relaxed);
-                        working.work(taken, asked).await?;
-                        prepare(&shared, &key).await;
+                        if working.work(taken, asked, share(shared.pace.workers)).await? > 0 {
+                            prepare(&shared, &key).await;
+                        }
                         let meanwhile = shared.appends.load(Ordering::Relaxed).saturating_sub(before);
                         sleep(rest(begun.elapsed(), meanwhile)).await;
                         Ok(())
@@ -72,9 +79,10 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
             }
         }
         tokio::select! {
-            () = shared.wake.notified(), if jobs.len() < shared.pace.workers => {}
-            () = shared.store.nudged(), if jobs.len() < shared.pace.workers => {}
+            () = shared.wake.notified(), if jobs.len() < places => {}
+            () = shared.store.nudged(), if jobs.len() < places => {}
             () = sleep(shared.pace.poll) => {}
+            () = look_at(next_look), if jobs.len() < places => {}
             ended = jobs.join_next_with_id(), if !jobs.is_empty() => ended_one(&shared, &mut held, ended),
             // The last engine is gone: nobody waits for what is being written.
             told = stop.changed() => if told.is_err() { return finish(&shared, jobs, held, Duration::ZERO).await },
@@ -82,6 +90,14 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     }
     let grace = shared.pace.grace;
     finish(&shared, jobs, held, grace).await;
+}
+
+/// Waits for that moment; for ever where there is none.
+async fn look_at(then: Option<Monotonic>) {
+    match then {
+        Some(then) => sleep_until(then.into()).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// More appends a second than this are many.
@@ -168,7 +184,7 @@ pub(crate) async fn until_idle(shared: &Arc<Shared>, session: Option<SessionKey>
             let working = Working::new(shared);
             let asked = Monotonic::now();
             match shared.store.lease(want(shared, session.clone())).await? {
-                Some(lease) => working.work(lease, asked).await?,
+                Some(lease) => drop(working.work(lease, asked, None).await?),
                 None => break,
             }
         }
@@ -180,14 +196,17 @@ pub(crate) async fn until_idle(shared: &Arc<Shared>, session: Option<SessionKey>
     }
 }
 
-/// Whether somebody works on the session now, or this engine on any.
+/// Whether somebody works on the session now, or this engine on any; or would, were there not so many already who wait for
+/// the same model.
 async fn others_work(shared: &Shared, session: Option<&SessionKey>) -> Result<bool, Error> {
     let Some(key) = session else {
-        return Ok(shared.working.load(Ordering::Acquire) > 0);
+        return Ok(shared.working.load(Ordering::Acquire) > 0 || shared.seats.any_aside());
     };
     let standing = shared.store.standing(key, Load::default()).await?;
     let held = |until| until > standing.now;
-    Ok(standing.slots.iter().any(|row| row.state.due.is_some() && row.work.until.is_some_and(held)))
+    let aside = |then| Duration::from_millis(millis_between(then, standing.now)) < SURELY_TAKEN;
+    let busy = |row: &SlotRow| row.work.until.is_some_and(held) || row.work.aside.is_some_and(aside);
+    Ok(standing.slots.iter().any(|row| row.state.due.is_some() && busy(row)))
 }
 
 fn want(shared: &Shared, session: Option<SessionKey>) -> Want {
@@ -210,9 +229,10 @@ impl Working {
         Self(Arc::clone(shared))
     }
 
-    /// Works one slot off that was asked for at that moment.
-    async fn work(self, lease: Lease, asked: Monotonic) -> Result<(), Error> {
-        Job::new(&self.0, lease, asked).run().await
+    /// Works one slot off that was asked for at that moment, as one of several workers or in somebody's own task. Tells how
+    /// many summaries were kept.
+    async fn work(self, lease: Lease, asked: Monotonic, share: Option<usize>) -> Result<usize, Error> {
+        Job::new(&self.0, lease, asked).sharing(share).run().await
     }
 }
 

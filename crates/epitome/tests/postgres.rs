@@ -30,6 +30,8 @@ mod pooled;
 mod postgres_server;
 #[path = "postgres/secure.rs"]
 mod secure;
+#[path = "postgres/sharing.rs"]
+mod sharing;
 #[path = "postgres/small.rs"]
 mod small;
 #[path = "store_contract/support.rs"]

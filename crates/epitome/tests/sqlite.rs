@@ -16,6 +16,7 @@ use epitome::store::*;
 use epitome_core::drawing::messages;
 use epitome_core::slot::{Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;
+use planted::FAULTS;
 use rusqlite::Connection;
 use support::*;
 
@@ -361,66 +362,23 @@ async fn two_stores_write_to_one_file_and_see_each_other() {
 async fn every_planted_fault_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let sound = used(dir.path()).await;
-    for (at, plant) in [
+    let own = [
         ("message", "DELETE FROM messages WHERE seq = 3"),
         ("session", "DELETE FROM messages WHERE seq = 9"),
-        ("message 4", "UPDATE messages SET before = before + 1 WHERE seq = 4"),
-        ("message 4", "UPDATE messages SET cut = 2 WHERE seq = 4"),
-        ("message 4", "UPDATE messages SET open = 1 WHERE seq = 4"),
-        ("message 4", "UPDATE messages SET author = 'x' WHERE seq = 4"),
-        ("message 4", "UPDATE messages SET shape = 8 WHERE seq = 4"),
-        ("message 4", "UPDATE messages SET role = 9 WHERE seq = 4"),
-        ("message 4", "UPDATE messages SET opener = 1 WHERE seq = 4"),
-        ("message 4", "UPDATE messages SET body = '{' WHERE seq = 4"),
         ("message 2", "UPDATE messages SET body = replace(body, 'm2', 'm2 m2') WHERE seq = 2"),
-        ("message 3", "UPDATE messages SET tokens = tokens + 1 WHERE seq = 2"),
         ("session", "UPDATE messages SET skip = 0"),
-        ("session", "UPDATE sessions SET skipped = 5"),
-        ("session", "UPDATE sessions SET opener = 2"),
-        ("session", "UPDATE sessions SET head = 8"),
-        ("session", "UPDATE sessions SET tokens = 1"),
-        ("session", "UPDATE sessions SET tracker = 'x'"),
         ("session", "UPDATE sessions SET tracker = replace(tracker, '\"begun\":true', '\"begun\":false')"),
-        ("session", "UPDATE sessions SET indexed = 50"),
         ("session", "DELETE FROM words WHERE rowid = (1 << 32) + 3"),
-        ("slot", "UPDATE slots SET active = 77"),
-        ("slot", "UPDATE slots SET active = 1"),
-        ("slot", "UPDATE slots SET active = NULL"),
-        ("slot", "UPDATE slots SET covered = 5"),
-        ("slot", "UPDATE slots SET due = 1"),
-        ("slot", "UPDATE slots SET ready_at = 1"),
-        ("slot", "UPDATE slots SET state = '[]'"),
         ("slot", "UPDATE slots SET state = json_set(state, '$.covered', 99), covered = 99"),
-        ("slot", "UPDATE summaries SET through = 5 WHERE id = 2"),
-        ("slot", "UPDATE summaries SET state = 'standing'"),
-        ("slot", "UPDATE summaries SET state = 'undone' WHERE id = 2"),
-        ("slot", "DELETE FROM slots"),
-        ("summary 2", "DELETE FROM summaries WHERE id = 1"),
-        ("summary 2", "UPDATE summaries SET through = 7 WHERE id = 1"),
-        ("summary 2", "UPDATE summaries SET slot = 'other' WHERE id = 1"),
-        ("summary 1", "UPDATE summaries SET parent = NULL"),
-        ("summary 1", "UPDATE summaries SET through = 50 WHERE id = 1"),
-        ("summary 2", "UPDATE summaries SET facts = 'x' WHERE id = 2"),
         ("messages", "UPDATE messages SET session = 9"),
-        ("slots", "UPDATE slots SET session = 9"),
-        ("summaries", "UPDATE summaries SET session = 9"),
-        ("idempotency", "UPDATE idempotency SET session = 9"),
-        ("members", "UPDATE members SET session = 9"),
-        ("session", "UPDATE members SET author = 9"),
-        ("session", "UPDATE authors SET workspace = 'v'"),
-        (
-            "event 1",
-            "INSERT INTO events VALUES ('w', 1, 'nobody', 'message', '{\"from\":1,\"through\":2}', 0)",
-        ),
-        ("event 1", "INSERT INTO events VALUES ('w', 1, 'a', 'message', '{\"from\":2,\"through\":1}', 0)"),
-        ("event 1", "INSERT INTO events VALUES ('w', 1, 'a', 'rumour', '{}', 0)"),
         (
             "file",
             "DROP INDEX messages_pinned; CREATE INDEX messages_pinned ON messages (session, seq) WHERE pinned <> 0; \
           PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, 'pinned <> 0', 'pinned = 0') \
           WHERE name = 'messages_pinned'; PRAGMA writable_schema = OFF",
         ),
-    ] {
+    ];
+    for (at, plant) in FAULTS.iter().chain(&own) {
         let path = dir.path().join("faulty.db");
         std::fs::copy(&sound, &path).unwrap();
         raw(&path, plant);
@@ -433,7 +391,7 @@ async fn every_planted_fault_is_found() {
                 store.close().await;
             }
             Err(error) => {
-                assert!(at == "file" && matches!(error, StoreError::Damaged { .. }), "{plant}: {error}");
+                assert!(*at == "file" && matches!(error, StoreError::Damaged { .. }), "{plant}: {error}");
             }
         }
         for end in ["", "-wal", "-shm"] {

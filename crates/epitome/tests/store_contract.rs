@@ -51,6 +51,7 @@ use telling::{
     only_the_newest_events_are_kept, what_is_refused_is_not_told,
 };
 use turns::{
+    a_slot_that_was_put_aside_waits_behind_the_others_and_failed_no_time,
     a_workspace_that_holds_enough_is_passed_over, however_many_of_one_are_ready_the_others_have_their_turns,
     whoever_is_taken_is_whom_a_plain_list_would_give,
     without_turns_whoever_waits_longest_comes_first_whosesoever_it_is,
@@ -661,6 +662,7 @@ macro_rules! contract {
             the_queue_tells_who_waits_longest
             workspaces_have_their_turns_and_inside_each_whoever_waits_longest
             without_turns_whoever_waits_longest_comes_first_whosesoever_it_is
+            a_slot_that_was_put_aside_waits_behind_the_others_and_failed_no_time
             a_workspace_that_holds_enough_is_passed_over
             however_many_of_one_are_ready_the_others_have_their_turns
             whoever_is_taken_is_whom_a_plain_list_would_give

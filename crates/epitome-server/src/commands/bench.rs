@@ -26,13 +26,15 @@ Examples:
   epitome bench --inline              only lists that are condensed before a call
   epitome bench --server              the HTTP API instead, with 16 clients
   epitome bench --proxy               what a request takes longer through the proxy
-  epitome bench --postgres postgres://localhost/bench      nodes that share a database
+  epitome bench --postgres postgres://localhost/postgres   nodes that share a database
   epitome bench --server --full       the same as --server, a minute of load on a million messages
 
 Appends, contexts and turns are compared within the run: with a bare SQLite loop, with a short
 session and with the counting of one message, and over HTTP with the engine itself and with the
 same server that echoes as many bytes and does nothing else. Those ratios mean the same on every
-machine. Files are made in DIR and removed afterwards; a server that is started is ended.
+machine. Files are made in DIR and removed afterwards; a server that is started is ended. On
+PostgreSQL it makes databases named epitome_bench_... and removes them; the one named in the
+address is only connected to.
 --json is one object.";
 
 /// The numbers in the README, on this machine
@@ -54,7 +56,7 @@ pub(crate) struct Args {
     /// The proxy instead, beside a provider on loopback that answers at once
     #[arg(long, conflicts_with_all = ["server", "inline"])]
     proxy: bool,
-    /// Nodes on this PostgreSQL instead: an empty database, for nothing else
+    /// Nodes on this PostgreSQL instead, in databases it makes there and removes
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "inline", "proxy"])]
     postgres: Option<String>,
     /// Where to measure (the temporary folder)

@@ -14,6 +14,7 @@
 )]
 
 mod chaos;
+mod door;
 mod history;
 #[path = "../http/home_postgres.rs"]
 #[allow(dead_code, reason = "the server's own tests use all of it")]

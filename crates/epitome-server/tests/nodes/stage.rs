@@ -127,14 +127,14 @@ impl Stage {
 
     /// Waits until nothing is left to be done.
     pub fn settle(&self) {
-        self.settle_at(0);
+        self.settle_at(self.nodes[0].address);
     }
 
-    /// The same, as this node says.
-    pub fn settle_at(&self, node: usize) {
+    /// The same, as is told there.
+    pub fn settle_at(&self, address: SocketAddr) {
         let begun = Instant::now();
         loop {
-            let queue = read(self.nodes[node].address, "/v1/queue", LIMIT).unwrap().ok();
+            let queue = read(address, "/v1/queue", LIMIT).unwrap().ok();
             if ["due", "working", "waiting", "parked"].iter().all(|state| queue[state] == 0) {
                 return;
             }

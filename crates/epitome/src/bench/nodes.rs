@@ -1,20 +1,20 @@
 //! Nodes on PostgreSQL, against bare statements on the same tables.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use epitome_core::slot::Scope;
 use serde::Serialize;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, NoTls, Statement};
 
 use super::{Line, Progress, Spread, Tell, median, talk};
-use crate::engine::{ContextRequest, Engine, Pace};
+use crate::engine::{ContextRequest, Engine, Session};
 use crate::error::Error;
-use crate::store::{Postgres, PostgresOptions, SessionKey, Store, StoreError, Want, words};
+use crate::store::{PostgresOptions, StoreError};
+
+mod bare;
+mod work;
+
+use bare::{Bare, in_one_of_its_own};
+use work::{heard, work};
 
 /// So many connections on either side, and so many who append.
 const TASKS: usize = 16;
@@ -73,6 +73,23 @@ pub struct Beside {
     pub ratio: f64,
 }
 
+/// Contexts of 4,000 tokens, in milliseconds, each beside one query for the words of as many messages of the same session.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Contexts {
+    /// Of a session that goes on: one message more each time.
+    pub growing: Spread,
+    /// The query for those.
+    pub query: Spread,
+    /// The first by the second.
+    pub ratio: f64,
+    /// Of sessions that this node knows nothing of yet.
+    pub strange: Spread,
+    /// The query for those.
+    pub strange_query: Spread,
+    /// The first by the second.
+    pub strange_ratio: f64,
+}
+
 /// What was measured of nodes on PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Nodes {
@@ -80,12 +97,8 @@ pub struct Nodes {
     pub appends: Beside,
     /// A hundred at a time.
     pub batches: Beside,
-    /// A context of 4,000 tokens, made anew each time, in milliseconds.
-    pub context: Spread,
-    /// One query for the words of as many messages of the same session.
-    pub query: Spread,
-    /// The first by the second.
-    pub context_ratio: f64,
+    /// Contexts, and bare queries.
+    pub contexts: Contexts,
     /// Summaries a second by one node, with a model that takes 200 ms.
     pub one_node: f64,
     /// By two.
@@ -105,15 +118,18 @@ impl Nodes {
             );
             Line::new(name, figure, "0.70 of it", Some(beside.ratio >= APPENDS))
         };
-        let context = format!(
-            "{:.2} ms, {:.2} of a bare query's {:.2} ms",
-            self.context.median, self.context_ratio, self.query.median
-        );
+        let contexts = |name: &str, ours: &Spread, query: &Spread, ratio: f64| {
+            let figure =
+                format!("{:.2} ms, {ratio:.2} of a bare query's {:.2} ms", ours.median, query.median);
+            Line::new(name, figure, "2.00 of it", Some(ratio <= CONTEXTS))
+        };
+        let of = &self.contexts;
         let two = self.two_nodes / self.one_node;
         vec![
             appends("appends, 16 connections", &self.appends),
             appends("appends of 100, 16 connections", &self.batches),
-            Line::new("context, made anew, p50", context, "2.00 of it", Some(self.context_ratio <= CONTEXTS)),
+            contexts("context of a session that goes on, p50", &of.growing, &of.query, of.ratio),
+            contexts("context of one not seen before, p50", &of.strange, &of.strange_query, of.strange_ratio),
             Line::new(
                 "two nodes, model takes 200 ms",
                 format!("{two:.2} of one's {:.1} summaries/s", self.one_node),
@@ -134,20 +150,27 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::Store(StoreError::Failed { reason: error.to_string() })
 }
 
-/// Measures on a database of its own: what is in it afterwards is this measurement's.
+/// Measures in databases of its own, which it makes on the server of this address and removes afterwards.
 pub async fn nodes(url: &str, sizes: &NodeSizes, tell: Tell<'_>) -> Result<Nodes, Error> {
+    let (appends, batches, contexts) =
+        in_one_of_its_own(url, async |url| one_node(url, sizes, tell).await).await?;
+    let at_work =
+        async |nodes| in_one_of_its_own(url, async |url| work(url, sizes.sessions, nodes, tell).await).await;
+    let (one_node, two_nodes) = (at_work(1).await?, at_work(2).await?);
+    let heard = in_one_of_its_own(url, async |url| heard(url, sizes.leases, tell).await).await?;
+    Ok(Nodes { appends, batches, contexts, one_node, two_nodes, heard })
+}
+
+/// What one node does by itself.
+async fn one_node(url: &str, sizes: &NodeSizes, tell: Tell<'_>) -> Result<(Beside, Beside, Contexts), Error> {
     let options = || PostgresOptions { connections: TASKS, ..PostgresOptions::default() };
-    let engine = Engine::builder().workers(0).postgres(options()).open_postgres(url).await?;
-    let bare = Bare::connect(url).await?;
+    let node = || Engine::builder().workers(0).postgres(options()).open_postgres(url);
+    let (engine, bare) = (node().await?, Bare::connect(url).await?);
     let appends = beside(&engine, &bare, sizes, 1, ("appends", tell)).await?;
     let batches = beside(&engine, &bare, sizes, 100, ("appends of 100", tell)).await?;
-    let (context, query) = contexts(&engine, &bare, sizes, tell).await?;
+    let contexts = contexts(&engine, node, &bare, sizes, tell).await?;
     engine.close().await;
-    let one_node = work(url, sizes.sessions, 1, tell).await?;
-    let two_nodes = work(url, sizes.sessions, 2, tell).await?;
-    let heard = heard(url, sizes.leases, tell).await?;
-    let context_ratio = context.median / query.median;
-    Ok(Nodes { appends, batches, context, query, context_ratio, one_node, two_nodes, heard })
+    Ok((appends, batches, contexts))
 }
 
 async fn beside(
@@ -157,7 +180,8 @@ async fn beside(
     together: u64,
     (stage, tell): (&'static str, Tell<'_>),
 ) -> Result<Beside, Error> {
-    let each = sizes.appends.div_ceil(TASKS) as u64;
+    // A round of batches would be over before it began, were it not of more messages.
+    let each = (sizes.appends as u64).saturating_mul(together.min(10)).div_ceil(TASKS as u64);
     let each = each.div_ceil(together).max(2);
     let rounds = sizes.rounds.max(1) as u64;
     let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
@@ -205,258 +229,54 @@ async fn all(tasks: &mut JoinSet<Result<(), Error>>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Connections that insert into the table of messages what the engine would, every column of it, and nothing else.
-struct Bare {
-    clients: Vec<Arc<(Client, Statement)>>,
-    next: std::sync::atomic::AtomicI64,
-}
+/// So many sessions are asked for that the node knows nothing of, of so many messages each.
+const STRANGE: (u64, u64) = (100, 500);
 
-impl Bare {
-    async fn connect(url: &str) -> Result<Self, Error> {
-        let mut clients = Vec::new();
-        for _ in 0..TASKS {
-            let (client, connection) = tokio_postgres::connect(url, NoTls).await.map_err(failed)?;
-            tokio::spawn(async move {
-                let _ = connection.await;
-            });
-            let sql = "INSERT INTO epitome.messages (session, seq, turn, tokens, before, chars, longest, opener, at, created, \
-                 change, calls, answers, own_answers, open, own_open, role, shape, cut, own_cut, pinned, skip, author, body) \
-                 SELECT $1, * FROM unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], \
-                 $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::int[], $13::int[], $14::int[], $15::int[], \
-                 $16::int[], $17::smallint[], $18::smallint[], $19::smallint[], $20::smallint[], $21::boolean[], \
-                 $22::boolean[], $23::text[], $24::text[])";
-            let statement = client.prepare(sql).await.map_err(failed)?;
-            clients.push(Arc::new((client, statement)));
-        }
-        Ok(Self { clients, next: std::sync::atomic::AtomicI64::new(-1) })
-    }
-
-    /// Rows a second.
-    async fn round(&self, each: u64, together: u64) -> Result<f64, Error> {
-        let started = Instant::now();
-        let mut tasks = JoinSet::new();
-        for client in &self.clients {
-            let client = Arc::clone(client);
-            // Of no session there is: they are removed again below.
-            let session = self.next.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-            tasks.spawn(async move {
-                for n in 0..each {
-                    let mut bodies = Vec::new();
-                    for message in talk::many(n * together, together) {
-                        bodies.push(words(&message).map_err(Error::invalid)?);
-                    }
-                    let first = i64::try_from(n * together).unwrap_or(0);
-                    let seqs: Vec<i64> = (first..).take(bodies.len()).collect();
-                    let (longs, counts) = (vec![30i64; bodies.len()], vec![0i32; bodies.len()]);
-                    let (kinds, flags) = (vec![2i16; bodies.len()], vec![false; bodies.len()]);
-                    let authors: Vec<Option<&str>> = vec![None; bodies.len()];
-                    let mut given: Vec<&(dyn ToSql + Sync)> = vec![&session, &seqs];
-                    given.extend([&longs as &(dyn ToSql + Sync); 9]);
-                    given.extend([&counts as &(dyn ToSql + Sync); 5]);
-                    given.extend([&kinds as &(dyn ToSql + Sync); 4]);
-                    given.extend([&flags as &(dyn ToSql + Sync); 2]);
-                    given.extend([&authors as &(dyn ToSql + Sync), &bodies]);
-                    client.0.execute(&client.1, &given).await.map_err(failed)?;
-                }
-                Ok::<_, Error>(())
-            });
-        }
-        all(&mut tasks).await?;
-        let rate = (each * together * TASKS as u64) as f64 / started.elapsed().as_secs_f64();
-        self.ask("DELETE FROM epitome.messages WHERE session < 0").await?;
-        Ok(rate)
-    }
-
-    async fn ask(&self, sql: &str) -> Result<(), Error> {
-        match self.clients.first() {
-            Some(client) => client.0.batch_execute(sql).await.map_err(failed),
-            None => Ok(()),
-        }
-    }
-
-    /// Waits until all words are in the index.
-    async fn quiet(&self) -> Result<(), Error> {
-        let Some(client) = self.clients.first() else { return Ok(()) };
-        for _ in 0..1_000 {
-            let sql = "SELECT count(*) FROM epitome.sessions WHERE state = 'open' AND indexed < head";
-            let row = client.0.query_one(sql, &[]).await.map_err(failed)?;
-            if row.get::<_, i64>(0) == 0 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        Ok(())
-    }
-}
-
-/// Contexts of a long session that has grown by a message each time, and the words of as many messages.
-async fn contexts(
+/// Contexts of a long session that has grown by a message each time, and of sessions that another node wrote.
+async fn contexts<F: Future<Output = Result<Engine, Error>>>(
     engine: &Engine,
+    another: impl Fn() -> F,
     bare: &Bare,
     sizes: &NodeSizes,
     tell: Tell<'_>,
-) -> Result<(Spread, Spread), Error> {
-    let session = engine.session("long");
+) -> Result<Contexts, Error> {
+    let long = engine.session("long");
     for from in (0..sizes.long).step_by(500) {
-        session.append(talk::many(from, 500.min(sizes.long - from))).await?;
+        long.append(talk::many(from, 500.min(sizes.long - from))).await?;
+    }
+    for n in 0..STRANGE.0 {
+        engine.session(format!("strange {n}")).append(talk::many(0, STRANGE.1)).await?;
     }
     bare.quiet().await?;
-    let Some(client) = bare.clients.first() else { return Err(Error::Closed) };
-    let id = client
-        .0
-        .query_one("SELECT id FROM epitome.sessions WHERE name = 'long' AND state = 'open'", &[])
-        .await;
-    let id: i64 = id.map_err(failed)?.get(0);
-    let sql = "SELECT seq, role, body FROM epitome.messages WHERE session = $1 ORDER BY seq DESC LIMIT $2";
-    let query = client.0.prepare(sql).await.map_err(failed)?;
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    // Without knowing how many rows there are, the query would be planned badly.
+    bare.ask("ANALYZE").await?;
+    let (mut growing, mut query) = (Vec::new(), Vec::new());
     for n in 0..sizes.contexts as u64 {
         tell(Progress { stage: "contexts", done: n, of: sizes.contexts as u64 });
-        session.append(talk::said(n)).await?;
-        let started = Instant::now();
-        let context =
-            session.context(ContextRequest { tokens: Some(4_000), ..ContextRequest::default() }).await?;
-        ours.push(started.elapsed());
-        let count = i64::try_from(context.messages.len()).unwrap_or(0);
-        let started = Instant::now();
-        let rows = client.0.query(&query, &[&id, &count]).await.map_err(failed)?;
-        theirs.push(started.elapsed());
-        if rows.is_empty() {
-            return Err(failed("the bare query found nothing"));
-        }
+        long.append(talk::said(n)).await?;
+        let (ours, messages) = context(&long).await?;
+        growing.push(ours);
+        query.push(bare.query("long", messages).await?);
     }
-    Ok((Spread::of(ours), Spread::of(theirs)))
-}
-
-/// A provider on loopback that takes its time, and says the same to everybody.
-async fn provider() -> Result<String, Error> {
-    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(answer(stream));
-        }
-    });
-    Ok(format!("http://{address}/v1"))
-}
-
-/// Answers one request after the other, until the caller has no more.
-async fn answer(mut stream: TcpStream) {
-    let mut read = Vec::new();
-    loop {
-        while let Some(end) = request_end(&read) {
-            read.drain(..end);
-            tokio::time::sleep(MODEL_TAKES).await;
-            let body = r#"{"id": "1", "object": "chat.completion", "model": "slow", "choices": [{"index": 0, "finish_reason": "stop",
-                "message": {"role": "assistant", "content": "The customer asked for orders; each was answered, and all arrive on Friday."}}],
-                "usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}}"#;
-            let head = format!(
-                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-                body.len()
-            );
-            if stream.write_all((head + body).as_bytes()).await.is_err() {
-                return;
-            }
-        }
-        match stream.read_buf(&mut read).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
-    }
-}
-
-/// Where the first request ends, once all of it is there.
-fn request_end(read: &[u8]) -> Option<usize> {
-    let head = read.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
-    let text = std::str::from_utf8(read.get(..head)?).ok()?.to_ascii_lowercase();
-    let length =
-        text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
-    let end = head.checked_add(length.unwrap_or(0))?;
-    (read.len() >= end).then_some(end)
-}
-
-/// Summaries a second by so many nodes, each with four workers.
-async fn work(url: &str, sessions: usize, nodes: usize, tell: Tell<'_>) -> Result<f64, Error> {
-    tell(Progress { stage: "nodes at work", done: nodes as u64 - 1, of: 2 });
-    let base = provider().await?;
-    let settings = format!(
-        r#"{{"slot": [{{"name": "s", "trigger": "messages(20)", "max_tokens": 200}}], "summarize": {{"models": ["slow"]}},
-        "models": {{"slow": {{"provider": "openai", "model": "slow", "base_url": "{base}", "window": 100000}}}}}}"#
-    );
-    let node = |workers: usize| {
-        let pace = Pace { workers, ..Pace::default() };
-        Engine::builder().settings(&settings).pace(pace).open_postgres(url)
-    };
-    let writer = node(0).await?;
-    let workspace = writer.workspace(format!("work of {nodes}"));
-    for n in 0..sessions {
-        workspace.session(format!("session {n}")).append(talk::many(n as u64 * 20, 20)).await?;
-    }
-    let started = Instant::now();
-    let mut engines = Vec::new();
-    for _ in 0..nodes {
-        engines.push(node(4).await?);
-    }
-    let until = Instant::now() + Duration::from_secs(120);
-    loop {
-        let queue = workspace.queue().await?;
-        if queue.due + queue.working == 0 {
-            break;
-        }
-        if Instant::now() > until {
-            return Err(failed("nodes did not do what was due within two minutes"));
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    let rate = sessions as f64 / started.elapsed().as_secs_f64();
-    for engine in engines {
-        engine.close().await;
-    }
-    writer.close().await;
-    Ok(rate)
-}
-
-/// How long after the commit of what made it due another node has the slot.
-async fn heard(url: &str, leases: usize, tell: Tell<'_>) -> Result<Spread, Error> {
-    let settings = r#"{"slot": [{"name": "s", "trigger": "messages(2)", "max_tokens": 200}]}"#;
-    let writer = Engine::builder().workers(0).settings(settings).open_postgres(url).await?;
-    let other = Postgres::open(url, PostgresOptions::default()).await?;
-    let workspace = "heard";
-    let want = |session: &str| Want {
-        owner: "another".to_owned(),
-        hold: Duration::from_secs(600),
-        session: Some(SessionKey::new(workspace, session)),
-        except: Default::default(),
-        after: None,
-        full: Default::default(),
-    };
-    let mut times = Vec::new();
-    for n in 0..leases.max(1) {
-        tell(Progress { stage: "leases elsewhere", done: n as u64, of: leases as u64 });
-        let name = format!("session {n}");
-        let session = writer.workspace(workspace).session(name.as_str());
-        let waiting = async {
-            loop {
-                if let Some(lease) = other.lease(want(&name)).await? {
-                    return Ok::<_, StoreError>((Instant::now(), lease));
-                }
-                // As a worker waits: told, or after a second.
-                let _ = tokio::time::timeout(Duration::from_secs(1), other.nudged()).await;
-            }
-        };
-        let said = async {
-            tokio::time::sleep(Duration::from_millis(7 + (n as u64 * 13) % 40)).await;
-            session.append(talk::many(0, 2)).await?;
-            Ok::<_, Error>(Instant::now())
-        };
-        let (leased, committed) = tokio::join!(waiting, said);
-        let ((leased, lease), committed) = (leased?, committed?);
-        if lease.slot.scope != Scope::Session {
-            return Err(failed("another slot was taken"));
-        }
-        times.push(leased.saturating_duration_since(committed));
+    let (mut strange, mut strange_query) = (Vec::new(), Vec::new());
+    let other = another().await?;
+    for n in 0..STRANGE.0 {
+        tell(Progress { stage: "contexts elsewhere", done: n, of: STRANGE.0 });
+        let name = format!("strange {n}");
+        let (ours, messages) = context(&other.session(name.as_str())).await?;
+        strange.push(ours);
+        strange_query.push(bare.query(&name, messages).await?);
     }
     other.close().await;
-    writer.close().await;
-    Ok(Spread::of(times))
+    let [growing, query, strange, strange_query] = [growing, query, strange, strange_query].map(Spread::of);
+    let (ratio, strange_ratio) = (growing.median / query.median, strange.median / strange_query.median);
+    Ok(Contexts { growing, query, ratio, strange, strange_query, strange_ratio })
+}
+
+/// How long a context took, and how many messages it holds.
+async fn context(session: &Session) -> Result<(Duration, usize), Error> {
+    let asked = ContextRequest { tokens: Some(4_000), ..ContextRequest::default() };
+    let started = Instant::now();
+    let context = session.context(asked).await?;
+    Ok((started.elapsed(), context.messages.len()))
 }

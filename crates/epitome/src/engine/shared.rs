@@ -22,6 +22,7 @@ use crate::model::{Model, table};
 use crate::retry::Failure;
 use crate::settings::{CondenseSettings, Money, Patch, Price, Settings, SlotSettings};
 use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store, StoreError, UsageQuery};
+use crate::worker::Seats;
 
 /// What engine and worker both need.
 pub(crate) struct Shared {
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub(super) not_ours: Mutex<HashMap<(SessionId, Scope, String), Instant>>,
     /// Providers that failed lately.
     pub(crate) breakers: Mutex<HashMap<String, Breaker>>,
+    /// Who waits for which model.
+    pub(crate) seats: Arc<Seats>,
     /// What calls under way may cost.
     pub(crate) purse: Arc<Purse>,
     /// What models answered inline lately.

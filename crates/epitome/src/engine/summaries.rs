@@ -135,7 +135,7 @@ impl Session {
                 }
                 row.work.focus = focus.clone().or(row.work.focus);
                 // Whoever asks for it now does not want to wait for the next attempt's time.
-                row.work.not_before = None;
+                (row.work.not_before, row.work.aside) = (None, None);
                 row.work.parked = false;
                 row.mark(standing.now);
                 Ok((Some(Changes { slots: vec![row], ..Changes::default() }), waits))
@@ -252,7 +252,7 @@ impl Session {
                 // Whoever writes now builds on what stands. That would be kept in place of what is wanted.
                 row.fence = row.fence.saturating_add(1);
                 (row.work.owner, row.work.until) = (None, None);
-                row.work.not_before = None;
+                (row.work.not_before, row.work.aside) = (None, None);
                 row.work.parked = false;
                 row.mark(standing.now);
                 let changes = fires.then(|| Changes { slots: vec![row], ..Changes::default() });

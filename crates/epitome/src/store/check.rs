@@ -45,6 +45,22 @@ impl Faults {
         self.add(session_at(workspace, session), "somebody belongs to it who is no author of its workspace");
     }
 
+    /// An append of a session is remembered by its key, and its messages are not in the log.
+    pub(crate) fn never_said(&mut self, workspace: &str, session: &str) {
+        self.add(
+            session_at(workspace, session),
+            "an append is remembered by its key whose messages are not there",
+        );
+    }
+
+    /// A document of settings, of whatever is called so; nothing where none were set.
+    pub(crate) fn settings(&mut self, at: &str, document: &str) {
+        let read = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(document);
+        if !document.is_empty() && read.is_err() {
+            self.add(at, "its settings are no JSON object");
+        }
+    }
+
     /// An event tells of a session, and there is none of that name.
     pub(crate) fn event_of_nobody(&mut self, at: &str) {
         self.add(at, "it tells of a session that does not exist");
@@ -63,6 +79,11 @@ impl Faults {
 /// A session, for people.
 pub(crate) fn session_at(workspace: &str, session: &str) -> String {
     format!("session \"{workspace}/{session}\"")
+}
+
+/// A workspace, for people.
+pub(crate) fn workspace_at(workspace: &str) -> String {
+    format!("workspace \"{workspace}\"")
 }
 
 /// An event, for people.
@@ -84,6 +105,10 @@ impl SessionColumns {
     /// counting what is in it.
     pub(crate) fn check(&self, faults: &mut Faults, at: &str, session: &SessionRow) -> bool {
         let tracker = &session.tracker;
+        faults.settings(at, &session.settings);
+        if session.encoding.is_empty() {
+            faults.add(at, "it does not say how its tokens are counted");
+        }
         if (self.head, self.turns, self.tokens) != (tracker.head(), tracker.turns(), tracker.tokens()) {
             faults.add(at, "head, turns or tokens are not what its tracker says");
         }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use deadpool_postgres::{
-    Hook, HookError, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime, Timeouts,
+    Hook, HookError, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType, Timeouts,
 };
 use epitome_core::message::{Message, Seq, Timestamp};
 use epitome_core::slot::Scope;
@@ -31,13 +31,14 @@ use super::{
     SummaryRow, UsageQuery, UsageRow, UsageSum, View, Want, Window,
 };
 use crate::event::{Events, Happened};
-use error::{Outcome, Tries, Trouble};
+use error::{Outcome, Tries, Trouble, silent};
 use hint::Hints;
 use indexing::Behind;
 use known::{Known, Numbered};
-use pipe::{Link, Pipe};
+use pipe::{Link, Noticed, Pipe};
 use recent::Recent;
-use swift::{Clock, Swift, Turns};
+use schema::Tables;
+use swift::{Clock, Swift, Turns, Unheard};
 use tls::Address;
 use tx::Tx;
 use window::Found;
@@ -100,10 +101,15 @@ pub struct PostgresOptions {
     pub connections: usize,
     /// For how long it is tried again while the database cannot be reached.
     pub patience: Duration,
-    /// How long one statement may take.
+    /// How long one statement may take. A connection that falls silent is given up a little later: where this is less than
+    /// half of `patience`, there is time for another try on a new one.
     pub statement: Duration,
     /// How long the index of words waits for others to write.
     pub index_pause: Duration,
+    /// Whether a database without tables of ours is refused, in place of making them: for whoever only wants to look.
+    pub must_exist: bool,
+    /// Told once while it is opened, when the database is waited for longer than a second: for which, and why.
+    pub waits: Option<Arc<dyn Fn(&str) + Send + Sync>>,
 }
 
 impl Default for PostgresOptions {
@@ -112,8 +118,11 @@ impl Default for PostgresOptions {
             clock: None,
             connections: 16,
             patience: Duration::from_secs(30),
-            statement: Duration::from_secs(30),
+            // Longer than a transaction is held that nobody goes on with.
+            statement: Duration::from_secs(15),
             index_pause: Duration::from_millis(20),
+            must_exist: false,
+            waits: None,
         }
     }
 }
@@ -145,8 +154,9 @@ pub struct Postgres {
     /// For people: neither user nor password.
     place: Arc<str>,
     options: PostgresOptions,
-    /// Whether statements are prepared by name.
-    named: bool,
+    noticed: Arc<Noticed>,
+    /// When the last move into it began, as it was opened.
+    moved: Option<i64>,
     /// What is set at the beginning of each transaction where nothing stays set.
     limits: String,
     known: Arc<Known>,
@@ -176,21 +186,23 @@ impl fmt::Debug for Postgres {
 
 impl Postgres {
     /// Opens `postgres://user:password@host:port/database`, and makes the tables there where they are missing, in a
-    /// schema of their own. Waits for a database that is not up yet.
+    /// schema of their own. Waits for a database that is not up yet, and not for one that will not be any other.
     ///
     /// `sslmode` is `disable`, `prefer` (which it is unless told), `require`, or `verify-full`, which alone looks whose
-    /// certificate it is: by the system's roots, or those of `sslrootcert=FILE`.
+    /// certificate it is: by the system's roots, or those of `sslrootcert=FILE`. A pooler that hands out backends by the
+    /// transaction is noticed; `pooler=transaction` says that there is one.
     ///
     /// One into which a file is being moved is not opened before that is done.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
         let (store, address) = Self::reach(url, options).await?;
-        store.refuse_half_moved().await?;
+        let moved = store.refuse_half_moved().await?;
+        let store = Self { moved, ..store };
         let stop = watch::Sender::new(false);
         let (queue, waiting) = swift::queue();
         swift::run(&store, waiting, &stop);
         tokio::spawn(chores::run(store.clone(), Arc::clone(&store.chores), stop.subscribe()));
         tokio::spawn(indexing::run(store.clone(), stop.subscribe()));
-        if store.named {
+        if !store.noticed.pooler.load(Ordering::Acquire) {
             let node = format!("{:016x}", random());
             tokio::spawn(hint::run(address, Arc::clone(&store.hints), node, stop.subscribe()));
         }
@@ -200,15 +212,16 @@ impl Postgres {
     /// Makes the tables, and gives a store beside which nothing runs yet.
     async fn reach(url: &str, options: PostgresOptions) -> Result<(Self, Address), StoreError> {
         let address = Address::read(url)?;
-        let mut tries = Tries::new(&address.place, options.patience);
-        let named = loop {
-            match prepare(&address).await {
-                Ok(named) => break named,
+        let mut tries = Tries::opening(&address.place, &options);
+        let pooler = loop {
+            match prepare(&address, options.must_exist).await {
+                Ok(pooler) => break pooler,
                 Err(trouble) => tries.after(trouble).await?,
             }
         };
+        let noticed = Arc::new(Noticed { pooler: pooler.into(), ..Noticed::default() });
         let place: Arc<str> = address.place.as_str().into();
-        let pool = pool(&address, &options, named).map_err(|reason| StoreError::Failed { reason })?;
+        let pool = pool(&address, &options, &noticed).map_err(|reason| StoreError::Failed { reason })?;
         let statement = options.statement.as_millis();
         let limits = format!(
             "SELECT set_config('statement_timeout', '{statement}', true), \
@@ -219,7 +232,8 @@ impl Postgres {
             pool,
             place,
             options,
-            named,
+            noticed,
+            moved: None,
             limits,
             known: Arc::default(),
             recent: Arc::default(),
@@ -252,19 +266,42 @@ impl Postgres {
         if self.closed.load(Ordering::Acquire) {
             return Err(Trouble::Said(StoreError::Closed));
         }
+        if self.noticed.moved.load(Ordering::Acquire) {
+            return Err(Trouble::Moving);
+        }
         // What the database gives up on it is heard of a moment later.
-        let limit = self.options.statement.saturating_add(Duration::from_secs(5));
+        let limit = self.options.statement.saturating_add(Duration::from_secs(2));
         match self.pool.get().await {
-            Ok(object) => Ok(Link::new(object, self.named, limit)),
+            Ok(object) => Ok(Link::new(object, &self.noticed, limit)),
             Err(PoolError::Backend(error)) => Err(error.into()),
-            Err(PoolError::Timeout(_)) => Err(Trouble::Lost(format!(
+            Err(PoolError::Timeout(TimeoutType::Wait)) => Err(Trouble::Lost(format!(
                 "all {} connections of this node are in use",
                 self.options.connections
             ))),
+            Err(PoolError::Timeout(_)) => Err(silent(WAIT)),
             Err(PoolError::Closed) => Err(Trouble::Said(StoreError::Closed)),
             Err(PoolError::PostCreateHook(HookError::Backend(error))) => Err(error.into()),
             Err(other) => Err(Trouble::Lost(other.to_string())),
         }
+    }
+
+    /// One try of a change. The turn is let go of until the next, so that nobody waits for somebody who pauses.
+    async fn change_in_turn(
+        &self,
+        key: &SessionKey,
+        (load, decide): (&Load, &Decide),
+        way: &mut Way,
+        until: tokio::time::Instant,
+    ) -> Outcome<Option<SessionId>> {
+        let _turn = self.turns.wait(key, until).await?;
+        if matches!(way, Way::Short) {
+            match self.swift(key, load, decide).await? {
+                Swift::Done(id) => return Ok(Some(id)),
+                Swift::LongWay(unheard) => *way = Way::Long(unheard),
+            }
+        }
+        let unheard = if let Way::Long(unheard) = way { *unheard } else { None };
+        self.change_once(key, load, decide, unheard).await
     }
 
     /// Something was written to a session: what follows from it and can wait.
@@ -283,17 +320,39 @@ impl Postgres {
     }
 }
 
+/// How a change is tried next.
+enum Way {
+    Short,
+    /// After a try of which it may not be known whether it was done.
+    Long(Option<Unheard>),
+}
+
 /// A transaction nobody goes on with is given up after this: whoever began it is gone or frozen, and others wait.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// How long is waited for one of this node's connections at a time.
 const WAIT: Duration = Duration::from_secs(5);
 
+/// How long a second backend is waited for while a first one is held.
+const CROWDED: Duration = Duration::from_secs(2);
+
+/// A connection of one's own, to measure against.
+pub(crate) async fn client(url: &str) -> Result<tokio_postgres::Client, StoreError> {
+    let address = tls::Address::read(url)?;
+    let (client, connection) = address
+        .config
+        .connect(address.tls)
+        .await
+        .map_err(|error| StoreError::Unreachable { path: address.place, reason: error::reason_of(&error) })?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
 fn random() -> u64 {
     getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id()))
 }
 
-fn pool(address: &Address, options: &PostgresOptions, named: bool) -> Result<Pool, String> {
+fn pool(address: &Address, options: &PostgresOptions, noticed: &Arc<Noticed>) -> Result<Pool, String> {
     let method = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     let manager = Manager::from_config(address.config.clone(), address.tls.clone(), method);
     let set = format!(
@@ -301,38 +360,48 @@ fn pool(address: &Address, options: &PostgresOptions, named: bool) -> Result<Poo
         options.statement.as_millis(),
         IDLE.as_millis()
     );
-    let mut builder = Pool::builder(manager)
+    let noticed = Arc::clone(noticed);
+    // Behind a pooler the next one who comes there would find it set.
+    let hook = Hook::async_fn(move |client, _| {
+        let set = (!noticed.pooler.load(Ordering::Acquire)).then(|| set.clone());
+        Box::pin(async move {
+            match set {
+                Some(set) => client.batch_execute(&set).await.map_err(HookError::Backend),
+                None => Ok(()),
+            }
+        })
+    });
+    Pool::builder(manager)
         .max_size(options.connections.max(1))
         .runtime(Runtime::Tokio1)
-        .timeouts(Timeouts { wait: Some(WAIT), create: Some(WAIT), recycle: Some(WAIT) });
-    if named {
-        builder = builder.post_create(Hook::async_fn(move |client, _| {
-            let set = set.clone();
-            Box::pin(async move { client.batch_execute(&set).await.map_err(HookError::Backend) })
-        }));
-    }
-    builder.build().map_err(|error| error.to_string())
+        .timeouts(Timeouts { wait: Some(WAIT), create: Some(WAIT), recycle: Some(WAIT) })
+        .post_create(hook)
+        .build()
+        .map_err(|error| error.to_string())
 }
 
-/// Makes the tables where they are missing, and finds out whether statements can be prepared by name.
-async fn prepare(address: &Address) -> Outcome<bool> {
+/// Makes the tables where they are missing, and finds out whether a pooler stands in between.
+async fn prepare(address: &Address, must_exist: bool) -> Outcome<bool> {
     let (one, two) = (connect(address).await?, connect(address).await?);
-    if !heard(schema::is_current(&one, &address.place)).await? {
+    match heard(schema::look(&one, &address.place)).await? {
+        Tables::Current => {}
+        Tables::None if must_exist => {
+            return Err(Trouble::Said(StoreError::Empty { place: address.place.clone() }));
+        }
         // That takes as long as it takes.
-        schema::make(&one, &address.place).await?;
+        Tables::None | Tables::Older => schema::make(&one, &address.place).await?,
     }
-    Ok(!heard(is_pooled(&one, &two)).await?)
+    Ok(address.pooled || heard(is_pooled([&one, &two])).await?)
 }
 
 /// An answer that is given at once or not at all. A server that takes connections and says nothing is as good as none.
 async fn heard<T>(answer: impl Future<Output = Outcome<T>>) -> Outcome<T> {
-    let late = || Trouble::Lost(format!("there was no answer for {} seconds", WAIT.as_secs()));
-    timeout(WAIT, answer).await.unwrap_or_else(|_| Err(late()))
+    timeout(WAIT, answer).await.unwrap_or_else(|_| Err(silent(WAIT)))
 }
 
 async fn connect(address: &Address) -> Outcome<Client> {
-    let (client, connection) =
-        heard(async { Ok(address.config.connect(address.tls.clone()).await?) }).await?;
+    let connected = heard(async { Ok(address.config.connect(address.tls.clone()).await) }).await?;
+    let (client, connection) = connected.map_err(|error| error::connecting(&error, &address.place))?;
     tokio::spawn(async move {
         // What goes wrong is told to whoever asks something.
         let _ = connection.await;
@@ -342,18 +411,41 @@ async fn connect(address: &Address) -> Outcome<Client> {
 
 /// Whether a pooler stands in between that hands out backends by the transaction: then two connections have the same one,
 /// or one has now this and now that. A name given to a statement would be found by somebody else.
-async fn is_pooled(one: &Client, two: &Client) -> Outcome<bool> {
-    let mut seen: [Option<i32>; 2] = [None, None];
-    for _ in 0..3 {
-        for (client, seen) in [one, two].into_iter().zip(&mut seen) {
-            let rows = client.query_typed("SELECT pg_backend_pid()", &[]).await?;
-            let backend: i32 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
-            if seen.replace(backend).is_some_and(|before| before != backend) {
-                return Ok(true);
-            }
+///
+/// Both hold one at once and let go of them in order, whoever hands them out then, the last or the first that became
+/// free, gives one of the two the other's before long.
+async fn is_pooled([one, two]: [&Client; 2]) -> Outcome<bool> {
+    // Where all share a single one, whoever waited for a second would wait for ever.
+    if backend(one).await? == backend(two).await? {
+        return Ok(true);
+    }
+    one.batch_execute("BEGIN").await?;
+    let first = backend(one).await?;
+    let hold = async {
+        two.batch_execute("BEGIN").await?;
+        backend(two).await
+    };
+    let Ok(second) = timeout(CROWDED, hold).await else {
+        // Where the one is answered and the other not, somebody has them wait for each other.
+        one.batch_execute("COMMIT").await?;
+        return Ok(true);
+    };
+    let second = second?;
+    one.batch_execute("COMMIT").await?;
+    two.batch_execute("COMMIT").await?;
+    let (one, two) = ((one, first), (two, second));
+    for (client, before) in [one, one, two, two, one, two, one, two] {
+        if backend(client).await? != before {
+            return Ok(true);
         }
     }
-    Ok(seen[0] == seen[1])
+    Ok(false)
+}
+
+/// Whom a connection talks to now.
+async fn backend(client: &Client) -> Outcome<i32> {
+    let rows = client.query_typed("SELECT pg_backend_pid()", &[]).await?;
+    Ok(rows.first().map_or(Ok(0), |row| row.try_get(0))?)
 }
 
 #[async_trait]
@@ -364,13 +456,15 @@ impl Store for Postgres {
         load: Load,
         decide: Decide,
     ) -> Result<Option<SessionId>, StoreError> {
-        let _turn = self.turns.wait(key).await;
-        let unheard = match self.swift(key, &load, &decide).await {
-            Ok(Swift::Done(id)) => return Ok(Some(id)),
-            Ok(Swift::LongWay(unheard)) => unheard,
-            Err(trouble) => return Err(trouble.at(&self.place)),
-        };
-        again!(self, self.change_once(key, &load, &decide, unheard))
+        // Whoever waits for a turn is waiting: all that write to a session lose patience each by itself, not in turn.
+        let mut tries = self.tries();
+        let mut way = Way::Short;
+        loop {
+            match self.change_in_turn(key, (&load, &decide), &mut way, tries.until()).await {
+                Ok(done) => return Ok(done),
+                Err(trouble) => tries.after(trouble).await?,
+            }
+        }
     }
 
     async fn standing(&self, key: &SessionKey, load: Load) -> Result<Standing, StoreError> {
@@ -407,7 +501,7 @@ impl Store for Postgres {
     }
 
     async fn nudged(&self) {
-        if self.named {
+        if !self.noticed.pooler.load(Ordering::Acquire) {
             self.hints.heard.notified().await;
         } else {
             std::future::pending::<()>().await;

@@ -123,6 +123,9 @@ pub struct Work {
     /// When it may be tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
+    /// When it may be taken again, though nothing failed: whoever took it had no worker left to wait for its model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aside: Option<Timestamp>,
     /// What failed last, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
@@ -150,8 +153,8 @@ impl SlotRow {
             Some(_) => self.work.waiting_since.unwrap_or_default(),
             None => self.state.due_at?,
         };
-        let held = self.work.until.unwrap_or(due);
-        Some(due.max(held).max(self.work.not_before.unwrap_or(due)))
+        let later = [self.work.until, self.work.not_before, self.work.aside].into_iter().flatten();
+        Some(later.fold(due, Timestamp::max))
     }
 
     /// Notes since when something is due, or that nothing is. Whoever changed the state calls it.

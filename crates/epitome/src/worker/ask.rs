@@ -1,7 +1,7 @@
 //! Who is asked for a summary, whether they may be, and what becomes of it.
 //!
 //! The models of a list are tried in order. Nobody is asked whose provider is left alone, nor for money that is not
-//! there, nor for what was answered before. What each call cost is noted whatever came of it.
+//! there, nor for what was answered before, nor where as many wait already as may. What each call cost is noted whatever came of it.
 
 use std::time::Instant;
 
@@ -22,6 +22,7 @@ impl Task<'_> {
     pub(super) async fn ask(&self, ask: &Ask, spent: &mut Spent) -> Result<Draft, Failed> {
         let mut last = Failure::from(ModelError::no_answer("no model is named in the settings"));
         let mut too_long = false;
+        let before = spent.unrecorded.len();
         for writer in self.chain {
             if spent.down.contains_key(&writer.name) {
                 continue;
@@ -29,6 +30,13 @@ impl Task<'_> {
             let asked = fingerprint(writer, ask);
             if let Some(draft) = self.recall(writer, ask, asked.as_deref(), spent).await? {
                 return Ok(draft);
+            }
+            if let Err(wait) = self.job.sit(writer, before > 0) {
+                if spent.unrecorded.len() > before {
+                    // Whoever comes before it was asked in vain, and would be each time: that is put off as any failure.
+                    break;
+                }
+                return Err(Failed::Full(wait));
             }
             let failure = match self.try_one(writer, ask, asked, spent).await {
                 Err(Failed::Failure(failure)) => failure,

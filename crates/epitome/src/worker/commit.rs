@@ -71,7 +71,7 @@ impl Job<'_> {
     }
 
     /// Changes the slot, as long as it is ours. False when it is not.
-    async fn move_on<F>(&self, log: Log, change: F) -> Result<bool, Error>
+    pub(super) async fn move_on<F>(&self, log: Log, change: F) -> Result<bool, Error>
     where
         F: Fn(&mut SlotRow, &Standing) -> Result<Changes, Error> + Send + Sync + 'static,
     {
@@ -350,9 +350,10 @@ fn put_off(
     release(row);
 }
 
-fn release(row: &mut SlotRow) {
+pub(super) fn release(row: &mut SlotRow) {
     row.work.owner = None;
     row.work.until = None;
+    row.work.aside = None;
 }
 
 /// How the work stands after a summary was kept. The lease goes on as long as something is due.
@@ -369,7 +370,7 @@ fn kept_work(
         work.focus = None;
     }
     work.rebuild = false;
-    work.not_before = None;
+    (work.not_before, work.aside) = (None, None);
     if stand_in {
         work.last_error = failed.map(|failure| brief(&failure.to_string()));
         work.failing_since.get_or_insert(now);

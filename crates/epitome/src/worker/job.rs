@@ -1,16 +1,18 @@
 //! One slot, worked off under one lease.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use epitome_core::message::{Seq, Span, Tokens};
 use epitome_core::outline::Outline;
 use epitome_core::plan::{self, AuthorSummary, Next, NoPlan, Plan};
+use epitome_core::prompt::SMALL;
 use epitome_core::slot::{Scope, SlotState};
 use epitome_core::tokens::{Counter, Encoding};
 
 use super::draft::{Base, Spent};
 use super::hold::Hold;
+use super::seats::Seat;
 use super::write::{Failed, Task};
 use crate::engine::{Shared, Writer};
 use crate::error::Error;
@@ -55,6 +57,10 @@ pub(super) struct Job<'a> {
     pub(super) name: String,
     pub(super) fence: u64,
     pub(super) hold: Hold,
+    /// How many workers may wait for the same model; nothing where it is worked off in somebody's own task.
+    pub(super) share: Option<usize>,
+    /// At which model it sits.
+    pub(super) seat: Mutex<Option<Seat>>,
     pub(super) mode: Mode,
     /// Steps towards a summary that is only kept when it reaches far enough.
     pub(super) held: Option<Base>,
@@ -90,6 +96,8 @@ impl<'a> Job<'a> {
             name: lease.slot.name,
             fence: lease.slot.fence,
             hold: Hold::new(shared.pace.lease, asked),
+            share: None,
+            seat: Mutex::default(),
             mode: Mode::Models,
             held: None,
             input: None,
@@ -100,8 +108,13 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Works until nothing is due, or it failed.
-    pub(super) async fn run(mut self) -> Result<(), Error> {
+    /// One of several workers does it, of which no model may keep more than so many waiting.
+    pub(super) fn sharing(self, share: Option<usize>) -> Self {
+        Self { share, ..self }
+    }
+
+    /// Works until nothing is due, or it failed. Tells how many summaries were kept.
+    pub(super) async fn run(mut self) -> Result<usize, Error> {
         let result = loop {
             let step = match self.step().await {
                 // Whoever stands in for a model goes on: what failed is known only here.
@@ -112,10 +125,10 @@ impl<'a> Job<'a> {
             };
             match step {
                 Ok(Step::Again) => {}
-                Ok(Step::Done) => break Ok(()),
+                Ok(Step::Done) => break Ok(self.kept),
                 Ok(Step::Lost) => {
                     self.shared.meters.lease_losses.increment(1);
-                    break Ok(());
+                    break Ok(self.kept);
                 }
                 Err(error) => {
                     // What is told is what went wrong first.
@@ -252,6 +265,13 @@ impl<'a> Job<'a> {
             Mode::Models => self.shared.chain(&ground.settings, &ground.order),
             Mode::StandIn => vec![Writer { name: Local::NAME.to_owned(), model: Arc::new(Local) }],
         };
+        // Before anything is read or a hook told: whoever must wait is looked at often.
+        let first = chain.iter().find(|writer| !self.spent.down.contains_key(&writer.name));
+        if let Some(first) = first.filter(|_| base.tokens.saturating_add(plan.tokens) >= SMALL)
+            && let Err(wait) = self.sit(first, !self.spent.unrecorded.is_empty())
+        {
+            return self.stand_back(wait).await;
+        }
         let mut spent = std::mem::take(&mut self.spent);
         let task = Task {
             job: self,
@@ -284,6 +304,7 @@ impl<'a> Job<'a> {
                 self.too_long = Some(plan.span);
                 return Ok(Step::Again);
             }
+            Some(Err(Failed::Full(wait))) => return self.stand_back(wait).await,
             Some(Err(Failed::Store(error))) => return Err(error),
             Some(Err(Failed::Nothing)) => {
                 let next = Next::Pass { firing: plan.firing, why: NoPlan::NothingToSay };

@@ -1,7 +1,7 @@
 //! Having one summary written: what is read for it, and what is taken of an answer.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use epitome_core::inspect::Refusal;
 use epitome_core::message::{Message, Span, Timestamp};
@@ -59,6 +59,8 @@ pub(super) enum Failed {
     Nothing,
     /// The slot is somebody else's by now.
     Lost,
+    /// As many wait for its model already as may. Nobody was asked; it is to be looked at again after so long.
+    Full(Duration),
     /// What is to be read could not be had.
     Store(Error),
 }

@@ -39,6 +39,7 @@ mod reviewed;
 mod scopes;
 mod sizes;
 mod slots;
+mod slow_models;
 mod spending;
 mod spending_odd;
 mod support;
@@ -50,6 +51,8 @@ mod views;
 #[path = "../../../epitome-core/tests/core/drawn.rs"]
 #[allow(dead_code, reason = "the core's own tests use all of it")]
 mod drawn;
+#[path = "../provider/mod.rs"]
+mod provider;
 #[path = "../../../epitome-core/tests/core/validator.rs"]
 #[allow(dead_code, reason = "the core's own tests use all of it")]
 mod validator;

@@ -15,7 +15,7 @@
     reason = "each test binary uses a part of it, and a stand-in that cannot go on fails the test"
 )]
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -24,6 +24,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
 /// What it says it counted for every answer: the whole prompt, the part of it from a cache, and what it
@@ -45,6 +46,8 @@ pub enum Act {
     Uncounted,
     /// A good one, this much later.
     Slow(Duration),
+    /// A good one, once [`Provider::release`] is called.
+    Held,
     /// The first half of a good one, and then nothing more.
     Stall,
     /// The first half of a good one, and then the connection is closed.
@@ -159,10 +162,14 @@ struct Shared {
     state: Mutex<State>,
     /// Connections that are open now.
     open: AtomicUsize,
+    /// Whether whoever is held is let go.
+    released: watch::Sender<bool>,
 }
 
 struct State {
     queue: VecDeque<Act>,
+    /// What is done with requests for certain models, whatever else it was told.
+    of_models: HashMap<String, Act>,
     always: Act,
     requests: Vec<Request>,
     /// The key without which nobody is served, and whether requests are looked through.
@@ -175,6 +182,7 @@ impl Provider {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let state = State {
             queue: VecDeque::new(),
+            of_models: HashMap::new(),
             always: Act::Good,
             requests: Vec::new(),
             strict: None,
@@ -182,7 +190,12 @@ impl Provider {
         };
         let address = listener.local_addr().unwrap();
         let provider = Self {
-            shared: Arc::new(Shared { address, state: Mutex::new(state), open: AtomicUsize::new(0) }),
+            shared: Arc::new(Shared {
+                address,
+                state: Mutex::new(state),
+                open: AtomicUsize::new(0),
+                released: watch::Sender::new(false),
+            }),
         };
         provider.serve(listener);
         provider
@@ -205,10 +218,23 @@ impl Provider {
         self
     }
 
+    /// Does this with every request for this model.
+    pub fn of_model(&self, model: &str, act: Act) -> &Self {
+        self.state().of_models.insert(model.to_owned(), act);
+        self
+    }
+
+    /// Answers those who are held, and holds nobody any more.
+    pub fn release(&self) -> &Self {
+        self.shared.released.send_replace(true);
+        self
+    }
+
     /// Forgets what it was told to do, and answers well.
     pub fn heal(&self) -> &Self {
         let mut state = self.state();
         state.queue.clear();
+        state.of_models.clear();
         state.always = Act::Good;
         drop(state);
         self
@@ -231,6 +257,11 @@ impl Provider {
     /// How many requests it got.
     pub fn calls(&self) -> usize {
         self.state().requests.len()
+    }
+
+    /// How many of them were for this model.
+    pub fn calls_of(&self, model: &str) -> usize {
+        self.state().requests.iter().filter(|request| request.body["model"] == model).count()
     }
 
     /// How many connections are open.
@@ -325,7 +356,10 @@ impl Connection<'_> {
         let act = {
             let mut state = self.shared.state.lock().unwrap();
             state.requests.push(request.clone());
-            let act = state.queue.pop_front().unwrap_or_else(|| state.always.clone());
+            let of_model =
+                request.body["model"].as_str().and_then(|model| state.of_models.get(model).cloned());
+            let next = of_model.or_else(|| state.queue.pop_front());
+            let act = next.unwrap_or_else(|| state.always.clone());
             let refused = state.strict.as_deref().and_then(|key| missing(&request, key));
             refused.unwrap_or(act)
         };
@@ -343,6 +377,14 @@ impl Connection<'_> {
                 // Whoever goes meanwhile is not waited for.
                 tokio::select! {
                     () = tokio::time::sleep(time) => {}
+                    _ = self.socket.read_u8() => return None,
+                }
+                self.say(&request, good()).await
+            }
+            Act::Held => {
+                let mut released = self.shared.released.subscribe();
+                tokio::select! {
+                    told = released.wait_for(|released| *released) => drop(told.ok()?),
                     _ = self.socket.read_u8() => return None,
                 }
                 self.say(&request, good()).await

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use epitome::store::*;
+use epitome_core::message::Timestamp;
 
 use super::support::*;
 use super::{every, want};
@@ -99,6 +100,41 @@ pub(crate) async fn a_workspace_that_holds_enough_is_passed_over(made: Made) {
     takes(store, Want { full: full(&["c", "nobody"]), ..after("b") }, Some("a/x")).await;
     let only = Want { session: Some(SessionKey::new("c", "x")), ..after("c") };
     takes(store, only, Some("c/x")).await;
+}
+
+pub(crate) async fn a_slot_that_was_put_aside_waits_behind_the_others_and_failed_no_time(made: Made) {
+    let store = &*made.store;
+    for (at, workspace) in [(1, "a"), (2, "b")] {
+        made.clock.set(at * 1_000);
+        due(store, workspace, "x").await;
+    }
+    let lease = store.lease(want("one")).await.unwrap().unwrap();
+    assert_eq!(&*lease.key.workspace, "a");
+    let (key, fence) = (lease.key.clone(), lease.slot.fence);
+    let (scope, name) = (lease.slot.scope, lease.slot.name);
+    let decide: Decide = Box::new(move |standing| {
+        let mut slot = standing.slot(&scope, &name)?.clone();
+        (slot.work.owner, slot.work.until) = (None, None);
+        slot.work.aside = Some(Timestamp(3_000));
+        Some(Changes { slots: vec![slot], ..Changes::default() })
+    });
+    assert!(store.change(&key, Load::default(), decide).await.unwrap().is_some());
+    assert_eq!(store.verify().await.unwrap(), []);
+    let (counts, rows) = store.queue(Some("a"), 10).await.unwrap();
+    assert_eq!((counts.due, counts.waiting, rows.len()), (1, 0, 1), "it waits for no other attempt");
+    takes(store, Want { session: Some(key.clone()), ..want("one") }, None).await;
+    made.clock.set(2_999);
+    due(store, "c", "x").await;
+    // Its turn or not.
+    takes(store, Want { full: full(&["b", "c"]), ..after("c") }, None).await;
+    made.clock.set(3_000);
+    for next in ["b/x", "c/x", "a/x"] {
+        takes(store, want("two"), Some(next)).await;
+    }
+    let standing = store.standing(&key, Load::default()).await.unwrap();
+    let slot = standing.slots.first().unwrap();
+    assert_eq!((slot.work.attempts, slot.fence), (0, fence + 1));
+    assert_eq!(store.verify().await.unwrap(), []);
 }
 
 pub(crate) async fn however_many_of_one_are_ready_the_others_have_their_turns(made: Made) {

@@ -106,8 +106,10 @@ impl<'a> LogCheck<'a> {
         if self.lost {
             return;
         }
-        self.end_batch();
         let head = self.tracker.head();
+        let batch = (head.saturating_add(1).saturating_sub(self.batch.0), self.batch.1);
+        let batch = if head == 0 { (0, false) } else { batch };
+        self.end_batch();
         if head != session.tracker.head() {
             let said = session.tracker.head();
             faults.add(self.at, format!("its head is {said}, its last message {head}"));
@@ -117,6 +119,15 @@ impl<'a> LogCheck<'a> {
         if self.opener != session.opener {
             let (said, found) = (session.opener, self.opener);
             faults.add(self.at, format!("its turn was opened by message {found}, and it says {said}"));
+        }
+        if batch != (session.batch_from, session.batch_skipped) {
+            let (from, said) = (batch.0, session.batch_from);
+            let what = if from == said {
+                "whether it is skipped is told wrongly".to_owned()
+            } else {
+                format!("it says {said}")
+            };
+            faults.add(self.at, format!("its newest batch begins with message {from}, and {what}"));
         }
         if self.skipped != session.skipped {
             let (said, found) = (session.skipped, self.skipped);

@@ -149,6 +149,9 @@ impl<'a> SummaryCheck<'a> {
         if columns.ready_at != slot.ready_at().map(|at| at.0) {
             faults.add(at, "it is not ready when its state says so");
         }
+        if slot.work.owner.is_some() != slot.work.until.is_some() {
+            faults.add(at, "somebody holds it without a lease, or nobody does with one");
+        }
         if columns.workspace != self.workspace {
             faults.add(at, "it waits for the turn of another workspace");
         }

@@ -19,6 +19,7 @@ use super::directory::set_members;
 use super::error::{Outcome, nonsense, refused};
 use super::events;
 use super::given::Given;
+use super::known::Stamp;
 use super::lens::Lens;
 use super::pipe::Pipe;
 use super::rows::{self, Columns, MESSAGE, SESSION, SLOT, SUMMARY, get, uint};
@@ -54,7 +55,7 @@ fn ground<'a>(key: &'a SessionKey, load: &'a Load, lock: &str) -> Pipe<'a> {
     );
     let mut pipe = Pipe::new()
         .then(sql, named())
-        .then("SELECT settings FROM epitome.workspaces WHERE name = $1", [(&*key.workspace).into()])
+        .then("SELECT settings, revision FROM epitome.workspaces WHERE name = $1", [(&*key.workspace).into()])
         .then(slots, named());
     if let Some(asked) = &load.idempotency {
         let sql = concat!(
@@ -68,13 +69,12 @@ fn ground<'a>(key: &'a SessionKey, load: &'a Load, lock: &str) -> Pipe<'a> {
     pipe
 }
 
-/// What was read, put together; and how often the session was written to.
-pub(super) fn standing_of(found: &[Vec<Row>], load: &Load, now: Timestamp) -> Outcome<(Standing, i64)> {
+/// What was read, put together.
+pub(super) fn standing_of(found: &[Vec<Row>], load: &Load, now: Timestamp) -> Outcome<Standing> {
     let [sessions, workspaces, slots, more @ ..] = found else {
         return Err(nonsense("the database answers less than it was asked"));
     };
     let session = sessions.first().map(rows::session).transpose()?;
-    let version = sessions.first().map_or(Ok(0), |row| get(row, rows::SESSION_VERSION))?;
     let settings = workspaces.first().map(|row| get(row, 0)).transpose()?.unwrap_or_default();
     let mut standing = Standing {
         now,
@@ -93,7 +93,14 @@ pub(super) fn standing_of(found: &[Vec<Row>], load: &Load, now: Timestamp) -> Ou
             .ok_or_else(|| nonsense("an append is remembered that added nothing"))?;
         standing.repeat = Some(Repeat { body: get(row, 0)?, span });
     }
-    Ok((standing, version))
+    Ok(standing)
+}
+
+/// As of when it was read. Of what is not there yet nothing was ever changed.
+fn stamp_of(found: &[Vec<Row>]) -> Outcome<Stamp> {
+    let of =
+        |rows: Option<&Vec<Row>>, at| rows.and_then(|rows| rows.first()).map_or(Ok(0), |row| get(row, at));
+    Ok(Stamp { version: of(found.first(), rows::SESSION_VERSION)?, revision: of(found.get(1), 1)? })
 }
 
 /// Reads what else was asked for.
@@ -157,7 +164,7 @@ async fn summaries(tx: &mut Tx<'_>, session: SessionId, ids: &[SummaryId]) -> Ou
 impl Postgres {
     pub(super) async fn standing_once(&self, key: &SessionKey, load: &Load) -> Outcome<Standing> {
         let (mut tx, found) = Tx::read(self, ground(key, load, "")).await?;
-        let (mut standing, _) = standing_of(&found, load, tx.now)?;
+        let mut standing = standing_of(&found, load, tx.now)?;
         more(&mut tx, &mut standing, load).await?;
         tx.finish(Pipe::new()).await?;
         Ok(standing)
@@ -173,7 +180,7 @@ impl Postgres {
     ) -> Outcome<Option<SessionId>> {
         // Not the whole lock: whoever only needs the session to stay, as who takes words into the index, need not wait.
         let (mut tx, found) = Tx::write(self, ground(key, load, " FOR NO KEY UPDATE")).await?;
-        let (mut standing, version) = standing_of(&found, load, tx.now)?;
+        let (mut standing, stamp) = (standing_of(&found, load, tx.now)?, stamp_of(&found)?);
         if let (Some(unheard), Some(session)) = (unheard, &standing.session)
             && was_written(&mut tx, session.id, unheard).await?
         {
@@ -184,13 +191,13 @@ impl Postgres {
         more(&mut tx, &mut standing, load).await?;
         let Some(changes) = decided(|| decide(&standing))? else {
             tx.give_up().await?;
-            self.known.keep(key, &standing, None, version);
+            self.known.keep(key, &standing, None, stamp);
             return Ok(None);
         };
         let (id, heard) = self.write(tx, key, &standing, &changes).await?;
         // Where it had to be found out, it is not remembered: what is, is built upon.
         if heard {
-            self.known.keep(key, &standing, Some(&changes), version.saturating_add(1));
+            self.known.keep(key, &standing, Some(&changes), stamp.written());
         }
         self.wrote(id, &standing, &changes);
         Ok(Some(id))

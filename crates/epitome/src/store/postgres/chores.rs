@@ -50,6 +50,9 @@ pub(super) async fn run(store: Postgres, wake: Arc<Notify>, mut stop: watch::Rec
 async fn some(store: &Postgres, sweeps: bool) {
     // Whoever writes goes first.
     sleep(store.options.index_pause).await;
+    if store.look_for_a_move().await.is_err() {
+        return;
+    }
     // What fails is tried again at the next sweep, and keeps nothing else from being done.
     let _ = remove_all(store).await;
     if sweeps {

@@ -18,10 +18,25 @@ pub(super) struct Seen {
     pub(super) workspace_settings: String,
     pub(super) session: SessionRow,
     pub(super) slots: Vec<SlotRow>,
-    /// How often it had been written to by then.
-    pub(super) version: i64,
+    pub(super) stamp: Stamp,
     /// Some of those who belonged to it.
     pub(super) members: HashSet<Arc<str>>,
+}
+
+/// As of when: whoever finds another one in the database has been told something that is not so any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    /// How often the session had been written to.
+    pub(super) version: i64,
+    /// How often its workspace's settings had been changed.
+    pub(super) revision: i64,
+}
+
+impl Stamp {
+    /// After it was written to once more.
+    pub(super) fn written(self) -> Self {
+        Self { version: self.version.saturating_add(1), ..self }
+    }
 }
 
 /// So many members of a session are remembered.
@@ -107,7 +122,7 @@ impl Known {
         key: &SessionKey,
         standing: &Standing,
         changes: Option<&Changes>,
-        version: i64,
+        stamp: Stamp,
     ) {
         let Some(before) = &standing.session else { return };
         let (mut session, mut slots) = (before.clone(), standing.slots.clone());
@@ -128,7 +143,7 @@ impl Known {
         }
         let workspace_settings = standing.workspace_settings.clone();
         let members = changes.map(|changes| joined(&changes.members)).unwrap_or_default();
-        self.put(key, Seen { workspace_settings, session, slots, version, members });
+        self.put(key, Seen { workspace_settings, session, slots, stamp, members });
     }
 
     /// Remembers where a session stands after an append to where it stood.
@@ -143,7 +158,7 @@ impl Known {
                 *row = slot;
             }
         }
-        seen.version = seen.version.saturating_add(1);
+        seen.stamp = seen.stamp.written();
         self.put(key, seen);
     }
 

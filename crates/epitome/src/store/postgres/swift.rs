@@ -2,8 +2,8 @@
 //!
 //! Most appends go to a session this node wrote to last. What it remembers of it is taken for true, the append is decided
 //! from that, and sent together with what others append to other sessions at the same time: one statement, which writes
-//! for each session only where its version is still the one that was remembered, and nobody holds it. Where it is not, or
-//! anything else is unusual, nothing was written, and it goes the long way, which reads first.
+//! for each session only where its version and its workspace's settings are still those that were remembered, and nobody
+//! holds it. Where they are not, or anything else is unusual, nothing was written, and it goes the long way, which reads first.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use epitome_core::message::{Seq, Timestamp};
 use tokio::sync::{Mutex, MutexGuard, mpsc, oneshot, watch};
+use tokio::time::timeout_at;
 use tokio_postgres::Row;
 
 use super::super::columns::{only_grew, scope_text};
@@ -31,8 +32,9 @@ const MOST_TOGETHER: usize = 64;
 /// And no more bytes of words than this, unless a single one has more.
 const MOST_BYTES: usize = 1 << 20;
 
-/// So many such statements are under way at a time: while they are, the next ones gather.
-pub(super) const LANES: usize = 4;
+/// So many such statements are under way at a time: while they are, the next ones gather. Two, so that one is written while
+/// the other one's commit reaches the disk; with more each would carry less, and the database does more work for the same.
+pub(super) const LANES: usize = 2;
 
 /// So many appends may wait. Others go the long way, where they wait for a connection.
 const WAITING: usize = 1_024;
@@ -91,20 +93,25 @@ impl Default for Turns {
 }
 
 impl Turns {
-    pub(super) async fn wait(&self, key: &SessionKey) -> Option<MutexGuard<'_, ()>> {
+    /// Waits for a turn, at most until then.
+    pub(super) async fn wait(
+        &self,
+        key: &SessionKey,
+        until: tokio::time::Instant,
+    ) -> Outcome<Option<MutexGuard<'_, ()>>> {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         let at = usize::try_from(hasher.finish() % (TURNS as u64)).unwrap_or(0);
-        match self.0.get(at) {
-            Some(turn) => Some(turn.lock().await),
-            None => None,
-        }
+        let Some(turn) = self.0.get(at) else { return Ok(None) };
+        let late = |_| Trouble::Lost("who wrote to the same session before has no answer yet".to_owned());
+        timeout_at(until, turn.lock()).await.map(Some).map_err(late)
     }
 }
 
 /// An append that was decided and not written yet.
 pub(super) struct Append {
+    workspace: Arc<str>,
     seen: Seen,
     standing: Standing,
     changes: Changes,
@@ -230,7 +237,8 @@ impl Postgres {
         };
         let number = i64::from_le_bytes(super::random().to_le_bytes()) | 1;
         let (done, answer) = oneshot::channel();
-        let append = Box::new(Append { seen, standing, changes, number, done: Some(done) });
+        let workspace = Arc::clone(&key.workspace);
+        let append = Box::new(Append { workspace, seen, standing, changes, number, done: Some(done) });
         let first = append.changes.messages.first().map_or(0, |message| message.outline.seq);
         if self.queue.as_ref().is_none_or(|queue| queue.try_send(append).is_err()) {
             return Ok(Swift::LongWay(None));
@@ -287,10 +295,12 @@ async fn write(store: &Postgres, together: &[Box<Append>]) -> Outcome<HashSet<Se
     found.iter().flatten().map(|row: &Row| get(row, 0)).collect()
 }
 
-/// Which columns of sessions every message changes, as `$n` gives them.
+/// One statement that writes them all. Who may be written to is found and held first; they stay in their place then, and
+/// need not be looked for again.
 fn fill<'a>(pipe: &mut Pipe<'a>, together: &'a [Box<Append>]) -> Outcome<()> {
-    let mut sessions: [Vec<i64>; 9] = Default::default();
+    let mut sessions: [Vec<i64>; 10] = Default::default();
     let (mut trackers, mut batch_skipped) = (Vec::new(), Vec::new());
+    let mut workspaces: Vec<Cow<'_, str>> = Vec::new();
     let (mut of, mut created, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
     let mut messages = Columns::default();
     let mut slots = Slots::default();
@@ -302,7 +312,8 @@ fn fill<'a>(pipe: &mut Pipe<'a>, together: &'a [Box<Append>]) -> Outcome<()> {
         let tracker = &row.tracker;
         let values = [
             id,
-            append.seen.version,
+            append.seen.stamp.version,
+            append.seen.stamp.revision,
             int(tracker.head()),
             int(tracker.turns()),
             int(tracker.tokens()),
@@ -313,6 +324,10 @@ fn fill<'a>(pipe: &mut Pipe<'a>, together: &'a [Box<Append>]) -> Outcome<()> {
         ];
         for (column, value) in sessions.iter_mut().zip(values) {
             column.push(value);
+        }
+        // Most often all are of one.
+        if !workspaces.iter().any(|name| *name == *append.workspace) {
+            workspaces.push(Cow::Borrowed(&append.workspace));
         }
         trackers.push(Cow::Owned(json(tracker)?));
         batch_skipped.push(row.batch_skipped);
@@ -326,10 +341,13 @@ fn fill<'a>(pipe: &mut Pipe<'a>, together: &'a [Box<Append>]) -> Outcome<()> {
         told.push(append)?;
         keys.push(append);
     }
-    let [id, version, head, turns, tokens, opener, batch_from, skipped, updated] = sessions.map(Given::Ints);
+    let [id, version, revision, head, turns, tokens, opener, batch_from, skipped, updated] =
+        sessions.map(Given::Ints);
     let mut given = vec![
         id,
         version,
+        revision,
+        Given::Texts(workspaces),
         head,
         turns,
         tokens,
@@ -345,17 +363,19 @@ fn fill<'a>(pipe: &mut Pipe<'a>, together: &'a [Box<Append>]) -> Outcome<()> {
     ];
     given.extend(messages.given());
     let mut sql = format!(
-        "WITH free AS MATERIALIZED (SELECT s.id FROM epitome.sessions s \
-         JOIN unnest($1, $2) AS w (id, version) ON w.id = s.id AND w.version = s.version \
+        "WITH set AS MATERIALIZED (SELECT name, revision FROM epitome.workspaces WHERE name = ANY($4)), \
+         free AS MATERIALIZED (SELECT s.ctid AS place, s.id FROM epitome.sessions s \
+         JOIN unnest($1, $2, $3) AS w (id, version, revision) ON w.id = s.id AND w.version = s.version \
+         JOIN set ON set.name = s.workspace AND set.revision = w.revision \
          WHERE s.state = 'open' FOR NO KEY UPDATE OF s SKIP LOCKED), \
          ok AS (UPDATE epitome.sessions s SET tracker = u.tracker, head = u.head, turns = u.turns, tokens = u.tokens, \
          opener = u.opener, batch_from = u.batch_from, batch_skipped = u.batch_skipped, skipped = u.skipped, \
          updated = u.updated, version = s.version + 1 \
-         FROM free JOIN unnest($1, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
+         FROM free JOIN unnest($1, $5, $6, $7, $8, $9, $10, $11, $12, $13) \
          AS u (id, head, turns, tokens, opener, batch_from, skipped, updated, tracker, batch_skipped) ON u.id = free.id \
-         WHERE s.id = free.id RETURNING s.id, s.workspace, s.name), \
-         said AS (INSERT INTO epitome.messages (session, created, change, {MESSAGE}) SELECT u.* FROM unnest($12, $13, $14, \
-         $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35) \
+         WHERE s.ctid = free.place RETURNING s.id, s.workspace, s.name), \
+         said AS (INSERT INTO epitome.messages (session, created, change, {MESSAGE}) SELECT u.* FROM unnest($14, $15, $16, \
+         $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37) \
          AS u (session, created, change, {MESSAGE}) JOIN ok ON ok.id = u.session)"
     );
     slots.given(&mut sql, &mut given);

@@ -4,7 +4,7 @@
 use tokio_postgres::Row;
 
 use super::super::check::{
-    Faults, LogCheck, SessionColumns, SlotColumns, Stored, SummaryCheck, event_at, session_at,
+    Faults, LogCheck, SessionColumns, SlotColumns, Stored, SummaryCheck, event_at, session_at, workspace_at,
 };
 use super::super::columns::scope_of;
 use super::super::{Fault, SessionId, SessionRow, SlotRow, SummaryId};
@@ -45,8 +45,11 @@ impl Postgres {
         for table in ["messages", "slots", "summaries", "idempotency", "members", "words"] {
             check.orphans(table).await?;
         }
+        check.workspaces().await?;
         check.members().await?;
+        check.remembered().await?;
         check.events().await?;
+        check.told().await?;
         check.sessions().await?;
         let Check { tx, faults } = check;
         tx.finish(Pipe::new()).await?;
@@ -74,6 +77,55 @@ impl Check<'_> {
             self.faults.orphans(table, get(&row, 0)?);
         }
         Ok(())
+    }
+
+    async fn workspaces(&mut self) -> Outcome<()> {
+        let mut after = String::new();
+        loop {
+            let sql = "SELECT name, settings FROM epitome.workspaces WHERE name > $1 ORDER BY name LIMIT $2";
+            let found = self.ask(Pipe::new().then(sql, [after.clone().into(), PAGE.into()])).await?;
+            for row in &found {
+                after = get(row, 0)?;
+                self.faults.settings(&workspace_at(&after), get(row, 1)?);
+            }
+            if found.len() < PAGE || self.faults.is_full() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// An append that is remembered by its key is in the log.
+    async fn remembered(&mut self) -> Outcome<()> {
+        let sql = "SELECT DISTINCT s.workspace, s.name FROM epitome.idempotency i JOIN epitome.sessions s ON s.id = i.session \
+             AND s.state = 'open' WHERE i.first < 1 OR i.first > i.last OR i.last > s.head LIMIT 1000";
+        for row in self.ask(Pipe::new().then(sql, [])).await? {
+            self.faults.never_said(get(&row, 0)?, get(&row, 1)?);
+        }
+        Ok(())
+    }
+
+    /// What was told and has no number yet can be read, and of sessions that are there.
+    async fn told(&mut self) -> Outcome<()> {
+        let mut after = i64::MIN;
+        loop {
+            let sql = "SELECT t.tick, t.session, t.at, t.kind, t.data, t.workspace, s.id FROM epitome.told t \
+                 LEFT JOIN epitome.sessions s ON s.workspace = t.workspace AND s.name = t.session AND s.state = 'open' \
+                 WHERE t.tick > $1 ORDER BY t.tick LIMIT $2";
+            let found = self.ask(Pipe::new().then(sql, [after.into(), PAGE.into()])).await?;
+            for row in &found {
+                after = get(row, 0)?;
+                let at = format!("an event of {} that has no number yet", workspace_at(get(row, 5)?));
+                if let Err(reason) = why(events::event(row))? {
+                    self.faults.unreadable(&at, &reason);
+                }
+                if get::<Option<SessionId>>(row, 6)?.is_none() {
+                    self.faults.event_of_nobody(&at);
+                }
+            }
+            if found.len() < PAGE || self.faults.is_full() {
+                return Ok(());
+            }
+        }
     }
 
     /// Whoever belongs to a session that can be seen is an author of its workspace.

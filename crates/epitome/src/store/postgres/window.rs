@@ -64,7 +64,7 @@ impl Postgres {
             return Err(nonsense("the database answers less than it was asked"));
         };
         let ground = [session.clone(), workspace.clone(), Vec::new()];
-        let (standing, _) = standing_of(&ground, &Load::default(), tx.now)?;
+        let standing = standing_of(&ground, &Load::default(), tx.now)?;
         let Some(row) = standing.session.as_ref() else {
             tx.finish(Pipe::new()).await?;
             return Ok(Found::Nothing);
@@ -154,7 +154,7 @@ impl Postgres {
         let Some(row) = session.first().filter(|_| new.len() <= MOST_NEW) else { return Ok(None) };
         let revision = get(row, AFTER_SESSION)?;
         let ground = [session.clone(), workspace.clone(), Vec::new()];
-        let (standing, _) = standing_of(&ground, &Load::default(), now)?;
+        let standing = standing_of(&ground, &Load::default(), now)?;
         let Some(reach) = look(&standing) else { return Ok(Some(Found::Nothing)) };
         let new = new.iter().rev().map(|row| {
             let outline = outline(row)?;

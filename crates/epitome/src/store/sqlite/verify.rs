@@ -5,7 +5,7 @@
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::super::check::{
-    Faults, LogCheck, SessionColumns, SlotColumns, Stored, SummaryCheck, event_at, session_at,
+    Faults, LogCheck, SessionColumns, SlotColumns, Stored, SummaryCheck, event_at, session_at, workspace_at,
 };
 use super::super::{Fault, SessionId, SessionRow, SlotRow, SummaryId};
 use super::chores::row_id;
@@ -22,6 +22,10 @@ pub(super) fn verify(db: &Connection) -> Outcome<Vec<Fault>> {
         let orphans = check.orphans(table);
         check.note(table, orphans);
     }
+    let workspaces = check.workspaces();
+    check.note("workspaces", workspaces);
+    let remembered = check.remembered();
+    check.note("idempotency", remembered);
     let members = check.members();
     check.note("members", members);
     let events = check.events();
@@ -77,6 +81,31 @@ impl Check<'_> {
                 self.faults.orphans(table, session);
             }
             after = session;
+        }
+        Ok(())
+    }
+
+    fn workspaces(&mut self) -> Outcome<()> {
+        let db = self.db;
+        let mut statement = db.prepare("SELECT name, settings FROM workspaces")?;
+        let mut found = statement.query([])?;
+        while let Some(row) = found.next()? {
+            let (name, settings): (String, String) = (row.get(0)?, row.get(1)?);
+            self.faults.settings(&workspace_at(&name), &settings);
+        }
+        Ok(())
+    }
+
+    /// An append that is remembered by its key is in the log.
+    fn remembered(&mut self) -> Outcome<()> {
+        let db = self.db;
+        let sql = "SELECT DISTINCT s.workspace, s.name FROM idempotency i JOIN sessions s ON s.id = i.session \
+             AND s.state = 'open' WHERE i.first < 1 OR i.first > i.last OR i.last > s.head";
+        let mut statement = db.prepare(sql)?;
+        let mut found = statement.query([])?;
+        while let Some(row) = found.next()? {
+            let (workspace, name): (String, String) = (row.get(0)?, row.get(1)?);
+            self.faults.never_said(&workspace, &name);
         }
         Ok(())
     }

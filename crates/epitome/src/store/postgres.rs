@@ -27,9 +27,9 @@ use super::{
     SummaryRow, UsageQuery, UsageRow, UsageSum, View, Want, Window,
 };
 use crate::event::{Events, Happened};
-use chores::Behind;
 use error::{Outcome, Tries, Trouble, silent};
 use hint::Hints;
+use indexing::Behind;
 use known::{Known, Numbered};
 use pipe::{Link, Noticed, Pipe};
 use recent::Recent;
@@ -50,6 +50,7 @@ mod find;
 mod given;
 mod grams;
 mod hint;
+mod indexing;
 mod inlines;
 mod keys;
 mod known;
@@ -162,9 +163,11 @@ pub struct Postgres {
     behind: Arc<Behind>,
     /// Counts up with every change.
     writes: Arc<AtomicU64>,
-    /// Wakes whoever does what can wait.
+    /// Wakes whoever removes what was deleted.
     chores: Arc<Notify>,
     hints: Arc<Hints>,
+    /// Where the search for whose turn it is goes on.
+    walked: Arc<lease::Place>,
     clock: Arc<Clock>,
     turns: Arc<Turns>,
     /// Appends on the short way.
@@ -197,6 +200,7 @@ impl Postgres {
         let (queue, waiting) = swift::queue();
         swift::run(&store, waiting, &stop);
         tokio::spawn(chores::run(store.clone(), Arc::clone(&store.chores), stop.subscribe()));
+        tokio::spawn(indexing::run(store.clone(), stop.subscribe()));
         if !store.noticed.pooler.load(Ordering::Acquire) {
             let node = format!("{:016x}", random());
             tokio::spawn(hint::run(address, Arc::clone(&store.hints), node, stop.subscribe()));
@@ -237,6 +241,7 @@ impl Postgres {
             writes: Arc::default(),
             chores: Arc::default(),
             hints: Arc::default(),
+            walked: Arc::default(),
             clock: Arc::default(),
             turns: Arc::default(),
             queue: None,
@@ -304,7 +309,6 @@ impl Postgres {
         self.writes.fetch_add(1, Ordering::Relaxed);
         if !changes.messages.is_empty() {
             self.behind.add(id);
-            self.chores.notify_one();
         }
         let ready = |slot: &SlotRow| {
             let before = standing.slot(&slot.scope, &slot.name).and_then(SlotRow::ready_at);
@@ -415,7 +419,8 @@ impl Store for Postgres {
             match since? {
                 Some(Found::Window(window)) => return Ok(Some(*window)),
                 Some(Found::Nothing) => return Ok(None),
-                Some(Found::Another(_)) | None => {}
+                // It would be read in vain the next time too.
+                Some(Found::Another(_)) | None => self.recent.forget(key),
             }
         }
         loop {
@@ -492,7 +497,6 @@ impl Store for Postgres {
     ) -> Result<bool, StoreError> {
         let shown = again!(self, self.reveal_once(copied, key, (&row, &slots), &summaries, &events));
         self.behind.add(copied);
-        self.chores.notify_one();
         self.hints.tell.notify_one();
         shown
     }

@@ -544,9 +544,10 @@ impl Message {
             _ => 0,
         };
         let parts = self.parts.iter().map(|part| size_of::<Part>().saturating_add(within(part)));
-        let words = self.bytes().saturating_add(self.metadata_bytes());
-        let words = usize::try_from(words).unwrap_or(usize::MAX);
-        parts.fold(size_of::<Self>().saturating_add(words), usize::saturating_add)
+        let words = usize::try_from(self.bytes()).unwrap_or(usize::MAX);
+        let notes = self.metadata.iter().map(|(name, value)| entry_memory(name, value));
+        let wire = self.wire.iter().map(|wire| value_memory(wire));
+        parts.chain(notes).chain(wire).fold(size_of::<Self>().saturating_add(words), usize::saturating_add)
     }
 
     fn metadata_bytes(&self) -> u64 {
@@ -555,6 +556,25 @@ impl Message {
         }
         serde_json::to_vec(&self.metadata).map_or(u64::MAX, |json| json.len() as u64)
     }
+}
+
+/// About how many bytes of memory a JSON value takes, which is more than it has written down: `1,` is a whole value.
+fn value_memory(value: &Value) -> usize {
+    let within: usize = match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(value_memory).fold(0, usize::saturating_add),
+        Value::Object(fields) => {
+            fields.iter().map(|(name, value)| entry_memory(name, value)).fold(0, usize::saturating_add)
+        }
+    };
+    size_of::<Value>().saturating_add(within)
+}
+
+fn entry_memory(name: &str, value: &Value) -> usize {
+    // Maps are found by and kept in order, so an entry has a place in two lists.
+    let entry = size_of::<String>().saturating_mul(2);
+    entry.saturating_add(name.len()).saturating_add(value_memory(value))
 }
 
 /// How large one message may be.

@@ -1,8 +1,10 @@
 //! The database a command works on.
 
-use std::sync::Mutex;
+use std::io::{Write as _, stderr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use epitome::store::{PostgresOptions, SqliteOptions};
+use epitome::store::{PostgresOptions, SqliteOptions, StoreError};
 use epitome::{Builder, Engine, Next, Pace, Session, SessionInfo, Workspace};
 
 use crate::failure::Failure;
@@ -11,6 +13,9 @@ use crate::settings::{Loaded, Place, Role};
 
 /// So many sessions are looked through for a name that was meant.
 const LOOKED_THROUGH: usize = 5_000;
+
+/// No statement has less time than this.
+const SHORTEST: Duration = Duration::from_secs(5);
 
 /// An open database, and the workspace the settings name.
 ///
@@ -56,6 +61,18 @@ pub(crate) async fn give_up() {
     }
 }
 
+/// What of a PostgreSQL that has no tables of ours.
+enum Tables {
+    Needed,
+    Made,
+}
+
+/// A remark on standard error.
+pub(crate) fn say_so(text: &str) {
+    // Nobody is left to be told when this fails.
+    let _ = writeln!(stderr(), "{text}");
+}
+
 /// Makes the folder it stands in, where that is missing.
 fn make_folder(loaded: &Loaded) -> Result<(), Failure> {
     let folder = loaded.db.file().and_then(|file| file.parent());
@@ -83,13 +100,24 @@ impl Database {
                 loaded.db
             )));
         }
-        Self::open(loaded).await
+        Self::open(loaded, Tables::Needed).await
+    }
+
+    /// Opens the one that is there, if there is one.
+    pub(crate) async fn there(loaded: &Loaded) -> Result<Option<Self>, Failure> {
+        if loaded.db.is_missing() {
+            return Ok(None);
+        }
+        match Self::open(loaded, Tables::Needed).await {
+            Err(Failure::Engine(epitome::Error::Store(StoreError::Empty { .. }))) => Ok(None),
+            opened => opened.map(Some),
+        }
     }
 
     /// Opens it, and makes it with its folder where it is missing.
     pub(crate) async fn created(loaded: &Loaded) -> Result<Self, Failure> {
         make_folder(loaded)?;
-        Self::open(loaded).await
+        Self::open(loaded, Tables::Made).await
     }
 
     /// The same for a server, with workers of its own unless its role leaves those to others.
@@ -100,22 +128,31 @@ impl Database {
             Role::Api => builder.leaves_summaries(),
             Role::Worker | Role::All => builder,
         };
-        Self::build(loaded, builder).await
+        let waits = Arc::new(|text: &str| tracing::warn!("{text}"));
+        Self::build(loaded, builder, PostgresOptions { waits: Some(waits), ..PostgresOptions::default() })
+            .await
     }
 
-    async fn open(loaded: &Loaded) -> Result<Self, Failure> {
+    async fn open(loaded: &Loaded, tables: Tables) -> Result<Self, Failure> {
         // Many commands only read, and a backup may well be protected.
         let sqlite = SqliteOptions { read_only_too: true, ..SqliteOptions::default() };
-        Self::build(loaded, Engine::builder().workers(0).sqlite(sqlite)).await
+        let postgres = PostgresOptions {
+            must_exist: matches!(tables, Tables::Needed),
+            waits: Some(Arc::new(say_so)),
+            ..PostgresOptions::default()
+        };
+        Self::build(loaded, Engine::builder().workers(0).sqlite(sqlite), postgres).await
     }
 
-    async fn build(loaded: &Loaded, builder: Builder) -> Result<Self, Failure> {
+    async fn build(loaded: &Loaded, builder: Builder, usual: PostgresOptions) -> Result<Self, Failure> {
         let builder = builder.patch(loaded.patch.clone());
         let opened = match &loaded.db {
             Place::Sqlite(path) => builder.open(path).await,
             Place::Postgres(address) => {
                 let (connections, patience) = (loaded.server.connections, loaded.server.patience);
-                let options = PostgresOptions { connections, patience, ..PostgresOptions::default() };
+                // So that there is time for another try where a connection falls silent.
+                let statement = usual.statement.min(patience / 2).max(SHORTEST);
+                let options = PostgresOptions { connections, patience, statement, ..usual };
                 builder.postgres(options).open_postgres(address.whole()).await
             }
         };

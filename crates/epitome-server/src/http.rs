@@ -40,6 +40,7 @@ mod kept;
 mod keys;
 mod listen;
 mod load;
+mod meanwhile;
 mod messages;
 mod openapi;
 mod operations;
@@ -60,6 +61,7 @@ pub(crate) use echo::echo;
 pub(crate) use figures::count;
 pub(crate) use gate::Keys;
 pub(crate) use listen::{bind, serve};
+pub(crate) use meanwhile::meanwhile;
 pub(crate) use proxy::{Proxy, RequestsLog};
 pub(crate) use v3::V3;
 

@@ -105,7 +105,8 @@ struct Inner {
 /// How the worker goes about it. All have sound defaults.
 #[derive(Debug, Clone)]
 pub struct Pace {
-    /// How many summaries are written at once; 0 for an engine that leaves it to others.
+    /// How many summaries are written at once in one workspace, or by one model; a third more in all, so that nobody else
+    /// has to wait for those. 0 for an engine that leaves it to others.
     pub workers: usize,
     /// Whether an engine without workers has a summary that somebody waits for written in their own task. Where not,
     /// they wait for another engine.
@@ -210,7 +211,7 @@ impl Builder {
         self
     }
 
-    /// How many summaries are written at once; 0 for an engine that leaves it to others.
+    /// How many summaries are written at once: see [`Pace::workers`].
     pub fn workers(mut self, workers: usize) -> Self {
         self.pace.workers = workers;
         self

@@ -79,10 +79,11 @@ impl Error {
             Self::Conflict(_) => Next::Decide,
             Self::Model { .. } | Self::Busy(_) => Next::Retry,
             Self::Store(error) => match error {
-                StoreError::Foreign { .. } | StoreError::Unreachable { .. } | StoreError::Newer { .. } => {
-                    Next::Mend
-                }
-                StoreError::Busy | StoreError::Unavailable { .. } => Next::Retry,
+                StoreError::Foreign { .. }
+                | StoreError::Unreachable { .. }
+                | StoreError::Empty { .. }
+                | StoreError::Newer { .. } => Next::Mend,
+                StoreError::Busy | StoreError::Unavailable { .. } | StoreError::Moving { .. } => Next::Retry,
                 _ => Next::Repair,
             },
             Self::Closed => Next::Reopen,
@@ -103,7 +104,9 @@ impl Error {
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Busy | StoreError::Unavailable { .. } => Self::Busy(error),
+            StoreError::Busy | StoreError::Unavailable { .. } | StoreError::Moving { .. } => {
+                Self::Busy(error)
+            }
             StoreError::Closed => Self::Closed,
             _ => Self::Store(error),
         }

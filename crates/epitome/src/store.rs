@@ -384,6 +384,15 @@ pub enum StoreError {
         /// What went wrong last.
         reason: String,
     },
+    /// A file is being moved into the database, or was since it was opened. What is there is not what it was.
+    #[error(
+        "a file is being moved into the database at {place}, or was since it was opened here; open it again when \
+         `epitome migrate` is done"
+    )]
+    Moving {
+        /// Which server and database, without a password.
+        place: String,
+    },
     /// Nothing can be written for want of space. Make room, then try again; nothing was lost.
     #[error("the disk is full: make room at {path}, then try again; what was kept before is untouched")]
     Full {
@@ -405,6 +414,12 @@ pub enum StoreError {
         path: String,
         /// What the system says.
         reason: String,
+    },
+    /// A database on a server is there, and nothing of ours in it.
+    #[error("{place} holds no Epitome tables; `epitome serve` and `epitome import` make them")]
+    Empty {
+        /// Which server and database, without a password.
+        place: String,
     },
     /// The file is somebody else's.
     #[error("{path} is not an Epitome database: {reason}; give another path")]

@@ -32,17 +32,18 @@ mod write;
 use job::Job;
 use seats::SURELY_TAKEN;
 pub(crate) use seats::Seats;
-use turns::{Turns, full, share};
+use turns::{Turns, full, places, share};
 
 /// Works until told to stop, or until the engine is gone.
 pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut jobs: JoinSet<Result<(), Error>> = JoinSet::new();
     let mut held: HashMap<Id, Lease> = HashMap::new();
     let mut turns = Turns::default();
+    let places = places(shared.pace.workers);
     while !*stop.borrow() {
         // From before it is looked, so that whatever is not ready then is looked for when it is.
         let next_look = shared.seats.next_look();
-        while jobs.len() < shared.pace.workers {
+        while jobs.len() < places {
             // From before the slot is taken on, so that nobody finds it neither due nor worked on.
             let working = Working::new(&shared);
             let full = full(shared.pace.workers, held.values().map(|lease| &lease.key.workspace));
@@ -78,10 +79,10 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
             }
         }
         tokio::select! {
-            () = shared.wake.notified(), if jobs.len() < shared.pace.workers => {}
-            () = shared.store.nudged(), if jobs.len() < shared.pace.workers => {}
+            () = shared.wake.notified(), if jobs.len() < places => {}
+            () = shared.store.nudged(), if jobs.len() < places => {}
             () = sleep(shared.pace.poll) => {}
-            () = look_at(next_look), if jobs.len() < shared.pace.workers => {}
+            () = look_at(next_look), if jobs.len() < places => {}
             ended = jobs.join_next_with_id(), if !jobs.is_empty() => ended_one(&shared, &mut held, ended),
             // The last engine is gone: nobody waits for what is being written.
             told = stop.changed() => if told.is_err() { return finish(&shared, jobs, held, Duration::ZERO).await },

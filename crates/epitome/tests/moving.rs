@@ -16,7 +16,7 @@ use epitome::store::{
     MoveError, MoveOptions, MoveProgress, MoveStage, Moved, Postgres, PostgresOptions, StoreError,
     move_to_postgres,
 };
-use epitome::{Batch, Engine};
+use epitome::{Batch, Engine, Error};
 use made::{later, make, open, shown};
 use network::{Network, Toward, When};
 use postgres_server::{Database, Options, Pooler, Server, server};
@@ -291,6 +291,44 @@ async fn only_an_empty_database_is_moved_into() {
     assert!(matches!(moved(&other, &half, MoveOptions::default()).await, Err(MoveError::Another)));
     let anew = MoveOptions { anew: true, ..MoveOptions::default() };
     moved(&other, &half, anew).await.unwrap();
+}
+
+/// Nodes that were there before, one of them behind a pooler, do not write into what is half there, nor go on with what
+/// they remember once it is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_run_already_do_not_use_it_while_it_is_moved_into() {
+    let (_folder, path) = file(12).await;
+    let database = server().database();
+    let (url, pooler) = (database.url(), Pooler::to(server(), 3));
+    let open = async |url: &str| Engine::builder().workers(0).open_postgres(url).await.unwrap();
+    let nodes = [open(&url).await, open(&pooler.url(&database)).await];
+    let (stop, mut stopped) = tokio::sync::watch::channel(false);
+    let tell = |now: MoveProgress| {
+        let _ = stop.send(now.rows > 3);
+    };
+    tokio::select! {
+        _ = move_to_postgres(&path, &url, in_pieces(1), &tell) => panic!("it should have been cut off"),
+        _ = stopped.wait_for(|stop| *stop) => {}
+    }
+    let refused = async |node: &Engine| {
+        let said = node.session("new").append(Message::user("Hello.")).await.unwrap_err();
+        assert!(matches!(&said, Error::Busy(StoreError::Moving { .. })), "{said}");
+        assert!(said.to_string().contains("`epitome migrate`"), "{said}");
+        // Nor do they show it, once they know.
+        assert!(node.workspace("home").sessions(None, 10).await.is_err());
+    };
+    for node in &nodes {
+        refused(node).await;
+    }
+    moved(&path, &database, MoveOptions { anew: true, ..MoveOptions::default() }).await.unwrap();
+    for node in &nodes {
+        refused(node).await;
+        node.close().await;
+    }
+    let there = open(&url).await;
+    there.session("new").append(Message::user("Hello.")).await.unwrap();
+    assert_eq!(there.verify().await.unwrap(), []);
+    there.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

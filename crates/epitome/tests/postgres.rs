@@ -32,5 +32,7 @@ mod postgres_server;
 mod secure;
 #[path = "postgres/sharing.rs"]
 mod sharing;
+#[path = "postgres/small.rs"]
+mod small;
 #[path = "store_contract/support.rs"]
 mod support;

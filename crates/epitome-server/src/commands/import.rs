@@ -65,10 +65,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     let spool = Spool::of(args).await?;
     let sources = spool.sources();
     // Where there is no database yet, none is made before it is known that there is something to put into it.
-    let there = match loaded.db.is_missing() {
-        true => None,
-        false => Some(Database::existing(loaded).await?),
-    };
+    let there = Database::there(loaded).await?;
     let settings = match &there {
         Some(database) => database.workspace.settings().await?,
         None => Arc::new(loaded.settings.clone()),

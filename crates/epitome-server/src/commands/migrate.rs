@@ -10,6 +10,7 @@ use epitome::store::{
 use serde_json::json;
 use tokio::time::{Instant, interval};
 
+use crate::database::say_so;
 use crate::failure::Failure;
 use crate::leftovers;
 use crate::settings::{Address, Loaded, Place, World, read_place};
@@ -62,7 +63,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, world: &World, show: &mut 
     let patience = loaded.server.patience;
     let mut options =
         MoveOptions { anew: args.anew, only_compare: args.verify_only, ..MoveOptions::default() };
-    options.postgres = PostgresOptions { patience, ..options.postgres };
+    options.postgres = PostgresOptions { patience, waits: Some(Arc::new(say_so)), ..options.postgres };
     if let Some(rows) = args.piece {
         options.rows = usize::try_from(rows).unwrap_or(usize::MAX);
     }

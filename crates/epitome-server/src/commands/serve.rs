@@ -141,6 +141,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     tracing::info!(%address, role, keys = keys.in_a_word(), version, "starting");
     let database = tokio::select! {
         database = Database::serving(loaded, args.pace()) => database?,
+        never = http::meanwhile(&listener) => match never {},
         _ = signals.next() => return Ok(()),
     };
     let (stop, stopping) = watch::channel(false);

@@ -109,6 +109,11 @@ impl From<Error> for Problem {
                 log_seldom(&told);
                 Self { retry_after: Some(5), ..Self::busy("the store cannot be reached; try again") }
             }
+            Next::Retry if matches!(error, Error::Busy(StoreError::Moving { .. })) => {
+                log_seldom(&told);
+                let detail = "the store is being filled by `epitome migrate`; try again when that is done";
+                Self { retry_after: Some(10), ..Self::busy(detail) }
+            }
             Next::Retry => Self::busy("the store is busy; try again"),
             Next::Reopen => Self::busy("the server is shutting down; try again").and_hang_up(),
             // What is wrong with the store is for whoever runs it: its words name files.

@@ -1,7 +1,12 @@
 //! Every command on a PostgreSQL, which is asked for as a file is.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
 use crate::bin::{Place, Told, told};
-use crate::postgres_server::{Database, server};
+use crate::postgres_server::{Database, free_port, server};
 
 /// With a password, which the cluster does not ask for and nobody is to see.
 pub(crate) fn address(database: &Database) -> String {
@@ -51,6 +56,70 @@ fn every_command_works_on_it() {
     let (code, _, errors) = on(&place, &db, &["backup", "copy.db"]);
     assert!(code == Some(2) && errors.contains("pg_dump") && !place.path("copy.db").exists(), "{errors}");
     assert!(!place.db().exists() && !place.path(".local").exists(), "no file is made beside it");
+}
+
+/// A database that was meant otherwise, or is not used yet, is no database where all is well.
+#[test]
+fn whatever_only_looks_says_that_nothing_is_there_and_makes_nothing() {
+    let (place, database) = (Place::with_sessions(), server().database());
+    let db = address(&database);
+    let migrate = ["migrate", "--from", "epitome.db", "--to", &db, "--verify-only"];
+    for args in [
+        &["verify"][..],
+        &["list"],
+        &["context", "ann"],
+        &["search", "order"],
+        &["summarize", "ann"],
+        &["export", "ann"],
+        &["keys", "list"],
+        &migrate,
+    ] {
+        let (code, out, errors) = on(&place, &db, args);
+        assert!(matches!(code, Some(1 | 2)) && out.is_empty(), "{args:?}: {code:?} {out} {errors}");
+        assert!(
+            errors.contains("holds no Epitome tables") && errors.lines().count() == 1,
+            "{args:?}: {errors}"
+        );
+    }
+    // Nor does an import that has nothing to bring.
+    std::fs::write(place.path("empty.jsonl"), "").unwrap();
+    assert_eq!(on(&place, &db, &["import", "empty.jsonl"]).0, Some(2));
+    assert_eq!(database.psql("SELECT to_regnamespace('epitome') IS NULL").trim(), "t");
+}
+
+/// What is asked over HTTP, and the status of the answer, if there is one.
+fn status(port: u16, path: &str) -> Option<u16> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    answer.split(' ').nth(1)?.parse().ok()
+}
+
+#[test]
+fn a_server_lives_and_says_what_it_waits_for_before_its_database_is_there() {
+    let (place, port, nobody) = (Place::new(), free_port(), free_port());
+    let listen = format!("127.0.0.1:{port}");
+    let args = ["serve", "--listen", &listen, "--set", "server.patience=10m"];
+    let db = format!("postgres://ann:s3cret-word@127.0.0.1:{nobody}/x");
+    let mut command = place.epitome(&args);
+    command.env("EPITOME_DB", db).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let errors = child.stderr.take().unwrap();
+    let told = std::thread::spawn(move || {
+        let lines = BufReader::new(errors).lines().map_while(Result::ok);
+        lines.take_while(|line| !line.contains("waiting for the database at postgres://127.0.0.1:")).count()
+    });
+    let began = Instant::now();
+    while status(port, "/healthz") != Some(200) {
+        assert!(began.elapsed() < Duration::from_secs(60) && child.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!((status(port, "/readyz"), status(port, "/v1/sessions")), (Some(503), Some(503)));
+    assert!(told.join().unwrap() < 5, "it says so soon");
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]

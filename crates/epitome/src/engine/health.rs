@@ -51,9 +51,10 @@ impl From<&StoreError> for Unready {
         let short = match error {
             StoreError::Busy => "the store is busy",
             StoreError::Unavailable { .. } => "the store cannot be reached",
+            StoreError::Moving { .. } => "a file is being moved into the store",
             StoreError::Full { .. } => "the store's disk is full",
             StoreError::ReadOnly { .. } => "the store cannot be written",
-            StoreError::Unreachable { .. } => "the store cannot be opened",
+            StoreError::Unreachable { .. } | StoreError::Empty { .. } => "the store cannot be opened",
             StoreError::Foreign { .. } | StoreError::Newer { .. } => "the store is not of this release",
             StoreError::Damaged { .. } => "the store is damaged",
             StoreError::Closed => "the store is closed",

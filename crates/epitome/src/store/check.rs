@@ -1,8 +1,8 @@
 //! Whether what is stored makes sense, whichever store holds it.
 //!
 //! A store reads, and feeds what it read: sessions, their messages in order, their summaries, their slots. Everything is
-//! worked out anew and held against what is there. Nothing here reads by itself, and only one message with its words is
-//! in memory at a time, beside one session's summaries without theirs.
+//! worked out anew and held against what is there. Nothing here reads by itself, and no words are held on to, only one
+//! session's summaries without theirs; how many are in memory at a time is up to the store, which reads a bounded piece.
 //!
 //! It has no opinion on what is due: work that waits is no fault.
 

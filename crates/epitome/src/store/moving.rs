@@ -192,7 +192,9 @@ pub async fn move_to_postgres(
     tell: &(dyn Fn(MoveProgress) + Send + Sync),
 ) -> Result<Moved, MoveError> {
     let source = Source::open(from.as_ref()).await?;
-    let target = Postgres::open_to_move(to, options.postgres.clone()).await.map_err(MoveError::Target)?;
+    let mut postgres = options.postgres.clone();
+    postgres.must_exist |= options.only_compare;
+    let target = Postgres::open_to_move(to, postgres).await.map_err(MoveError::Target)?;
     let moving = Moving { source, target, options, tell };
     let moved = moving.run().await;
     moving.target.close().await;

@@ -16,14 +16,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use deadpool_postgres::{
-    Hook, HookError, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime, Timeouts,
-};
+use deadpool_postgres::{HookError, Pool, PoolError, TimeoutType};
 use epitome_core::message::{Message, Seq, Timestamp};
 use epitome_core::slot::Scope;
 use tokio::sync::{Notify, watch};
-use tokio::time::timeout;
-use tokio_postgres::Client;
 
 use super::{
     Ahead, Changes, Decide, Fault, Hit, Lease, Load, Look, Pick, PickSummaries, Portion, QueueCounts,
@@ -31,13 +27,13 @@ use super::{
     SummaryRow, UsageQuery, UsageRow, UsageSum, View, Want, Window,
 };
 use crate::event::{Events, Happened};
-use chores::Behind;
-use error::{Outcome, Tries, Trouble};
+use error::{Outcome, Tries, Trouble, silent};
 use hint::Hints;
+use indexing::Behind;
 use known::{Known, Numbered};
-use pipe::{Link, Pipe};
+use pipe::{Link, Noticed, Pipe};
 use recent::Recent;
-use swift::{Clock, Swift, Turns};
+use swift::{Clock, Swift, Turns, Unheard};
 use tls::Address;
 use tx::Tx;
 use window::Found;
@@ -54,11 +50,13 @@ mod find;
 mod given;
 mod grams;
 mod hint;
+mod indexing;
 mod inlines;
 mod keys;
 mod known;
 mod lease;
 mod lens;
+mod opening;
 mod pipe;
 mod queue;
 mod read;
@@ -90,6 +88,9 @@ macro_rules! again {
 }
 use again;
 
+/// Who is told something, in words for people.
+type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// How a PostgreSQL store is run.
 #[derive(Clone)]
 pub struct PostgresOptions {
@@ -99,10 +100,15 @@ pub struct PostgresOptions {
     pub connections: usize,
     /// For how long it is tried again while the database cannot be reached.
     pub patience: Duration,
-    /// How long one statement may take.
+    /// How long one statement may take. A connection that falls silent is given up a little later: where this is less than
+    /// half of `patience`, there is time for another try on a new one.
     pub statement: Duration,
     /// How long the index of words waits for others to write.
     pub index_pause: Duration,
+    /// Whether a database without tables of ours is refused, in place of making them: for whoever only wants to look.
+    pub must_exist: bool,
+    /// Told once while it is opened, when the database is waited for longer than a second: for which, and why.
+    pub waits: Option<Tell>,
 }
 
 impl Default for PostgresOptions {
@@ -111,8 +117,11 @@ impl Default for PostgresOptions {
             clock: None,
             connections: 16,
             patience: Duration::from_secs(30),
-            statement: Duration::from_secs(30),
+            // Longer than a transaction is held that nobody goes on with.
+            statement: Duration::from_secs(15),
             index_pause: Duration::from_millis(20),
+            must_exist: false,
+            waits: None,
         }
     }
 }
@@ -144,8 +153,9 @@ pub struct Postgres {
     /// For people: neither user nor password.
     place: Arc<str>,
     options: PostgresOptions,
-    /// Whether statements are prepared by name.
-    named: bool,
+    noticed: Arc<Noticed>,
+    /// When the last move into it began, as it was opened.
+    moved: Option<i64>,
     /// What is set at the beginning of each transaction where nothing stays set.
     limits: String,
     known: Arc<Known>,
@@ -153,9 +163,11 @@ pub struct Postgres {
     behind: Arc<Behind>,
     /// Counts up with every change.
     writes: Arc<AtomicU64>,
-    /// Wakes whoever does what can wait.
+    /// Wakes whoever removes what was deleted.
     chores: Arc<Notify>,
     hints: Arc<Hints>,
+    /// Where the search for whose turn it is goes on.
+    walked: Arc<lease::Place>,
     clock: Arc<Clock>,
     turns: Arc<Turns>,
     /// Appends on the short way.
@@ -173,20 +185,23 @@ impl fmt::Debug for Postgres {
 
 impl Postgres {
     /// Opens `postgres://user:password@host:port/database`, and makes the tables there where they are missing, in a
-    /// schema of their own. Waits for a database that is not up yet.
+    /// schema of their own. Waits for a database that is not up yet, and not for one that will not be any other.
     ///
     /// `sslmode` is `disable`, `prefer` (which it is unless told), `require`, or `verify-full`, which alone looks whose
-    /// certificate it is: by the system's roots, or those of `sslrootcert=FILE`.
+    /// certificate it is: by the system's roots, or those of `sslrootcert=FILE`. A pooler that hands out backends by the
+    /// transaction is noticed; `pooler=transaction` says that there is one.
     ///
     /// One into which a file is being moved is not opened before that is done.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
         let (store, address) = Self::reach(url, options).await?;
-        store.refuse_half_moved().await?;
+        let moved = store.refuse_half_moved().await?;
+        let store = Self { moved, ..store };
         let stop = watch::Sender::new(false);
         let (queue, waiting) = swift::queue();
         swift::run(&store, waiting, &stop);
         tokio::spawn(chores::run(store.clone(), Arc::clone(&store.chores), stop.subscribe()));
-        if store.named {
+        tokio::spawn(indexing::run(store.clone(), stop.subscribe()));
+        if !store.noticed.pooler.load(Ordering::Acquire) {
             let node = format!("{:016x}", random());
             tokio::spawn(hint::run(address, Arc::clone(&store.hints), node, stop.subscribe()));
         }
@@ -196,15 +211,17 @@ impl Postgres {
     /// Makes the tables, and gives a store beside which nothing runs yet.
     async fn reach(url: &str, options: PostgresOptions) -> Result<(Self, Address), StoreError> {
         let address = Address::read(url)?;
-        let mut tries = Tries::new(&address.place, options.patience);
-        let named = loop {
-            match prepare(&address).await {
-                Ok(named) => break named,
+        let mut tries = Tries::opening(&address.place, &options);
+        let pooler = loop {
+            match opening::prepare(&address, options.must_exist).await {
+                Ok(pooler) => break pooler,
                 Err(trouble) => tries.after(trouble).await?,
             }
         };
+        let noticed = Arc::new(Noticed { pooler: pooler.into(), ..Noticed::default() });
         let place: Arc<str> = address.place.as_str().into();
-        let pool = pool(&address, &options, named).map_err(|reason| StoreError::Failed { reason })?;
+        let pool =
+            opening::pool(&address, &options, &noticed).map_err(|reason| StoreError::Failed { reason })?;
         let statement = options.statement.as_millis();
         let limits = format!(
             "SELECT set_config('statement_timeout', '{statement}', true), \
@@ -215,7 +232,8 @@ impl Postgres {
             pool,
             place,
             options,
-            named,
+            noticed,
+            moved: None,
             limits,
             known: Arc::default(),
             recent: Arc::default(),
@@ -223,6 +241,7 @@ impl Postgres {
             writes: Arc::default(),
             chores: Arc::default(),
             hints: Arc::default(),
+            walked: Arc::default(),
             clock: Arc::default(),
             turns: Arc::default(),
             queue: None,
@@ -247,19 +266,42 @@ impl Postgres {
         if self.closed.load(Ordering::Acquire) {
             return Err(Trouble::Said(StoreError::Closed));
         }
+        if self.noticed.moved.load(Ordering::Acquire) {
+            return Err(Trouble::Moving);
+        }
         // What the database gives up on it is heard of a moment later.
-        let limit = self.options.statement.saturating_add(Duration::from_secs(5));
+        let limit = self.options.statement.saturating_add(Duration::from_secs(2));
         match self.pool.get().await {
-            Ok(object) => Ok(Link::new(object, self.named, limit)),
+            Ok(object) => Ok(Link::new(object, &self.noticed, limit)),
             Err(PoolError::Backend(error)) => Err(error.into()),
-            Err(PoolError::Timeout(_)) => Err(Trouble::Lost(format!(
+            Err(PoolError::Timeout(TimeoutType::Wait)) => Err(Trouble::Lost(format!(
                 "all {} connections of this node are in use",
                 self.options.connections
             ))),
+            Err(PoolError::Timeout(_)) => Err(silent(WAIT)),
             Err(PoolError::Closed) => Err(Trouble::Said(StoreError::Closed)),
             Err(PoolError::PostCreateHook(HookError::Backend(error))) => Err(error.into()),
             Err(other) => Err(Trouble::Lost(other.to_string())),
         }
+    }
+
+    /// One try of a change. The turn is let go of until the next, so that nobody waits for somebody who pauses.
+    async fn change_in_turn(
+        &self,
+        key: &SessionKey,
+        (load, decide): (&Load, &Decide),
+        way: &mut Way,
+        until: tokio::time::Instant,
+    ) -> Outcome<Option<SessionId>> {
+        let _turn = self.turns.wait(key, until).await?;
+        if matches!(way, Way::Short) {
+            match self.swift(key, load, decide).await? {
+                Swift::Done(id) => return Ok(Some(id)),
+                Swift::LongWay(unheard) => *way = Way::Long(unheard),
+            }
+        }
+        let unheard = if let Way::Long(unheard) = way { *unheard } else { None };
+        self.change_once(key, load, decide, unheard).await
     }
 
     /// Something was written to a session: what follows from it and can wait.
@@ -267,7 +309,6 @@ impl Postgres {
         self.writes.fetch_add(1, Ordering::Relaxed);
         if !changes.messages.is_empty() {
             self.behind.add(id);
-            self.chores.notify_one();
         }
         let ready = |slot: &SlotRow| {
             let before = standing.slot(&slot.scope, &slot.name).and_then(SlotRow::ready_at);
@@ -277,6 +318,13 @@ impl Postgres {
             self.hints.tell.notify_one();
         }
     }
+}
+
+/// How a change is tried next.
+enum Way {
+    Short,
+    /// After a try of which it may not be known whether it was done.
+    Long(Option<Unheard>),
 }
 
 /// A transaction nobody goes on with is given up after this: whoever began it is gone or frozen, and others wait.
@@ -301,69 +349,6 @@ fn random() -> u64 {
     getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id()))
 }
 
-fn pool(address: &Address, options: &PostgresOptions, named: bool) -> Result<Pool, String> {
-    let method = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-    let manager = Manager::from_config(address.config.clone(), address.tls.clone(), method);
-    let set = format!(
-        "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; SET jit = off; SET plan_cache_mode = force_generic_plan",
-        options.statement.as_millis(),
-        IDLE.as_millis()
-    );
-    let mut builder = Pool::builder(manager)
-        .max_size(options.connections.max(1))
-        .runtime(Runtime::Tokio1)
-        .timeouts(Timeouts { wait: Some(WAIT), create: Some(WAIT), recycle: Some(WAIT) });
-    if named {
-        builder = builder.post_create(Hook::async_fn(move |client, _| {
-            let set = set.clone();
-            Box::pin(async move { client.batch_execute(&set).await.map_err(HookError::Backend) })
-        }));
-    }
-    builder.build().map_err(|error| error.to_string())
-}
-
-/// Makes the tables where they are missing, and finds out whether statements can be prepared by name.
-async fn prepare(address: &Address) -> Outcome<bool> {
-    let (one, two) = (connect(address).await?, connect(address).await?);
-    if !heard(schema::is_current(&one, &address.place)).await? {
-        // That takes as long as it takes.
-        schema::make(&one, &address.place).await?;
-    }
-    Ok(!heard(is_pooled(&one, &two)).await?)
-}
-
-/// An answer that is given at once or not at all. A server that takes connections and says nothing is as good as none.
-async fn heard<T>(answer: impl Future<Output = Outcome<T>>) -> Outcome<T> {
-    let late = || Trouble::Lost(format!("there was no answer for {} seconds", WAIT.as_secs()));
-    timeout(WAIT, answer).await.unwrap_or_else(|_| Err(late()))
-}
-
-async fn connect(address: &Address) -> Outcome<Client> {
-    let (client, connection) =
-        heard(async { Ok(address.config.connect(address.tls.clone()).await?) }).await?;
-    tokio::spawn(async move {
-        // What goes wrong is told to whoever asks something.
-        let _ = connection.await;
-    });
-    Ok(client)
-}
-
-/// Whether a pooler stands in between that hands out backends by the transaction: then two connections have the same one,
-/// or one has now this and now that. A name given to a statement would be found by somebody else.
-async fn is_pooled(one: &Client, two: &Client) -> Outcome<bool> {
-    let mut seen: [Option<i32>; 2] = [None, None];
-    for _ in 0..3 {
-        for (client, seen) in [one, two].into_iter().zip(&mut seen) {
-            let rows = client.query_typed("SELECT pg_backend_pid()", &[]).await?;
-            let backend: i32 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
-            if seen.replace(backend).is_some_and(|before| before != backend) {
-                return Ok(true);
-            }
-        }
-    }
-    Ok(seen[0] == seen[1])
-}
-
 #[async_trait]
 impl Store for Postgres {
     async fn change(
@@ -372,13 +357,15 @@ impl Store for Postgres {
         load: Load,
         decide: Decide,
     ) -> Result<Option<SessionId>, StoreError> {
-        let _turn = self.turns.wait(key).await;
-        let unheard = match self.swift(key, &load, &decide).await {
-            Ok(Swift::Done(id)) => return Ok(Some(id)),
-            Ok(Swift::LongWay(unheard)) => unheard,
-            Err(trouble) => return Err(trouble.at(&self.place)),
-        };
-        again!(self, self.change_once(key, &load, &decide, unheard))
+        // Whoever waits for a turn is waiting: all that write to a session lose patience each by itself, not in turn.
+        let mut tries = self.tries();
+        let mut way = Way::Short;
+        loop {
+            match self.change_in_turn(key, (&load, &decide), &mut way, tries.until()).await {
+                Ok(done) => return Ok(done),
+                Err(trouble) => tries.after(trouble).await?,
+            }
+        }
     }
 
     async fn standing(&self, key: &SessionKey, load: Load) -> Result<Standing, StoreError> {
@@ -415,7 +402,7 @@ impl Store for Postgres {
     }
 
     async fn nudged(&self) {
-        if self.named {
+        if !self.noticed.pooler.load(Ordering::Acquire) {
             self.hints.heard.notified().await;
         } else {
             std::future::pending::<()>().await;
@@ -432,7 +419,8 @@ impl Store for Postgres {
             match since? {
                 Some(Found::Window(window)) => return Ok(Some(*window)),
                 Some(Found::Nothing) => return Ok(None),
-                Some(Found::Another(_)) | None => {}
+                // It would be read in vain the next time too.
+                Some(Found::Another(_)) | None => self.recent.forget(key),
             }
         }
         loop {
@@ -509,7 +497,6 @@ impl Store for Postgres {
     ) -> Result<bool, StoreError> {
         let shown = again!(self, self.reveal_once(copied, key, (&row, &slots), &summaries, &events));
         self.behind.add(copied);
-        self.chores.notify_one();
         self.hints.tell.notify_one();
         shown
     }

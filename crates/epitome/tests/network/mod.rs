@@ -82,6 +82,8 @@ struct Shared {
     sprung: AtomicUsize,
     open: AtomicUsize,
     taken: AtomicUsize,
+    heard: AtomicUsize,
+    longest: AtomicUsize,
 }
 
 impl Shared {
@@ -111,6 +113,8 @@ impl Network {
             sprung: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
+            heard: AtomicUsize::new(0),
+            longest: AtomicUsize::new(0),
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let theirs = Arc::clone(&shared);
@@ -180,6 +184,16 @@ impl Network {
     pub fn taken(&self) -> usize {
         self.shared.taken.load(Ordering::SeqCst)
     }
+
+    /// How many bytes the database sent.
+    pub fn heard(&self) -> usize {
+        self.shared.heard.load(Ordering::SeqCst)
+    }
+
+    /// How many bytes the database sent at most in a connection without anything being said to it in between.
+    pub fn longest(&self) -> usize {
+        self.shared.longest.load(Ordering::SeqCst)
+    }
 }
 
 impl Drop for Network {
@@ -234,8 +248,9 @@ async fn pass(mut node: TcpStream, target: SocketAddr, shared: &Shared) {
         let _ = database.set_nodelay(true);
         let (from_node, to_node) = node.split();
         let (from_database, to_database) = database.split();
-        let sent = pump(from_node, to_database, Toward::Database, shared);
-        let heard = pump(from_database, to_node, Toward::Node, shared);
+        let answer = AtomicUsize::new(0);
+        let sent = pump(from_node, to_database, Toward::Database, shared, &answer);
+        let heard = pump(from_database, to_node, Toward::Node, shared, &answer);
         tokio::try_join!(sent, heard).map(|_| ())
     };
     tokio::select! {
@@ -255,6 +270,7 @@ async fn pump(
     mut to: WriteHalf<'_>,
     toward: Toward,
     shared: &Shared,
+    answer: &AtomicUsize,
 ) -> io::Result<()> {
     let mut bytes = vec![0; 64 * 1024];
     // The end of what passed before, in which a pattern may begin.
@@ -268,6 +284,14 @@ async fn pump(
         until_whole(shared).await;
         if read == 0 {
             return to.shutdown().await;
+        }
+        match toward {
+            Toward::Node => {
+                shared.heard.fetch_add(read, Ordering::SeqCst);
+                let answer = answer.fetch_add(read, Ordering::SeqCst) + read;
+                shared.longest.fetch_max(answer, Ordering::SeqCst);
+            }
+            Toward::Database => answer.store(0, Ordering::SeqCst),
         }
         match springs(&mut before, &bytes[..read], toward, shared) {
             Some(When::Before) => return Err(io::ErrorKind::ConnectionReset.into()),

@@ -1,5 +1,8 @@
 //! Coming to a database for the first time, or to the wrong one.
 
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use epitome::store::{Postgres, PostgresOptions, Store, StoreError};
 use tokio::task::JoinSet;
 
@@ -89,6 +92,47 @@ async fn whoever_is_not_let_in_is_told_why_and_no_password_is_told() {
         tells_no_secret(&error);
         assert!(error.to_string().contains(reason), "{reason}: {error}");
     }
+}
+
+#[tokio::test]
+async fn a_database_that_keeps_texts_otherwise_is_refused() {
+    let server = Server::own(&Options::default());
+    for encoding in ["LATIN1", "SQL_ASCII"] {
+        let name = encoding.to_lowercase();
+        server.psql(&format!("CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0"));
+        let error = hasty(&server.url(&name)).await.unwrap_err().to_string();
+        assert!(error.contains(encoding) && error.contains("UTF8"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_only_looks_makes_no_tables() {
+    let empty = server().database();
+    let options = PostgresOptions { must_exist: true, ..PostgresOptions::default() };
+    let error = Postgres::open(&empty.url(), options.clone()).await.unwrap_err().to_string();
+    assert!(error.contains("holds no Epitome tables"), "{error}");
+    assert_eq!(empty.psql("SELECT to_regnamespace('epitome') IS NULL"), "t");
+    Postgres::open(&database(server()).url(), options).await.unwrap().close().await;
+}
+
+#[tokio::test]
+async fn whoever_opens_it_is_told_that_it_is_waited_for() {
+    let said: Arc<Mutex<Vec<String>>> = Arc::default();
+    let told = Arc::clone(&said);
+    let waits = Arc::new(move |text: &str| told.lock().unwrap().push(text.to_owned()));
+    let options = PostgresOptions {
+        patience: Duration::from_secs(3),
+        waits: Some(waits),
+        ..PostgresOptions::default()
+    };
+    let url = format!("postgres://ann:s3cret@127.0.0.1:{}/hers", free_port());
+    in_time(Postgres::open(&url, options)).await.unwrap_err();
+    let said = said.lock().unwrap();
+    assert!(
+        said.len() == 1 && said[0].starts_with("waiting for the database at postgres://127.0.0.1:"),
+        "{said:?}"
+    );
+    assert!(said[0].contains("refused") && !said[0].contains("s3cret"), "{said:?}");
 }
 
 #[tokio::test]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use epitome::store::{Load, Store, StoreError};
+use epitome::store::{Load, Postgres, PostgresOptions, Store, StoreError};
 use tokio::task::JoinSet;
 
-use crate::helping::{count_of_once, database, hasty, in_time, many, node, say, want};
+use crate::helping::{count_of_once, database, haste, hasty, in_time, many, node, say, want};
 use crate::network::Network;
 use crate::postgres_server::{Database, Options, Pooler, Server, Stop, server};
 use crate::support::{key, row};
@@ -132,6 +132,77 @@ async fn a_network_that_falls_silent_ends_in_an_error_and_works_again_when_it_he
     network.heal();
     in_time(say(&node, &key("a"), "after")).await.unwrap();
     assert_eq!(row(&node, &key("a")).await.tracker.head(), 2);
+    node.close().await;
+}
+
+/// Each who writes has as much patience as any other, and none more for having waited for those before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_who_write_to_one_session_lose_patience_together() {
+    let server = Server::own(&Options::default());
+    let database = database(&server);
+    let node = hasty(&database.url()).await.unwrap();
+    say(&node, &key("a"), "before").await.unwrap();
+    server.stop(Stop::Fast);
+    let mut waiting = JoinSet::new();
+    for number in 0..12 {
+        let node = node.clone();
+        waiting.spawn(async move { say(&node, &key("a"), &format!("meanwhile {number}")).await });
+    }
+    // Somebody else's patience comes to an end four times.
+    for _ in 0..4 {
+        in_time(say(&node, &key("b"), "beside it")).await.unwrap_err();
+    }
+    let mut told = 0;
+    while let Some(said) = waiting.try_join_next() {
+        let error = said.unwrap().unwrap_err();
+        assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
+        told += 1;
+    }
+    assert_eq!(told, 12);
+    server.start();
+    in_time(say(&node, &key("a"), "after")).await.unwrap();
+    node.close().await;
+    assert_eq!(count_of_once(&database), 2);
+}
+
+/// The server's side of every connection stands still, as when a machine in between forgot them all. New ones are fine.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_fall_silent_are_given_up_for_new_ones() {
+    let server = Server::own(&Options::default());
+    let database = database(&server);
+    let options = PostgresOptions { patience: Duration::from_secs(12), ..haste() };
+    let node = Postgres::open(&database.url(), options).await.unwrap();
+    in_time(many(&node, "before", 8, 5).join_all()).await;
+
+    let ours = database.psql("SELECT pid FROM pg_stat_activity WHERE application_name = 'epitome'");
+    let ours: Vec<&str> = ours.split_whitespace().collect();
+    assert!(ours.len() > 4, "all it may have, and one that listens: {ours:?}");
+    signal("-STOP", &ours);
+    let (a, all) = (key("a"), key("all"));
+    let (said, read) = in_time(async { tokio::join!(say(&node, &a, "new"), node.stamp(&all)) }).await;
+    signal("-CONT", &ours);
+    said.unwrap();
+    assert!(read.unwrap().is_some());
+    node.close().await;
+    assert_eq!(count_of_once(&database), 81);
+}
+
+fn signal(signal: &str, pids: &[&str]) {
+    assert!(std::process::Command::new("kill").arg(signal).args(pids).status().unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_cannot_be_made_is_not_told_as_one_that_is_in_use() {
+    let database = database(server());
+    let network = Network::to(server().address());
+    let node = hasty(&database.url_by(network.address())).await.unwrap();
+    say(&node, &key("a"), "before").await.unwrap();
+    network.cut();
+    // Nothing is left of what it had.
+    in_time(node.stamp(&key("a"))).await.unwrap_err();
+    network.silence();
+    let error = in_time(node.stamp(&key("a"))).await.unwrap_err().to_string();
+    assert!(error.contains("no answer") && !error.contains("in use"), "{error}");
     node.close().await;
 }
 

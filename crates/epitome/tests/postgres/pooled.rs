@@ -1,12 +1,12 @@
 //! Behind a pooler that gives a connection to each transaction in turn.
 
 use epitome::search::Query;
-use epitome::store::{Load, Search, Store};
+use epitome::store::{Load, Search, Store, StoreError};
 use epitome_core::message::Message;
 use epitome_core::slot::{Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;
 
-use crate::helping::{count_of_once, database, in_time, many, node, want};
+use crate::helping::{count_of_once, database, hasty, in_time, many, node, say, want};
 use crate::postgres_server::{Pooler, server};
 use crate::support::{append, key, row};
 
@@ -63,4 +63,71 @@ async fn a_pooler_is_noticed_also_while_others_use_it() {
     in_time(writing.join_all()).await;
     first.close().await;
     assert_eq!(count_of_once(&database), 12 * 40 * 2 + 12 * 3 * 2 * 2);
+}
+
+/// So many connections by way of a pooler.
+async fn clients(url: &str, count: usize) -> Vec<tokio_postgres::Client> {
+    let mut clients = Vec::new();
+    for _ in 0..count {
+        let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        clients.push(client);
+    }
+    clients
+}
+
+/// Each of two connections has a backend that seems its own, for as long as they ask in turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_is_noticed_that_hands_out_the_longest_unused_first() {
+    let database = database(server());
+    for connections in [1, 2, 3] {
+        let settings = format!("server_round_robin = 1\ndefault_pool_size = {connections}");
+        let pooler = Pooler::with(server(), &settings);
+        let url = pooler.url(&database);
+        // All of them are there before, and used in turn.
+        let others = clients(&url, connections).await;
+        for sql in ["BEGIN", "COMMIT"] {
+            for other in &others {
+                other.batch_execute(sql).await.unwrap();
+            }
+        }
+        let node = node(&url).await;
+        in_time(many(&node, &format!("of {connections}"), 4, 10).join_all()).await;
+        node.close().await;
+        for _ in 0..connections {
+            let names = "SELECT count(*) FROM pg_prepared_statements";
+            let names = others[0].query_typed(names, &[]).await.unwrap();
+            assert_eq!(names[0].get::<_, i64>(0), 0, "it was noticed before anything was named");
+        }
+    }
+    assert_eq!(count_of_once(&database), 240);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_that_comes_later_is_noticed_by_what_it_mixes_up() {
+    let database = database(server());
+    let pooler = Pooler::with(server(), "pool_mode = session\ndefault_pool_size = 20");
+    let node = node(&pooler.url(&database)).await;
+    in_time(many(&node, "before", 4, 5).join_all()).await;
+    let _pooler = pooler.replaced("server_round_robin = 1\ndefault_pool_size = 3");
+    in_time(many(&node, "after", 8, 20).join_all()).await;
+    node.close().await;
+    assert_eq!(count_of_once(&database), 40 + 320);
+}
+
+/// Nothing that is set for a connection stays with it there, also for what is asked outside of any transaction.
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_a_pooler_too_the_database_gives_up_what_takes_too_long() {
+    let database = database(server());
+    let pooler = Pooler::to(server(), 6);
+    // Said so, it need not be found out.
+    let node = hasty(&format!("{}?pooler=transaction", pooler.url(&database))).await.unwrap();
+    say(&node, &key("a"), "before").await.unwrap();
+    let held = database.hold("BEGIN; LOCK TABLE epitome.sessions IN ACCESS EXCLUSIVE MODE");
+    let error = in_time(node.stamp(&key("a"))).await.unwrap_err();
+    assert!(matches!(error, StoreError::Busy), "{error:?}");
+    drop(held);
+    in_time(say(&node, &key("a"), "after")).await.unwrap();
+    node.close().await;
+    assert_eq!(count_of_once(&database), 2);
 }

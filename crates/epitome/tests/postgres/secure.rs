@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use epitome::store::{Store, StoreError};
+use epitome::store::{Postgres, PostgresOptions, Store, StoreError};
 use tempfile::TempDir;
 
 use crate::helping::{hasty, in_time, say};
@@ -107,6 +107,21 @@ async fn a_certificate_of_another_name_is_refused_where_names_are_looked_at() {
     let how = format!("sslmode=verify-full&sslrootcert={}", ours.root().display());
     let error = opened(&server, &how).await.unwrap_err().to_string();
     assert!(error.contains("certificate"), "{error}");
+}
+
+/// A server will not learn it, nor have another certificate, by being waited for.
+#[tokio::test]
+async fn whoever_is_not_trusted_is_not_waited_for() {
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    let (server, open) = (ours.server("IP:127.0.0.1"), Server::own(&Options::default()));
+    let theirs = format!("sslmode=verify-full&sslrootcert={}", theirs.root().display());
+    for (server, how) in [(&open, "sslmode=require"), (&server, &theirs)] {
+        let patience = std::time::Duration::from_secs(3_600);
+        let options = PostgresOptions { patience, ..PostgresOptions::default() };
+        let url = format!("{}?{how}", server.url("postgres"));
+        let error = in_time(Postgres::open(&url, options)).await.unwrap_err();
+        assert!(matches!(error, StoreError::Unreachable { .. }), "{how}: {error}");
+    }
 }
 
 #[tokio::test]

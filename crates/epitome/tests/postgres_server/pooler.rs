@@ -32,15 +32,31 @@ pub struct Pooler {
     /// Closed, it tells the runner to clear up.
     alive: Option<ChildStdin>,
     /// Stays for as long as there is somebody in front of it.
-    _server: Server,
+    server: Server,
 }
 
 impl Pooler {
     /// Starts one that has `connections` to each database, for any number of nodes.
     pub fn to(server: &Server, connections: usize) -> Pooler {
+        Pooler::with(server, &format!("default_pool_size = {connections}"))
+    }
+
+    /// Starts one with these settings.
+    pub fn with(server: &Server, settings: &str) -> Pooler {
+        Pooler::at(server, None, settings)
+    }
+
+    /// Ends it, and starts another in its place.
+    pub fn replaced(self, settings: &str) -> Pooler {
+        let (server, port) = (self.server.clone(), self.address.port());
+        drop(self);
+        Pooler::at(&server, Some(port), settings)
+    }
+
+    fn at(server: &Server, port: Option<u16>, settings: &str) -> Pooler {
         let begun = Instant::now();
         loop {
-            let mut pooler = Pooler::start(server, connections);
+            let mut pooler = Pooler::start(server, port.unwrap_or_else(free_port), settings);
             while begun.elapsed() < Duration::from_secs(60) {
                 if TcpStream::connect(pooler.address).is_ok() {
                     return pooler;
@@ -58,9 +74,9 @@ impl Pooler {
         }
     }
 
-    fn start(server: &Server, connections: usize) -> Pooler {
+    fn start(server: &Server, port: u16, more: &str) -> Pooler {
         let bouncer = program("pgbouncer");
-        let (directory, port) = (new_directory(), free_port());
+        let directory = new_directory();
         let settings = format!(
             "[databases]\n\
              * = host={} port={} user={USER}\n\
@@ -70,9 +86,9 @@ impl Pooler {
              unix_socket_dir =\n\
              auth_type = any\n\
              pool_mode = transaction\n\
-             default_pool_size = {connections}\n\
              max_client_conn = 500\n\
-             server_login_retry = 1\n",
+             server_login_retry = 1\n\
+             {more}\n",
             server.address().ip(),
             server.address().port(),
         );
@@ -92,7 +108,7 @@ impl Pooler {
             .expect("sh starts");
         let alive = runner.stdin.take();
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        Pooler { address, directory, runner, alive, _server: server.clone() }
+        Pooler { address, directory, runner, alive, server: server.clone() }
     }
 
     /// Where it listens.

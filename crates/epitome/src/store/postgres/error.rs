@@ -6,6 +6,7 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::error::SqlState;
 
 use super::super::StoreError;
+use super::PostgresOptions;
 
 /// What goes wrong inside, before it is said where.
 #[derive(Debug)]
@@ -24,6 +25,11 @@ pub(super) enum Trouble {
     Slow,
     /// What was asked makes no sense there (any more).
     Unfit,
+    /// A statement is not known by its name, or somebody else's is: it is not the same backend as before. Nothing was
+    /// written.
+    Nameless,
+    /// A file is being moved into it. Nothing was written.
+    Moving,
     /// It is over. What to tell.
     Said(StoreError),
 }
@@ -45,6 +51,11 @@ impl From<tokio_postgres::Error> for Trouble {
 /// Something stored that cannot be read. What stands there is not told: it may be anybody's words.
 pub(super) fn nonsense(what: impl Into<String>) -> Trouble {
     Trouble::Nonsense(what.into())
+}
+
+/// Nobody answered for so long.
+pub(super) fn silent(time: Duration) -> Trouble {
+    Trouble::Lost(format!("there was no answer for {} seconds", time.as_secs()))
 }
 
 pub(super) fn refused(reason: &str) -> Trouble {
@@ -79,6 +90,9 @@ fn sorted(error: &tokio_postgres::Error) -> Trouble {
         "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "25P03" | "53300" | "53200" => {
             Trouble::Lost(reason)
         }
+        super::target::IS_MOVING => Trouble::Moving,
+        "26000" | "42P05" => Trouble::Nameless,
+        "08P01" if said.message().starts_with("bind message") => Trouble::Nameless,
         code if code.starts_with("08") => Trouble::Lost(reason),
         // What another one in the same pipe made fail: that one tells.
         "25P02" => Trouble::Lost("the transaction was given up".to_owned()),
@@ -90,6 +104,22 @@ fn sorted(error: &tokio_postgres::Error) -> Trouble {
         }
         _ => Trouble::Said(StoreError::Failed { reason }),
     }
+}
+
+/// What went wrong when a database was connected to that is being opened. Where there is no safe way to it, since it does
+/// not encrypt or is somebody else's, it will be no other in a while.
+pub(super) fn connecting(error: &tokio_postgres::Error, place: &str) -> Trouble {
+    let source = std::error::Error::source(error);
+    let io = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+    let unsafe_way = match io.map(std::io::Error::get_ref) {
+        Some(below) => below.is_some_and(<dyn std::error::Error + Send + Sync>::is::<rustls::Error>),
+        None => error.as_db_error().is_none() && error.to_string().contains("TLS"),
+    };
+    if unsafe_way {
+        let reason = reason_of(error);
+        return Trouble::Said(StoreError::Unreachable { path: place.to_owned(), reason });
+    }
+    sorted(error)
 }
 
 /// Neither the network nor the database: what was read or sent does not fit.
@@ -135,6 +165,10 @@ impl Trouble {
             Self::Taken => StoreError::Failed { reason: "a place or name is taken".to_owned() },
             Self::Nonsense(reason) => StoreError::Damaged { path: place, reason },
             Self::Unfit => StoreError::Failed { reason: "the database refuses a value".to_owned() },
+            Self::Nameless => {
+                StoreError::Failed { reason: "a statement is not known by its name".to_owned() }
+            }
+            Self::Moving => StoreError::Moving { place },
             Self::Full => StoreError::Full { path: place },
         }
     }
@@ -152,16 +186,44 @@ pub(super) struct Tries<'a> {
     until: Instant,
     pause: Duration,
     taken: u32,
+    opening: Option<Opening<'a>>,
 }
+
+/// What is otherwise while a database is opened.
+struct Opening<'a> {
+    began: Instant,
+    /// Who is told that it is waited for; once.
+    waits: Option<&'a (dyn Fn(&str) + Send + Sync)>,
+}
+
+/// So long a database that is opened is waited for in silence.
+const IN_SILENCE: Duration = Duration::from_secs(1);
 
 impl<'a> Tries<'a> {
     pub(super) fn new(place: &'a str, patience: Duration) -> Self {
         let until = Instant::now() + patience;
-        Self { place, until, pause: Duration::from_millis(5), taken: 0 }
+        Self { place, until, pause: Duration::from_millis(5), taken: 0, opening: None }
+    }
+
+    /// Tries of opening it.
+    pub(super) fn opening(place: &'a str, options: &'a PostgresOptions) -> Self {
+        let opening = Opening { began: Instant::now(), waits: options.waits.as_deref() };
+        Self { opening: Some(opening), ..Self::new(place, options.patience) }
+    }
+
+    /// When patience ends.
+    pub(super) fn until(&self) -> Instant {
+        self.until
     }
 
     /// Waits until it is worth another try; gives the error when it is not.
     pub(super) async fn after(&mut self, trouble: Trouble) -> Result<(), StoreError> {
+        if let (Trouble::Lost(reason), Some(opening)) = (&trouble, &mut self.opening)
+            && opening.began.elapsed() >= IN_SILENCE
+            && let Some(tell) = opening.waits.take()
+        {
+            tell(&format!("waiting for the database at {}: {reason}", self.place));
+        }
         let again = match &trouble {
             Trouble::Lost(_) => true,
             Trouble::Again => {

@@ -53,7 +53,8 @@ pub(super) fn forget<'a>(pipe: &mut Pipe<'a>, key: &'a SessionKey) {
 }
 
 impl Postgres {
-    /// Numbers what has no number yet, oldest first, and lets go of what is too old. Tells whether there may be more.
+    /// Numbers what has no number yet, oldest first, and lets go of what is too old. Tells whether there was more than that:
+    /// what comes meanwhile is no reason to go on, or who asks under load would never hear.
     pub(super) async fn number_once(&self, workspace: &str) -> Outcome<bool> {
         // One at a time; whoever makes sessions or reads settings does not wait.
         let lock = "SELECT 1 FROM epitome.workspaces WHERE name = $1 FOR NO KEY UPDATE";
@@ -64,19 +65,18 @@ impl Postgres {
              RETURNING tick, session, kind, data, at), \
              numbered AS (INSERT INTO epitome.events (workspace, id, session, kind, data, at) \
              SELECT $1, given.last + row_number() OVER (ORDER BY tick), session, kind, data, at FROM taken, given) \
-             UPDATE epitome.workspaces SET events_given = events_given + (SELECT count(*) FROM taken) WHERE name = $1";
+             UPDATE epitome.workspaces SET events_given = events_given + (SELECT count(*) FROM taken) WHERE name = $1 \
+             RETURNING (SELECT count(*) FROM taken)";
         let trim = "DELETE FROM epitome.events WHERE workspace = $1 AND id <= \
              (SELECT events_given FROM epitome.workspaces WHERE name = $1) - $2";
         let mut tx = tx;
-        let left = "SELECT EXISTS (SELECT 1 FROM epitome.told WHERE workspace = $1)";
         let pipe = Pipe::new()
             .then(number, [workspace.into(), NUMBERED.into()])
-            .then(trim, [workspace.into(), KEPT.into()])
-            .then(left, [workspace.into()]);
+            .then(trim, [workspace.into(), KEPT.into()]);
         let found = tx.ask(pipe).await?;
-        let more = found.last().and_then(|rows| rows.first()).map_or(Ok(false), |row| get(row, 0))?;
+        let numbered = found.first().and_then(|rows| rows.first()).map_or(Ok(0), |row| get::<i64>(row, 0))?;
         tx.commit(Pipe::new()).await?;
-        Ok(more)
+        Ok(numbered >= NUMBERED)
     }
 
     /// Those after a number, of one session or all.

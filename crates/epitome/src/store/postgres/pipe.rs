@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Row, Statement};
 
-use super::error::{Outcome, Trouble};
+use super::error::{Outcome, Trouble, silent};
 use super::given::Given;
 
 /// Statements, in order.
@@ -72,12 +74,22 @@ enum Known<'s> {
 /// What one statement answered.
 type Answer = Result<Vec<Row>, tokio_postgres::Error>;
 
+/// What was noticed about the database while it is used, by any connection.
+#[derive(Debug, Default)]
+pub(super) struct Noticed {
+    /// A pooler hands out backends by the transaction: what is said next may reach another one.
+    pub(super) pooler: AtomicBool,
+    /// Somebody began to move a file into it since it was opened: what is there is not what it was.
+    pub(super) moved: AtomicBool,
+}
+
 /// A connection, for as long as somebody needs it. One that is let go of while something is under way on it is closed:
 /// nobody else shall find somebody's half a transaction there.
 pub(super) struct Link {
     object: Option<Object>,
-    /// Whether statements can be prepared by name: behind a pooler the next one may reach another backend.
+    /// Whether statements can be prepared by name: not behind a pooler.
     pub(super) named: bool,
+    noticed: Arc<Noticed>,
     /// How long an answer is waited for. The database gives up before that; this is for when it is not heard.
     limit: Duration,
     /// Whether something is under way.
@@ -85,8 +97,9 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(object: Object, named: bool, limit: Duration) -> Self {
-        Self { object: Some(object), named, limit, busy: false }
+    pub(super) fn new(object: Object, noticed: &Arc<Noticed>, limit: Duration) -> Self {
+        let (noticed, named) = (Arc::clone(noticed), !noticed.pooler.load(Ordering::Acquire));
+        Self { object: Some(object), named, noticed, limit, busy: false }
     }
 
     /// Says that nothing is under way any more: no transaction is open.
@@ -101,15 +114,52 @@ impl Link {
 
     /// Sends all of it, and waits for all answers. Where several fail, the first tells why.
     pub(super) async fn run(&mut self, pipe: &Pipe<'_>) -> Outcome<Vec<Vec<Row>>> {
+        self.run_all(pipe.steps.iter().collect()).await
+    }
+
+    /// The same outside of any transaction. Where nothing that is set for a connection stays with it, it is a transaction
+    /// all the same, with these limits.
+    pub(super) async fn run_alone(&mut self, pipe: &Pipe<'_>, limits: &str) -> Outcome<Vec<Vec<Row>>> {
+        if self.named {
+            return self.run(pipe).await;
+        }
+        let step = |sql: &str| Step { sql: sql.to_owned().into(), given: Vec::new() };
+        let (before, after) = ([step("BEGIN"), step(limits)], [step("COMMIT")]);
+        let mut found = self.run_all(before.iter().chain(&pipe.steps).chain(&after).collect()).await?;
+        found.pop();
+        found.drain(..before.len().min(found.len()));
+        Ok(found)
+    }
+
+    async fn run_all(&mut self, steps: Vec<&Step<'_>>) -> Outcome<Vec<Vec<Row>>> {
+        let outcome = self.sent(steps).await;
+        match &outcome {
+            Err(Trouble::Nameless) if self.named => {
+                // There is a pooler after all. What became of the transaction here is not known: it is left.
+                self.noticed.pooler.store(true, Ordering::Release);
+                self.object.take().map(Object::take);
+                return Err(Trouble::Again);
+            }
+            Err(Trouble::Moving) => self.noticed.moved.store(true, Ordering::Release),
+            _ => {}
+        }
+        outcome
+    }
+
+    async fn sent(&mut self, steps: Vec<&Step<'_>>) -> Outcome<Vec<Vec<Row>>> {
         self.busy = true;
         let (limit, named) = (self.limit, self.named);
         let Some(object) = &self.object else {
             return Err(Trouble::Lost("the connection is gone".to_owned()));
         };
-        let answers = match timeout(limit, send(object, named, pipe)).await {
+        let answers = match timeout(limit, send(object, named, &steps)).await {
             Ok(answers) => answers?,
             Err(_) => {
-                return Err(Trouble::Lost(format!("there was no answer for {} seconds", limit.as_secs())));
+                // Those that wait in the pool go the same way: the next try is to be on a new one.
+                if let Some(pool) = Object::pool(object) {
+                    pool.retain(|_, _| false);
+                }
+                return Err(silent(limit));
             }
         };
         let mut found = Vec::with_capacity(answers.len());
@@ -138,9 +188,9 @@ impl Drop for Link {
 }
 
 /// All are prepared before the first is sent, so that they arrive in order.
-async fn send(object: &Object, named: bool, pipe: &Pipe<'_>) -> Outcome<Vec<Answer>> {
-    let mut known = Vec::with_capacity(pipe.steps.len());
-    for step in &pipe.steps {
+async fn send(object: &Object, named: bool, steps: &[&Step<'_>]) -> Outcome<Vec<Answer>> {
+    let mut known = Vec::with_capacity(steps.len());
+    for step in steps {
         known.push(if named {
             let kinds: Vec<Type> = step.given.iter().map(Given::kind).collect();
             Known::Named(object.prepare_typed_cached(&step.sql, &kinds).await?)
@@ -149,7 +199,7 @@ async fn send(object: &Object, named: bool, pipe: &Pipe<'_>) -> Outcome<Vec<Answ
         });
     }
     let mut running: Vec<Pin<Box<dyn Future<Output = Answer> + Send + '_>>> = Vec::with_capacity(known.len());
-    for (step, known) in pipe.steps.iter().zip(&known) {
+    for (step, known) in steps.iter().zip(&known) {
         let given = &step.given;
         running.push(match known {
             Known::Named(statement) => Box::pin(async move {

@@ -4,9 +4,9 @@
 //! long as that is the same, a window of a session that grew is the last one with the new messages at its end.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use epitome_core::message::{Message, Part, Seq};
+use epitome_core::message::{Message, Seq};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
 
@@ -16,11 +16,14 @@ use super::super::{Reach, SessionId, SessionKey, Standing, SummaryRow, Window};
 /// So many messages may have been said since.
 pub(super) const MOST_NEW: usize = 256;
 
-/// Windows of more text than this are not kept.
-const LARGEST: usize = 1 << 20;
+/// Windows that take more memory than this are not kept.
+pub(super) const LARGEST: usize = 1 << 20;
 
-/// And all of them together have no more than this.
+/// And all of them together take no more than this.
 const MOST: usize = 64 << 20;
+
+/// What one takes beside what is in it, about.
+const BESIDE: usize = 1 << 10;
 
 /// What a window was made of.
 #[derive(Debug)]
@@ -41,8 +44,8 @@ pub(super) struct Held {
     bytes: usize,
 }
 
-/// A message that was said since: its shape, who opened its turn, its words.
-pub(super) type New = (Outline, Seq, Message);
+/// A message that was said since: its shape, who opened its turn, and its words where they were read.
+pub(super) type New = (Outline, Seq, Option<Message>);
 
 impl Held {
     /// Of a window that was read as a whole.
@@ -53,7 +56,7 @@ impl Held {
         openers: BTreeMap<Seq, Seq>,
     ) -> Option<Self> {
         let session = window.standing.session.as_ref()?;
-        let mut held = Self {
+        let held = Self {
             id: session.id,
             head: session.tracker.head(),
             revision,
@@ -68,33 +71,45 @@ impl Held {
             words: window.words.iter().map(|message| (message.seq, message.clone())).collect(),
             bytes: 0,
         };
-        held.bytes = held.size();
-        (held.bytes <= LARGEST).then_some(held)
+        held.sized()
+    }
+
+    /// The same with its size known; nothing where that is too much to keep.
+    fn sized(mut self) -> Option<Self> {
+        self.bytes = self.size();
+        (self.bytes <= LARGEST).then_some(self)
     }
 
     /// About how much memory it takes.
     fn size(&self) -> usize {
-        let text = |part: &Part| match part {
-            Part::Text { text } => text.len(),
-            // Media and the like are large, and seldom asked for again: whoever shows them reads them.
-            _ => 4_096,
-        };
-        let words: usize = self.words.values().flat_map(|message| &message.parts).map(text).sum();
-        let notes: usize = self.words.values().map(|message| message.metadata.len() * 256).sum();
-        let wire = self.words.values().filter(|message| message.wire.is_some()).count() * 1_024;
-        let summaries: usize = self.summaries.iter().map(|row| row.text.len()).sum();
-        words + notes + wire + summaries + self.tail.len() * 256
+        let outlines = self.leading.iter().chain(&self.pinned).chain(&self.opener).chain(&self.tail);
+        let outlines = outlines.map(|outline| {
+            let author = outline.author.as_ref().map_or(0, |author| author.len().saturating_add(16));
+            size_of::<Outline>().saturating_add(author)
+        });
+        // Half of a tree's places may be empty.
+        let words = self.words.values().map(|message| message.memory().saturating_add(size_of::<Message>()));
+        let openers = self.openers.len().saturating_mul(4 * size_of::<Seq>());
+        let summaries = self.summaries.iter().map(|row| {
+            let facts = &row.facts;
+            let added = facts.added.iter().map(|name| name.len().saturating_add(size_of::<String>()));
+            let focus = facts.focus.as_ref().map_or(0, String::len);
+            let texts = [row.text.len(), row.sources.len(), focus];
+            texts.into_iter().chain(added).fold(size_of::<SummaryRow>(), usize::saturating_add)
+        });
+        let all = outlines.chain(words).chain(summaries);
+        all.fold(BESIDE.saturating_add(openers), usize::saturating_add)
     }
 
-    /// The window of the session as it stands now; nothing where that cannot be told from what is held and what was said
-    /// since.
+    /// The window of the session as it stands now, and what is to be held of it; nothing where that cannot be told from
+    /// what is held and what was said since.
     pub(super) fn grown(
         &self,
         standing: Standing,
         revision: i64,
         reach: Reach,
         new: Vec<New>,
-    ) -> Option<(Window, Self)> {
+    ) -> Option<(Window, Option<Self>)> {
         let session = standing.session.as_ref()?;
         let same = session.id == self.id
             && revision == self.revision
@@ -113,7 +128,7 @@ impl Held {
         let mut outlines = Vec::with_capacity(new.len());
         for (outline, opener, message) in new {
             openers.insert(outline.seq, opener);
-            words.insert(outline.seq, message);
+            words.extend(message.map(|message| (outline.seq, message)));
             outlines.push(outline);
         }
         let first_uncovered = self.summaries.iter().map(|row| row.through.saturating_add(1)).min();
@@ -149,7 +164,7 @@ impl Held {
             standing,
         };
         openers.retain(|seq, _| *seq >= from);
-        let held = Self::of(&window, revision, reach, openers)?;
+        let held = Self::of(&window, revision, reach, openers);
         Some((window, held))
     }
 
@@ -167,29 +182,134 @@ impl Held {
     }
 }
 
-/// Windows that were read lately.
+/// Windows that were read lately: two generations, the older of which is let go when the newer is full.
 #[derive(Debug, Default)]
 pub(super) struct Recent(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    held: HashMap<SessionKey, Arc<Held>>,
+    young: HashMap<SessionKey, Arc<Held>>,
+    old: HashMap<SessionKey, Arc<Held>>,
+    /// Of the young ones.
     bytes: usize,
 }
 
 impl Recent {
     pub(super) fn get(&self, key: &SessionKey) -> Option<Arc<Held>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).held.get(key).cloned()
+        let mut inner = self.lock();
+        if let Some(held) = inner.young.get(key) {
+            return Some(Arc::clone(held));
+        }
+        let (key, held) = inner.old.remove_entry(key)?;
+        inner.put(key, Arc::clone(&held));
+        Some(held)
     }
 
-    pub(super) fn put(&self, key: &SessionKey, held: Held) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if inner.bytes > MOST {
-            *inner = Inner::default();
+    /// Keeps what is to be held of a session's newest window, in place of what was; nothing where that is too much.
+    pub(super) fn put(&self, key: &SessionKey, held: Option<Held>) {
+        match held {
+            Some(held) => self.lock().put(key.clone(), Arc::new(held)),
+            None => self.forget(key),
         }
-        inner.bytes = inner.bytes.saturating_add(held.bytes);
-        if let Some(before) = inner.held.insert(key.clone(), Arc::new(held)) {
-            inner.bytes = inner.bytes.saturating_sub(before.bytes);
+    }
+
+    pub(super) fn forget(&self, key: &SessionKey) {
+        self.lock().remove(key);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn put(&mut self, key: SessionKey, held: Arc<Held>) {
+        self.remove(&key);
+        if self.bytes.saturating_add(held.bytes) > MOST / 2 {
+            self.old = std::mem::take(&mut self.young);
+            self.bytes = 0;
         }
+        // Each takes some: so their number is bounded too.
+        self.bytes = self.bytes.saturating_add(held.bytes);
+        self.young.insert(key, held);
+    }
+
+    fn remove(&mut self, key: &SessionKey) {
+        self.old.remove(key);
+        if let Some(before) = self.young.remove(key) {
+            self.bytes = self.bytes.saturating_sub(before.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use epitome_core::message::{Media, MediaSource, Part, Role};
+    use serde_json::json;
+
+    use super::*;
+
+    /// Of a window that shows only this message.
+    fn held(message: Message) -> Option<Held> {
+        let held = Held {
+            id: 1,
+            head: 1,
+            revision: 0,
+            reach: Reach { tokens: 1, deep: false },
+            leading: Vec::new(),
+            pinned: Vec::new(),
+            opener: None,
+            tail: Vec::new(),
+            from: 1,
+            openers: BTreeMap::new(),
+            summaries: Vec::new(),
+            words: BTreeMap::from([(1, message)]),
+            bytes: 0,
+        };
+        held.sized()
+    }
+
+    #[test]
+    fn what_is_kept_of_windows_is_bounded_whatever_is_in_them() {
+        let long = "x".repeat(700 << 10);
+        let media =
+            Media { mime: "image/png".to_owned(), source: MediaSource::Base64(long.clone()), size: None };
+        let mut noted = Message::user("short");
+        noted.metadata.insert("notes".to_owned(), json!(vec![1; 8_000]));
+        let kinds = [
+            (long.len(), Message::tool("c", long.clone())),
+            (long.len(), Message::new(Role::Assistant, [Part::thinking(long.clone())])),
+            (long.len(), Message::new(Role::Assistant, [Part::call("c", "f", long.clone())])),
+            (long.len(), Message::new(Role::User, [Part::Media(media)])),
+            (8_000 * size_of::<serde_json::Value>(), noted),
+            (1 << 10, Message::user("short")),
+        ];
+        for (real, message) in kinds {
+            let recent = Recent::default();
+            let mut kept = 0;
+            for session in 0..2 * MOST / real {
+                recent.put(&SessionKey::new("w", session.to_string()), held(message.clone()));
+                let inner = recent.lock();
+                kept = inner.young.len() + inner.old.len();
+            }
+            assert!(kept * real <= MOST, "{kept} of {real} bytes");
+            assert!(kept > 30, "{kept} of {real} bytes");
+        }
+        assert!(held(Message::tool("c", long.repeat(2))).is_none());
+    }
+
+    #[test]
+    fn the_window_that_is_asked_for_stays_and_the_others_go() {
+        let recent = Recent::default();
+        let key = |session: usize| SessionKey::new("w", session.to_string());
+        let text = "x".repeat(100 << 10);
+        for session in 0..2_000 {
+            recent.put(&key(session), held(Message::user(&text)));
+            assert!(recent.get(&key(0)).is_some());
+        }
+        assert!(recent.get(&key(1)).is_none());
+        // One that is too large to keep is not there as it was before either.
+        recent.put(&key(0), held(Message::user(text.repeat(20))));
+        assert!(recent.get(&key(0)).is_none());
     }
 }

@@ -3,7 +3,7 @@
 use tokio_postgres::Client;
 
 use super::super::StoreError;
-use super::error::Trouble;
+use super::error::{Trouble, nonsense};
 
 /// Every change of the tables there was, in order.
 const MIGRATIONS: [(&str, &str); 2] = [
@@ -17,15 +17,39 @@ const LOCK: i64 = 0x0065_7069_746f_6d65;
 /// From this release on the database tells what became of a transaction.
 const OLDEST: i32 = 130_000;
 
-/// Whether everything is there as this release knows it.
-pub(super) async fn is_current(client: &Client, place: &str) -> Result<bool, Trouble> {
-    let version = client.query_typed("SELECT current_setting('server_version_num')::integer", &[]).await?;
-    let version: i32 = version.first().map_or(Ok(0), |row| row.try_get(0))?;
+/// What is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tables {
+    /// None of ours.
+    None,
+    /// Those of an earlier release.
+    Older,
+    /// All, as this release knows them.
+    Current,
+}
+
+/// Looks what is there, and whether it can be used.
+pub(super) async fn look(client: &Client, place: &str) -> Result<Tables, Trouble> {
+    let sql = "SELECT current_setting('server_version_num')::integer, current_setting('server_encoding')";
+    let rows = client.query_typed(sql, &[]).await?;
+    let Some(row) = rows.first() else { return Err(nonsense("the database does not say what it is")) };
+    let (version, encoding): (i32, &str) = (row.try_get(0)?, row.try_get(1)?);
+    let unfit = |reason| Err(Trouble::Said(StoreError::Unreachable { path: place.to_owned(), reason }));
     if version < OLDEST {
-        let reason = format!("{place} runs PostgreSQL {}; 13 or later is needed", version / 10_000);
-        return Err(Trouble::Said(StoreError::Failed { reason }));
+        return unfit(format!("it runs PostgreSQL {}; 13 or later is needed", version / 10_000));
     }
-    Ok(found(client, place).await? == Some(MIGRATIONS.len()))
+    // In any other, some texts have no place: they would be refused one by one, or come back as other ones.
+    if encoding != "UTF8" {
+        return unfit(format!(
+            "it keeps texts as {encoding}, and UTF8 is needed; make one with `createdb --encoding=UTF8 \
+             --template=template0`"
+        ));
+    }
+    Ok(match found(client, place).await? {
+        None => Tables::None,
+        Some(done) if done < MIGRATIONS.len() => Tables::Older,
+        Some(_) => Tables::Current,
+    })
 }
 
 /// Makes the tables or brings them up to date. Whoever comes second waits, and finds it done.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use epitome_core::message::{Seq, Timestamp};
 use tokio::sync::{Mutex, MutexGuard, mpsc, oneshot, watch};
+use tokio::time::timeout_at;
 use tokio_postgres::Row;
 
 use super::super::columns::{only_grew, scope_text};
@@ -92,15 +93,19 @@ impl Default for Turns {
 }
 
 impl Turns {
-    pub(super) async fn wait(&self, key: &SessionKey) -> Option<MutexGuard<'_, ()>> {
+    /// Waits for a turn, at most until then.
+    pub(super) async fn wait(
+        &self,
+        key: &SessionKey,
+        until: tokio::time::Instant,
+    ) -> Outcome<Option<MutexGuard<'_, ()>>> {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         let at = usize::try_from(hasher.finish() % (TURNS as u64)).unwrap_or(0);
-        match self.0.get(at) {
-            Some(turn) => Some(turn.lock().await),
-            None => None,
-        }
+        let Some(turn) = self.0.get(at) else { return Ok(None) };
+        let late = |_| Trouble::Lost("who wrote to the same session before has no answer yet".to_owned());
+        timeout_at(until, turn.lock()).await.map(Some).map_err(late)
     }
 }
 

@@ -2,8 +2,13 @@
 //!
 //! How far it is stands in `epitome.moving`, and is written in the transaction that writes the rows. So whoever goes on
 //! after a crash knows what is here, and two that move at once notice one another.
+//!
+//! Until it is finished nobody else writes: tables have a guard that refuses it, so that also a node that was there before
+//! is told, and cannot lose what it wrote when a move is begun anew. Nor does it go on afterwards without being opened
+//! again: what it remembers is of another database.
 
 use std::borrow::Cow;
+use std::sync::atomic::Ordering;
 
 use tokio_postgres::Row;
 
@@ -11,7 +16,7 @@ use super::super::StoreError;
 use super::super::moving::{
     Cell, Cells, Kind, Mark, MoveError, NUMBERED, TABLES, Table, list, noted, quoted, read_noted,
 };
-use super::error::{Outcome, nonsense};
+use super::error::{Outcome, Trouble, nonsense};
 use super::given::Given;
 use super::pipe::Pipe;
 use super::rows::get;
@@ -20,6 +25,21 @@ use super::{Postgres, PostgresOptions, again};
 
 /// What stood before a step, or why it is not taken.
 type Step<T> = Outcome<Result<T, MoveError>>;
+
+/// What the database answers to whoever writes while a file is moved into it.
+pub(super) const IS_MOVING: &str = "EP001";
+
+/// Says that it is the move itself that writes.
+const IT_IS_ME: &str = "SELECT set_config('epitome.moving', 'on', true)";
+
+/// Keeps everybody else from writing, also nodes that run and have not heard of it.
+const GUARD: &str = "CREATE FUNCTION epitome.being_moved() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+     IF current_setting('epitome.moving', true) IS DISTINCT FROM 'on' THEN \
+     RAISE EXCEPTION 'a file is being moved into this database' USING ERRCODE = 'EP001'; END IF; \
+     RETURN NULL; END $$";
+
+/// Takes that back, on all tables.
+const NO_GUARD: &str = "DROP FUNCTION IF EXISTS epitome.being_moved() CASCADE";
 
 const MARK: &str = "SELECT step, rows, last, finished FROM epitome.moving";
 
@@ -32,20 +52,35 @@ impl Postgres {
         Self::reach(url, options).await.map(|(store, _)| store)
     }
 
-    /// An error where a move into it was begun and is not finished.
-    pub(super) async fn refuse_half_moved(&self) -> Result<(), StoreError> {
-        let sql = "SELECT EXISTS (SELECT 1 FROM epitome.moving WHERE finished IS NULL)";
-        let half = again!(self, async {
-            let found = self.once(Pipe::new().then(sql, [])).await?;
-            found.first().and_then(|rows| rows.first()).map_or(Ok(false), |row| get::<bool>(row, 0))
-        })?;
-        if half {
+    /// An error where a move into it was begun and is not finished. Gives when the last one began.
+    pub(super) async fn refuse_half_moved(&self) -> Result<Option<i64>, StoreError> {
+        let last: Result<_, StoreError> = again!(self, self.last_move());
+        let last = last?;
+        if last.is_some_and(|(_, finished)| !finished) {
             let reason = "a SQLite file is being moved into it, and that is not finished; let `epitome migrate` go on \
                           until it is"
                 .to_owned();
             return Err(StoreError::Unreachable { path: self.place.to_string(), reason });
         }
-        Ok(())
+        Ok(last.map(|(begun, _)| begun))
+    }
+
+    /// When the last move into it began, and whether it is finished.
+    async fn last_move(&self) -> Outcome<Option<(i64, bool)>> {
+        let found =
+            self.once(Pipe::new().then("SELECT begun, finished IS NOT NULL FROM epitome.moving", [])).await?;
+        let row = found.first().and_then(|rows| rows.first());
+        row.map(|row| Ok((get(row, 0)?, get(row, 1)?))).transpose()
+    }
+
+    /// An error where a move was begun since it was opened. Whoever writes meanwhile notices by itself; this is for whoever
+    /// only reads, or was asleep.
+    pub(super) async fn look_for_a_move(&self) -> Outcome<()> {
+        if self.last_move().await?.map(|(begun, _)| begun) == self.moved {
+            return Ok(());
+        }
+        self.noticed.moved.store(true, Ordering::Release);
+        Err(Trouble::Moving)
     }
 
     /// Begins a move, or finds out where one of the same file stands.
@@ -54,18 +89,21 @@ impl Postgres {
     }
 
     async fn begin_move_once(&self, secret: &[u8], anew: bool) -> Step<Mark> {
-        let used = TABLES.iter().map(|table| table.name).chain(["told"]);
+        let tables = || TABLES.iter().map(|table| table.name).chain(["told", "words"]);
+        let all = list(tables().map(|name| format!("epitome.{}", quoted(name))));
         let used: Vec<String> =
-            used.map(|name| format!("EXISTS (SELECT 1 FROM epitome.{})", quoted(name))).collect();
+            tables().map(|name| format!("EXISTS (SELECT 1 FROM epitome.{})", quoted(name))).collect();
         let used = format!("SELECT {}", used.join(" OR "));
         let reads = Pipe::new()
             // Whoever else begins one waits here.
             .then("LOCK TABLE epitome.moving IN SHARE ROW EXCLUSIVE MODE", [])
+            // And here whoever uses it: what they write comes before it is looked at, or is refused.
+            .then(format!("LOCK TABLE {all} IN ACCESS EXCLUSIVE MODE"), [])
             .then(MARK, [])
             .then("SELECT secret FROM epitome.secrets", [])
             .then(used, []);
         let (tx, found) = Tx::write(self, reads).await?;
-        let [_, under_way, secrets, used] = found.as_slice() else {
+        let [_, _, under_way, secrets, used] = found.as_slice() else {
             return Err(nonsense("an answer is missing"));
         };
         let used: bool = used.first().map_or(Ok(false), |row| get(row, 0))?;
@@ -92,10 +130,17 @@ impl Postgres {
             return Ok(Err(refused));
         }
         let first = Mark::first();
-        let emptied = list(TABLES.iter().map(|table| format!("epitome.{}", quoted(table.name))));
         let now = tx.now;
-        let writes = Pipe::new()
-            .then(format!("TRUNCATE {emptied}, epitome.told, epitome.words"), [])
+        let mut writes = Pipe::new().then(NO_GUARD, []).then(format!("TRUNCATE {all}"), []).then(GUARD, []);
+        for name in tables() {
+            let name = quoted(name);
+            let sql = format!(
+                "CREATE TRIGGER being_moved BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON epitome.{name} \
+                 FOR EACH STATEMENT EXECUTE FUNCTION epitome.being_moved()"
+            );
+            writes.push(sql, []);
+        }
+        let writes = writes
             .then(
                 "INSERT INTO epitome.secrets (only_one, secret) VALUES (1, $1) \
                  ON CONFLICT (only_one) DO UPDATE SET secret = excluded.secret",
@@ -127,7 +172,7 @@ impl Postgres {
         (from, to): (&Mark, &Mark),
     ) -> Step<()> {
         let locked = format!("{MARK} FOR UPDATE");
-        let (tx, found) = Tx::write(self, Pipe::new().then(locked, [])).await?;
+        let (tx, found) = Tx::write(self, Pipe::new().then(locked, []).then(IT_IS_ME, [])).await?;
         let row = found.first().and_then(|rows| rows.first());
         let here = row.map(mark).transpose()?.flatten();
         if here.as_ref() != Some(from) {
@@ -214,6 +259,7 @@ impl Postgres {
             );
             writes.push(sql, [(*largest).into()]);
         }
+        writes.push(NO_GUARD, []);
         writes.push("UPDATE epitome.moving SET finished = $1", [tx.now.into()]);
         tx.commit(writes).await?;
         Ok(Ok(()))

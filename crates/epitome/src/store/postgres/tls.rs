@@ -21,6 +21,8 @@ use super::super::StoreError;
 pub(super) struct Address {
     pub(super) config: Config,
     pub(super) tls: MakeRustlsConnect,
+    /// Whether it is said that a pooler hands out backends by the transaction.
+    pub(super) pooled: bool,
     /// For people: neither user nor password.
     pub(super) place: String,
 }
@@ -47,22 +49,34 @@ fn unreadable(reason: impl Into<String>) -> StoreError {
 impl Address {
     /// Reads `postgres://user:password@host:port/database?sslmode=…&sslrootcert=…`.
     pub(super) fn read(url: &str) -> Result<Self, StoreError> {
-        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let (base, query) = parted(url)?;
         let mut trust = Trust::Anybody;
-        let mut roots = None;
+        let (mut roots, mut pooled) = (None, false);
         let mut rest: Vec<String> = Vec::new();
+        let mut seen: Vec<String> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            match pair.split_once('=') {
-                Some(("sslmode", "verify-full")) => {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (name, value) = (decoded(name), decoded(value));
+            // Of two that say otherwise, one would be obeyed and the other believed in.
+            if seen.contains(&name) {
+                return Err(unreadable(format!("it says `{name}` twice")));
+            }
+            match (name.as_str(), value.as_str()) {
+                ("sslmode", "verify-full") => {
                     trust = Trust::Named;
                     rest.push("sslmode=require".to_owned());
                 }
-                Some(("sslmode", "verify-ca")) => {
+                ("sslmode", "verify-ca") => {
                     return Err(unreadable("sslmode=verify-ca is not known; use verify-full"));
                 }
-                Some(("sslrootcert", path)) => roots = Some(decoded(path)),
+                ("pooler", "transaction") => pooled = true,
+                ("pooler", _) => {
+                    return Err(unreadable("pooler is transaction, where there is one in that mode"));
+                }
+                ("sslrootcert", path) => roots = Some(path.to_owned()),
                 _ => rest.push(pair.to_owned()),
             }
+            seen.push(name);
         }
         let url = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
         // What the library says of an address it cannot read names the key, and no value.
@@ -77,6 +91,10 @@ impl Address {
                 "it names no host; it is written postgres://user:password@host:port/database",
             ));
         }
+        let odd = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
+        if config.get_hosts().iter().any(odd) {
+            return Err(unreadable("no host has an @ in its name; write one in a password as %40"));
+        }
         if roots.is_some() && trust == Trust::Anybody {
             return Err(unreadable("sslrootcert is only looked at with sslmode=verify-full"));
         }
@@ -87,8 +105,22 @@ impl Address {
         config.keepalives_idle(Duration::from_secs(30));
         config.tcp_user_timeout(Duration::from_secs(15));
         let place = place(&config);
-        Ok(Self { tls: MakeRustlsConnect::new(client(trust, roots.as_deref())?), config, place })
+        Ok(Self { tls: MakeRustlsConnect::new(client(trust, roots.as_deref())?), pooled, config, place })
     }
+}
+
+/// What stands before the parameters, and these. Whoever writes an `@` or a `?` of a password as it is has the rest of
+/// the password taken for a host or a parameter, which is told to people.
+fn parted(url: &str) -> Result<(&str, &str), StoreError> {
+    let mut ats = url.match_indices('@').map(|(at, _)| at);
+    let (first, more) = (ats.next(), ats.next());
+    let question = url.find('?');
+    if more.is_some() || first.zip(question).is_some_and(|(at, question)| question < at) {
+        return Err(unreadable(
+            "write an @ in a name, a password or a parameter as %40, and a ? as %3F: postgres://user:password@host:port/database",
+        ));
+    }
+    Ok(url.split_once('?').unwrap_or((url, "")))
 }
 
 /// `postgres://host:port/database`, for people.
@@ -208,11 +240,44 @@ mod tests {
             "postgres://",
             "postgres://h/d?sslmode=verify-ca",
             "postgres://h/d?sslrootcert=x",
+            "postgres://h/d?pooler=session",
             "postgres://a:b@h/d?c=d",
         ] {
             let said = Address::read(wrong).unwrap_err().to_string();
             assert!(!said.contains("a:b"), "{said}");
         }
         assert_eq!(decoded("%2Fa%20b%"), "/a b%");
+    }
+
+    #[test]
+    fn no_part_of_a_password_is_taken_for_something_else() {
+        for wrong in [
+            "postgres://ann:p@s3cret@host/db",
+            "postgres://ann:p@x/s3cret@host/db",
+            "postgres://ann:p?s3cret=1@host/db",
+            "postgres://ann:p?s3cret@host/db",
+            "postgres:///db?host=/run&password=p@s3cret",
+            "postgres://ann@host/db?password=p@s3cret",
+            "postgres://ann:p%40x@host%40s3cret/db",
+        ] {
+            let said = Address::read(wrong).map(|address| address.place).unwrap_err().to_string();
+            assert!(said.contains("%40") && !said.contains("s3cret"), "{wrong}: {said}");
+        }
+        let address = Address::read("postgres://ann:p%40s/s%3F:x@host/d%40b?options=-c%20a%3Db").unwrap();
+        assert_eq!(address.place, "postgres://host:5432/d@b");
+        assert_eq!(address.config.get_password(), Some(b"p@s/s?:x".as_slice()));
+    }
+
+    #[test]
+    fn what_is_said_twice_is_refused() {
+        for twice in [
+            "sslmode=verify-full&sslmode=disable",
+            "sslmode=verify-full&ssl%6dode=disable",
+            "connect_timeout=1&sslmode=require&connect_timeout=2",
+        ] {
+            let said = Address::read(&format!("postgres://h/d?{twice}")).unwrap_err().to_string();
+            assert!(said.contains("twice"), "{twice}: {said}");
+        }
+        assert!(Address::read("postgres://h/d?sslmode=verify%2Dfull").is_ok());
     }
 }

@@ -174,7 +174,7 @@ impl Postgres {
 
     async fn asked(&self, pipe: &Pipe<'_>) -> Outcome<Vec<Vec<Row>>> {
         let mut link = self.link().await?;
-        let found = link.run(pipe).await;
+        let found = link.run_alone(pipe, &self.limits).await;
         // What the database refused is over as well; what was not heard of is not.
         if !matches!(found, Err(Trouble::Lost(_))) {
             link.rests();

@@ -7,16 +7,22 @@ use super::super::check::{
     Faults, LogCheck, SessionColumns, SlotColumns, Stored, SummaryCheck, event_at, session_at, workspace_at,
 };
 use super::super::columns::scope_of;
-use super::super::{Fault, SessionId, SessionRow, SlotRow};
+use super::super::{Fault, SessionId, SessionRow, SlotRow, SummaryId};
 use super::Postgres;
 use super::error::{Outcome, Trouble};
 use super::events;
 use super::pipe::Pipe;
-use super::rows::{self, AFTER_OUTLINE, OUTLINE, SESSION, SESSION_NAME, SLOT, SUMMARY, get, outline, uint};
+use super::rows::{self, AFTER_OUTLINE, OUTLINE, SESSION, SESSION_NAME, SLOT, get, outline, uint};
 use super::tx::Tx;
 
 /// So many rows are read at a time.
 const PAGE: usize = 500;
+
+/// And no more than one message beyond so many bytes of words.
+const BYTES: u64 = 1 << 20;
+
+/// A summary without its words and what it was made of, which nothing is checked by.
+const SUMMARY_SHAPE: &str = "id, scope, slot, through, state, parent, '', NULL::text, facts, created";
 
 /// Where in a row of [`SESSION`] the workspace stands, and where what is read beside it.
 const WORKSPACE: usize = 12;
@@ -199,26 +205,20 @@ impl Check<'_> {
         };
         let id = session.id;
         let count = "SELECT count(*) FROM epitome.words WHERE session = $1 AND seq BETWEEN 1 AND $2";
-        let summaries = format!("SELECT {SUMMARY} FROM epitome.summaries WHERE session = $1 ORDER BY id");
         let slots = format!(
             "SELECT {SLOT}, s.covered, s.due, s.ready_at, s.workspace FROM epitome.slots s WHERE s.session = $1 \
              ORDER BY s.scope, s.name"
         );
-        let pipe = Pipe::new()
-            .then(count, [id.into(), columns.indexed.into()])
-            .then(summaries, [id.into()])
-            .then(slots, [id.into()]);
+        let pipe = Pipe::new().then(count, [id.into(), columns.indexed.into()]).then(slots, [id.into()]);
         let found = self.tx.ask(pipe).await?;
-        let [count, summaries, slots] = found.as_slice() else { return Ok(()) };
+        let [count, slots] = found.as_slice() else { return Ok(()) };
         if columns.check(&mut self.faults, at, session) {
             let known = count.first().map_or(Ok(0), |row| uint(row, 0))?;
             columns.check_index(&mut self.faults, at, known);
         }
         self.log(at, session).await?;
         let mut check = SummaryCheck::new(at, workspace, session);
-        for row in summaries {
-            check.summary(&mut self.faults, get(row, 0)?, why(rows::summary(row))?);
-        }
+        self.summaries(id, &mut check).await?;
         for row in slots {
             let key = (scope_of(get(row, 0)?), get::<String>(row, 1)?);
             check.slot(&mut self.faults, key, get(row, 3)?, why(slot(row))?);
@@ -227,22 +227,43 @@ impl Check<'_> {
         Ok(())
     }
 
+    async fn summaries(&mut self, session: SessionId, check: &mut SummaryCheck<'_>) -> Outcome<()> {
+        let mut after = SummaryId::MIN;
+        loop {
+            let sql = format!(
+                "SELECT {SUMMARY_SHAPE} FROM epitome.summaries WHERE session = $1 AND id > $2 ORDER BY id LIMIT $3"
+            );
+            let found = self.ask(Pipe::new().then(sql, [session.into(), after.into(), PAGE.into()])).await?;
+            for row in &found {
+                after = get(row, 0)?;
+                check.summary(&mut self.faults, after, why(rows::summary(row))?);
+            }
+            if found.len() < PAGE {
+                return Ok(());
+            }
+        }
+    }
+
     async fn log(&mut self, at: &str, session: &SessionRow) -> Outcome<()> {
         let mut check = LogCheck::new(at);
         let mut after = 0i64;
         'log: loop {
             let sql = format!(
-                "SELECT {OUTLINE}, body, opener FROM epitome.messages WHERE session = $1 AND seq > $2 ORDER BY seq LIMIT $3"
+                "SELECT {OUTLINE}, body, opener FROM (SELECT m.*, sum(octet_length(body)) OVER (ORDER BY seq \
+                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ahead_of_it FROM (SELECT * FROM epitome.messages \
+                 WHERE session = $1 AND seq > $2 ORDER BY seq LIMIT $3) m) p WHERE coalesce(ahead_of_it, 0) < $4 ORDER BY seq"
             );
-            let found =
-                self.ask(Pipe::new().then(sql, [session.id.into(), after.into(), PAGE.into()])).await?;
+            let given = [session.id.into(), after.into(), PAGE.into(), BYTES.into()];
+            let found = self.ask(Pipe::new().then(sql, given)).await?;
+            let mut bytes = 0u64;
             for row in &found {
                 after = get(row, 0)?;
+                bytes = bytes.saturating_add(get::<&str>(row, AFTER_OUTLINE)?.len() as u64);
                 if !check.message(&mut self.faults, uint(row, 0)?, why(stored(row))?) {
                     break 'log;
                 }
             }
-            if found.len() < PAGE {
+            if found.len() < PAGE && bytes < BYTES {
                 break;
             }
         }

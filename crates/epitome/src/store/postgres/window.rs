@@ -20,7 +20,7 @@ use super::given::Given;
 use super::known::Numbered;
 use super::lens::{Lens, batches};
 use super::pipe::Pipe;
-use super::recent::{Held, MOST_NEW};
+use super::recent::{Held, LARGEST, MOST_NEW};
 use super::rows::{self, AFTER_OUTLINE, OUTLINE, SESSION, SUMMARY_TEXT, get, outline, uint, with_words};
 use super::tx::Tx;
 
@@ -120,10 +120,8 @@ impl Postgres {
             words,
             standing,
         };
-        if is_whole(view)
-            && let Some(held) = Held::of(&window, revision, reach, openers)
-        {
-            self.recent.put(key, held);
+        if is_whole(view) {
+            self.recent.put(key, Held::of(&window, revision, reach, openers));
         }
         Ok(Found::Window(Box::new(window)))
     }
@@ -138,13 +136,17 @@ impl Postgres {
         let sql = format!(
             "SELECT {SESSION}, revision FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'"
         );
+        // Newest first: of more words than a window that is kept may have, the older ones are not shown, or it is not told
+        // from here.
         let new = format!(
-            "SELECT {OUTLINE}, body, opener FROM epitome.messages WHERE session = $1 AND seq > $2 ORDER BY seq LIMIT $3"
+            "SELECT {OUTLINE}, CASE WHEN coalesce(sum(octet_length(body)) OVER (ORDER BY seq DESC \
+             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) < $4 THEN body END, opener FROM \
+             (SELECT * FROM epitome.messages WHERE session = $1 AND seq > $2 ORDER BY seq DESC LIMIT $3) m ORDER BY seq DESC"
         );
         let pipe = Pipe::new()
             .then(sql, [(&*key.workspace).into(), (&*key.session).into()])
             .then("SELECT settings FROM epitome.workspaces WHERE name = $1", [(&*key.workspace).into()])
-            .then(new, [held.id.into(), held.head.into(), (MOST_NEW + 1).into()]);
+            .then(new, [held.id.into(), held.head.into(), (MOST_NEW + 1).into(), LARGEST.into()]);
         let (found, now) = self.at_once(pipe).await?;
         let [session, workspace, new] = found.as_slice() else {
             return Err(nonsense("the database answers less than it was asked"));
@@ -154,8 +156,14 @@ impl Postgres {
         let ground = [session.clone(), workspace.clone(), Vec::new()];
         let standing = standing_of(&ground, &Load::default(), now)?;
         let Some(reach) = look(&standing) else { return Ok(Some(Found::Nothing)) };
-        let new =
-            new.iter().map(|row| Ok((outline(row)?, uint(row, AFTER_OUTLINE + 1)?, rows::words(row)?.0)));
+        let new = new.iter().rev().map(|row| {
+            let outline = outline(row)?;
+            let words = match get::<Option<&str>>(row, AFTER_OUTLINE)? {
+                Some(_) => Some(with_words(&outline, row, AFTER_OUTLINE)?.0),
+                None => None,
+            };
+            Ok((outline, uint(row, AFTER_OUTLINE + 1)?, words))
+        });
         let new = new.collect::<Outcome<Vec<_>>>()?;
         let Some((window, held)) = held.grown(standing, revision, reach, new) else { return Ok(None) };
         self.recent.put(key, held);

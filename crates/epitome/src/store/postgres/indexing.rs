@@ -1,0 +1,276 @@
+//! Taking messages into the index of words, when there is time for it: words are found without it too, only not as fast.
+//!
+//! A node remembers which sessions it wrote to, so a message costs no look at any other session. What a node that ended left
+//! is found by the clock. A piece is many sessions' messages, bounded by number and by bytes; a node that rests does
+//! piece after piece, one that never does still does one now and then, and for a bounded part of its time.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::super::{SessionId, message};
+use super::Postgres;
+use super::error::Outcome;
+use super::given::Given;
+use super::grams::Grams;
+use super::pipe::Pipe;
+use super::rows::{AFTER_OUTLINE, OUTLINE, get, outline};
+use super::tx::Tx;
+use crate::search::text_of;
+
+/// A piece is of so many sessions at most.
+const SESSIONS: usize = 256;
+
+/// And so many messages.
+const MESSAGES: usize = 512;
+
+/// And no more than one beyond so many bytes of words.
+const BYTES: u64 = 1 << 20;
+
+/// A piece is done after so long even where others write.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
+
+/// But after so many times as long as the last one took: that is the part of its time a busy node spends on it.
+const REST: u32 = 9;
+
+/// How long is waited after one that failed.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// So many sessions are remembered as having messages the index does not know; more are found by the clock.
+const MOST_BEHIND: usize = 10_000;
+
+/// How often it is looked for what nobody here remembers.
+const LOOK_EVERY: Duration = Duration::from_secs(20);
+
+/// So many numbers of sessions are gone through in one such look.
+const LOOKED_AT: i64 = 10_000;
+
+/// And so many of those that are behind are remembered.
+const FOUND_AT_ONCE: usize = 1_000;
+
+/// Sessions with messages that the index does not know yet, in the order in which they came to have some.
+#[derive(Debug, Default)]
+pub(super) struct Behind {
+    inner: Mutex<Inner>,
+    wake: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    order: VecDeque<SessionId>,
+    there: HashSet<SessionId>,
+}
+
+impl Behind {
+    pub(super) fn add(&self, session: SessionId) {
+        let mut inner = self.lock();
+        if inner.there.len() < MOST_BEHIND && inner.there.insert(session) {
+            inner.order.push_back(session);
+        }
+        drop(inner);
+        self.wake.notify_one();
+    }
+
+    /// Those that wait longest, and wait no more, by their numbers: two nodes that do the same do it in the same order, so
+    /// neither waits for the other who waits for it.
+    fn take(&self) -> Vec<SessionId> {
+        let mut inner = self.lock();
+        let some = inner.order.len().min(SESSIONS);
+        let mut taken: Vec<SessionId> = inner.order.drain(..some).collect();
+        for session in &taken {
+            inner.there.remove(session);
+        }
+        taken.sort_unstable();
+        taken
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where the look for what nobody remembers goes on.
+struct Look {
+    from: SessionId,
+    due: Instant,
+    /// Whether the last one found something: then there is more, as after a move.
+    found: bool,
+}
+
+/// Works until the store is closed.
+pub(super) async fn run(store: Postgres, mut stop: watch::Receiver<bool>) {
+    let mut look = Look { from: 0, due: Instant::now() + LOOK_EVERY, found: false };
+    while !*stop.borrow() {
+        tokio::select! {
+            () = store.behind.wake.notified() => {}
+            () = sleep_until(look.due) => {}
+            _ = stop.changed() => break,
+        }
+        tokio::select! {
+            () = all(&store, &mut look) => {}
+            _ = stop.changed() => break,
+        }
+    }
+}
+
+/// Until nothing is behind, as far as is known.
+async fn all(store: &Postgres, look: &mut Look) {
+    let mut took = Duration::ZERO;
+    loop {
+        quiet(store, took.saturating_mul(REST)).await;
+        if Instant::now() >= look.due {
+            look.due = Instant::now() + LOOK_EVERY;
+            look.found = look_around(store, &mut look.from).await.unwrap_or_default();
+        }
+        let sessions = store.behind.take();
+        if sessions.is_empty() {
+            if !look.found {
+                return;
+            }
+            look.due = Instant::now();
+            continue;
+        }
+        let begun = Instant::now();
+        let left = match piece(store, &sessions).await {
+            Ok(left) => left,
+            Err(_) => {
+                sleep(AFTER_FAILURE).await;
+                sessions
+            }
+        };
+        took = begun.elapsed();
+        for session in left {
+            store.behind.add(session);
+        }
+    }
+}
+
+/// Waits until this node does not write for a moment. A node that never rests is waited for for half a second, or for longer
+/// where that is said.
+async fn quiet(store: &Postgres, longest: Duration) {
+    let until = Instant::now() + longest.max(LONGEST_WAIT);
+    loop {
+        let before = store.writes.load(Ordering::Relaxed);
+        sleep(store.options.index_pause).await;
+        if store.writes.load(Ordering::Relaxed) == before || Instant::now() > until {
+            return;
+        }
+    }
+}
+
+/// Remembers sessions that are behind and nobody here wrote to: what other nodes left when they ended. Tells whether there
+/// were any.
+async fn look_around(store: &Postgres, from: &mut SessionId) -> Outcome<bool> {
+    let sql = "SELECT id FROM epitome.sessions WHERE id > $1 AND id <= $2 AND state = 'open' AND indexed < head \
+         ORDER BY id LIMIT $3";
+    let last = "SELECT coalesce(max(id), 0) FROM epitome.sessions";
+    let next = from.saturating_add(LOOKED_AT);
+    let given = [(*from).into(), next.into(), FOUND_AT_ONCE.into()];
+    let found = store.once(Pipe::new().then(sql, given).then(last, [])).await?;
+    let behind = found.first().map_or(&[][..], Vec::as_slice);
+    for row in behind {
+        store.behind.add(get(row, 0)?);
+    }
+    let last: SessionId = found.get(1).and_then(|rows| rows.first()).map_or(Ok(0), |row| get(row, 0))?;
+    *from = match behind.last() {
+        Some(row) if behind.len() >= FOUND_AT_ONCE => get(row, 0)?,
+        _ if next >= last => 0,
+        _ => next,
+    };
+    Ok(!behind.is_empty())
+}
+
+/// Takes the next messages of these sessions into the index, and tells which of them have more.
+async fn piece(store: &Postgres, sessions: &[SessionId]) -> Outcome<Vec<SessionId>> {
+    // They must not be removed meanwhile; that messages are added does not matter. One that is being removed is left out.
+    let open = "SELECT id, workspace, head FROM epitome.sessions WHERE id = ANY($1) AND state = 'open' \
+         AND indexed < head ORDER BY id FOR KEY SHARE SKIP LOCKED";
+    let sql = format!(
+        "SELECT {OUTLINE}, body, session FROM (SELECT m.*, sum(octet_length(body)) OVER (ORDER BY session, seq \
+         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ahead_of_it FROM unnest($1::bigint[]) AS b (id) \
+         JOIN epitome.sessions o ON o.id = b.id CROSS JOIN LATERAL (SELECT * FROM epitome.messages \
+         WHERE session = b.id AND seq > o.indexed ORDER BY seq LIMIT $2) m) p \
+         WHERE coalesce(ahead_of_it, 0) < $3 ORDER BY session, seq"
+    );
+    let all = || Given::Ints(sessions.to_vec());
+    let each = (MESSAGES / sessions.len().max(1)).max(1);
+    let pipe = Pipe::new().then(open, [all()]).then(sql, [all(), each.into(), BYTES.into()]);
+    let (tx, found) = Tx::write(store, pipe).await?;
+    let [open, messages] = found.as_slice() else { return Ok(Vec::new()) };
+    let open = open.iter().map(|row| Ok((get(row, 0)?, (Grams::of(get(row, 1)?), get(row, 2)?))));
+    let open = open.collect::<Outcome<HashMap<SessionId, (Grams, i64)>>>()?;
+    let (mut new, mut bytes) = (Words::default(), 0u64);
+    for row in messages {
+        let (shape, body, session): (_, &str, SessionId) =
+            (outline(row)?, get(row, AFTER_OUTLINE)?, get(row, AFTER_OUTLINE + 1)?);
+        bytes = bytes.saturating_add(body.len() as u64);
+        let Some((grams, _)) = open.get(&session) else { continue };
+        // What cannot be read is no reason to stop here for ever; `verify` tells of it.
+        let text = message(&shape, body).map_or_else(|_| String::new(), |m| text_of(&m));
+        new.push(session, super::given::int(shape.seq), &grams.in_text(&text));
+    }
+    // Where there was no room for a session's words it comes again.
+    let cut = bytes >= BYTES;
+    let has_more = |(session, (_, head)): (&SessionId, &(Grams, i64))| {
+        new.through.get(session).map_or(cut, |through| through < head).then_some(*session)
+    };
+    let left = open.iter().filter_map(has_more).collect();
+    if new.through.is_empty() {
+        tx.give_up().await?;
+    } else {
+        let through = std::mem::take(&mut new.through);
+        tx.commit(new.insert()).await?;
+        reach(store, &through).await?;
+    }
+    Ok(left)
+}
+
+/// What is written into the index.
+#[derive(Default)]
+struct Words {
+    sessions: Vec<i64>,
+    seqs: Vec<i64>,
+    grams: Vec<std::borrow::Cow<'static, str>>,
+    /// Up to which message of each session.
+    through: HashMap<SessionId, i64>,
+}
+
+impl Words {
+    fn push(&mut self, session: SessionId, seq: i64, grams: &[i32]) {
+        self.sessions.push(session);
+        self.seqs.push(seq);
+        let numbers: Vec<String> = grams.iter().map(ToString::to_string).collect();
+        self.grams.push(format!("{{{}}}", numbers.join(",")).into());
+        self.through.insert(session, seq);
+    }
+
+    fn insert(self) -> Pipe<'static> {
+        let sql = "INSERT INTO epitome.words (session, seq, grams) SELECT session, seq, grams::integer[] \
+             FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS n (session, seq, grams) ON CONFLICT DO NOTHING";
+        let given = [Given::Ints(self.sessions), Given::Ints(self.seqs), Given::Texts(self.grams)];
+        Pipe::new().then(sql, given)
+    }
+}
+
+/// Has what is in the index count. Sessions are held for a moment only, and not waited for while others are: whoever appends
+/// to several holds them in an order of their own. What is lost in a crash is taken in again, so nobody waits for the disk.
+async fn reach(store: &Postgres, through: &HashMap<SessionId, i64>) -> Outcome<()> {
+    let sql = "WITH soon AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)), \
+         free AS MATERIALIZED (SELECT id FROM epitome.sessions WHERE id = ANY($1) FOR NO KEY UPDATE SKIP LOCKED) \
+         UPDATE epitome.sessions o SET indexed = greatest(o.indexed, n.through) \
+         FROM unnest($1::bigint[], $2::bigint[]) AS n (id, through), soon \
+         WHERE o.id = n.id AND o.id IN (SELECT id FROM free) RETURNING o.id";
+    let (ids, ends): (Vec<i64>, Vec<i64>) = through.iter().unzip();
+    let found = store.once(Pipe::new().then(sql, [Given::Ints(ids), Given::Ints(ends)])).await?;
+    let done = found.iter().flatten().map(|row| get(row, 0)).collect::<Outcome<HashSet<SessionId>>>()?;
+    let mut pipe = Pipe::new();
+    for (session, through) in through.iter().filter(|(session, _)| !done.contains(session)) {
+        let sql = "UPDATE epitome.sessions SET indexed = greatest(indexed, $2) WHERE id = $1";
+        pipe.push(sql, [(*session).into(), (*through).into()]);
+    }
+    store.once(pipe).await.map(|_| ())
+}

@@ -36,6 +36,7 @@ fn a_bench_is_one_json_object() {
     assert_eq!(report.pointer("/memory/messages"), Some(&1_000.into()));
     assert_eq!(report.pointer("/size"), Some(&"quick".into()));
     assert!(report.pointer("/lines/0/target").is_some() && report["met"].is_boolean(), "{out}");
+    assert_eq!(report["lines"].as_array().map(Vec::len), Some(12), "{out}");
     assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
 }
 
@@ -60,10 +61,11 @@ fn a_bench_of_lists_tells_nothing_else() {
 #[test]
 fn a_bench_is_a_plain_table_where_it_is_piped() {
     let dir = tempfile::tempdir().unwrap();
-    let (code, out, errors) = told(Place::new().epitome(&TINY).arg(dir.path()).output().unwrap());
+    let (code, out, errors) =
+        told(Place::new().epitome(&TINY).arg(dir.path()).arg("--inline").output().unwrap());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(out.starts_with("what ") && !out.contains('\u{1b}'), "{out}");
-    assert_eq!(out.lines().count(), 13);
+    assert_eq!(out.lines().count(), 1 + 6);
     assert!(
         out.lines()
             .skip(1)

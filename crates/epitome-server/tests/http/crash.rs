@@ -204,8 +204,11 @@ fn a_server_killed_under_load_loses_nothing_it_acknowledged() {
     let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().subsec_nanos();
     let mut random = u64::from(seed) | 1;
     let folder = tempfile::tempdir().unwrap();
-    let mut server = Server::on(folder.path(), &[], &[]);
+    // Short, since what a killed one held is waited for.
+    let lease = ["--lease", "2000"];
+    let mut server = Server::on(folder.path(), &lease, &[]);
     let address = server.address.clone();
+    let again = [&lease[..], &["--listen", &address]].concat();
     let done = under_load(&address, |load| {
         for _ in 0..10 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -213,7 +216,7 @@ fn a_server_killed_under_load_loses_nothing_it_acknowledged() {
             std::thread::sleep(Duration::from_millis((random >> 33) % 200));
             server.signal("KILL");
             server.wait();
-            server = Server::on(folder.path(), &["--listen", &address], &[]);
+            server = Server::on(folder.path(), &again, &[]);
         }
         load.wait_for(20);
     });

@@ -33,6 +33,11 @@ pub async fn open(folder: &Path) -> Engine {
     Engine::builder().open_postgres(&db(folder)).await.unwrap()
 }
 
+/// How often something drawn is tried: a quarter of what SQLite has, where all of it was tried already.
+pub fn times(most: usize) -> usize {
+    most.div_ceil(4)
+}
+
 /// One with the tables in it already.
 fn database() -> Database {
     server().template("tables", |url| {

@@ -16,3 +16,8 @@ pub const SHOWN: &str = "a.db";
 pub async fn open(folder: &Path) -> Engine {
     Engine::open(folder.join("a.db")).await.unwrap()
 }
+
+/// How often something drawn is tried.
+pub fn times(most: usize) -> usize {
+    most
+}

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::rough::{Raw, peak_mib};
+use crate::rough_pages::large;
 use crate::server::Server;
 
 /// Others are answered.
@@ -199,40 +200,10 @@ fn clients_that_are_gone_leave_nothing_behind() {
 }
 
 #[test]
-fn a_page_of_large_messages_is_cut_short_and_goes_on() {
-    let server = Server::start();
-    let mut client = server.client();
-    let large = json!({"role": "user", "content": "x".repeat(1_000_000)});
-    for _ in 0..4 {
-        client.post("/v1/sessions/ann/messages", &json!(vec![large.clone(); 10])).ok();
-    }
-    for reverse in ["", "&reverse"] {
-        let (mut seen, mut after) = (Vec::new(), String::new());
-        loop {
-            let page = client.get(&format!("/v1/sessions/ann/messages?limit=500{reverse}{after}"));
-            assert!(page.body.len() < 20 << 20, "{}", page.body.len());
-            let page = page.ok();
-            let items = page["items"].as_array().unwrap();
-            assert!(!items.is_empty());
-            seen.extend(items.iter().map(|item| item["seq"].as_u64().unwrap()));
-            match page["next"].as_str() {
-                Some(next) => after = format!("&after={next}"),
-                None => break,
-            }
-        }
-        if !reverse.is_empty() {
-            seen.reverse();
-        }
-        assert_eq!(seen, (1..=40).collect::<Vec<u64>>());
-    }
-}
-
-#[test]
 fn whoever_asks_for_much_and_reads_nothing_is_let_go() {
     let server = Server::with(&["--bound", "unread=500"], &[]);
     let mut client = server.client();
-    let large = json!({"role": "user", "content": "x".repeat(1_000_000)});
-    client.post("/v1/sessions/ann/messages", &json!(vec![large; 15])).ok();
+    client.post("/v1/sessions/ann/messages", &json!(vec![large(); 15])).ok();
     let deaf: Vec<_> = (0..64)
         .map(|_| Raw::send(&server, get("/v1/sessions/ann/messages?limit=500").repeat(3).as_bytes()))
         .collect();

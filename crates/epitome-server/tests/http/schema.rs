@@ -9,27 +9,33 @@ use std::process::Command;
 
 use epitome::key::{NewKey, Rights};
 
+use crate::home::times;
 use crate::python::installed;
 use crate::server::{Server, open};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema");
 
+/// All but the thousands of requests with something at the edge of what is described in every place: no key changes what
+/// becomes of those.
+const DRAWN: [&str; 2] = ["--phases", "examples,fuzzing,stateful"];
+
 #[test]
 fn without_keys_the_server_does_what_its_description_says() {
     let server = serve(tempfile::tempdir().unwrap(), "never");
-    ask(&server, None, &[]);
+    ask(&server, None, 20, &[]);
 }
 
 #[test]
 fn with_keys_it_does_so_for_whoever_runs_it() {
     let (server, secrets) = keyed();
-    ask(&server, Some(&secrets.admin), &[]);
+    ask(&server, Some(&secrets.admin), 8, &DRAWN);
 }
 
 #[test]
 fn with_keys_it_does_so_for_one_workspace() {
     let (server, secrets) = keyed();
-    ask(&server, Some(&secrets.writer), &["--exclude-path-regex", "^/(v1/keys|metrics)"]);
+    let flags = [&DRAWN[..], &["--exclude-path-regex", "^/(v1/keys|metrics)"]].concat();
+    ask(&server, Some(&secrets.writer), 8, &flags);
 }
 
 struct Secrets {
@@ -63,8 +69,8 @@ fn serve(folder: tempfile::TempDir, keys: &str) -> Server {
     Server::in_folder(folder, &["--config", "epitome.toml", "--require-keys", keys], &[])
 }
 
-/// Runs all checks, and says everything they found.
-fn ask(server: &Server, key: Option<&str>, flags: &[&str]) {
+/// Runs all checks with so many drawn requests for each route, and says everything they found.
+fn ask(server: &Server, key: Option<&str>, examples: usize, flags: &[&str]) {
     let mut told = fs::read_to_string(Path::new(FOLDER).join("schemathesis.toml")).unwrap();
     let place = installed("schemathesis", &Path::new(FOLDER).join("requirements.txt"));
     let mut run = Command::new(place.join("bin/schemathesis"));
@@ -76,9 +82,8 @@ fn ask(server: &Server, key: Option<&str>, flags: &[&str]) {
     fs::write(&config, told).unwrap();
     run.current_dir(FOLDER).arg("--config-file").arg(config).arg("run");
     run.arg(format!("http://{}/openapi.json", server.address)).args(["--no-color"]).args(flags);
-    if let Ok(examples) = std::env::var("EPITOME_SCHEMA_EXAMPLES") {
-        run.args(["--max-examples", &examples]);
-    }
+    let examples = std::env::var("EPITOME_SCHEMA_EXAMPLES").unwrap_or_else(|_| times(examples).to_string());
+    run.args(["--max-examples", &examples]);
     let said = run
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("HYPOTHESIS_STORAGE_DIRECTORY", &server.folder)

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
+use crate::postgres_server;
 use crate::python::installed;
 use crate::server::Server;
 use crate::upstream::{Manner, Upstream};
@@ -35,10 +36,16 @@ fn upstream() -> (Upstream, Runtime) {
     (runtime.block_on(Upstream::start(manner)), runtime)
 }
 
-/// A proxy before it. The upstream's model is one that nobody knows, so that its window has to be said.
+/// A proxy before it, on a new database.
 fn proxy(upstream: &Upstream) -> Server {
+    proxy_with(upstream, &[])
+}
+
+/// The same with more flags. The upstream's model is one that nobody knows, so that its window has to be said.
+fn proxy_with(upstream: &Upstream, more: &[&str]) -> Server {
     let origin = upstream.origin();
     let flags = ["--openai-upstream", &origin, "--anthropic-upstream", &origin];
+    let flags = flags.into_iter().chain(more.iter().copied());
     let settings = [
         "condense.window=16000",
         "condense.strategy=amortized",
@@ -46,7 +53,7 @@ fn proxy(upstream: &Upstream) -> Server {
         "condense.max_tokens=1500",
     ];
     let settings = settings.iter().flat_map(|setting| ["--set", setting]);
-    Server::with(&flags.into_iter().chain(settings).collect::<Vec<_>>(), &[])
+    Server::with(&flags.chain(settings).collect::<Vec<_>>(), &[])
 }
 
 /// Where a client is to look: at the proxy, or at the upstream itself.
@@ -98,10 +105,22 @@ fn program(name: &str) -> PathBuf {
 }
 
 /// The agent runs ten times past the window, streaming and not, and still knows what it began with. Without the proxy it is
-/// refused.
+/// refused. What is condensed is kept in a file, and in PostgreSQL.
 fn goes_on(name: &str) {
+    let database = postgres_server::server().database();
+    goes_on_with(name, &[]);
+    goes_on_with(name, &["--db", &database.url()]);
+    assert_ne!(database.psql("SELECT count(*) FROM epitome.inline"), "0", "{name}: nothing is kept");
+
     let (upstream, _runtime) = upstream();
-    let server = proxy(&upstream);
+    let refused = run(&program(name), &[], &Addresses::direct(&upstream)).unwrap_err();
+    assert!(refused.contains("BadRequestError"), "{name}: {refused}");
+}
+
+/// Through a proxy with these flags.
+fn goes_on_with(name: &str, flags: &[&str]) {
+    let (upstream, _runtime) = upstream();
+    let server = proxy_with(&upstream, flags);
     for flags in [&[][..], &["--stream"]] {
         let said = run(&program(name), flags, &Addresses::of(&server));
         let said = said.unwrap_or_else(|error| panic!("{name} {flags:?}: {error}\n{}", server.log()));
@@ -118,9 +137,6 @@ fn goes_on(name: &str) {
     assert_eq!(upstream.misshapen(), Vec::<String>::new(), "{name}");
     assert_eq!(upstream.repeated(), 0, "{name}");
     only_theirs(&upstream);
-
-    let refused = run(&program(name), &[], &Addresses::direct(&upstream)).unwrap_err();
-    assert!(refused.contains("BadRequestError"), "{name}: {refused}");
 }
 
 /// Nothing of ours goes on to the upstream, and their key does.

@@ -27,6 +27,8 @@ mod drawn_sessions;
 #[path = "../http/home_sqlite.rs"]
 #[allow(dead_code, reason = "the tests of the HTTP API use all of it")]
 mod home;
+#[path = "../../../epitome/tests/postgres_server/mod.rs"]
+mod postgres_server;
 #[path = "../http/python.rs"]
 mod python;
 #[path = "../http/server.rs"]

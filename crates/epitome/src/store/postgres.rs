@@ -16,14 +16,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use deadpool_postgres::{
-    Hook, HookError, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType, Timeouts,
-};
+use deadpool_postgres::{HookError, Pool, PoolError, TimeoutType};
 use epitome_core::message::{Message, Seq, Timestamp};
 use epitome_core::slot::Scope;
 use tokio::sync::{Notify, watch};
-use tokio::time::timeout;
-use tokio_postgres::Client;
 
 use super::{
     Ahead, Changes, Decide, Fault, Hit, Lease, Load, Look, Pick, PickSummaries, Portion, QueueCounts,
@@ -37,7 +33,6 @@ use indexing::Behind;
 use known::{Known, Numbered};
 use pipe::{Link, Noticed, Pipe};
 use recent::Recent;
-use schema::Tables;
 use swift::{Clock, Swift, Turns, Unheard};
 use tls::Address;
 use tx::Tx;
@@ -61,6 +56,7 @@ mod keys;
 mod known;
 mod lease;
 mod lens;
+mod opening;
 mod pipe;
 mod queue;
 mod read;
@@ -92,6 +88,9 @@ macro_rules! again {
 }
 use again;
 
+/// Who is told something, in words for people.
+type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// How a PostgreSQL store is run.
 #[derive(Clone)]
 pub struct PostgresOptions {
@@ -109,7 +108,7 @@ pub struct PostgresOptions {
     /// Whether a database without tables of ours is refused, in place of making them: for whoever only wants to look.
     pub must_exist: bool,
     /// Told once while it is opened, when the database is waited for longer than a second: for which, and why.
-    pub waits: Option<Arc<dyn Fn(&str) + Send + Sync>>,
+    pub waits: Option<Tell>,
 }
 
 impl Default for PostgresOptions {
@@ -214,14 +213,15 @@ impl Postgres {
         let address = Address::read(url)?;
         let mut tries = Tries::opening(&address.place, &options);
         let pooler = loop {
-            match prepare(&address, options.must_exist).await {
+            match opening::prepare(&address, options.must_exist).await {
                 Ok(pooler) => break pooler,
                 Err(trouble) => tries.after(trouble).await?,
             }
         };
         let noticed = Arc::new(Noticed { pooler: pooler.into(), ..Noticed::default() });
         let place: Arc<str> = address.place.as_str().into();
-        let pool = pool(&address, &options, &noticed).map_err(|reason| StoreError::Failed { reason })?;
+        let pool =
+            opening::pool(&address, &options, &noticed).map_err(|reason| StoreError::Failed { reason })?;
         let statement = options.statement.as_millis();
         let limits = format!(
             "SELECT set_config('statement_timeout', '{statement}', true), \
@@ -333,9 +333,6 @@ const IDLE: Duration = Duration::from_secs(10);
 /// How long is waited for one of this node's connections at a time.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// How long a second backend is waited for while a first one is held.
-const CROWDED: Duration = Duration::from_secs(2);
-
 /// A connection of one's own, to measure against.
 pub(crate) async fn client(url: &str) -> Result<tokio_postgres::Client, StoreError> {
     let address = tls::Address::read(url)?;
@@ -350,102 +347,6 @@ pub(crate) async fn client(url: &str) -> Result<tokio_postgres::Client, StoreErr
 
 fn random() -> u64 {
     getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id()))
-}
-
-fn pool(address: &Address, options: &PostgresOptions, noticed: &Arc<Noticed>) -> Result<Pool, String> {
-    let method = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-    let manager = Manager::from_config(address.config.clone(), address.tls.clone(), method);
-    let set = format!(
-        "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; SET jit = off; SET plan_cache_mode = force_generic_plan",
-        options.statement.as_millis(),
-        IDLE.as_millis()
-    );
-    let noticed = Arc::clone(noticed);
-    // Behind a pooler the next one who comes there would find it set.
-    let hook = Hook::async_fn(move |client, _| {
-        let set = (!noticed.pooler.load(Ordering::Acquire)).then(|| set.clone());
-        Box::pin(async move {
-            match set {
-                Some(set) => client.batch_execute(&set).await.map_err(HookError::Backend),
-                None => Ok(()),
-            }
-        })
-    });
-    Pool::builder(manager)
-        .max_size(options.connections.max(1))
-        .runtime(Runtime::Tokio1)
-        .timeouts(Timeouts { wait: Some(WAIT), create: Some(WAIT), recycle: Some(WAIT) })
-        .post_create(hook)
-        .build()
-        .map_err(|error| error.to_string())
-}
-
-/// Makes the tables where they are missing, and finds out whether a pooler stands in between.
-async fn prepare(address: &Address, must_exist: bool) -> Outcome<bool> {
-    let (one, two) = (connect(address).await?, connect(address).await?);
-    match heard(schema::look(&one, &address.place)).await? {
-        Tables::Current => {}
-        Tables::None if must_exist => {
-            return Err(Trouble::Said(StoreError::Empty { place: address.place.clone() }));
-        }
-        // That takes as long as it takes.
-        Tables::None | Tables::Older => schema::make(&one, &address.place).await?,
-    }
-    Ok(address.pooled || heard(is_pooled([&one, &two])).await?)
-}
-
-/// An answer that is given at once or not at all. A server that takes connections and says nothing is as good as none.
-async fn heard<T>(answer: impl Future<Output = Outcome<T>>) -> Outcome<T> {
-    timeout(WAIT, answer).await.unwrap_or_else(|_| Err(silent(WAIT)))
-}
-
-async fn connect(address: &Address) -> Outcome<Client> {
-    let connected = heard(async { Ok(address.config.connect(address.tls.clone()).await) }).await?;
-    let (client, connection) = connected.map_err(|error| error::connecting(&error, &address.place))?;
-    tokio::spawn(async move {
-        // What goes wrong is told to whoever asks something.
-        let _ = connection.await;
-    });
-    Ok(client)
-}
-
-/// Whether a pooler stands in between that hands out backends by the transaction: then two connections have the same one,
-/// or one has now this and now that. A name given to a statement would be found by somebody else.
-///
-/// Both hold one at once and let go of them in order, whoever hands them out then, the last or the first that became
-/// free, gives one of the two the other's before long.
-async fn is_pooled([one, two]: [&Client; 2]) -> Outcome<bool> {
-    // Where all share a single one, whoever waited for a second would wait for ever.
-    if backend(one).await? == backend(two).await? {
-        return Ok(true);
-    }
-    one.batch_execute("BEGIN").await?;
-    let first = backend(one).await?;
-    let hold = async {
-        two.batch_execute("BEGIN").await?;
-        backend(two).await
-    };
-    let Ok(second) = timeout(CROWDED, hold).await else {
-        // Where the one is answered and the other not, somebody has them wait for each other.
-        one.batch_execute("COMMIT").await?;
-        return Ok(true);
-    };
-    let second = second?;
-    one.batch_execute("COMMIT").await?;
-    two.batch_execute("COMMIT").await?;
-    let (one, two) = ((one, first), (two, second));
-    for (client, before) in [one, one, two, two, one, two, one, two] {
-        if backend(client).await? != before {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Whom a connection talks to now.
-async fn backend(client: &Client) -> Outcome<i32> {
-    let rows = client.query_typed("SELECT pg_backend_pid()", &[]).await?;
-    Ok(rows.first().map_or(Ok(0), |row| row.try_get(0))?)
 }
 
 #[async_trait]

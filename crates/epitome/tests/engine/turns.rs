@@ -60,9 +60,12 @@ async fn crowd(home: &Home, main: &Scripted, slow: &Scripted) -> Engine {
     huge.set(&Patch::parse(r#"{"summarize": {"models": ["slow"]}}"#).unwrap()).await.unwrap();
     // Those that wait longest are long enough to need a model.
     huge.session("first").append(long()).await.unwrap();
+    let mut all = tokio::task::JoinSet::new();
     for n in 1..2_500 {
-        huge.session(format!("s{n}")).append(talk(1, 2)).await.unwrap();
+        let session = huge.session(format!("s{n}"));
+        all.spawn(async move { session.append(talk(1, 2)).await.unwrap() });
     }
+    all.join_all().await;
     for name in SMALL {
         engine.workspace(name).session("s").append(long()).await.unwrap();
     }

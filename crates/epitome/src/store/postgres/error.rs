@@ -111,8 +111,8 @@ fn sorted(error: &tokio_postgres::Error) -> Trouble {
 pub(super) fn connecting(error: &tokio_postgres::Error, place: &str) -> Trouble {
     let source = std::error::Error::source(error);
     let io = source.and_then(|source| source.downcast_ref::<std::io::Error>());
-    let unsafe_way = match io {
-        Some(io) => io.get_ref().is_some_and(|below| below.is::<rustls::Error>()),
+    let unsafe_way = match io.map(std::io::Error::get_ref) {
+        Some(below) => below.is_some_and(<dyn std::error::Error + Send + Sync>::is::<rustls::Error>),
         None => error.as_db_error().is_none() && error.to_string().contains("TLS"),
     };
     if unsafe_way {

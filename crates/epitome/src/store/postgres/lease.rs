@@ -256,17 +256,17 @@ impl PassedOver {
 /// Where the walk along the workspaces goes on while it leads to nothing: no step of it found anything, or all that was found
 /// was tried in vain.
 #[derive(Debug, Default)]
-pub(super) struct Place(Mutex<Option<Came>>);
+pub(super) struct Place(Mutex<Option<Reached>>);
 
-/// How far a walk came, and what it found.
-type Came = (Arc<str>, Vec<Arc<str>>);
+/// How far it came, and what it found.
+type Reached = (Arc<str>, Vec<Arc<str>>);
 
 impl Place {
     fn place(&self) -> Option<Arc<str>> {
         self.lock().as_ref().map(|(place, _)| Arc::clone(place))
     }
 
-    fn keep(&self, walked: Option<Came>) {
+    fn keep(&self, walked: Option<Reached>) {
         *self.lock() = walked;
     }
 
@@ -278,7 +278,7 @@ impl Place {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Came>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Reached>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

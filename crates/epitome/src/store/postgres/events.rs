@@ -60,7 +60,7 @@ impl Postgres {
         let lock = "SELECT 1 FROM epitome.workspaces WHERE name = $1 FOR NO KEY UPDATE";
         let (tx, _) = Tx::write(self, Pipe::new().then(lock, [workspace.into()])).await?;
         let number = "WITH given AS (SELECT events_given AS last FROM epitome.workspaces WHERE name = $1), \
-             taken AS (DELETE FROM epitome.told WHERE tick IN \
+             taken AS (DELETE FROM epitome.told WHERE workspace = $1 AND tick IN \
              (SELECT tick FROM epitome.told WHERE workspace = $1 ORDER BY tick LIMIT $2) \
              RETURNING tick, session, kind, data, at), \
              numbered AS (INSERT INTO epitome.events (workspace, id, session, kind, data, at) \

@@ -32,10 +32,10 @@ const MESSAGES: usize = 512;
 const BYTES: u64 = 1 << 20;
 
 /// A piece is done after so long even where others write.
-const LONGEST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// But after so many times as long as the last one took: that is the part of its time a busy node spends on it.
-const REST: u32 = 9;
+const REST: u32 = 24;
 
 /// How long is waited after one that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -149,7 +149,7 @@ async fn all(store: &Postgres, look: &mut Look) {
     }
 }
 
-/// Waits until this node does not write for a moment. A node that never rests is waited for for half a second, or for longer
+/// Waits until this node does not write for a moment. A node that never rests is waited for for a second, or for longer
 /// where that is said.
 async fn quiet(store: &Postgres, longest: Duration) {
     let until = Instant::now() + longest.max(LONGEST_WAIT);

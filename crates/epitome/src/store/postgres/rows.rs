@@ -192,19 +192,24 @@ pub(super) const SESSION: &str = "id, encoding, tracker, opener, batch_from, bat
      metadata, created, updated, name, workspace, configuration, version";
 
 pub(super) fn session(row: &Row) -> Outcome<SessionRow> {
+    session_at(row, 0)
+}
+
+/// The same where its columns come after so many others.
+pub(super) fn session_at(row: &Row, at: usize) -> Outcome<SessionRow> {
     Ok(SessionRow {
-        id: get(row, 0)?,
-        encoding: get(row, 1)?,
-        tracker: parsed(row, 2)?,
-        opener: uint(row, 3)?,
-        batch_from: uint(row, 4)?,
-        batch_skipped: get(row, 5)?,
-        skipped: uint(row, 6)?,
-        settings: get(row, 7)?,
-        metadata: notes(row, 8)?,
-        configuration: notes(row, 13)?,
-        created: Timestamp(get(row, 9)?),
-        updated: Timestamp(get(row, 10)?),
+        id: get(row, at)?,
+        encoding: get(row, at + 1)?,
+        tracker: parsed(row, at + 2)?,
+        opener: uint(row, at + 3)?,
+        batch_from: uint(row, at + 4)?,
+        batch_skipped: get(row, at + 5)?,
+        skipped: uint(row, at + 6)?,
+        settings: get(row, at + 7)?,
+        metadata: notes(row, at + 8)?,
+        configuration: notes(row, at + 13)?,
+        created: Timestamp(get(row, at + 9)?),
+        updated: Timestamp(get(row, at + 10)?),
     })
 }
 

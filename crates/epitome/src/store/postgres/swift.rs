@@ -36,6 +36,9 @@ const MOST_BYTES: usize = 1 << 20;
 /// the other one's commit reaches the disk; with more each would carry less, and the database does more work for the same.
 pub(super) const LANES: usize = 2;
 
+/// So often it is looked whether somebody else comes before one is sent.
+const LOOKS: usize = 3;
+
 /// So many appends may wait. Others go the long way, where they wait for a connection.
 const WAITING: usize = 1_024;
 
@@ -189,8 +192,17 @@ async fn gather(waiting: &Mutex<mpsc::Receiver<Box<Append>>>) -> Vec<Box<Append>
     let Some(first) = waiting.recv().await else { return Vec::new() };
     let mut bytes = first.bytes();
     let mut together = vec![first];
+    let mut looked = 0;
     while together.len() < MOST_TOGETHER && bytes < MOST_BYTES {
-        let Ok(next) = waiting.try_recv() else { break };
+        let Ok(next) = waiting.try_recv() else {
+            // Whoever was answered together comes back together: they are let run before they are left behind.
+            if looked == LOOKS {
+                break;
+            }
+            looked += 1;
+            tokio::task::yield_now().await;
+            continue;
+        };
         let id = next.seen.session.id;
         if together.iter().any(|append| append.seen.session.id == id) {
             // Whoever asked for the first went away, and the session came round again.

@@ -145,28 +145,6 @@ impl Postgres {
         }
     }
 
-    /// Reads all of it as of one moment, with a single message there and back.
-    pub(super) async fn at_once(&self, pipe: Pipe<'_>) -> Outcome<(Vec<Vec<Row>>, Timestamp)> {
-        let mut link = self.link().await?;
-        let mut pipe = pipe.then(NOW, []).then("COMMIT", []);
-        let mut ahead = 1;
-        if !link.named {
-            pipe = pipe.first(self.limits.clone());
-            ahead = 2;
-        }
-        let found = link.run(&pipe.first(READING)).await;
-        if !matches!(found, Err(Trouble::Lost(_))) {
-            // After an error COMMIT takes it back.
-            link.rests();
-        }
-        let mut found = found?;
-        found.pop();
-        let last = found.pop().unwrap_or_default();
-        let now = last.first().map_or(Ok(0), |row| row.try_get(0))?;
-        found.drain(..ahead.min(found.len()));
-        Ok((found, self.moment(now)))
-    }
-
     /// Sends it once, outside of any transaction.
     pub(super) async fn once(&self, pipe: Pipe<'_>) -> Outcome<Vec<Vec<Row>>> {
         self.asked(&pipe).await

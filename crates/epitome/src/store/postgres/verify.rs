@@ -106,15 +106,17 @@ impl Check<'_> {
 
     /// What was told and has no number yet can be read, and of sessions that are there.
     async fn told(&mut self) -> Outcome<()> {
-        let mut after = i64::MIN;
+        let (mut workspace, mut after) = (String::new(), i64::MIN);
         loop {
             let sql = "SELECT t.tick, t.session, t.at, t.kind, t.data, t.workspace, s.id FROM epitome.told t \
                  LEFT JOIN epitome.sessions s ON s.workspace = t.workspace AND s.name = t.session AND s.state = 'open' \
-                 WHERE t.tick > $1 ORDER BY t.tick LIMIT $2";
-            let found = self.ask(Pipe::new().then(sql, [after.into(), PAGE.into()])).await?;
+                 WHERE (t.workspace, t.tick) > ($1, $2) ORDER BY t.workspace, t.tick LIMIT $3";
+            let found = self
+                .ask(Pipe::new().then(sql, [workspace.clone().into(), after.into(), PAGE.into()]))
+                .await?;
             for row in &found {
-                after = get(row, 0)?;
-                let at = format!("an event of {} that has no number yet", workspace_at(get(row, 5)?));
+                (after, workspace) = (get(row, 0)?, get(row, 5)?);
+                let at = format!("an event of {} that has no number yet", workspace_at(&workspace));
                 if let Err(reason) = why(events::event(row))? {
                     self.faults.unreadable(&at, &reason);
                 }

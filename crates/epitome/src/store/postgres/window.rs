@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 
 use super::super::columns::scope_text;
 use super::super::tail::{Tail, at_end, cut, shown};
-use super::super::{Load, Look, SessionId, SessionKey, SessionRow, View, Window};
+use super::super::{Load, Look, SessionId, SessionKey, SessionRow, Standing, View, Window};
 use super::Postgres;
 use super::change::standing_of;
 use super::error::{Outcome, nonsense};
@@ -22,7 +22,7 @@ use super::lens::{Lens, batches};
 use super::pipe::Pipe;
 use super::recent::{Held, LARGEST, MOST_NEW};
 use super::rows::{self, AFTER_OUTLINE, OUTLINE, SESSION, SUMMARY_TEXT, get, outline, uint, with_words};
-use super::tx::Tx;
+use super::tx::{NOW, Tx};
 
 /// So many of the first messages are read for those that lead.
 const LEADING: usize = 8;
@@ -133,30 +133,39 @@ impl Postgres {
         held: &Held,
         look: &Look,
     ) -> Outcome<Option<Found>> {
+        // One statement is as of one moment without a transaction around it. Newest first: of more words than a window that is
+        // kept may have, the older ones are not shown, or it is not told from here.
         let sql = format!(
-            "SELECT {SESSION}, revision FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'"
+            "SELECT {}, n.words, n.opener, {}, s.revision, w.settings, ({NOW}) FROM epitome.sessions s \
+             JOIN epitome.workspaces w ON w.name = s.workspace LEFT JOIN LATERAL (SELECT m.*, CASE WHEN \
+             coalesce(sum(octet_length(body)) OVER (ORDER BY seq DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) < $6 \
+             THEN body END AS words FROM (SELECT * FROM epitome.messages WHERE session = $3 AND seq > $4 \
+             ORDER BY seq DESC LIMIT $5) m) n ON true \
+             WHERE s.workspace = $1 AND s.name = $2 AND s.state = 'open' ORDER BY n.seq DESC",
+            of("n", OUTLINE),
+            of("s", SESSION)
         );
-        // Newest first: of more words than a window that is kept may have, the older ones are not shown, or it is not told
-        // from here.
-        let new = format!(
-            "SELECT {OUTLINE}, CASE WHEN coalesce(sum(octet_length(body)) OVER (ORDER BY seq DESC \
-             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) < $4 THEN body END, opener FROM \
-             (SELECT * FROM epitome.messages WHERE session = $1 AND seq > $2 ORDER BY seq DESC LIMIT $3) m ORDER BY seq DESC"
-        );
-        let pipe = Pipe::new()
-            .then(sql, [(&*key.workspace).into(), (&*key.session).into()])
-            .then("SELECT settings FROM epitome.workspaces WHERE name = $1", [(&*key.workspace).into()])
-            .then(new, [held.id.into(), held.head.into(), (MOST_NEW + 1).into(), LARGEST.into()]);
-        let (found, now) = self.at_once(pipe).await?;
-        let [session, workspace, new] = found.as_slice() else {
-            return Err(nonsense("the database answers less than it was asked"));
+        let (session, head) = (held.id.into(), held.head.into());
+        let named = [(&*key.workspace).into(), (&*key.session).into()];
+        let [workspace, name] = named;
+        let given = [workspace, name, session, head, (MOST_NEW + 1).into(), LARGEST.into()];
+        let found = self.once(Pipe::new().then(sql, given)).await?;
+        let found = found.first().map_or(&[][..], Vec::as_slice);
+        let Some(row) = found.first().filter(|_| found.len() <= MOST_NEW) else { return Ok(None) };
+        let beside = AFTER_OUTLINE + 2 + AFTER_SESSION;
+        let revision = get(row, beside)?;
+        let standing = Standing {
+            now: self.moment(get(row, beside + 2)?),
+            workspace_settings: get(row, beside + 1)?,
+            session: Some(rows::session_at(row, AFTER_OUTLINE + 2)?),
+            slots: Vec::new(),
+            repeat: None,
+            log: Vec::new(),
+            summaries: Vec::new(),
         };
-        let Some(row) = session.first().filter(|_| new.len() <= MOST_NEW) else { return Ok(None) };
-        let revision = get(row, AFTER_SESSION)?;
-        let ground = [session.clone(), workspace.clone(), Vec::new()];
-        let standing = standing_of(&ground, &Load::default(), now)?;
         let Some(reach) = look(&standing) else { return Ok(Some(Found::Nothing)) };
-        let new = new.iter().rev().map(|row| {
+        let said = |row: &&Row| get::<Option<i64>>(row, 0).is_ok_and(|seq| seq.is_some());
+        let new = found.iter().filter(said).rev().map(|row| {
             let outline = outline(row)?;
             let words = match get::<Option<&str>>(row, AFTER_OUTLINE)? {
                 Some(_) => Some(with_words(&outline, row, AFTER_OUTLINE)?.0),
@@ -169,6 +178,11 @@ impl Postgres {
         self.recent.put(key, held);
         Ok(Some(Found::Window(Box::new(window))))
     }
+}
+
+/// Columns of the table that is called so.
+fn of(table: &str, columns: &str) -> String {
+    columns.split(", ").map(|column| format!("{table}.{}", column.trim())).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether it is a session's own window, up to now: others are seldom asked for twice.

@@ -30,10 +30,10 @@ fn talk(client: &mut Client) -> String {
 }
 
 /// Odd requests to the route of a right one: all there are, or as many of them as are tried here.
-fn odds(step: &Step, rng: &mut Rng) -> impl Iterator<Item = Odd> {
+fn odds(step: &Step, rng: &mut Rng) -> Vec<Odd> {
     let all = odd::odds(step, rng);
     let every = all.len() / times(all.len());
-    all.into_iter().step_by(every)
+    all.into_iter().step_by(every).collect()
 }
 
 /// It is an answer, or a refusal as their clients know them.

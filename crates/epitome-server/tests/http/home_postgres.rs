@@ -33,6 +33,9 @@ pub async fn open(folder: &Path) -> Engine {
     Engine::builder().open_postgres(&db(folder)).await.unwrap()
 }
 
+/// Whether schemathesis goes along all edges of what is described. It did so on SQLite.
+pub const EDGES: bool = false;
+
 /// How often something drawn is tried: a quarter of what SQLite has, where all of it was tried already.
 pub fn times(most: usize) -> usize {
     most.div_ceil(4)

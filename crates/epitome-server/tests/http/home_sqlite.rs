@@ -17,6 +17,9 @@ pub async fn open(folder: &Path) -> Engine {
     Engine::open(folder.join("a.db")).await.unwrap()
 }
 
+/// Whether schemathesis goes along all edges of what is described.
+pub const EDGES: bool = true;
+
 /// How often something drawn is tried.
 pub fn times(most: usize) -> usize {
     most

@@ -181,7 +181,7 @@ async fn beside(
     (stage, tell): (&'static str, Tell<'_>),
 ) -> Result<Beside, Error> {
     // A round of batches would be over before it began, were it not of more messages.
-    let each = (sizes.appends as u64).saturating_mul(together.min(10)).div_ceil(TASKS as u64);
+    let each = (sizes.appends as u64).saturating_mul(together.min(3)).div_ceil(TASKS as u64);
     let each = each.div_ceil(together).max(2);
     let rounds = sizes.rounds.max(1) as u64;
     let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());

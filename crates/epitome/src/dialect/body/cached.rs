@@ -4,8 +4,8 @@
 //! for it, and so the mark goes to the summary: one, however many left. No mark is ever added beside these, so that a request
 //! has no more of them than it came with, and what was within the provider's limit stays within it. Marks on what stays stay.
 //!
-//! A provider wants marks that last long before those that last shorter. What stays keeps its order; the summary's mark lasts as
-//! long as its place allows.
+//! A provider wants marks that last long before those that last shorter. The summary's mark lasts as long as its place allows;
+//! and where an answer was moved to its call and took its mark along, those that come to stand after a shorter one are as short.
 
 use serde_json::{Value, json};
 
@@ -41,6 +41,19 @@ pub(super) fn left<'a>(
     let long = before.iter().all(|mark| lasts(mark)) && (long_left || count(&after) > 0);
     let found = came.iter().rev().find(|mark| lasts(mark) == long).copied();
     Some(found.unwrap_or(SHORT).to_owned())
+}
+
+/// A message or block whose marks last no longer than those before it, of which `short` tells whether one is of the shorter kind, and is
+/// told of this one's. None where that is so.
+pub(super) fn in_order(text: &str, short: &mut bool) -> Option<String> {
+    let mut edits = Vec::new();
+    for mark in of(text) {
+        *short |= !lasts(mark);
+        if *short && lasts(mark) {
+            edits.push((raw::place(text, mark), SHORT.to_owned()));
+        }
+    }
+    (!edits.is_empty()).then(|| super::write::replaced(text, edits))
 }
 
 /// A block with this mark.
@@ -95,4 +108,23 @@ fn gather<'a>(text: &'a str, out: &mut Vec<&'a str>) {
 /// Whether it is a mark of the kind that lasts longer.
 fn lasts(mark: &str) -> bool {
     Members::of(mark).get("ttl") == Some("\"1h\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_mark_lasts_longer_than_one_before_it() {
+        let long = r#"{"type":"text","text":"a","cache_control":{"type":"ephemeral","ttl":"1h"}}"#;
+        let short = r#"{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}"#;
+        let inside = format!(r#"{{"type":"tool_result","tool_use_id":"x","content":[{short},{long}]}}"#);
+        let mut seen = false;
+        assert_eq!((in_order(long, &mut seen), seen), (None, false));
+        assert_eq!((in_order(short, &mut seen), seen), (None, true));
+        assert_eq!(in_order(long, &mut seen).as_deref(), Some(short));
+        let mut seen = false;
+        assert_eq!(in_order(&inside, &mut seen), Some(inside.replace(long, short)));
+        assert!(seen);
+    }
 }

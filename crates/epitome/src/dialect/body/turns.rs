@@ -87,18 +87,24 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
         answered.drop_asides_while_open(asked);
     }
     if cached::may_be_in(&body.text) {
-        pass_on_marks(body, &mut system, &mut turns);
+        let mut blocks: Vec<&mut Block> =
+            system.iter_mut().chain(turns.iter_mut().flat_map(|turn| &mut turn.blocks)).collect();
+        pass_on_marks(body, &mut blocks);
     }
     let last = turns.len().saturating_sub(1);
-    let texts: Vec<String> =
+    let mut texts: Vec<String> =
         turns.into_iter().enumerate().filter_map(|(at, turn)| turn.text(body, marks, at == last)).collect();
+    let mut short = false;
+    for text in system.iter_mut().map(|block| &mut block.text).chain(&mut texts) {
+        if let Some(other) = cached::in_order(text, &mut short) {
+            *text = other;
+        }
+    }
     put(body, &texts, (!is_own(body, &orders)).then_some(system.as_slice()), marks)
 }
 
 /// Puts a mark on the summary where marks left with what it stands for.
-fn pass_on_marks(body: &Body, system: &mut [Block], turns: &mut [Turn<'_>]) {
-    let mut blocks: Vec<&mut Block> =
-        system.iter_mut().chain(turns.iter_mut().flat_map(|turn| &mut turn.blocks)).collect();
+fn pass_on_marks(body: &Body, blocks: &mut [&mut Block]) {
     let Some(summary) = blocks.iter().position(|block| block.summary) else { return };
     let items = body.items.iter().filter_map(|place| body.text.get(place.clone()));
     let texts: Vec<&str> = blocks.iter().map(|block| block.text.as_str()).collect();

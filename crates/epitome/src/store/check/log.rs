@@ -108,7 +108,6 @@ impl<'a> LogCheck<'a> {
         }
         let head = self.tracker.head();
         let batch = (head.saturating_add(1).saturating_sub(self.batch.0), self.batch.1);
-        let batch = if head == 0 { (0, false) } else { batch };
         self.end_batch();
         if head != session.tracker.head() {
             let said = session.tracker.head();
@@ -120,7 +119,7 @@ impl<'a> LogCheck<'a> {
             let (said, found) = (session.opener, self.opener);
             faults.add(self.at, format!("its turn was opened by message {found}, and it says {said}"));
         }
-        if batch != (session.batch_from, session.batch_skipped) {
+        if head > 0 && batch != (session.batch_from, session.batch_skipped) {
             let (from, said) = (batch.0, session.batch_from);
             let what = if from == said {
                 "whether it is skipped is told wrongly".to_owned()

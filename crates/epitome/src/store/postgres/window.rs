@@ -145,9 +145,8 @@ impl Postgres {
             of("n", OUTLINE),
             of("s", SESSION)
         );
+        let (workspace, name) = ((&*key.workspace).into(), (&*key.session).into());
         let (session, head) = (held.id.into(), held.head.into());
-        let named = [(&*key.workspace).into(), (&*key.session).into()];
-        let [workspace, name] = named;
         let given = [workspace, name, session, head, (MOST_NEW + 1).into(), LARGEST.into()];
         let found = self.once(Pipe::new().then(sql, given)).await?;
         let found = found.first().map_or(&[][..], Vec::as_slice);

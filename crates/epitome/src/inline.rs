@@ -174,6 +174,7 @@ impl Inline {
             let condensed = chain.at(held.thread.condensed_at());
             self.shared.threads.file(held, last, condensed);
             if ready.report.condensed {
+                self.shared.threads.condensed(last);
                 self.keep(chain, held);
             }
         }
@@ -232,12 +233,15 @@ impl Inline {
 }
 
 /// Whether a conversation in memory was followed up to the request before this one, so that nothing later can be in the store:
-/// the list goes on with it by one reply. Where there are more, others were asked for while somebody else had it. Overlooked
-/// is only a list that was condensed, let go of, and is sent once more while a fork of it is one reply behind: it goes out as
-/// that fork goes on, which costs the provider's cache and nothing else.
+/// the list goes on with it by one reply, and nothing longer that it begins with was condensed. Where there are more, others
+/// were asked for while somebody else had it. Overlooked is only a list that was condensed before a restart, or by another
+/// process, and is sent once more while a fork of it is one reply behind: it goes out as that fork goes on, which costs the
+/// provider's cache and nothing else.
 fn followed(found: &threads::Found, chain: &Chain, messages: &[Message]) -> bool {
     let new = messages.get(chain.head.saturating_add(found.shared)..).unwrap_or_default();
-    found.goes_on && new.iter().filter(|message| message.role == Role::Assistant).count() <= 1
+    found.goes_on
+        && !found.outdated
+        && new.iter().filter(|message| message.role == Role::Assistant).count() <= 1
 }
 
 /// Whether what was kept was done after what is in memory: to more of the list, or once more to the same part of it.

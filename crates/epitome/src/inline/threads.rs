@@ -1,10 +1,11 @@
 //! The conversations in memory, of all workspaces, by the hashes of their lists.
 //!
 //! Each is filed under two hashes: of its list as it last came, and as it was when it was last condensed, where others may
-//! have forked from it, unless another is there now. Those that were longest quiet are let go of when there are too many, or when they take too much
-//! memory together. Whoever is let go of while somebody uses it is only found no more.
+//! have forked from it, unless another is there now. Those that were longest quiet are let go of when there are too many, or
+//! when they take too much memory together. Whoever is let go of while somebody uses it is only found no more. Of lists that
+//! were condensed the hash alone is remembered for longer: what was done to them is in the store.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,6 +27,9 @@ const MOST_OF_ONE: usize = MOST_BYTES / 4;
 
 /// What is held of a conversation besides its thread, about.
 const ENTRY: usize = 512;
+
+/// Of so many lists it is remembered that they were condensed.
+const MOST_CONDENSED: usize = 4 * MOST_THREADS;
 
 /// All conversations in memory.
 pub(crate) struct Threads {
@@ -64,6 +68,8 @@ pub(super) struct Found {
     pub(super) goes_on: bool,
     /// The hash of its list as it was when it was last condensed.
     pub(super) condensed: Option<ListHash>,
+    /// Whether the list begins with a longer one that was condensed, of which the store knows more.
+    pub(super) outdated: bool,
 }
 
 #[derive(Default)]
@@ -74,6 +80,9 @@ struct Known {
     ages: BTreeMap<u64, u64>,
     turns: u64,
     bytes: usize,
+    /// Lists that were condensed, and the same by age.
+    condensed: HashSet<ListHash>,
+    condensed_ages: VecDeque<ListHash>,
 }
 
 struct Entry {
@@ -143,12 +152,30 @@ impl Threads {
     /// The conversation that shares most with the list, and is not past it.
     pub(super) fn find(&self, chain: &Chain) -> Option<Found> {
         let known = lock(&self.known);
+        let mut outdated = false;
         chain.hashes.iter().enumerate().rev().find_map(|(before, hash)| {
             let shared = before.saturating_add(1);
-            let entry = known.all.get(known.by.get(hash)?)?;
+            let Some(entry) = known.by.get(hash).and_then(|number| known.all.get(number)) else {
+                outdated |= known.condensed.contains(hash);
+                return None;
+            };
             let goes_on = entry.last.as_ref() == Some(hash);
-            Some(Found { held: Arc::clone(&entry.held), shared, goes_on, condensed: entry.condensed })
+            let (held, condensed) = (Arc::clone(&entry.held), entry.condensed);
+            Some(Found { held, shared, goes_on, condensed, outdated })
         })
+    }
+
+    /// Remembers that a list was condensed.
+    pub(super) fn condensed(&self, list: ListHash) {
+        let mut known = lock(&self.known);
+        if known.condensed.insert(list) {
+            known.condensed_ages.push_back(list);
+        }
+        if known.condensed_ages.len() > MOST_CONDENSED
+            && let Some(oldest) = known.condensed_ages.pop_front()
+        {
+            known.condensed.remove(&oldest);
+        }
     }
 
     /// Files a conversation where it is now.

@@ -193,6 +193,8 @@ struct Play<'a> {
     clock: usize,
     /// Lists that were condensed: whose, how they begin, and when.
     done: Vec<(Owner, Vec<Message>, usize)>,
+    /// All lists that came: an engine may still hold what was done to one, though its agent went on otherwise since.
+    came: Vec<(Owner, Vec<Message>)>,
     /// Whose a summary is.
     summaries: HashMap<String, Owner>,
     runs: HashMap<Arc<str>, Owner>,
@@ -215,6 +217,7 @@ impl<'a> Play<'a> {
             marks: 0,
             clock: 0,
             done: Vec::new(),
+            came: Vec::new(),
             summaries: HashMap::new(),
             runs: HashMap::new(),
             seen: Seen::default(),
@@ -481,6 +484,7 @@ impl<'a> Play<'a> {
                 || self.may_be_overlooked(agent, &said);
             prop_assert!(steady, "[{}] before: {}", draw(before), told());
         }
+        self.came.push((owner.clone(), said.clone()));
         if *condensed {
             self.seen.condensed += 1;
             self.done.push((owner, said, self.clock));
@@ -496,18 +500,17 @@ impl<'a> Play<'a> {
 }
 
 impl Play<'_> {
-    /// Whether a list that was condensed, sent again after it was let go of, may be taken for one that somebody else goes on
-    /// with by one reply, who is in memory: then the store is not asked.
+    /// Whether a list that was condensed, sent again after a restart, may be taken for one that goes on by one reply with
+    /// another that came before, who is in memory: then the store is not asked.
     fn may_be_overlooked(&self, agent: usize, said: &[Message]) -> bool {
         let owner = &self.agents[agent].owner;
-        let lets_go = self.restarted || (1..100).contains(&self.world.most);
         let again = |(whose, list, _): &(Owner, Vec<Message>, usize)| whose == owner && list == said;
-        let one_reply = |other: &Agent| {
-            let new = said.get(other.said.len()..).unwrap_or_default();
+        let one_reply = |(whose, list): &(Owner, Vec<Message>)| {
+            let new = said.get(list.len()..).unwrap_or_default();
             let replies = new.iter().filter(|message| message.role == Role::Assistant).count();
-            other.owner == *owner && same(said, &other.said) && !new.is_empty() && replies <= 1
+            whose == owner && same(said, list) && !new.is_empty() && replies <= 1
         };
-        lets_go && self.done.iter().any(again) && self.agents.iter().any(one_reply)
+        self.restarted && self.done.iter().any(again) && self.came.iter().any(one_reply)
     }
 }
 

@@ -84,7 +84,7 @@ pub struct Contexts {
     pub ratio: f64,
     /// Of sessions that this node knows nothing of yet.
     pub strange: Spread,
-    /// The query for those.
+    /// The query for those, with the one for the session's number.
     pub strange_query: Spread,
     /// The first by the second.
     pub strange_ratio: f64,
@@ -256,7 +256,7 @@ async fn contexts<F: Future<Output = Result<Engine, Error>>>(
         long.append(talk::said(n)).await?;
         let (ours, messages) = context(&long).await?;
         growing.push(ours);
-        query.push(bare.query("long", messages).await?);
+        query.push(bare.query("long", messages, true).await?);
     }
     let (mut strange, mut strange_query) = (Vec::new(), Vec::new());
     let other = another().await?;
@@ -265,7 +265,7 @@ async fn contexts<F: Future<Output = Result<Engine, Error>>>(
         let name = format!("strange {n}");
         let (ours, messages) = context(&other.session(name.as_str())).await?;
         strange.push(ours);
-        strange_query.push(bare.query(&name, messages).await?);
+        strange_query.push(bare.query(&name, messages, false).await?);
     }
     other.close().await;
     let [growing, query, strange, strange_query] = [growing, query, strange, strange_query].map(Spread::of);

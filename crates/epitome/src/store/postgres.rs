@@ -43,10 +43,12 @@ pub(super) use rows::plain;
 mod change;
 mod chores;
 mod copy;
+mod counts;
 mod directory;
 mod error;
 mod events;
 mod find;
+mod fresh;
 mod given;
 mod grams;
 mod hint;
@@ -410,19 +412,28 @@ impl Store for Postgres {
     }
 
     async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>, StoreError> {
-        let mut tries = self.tries();
-        let mut numbered = self.known.number(key);
-        if window::is_whole(&view)
-            && let Some(held) = self.recent.get(key)
-        {
-            let since: Result<Option<Found>, StoreError> = again!(self, self.window_since(key, &held, &look));
-            match since? {
+        if window::is_whole(&view) {
+            let mut quick: Option<Found> = None;
+            if let Some(held) = self.recent.get(key) {
+                let since: Result<_, StoreError> = again!(self, self.window_since(key, &held, &look));
+                quick = since?;
+                if quick.is_none() {
+                    // It would be read in vain the next time too.
+                    self.recent.forget(key);
+                }
+            }
+            if quick.is_none() {
+                let fresh: Result<_, StoreError> = again!(self, self.window_fresh(key, &look));
+                quick = fresh?;
+            }
+            match quick {
                 Some(Found::Window(window)) => return Ok(Some(*window)),
                 Some(Found::Nothing) => return Ok(None),
-                // It would be read in vain the next time too.
-                Some(Found::Another(_)) | None => self.recent.forget(key),
+                Some(Found::Another(_)) | None => {}
             }
         }
+        let mut tries = self.tries();
+        let mut numbered = self.known.number(key);
         loop {
             let found = match numbered {
                 Some(numbered) => self.window_once(key, numbered, &view, &look).await,

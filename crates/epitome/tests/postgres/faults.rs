@@ -79,6 +79,8 @@ async fn every_planted_fault_is_found() {
         ("session", "UPDATE messages SET skip = false"),
         ("session", "DELETE FROM words WHERE session = 1 AND seq = 3"),
         ("slot", "UPDATE slots SET workspace = 'v'"),
+        ("session", "UPDATE sessions SET counts = '['"),
+        ("session", r#"UPDATE sessions SET counts = '[["","other",[0,0,0,0,0,0,0,null,0],null]]'"#),
         ("messages", "UPDATE messages SET session = 9 WHERE session = 1"),
         (
             "no number yet",

@@ -59,6 +59,7 @@ struct One {
     client: Client,
     insert: Statement,
     words: Statement,
+    number: Statement,
 }
 
 impl Bare {
@@ -76,7 +77,9 @@ impl Bare {
             let sql =
                 "SELECT seq, role, body FROM epitome.messages WHERE session = $1 ORDER BY seq DESC LIMIT $2";
             let words = client.prepare(sql).await.map_err(failed)?;
-            clients.push(Arc::new(One { client, insert, words }));
+            let sql = "SELECT id FROM epitome.sessions WHERE workspace = 'default' AND name = $1 AND state = 'open'";
+            let number = client.prepare(sql).await.map_err(failed)?;
+            clients.push(Arc::new(One { client, insert, words, number }));
         }
         Ok(Self { clients, next: AtomicI64::new(-1) })
     }
@@ -117,14 +120,21 @@ impl Bare {
         Ok(rate)
     }
 
-    /// How long the newest words of a session take, and nothing else.
-    pub(super) async fn query(&self, session: &str, messages: usize) -> Result<Duration, Error> {
+    /// How long the newest words of a session take, and nothing else: by its number, or, where that is not known yet, with
+    /// the question for it.
+    pub(super) async fn query(
+        &self,
+        session: &str,
+        messages: usize,
+        is_known: bool,
+    ) -> Result<Duration, Error> {
         let Some(client) = self.clients.first() else { return Err(Error::Closed) };
-        let sql = "SELECT id FROM epitome.sessions WHERE name = $1 AND state = 'open'";
-        let id: i64 = client.client.query_one(sql, &[&session]).await.map_err(failed)?.get(0);
+        let One { client, words, number, .. } = &**client;
+        let asked = Instant::now();
+        let id: i64 = client.query_one(number, &[&session]).await.map_err(failed)?.get(0);
+        let started = if is_known { Instant::now() } else { asked };
         let count = i64::try_from(messages).unwrap_or(0);
-        let started = Instant::now();
-        let rows = client.client.query(&client.words, &[&id, &count]).await.map_err(failed)?;
+        let rows = client.query(words, &[&id, &count]).await.map_err(failed)?;
         let took = started.elapsed();
         if rows.is_empty() { Err(failed("the bare query found nothing")) } else { Ok(took) }
     }

@@ -11,10 +11,11 @@ use tokio_postgres::Row;
 
 use super::super::columns::only_grew;
 use super::super::{
-    Changes, Decide, Load, Log, Repeat, SessionId, SessionKey, SessionRow, Standing, SummaryId, SummaryRow,
-    SummaryState, UsageRow,
+    Changes, Decide, Load, Log, Repeat, SessionId, SessionKey, SessionRow, SlotRow, Standing, SummaryId,
+    SummaryRow, SummaryState, UsageRow,
 };
 use super::Postgres;
+use super::counts::Counts;
 use super::directory::set_members;
 use super::error::{Outcome, nonsense, refused};
 use super::events;
@@ -75,11 +76,12 @@ pub(super) fn standing_of(found: &[Vec<Row>], load: &Load, now: Timestamp) -> Ou
         return Err(nonsense("the database answers less than it was asked"));
     };
     let session = sessions.first().map(rows::session).transpose()?;
+    let counts = counts_of(found)?;
     let settings = workspaces.first().map(|row| get(row, 0)).transpose()?.unwrap_or_default();
     let mut standing = Standing {
         now,
         workspace_settings: settings,
-        slots: slots.iter().map(rows::slot).collect::<Outcome<_>>()?,
+        slots: slots.iter().map(|row| Ok(counts.complete(rows::slot(row)?))).collect::<Outcome<_>>()?,
         session,
         repeat: None,
         log: Vec::new(),
@@ -101,6 +103,14 @@ fn stamp_of(found: &[Vec<Row>]) -> Outcome<Stamp> {
     let of =
         |rows: Option<&Vec<Row>>, at| rows.and_then(|rows| rows.first()).map_or(Ok(0), |row| get(row, at));
     Ok(Stamp { version: of(found.first(), rows::SESSION_VERSION)?, revision: of(found.get(1), 1)? })
+}
+
+/// What its slots counted since their rows were written.
+fn counts_of(found: &[Vec<Row>]) -> Outcome<Counts> {
+    match found.first().and_then(|rows| rows.first()) {
+        Some(row) => Counts::read(get(row, rows::SESSION_COUNTS)?),
+        None => Ok(Counts::default()),
+    }
 }
 
 /// Reads what else was asked for.
@@ -181,6 +191,7 @@ impl Postgres {
         // Not the whole lock: whoever only needs the session to stay, as who takes words into the index, need not wait.
         let (mut tx, found) = Tx::write(self, ground(key, load, " FOR NO KEY UPDATE")).await?;
         let (mut standing, stamp) = (standing_of(&found, load, tx.now)?, stamp_of(&found)?);
+        let counts = counts_of(&found)?;
         if let (Some(unheard), Some(session)) = (unheard, &standing.session)
             && was_written(&mut tx, session.id, unheard).await?
         {
@@ -191,13 +202,16 @@ impl Postgres {
         more(&mut tx, &mut standing, load).await?;
         let Some(changes) = decided(|| decide(&standing))? else {
             tx.give_up().await?;
-            self.known.keep(key, &standing, None, stamp);
+            self.known.keep(key, &standing, None, (stamp, counts));
             return Ok(None);
         };
-        let (id, heard) = self.write(tx, key, &standing, &changes).await?;
+        let (before, mut counts) = (counts.clone(), counts);
+        let moved = take_slots(&mut counts, &standing, &changes);
+        let counted = (counts != before).then_some(&counts);
+        let (id, heard) = self.write(tx, key, &standing, &changes, (&moved, counted)).await?;
         // Where it had to be found out, it is not remembered: what is, is built upon.
         if heard {
-            self.known.keep(key, &standing, Some(&changes), stamp.written());
+            self.known.keep(key, &standing, Some(&changes), (stamp.written(), counts));
         }
         self.wrote(id, &standing, &changes);
         Ok(Some(id))
@@ -210,6 +224,7 @@ impl Postgres {
         key: &SessionKey,
         standing: &Standing,
         changes: &Changes,
+        (moved, counted): (&[&SlotRow], Option<&Counts>),
     ) -> Outcome<(SessionId, bool)> {
         let now = tx.now;
         let before = standing.session.as_ref();
@@ -261,16 +276,15 @@ impl Postgres {
             set_state(&mut pipe, id, *summary, *state);
         }
         let mut pointed = false;
-        for slot in &changes.slots {
-            let new = kept.filter(|(row, _)| row.scope == slot.scope && row.slot == slot.name);
+        for slot in moved {
+            let new = kept.filter(|(row, _)| is_its(row, slot));
             pointed |= new.is_some();
             let active = new.map(|(_, number)| number).or(slot.active);
-            match standing.slot(&slot.scope, &slot.name) {
-                Some(before) if active == before.active => {
-                    rows::move_slot(&mut pipe, (id, &key.workspace), before, slot)?;
-                }
-                _ => rows::put_slot(&mut pipe, (id, &key.workspace), slot, active)?,
-            }
+            rows::put_slot(&mut pipe, (id, &key.workspace), slot, active)?;
+        }
+        if let Some(counts) = counted {
+            let sql = "UPDATE epitome.sessions SET counts = $2 WHERE id = $1";
+            pipe.push(sql, [id.into(), counts.text()?.into()]);
         }
         if let Some((row, number)) = kept {
             if !pointed {
@@ -291,6 +305,25 @@ impl Postgres {
         let heard = tx.commit_marked(pipe, mark(id, changes, change, kept)?).await?;
         Ok((id, heard))
     }
+}
+
+/// The slots whose own rows are to be written. What only counts is taken into the counts.
+fn take_slots<'c>(counts: &mut Counts, standing: &Standing, changes: &'c Changes) -> Vec<&'c SlotRow> {
+    let mut moved = Vec::new();
+    for slot in &changes.slots {
+        let pointed = changes.summary.as_ref().is_some_and(|row| is_its(row, slot));
+        let before = standing.slot(&slot.scope, &slot.name).filter(|_| !pointed);
+        if !before.is_some_and(|before| counts.take(before, slot)) {
+            counts.forget(slot);
+            moved.push(slot);
+        }
+    }
+    moved
+}
+
+/// Whether it is a summary of this slot.
+fn is_its(summary: &SummaryRow, slot: &SlotRow) -> bool {
+    summary.scope == slot.scope && summary.slot == slot.name
 }
 
 /// What tells afterwards that these changes were done: what is never written over. Where there is no such thing, their

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::super::{Changes, Membership, SessionId, SessionKey, SessionRow, SlotRow, Standing};
+use super::counts::Counts;
 
 /// So many sessions are remembered, of a few kilobytes each.
 const MOST: usize = 4_096;
@@ -19,6 +20,8 @@ pub(super) struct Seen {
     pub(super) session: SessionRow,
     pub(super) slots: Vec<SlotRow>,
     pub(super) stamp: Stamp,
+    /// What the slots counted since their rows were written.
+    pub(super) counts: Counts,
     /// Some of those who belonged to it.
     pub(super) members: HashSet<Arc<str>>,
 }
@@ -122,7 +125,7 @@ impl Known {
         key: &SessionKey,
         standing: &Standing,
         changes: Option<&Changes>,
-        stamp: Stamp,
+        (stamp, counts): (Stamp, Counts),
     ) {
         let Some(before) = &standing.session else { return };
         let (mut session, mut slots) = (before.clone(), standing.slots.clone());
@@ -143,11 +146,11 @@ impl Known {
         }
         let workspace_settings = standing.workspace_settings.clone();
         let members = changes.map(|changes| joined(&changes.members)).unwrap_or_default();
-        self.put(key, Seen { workspace_settings, session, slots, stamp, members });
+        self.put(key, Seen { workspace_settings, session, slots, stamp, counts, members });
     }
 
     /// Remembers where a session stands after an append to where it stood.
-    pub(super) fn grew(&self, key: &SessionKey, mut seen: Seen, changes: Changes) {
+    pub(super) fn grew(&self, key: &SessionKey, mut seen: Seen, changes: Changes, counts: Counts) {
         if let Some(row) = changes.session {
             seen.session = SessionRow { id: seen.session.id, ..row };
         }
@@ -159,6 +162,7 @@ impl Known {
             }
         }
         seen.stamp = seen.stamp.written();
+        seen.counts = counts;
         self.put(key, seen);
     }
 

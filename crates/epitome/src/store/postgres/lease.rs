@@ -16,6 +16,7 @@ use tokio_postgres::Row;
 use super::super::columns::{scope_of, scope_text};
 use super::super::{Lease, SessionId, SessionKey, Want};
 use super::Postgres;
+use super::counts::Counts;
 use super::error::{Outcome, Trouble};
 use super::given::Given;
 use super::pipe::Pipe;
@@ -188,7 +189,7 @@ impl Postgres {
         // The session's row too: whoever holds it is about to write its slots over.
         let (first, given) = of.ready(want, now);
         let sql = format!(
-            "SELECT {SLOT}, s.session, o.workspace, o.name {READY} {first} FOR NO KEY UPDATE OF s, o SKIP LOCKED"
+            "SELECT {SLOT}, s.session, o.workspace, o.name, o.counts {READY} {first} FOR NO KEY UPDATE OF s, o SKIP LOCKED"
         );
         let (tx, found) = Tx::write(self, Pipe::new().then_all(sql, given)).await?;
         match found.first().and_then(|rows| rows.first()) {
@@ -209,7 +210,7 @@ impl Postgres {
         let session: SessionId = get(row, 0)?;
         let (first, given) = Of::Number(session).ready(want, now);
         let sql = format!(
-            "SELECT {SLOT}, s.session, o.workspace, o.name {READY} {first} FOR NO KEY UPDATE OF s SKIP LOCKED"
+            "SELECT {SLOT}, s.session, o.workspace, o.name, o.counts {READY} {first} FOR NO KEY UPDATE OF s SKIP LOCKED"
         );
         // The session first, as whoever writes to it does: so two who wait never wait for each other.
         let lock = "SELECT 1 FROM epitome.sessions WHERE id = $1 FOR NO KEY UPDATE";
@@ -323,7 +324,9 @@ impl<'a> Of<'a> {
 }
 
 async fn take(tx: Tx<'_>, want: &Want, row: &Row) -> Outcome<Lease> {
-    let (mut slot, id, now) = (rows::slot(row)?, get(row, 6)?, tx.now);
+    let mut counts = Counts::read(get(row, 9)?)?;
+    let (mut slot, id, now) = (counts.complete(rows::slot(row)?), get(row, 6)?, tx.now);
+    counts.forget(&slot);
     let key = SessionKey::new(get::<&str>(row, 7)?, get::<&str>(row, 8)?);
     if slot.state.due.is_none() {
         slot.state.tick(now);
@@ -335,7 +338,8 @@ async fn take(tx: Tx<'_>, want: &Want, row: &Row) -> Outcome<Lease> {
     slot.work.until = Some(Timestamp(now.0.saturating_add(hold)));
     let mut pipe = Pipe::new();
     rows::put_slot(&mut pipe, (id, &key.workspace), &slot, slot.active)?;
-    pipe.push("UPDATE epitome.sessions SET version = version + 1 WHERE id = $1", [id.into()]);
+    let sql = "UPDATE epitome.sessions SET version = version + 1, counts = $2 WHERE id = $1";
+    pipe.push(sql, [id.into(), counts.text()?.into()]);
     // Two that believe to hold it under one fence would both write.
     let sql = "SELECT 1 FROM epitome.slots WHERE session = $1 AND scope = $2 AND name = $3 AND fence = $4 \
          AND work::json ->> 'owner' = $5 AND (work::json ->> 'until')::bigint = $6";

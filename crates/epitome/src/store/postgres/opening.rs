@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
+use deadpool_postgres::{
+    Hook, HookError, Manager, ManagerConfig, Pool, QueueMode, RecyclingMethod, Runtime, Timeouts,
+};
 use tokio::time::timeout;
 use tokio_postgres::Client;
 
@@ -44,6 +46,8 @@ pub(super) fn pool(
     });
     Pool::builder(manager)
         .max_size(options.connections.max(1))
+        // The one that was used last knows the statements, and has them in its caches.
+        .queue_mode(QueueMode::Lifo)
         .runtime(Runtime::Tokio1)
         .timeouts(Timeouts { wait: Some(WAIT), create: Some(WAIT), recycle: Some(WAIT) })
         .post_create(hook)

@@ -7,6 +7,7 @@ use epitome_core::message::Timestamp;
 
 use super::super::{QueueCounts, QueueRow};
 use super::Postgres;
+use super::counts::Counts;
 use super::error::{Outcome, nonsense};
 use super::pipe::Pipe;
 use super::rows::{self, SLOT, get, uint};
@@ -48,7 +49,7 @@ impl Postgres {
             busy(&columns, workspace)
         );
         let columns = format!(
-            "{SLOT}, o.workspace, o.name AS session, coalesce({}, s.ready_at) AS since",
+            "{SLOT}, o.workspace, o.name AS session, coalesce({}, s.ready_at) AS since, o.counts",
             of_work("waiting_since")
         );
         let list =
@@ -77,5 +78,6 @@ impl Postgres {
 
 fn queued(row: &tokio_postgres::Row, now: Timestamp) -> Outcome<QueueRow> {
     let (workspace, session) = (get::<&str>(row, 6)?.into(), get::<&str>(row, 7)?.into());
-    Ok(QueueRow { now, workspace, session, slot: rows::slot(row)? })
+    let slot = Counts::read(get(row, 9)?)?.complete(rows::slot(row)?);
+    Ok(QueueRow { now, workspace, session, slot })
 }

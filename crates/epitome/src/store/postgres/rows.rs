@@ -189,7 +189,10 @@ impl<'a> Columns<'a> {
 
 /// What [`session`] reads.
 pub(super) const SESSION: &str = "id, encoding, tracker, opener, batch_from, batch_skipped, skipped, settings, \
-     metadata, created, updated, name, workspace, configuration, version";
+     metadata, created, updated, name, workspace, configuration, version, counts";
+
+/// How many columns that is: the next one's place.
+pub(super) const AFTER_SESSION: usize = 16;
 
 pub(super) fn session(row: &Row) -> Outcome<SessionRow> {
     session_at(row, 0)
@@ -216,8 +219,11 @@ pub(super) fn session_at(row: &Row, at: usize) -> Outcome<SessionRow> {
 /// Where in [`SESSION`] the name stands.
 pub(super) const SESSION_NAME: usize = 11;
 
-/// And how often it was written to.
+/// How often it was written to.
 pub(super) const SESSION_VERSION: usize = 14;
+
+/// And what its slots counted.
+pub(super) const SESSION_COUNTS: usize = 15;
 
 /// Writes what every message changes, and nothing else.
 pub(super) fn grow_session<'a>(pipe: &mut Pipe<'a>, id: SessionId, row: &'a SessionRow) -> Outcome<()> {
@@ -297,35 +303,6 @@ pub(super) fn put_slot<'a>(
     ];
     pipe.push(sql, given);
     Ok(())
-}
-
-/// As [`put_slot`], for a slot that is there and whose summary stays: no more is written than what changed.
-/// Most appends only count, and touch no index.
-pub(super) fn move_slot<'a>(
-    pipe: &mut Pipe<'a>,
-    of: (SessionId, &'a str),
-    before: &SlotRow,
-    slot: &'a SlotRow,
-) -> Outcome<()> {
-    if before == slot {
-        return Ok(());
-    }
-    if !only_counts(before, slot) {
-        return put_slot(pipe, of, slot, slot.active);
-    }
-    let sql = "UPDATE epitome.slots SET state = $4 WHERE session = $1 AND scope = $2 AND name = $3";
-    let scope = columns::scope_text(&slot.scope);
-    pipe.push(sql, [of.0.into(), scope.into(), slot.name.as_str().into(), json(&slot.state)?.into()]);
-    Ok(())
-}
-
-/// Whether nothing of a slot changed but what it counts.
-pub(super) fn only_counts(before: &SlotRow, slot: &SlotRow) -> bool {
-    let due = |slot: &SlotRow| (slot.state.covered, slot.state.due.map(|due| due.seq), slot.ready_at());
-    due(before) == due(slot)
-        && before.fence == slot.fence
-        && before.work == slot.work
-        && before.active == slot.active
 }
 
 /// What [`summary`] reads.

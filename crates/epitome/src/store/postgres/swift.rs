@@ -17,9 +17,10 @@ use tokio::time::timeout_at;
 use tokio_postgres::Row;
 
 use super::super::columns::{only_grew, scope_text};
-use super::super::{Changes, Decide, Load, Log, Membership, SessionId, SessionKey, Standing};
+use super::super::{Changes, Decide, Load, Log, Membership, SessionId, SessionKey, SlotRow, Standing};
 use super::Postgres;
 use super::change::decided;
+use super::counts::Counts;
 use super::error::{Outcome, Trouble, nonsense};
 use super::given::{Given, int};
 use super::known::Seen;
@@ -32,9 +33,13 @@ const MOST_TOGETHER: usize = 64;
 /// And no more bytes of words than this, unless a single one has more.
 const MOST_BYTES: usize = 1 << 20;
 
-/// So many such statements are under way at a time: while they are, the next ones gather. Two, so that one is written while
-/// the other one's commit reaches the disk; with more each would carry less, and the database does more work for the same.
-pub(super) const LANES: usize = 2;
+/// And no more messages than this, unless a single one has more: a statement that carried everybody's would have all of them
+/// wait for one connection, while the others had nothing to do.
+const MOST_MESSAGES: usize = 512;
+
+/// So many such statements are under way at a time: while they are, the next ones gather. A few, so that one is written while
+/// another one's commit reaches the disk; with more each would carry less, and the database does more work for the same.
+pub(super) const LANES: usize = 3;
 
 /// So often it is looked whether somebody else comes before one is sent.
 const LOOKS: usize = 3;
@@ -118,6 +123,9 @@ pub(super) struct Append {
     seen: Seen,
     standing: Standing,
     changes: Changes,
+    /// What its slots have counted then, and those of which more than that changes.
+    counts: Counts,
+    moved: Vec<SlotRow>,
     /// A number drawn for it: its messages carry it.
     number: i64,
     done: Option<oneshot::Sender<(Written, Box<Append>)>>,
@@ -190,10 +198,10 @@ async fn lane(
 async fn gather(waiting: &Mutex<mpsc::Receiver<Box<Append>>>) -> Vec<Box<Append>> {
     let mut waiting = waiting.lock().await;
     let Some(first) = waiting.recv().await else { return Vec::new() };
-    let mut bytes = first.bytes();
+    let (mut messages, mut bytes) = first.size();
     let mut together = vec![first];
     let mut looked = 0;
-    while together.len() < MOST_TOGETHER && bytes < MOST_BYTES {
+    while together.len() < MOST_TOGETHER && messages < MOST_MESSAGES && bytes < MOST_BYTES {
         let Ok(next) = waiting.try_recv() else {
             // Whoever was answered together comes back together: they are let run before they are left behind.
             if looked == LOOKS {
@@ -209,7 +217,8 @@ async fn gather(waiting: &Mutex<mpsc::Receiver<Box<Append>>>) -> Vec<Box<Append>
             next.tell(Written::No);
             continue;
         }
-        bytes = bytes.saturating_add(next.bytes());
+        let more = next.size();
+        (messages, bytes) = (messages.saturating_add(more.0), bytes.saturating_add(more.1));
         together.push(next);
     }
     together
@@ -223,8 +232,10 @@ impl Append {
         }
     }
 
-    fn bytes(&self) -> usize {
-        self.changes.messages.iter().map(|message| message.body.len()).sum()
+    /// Its messages, and the bytes of their words.
+    fn size(&self) -> (usize, usize) {
+        let messages = &self.changes.messages;
+        (messages.len(), messages.iter().map(|message| message.body.len()).sum())
     }
 }
 
@@ -247,20 +258,28 @@ impl Postgres {
         let Some(changes) = changes.filter(|changes| is_plain(&seen, changes)) else {
             return Ok(Swift::LongWay(None));
         };
+        let mut counts = seen.counts.clone();
+        let mut moved = changes.slots.clone();
+        moved.retain(|slot| {
+            let before = seen.slots.iter().find(|row| row.scope == slot.scope && row.name == slot.name);
+            !before.is_some_and(|before| counts.take(before, slot))
+        });
         let number = i64::from_le_bytes(super::random().to_le_bytes()) | 1;
         let (done, answer) = oneshot::channel();
         let workspace = Arc::clone(&key.workspace);
-        let append = Box::new(Append { workspace, seen, standing, changes, number, done: Some(done) });
+        let done = Some(done);
+        let append = Append { workspace, seen, standing, changes, counts, moved, number, done };
+        let append = Box::new(append);
         let first = append.changes.messages.first().map_or(0, |message| message.outline.seq);
         if self.queue.as_ref().is_none_or(|queue| queue.try_send(append).is_err()) {
             return Ok(Swift::LongWay(None));
         }
         match answer.await {
             Ok((Written::Yes, append)) => {
-                let Append { seen, standing, changes, .. } = *append;
+                let Append { seen, standing, changes, counts, .. } = *append;
                 let id = seen.session.id;
                 self.wrote(id, &standing, &changes);
-                self.known.grew(key, seen, changes);
+                self.known.grew(key, seen, changes, counts);
                 Ok(Swift::Done(id))
             }
             Ok((Written::No, _)) => Ok(Swift::LongWay(None)),
@@ -311,7 +330,7 @@ async fn write(store: &Postgres, together: &[Box<Append>]) -> Outcome<HashSet<Se
 /// need not be looked for again.
 fn fill<'a>(pipe: &mut Pipe<'a>, together: &'a [Box<Append>]) -> Outcome<()> {
     let mut sessions: [Vec<i64>; 10] = Default::default();
-    let (mut trackers, mut batch_skipped) = (Vec::new(), Vec::new());
+    let (mut trackers, mut counts, mut batch_skipped) = (Vec::new(), Vec::new(), Vec::new());
     let mut workspaces: Vec<Cow<'_, str>> = Vec::new();
     let (mut of, mut created, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
     let mut messages = Columns::default();
@@ -342,6 +361,7 @@ fn fill<'a>(pipe: &mut Pipe<'a>, together: &'a [Box<Append>]) -> Outcome<()> {
             workspaces.push(Cow::Borrowed(&append.workspace));
         }
         trackers.push(Cow::Owned(json(tracker)?));
+        counts.push(Cow::Owned(append.counts.text()?));
         batch_skipped.push(row.batch_skipped);
         for message in &append.changes.messages {
             messages.push(message);
@@ -369,6 +389,7 @@ fn fill<'a>(pipe: &mut Pipe<'a>, together: &'a [Box<Append>]) -> Outcome<()> {
         updated,
         Given::Texts(trackers),
         Given::Bools(batch_skipped),
+        Given::Texts(counts),
         Given::Ints(of),
         Given::Ints(created),
         Given::Ints(numbers),
@@ -382,12 +403,12 @@ fn fill<'a>(pipe: &mut Pipe<'a>, together: &'a [Box<Append>]) -> Outcome<()> {
          WHERE s.state = 'open' FOR NO KEY UPDATE OF s SKIP LOCKED), \
          ok AS (UPDATE epitome.sessions s SET tracker = u.tracker, head = u.head, turns = u.turns, tokens = u.tokens, \
          opener = u.opener, batch_from = u.batch_from, batch_skipped = u.batch_skipped, skipped = u.skipped, \
-         updated = u.updated, version = s.version + 1 \
-         FROM free JOIN unnest($1, $5, $6, $7, $8, $9, $10, $11, $12, $13) \
-         AS u (id, head, turns, tokens, opener, batch_from, skipped, updated, tracker, batch_skipped) ON u.id = free.id \
+         updated = u.updated, counts = u.counts, version = s.version + 1 \
+         FROM free JOIN unnest($1, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) \
+         AS u (id, head, turns, tokens, opener, batch_from, skipped, updated, tracker, batch_skipped, counts) ON u.id = free.id \
          WHERE s.ctid = free.place RETURNING s.id, s.workspace, s.name), \
-         said AS (INSERT INTO epitome.messages (session, created, change, {MESSAGE}) SELECT u.* FROM unnest($14, $15, $16, \
-         $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37) \
+         said AS (INSERT INTO epitome.messages (session, created, change, {MESSAGE}) SELECT u.* FROM unnest($15, $16, $17, \
+         $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38) \
          AS u (session, created, change, {MESSAGE}) JOIN ok ON ok.id = u.session)"
     );
     slots.given(&mut sql, &mut given);
@@ -404,7 +425,7 @@ fn places(given: &[Given<'_>], count: usize) -> String {
     (first..first + count).map(|at| format!("${at}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Slots that moved, column by column.
+/// Slots of which more moved than what they count, column by column.
 #[derive(Default)]
 struct Slots<'a> {
     longs: [Vec<i64>; 3],
@@ -414,12 +435,7 @@ struct Slots<'a> {
 
 impl<'a> Slots<'a> {
     fn push(&mut self, append: &'a Append) -> Outcome<()> {
-        for slot in &append.changes.slots {
-            let before =
-                append.seen.slots.iter().find(|row| row.scope == slot.scope && row.name == slot.name);
-            if before == Some(slot) {
-                continue;
-            }
+        for slot in &append.moved {
             let longs = [append.seen.session.id, int(slot.state.covered), int(slot.fence)];
             for (column, value) in self.longs.iter_mut().zip(longs) {
                 column.push(value);

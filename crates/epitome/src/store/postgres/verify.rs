@@ -9,10 +9,14 @@ use super::super::check::{
 use super::super::columns::scope_of;
 use super::super::{Fault, SessionId, SessionRow, SlotRow, SummaryId};
 use super::Postgres;
+use super::counts::Counts;
 use super::error::{Outcome, Trouble};
 use super::events;
 use super::pipe::Pipe;
-use super::rows::{self, AFTER_OUTLINE, OUTLINE, SESSION, SESSION_NAME, SLOT, get, outline, uint};
+use super::rows::{
+    self, AFTER_OUTLINE, AFTER_SESSION, OUTLINE, SESSION, SESSION_COUNTS, SESSION_NAME, SLOT, get, outline,
+    uint,
+};
 use super::tx::Tx;
 
 /// So many rows are read at a time.
@@ -24,9 +28,8 @@ const BYTES: u64 = 1 << 20;
 /// A summary without its words and what it was made of, which nothing is checked by.
 const SUMMARY_SHAPE: &str = "id, scope, slot, through, state, parent, '', NULL::text, facts, created";
 
-/// Where in a row of [`SESSION`] the workspace stands, and where what is read beside it.
+/// Where in a row of [`SESSION`] the workspace stands.
 const WORKSPACE: usize = 12;
-const AFTER_SESSION: usize = 15;
 
 /// Why something cannot be read; what has nothing to do with what is stored ends the look.
 fn why<T>(read: Outcome<T>) -> Outcome<Result<T, String>> {
@@ -221,9 +224,20 @@ impl Check<'_> {
         self.log(at, session).await?;
         let mut check = SummaryCheck::new(at, workspace, session);
         self.summaries(id, &mut check).await?;
+        let counts = why(Counts::read(get(row, SESSION_COUNTS)?))?;
+        let counts = counts.unwrap_or_else(|why| {
+            self.faults.unreadable(at.to_owned(), &why);
+            Counts::default()
+        });
+        let mut all = Vec::new();
         for row in slots {
             let key = (scope_of(get(row, 0)?), get::<String>(row, 1)?);
-            check.slot(&mut self.faults, key, get(row, 3)?, why(slot(row))?);
+            let read = why(slot(row, &counts))?;
+            all.extend(read.as_ref().ok().map(|(slot, _)| slot.clone()));
+            check.slot(&mut self.faults, key, get(row, 3)?, read);
+        }
+        if all.len() == slots.len() && !counts.are_of(&all) {
+            self.faults.unreadable(at.to_owned(), "it counts for a slot that is not there");
         }
         check.finish(&mut self.faults);
         Ok(())
@@ -282,12 +296,12 @@ fn stored(row: &Row) -> Outcome<Stored<'_>> {
     })
 }
 
-fn slot(row: &Row) -> Outcome<(SlotRow, SlotColumns)> {
+fn slot(row: &Row, counts: &Counts) -> Outcome<(SlotRow, SlotColumns)> {
     let columns = SlotColumns {
         covered: uint(row, 6)?,
         due: get(row, 7)?,
         ready_at: get(row, 8)?,
         workspace: get(row, 9)?,
     };
-    Ok((rows::slot(row)?, columns))
+    Ok((counts.complete(rows::slot(row)?), columns))
 }

@@ -21,7 +21,9 @@ use super::known::Numbered;
 use super::lens::{Lens, batches};
 use super::pipe::Pipe;
 use super::recent::{Held, LARGEST, MOST_NEW};
-use super::rows::{self, AFTER_OUTLINE, OUTLINE, SESSION, SUMMARY_TEXT, get, outline, uint, with_words};
+use super::rows::{
+    self, AFTER_OUTLINE, AFTER_SESSION, OUTLINE, SESSION, SUMMARY_TEXT, get, outline, uint, with_words,
+};
 use super::tx::{NOW, Tx};
 
 /// So many of the first messages are read for those that lead.
@@ -180,7 +182,7 @@ impl Postgres {
 }
 
 /// Columns of the table that is called so.
-fn of(table: &str, columns: &str) -> String {
+pub(super) fn of(table: &str, columns: &str) -> String {
     columns.split(", ").map(|column| format!("{table}.{}", column.trim())).collect::<Vec<_>>().join(", ")
 }
 
@@ -188,9 +190,6 @@ fn of(table: &str, columns: &str) -> String {
 pub(super) fn is_whole(view: &View) -> bool {
     view.scope == Scope::Session && view.as_of.is_none()
 }
-
-/// Where in a row of [`SESSION`] stands what is read beside it.
-const AFTER_SESSION: usize = 15;
 
 /// What a look at a session gave.
 pub(super) enum Found {

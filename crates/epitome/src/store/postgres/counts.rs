@@ -1,0 +1,152 @@
+//! What slots counted since their own rows were written.
+//!
+//! An append moves every slot of its session, and most often nothing of them but their counts. These stand in the session's
+//! row, which every append writes anyway. A slot's own row is written when more than that changes, and says all then.
+
+use epitome_core::message::Timestamp;
+use epitome_core::outline::Totals;
+use epitome_core::slot::{Scope, SlotState};
+use serde::{Deserialize, Serialize};
+
+use super::super::SlotRow;
+use super::super::columns::scope_text;
+use super::error::{Outcome, nonsense};
+use super::rows::json;
+
+/// Counts by slot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Counts(Vec<Count>);
+
+/// A slot's scope and name, its totals since it last fired, and when it fires if nobody says anything more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Count(String, String, Totals, Option<Timestamp>);
+
+impl Count {
+    fn is_of(&self, scope: &Scope, name: &str) -> bool {
+        let Self(its_scope, its_name, ..) = self;
+        its_scope == scope_text(scope) && its_name == name
+    }
+}
+
+impl Counts {
+    /// Of what stands in a session's row.
+    pub(super) fn read(text: &str) -> Outcome<Self> {
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        serde_json::from_str(text).map(Self).map_err(|_| nonsense("a session's counts cannot be read"))
+    }
+
+    /// The same again.
+    pub(super) fn text(&self) -> Outcome<String> {
+        if self.0.is_empty() { Ok(String::new()) } else { json(&self.0) }
+    }
+
+    /// A slot as it stands, where this is what its own row says.
+    pub(super) fn complete(&self, mut slot: SlotRow) -> SlotRow {
+        if let Some(Count(_, _, since, due_at)) = self.0.iter().find(|one| one.is_of(&slot.scope, &slot.name))
+        {
+            slot.state.since = *since;
+            slot.state.due_at = *due_at;
+        }
+        slot
+    }
+
+    /// Whether each is of one of these slots.
+    pub(super) fn are_of(&self, slots: &[SlotRow]) -> bool {
+        self.0.iter().all(|one| slots.iter().any(|slot| one.is_of(&slot.scope, &slot.name)))
+    }
+
+    /// Takes in how a slot changed. False where its own row is to be written.
+    pub(super) fn take(&mut self, before: &SlotRow, slot: &SlotRow) -> bool {
+        if before == slot {
+            return true;
+        }
+        self.forget(slot);
+        let only_counts = only_counts(before, slot);
+        if only_counts {
+            let (scope, name) = (scope_text(&slot.scope).to_owned(), slot.name.clone());
+            self.0.push(Count(scope, name, slot.state.since, slot.state.due_at));
+        }
+        only_counts
+    }
+
+    /// A slot's own row says all.
+    pub(super) fn forget(&mut self, slot: &SlotRow) {
+        self.0.retain(|one| !one.is_of(&slot.scope, &slot.name));
+    }
+}
+
+/// Whether nothing of a slot changed but what it counts.
+fn only_counts(before: &SlotRow, slot: &SlotRow) -> bool {
+    let state = SlotState { since: before.state.since, due_at: before.state.due_at, ..slot.state.clone() };
+    state == before.state
+        && before.ready_at() == slot.ready_at()
+        && before.fence == slot.fence
+        && before.work == slot.work
+        && before.active == slot.active
+}
+
+#[cfg(test)]
+mod tests {
+    use epitome_core::drawing::outlines;
+    use epitome_core::slot::Slot;
+
+    use super::*;
+
+    fn row(name: &str) -> SlotRow {
+        SlotRow {
+            scope: Scope::Session,
+            name: name.to_owned(),
+            state: SlotState::default(),
+            active: None,
+            fence: 0,
+            work: Default::default(),
+        }
+    }
+
+    #[test]
+    fn counts_stand_for_a_slot_until_its_row_is_written() {
+        let slot = Slot { name: "short".to_owned(), ..Slot::short() };
+        let (mut counts, mut stored) = (Counts::default(), [row("long"), row("short")]);
+        let mut state = stored[1].clone();
+        let mut written = Vec::new();
+        for outline in outlines(&"u a ".repeat(25)).unwrap() {
+            let before = state.clone();
+            state.state.advance(&slot, &outline, None);
+            if !counts.take(&before, &state) {
+                written.push(outline.seq);
+                stored[1] = state.clone();
+            }
+            counts = Counts::read(&counts.text().unwrap()).unwrap();
+            assert_eq!(counts.complete(stored[1].clone()), state, "at {}", outline.seq);
+            assert_eq!(counts.complete(stored[0].clone()), stored[0]);
+            assert!(counts.are_of(&stored) && !counts.0.is_empty() | written.contains(&outline.seq));
+        }
+        assert_eq!(written, [20, 40], "it fired");
+        assert!(!counts.are_of(&stored[..1]));
+        counts.forget(&state);
+        assert_eq!((counts.0.is_empty(), counts.text().unwrap()), (true, String::new()));
+        assert!(Counts::read("[1]").is_err());
+    }
+
+    #[test]
+    fn whatever_else_changes_is_written() {
+        let before = row("short");
+        let mut counts = Counts::default();
+        let changed: [fn(&mut SlotRow); 5] = [
+            |slot| slot.fence = 1,
+            |slot| slot.active = Some(7),
+            |slot| slot.work.owner = Some("ann".to_owned()),
+            |slot| slot.state.fired = 3,
+            |slot| slot.state.due_at = Some(Timestamp(5)),
+        ];
+        for change in changed {
+            let mut slot = before.clone();
+            change(&mut slot);
+            assert!(!counts.take(&before, &slot), "{slot:?}");
+            assert!(counts.0.is_empty());
+        }
+        assert!(counts.take(&before, &before) && counts.0.is_empty());
+    }
+}

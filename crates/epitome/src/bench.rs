@@ -148,7 +148,7 @@ pub struct Line {
     pub name: String,
     /// What it came to.
     pub figure: String,
-    /// What it should be.
+    /// What it should be; empty where nothing is asked of it.
     pub target: String,
     /// Whether it is; nothing where it could not be told.
     pub met: Option<bool>,

@@ -198,6 +198,7 @@ fn table(lines: Vec<Line>) -> Table {
         let met = match line.met {
             Some(true) => "met",
             Some(false) => "missed",
+            None if line.target.is_empty() => "",
             None => "unknown",
         };
         table.row([line.name, line.figure, line.target, met.to_owned()]);

@@ -4,10 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use epitome::store::{Load, Store};
 use epitome_core::message::Message;
+use epitome_core::slot::{Limit, Slot};
+use epitome_core::trigger::Trigger;
 
-use crate::helping::{count_of_once, database, node, say};
+use crate::helping::{count_of_once, database, node, say, want};
 use crate::postgres_server::server;
-use crate::support::{appended, key, set_workspace};
+use crate::support::{appended, key, say_with, set_workspace, standing};
 
 /// Appends, and gives the settings it was decided by in the end.
 async fn decided_by(store: &dyn Store, text: &str) -> String {
@@ -36,4 +38,42 @@ async fn an_append_goes_by_what_another_node_set_before() {
     here.close().await;
     there.close().await;
     assert_eq!(count_of_once(&database), 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slots_count_on_whichever_node_is_written_to_and_whoever_takes_one_of_them() {
+    let database = database(server());
+    let nodes = [node(&database.url()).await, node(&database.url()).await];
+    let every =
+        |name: &str, count| Slot { trigger: Trigger::Messages(count), ..Slot::new(name, Limit::Tokens(100)) };
+    let orders = [every("seldom", 17), every("soon", 5)];
+    for n in 1..=40u64 {
+        // Both several times in a row, so that each goes by what it remembers and by what it does not.
+        let here = &nodes[usize::from(n % 8 >= 4)];
+        say_with(here, &key("a"), "u", &orders).await;
+        if n % 9 == 0 {
+            let lease = here.lease(want("somebody")).await.unwrap();
+            assert_eq!(lease.is_some(), n <= 18, "there are two to take");
+        }
+        for node in &nodes {
+            let slots = standing(node, &key("a")).await.slots;
+            let counted: Vec<_> = slots.iter().map(|slot| (slot.state.since.messages, slot.fence)).collect();
+            let fired = |slot: usize| slots[slot].state.newest.map_or(0, |newest| newest.seq);
+            assert_eq!(
+                counted.iter().map(|(count, _)| *count).collect::<Vec<_>>(),
+                [n % 17, n % 5],
+                "after {n}"
+            );
+            assert_eq!([fired(0), fired(1)], [n - n % 17, n - n % 5], "after {n}");
+            assert_eq!(counted.iter().map(|(_, fence)| fence).sum::<u64>(), (n / 9).min(2));
+        }
+    }
+    for node in nodes {
+        assert_eq!(node.verify().await.unwrap(), []);
+        node.close().await;
+    }
+    assert_eq!(
+        database.psql("SELECT counts LIKE '%seldom%' AND counts NOT LIKE '%soon%' FROM epitome.sessions"),
+        "t"
+    );
 }

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use epitome_core::message::Seq;
 
 use super::super::{SessionId, SessionKey, SessionRow, SlotRow, StoreError, SummaryId, SummaryRow};
-use super::change::{insert_session, make_workspace};
 use super::error::Outcome;
 use super::pipe::Pipe;
+use super::put::{insert_session, make_workspace};
 use super::rows::{self, MESSAGE, get, uint};
 use super::tx::Tx;
 use super::{Postgres, again, events};

@@ -11,10 +11,11 @@ use super::super::{
     AuthorRow, DecideRow, Deleted, Directory, Listed, Listing, MemberRow, Membership, SessionId, SessionKey,
     SessionRow, StoreError, WorkspaceRow,
 };
-use super::change::{decided, make_workspace};
+use super::change::decided;
 use super::error::{Outcome, Trouble, nonsense};
 use super::given::Given;
 use super::pipe::Pipe;
+use super::put::make_workspace;
 use super::read::named_session;
 use super::rows::{SESSION, get, notes, notes_text, plain, uint};
 use super::tx::Tx;

@@ -628,6 +628,10 @@ async fn windows_of_a_session_that_grows_are_those_of_the_whole(made: Made) {
     windows::growing(made, 40).await;
 }
 
+async fn windows_are_the_same_whichever_way_they_are_read(made: Made) {
+    windows::either_way(made, 40).await;
+}
+
 async fn windows_look_back_in_time(made: Made) {
     windows::as_of(made).await;
 }
@@ -684,6 +688,7 @@ macro_rules! contract {
             many_write_at_once_and_no_place_is_given_twice
             a_closed_store_says_so
             windows_hold_what_the_whole_log_would_show
+            windows_are_the_same_whichever_way_they_are_read
             windows_look_back_in_time
             windows_of_a_session_that_grows_are_those_of_the_whole
             windows_read_little

@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use epitome::core::message::{Message, Role};
+use epitome::core::message::{Message, Part, Role};
 use epitome::core::outline::Cut;
 use epitome::core::tokens::{Counter, Encoding};
 use epitome::dialect::Dialect;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Map, Value, json};
 
-use crate::drawn_sessions::{Drawn, session};
+use crate::drawn_sessions::{Drawn, Log, session};
 use crate::server::Client;
 use crate::stage::{ROUTES, Stage, done};
 use crate::upstream::{Act, Manner};
@@ -115,11 +115,19 @@ fn talk(
     (at, step, grumbles): (usize, usize, bool),
     seen: &mut Seen,
 ) -> Result<(), TestCaseError> {
-    let (dialect, messages) = (DIALECTS[at], drawn.messages());
+    let (dialect, mut messages) = (DIALECTS[at], drawn.messages());
+    if dialect != Dialect::Responses {
+        // Only there has a call two ids. Elsewhere a result by the other one answers nothing, and the call stays open.
+        for part in messages.iter_mut().flat_map(|message| &mut message.parts) {
+            if let Part::ToolCall(call) = part {
+                call.item_id = None;
+            }
+        }
+    }
     let field = if dialect == Dialect::Responses { "input" } else { "messages" };
     let mut before: Option<Vec<Value>> = None;
     // No agent asks its model while calls are open, or right after a reply.
-    let log = drawn.log(&Counter::new(Encoding::default()));
+    let log = Log::new(messages.clone(), Counter::new(Encoding::default()));
     let is_asked = |end: &usize| log.end(*end) != Cut::InCall && messages[end - 1].role != Role::Assistant;
     let ends = (1..=messages.len()).filter(is_asked);
     for end in ends.step_by(step) {

@@ -73,7 +73,7 @@ pub struct Beside {
     pub ratio: f64,
 }
 
-/// Contexts of 4,000 tokens, in milliseconds, each beside one query for the words of as many messages of the same session.
+/// Contexts of 4,000 tokens, in milliseconds, each beside a query for the words of as many messages of the same session.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Contexts {
     /// Of a session that goes on: one message more each time.
@@ -129,7 +129,7 @@ impl Nodes {
             appends("appends, 16 connections", &self.appends),
             appends("appends of 100, 16 connections", &self.batches),
             Line::new("context, p50", growing, "2.00 of it", Some(of.ratio <= CONTEXTS)),
-            // Once for each session and node: nothing is asked of it but that it is known.
+            // Most contexts are of sessions that go on. Of the others nothing is asked but that it is known.
             Line::new("first context of a session, p50", strange, "", None),
             Line::new(
                 "two nodes, model takes 200 ms",

@@ -10,7 +10,7 @@ use epitome_core::trigger::Trigger;
 use crate::helping::{count_of_once, database, in_time, node, say, want};
 use crate::network::{Network, Toward, When};
 use crate::postgres_server::{Database, Options, Server, Stop, server};
-use crate::support::{append, key, summarize};
+use crate::support::{append, key, set_workspace, summarize};
 
 /// What a database says when something was committed, with the zero after it. Most appends are a single statement, which
 /// is committed with its answer.
@@ -148,6 +148,45 @@ async fn a_summary_that_a_crash_lost_is_kept_after_all() {
     network.heal();
     assert_eq!(in_time(writing).await.unwrap(), 1);
     assert_eq!(database.psql("SELECT id, text FROM epitome.summaries"), "1|up to 1");
+    node.close().await;
+}
+
+/// What leaves nothing behind by which it could be known again leaves a mark.
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_that_a_crash_lost_are_set_after_all() {
+    let server = forgetful();
+    let (database, network, node) = by_network(&server).await;
+    say(&node, &key("a"), "first").await.unwrap();
+    let settings = r#"{"limits": {"message": 1000}}"#;
+    network.cut_all_when(Toward::Database, b"limits", When::Before);
+    let writer = node.clone();
+    let writing =
+        tokio::spawn(async move { set_workspace(&writer, &key("a").workspace, Some(settings)).await });
+    until(|| network.sprung() > 0).await;
+    server.stop(Stop::Immediate);
+    server.start();
+    take_numbers(&database);
+    network.heal();
+    in_time(writing).await.unwrap();
+    assert_eq!(database.psql("SELECT settings FROM epitome.workspaces"), settings);
+    node.close().await;
+}
+
+/// Words that count as taken into the index and are not there would not be found any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn words_that_a_crash_lost_are_taken_into_the_index_after_all() {
+    let server = forgetful();
+    let (database, network, node) = by_network(&server).await;
+    network.cut_all_when(Toward::Database, b"INTO epitome.words", When::Before);
+    say(&node, &key("a"), "first").await.unwrap();
+    until(|| network.sprung() > 0).await;
+    server.stop(Stop::Immediate);
+    server.start();
+    take_numbers(&database);
+    network.heal();
+    until(|| database.psql("SELECT indexed FROM epitome.sessions") == "1").await;
+    assert_eq!(database.psql("SELECT count(*) FROM epitome.words"), "1");
+    assert_eq!(node.verify().await.unwrap(), []);
     node.close().await;
 }
 

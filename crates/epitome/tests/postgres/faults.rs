@@ -81,6 +81,8 @@ async fn every_planted_fault_is_found() {
         ("slot", "UPDATE slots SET workspace = 'v'"),
         ("session", "UPDATE sessions SET counts = '['"),
         ("session", r#"UPDATE sessions SET counts = '[["","other",[0,0,0,0,0,0,0,null,0],null]]'"#),
+        ("session", r#"UPDATE sessions SET counts = '[["","s",[0,0,0,0,0,99,0,null,0],null]]'"#),
+        ("session", r#"UPDATE sessions SET counts = '[["","s",[0,0,0,0,0,1,0,null,0],null]]'"#),
         ("messages", "UPDATE messages SET session = 9 WHERE session = 1"),
         (
             "no number yet",

@@ -292,6 +292,67 @@ pub(crate) async fn growing(made: Made, cases: usize) {
     }
 }
 
+/// A window is the same whichever way it is read: one as of the newest message is never one that was kept, or guessed.
+pub(crate) async fn either_way(made: Made, cases: usize) {
+    let store = &*made.store;
+    let mut runner = TestRunner::deterministic();
+    let mut cut_off = 0;
+    for case in 0..cases {
+        let one = drawings().new_tree(&mut runner).unwrap().current().replace('!', "");
+        // Long ones, and one turn that never ends.
+        let loops = if case % 4 == 0 {
+            "u:3 ".to_owned() + &"a*(x) r(x) a(y) r(y):7 ".repeat(40)
+        } else {
+            String::new()
+        };
+        let more = format!("{} ", one.replace("s ", "u "));
+        let drawing = format!("{one} {} {loops}", more.repeat(1 + 200 / one.len().max(1)));
+        let key = key(&format!("s{case}"));
+        say(store, &key, &drawing).await;
+        let log = outlines(&drawing).unwrap();
+        let head = log.len() as Seq;
+        let legal: Vec<Seq> =
+            log.iter().filter(|o| o.cut == Cut::Legal && o.seq > 9).map(|o| o.seq - 1).collect();
+        if case % 3 == 1
+            && let Some(through) = legal.get(legal.len() / 2)
+        {
+            summarize(store, &key, &Scope::Session, "s", *through).await;
+        }
+        for (budget, deep) in [(1, true), (9, false), (30, true), (90, false), (90, true), (400, true)] {
+            let found = window(store, &key, budget, deep).await;
+            let view = View { scope: Scope::Session, as_of: Some(head), at_hand: false };
+            let look = Box::new(move |_: &_| Some(Reach { tokens: budget, deep }));
+            let other = store.window(&key, view, look).await.unwrap().unwrap();
+            let case = format!("{drawing} | {budget} {deep}");
+            assert_eq!((&found.tail, &found.words), (&other.tail, &other.words), "{case}");
+            assert_eq!(
+                (
+                    found.from,
+                    found.end,
+                    found.open_calls,
+                    found.skipped,
+                    found.leading,
+                    found.pinned,
+                    found.opener
+                ),
+                (
+                    other.from,
+                    other.end,
+                    other.open_calls,
+                    other.skipped,
+                    other.leading,
+                    other.pinned,
+                    other.opener
+                ),
+                "{case}"
+            );
+            assert_eq!(found.summaries, other.summaries, "{case}");
+            cut_off += usize::from(found.from > 20);
+        }
+    }
+    assert!(cut_off > cases, "only {cut_off} windows were shorter than their sessions");
+}
+
 async fn window(
     store: &dyn epitome::store::Store,
     key: &epitome::store::SessionKey,

@@ -303,7 +303,10 @@ impl Postgres {
             pipe.push(sql, [id.into(), asked.as_str().into(), body, first, last, now.into()]);
         }
         events::tell(&mut pipe, key, &changes.events, kept.map(|(_, number)| number), now)?;
-        let heard = tx.commit_marked(pipe, mark(id, changes, change, kept)?).await?;
+        let heard = match mark(id, changes, change, kept)? {
+            Some(mark) => tx.commit_marked(pipe, mark).await?,
+            None => tx.commit(pipe).await?,
+        };
         Ok((id, heard))
     }
 }
@@ -327,8 +330,8 @@ fn is_its(summary: &SummaryRow, slot: &SlotRow) -> bool {
     summary.scope == slot.scope && summary.slot == slot.name
 }
 
-/// What tells afterwards that these changes were done: what is never written over. Where there is no such thing, their
-/// transaction's number has to do.
+/// What tells afterwards that these changes were done: what is never written over. Where there is no such thing, they leave
+/// a mark.
 fn mark<'a>(
     id: SessionId,
     changes: &Changes,

@@ -24,6 +24,9 @@ const GONE: usize = 100;
 /// A copy that was not written to for so long was given up.
 const GIVEN_UP_MILLIS: i64 = 60 * 60 * 1_000;
 
+/// Nobody asks for so long whether a change was done.
+const MARKED_MILLIS: i64 = 24 * 60 * 60 * 1_000;
+
 /// How often it is looked for what nobody says.
 const SWEEP_EVERY: Duration = Duration::from_secs(20);
 
@@ -78,22 +81,28 @@ async fn remove_all(store: &Postgres) -> Outcome<()> {
     }
 }
 
-/// Copies that nobody goes on with, and keys of appends that were done long ago.
+/// Copies that nobody goes on with, keys of appends and marks of changes that were done long ago.
 async fn give_up_and_forget(store: &Postgres) -> Outcome<()> {
     let given_up = "UPDATE epitome.sessions SET state = 'gone' WHERE state <> 'open' AND state = 'hidden' AND updated < $1";
     let (tx, _) = Tx::write(store, Pipe::new()).await?;
     let now = tx.now.0;
-    tx.commit(Pipe::new().then(given_up, [now.saturating_sub(GIVEN_UP_MILLIS).into()])).await?;
-    let forget = "DELETE FROM epitome.idempotency WHERE (session, key) IN \
+    let long_ago = [now.saturating_sub(GIVEN_UP_MILLIS).into()];
+    tx.commit_again(Pipe::new().then(given_up, long_ago)).await?;
+    let keys = "DELETE FROM epitome.idempotency WHERE (session, key) IN \
          (SELECT session, key FROM epitome.idempotency WHERE created < $1 ORDER BY created LIMIT $2) RETURNING 1";
-    let long_ago = now.saturating_sub(REMEMBERED_MILLIS);
-    loop {
-        let found = store.once(Pipe::new().then(forget, [long_ago.into(), REMOVE_CHUNK.into()])).await?;
-        let forgotten = found.iter().flatten().count();
-        if i64::try_from(forgotten).unwrap_or(i64::MAX) < REMOVE_CHUNK {
-            return Ok(());
+    let marks = "DELETE FROM epitome.done WHERE mark IN \
+         (SELECT mark FROM epitome.done WHERE at < $1 ORDER BY at LIMIT $2) RETURNING 1";
+    for (forget, kept) in [(keys, REMEMBERED_MILLIS), (marks, MARKED_MILLIS)] {
+        loop {
+            let given = [now.saturating_sub(kept).into(), REMOVE_CHUNK.into()];
+            let found = store.once(Pipe::new().then(forget, given)).await?;
+            let forgotten = found.iter().flatten().count();
+            if i64::try_from(forgotten).unwrap_or(i64::MAX) < REMOVE_CHUNK {
+                break;
+            }
         }
     }
+    Ok(())
 }
 
 /// Nobody may ever ask what happened: it is numbered and the oldest let go of all the same.
@@ -128,7 +137,7 @@ async fn remove(store: &Postgres, session: SessionId) -> Outcome<bool> {
                 "DELETE FROM epitome.messages WHERE session = $1 AND seq <= $2",
                 [session.into(), through.into()],
             );
-        tx.commit(pipe).await?;
+        tx.commit_again(pipe).await?;
         return Ok(true);
     }
     let mut pipe = Pipe::new();
@@ -136,6 +145,6 @@ async fn remove(store: &Postgres, session: SessionId) -> Outcome<bool> {
         pipe.push(format!("DELETE FROM epitome.{table} WHERE session = $1"), [session.into()]);
     }
     pipe.push("DELETE FROM epitome.sessions WHERE id = $1", [session.into()]);
-    tx.commit(pipe).await?;
+    tx.commit_again(pipe).await?;
     Ok(false)
 }

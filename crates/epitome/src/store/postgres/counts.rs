@@ -3,7 +3,7 @@
 //! An append moves every slot of its session, and most often nothing of them but their counts. These stand in the session's
 //! row, which every append writes anyway. A slot's own row is written when more than that changes, and says all then.
 
-use epitome_core::message::Timestamp;
+use epitome_core::message::{Seq, Timestamp};
 use epitome_core::outline::Totals;
 use epitome_core::slot::{Scope, SlotState};
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,10 @@ use super::super::SlotRow;
 use super::super::columns::scope_text;
 use super::error::{Outcome, nonsense};
 use super::rows::json;
+
+/// Of so many slots at most. A session may have two for each of its authors; what the others count is written to their rows,
+/// when they count.
+const MOST: usize = 8;
 
 /// Counts by slot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,9 +56,13 @@ impl Counts {
         slot
     }
 
-    /// Whether each is of one of these slots.
-    pub(super) fn are_of(&self, slots: &[SlotRow]) -> bool {
-        self.0.iter().all(|one| slots.iter().any(|slot| one.is_of(&slot.scope, &slot.name)))
+    /// Whether each is of one of these slots, as their own rows say them, and counted no less than that and no more than
+    /// there is.
+    pub(super) fn go_on_from(&self, slots: &[SlotRow], head: Seq) -> bool {
+        self.0.iter().all(|one| {
+            let slot = slots.iter().find(|slot| one.is_of(&slot.scope, &slot.name));
+            slot.is_some_and(|slot| (slot.state.since.last_seq..=head).contains(&one.2.last_seq))
+        })
     }
 
     /// Takes in how a slot changed. False where its own row is to be written.
@@ -63,7 +71,7 @@ impl Counts {
             return true;
         }
         self.forget(slot);
-        let only_counts = only_counts(before, slot);
+        let only_counts = self.0.len() < MOST && only_counts(before, slot);
         if only_counts {
             let (scope, name) = (scope_text(&slot.scope).to_owned(), slot.name.clone());
             self.0.push(Count(scope, name, slot.state.since, slot.state.due_at));
@@ -121,13 +129,34 @@ mod tests {
             counts = Counts::read(&counts.text().unwrap()).unwrap();
             assert_eq!(counts.complete(stored[1].clone()), state, "at {}", outline.seq);
             assert_eq!(counts.complete(stored[0].clone()), stored[0]);
-            assert!(counts.are_of(&stored) && !counts.0.is_empty() | written.contains(&outline.seq));
+            assert!(counts.go_on_from(&stored, outline.seq));
+            assert_eq!(counts.0.is_empty(), written.contains(&outline.seq));
         }
         assert_eq!(written, [20, 40], "it fired");
-        assert!(!counts.are_of(&stored[..1]));
+        assert!(!counts.go_on_from(&stored[..1], 50), "one is not there");
+        assert!(!counts.go_on_from(&stored, 49), "it counted what was not said");
+        assert!(
+            !counts.go_on_from(&[stored[0].clone(), state.clone()].map(later), 50),
+            "its row counted more"
+        );
         counts.forget(&state);
         assert_eq!((counts.0.is_empty(), counts.text().unwrap()), (true, String::new()));
         assert!(Counts::read("[1]").is_err());
+    }
+
+    fn later(mut slot: SlotRow) -> SlotRow {
+        slot.state.since.last_seq += 1;
+        slot
+    }
+
+    #[test]
+    fn no_more_than_a_few_are_counted_there() {
+        let mut counts = Counts::default();
+        let slots: Vec<SlotRow> = (0..20).map(|n| row(&format!("slot-{n}"))).collect();
+        for _ in 0..3 {
+            let taken = slots.iter().filter(|slot| counts.take(slot, &later((*slot).clone()))).count();
+            assert_eq!((taken, counts.0.len()), (MOST, MOST));
+        }
     }
 
     #[test]

@@ -290,7 +290,8 @@ impl Postgres {
         let sql =
             "UPDATE epitome.authors SET metadata = $3, configuration = $4 WHERE workspace = $1 AND name = $2";
         let (metadata, configuration) = (notes_text(&row.metadata)?, notes_text(&row.configuration)?);
-        tx.commit(Pipe::new().then(sql, [of.into(), text(name), metadata.into(), configuration.into()])).await
+        let given = [of.into(), text(name), metadata.into(), configuration.into()];
+        tx.commit(Pipe::new().then(sql, given)).await.map(|_| ())
     }
 }
 

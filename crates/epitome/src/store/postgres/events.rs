@@ -75,7 +75,8 @@ impl Postgres {
             .then(trim, [workspace.into(), KEPT.into()]);
         let found = tx.ask(pipe).await?;
         let numbered = found.first().and_then(|rows| rows.first()).map_or(Ok(0), |row| get::<i64>(row, 0))?;
-        tx.commit(Pipe::new()).await?;
+        // What has a number has it, and what has none is given one the next time.
+        tx.commit_again(Pipe::new()).await?;
         Ok(numbered >= NUMBERED)
     }
 

@@ -15,6 +15,7 @@ use super::super::tail::{Tail, at_end, shown};
 use super::super::{Look, Reach, SessionKey, Standing, SummaryRow, Window};
 use super::Postgres;
 use super::error::Outcome;
+use super::given::{Given, int};
 use super::pipe::Pipe;
 use super::recent::Held;
 use super::rows::{
@@ -26,11 +27,11 @@ use super::window::{Found, of};
 /// So many of the first messages are read for those that lead.
 const LEADING: u64 = 8;
 
-/// So many of the newest at least, and no more than this.
+/// So many of the newest at least, and where it is more than this the long way is taken.
 const NEWEST: (u64, u64) = (16, 1_024);
 
-/// Words of more bytes than this are read the long way, so that what is read at once is bounded.
-const LONGEST: usize = 32 << 10;
+/// So many bytes of words are read at once at most: of more messages only shorter ones, and others the long way.
+const MOST_BYTES: u64 = 4 << 20;
 
 /// How many columns [`SUMMARY_TEXT`] has.
 const AFTER_SUMMARY: usize = 10;
@@ -52,32 +53,39 @@ impl Postgres {
         let head = tracker.head();
         let floor =
             if reach.deep { None } else { summaries.iter().map(|row| row.through.saturating_add(1)).min() };
-        let after = head.saturating_sub(likely(tracker, reach, floor));
-        // In no order: that would have to be made.
-        let sql = format!(
-            "SELECT {OUTLINE}, CASE WHEN octet_length(body) <= $5 THEN body END, opener, \
-             (SELECT revision FROM epitome.sessions WHERE id = $1 AND state = 'open'), \
-             EXISTS (SELECT 1 FROM epitome.messages WHERE session = $1 AND pinned) FROM epitome.messages \
-             WHERE session = $1 AND seq > $3 AND seq <= $4 UNION ALL \
-             SELECT {OUTLINE}, CASE WHEN (shape & 1) <> 0 THEN body END, opener, NULL, NULL FROM epitome.messages \
-             WHERE session = $1 AND seq <= $2"
+        let newest = likely(tracker, reach, floor);
+        if newest > NEWEST.1 {
+            return Ok(None);
+        }
+        let after = head.saturating_sub(newest);
+        // Of those before, the ones that may lead, and the one that opened the turn under way: it may be a long one.
+        let opener = Some(session.opener).filter(|opener| (LEADING + 1..=after).contains(opener));
+        let before: Vec<i64> = (1..=LEADING.min(after)).chain(opener).map(int).collect();
+        let expected = before.len() as u64 + head.saturating_sub(after);
+        let longest = MOST_BYTES / expected.max(1);
+        // In no order: that would have to be made. Nothing where something is pinned.
+        let columns = format!(
+            "{OUTLINE}, CASE WHEN octet_length(body) <= $5 THEN body END, opener, \
+             (SELECT revision FROM epitome.sessions WHERE id = $1 AND state = 'open')"
         );
-        let given = [id.into(), LEADING.min(after).into(), after.into(), head.into(), LONGEST.into()];
+        let unpinned = "NOT EXISTS (SELECT 1 FROM epitome.messages WHERE session = $1 AND pinned)";
+        let sql = format!(
+            "SELECT {columns} FROM epitome.messages WHERE {unpinned} AND session = $1 AND seq > $3 AND seq <= $4 UNION ALL \
+             SELECT {columns} FROM epitome.messages WHERE {unpinned} AND session = $1 AND seq = ANY($2)"
+        );
+        let given = [id.into(), Given::Ints(before), after.into(), head.into(), longest.into()];
         let found = self.once(Pipe::new().then(sql, given)).await?;
         let found = found.first().map_or(&[][..], Vec::as_slice);
-        let beside = AFTER_OUTLINE + 2;
-        let Some(first) = found.first() else { return Ok(None) };
-        // A first one that says neither is of the other kind: then it is not told here.
-        let (now, pinned): (Option<i64>, Option<bool>) = (get(first, beside)?, get(first, beside + 1)?);
-        if now != Some(revision) || pinned != Some(false) {
+        let now = found.first().map(|row| get::<Option<i64>>(row, AFTER_OUTLINE + 2)).transpose()?;
+        if now.flatten() != Some(revision) || found.len() as u64 != expected {
             return Ok(None);
         }
         let mut openers = BTreeMap::new();
         let mut read: BTreeMap<Seq, Read> = BTreeMap::new();
         for row in found {
             let outline = outline(row)?;
-            let words = get::<Option<&str>>(row, AFTER_OUTLINE)?.is_some();
-            let words = words.then(|| with_words(&outline, row, AFTER_OUTLINE)).transpose()?;
+            // What cannot be read may not have to be.
+            let words = with_words(&outline, row, AFTER_OUTLINE).ok();
             openers.insert(outline.seq, uint(row, AFTER_OUTLINE + 1)?);
             read.insert(outline.seq, (outline, words.map(|(message, _)| message)));
         }
@@ -126,7 +134,7 @@ fn likely(tracker: &Tracker, reach: Reach, floor: Option<Seq>) -> u64 {
     let by_tokens = u64::try_from(by_tokens + by_tokens / 8).unwrap_or(u64::MAX);
     // What a summary covers is not looked at, but for where the turn under way began.
     let uncovered = floor.map_or(u64::MAX, |floor| head.saturating_sub(floor));
-    by_tokens.min(uncovered).saturating_add(NEWEST.0).min(NEWEST.1)
+    by_tokens.min(uncovered).saturating_add(NEWEST.0)
 }
 
 /// The window, from all messages after one and some of the first; nothing where these are not enough.
@@ -138,15 +146,10 @@ fn window(
     openers: &BTreeMap<Seq, Seq>,
 ) -> Option<Window> {
     let session = standing.session.as_ref()?;
-    let head = session.tracker.head();
-    let first = LEADING.min(after);
-    if !read.keys().copied().eq((1..=first).chain(after.saturating_add(1)..=head)) {
-        return None;
-    }
     let outlines = || read.values().map(|(outline, _)| outline);
     let leading: Vec<Outline> = outlines().take_while(|outline| outline.leading).cloned().collect();
     // There may be more of them.
-    if leading.len() as u64 >= LEADING {
+    if leading.len() as u64 >= LEADING && after > 0 {
         return None;
     }
     let floor =

@@ -223,7 +223,7 @@ async fn piece(store: &Postgres, sessions: &[SessionId]) -> Outcome<Vec<SessionI
         tx.give_up().await?;
     } else {
         let through = std::mem::take(&mut new.through);
-        tx.commit(new.insert()).await?;
+        tx.commit_again(new.insert()).await?;
         reach(store, &through).await?;
     }
     Ok(left)

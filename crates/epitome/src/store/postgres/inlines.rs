@@ -77,7 +77,7 @@ impl Postgres {
         let trim = "DELETE FROM epitome.inline WHERE workspace = $1 AND at < \
              (SELECT at FROM epitome.inline WHERE workspace = $1 ORDER BY at DESC LIMIT 1 OFFSET $2)";
         let pipe = Pipe::new().then(keep, given).then(trim, [workspace.into(), (MOST_LISTS - 1).into()]);
-        tx.commit(pipe).await
+        tx.commit_again(pipe).await
     }
 
     async fn add_passed_once(&self, workspace: &str, more: &[Passed]) -> Outcome<()> {
@@ -130,7 +130,7 @@ impl Postgres {
             ];
             tx.ask(Pipe::new().then(sql, given)).await?;
         }
-        tx.commit(Pipe::new()).await
+        tx.commit(Pipe::new()).await.map(|_| ())
     }
 }
 

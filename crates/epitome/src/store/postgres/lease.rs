@@ -346,6 +346,6 @@ async fn take(tx: Tx<'_>, want: &Want, row: &Row) -> Outcome<Lease> {
     let (owner, until) = (want.owner.as_str(), slot.work.until.map(|until| until.0));
     let of = scope_text(&slot.scope).into();
     let given = [id.into(), of, slot.name.as_str().into(), slot.fence.into(), owner.into(), until.into()];
-    tx.commit_marked(pipe, Some(Pipe::new().then(sql, given))).await?;
+    tx.commit_marked(pipe, Pipe::new().then(sql, given)).await?;
     Ok(Lease { key, id, slot, now })
 }

@@ -6,11 +6,12 @@ use super::super::StoreError;
 use super::error::{Trouble, nonsense};
 
 /// Every change of the tables there was, in order.
-const MIGRATIONS: [(&str, &str); 4] = [
+const MIGRATIONS: [(&str, &str); 5] = [
     ("0001_sessions", include_str!("../../../migrations/postgres/0001_sessions.sql")),
     ("0002_moving", include_str!("../../../migrations/postgres/0002_moving.sql")),
     ("0003_told", include_str!("../../../migrations/postgres/0003_told.sql")),
     ("0004_counts", include_str!("../../../migrations/postgres/0004_counts.sql")),
+    ("0005_done", include_str!("../../../migrations/postgres/0005_done.sql")),
 ];
 
 /// What nodes that start at once hold against each other: a number nobody else is likely to use.

@@ -205,7 +205,7 @@ impl Store for Postgres {
             let (tx, _) = Tx::write(self, Pipe::new()).await?;
             let mut pipe = Pipe::new();
             put::usage(&mut pipe, &usage, tx.now);
-            tx.commit(pipe).await
+            tx.commit(pipe).await.map(|_| ())
         })
     }
 

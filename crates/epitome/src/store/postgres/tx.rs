@@ -75,30 +75,40 @@ impl<'s> Tx<'s> {
     }
 
     /// Writes this, and all that was written before, for good. Where the connection breaks meanwhile it is found out
-    /// whether that was done.
-    pub(super) async fn commit(self, writes: Pipe<'_>) -> Outcome<()> {
-        self.commit_marked(writes, None).await.map(|_| ())
+    /// whether that was done. Tells whether it was heard without asking.
+    pub(super) async fn commit(self, writes: Pipe<'_>) -> Outcome<bool> {
+        let mark = i64::from_ne_bytes(super::random().to_ne_bytes());
+        let sql = "INSERT INTO epitome.done (mark, at) VALUES ($1, $2)";
+        let writes = writes.then(sql, [mark.into(), self.now.into()]);
+        let mark = Pipe::new().then("SELECT 1 FROM epitome.done WHERE mark = $1", [mark.into()]);
+        self.commit_marked(writes, mark).await
     }
 
-    /// The same where something is written by which it is known again: `mark` asks for it, and has an answer only where
-    /// this very transaction was done. False where it had to be asked.
-    pub(super) async fn commit_marked(mut self, writes: Pipe<'_>, mark: Option<Pipe<'_>>) -> Outcome<bool> {
-        match self.link.run(&writes.then("COMMIT", [])).await {
+    /// The same where something is written anyway by which it is known again: `mark` asks for it, and has an answer only
+    /// where this very transaction was done.
+    pub(super) async fn commit_marked(mut self, writes: Pipe<'_>, mark: Pipe<'_>) -> Outcome<bool> {
+        let number = std::mem::take(&mut self.number);
+        let store = self.store;
+        match self.commit_again(writes).await {
             Err(Trouble::Lost(why)) => {
-                let (store, number) = (self.store, std::mem::take(&mut self.number));
-                drop(self);
-                if store.was_committed(&number, mark.as_ref()).await? {
+                if store.was_committed(&number, &mark).await? {
                     Ok(false)
                 } else {
                     Err(Trouble::Lost(why))
                 }
             }
-            done => {
-                // Either way the transaction is over: after an error COMMIT takes it back.
-                self.link.rests();
-                done.map(|_| true)
-            }
+            done => done.map(|()| true),
         }
+    }
+
+    /// The same for what does no harm when it is done twice: where the connection breaks, it is to be done again.
+    pub(super) async fn commit_again(mut self, writes: Pipe<'_>) -> Outcome<()> {
+        let done = self.link.run(&writes.then("COMMIT", [])).await;
+        if !matches!(done, Err(Trouble::Lost(_))) {
+            // Either way the transaction is over: after an error COMMIT takes it back.
+            self.link.rests();
+        }
+        done.map(|_| ())
     }
 
     /// Ends one that only read, with a last question.
@@ -121,19 +131,16 @@ impl Postgres {
     ///
     /// That a number was given is not written down: a server that crashed gives those again that were not used by then.
     /// So one that was not given yet was given before the crash, and what it stood for is lost. And one that is told to
-    /// be committed may be somebody else's: where there is a mark, it says whose.
-    async fn was_committed(&self, number: &str, mark: Option<&Pipe<'_>>) -> Outcome<bool> {
+    /// be committed may be somebody else's: the mark says whose.
+    async fn was_committed(&self, number: &str, mark: &Pipe<'_>) -> Outcome<bool> {
         let mut tries = self.tries();
         loop {
             let asked = Pipe::new().then("SELECT pg_xact_status($1::xid8)", [number.into()]);
             let trouble = match self.once(asked).await {
                 Ok(found) => match found.first().and_then(|rows| rows.first()).map(|row| row.try_get(0)) {
-                    Some(Ok(Some("committed"))) => match mark {
-                        None => return Ok(true),
-                        Some(mark) => match self.asked(mark).await {
-                            Ok(found) => return Ok(found.iter().any(|rows| !rows.is_empty())),
-                            Err(trouble) => trouble,
-                        },
+                    Some(Ok(Some("committed"))) => match self.asked(mark).await {
+                        Ok(found) => return Ok(found.iter().any(|rows| !rows.is_empty())),
+                        Err(trouble) => trouble,
                     },
                     Some(Ok(Some("aborted"))) => return Ok(false),
                     _ => Trouble::Lost("whether the last change was done is not known".to_owned()),

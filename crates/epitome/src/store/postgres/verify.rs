@@ -232,12 +232,13 @@ impl Check<'_> {
         let mut all = Vec::new();
         for row in slots {
             let key = (scope_of(get(row, 0)?), get::<String>(row, 1)?);
-            let read = why(slot(row, &counts))?;
+            let read = why(slot(row))?;
             all.extend(read.as_ref().ok().map(|(slot, _)| slot.clone()));
+            let read = read.map(|(slot, columns)| (counts.complete(slot), columns));
             check.slot(&mut self.faults, key, get(row, 3)?, read);
         }
-        if all.len() == slots.len() && !counts.are_of(&all) {
-            self.faults.unreadable(at.to_owned(), "it counts for a slot that is not there");
+        if all.len() == slots.len() && !counts.go_on_from(&all, columns.head) {
+            self.faults.add(at, "its slots' counts do not go on from where their rows are");
         }
         check.finish(&mut self.faults);
         Ok(())
@@ -296,12 +297,12 @@ fn stored(row: &Row) -> Outcome<Stored<'_>> {
     })
 }
 
-fn slot(row: &Row, counts: &Counts) -> Outcome<(SlotRow, SlotColumns)> {
+fn slot(row: &Row) -> Outcome<(SlotRow, SlotColumns)> {
     let columns = SlotColumns {
         covered: uint(row, 6)?,
         due: get(row, 7)?,
         ready_at: get(row, 8)?,
         workspace: get(row, 9)?,
     };
-    Ok((counts.complete(rows::slot(row)?), columns))
+    Ok((rows::slot(row)?, columns))
 }

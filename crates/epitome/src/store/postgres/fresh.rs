@@ -53,7 +53,7 @@ impl Postgres {
         let head = tracker.head();
         let floor =
             if reach.deep { None } else { summaries.iter().map(|row| row.through.saturating_add(1)).min() };
-        let newest = likely(tracker, reach, floor);
+        let newest = likely(tracker, reach, floor).min(head);
         if newest > NEWEST.1 {
             return Ok(None);
         }

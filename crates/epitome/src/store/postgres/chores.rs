@@ -25,7 +25,7 @@ const GONE: usize = 100;
 const GIVEN_UP_MILLIS: i64 = 60 * 60 * 1_000;
 
 /// Nobody asks for so long whether a change was done.
-const MARKED_MILLIS: i64 = 24 * 60 * 60 * 1_000;
+const MARKED_MILLIS: i64 = 60 * 60 * 1_000;
 
 /// How often it is looked for what nobody says.
 const SWEEP_EVERY: Duration = Duration::from_secs(20);

@@ -45,8 +45,17 @@ pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection,
     looks_right(path)?;
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let db = Connection::open_with_flags(path, flags).map_err(|error| refine(error.into(), path, false))?;
-    prepare(db, path, options).map_err(|trouble| refine(trouble, path, true))
+    let until = Instant::now() + options.busy;
+    loop {
+        let db =
+            Connection::open_with_flags(path, flags).map_err(|error| refine(error.into(), path, false))?;
+        match prepare(db, path, options) {
+            // Another process takes the first steps, and a step came in between.
+            Err(Trouble::Sql(error))
+                if error.sqlite_error_code() == Some(ErrorCode::SchemaChanged) && Instant::now() < until => {}
+            prepared => return prepared.map_err(|trouble| refine(trouble, path, true)),
+        }
+    }
 }
 
 /// Opens a file that may only be read, where it is whole and nobody has it open: such a one does not change, and needs

@@ -7,6 +7,8 @@ use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
 use epitome_core::track::Tracker;
 
+use super::{Reach, SummaryRow};
+
 /// The cut before a message, in the whole session or among one author's own.
 pub(super) fn cut(own: bool, outline: &Outline) -> Cut {
     if own { outline.own_cut } else { outline.cut }
@@ -19,6 +21,16 @@ pub(super) fn at_end(tracker: &Tracker, scope: &Scope) -> (Cut, u32) {
         Scope::Author(author) => (tracker.own_cut_at_end(author), tracker.own_open_calls(author)),
     };
     (end, u32::try_from(open).unwrap_or(u32::MAX))
+}
+
+/// No message before this one is looked at: a summary that stands covers it, and nothing that is covered may be shown.
+pub(super) fn floor(reach: Reach, summaries: &[SummaryRow]) -> Option<Seq> {
+    if reach.deep { None } else { summaries.iter().map(|row| row.through.saturating_add(1)).min() }
+}
+
+/// Up to this message words are not needed: the summary that reaches furthest covers it.
+pub(super) fn covered(reach: Reach, summaries: &[SummaryRow]) -> Seq {
+    if reach.deep { 0 } else { summaries.iter().map(|row| row.through).max().unwrap_or(0) }
 }
 
 /// Takes in the newest messages, newest first: until they are more than the budget or `floor` is reached, but always so

@@ -15,7 +15,7 @@ use super::super::{
     SummaryRow,
 };
 use super::Postgres;
-use super::counts::Counts;
+use super::counts::{Counts, is_its};
 use super::directory::set_members;
 use super::error::{Outcome, nonsense, refused};
 use super::events;
@@ -207,7 +207,7 @@ impl Postgres {
             return Ok(None);
         };
         let (before, mut counts) = (counts.clone(), counts);
-        let moved = take_slots(&mut counts, &standing, &changes);
+        let moved = counts.take_all(&standing, &changes);
         let counted = (counts != before).then_some(&counts);
         let (id, heard) = self.write(tx, key, &standing, &changes, (&moved, counted)).await?;
         // Where it had to be found out, it is not remembered: what is, is built upon.
@@ -309,25 +309,6 @@ impl Postgres {
         };
         Ok((id, heard))
     }
-}
-
-/// The slots whose own rows are to be written. What only counts is taken into the counts.
-fn take_slots<'c>(counts: &mut Counts, standing: &Standing, changes: &'c Changes) -> Vec<&'c SlotRow> {
-    let mut moved = Vec::new();
-    for slot in &changes.slots {
-        let pointed = changes.summary.as_ref().is_some_and(|row| is_its(row, slot));
-        let before = standing.slot(&slot.scope, &slot.name).filter(|_| !pointed);
-        if !before.is_some_and(|before| counts.take(before, slot)) {
-            counts.forget(slot);
-            moved.push(slot);
-        }
-    }
-    moved
-}
-
-/// Whether it is a summary of this slot.
-fn is_its(summary: &SummaryRow, slot: &SlotRow) -> bool {
-    summary.scope == slot.scope && summary.slot == slot.name
 }
 
 /// What tells afterwards that these changes were done: what is never written over. Where there is no such thing, they leave

@@ -8,8 +8,8 @@ use epitome_core::outline::Totals;
 use epitome_core::slot::{Scope, SlotState};
 use serde::{Deserialize, Serialize};
 
-use super::super::SlotRow;
 use super::super::columns::scope_text;
+use super::super::{Changes, SlotRow, Standing, SummaryRow};
 use super::error::{Outcome, nonsense};
 use super::rows::json;
 
@@ -65,8 +65,22 @@ impl Counts {
         })
     }
 
+    /// Takes in what changes do to slots, and gives those whose own rows are to be written.
+    pub(super) fn take_all<'c>(&mut self, standing: &Standing, changes: &'c Changes) -> Vec<&'c SlotRow> {
+        let mut moved = Vec::new();
+        for slot in &changes.slots {
+            let pointed = changes.summary.as_ref().is_some_and(|row| is_its(row, slot));
+            let before = standing.slot(&slot.scope, &slot.name).filter(|_| !pointed);
+            if !before.is_some_and(|before| self.take(before, slot)) {
+                self.forget(slot);
+                moved.push(slot);
+            }
+        }
+        moved
+    }
+
     /// Takes in how a slot changed. False where its own row is to be written.
-    pub(super) fn take(&mut self, before: &SlotRow, slot: &SlotRow) -> bool {
+    fn take(&mut self, before: &SlotRow, slot: &SlotRow) -> bool {
         if before == slot {
             return true;
         }
@@ -83,6 +97,11 @@ impl Counts {
     pub(super) fn forget(&mut self, slot: &SlotRow) {
         self.0.retain(|one| !one.is_of(&slot.scope, &slot.name));
     }
+}
+
+/// Whether it is a summary of this slot.
+pub(super) fn is_its(summary: &SummaryRow, slot: &SlotRow) -> bool {
+    summary.scope == slot.scope && summary.slot == slot.name
 }
 
 /// Whether nothing of a slot changed but what it counts.

@@ -11,7 +11,7 @@ use epitome_core::outline::Outline;
 use epitome_core::slot::Scope;
 use epitome_core::track::Tracker;
 
-use super::super::tail::{Tail, at_end, shown};
+use super::super::tail::{Tail, at_end, covered, floor, shown};
 use super::super::{Look, Reach, SessionKey, Standing, SummaryRow, Window};
 use super::Postgres;
 use super::error::Outcome;
@@ -51,8 +51,7 @@ impl Postgres {
         let (id, tracker) = (session.id, &session.tracker);
         self.known.named(key, id);
         let head = tracker.head();
-        let floor =
-            if reach.deep { None } else { summaries.iter().map(|row| row.through.saturating_add(1)).min() };
+        let floor = floor(reach, &summaries);
         let newest = likely(tracker, reach, floor).min(head);
         if newest > NEWEST.1 {
             return Ok(None);
@@ -152,8 +151,7 @@ fn window(
     if leading.len() as u64 >= LEADING && after > 0 {
         return None;
     }
-    let floor =
-        if reach.deep { None } else { summaries.iter().map(|row| row.through.saturating_add(1)).min() };
+    let floor = floor(reach, &summaries);
     let mut tail = Tail::new(false, reach.tokens, floor, &[]);
     let enough =
         outlines().rev().take_while(|outline| outline.seq > after).any(|outline| !tail.take(outline.clone()));
@@ -169,7 +167,7 @@ fn window(
             Some(opener.clone()).filter(|opener| opener.turn == begins.turn && opener.seq < from)
         }
     };
-    let covered = summaries.iter().map(|row| row.through).max().filter(|_| !reach.deep).unwrap_or(0);
+    let covered = covered(reach, &summaries);
     let shown: Vec<Seq> = shown(false, leading.iter().chain(&opener), &tail, covered).into_keys().collect();
     let words: Option<Vec<Message>> =
         shown.iter().map(|seq| read.remove(seq).and_then(|(_, words)| words)).collect();

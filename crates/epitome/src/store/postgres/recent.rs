@@ -10,7 +10,7 @@ use epitome_core::message::{Message, Seq};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
 
-use super::super::tail::{Tail, at_end, shown};
+use super::super::tail::{Tail, at_end, covered, floor, shown};
 use super::super::{Reach, SessionId, SessionKey, Standing, SummaryRow, Window};
 
 /// So many messages may have been said since.
@@ -131,8 +131,7 @@ impl Held {
             words.extend(message.map(|message| (outline.seq, message)));
             outlines.push(outline);
         }
-        let first_uncovered = self.summaries.iter().map(|row| row.through.saturating_add(1)).min();
-        let floor = if reach.deep { None } else { first_uncovered };
+        let floor = floor(reach, &self.summaries);
         let mut tail = Tail::new(false, reach.tokens, floor, &self.pinned);
         let mut whole = true;
         for outline in outlines.iter().rev().chain(self.tail.iter().rev()) {
@@ -145,7 +144,7 @@ impl Held {
         // Where all of it is taken it begins where it began: there was enough with less.
         let from = if whole { self.from } else { from };
         let opener = self.opener(&tail, from, &openers)?;
-        let covered = self.summaries.iter().map(|row| row.through).max().filter(|_| !reach.deep).unwrap_or(0);
+        let covered = covered(reach, &self.summaries);
         let ahead = self.leading.iter().chain(&self.pinned).chain(&opener);
         let seqs: Vec<Seq> = shown(false, ahead, &tail, covered).into_keys().collect();
         let words: Option<Vec<Message>> = seqs.iter().map(|seq| words.remove(seq)).collect();

@@ -260,11 +260,7 @@ impl Postgres {
             return Ok(Swift::LongWay(None));
         };
         let mut counts = seen.counts.clone();
-        let mut moved = changes.slots.clone();
-        moved.retain(|slot| {
-            let before = seen.slots.iter().find(|row| row.scope == slot.scope && row.name == slot.name);
-            !before.is_some_and(|before| counts.take(before, slot))
-        });
+        let moved = counts.take_all(&standing, &changes).into_iter().cloned().collect();
         let number = i64::from_le_bytes(super::random().to_le_bytes()) | 1;
         let (done, answer) = oneshot::channel();
         let workspace = Arc::clone(&key.workspace);

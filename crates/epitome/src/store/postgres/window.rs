@@ -11,7 +11,7 @@ use epitome_core::slot::Scope;
 use tokio_postgres::Row;
 
 use super::super::columns::scope_text;
-use super::super::tail::{Tail, at_end, cut, shown};
+use super::super::tail::{Tail, at_end, covered, cut, floor, shown};
 use super::super::{Load, Look, SessionId, SessionKey, SessionRow, Standing, View, Window};
 use super::Postgres;
 use super::change::standing_of;
@@ -86,8 +86,7 @@ impl Postgres {
         let leading = leading(&mut tx, &lens, first, last).await?;
         let pinned = runs(&mut tx, &lens, &batches(pinned, last)?).await?;
         let pinned: Vec<Outline> = pinned.into_iter().filter(|o| !o.leading && !o.stray).collect();
-        let floor =
-            if reach.deep { None } else { summaries.iter().map(|row| row.through.saturating_add(1)).min() };
+        let floor = floor(reach, &summaries);
 
         let mut tail = Tail::new(lens.is_own(), reach.tokens, floor, &pinned);
         let openers = fill(&mut tx, &lens, &mut tail, (newest, newest_size)).await?;
@@ -104,7 +103,7 @@ impl Postgres {
             lens.count(&mut tx, &runs).await?
         };
 
-        let covered = summaries.iter().map(|row| row.through).max().filter(|_| !reach.deep).unwrap_or(0);
+        let covered = covered(reach, &summaries);
         let ahead = leading.iter().chain(&pinned).chain(&opener);
         let shown = shown(lens.is_own(), ahead, &tail, covered);
         let words = words(tx, id, &shown).await?;

@@ -9,7 +9,7 @@ use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::super::tail::{Tail, at_end, shown};
+use super::super::tail::{Tail, at_end, covered, floor, shown};
 use super::super::{Reach, SessionRow, Standing, SummaryRow, View, Window};
 use super::error::{Outcome, nonsense};
 use super::lens::{Flag, Lens};
@@ -33,14 +33,13 @@ pub(super) fn window(
     };
     let leading = leading(&lens, last)?;
     let pinned = pinned(&lens, last)?;
-    let floor =
-        if reach.deep { None } else { summaries.iter().map(|row| row.through.saturating_add(1)).min() };
+    let floor = floor(reach, &summaries);
     let (tail, from) = tail(&lens, last, reach.tokens, floor, &pinned)?;
     let opener = opener(&lens, &tail, from)?;
     let (end, open_calls) = end(&lens, session, &view.scope, last, tail.last())?;
     let skipped = if last == head && !lens.is_own() { session.skipped } else { skipped(&lens, last)? };
 
-    let covered = summaries.iter().map(|row| row.through).max().filter(|_| !reach.deep).unwrap_or(0);
+    let covered = covered(reach, &summaries);
     let ahead = leading.iter().chain(&pinned).chain(&opener);
     let shown = shown(lens.is_own(), ahead, &tail, covered);
     let words = words(&lens, &shown)?;

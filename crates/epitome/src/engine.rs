@@ -312,6 +312,7 @@ impl Builder {
             give_up: watch::Sender::new(false),
             appends: AtomicU64::new(0),
             working: AtomicUsize::new(0),
+            given_back: AtomicU64::new(0),
             listeners: Arc::default(),
             meters: Meters::new(),
         };

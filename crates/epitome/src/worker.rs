@@ -179,20 +179,23 @@ async fn join(
 pub(crate) async fn until_idle(shared: &Arc<Shared>, session: Option<SessionKey>) -> Result<(), Error> {
     let mut moved = shared.moved.subscribe();
     loop {
-        loop {
+        let given_back = loop {
+            // From before it is asked: whoever held a slot then and has it no more may have left some of it.
+            let given_back = shared.given_back.load(Ordering::Acquire);
             // From before the slot is taken on, so that nobody finds it neither due nor worked on.
             let working = Working::new(shared);
             let asked = Monotonic::now();
             match shared.store.lease(want(shared, session.clone())).await? {
                 Some(lease) => drop(working.work(lease, asked, None).await?),
-                None => break,
+                None => break given_back,
             }
-        }
+        };
         moved.mark_unchanged();
-        if !others_work(shared, session.as_ref()).await? {
+        if others_work(shared, session.as_ref()).await? {
+            let _ = tokio::time::timeout(shared.pace.poll, moved.changed()).await;
+        } else if shared.given_back.load(Ordering::Acquire) == given_back {
             return Ok(());
         }
-        let _ = tokio::time::timeout(shared.pace.poll, moved.changed()).await;
     }
 }
 
@@ -220,25 +223,31 @@ fn want(shared: &Shared, session: Option<SessionKey>) -> Want {
     }
 }
 
-/// Counts who works.
-struct Working(Arc<Shared>);
+/// Counts who works, and how often a slot was given back.
+struct Working {
+    shared: Arc<Shared>,
+    leased: bool,
+}
 
 impl Working {
     fn new(shared: &Arc<Shared>) -> Self {
         shared.working.fetch_add(1, Ordering::AcqRel);
-        Self(Arc::clone(shared))
+        Self { shared: Arc::clone(shared), leased: false }
     }
 
     /// Works one slot off that was asked for at that moment, as one of several workers or in somebody's own task. Tells how
     /// many summaries were kept.
-    async fn work(self, lease: Lease, asked: Monotonic, share: Option<usize>) -> Result<usize, Error> {
-        Job::new(&self.0, lease, asked).sharing(share).run().await
+    async fn work(mut self, lease: Lease, asked: Monotonic, share: Option<usize>) -> Result<usize, Error> {
+        self.leased = true;
+        Job::new(&self.shared, lease, asked).sharing(share).run().await
     }
 }
 
 impl Drop for Working {
     fn drop(&mut self) {
-        self.0.working.fetch_sub(1, Ordering::AcqRel);
+        // Before it is no longer counted: whoever sees that nobody works sees this too.
+        self.shared.given_back.fetch_add(u64::from(self.leased), Ordering::AcqRel);
+        self.shared.working.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -69,6 +69,8 @@ pub(crate) struct Shared {
     pub(crate) appends: AtomicU64,
     /// How many summaries this engine is having written.
     pub(crate) working: AtomicUsize,
+    /// How often a slot that was worked on here was given back.
+    pub(crate) given_back: AtomicU64,
     /// Who waits for events.
     pub(super) listeners: Arc<Listeners>,
     pub(crate) meters: Meters,

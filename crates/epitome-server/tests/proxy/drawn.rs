@@ -124,6 +124,13 @@ fn talk(
             }
         }
     }
+    // Who it is that a tool answers is told on no wire, and who replies only on one: of calls with one id by two agents
+    // the first then has the answer.
+    for message in &mut messages {
+        if message.role == Role::Tool || dialect != Dialect::OpenAi {
+            message.author = None;
+        }
+    }
     let field = if dialect == Dialect::Responses { "input" } else { "messages" };
     let mut before: Option<Vec<Value>> = None;
     // No agent asks its model while calls are open, or right after a reply.

@@ -85,6 +85,7 @@
 //! | [`local`] | how is one written without a model? |
 //! | [`excerpt`] | how is one message made smaller? |
 //! | [`shelf`] | who holds the words meanwhile? |
+//! | [`measure`] | what survived, and what did it cost? |
 //! | [`drawing`] | how is a session written in one line, for tests and examples? |
 //!
 //! # Words
@@ -126,6 +127,7 @@ pub mod inspect;
 pub mod keep;
 pub mod ledger;
 pub mod local;
+pub mod measure;
 pub mod media;
 pub mod message;
 pub mod names;

@@ -30,6 +30,7 @@ mod late;
 mod list;
 mod messages;
 mod migrate;
+mod replay;
 mod search;
 mod serve;
 mod summarize;
@@ -44,14 +45,13 @@ Examples:
   epitome list                                  the sessions there are
   epitome context ann --tokens 8000             one of them in 8,000 tokens
   epitome search \"order 7071\"                   what was said about it, summarized or not
+  epitome replay traces/ --html report.html      what you would lose and save, on your recordings
   epitome serve                                 the same for any language, over HTTP; and the proxy
   epitome serve --db postgres://db/epitome      one of any number of nodes that share a PostgreSQL
   epitome --write-config                        every setting, explained, in epitome.toml
 
 Settings come from flags, then the environment (EPITOME_CONTEXT_MAX_TOKENS is context.max_tokens),
-then epitome.toml, here or in the user's config folder. `epitome COMMAND --help` says more.
-
-There is not yet: replay.";
+then epitome.toml, here or in the user's config folder. `epitome COMMAND --help` says more.";
 
 /// Keeps long agent conversations inside a model's window without losing the thread.
 #[derive(Parser)]
@@ -128,6 +128,8 @@ enum Command {
     Migrate(migrate::Args),
     /// Who may use the HTTP API
     Keys(keys::Args),
+    /// What policies keep of recorded conversations, and what they cost
+    Replay(replay::Args),
     /// The numbers in the README, on this machine
     Bench(bench::Args),
     /// Completions for a shell
@@ -270,7 +272,7 @@ impl Word {
 }
 
 /// Their names.
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 19] = [
     "demo",
     "serve",
     "condense",
@@ -287,6 +289,7 @@ const COMMANDS: [&str; 18] = [
     "backup",
     "migrate",
     "keys",
+    "replay",
     "bench",
     "completions",
 ];
@@ -368,6 +371,7 @@ async fn act(job: Job, world: &World, show: &mut Show, database: &mut Option<Pla
             let loaded = load_without_database(&given, world).map_err(Failure::Setting)?;
             return condense::run(args, &loaded, show).await;
         }
+        Some(Command::Replay(args)) => return replay::run(args, &given, world, show).await,
         Some(Command::Migrate(args)) => {
             // Who says where to needs no other database.
             let read = if args.to.is_some() { load_without_database } else { load };
@@ -399,6 +403,7 @@ async fn act(job: Job, world: &World, show: &mut Show, database: &mut Option<Pla
             | Command::Bench(_)
             | Command::Completions(_)
             | Command::Condense(_)
+            | Command::Replay(_)
             | Command::Migrate(_),
         ) => Ok(()),
     }

@@ -359,9 +359,6 @@ pub(crate) fn spoken(dialect: Dialect) -> Option<&'static str> {
     }
 }
 
-/// More than this is not kept of a conversation's other fields: notes on a session have a limit.
-const MOST_FIELDS: usize = 48 << 10;
-
 /// A conversation without its list, to be read; and its other fields, in order, to be kept. What is told by messages
 /// is null there.
 fn around(value: &Value, key: Option<&str>, dialect: Dialect) -> (Value, Map<String, Value>) {
@@ -378,8 +375,7 @@ fn around(value: &Value, key: Option<&str>, dialect: Dialect) -> (Value, Map<Str
         .map(|(name, value)| (name.clone(), if told(name) { Value::Null } else { value.clone() }))
         .collect();
     let worth = fields.keys().any(|name| name != key && name != "id");
-    let fields = Value::Object(fields);
-    let kept = (worth && fields.to_string().len() <= MOST_FIELDS).then(|| (REQUEST.to_owned(), fields));
+    let kept = worth.then(|| (REQUEST.to_owned(), Value::Object(fields)));
     (Value::Object(head), kept.into_iter().collect())
 }
 

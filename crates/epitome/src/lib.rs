@@ -46,6 +46,7 @@ pub mod inline;
 pub mod key;
 pub mod measure;
 pub mod model;
+pub mod replay;
 pub mod retry;
 pub mod search;
 pub mod settings;

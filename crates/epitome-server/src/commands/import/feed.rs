@@ -18,7 +18,7 @@ use epitome::{Batch, Page, Session, Workspace, is_name};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::recording::{Item, Pieces, Place, Recording};
+use crate::recording::{Item, Pieces, Place, Recording, REQUEST};
 
 /// A batch is added when it holds so many messages, or so many bytes.
 const BATCH: u64 = 1_000;
@@ -26,6 +26,9 @@ const BATCH_BYTES: u64 = 4 << 20;
 
 /// So many batches wait to be added while more is read.
 const AHEAD: usize = 4;
+
+/// More than this is not kept of a conversation's other fields: notes on a session have a limit.
+const MOST_FIELDS: usize = 48 << 10;
 
 /// So many stored messages are compared at a time.
 const COMPARED: usize = 500;
@@ -255,7 +258,8 @@ fn send_all(
         for item in recording {
             match item {
                 Err(error) => return send(Sent::Failed(source.clone(), error)),
-                Ok(Item::Session { name, metadata, .. }) => {
+                Ok(Item::Session { name, mut metadata, .. }) => {
+                    metadata.retain(|key, fields| key != REQUEST || fields.to_string().len() <= MOST_FIELDS);
                     send(Sent::Messages(std::mem::take(&mut batch)))?;
                     bytes = 0;
                     again = !is_name(&name) || !begun.insert(name.clone());

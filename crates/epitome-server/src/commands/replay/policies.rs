@@ -1,0 +1,139 @@
+//! Policies, as the command line names them.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use epitome::core::message::Tokens;
+use epitome::replay::{Form, Policy};
+
+use crate::near::near;
+use crate::settings::{Given, World, load_without_database};
+
+/// What a policy may begin with.
+const WORDS: [&str; 7] = ["whole", "recent", "slots", "steady", "inline", "economic", "mask"];
+
+/// Settings of `[condense]` that go by their own names here.
+const SHORT: [&str; 7] = ["strategy", "trigger", "keep", "keep_first", "model", "max_tokens", "wait"];
+
+/// How much of the newest is kept where cuts are made for their price.
+const KEPT: &str = "condense.keep=tokens(2000)";
+
+/// Reads `WORD KEY=VALUE …`.
+pub(super) fn read(spec: &str, window: Tokens, given: &Given, world: &World) -> Result<Policy, String> {
+    let mut words = words(spec).into_iter();
+    let first = words.next().unwrap_or_default();
+    let wrong = |what: String| format!("--policy {spec:?}: {what}");
+    let mut policy = match first.as_str() {
+        "whole" => Policy::whole(),
+        "recent" => Policy::recent(),
+        "slots" => Policy::slots(),
+        "steady" => Policy::steady(),
+        "inline" | "economic" | "mask" => Policy::inline(Some(window)),
+        other => {
+            let told = match near(other, WORDS, 1).first() {
+                Some(meant) => format!("did you mean {meant}?"),
+                None => format!("there are {}", WORDS.join(", ")),
+            };
+            return Err(wrong(format!("no policy begins with {other:?}; {told}")));
+        }
+    };
+    policy.name.clone_from(&first);
+    let mut given = given.clone();
+    match first.as_str() {
+        "economic" => given.set.extend(["condense.trigger=economic", KEPT].map(str::to_owned)),
+        "mask" => given.set.extend(["condense.strategy=mask", "condense.trigger=messages(1)"].map(str::to_owned)),
+        _ => {}
+    }
+    let mut named = None;
+    let mut said: Vec<String> = Vec::new();
+    for word in words {
+        let Some((key, value)) = word.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty())
+        else {
+            return Err(wrong(format!("{word:?} is no KEY=VALUE")));
+        };
+        match (key, &mut policy.form) {
+            ("name", _) => named = Some(value.to_owned()),
+            ("config", _) => given.config = Some(PathBuf::from(value)),
+            ("window", Form::Inline { window }) => {
+                *window = Some(value.parse().ok().filter(|tokens| *tokens > 0).ok_or_else(|| {
+                    wrong(format!("window: {value:?}; give a whole number from 1"))
+                })?);
+            }
+            ("fill" | "fit" | "steady", Form::Context(request)) => {
+                let on = value.parse().map_err(|_| wrong(format!("{key}: {value:?}; give true or false")))?;
+                match key {
+                    "fill" => request.fill = on,
+                    "fit" => request.fit = on,
+                    _ => request.steady = on,
+                }
+                said.push(word.clone());
+            }
+            (short, Form::Inline { .. }) if SHORT.contains(&short) => {
+                given.set.push(format!("condense.{short}={value}"));
+                said.push(word.clone());
+            }
+            _ => {
+                given.set.push(word.clone());
+                said.push(word.clone());
+            }
+        }
+    }
+    if let Form::Context(request) = &policy.form
+        && request.fill
+        && request.steady
+    {
+        return Err(wrong("fill and steady exclude each other".to_owned()));
+    }
+    if !said.is_empty() {
+        policy.name = format!("{first} {}", said.join(" "));
+    }
+    policy.name = named.unwrap_or(policy.name);
+    let loaded = load_without_database(&given, world).map_err(wrong)?;
+    policy.patch = loaded.patch;
+    Ok(policy)
+}
+
+/// No two may go by one name.
+pub(super) fn distinct(policies: &[Policy]) -> Result<(), String> {
+    let mut seen = HashSet::new();
+    match policies.iter().find(|policy| !seen.insert(policy.name.as_str())) {
+        Some(twice) => Err(format!("--policy: {:?} is given twice; name=… tells them apart", twice.name)),
+        None => Ok(()),
+    }
+}
+
+/// What stands between spaces, but for those inside brackets and quotes.
+fn words(spec: &str) -> Vec<String> {
+    let (mut words, mut word) = (Vec::new(), String::new());
+    let (mut depth, mut quoted) = (0u32, false);
+    for c in spec.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            '(' | '[' | '{' if !quoted => depth += 1,
+            ')' | ']' | '}' if !quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if c.is_whitespace() && depth == 0 && !quoted {
+            words.extend((!word.is_empty()).then(|| std::mem::take(&mut word)));
+        } else {
+            word.push(c);
+        }
+    }
+    words.extend((!word.is_empty()).then_some(word));
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spaces_inside_brackets_and_quotes_divide_nothing() {
+        assert_eq!(words("inline  trigger=any(tokens(5), turns(3)) x=\"a b\""), [
+            "inline",
+            "trigger=any(tokens(5), turns(3))",
+            "x=\"a b\""
+        ]);
+        assert_eq!(words("  "), [] as [String; 0]);
+    }
+}

@@ -1,0 +1,140 @@
+//! The files that contexts and requests are written to, for other scorers.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use epitome::core::message::{Message, Tokens};
+use epitome::dialect::Dialect;
+use epitome::replay::{Form, Made, Policy};
+use serde_json::{Value, json};
+
+use super::unwritten;
+use crate::failure::Failure;
+
+/// The files, and which policy each is for.
+#[derive(Clone, Default)]
+pub(super) struct Written {
+    contexts: Option<(usize, Arc<Out>)>,
+    requests: Option<(usize, Arc<Out>)>,
+}
+
+struct Out {
+    path: PathBuf,
+    /// The first thing that went wrong is kept.
+    file: Mutex<Result<BufWriter<File>, std::io::Error>>,
+}
+
+impl Out {
+    fn open(path: &Path) -> Result<Arc<Self>, Failure> {
+        let file = File::create(path).map_err(|error| unwritten(path, &error))?;
+        Ok(Arc::new(Self { path: path.to_owned(), file: Mutex::new(Ok(BufWriter::with_capacity(1 << 20, file))) }))
+    }
+
+    fn put(&self, line: &Value) {
+        let Ok(mut file) = self.file.lock() else { return };
+        if let Ok(open) = &mut *file
+            && let Err(error) = writeln!(open, "{line}")
+        {
+            *file = Err(error);
+        }
+    }
+
+    fn end(&self) -> Result<(), Failure> {
+        let Ok(mut file) = self.file.lock() else { return Ok(()) };
+        let ended = match &mut *file {
+            Ok(open) => open.flush(),
+            Err(error) => Err(std::io::Error::new(error.kind(), error.to_string())),
+        };
+        ended.map_err(|error| unwritten(&self.path, &error))
+    }
+}
+
+impl Written {
+    pub(super) fn open(
+        contexts: Option<&Path>,
+        requests: Option<&Path>,
+        policies: &[Policy],
+    ) -> Result<Self, Failure> {
+        let makes = |policy: &Policy| matches!(policy.form, Form::Context(_));
+        let contexts = match contexts {
+            None => None,
+            Some(path) => {
+                let first = policies.iter().position(makes).ok_or_else(|| {
+                    Failure::Misused("--contexts: no policy makes any; slots, steady and recent do".to_owned())
+                })?;
+                Some((first, Out::open(path)?))
+            }
+        };
+        let requests = requests.map(|path| Out::open(path).map(|out| (0, out))).transpose()?;
+        Ok(Self { contexts, requests })
+    }
+
+    /// Takes what was made on the way.
+    pub(super) fn take(&self, policy: usize, conversation: &str, made: &Made<'_>) {
+        let of = |out: &Option<(usize, Arc<Out>)>| {
+            out.as_ref().filter(|(own, _)| *own == policy).map(|(_, out)| Arc::clone(out))
+        };
+        let run = |budget: Option<Tokens>| match budget {
+            Some(budget) => format!("{conversation}@{budget}"),
+            None => conversation.to_owned(),
+        };
+        match made {
+            Made::Context { at, budget, shown, tokens } => {
+                if let Some(out) = of(&self.contexts) {
+                    out.put(&json!({
+                        "id": conversation,
+                        "at": at,
+                        "budget": budget,
+                        "summary": shown.summary,
+                        "messages": shown.messages,
+                        "tokens": tokens,
+                    }));
+                }
+            }
+            Made::Request { budget, messages, tokens } => {
+                if let Some(out) = of(&self.requests) {
+                    out.put(&json!({ "run": run(*budget), "messages": wire(messages, tokens) }));
+                }
+            }
+            Made::Summarizer { budget, input, output } => {
+                if let Some(out) = of(&self.requests) {
+                    let messages = json!([{ "role": "user", "content": "", "tokens": input }]);
+                    out.put(&json!({
+                        "run": run(*budget),
+                        "messages": messages,
+                        "summarizer": true,
+                        "output_tokens": output,
+                    }));
+                }
+            }
+        }
+    }
+
+    pub(super) fn end(&self) -> Result<(), Failure> {
+        let all = [&self.contexts, &self.requests];
+        all.into_iter().flatten().try_for_each(|(_, out)| out.end())
+    }
+}
+
+/// The list as OpenAI's chat has it, each message with its size.
+fn wire(messages: &[Message], tokens: &[Tokens]) -> Vec<Value> {
+    let mut written = match Dialect::OpenAi.write(messages).remove("messages") {
+        Some(Value::Array(written)) => written,
+        _ => Vec::new(),
+    };
+    // Results that stand in one message of ours are several there, and a reply in pieces may be one: then sizes are
+    // shared out, so that they still come to the same.
+    let share = |at: usize| match written.len() == messages.len() {
+        true => tokens.get(at).copied().unwrap_or(0),
+        false => tokens.iter().sum::<Tokens>() / (written.len() as Tokens).max(1),
+    };
+    let sizes: Vec<Tokens> = (0..written.len()).map(share).collect();
+    for (one, tokens) in written.iter_mut().zip(sizes) {
+        if let Some(object) = one.as_object_mut() {
+            object.insert("tokens".to_owned(), json!(tokens));
+        }
+    }
+    written
+}

@@ -1,0 +1,287 @@
+//! One conversation, one policy.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use epitome_core::context::Oversize;
+use epitome_core::measure::cost::{Run, Sent};
+use epitome_core::measure::{Questions, Recorded, Shown, complaints, text_of};
+use epitome_core::message::{Message, Role, Tokens};
+use epitome_core::tokens::{Counter, Encoding};
+use epitome_core::view::split;
+
+use super::{Conversation, DISTANCES, Form, Made, Options, Outcome, Policy};
+use crate::condenser::{Condenser, put_message};
+use crate::engine::{ContextRequest, Engine, Session};
+use crate::error::Error;
+
+/// So many faults of a conversation are told.
+const FAULTS: usize = 8;
+
+/// Plays it, hands out what it makes on the way, and tells what came of it: one outcome for each budget, or one where
+/// the policy knows none.
+pub async fn play(
+    conversation: &Conversation,
+    policy: &Policy,
+    options: &Options,
+    made: &mut (dyn FnMut(Made<'_>) + Send),
+) -> Result<Vec<Outcome>, Error> {
+    let mut judge = Judge::new(conversation, options);
+    match &policy.form {
+        Form::Whole => {
+            let mut track = Track::default();
+            for at in judge.calls() {
+                track.take(&mut judge, at, conversation.messages.get(..at).unwrap_or_default(), made);
+            }
+            Ok(vec![track.outcome])
+        }
+        Form::Inline { window } => inline(conversation, policy, *window, &mut judge, made).await,
+        Form::Context(request) => contexts(conversation, policy, request, &mut judge, options, made).await,
+    }
+}
+
+async fn inline(
+    conversation: &Conversation,
+    policy: &Policy,
+    window: Option<Tokens>,
+    judge: &mut Judge<'_>,
+    made: &mut (dyn FnMut(Made<'_>) + Send),
+) -> Result<Vec<Outcome>, Error> {
+    let mut builder = Condenser::builder().patch(policy.patch.clone());
+    if let Some(window) = window {
+        builder = builder.window(window);
+    }
+    let condenser = builder.build()?;
+    let mut history = conversation.messages.clone();
+    pin(&mut history, conversation.pinned);
+    let mut track = Track::default();
+    for at in judge.calls() {
+        let ready = condenser.before_model(history.get(..at).unwrap_or_default()).await;
+        track.take(judge, at, &ready, made);
+        for spent in &ready.report.spent {
+            track.outcome.cost.summarized(spent.input, spent.output);
+            made(Made::Summarizer { budget: None, input: spent.input, output: spent.output });
+        }
+        for problem in &ready.report.problems {
+            track.fault(at, problem);
+        }
+    }
+    Ok(vec![track.outcome])
+}
+
+async fn contexts(
+    conversation: &Conversation,
+    policy: &Policy,
+    request: &ContextRequest,
+    judge: &mut Judge<'_>,
+    options: &Options,
+    made: &mut (dyn FnMut(Made<'_>) + Send),
+) -> Result<Vec<Outcome>, Error> {
+    // It is played faster than it was said, so summaries are written in this task, before it goes on.
+    let engine = Engine::builder().patch(policy.patch.clone()).leaves_summaries().memory().await?;
+    let session = engine.session("replayed");
+    let head: Tokens =
+        conversation.messages.iter().take(conversation.pinned).map(|message| judge.counter.message(message)).sum();
+    let mut tracks: Vec<Track> = options.budgets.iter().map(|budget| Track::of(*budget)).collect();
+    let mut said = 0;
+    for at in judge.calls() {
+        while let Some(message) = conversation.messages.get(said).filter(|_| said < at) {
+            let mut message = message.clone();
+            message.seq = 0;
+            message.pinned |= said < conversation.pinned;
+            session.append(vec![message]).await?;
+            if request.summary {
+                session.work().await?;
+            }
+            said += 1;
+        }
+        for (track, budget) in tracks.iter_mut().zip(&options.budgets) {
+            let tokens = budget.saturating_add(head);
+            let wish = ContextRequest { tokens: Some(tokens), oversize: Oversize::Clip, ..request.clone() };
+            let context = session.context(wish).await?;
+            if !context.report.exhaustive && request.summary && request.fill {
+                track.fault(at, "not exhaustive");
+            }
+            track.take(judge, at, &context.messages, made);
+        }
+    }
+    spent(&session, &mut tracks, made).await?;
+    engine.close().await;
+    Ok(tracks.into_iter().map(|track| track.outcome).collect())
+}
+
+/// What models were asked for, by the engine's own books: the same whatever the budget.
+async fn spent(
+    session: &Session,
+    tracks: &mut [Track],
+    made: &mut (dyn FnMut(Made<'_>) + Send),
+) -> Result<(), Error> {
+    for sum in session.usage().await?.into_iter().filter(|sum| sum.model != "local") {
+        for track in &mut *tracks {
+            track.outcome.cost.summarized(sum.input, sum.output);
+            made(Made::Summarizer { budget: track.outcome.budget, input: sum.input, output: sum.output });
+        }
+    }
+    Ok(())
+}
+
+fn pin(messages: &mut [Message], pinned: usize) {
+    messages.iter_mut().take(pinned).for_each(|message| message.pinned = true);
+}
+
+/// Knows what is needed where, and holds lists against it.
+struct Judge<'a> {
+    conversation: &'a Conversation,
+    recorded: Recorded,
+    questions: Option<Questions>,
+    /// Where something is needed.
+    places: Vec<usize>,
+    costs: bool,
+    counter: Counter,
+    hash: RandomState,
+    sizes: HashMap<u64, Tokens>,
+}
+
+impl<'a> Judge<'a> {
+    fn new(conversation: &'a Conversation, options: &Options) -> Self {
+        let recorded = Recorded::new(conversation.pinned, &conversation.messages);
+        let asked = !conversation.questions.is_empty();
+        let questions = asked.then(|| Questions::new(&recorded, &conversation.questions));
+        let places = if asked { vec![conversation.messages.len()] } else { recorded.places() };
+        let counter = Counter::new(Encoding::O200k);
+        let (hash, sizes) = (RandomState::new(), HashMap::new());
+        Self { conversation, recorded, questions, places, costs: options.costs, counter, hash, sizes }
+    }
+
+    /// After how many messages the agent's model is called: before each reply, or where nobody replies, after each
+    /// message.
+    fn calls(&self) -> Vec<usize> {
+        let mut calls = Vec::new();
+        if self.costs {
+            let said = &self.conversation.messages;
+            let reply = |message: &Message| message.role == Role::Assistant;
+            let replies = |(at, message): (usize, &Message)| (at > 0 && reply(message)).then_some(at);
+            calls.extend(said.iter().enumerate().filter_map(replies));
+            if calls.is_empty() {
+                calls.extend(1..=said.len());
+            }
+        }
+        calls.extend(&self.places);
+        calls.sort_unstable();
+        calls.dedup();
+        calls
+    }
+
+    /// The list without the head that is always shown.
+    fn shown(&self, list: &[Message]) -> Shown {
+        let mut head = self.conversation.messages.iter().take(self.conversation.pinned).peekable();
+        let mut shown = Shown::default();
+        for message in list {
+            if head.next_if(|first| first.role == message.role && first.parts == message.parts).is_some() {
+                continue;
+            }
+            match split(message) {
+                Some((found, rest)) => {
+                    shown.summary = found.text;
+                    shown.messages.extend(rest.map(|rest| text_of(&rest)));
+                }
+                None => shown.messages.push(text_of(message)),
+            }
+        }
+        shown
+    }
+
+    /// As the published scorer counts: the words, and four for each message that has any.
+    fn tokens(&self, shown: &Shown) -> Tokens {
+        let texts = std::iter::once(&shown.summary).chain(&shown.messages);
+        texts.filter(|text| !text.is_empty()).map(|text| self.counter.text(text).saturating_add(4)).sum()
+    }
+
+    /// What each message is known by, and its size. A message is counted once, however often it is sent.
+    fn sent(&mut self, list: &[Message]) -> Vec<Sent> {
+        let mut sent = Vec::with_capacity(list.len());
+        for message in list {
+            let mut state = self.hash.build_hasher();
+            put_message(message, false, &mut state);
+            let hash = state.finish();
+            let tokens = *self.sizes.entry(hash).or_insert_with(|| self.counter.message(message));
+            sent.push(Sent { hash, tokens });
+        }
+        sent
+    }
+}
+
+/// What comes of one budget.
+#[derive(Default)]
+struct Track {
+    outcome: Outcome,
+    run: Run,
+}
+
+impl Track {
+    fn of(budget: Tokens) -> Self {
+        Self { outcome: Outcome { budget: Some(budget), ..Outcome::default() }, run: Run::default() }
+    }
+
+    fn fault(&mut self, at: usize, what: &str) {
+        self.outcome.faulty += 1;
+        if self.outcome.faults.len() < FAULTS {
+            self.outcome.faults.push(format!("after message {at}: {what}"));
+        }
+    }
+
+    /// Takes in the list that is sent after so many messages.
+    fn take(&mut self, judge: &mut Judge<'_>, at: usize, list: &[Message], made: &mut (dyn FnMut(Made<'_>) + Send)) {
+        let budget = self.outcome.budget;
+        if judge.costs {
+            let sent = judge.sent(list);
+            self.outcome.cuts += u64::from(!self.run.goes_on(&sent));
+            let cost = &mut self.outcome.cost;
+            let paid = self.run.send(cost, &sent);
+            self.outcome.curve.push(self.outcome.curve.last().copied().unwrap_or(0.0) + paid);
+            let tokens: Vec<Tokens> = sent.iter().map(|sent| sent.tokens).collect();
+            made(Made::Request { budget, messages: list, tokens: &tokens });
+        }
+        for complaint in complaints(list) {
+            self.fault(at, &complaint);
+        }
+        let place = judge.places.binary_search(&at).is_ok();
+        let shown = judge.shown(list);
+        let tokens = judge.tokens(&shown);
+        self.outcome.size.add(tokens as f64);
+        if budget.is_some_and(|budget| tokens > budget) {
+            self.fault(at, "over its budget");
+        }
+        if place {
+            self.measure(judge, at, &shown);
+            if let Some(budget) = budget {
+                made(Made::Context { at, budget, shown: &shown, tokens });
+            }
+        }
+    }
+
+    fn measure(&mut self, judge: &mut Judge<'_>, at: usize, shown: &Shown) {
+        let outcome = &mut self.outcome;
+        if let Some(questions) = &mut judge.questions {
+            let (answers, evidence) = questions.held(shown);
+            answers.into_iter().for_each(|value| outcome.ar.add(value));
+            evidence.into_iter().for_each(|value| outcome.er.add(value));
+            return;
+        }
+        // Where everything fits, nothing was condensed.
+        if outcome.budget.is_some_and(|budget| judge.recorded.size(at) <= budget) {
+            return;
+        }
+        for need in judge.recorded.needs(at) {
+            let held = if shown.holds(&need.name) { 1.0 } else { 0.0 };
+            outcome.fer.add(held);
+            if need.is_far() {
+                outcome.fer_far.add(held);
+            }
+            let bin = DISTANCES.iter().position(|most| need.back <= *most).unwrap_or(DISTANCES.len());
+            if let Some(mean) = outcome.by_distance.get_mut(bin) {
+                mean.add(held);
+            }
+        }
+    }
+}

@@ -60,6 +60,9 @@ pub struct Extracts {
     /// The day the conversation is at, where it was told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     date: Option<Arc<str>>,
+    /// Whether the messages themselves tell their days.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    tells_days: bool,
     /// The last calls, so that results can be told by their tool's name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     calls: Vec<(Arc<str>, Arc<str>)>,
@@ -253,6 +256,7 @@ impl Extracts {
         // What comes next comes after the newer.
         (joined.date, joined.calls) = (newer.date.clone(), newer.calls.clone());
         (joined.asked, joined.tasked) = (newer.asked, self.tasked || newer.tasked);
+        joined.tells_days |= newer.tells_days;
         joined
     }
 

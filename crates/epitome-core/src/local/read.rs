@@ -97,7 +97,8 @@ impl Extracts {
             self.tasked |= message.pinned && message.role.is_user();
             return;
         }
-        if message.at != Timestamp::default() {
+        // Where people say themselves which day it is, that is the day they speak of; when it was written down is not.
+        if message.at != Timestamp::default() && !self.tells_days {
             self.date = Some(day(message.at).into());
         }
         let role = message.role.to_string();
@@ -207,6 +208,7 @@ impl Extracts {
         match pieces::head_date(text) {
             Some((date, rest)) => {
                 self.date = Some(date.into());
+                self.tells_days = true;
                 rest
             }
             None => text,

@@ -1,6 +1,6 @@
 //! From extracts and names to a text of an exact size.
 //!
-//! Lines come in order of time, neighbours share one: `[#12-19 8 May] Ann: … | Bob: …`. The names
+//! Lines come in order of time, neighbours share one: `[#12-19] Ann: … | Bob: …`. The names
 //! likeliest needed again, and not in the lines already, close the text. Sizes of pieces are summed
 //! up first and the text itself is counted last, so that a new size costs little and is never
 //! exceeded.
@@ -164,26 +164,28 @@ impl<'a> Desk<'a> {
     /// What these come to, by the sizes of their pieces.
     fn cost(&self, taken: &[usize]) -> Tokens {
         let mut sum: Tokens = 0;
-        self.walk(taken, |step, at| {
+        self.walk(taken, |step, at, day| {
             let Some(extract) = self.get(at) else { return };
             let speaker = self.sizes.get(at).map_or(0, |(_, speaker)| *speaker);
-            let date = extract.date.as_deref().map_or(0, |date| date.len() as Tokens / 3);
+            let date = day.map_or(0, |day| day.len() as Tokens / 3 + 2);
             let joint = match step {
                 Step::Line if extract.kind == Kind::Told => speaker + 1,
-                Step::Line => self.label + date + speaker,
+                Step::Line => self.label + speaker,
                 Step::Speaker => speaker,
                 Step::Same => 1,
-            };
+            } + date;
             sum = sum.saturating_add(self.size(at)).saturating_add(joint);
         });
         sum
     }
 
-    /// Goes over the extracts in order of time, and says how each is joined to the one before.
-    fn walk(&self, taken: &[usize], mut visit: impl FnMut(Step, usize)) {
+    /// Goes over the extracts in order of time, and says how each is joined to the one before, and the day it was said
+    /// where that must be told: what is said of yesterday means nothing without it.
+    fn walk(&self, taken: &[usize], mut visit: impl FnMut(Step, usize, Option<&'a str>)) {
         let mut sorted = taken.to_vec();
         sorted.sort_unstable();
         let mut before: Option<&Extract> = None;
+        let mut told: Option<&str> = None;
         let mut words = 0;
         for at in sorted {
             let Some(extract) = self.get(at) else { continue };
@@ -199,30 +201,33 @@ impl<'a> Desk<'a> {
                 _ => Step::Line,
             };
             words = if step == Step::Line { own } else { words + own };
-            visit(step, at);
+            told = told.filter(|_| step != Step::Line);
+            let day = extract.date.as_deref().filter(|day| extract.holds().tells_time() && told != Some(*day));
+            told = day.or(told);
+            visit(step, at, day);
             before = Some(extract);
         }
     }
 
     fn lines(&self, taken: &[usize]) -> String {
         // A line's label tells its last message, so lines are gathered before they are written.
-        let mut lines: Vec<Vec<(Step, &Extract)>> = Vec::new();
-        self.walk(taken, |step, at| {
+        let mut lines: Vec<Vec<(Step, &Extract, Option<&str>)>> = Vec::new();
+        self.walk(taken, |step, at, day| {
             let Some(extract) = self.get(at) else { return };
             match lines.last_mut() {
-                Some(line) if step != Step::Line => line.push((step, extract)),
-                _ => lines.push(vec![(step, extract)]),
+                Some(line) if step != Step::Line => line.push((step, extract, day)),
+                _ => lines.push(vec![(step, extract, day)]),
             }
         });
         let mut out = String::new();
         for line in lines {
-            let (Some((_, first)), Some((_, last))) = (line.first(), line.last()) else { continue };
+            let (Some((_, first, _)), Some((_, last, _))) = (line.first(), line.last()) else { continue };
             if !out.is_empty() {
                 out.push('\n');
             }
             label(&mut out, first, last);
             let mut said = String::new();
-            for (step, extract) in &line {
+            for (step, extract, day) in &line {
                 match step {
                     Step::Same if extract.kind == Kind::Output || extract.kind == Kind::Call => {
                         said.push_str("; ");
@@ -244,6 +249,9 @@ impl<'a> Desk<'a> {
                     }
                 }
                 said.push_str(&extract.text);
+                if let Some(day) = day {
+                    let _ = write!(said, " ({day})");
+                }
             }
             if first.kind == Kind::Told && first.speaker.is_empty() && lines::reads_as_ours(&said) {
                 // Part of somebody's text, and no line of ours.
@@ -368,10 +376,10 @@ fn joins(last: &Extract, next: &Extract) -> bool {
     if last.kind == Kind::Told || next.kind == Kind::Told {
         return last.kind == next.kind && last.line == next.line && last.speaker == next.speaker;
     }
-    next.seq.saturating_sub(last.seq) <= NEAR && last.date == next.date
+    next.seq.saturating_sub(last.seq) <= NEAR
 }
 
-/// `[#12-19 8 May 2023] `; nothing where it is not known which message it was.
+/// `[#12-19] `; nothing where it is not known which message it was.
 fn label(out: &mut String, first: &Extract, last: &Extract) {
     if first.kind == Kind::Told {
         return;
@@ -379,9 +387,6 @@ fn label(out: &mut String, first: &Extract, last: &Extract) {
     let _ = write!(out, "[#{}", first.seq);
     if last.seq != first.seq {
         let _ = write!(out, "-{}", last.seq);
-    }
-    if let Some(date) = &first.date {
-        let _ = write!(out, " {date}");
     }
     out.push_str("] ");
 }

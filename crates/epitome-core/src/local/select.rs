@@ -62,6 +62,11 @@ impl Extract {
 }
 
 impl Holds {
+    /// Whether it speaks of a time.
+    pub(super) fn tells_time(&self) -> bool {
+        self.signs.time
+    }
+
     fn of(extract: &Extract) -> Self {
         let text = extract.text.as_str();
         let mut features = Vec::new();

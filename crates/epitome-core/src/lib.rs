@@ -144,4 +144,5 @@ pub mod tokens;
 pub mod track;
 pub mod trigger;
 pub mod view;
+pub mod tune;
 mod words;

@@ -241,6 +241,13 @@ impl Words for Shelf<'_> {
         for gap in gaps {
             self.placed(self.run(*gap), gap.from).for_each(|(seq, message)| extracts.read_at(seq, message));
         }
+        // What always stays is beside it in any case.
+        let leading = self.messages.iter().take_while(|message| message.role.is_system()).count();
+        for (at, (seq, message)) in self.placed(self.messages, 1).enumerate() {
+            if at < leading || message.pinned {
+                extracts.hide_at(seq, message);
+            }
+        }
         if let Some(from) = shown {
             let seen = self.messages.get(self.before(from)..).unwrap_or_default();
             self.placed(seen, from).for_each(|(seq, message)| extracts.hide_at(seq, message));

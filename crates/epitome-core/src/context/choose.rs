@@ -104,7 +104,7 @@ impl<'a> Ground<'a> {
 
     fn summary_room(&self) -> Tokens {
         let left = self.room.saturating_sub(self.cost(self.newest.place));
-        self.desk.request.share.of(self.desk.budget).min(left)
+        self.desk.share().min(left)
     }
 
     pub(super) fn with_summary(&self, at: usize, words: &mut dyn Words) -> Option<Choice<'a>> {
@@ -228,6 +228,10 @@ impl<'a> Ground<'a> {
         mut best: Choice<'a>,
         words: &mut dyn Words,
     ) -> (Choice<'a>, Option<(Span, Tokens)>) {
+        if self.newest.excerpt.is_some() {
+            let digests = self.desk.request.summary && self.desk.request.fit;
+            return (digests.then(|| self.digest(&best, words)).flatten().unwrap_or(best), None);
+        }
         let all_known = self.desk.unknown(0, None).count == 0;
         let low = self.desk.low;
         if all_known && self.desk.scene.recent.at(low) == Cut::Legal && self.cost(low) <= self.room {
@@ -268,7 +272,11 @@ impl<'a> Ground<'a> {
             shown: None,
         };
         let mut choice = self.choice(Some(reserved));
-        let start = self.first_that_fits(self.desk.low, self.room.saturating_sub(room)).min(choice.start);
+        let clipped = self.newest.excerpt.is_some();
+        let start = match clipped {
+            true => choice.start,
+            false => self.first_that_fits(self.desk.low, self.room.saturating_sub(room)).min(choice.start),
+        };
         choice.start = start;
         choice.carried = self.carried(start);
         choice.missing = self.missing(base, start, choice.carried);
@@ -277,7 +285,8 @@ impl<'a> Ground<'a> {
             return None;
         }
         let gaps = self.gaps(&choice);
-        let shown = self.desk.outline(start).map(|outline| outline.seq);
+        // What is shown as an excerpt is not shown whole.
+        let shown = self.desk.outline(start).map(|outline| outline.seq).filter(|_| !clipped);
         let wish = Fit { summary: candidate, gaps: &gaps, shown, room };
         let tokens = words.fit(&wish).filter(|tokens| *tokens <= room)?;
         let through = gap.map_or(base, |gap| gap.through.max(base));

@@ -119,7 +119,12 @@ impl<'a> Desk<'a> {
         }
     }
 
-    fn prepaid(&self) -> Tokens {
+    /// What a summary may take at most.
+    pub(super) fn share(&self) -> Tokens {
+        self.request.share.of(self.budget.saturating_sub(self.prepaid()))
+    }
+
+    pub(super) fn prepaid(&self) -> Tokens {
         self.leading.saturating_add(self.pinned)
     }
 
@@ -193,7 +198,7 @@ impl<'a> Desk<'a> {
             }
         };
         let mut excerpt = None;
-        if self.request.fill && newest.excerpt.is_none() {
+        if self.request.fill {
             (best, excerpt) = ground.fill(best, words);
         }
         Ok(self.compose(&newest, &best, excerpt))
@@ -207,14 +212,18 @@ impl<'a> Desk<'a> {
     fn newest(&self, last: usize, room: Tokens, words: &mut dyn Words) -> Option<Newest> {
         let cuts = self.scene.recent;
         let cost = |place: usize| self.suffix.get(place).copied().unwrap_or(0);
+        // Whoever takes an excerpt of it has the summary's share beside it.
+        let clips = self.request.oversize == Oversize::Clip;
+        let digests = clips && self.request.fill && self.request.fit && self.request.summary;
+        let share = if digests && last > self.low { self.share() } else { 0 };
         for allowed in [Cut::Legal, Cut::InLoop] {
             if let Some(place) = cuts.last_in(self.low..last + 1, allowed)
-                && cost(place) <= room
+                && (cost(place) <= room.saturating_sub(share) || (place <= self.low && cost(place) <= room))
             {
                 return Some(Newest { place, cost: cost(place), excerpt: None, allowed });
             }
         }
-        if self.request.oversize != Oversize::Clip {
+        if !clips {
             return None;
         }
         let place = cuts.last_in(self.low..last + 1, Cut::InLoop)?;
@@ -222,7 +231,9 @@ impl<'a> Desk<'a> {
         // What else should be seen beside an excerpt gets its room first.
         let opener = self.opener(place).map_or(0, |opener| opener.tokens);
         let mut room = if opener <= room / 2 { room - opener } else { room };
-        if self.request.summary {
+        if digests {
+            room = room.saturating_sub(share);
+        } else if self.request.summary {
             let largest = self.scene.summaries.iter().map(|summary| summary.tokens).max().unwrap_or(0);
             room = room.saturating_sub(self.request.share.of(room).min(largest));
         }

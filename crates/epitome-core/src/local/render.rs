@@ -295,7 +295,7 @@ impl<'a> Desk<'a> {
         let mut left = room.saturating_sub(spent);
         left = left.saturating_sub(self.counter.text(REFERENCES).saturating_add(1));
         // Messages and commands are long; a few of them are enough.
-        let mut for_long = left / 5;
+        let mut for_long = (left as f64 * crate::tune::tune("long", 0.2)) as Tokens;
         let mut taken: Vec<(&str, Tokens)> = Vec::new();
         let mut places: HashMap<u64, usize> = HashMap::new();
         let mut missed = 0;
@@ -430,9 +430,10 @@ impl Extracts {
     /// for again; where people talk, what they said is. With more room the lines gain faster: the
     /// likeliest names are in by then.
     fn share_of_names(&self, room: Tokens) -> Tokens {
-        let share = 30 + 470 * self.tool_share() / 1_000;
-        let most = 150u64.saturating_add(room / 10 * 3);
-        (room / 1_000 * share + room % 1_000 * share / 1_000).min(most)
+        use crate::tune::tune;
+        let share = tune("n0", 30.0) + tune("n1", 470.0) * self.tool_share() as f64 / 1_000.0;
+        let most = tune("n2", 150.0) + room as f64 * tune("n3", 0.3);
+        (room as f64 * share / 1000.0).min(most) as Tokens
     }
 
     /// How much of the session is work with tools, in thousandths: all of it from three messages of five

@@ -61,3 +61,7 @@ pub(super) const DAYS: [&str; 14] = [
     "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", "mon", "tue", "wed",
     "thu", "fri", "sat", "sun",
 ];
+
+/// What the types of media begin with: `text/plain`.
+pub(super) const MEDIA: [&str; 8] =
+    ["application", "audio", "font", "image", "message", "multipart", "text", "video"];

@@ -4,7 +4,7 @@
 //! words and are passed over at a glance; the others are judged by what they are made of and by what
 //! stands before and behind them.
 
-use super::lists::{DAYS, ENDINGS, HIDDEN, MONTHS, OPENERS, UNITS};
+use super::lists::{DAYS, ENDINGS, HIDDEN, MEDIA, MONTHS, OPENERS, UNITS};
 use super::{Kind, LONGEST, Name};
 use crate::words::{is_alphanumeric, is_unspaced};
 
@@ -63,7 +63,7 @@ pub(super) struct Made {
 pub(super) struct Scanner<'a, F> {
     pub(super) text: &'a str,
     bytes: &'a [u8],
-    speech: bool,
+    pub(super) speech: bool,
     /// Where the last run was.
     pub(super) previous: (usize, usize),
     /// Where what was told last ends: a unit is no name of its own.
@@ -274,6 +274,9 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         if run.ends_with("Error") || run.ends_with("Exception") {
             return self.error(start, end);
         }
+        if run == "Warning" && !self.speech {
+            return self.give(start, end, Kind::Code, true);
+        }
         let inner_dots = run.trim_start_matches('.').contains('.');
         if inner_dots && high == 0 {
             return self.dotted(start, end, run, made);
@@ -326,7 +329,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         let rooted = run.starts_with(['/', '~', '.']);
         let plain = made.dots + made.under + made.digits + made.hyphens + made.upper == 0;
         // `and/or` is prose, `src/auth` might be either, `src/auth/session` is a path.
-        let sure = rooted || !plain || made.slashes > 1;
+        let media = MEDIA.iter().any(|media| run.strip_prefix(media).is_some_and(|rest| rest.starts_with('/')));
+        let sure = rooted || !plain || made.slashes > 1 || media;
         // `/import` and `41s/old/new` are patterns more often than paths.
         let ends = run.rsplit('.').next().is_some_and(|end| ENDINGS.contains(&end));
         let first =
@@ -360,7 +364,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
 
     /// An error by its name, and the line that goes with it.
     fn error(&mut self, start: usize, end: usize) {
-        let named = end - start > 5;
+        // In code and in what tools print, the mother of all errors has a name too.
+        let named = end - start > 5 || (!self.speech && self.byte(start) == b'E');
         if named {
             self.give(start, end, Kind::Code, true);
         }

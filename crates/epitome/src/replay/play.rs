@@ -12,7 +12,7 @@ use epitome_core::view::split;
 
 use super::{Conversation, DISTANCES, Form, Made, Options, Outcome, Policy};
 use crate::condenser::{Condenser, put_message};
-use crate::engine::{ContextRequest, Engine, Session};
+use crate::engine::{Context, ContextRequest, Engine, Session};
 use crate::error::Error;
 
 /// So many faults of a conversation are told.
@@ -96,9 +96,7 @@ async fn contexts(
             said += 1;
         }
         for (track, budget) in tracks.iter_mut().zip(&options.budgets) {
-            let tokens = budget.saturating_add(head);
-            let wish = ContextRequest { tokens: Some(tokens), oversize: Oversize::Clip, ..request.clone() };
-            let context = session.context(wish).await?;
+            let context = asked(&session, request, judge, head, *budget, &mut track.raise).await?;
             if !context.report.exhaustive && request.summary && request.fill {
                 track.fault(at, "not exhaustive");
             }
@@ -108,6 +106,55 @@ async fn contexts(
     spent(&session, &mut tracks, made).await?;
     engine.close().await;
     Ok(tracks.into_iter().map(|track| track.outcome).collect())
+}
+
+/// So often a context is asked for until it fills its budget and no more.
+const ASKED: usize = 4;
+
+/// The largest context that fits the budget as the measure counts: words, and four for each message. The engine counts a
+/// little more, the frame of a summary and what is around a call, so it is asked for that much more; how much that was
+/// the last time is in `raise`.
+async fn asked(
+    session: &Session,
+    request: &ContextRequest,
+    judge: &Judge<'_>,
+    head: Tokens,
+    budget: Tokens,
+    raise: &mut Tokens,
+) -> Result<Context, Error> {
+    let mut best: Option<Context> = None;
+    let mut next = *raise;
+    for _ in 0..ASKED {
+        let tokens = Some(budget.saturating_add(head).saturating_add(next));
+        let wish = ContextRequest { tokens, oversize: Oversize::Clip, ..request.clone() };
+        let context = session.context(wish).await?;
+        let used = judge.tokens(&judge.shown(&context.messages));
+        if used > budget {
+            // Nothing is asked for that the engine would not give for the budget itself.
+            let over = used - budget;
+            if next == 0 {
+                return Ok(context);
+            }
+            next = if best.is_some() { break } else { next.saturating_sub(over.saturating_add(8)) };
+            continue;
+        }
+        let left = budget - used;
+        let whole = !context.report.cut && context.summary.is_none();
+        *raise = next;
+        best = Some(context);
+        if whole || left <= budget / 64 {
+            break;
+        }
+        next = next.saturating_add(left.saturating_sub(4));
+    }
+    match best {
+        Some(context) => Ok(context),
+        None => {
+            *raise = 0;
+            let tokens = Some(budget.saturating_add(head));
+            session.context(ContextRequest { tokens, oversize: Oversize::Clip, ..request.clone() }).await
+        }
+    }
 }
 
 /// What models were asked for, by the engine's own books: the same whatever the budget.
@@ -216,11 +263,13 @@ impl<'a> Judge<'a> {
 struct Track {
     outcome: Outcome,
     run: Run,
+    /// How much more than the budget the engine was asked for.
+    raise: Tokens,
 }
 
 impl Track {
     fn of(budget: Tokens) -> Self {
-        Self { outcome: Outcome { budget: Some(budget), ..Outcome::default() }, run: Run::default() }
+        Self { outcome: Outcome { budget: Some(budget), ..Outcome::default() }, ..Self::default() }
     }
 
     fn fault(&mut self, at: usize, what: &str) {

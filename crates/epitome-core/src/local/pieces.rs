@@ -118,6 +118,10 @@ fn sentences<'a>(line: &'a str, out: &mut Vec<&'a str>) {
 }
 
 fn ends_in_abbreviation(piece: &str) -> bool {
+    // Where marks stand apart, as in transcripts, a dot ends a sentence.
+    if piece.ends_with(" .") {
+        return false;
+    }
     let word = piece.trim_end_matches('.').rsplit(char::is_whitespace).next().unwrap_or_default();
     word.len() <= 1
         || word.bytes().all(|b| b.is_ascii_digit()) && word.len() <= 2 && !piece.contains(' ')

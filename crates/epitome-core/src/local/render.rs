@@ -107,6 +107,8 @@ struct Desk<'a> {
     sizes: Vec<(Tokens, Tokens)>,
     /// What it costs to say which messages a line is of.
     label: Tokens,
+    /// Whether days are told at all: not where all of it is of one day, and nobody said which.
+    days: bool,
 }
 
 impl<'a> Desk<'a> {
@@ -122,7 +124,9 @@ impl<'a> Desk<'a> {
             });
             *size = (extract.tokens(counter), *speaker);
         }
-        Self { all, counter, sizes, label }
+        let first = all.extracts.first().map(|extract| &extract.date);
+        let days = all.tells_days || all.extracts.iter().any(|extract| Some(&extract.date) != first);
+        Self { all, counter, sizes, label, days }
     }
 
     fn size(&self, at: usize) -> Tokens {
@@ -202,7 +206,7 @@ impl<'a> Desk<'a> {
             };
             words = if step == Step::Line { own } else { words + own };
             told = told.filter(|_| step != Step::Line);
-            let day = extract.date.as_deref().filter(|day| extract.holds().tells_time() && told != Some(*day));
+            let day = extract.date.as_deref().filter(|day| self.days && extract.holds().tells_time() && told != Some(*day));
             told = day.or(told);
             visit(step, at, day);
             before = Some(extract);

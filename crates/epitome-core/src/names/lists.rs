@@ -30,16 +30,21 @@ pub(super) const ENDINGS: [&str; 48] = [
 
 /// Words that begin sentences and name nobody, lowered.
 #[rustfmt::skip]
-pub(super) const OPENERS: [&str; 104] = [
-    "a", "absolutely", "actually", "after", "all", "also", "an", "and", "any", "are", "as", "at",
-    "awesome", "because", "before", "both", "but", "by", "can", "congrats", "cool", "could", "dear",
-    "did", "do", "does", "each", "every", "first", "for", "from", "good", "great", "has", "have", "he",
-    "hello", "here", "hey", "hi", "how", "i", "if", "in", "is", "it", "its", "just", "let", "let's",
-    "maybe", "my", "next", "nice", "no", "not", "now", "of", "oh", "ok", "okay", "on", "once", "one",
-    "or", "our", "please", "right", "she", "should", "since", "so", "some", "sorry", "sounds", "sure",
-    "thank", "thanks", "that", "the", "their", "then", "there", "these", "they", "this", "those", "to",
-    "was", "we", "well", "what", "when", "where", "which", "while", "who", "why", "will", "with", "would",
-    "wow", "yeah", "yes",
+pub(super) const OPENERS: [&str; 168] = [
+    "a", "absolutely", "actually", "after", "all", "alright", "also", "an", "and", "any", "are",
+    "aren't", "as", "at", "awesome", "because", "before", "both", "btw", "but", "by", "bye", "can",
+    "can't", "come", "congrats", "cool", "could", "couldn't", "dear", "did", "didn't", "do", "does",
+    "doesn't", "don't", "each", "enjoy", "every", "exactly", "find", "first", "for", "from", "get",
+    "give", "go", "good", "got", "great", "haha", "has", "have", "he", "he's", "hello", "here", "here's",
+    "hey", "hi", "hmm", "hold", "how", "i", "i'll", "i'm", "i've", "if", "in", "is", "isn't", "it",
+    "it's", "its", "just", "keep", "let", "let's", "like", "lol", "look", "make", "maybe", "mm", "my",
+    "next", "nice", "no", "not", "now", "of", "oh", "ok", "okay", "on", "once", "one", "only", "or",
+    "our", "perhaps", "please", "put", "right", "see", "seems", "she", "she's", "should", "since", "so",
+    "some", "sorry", "sounds", "still", "sure", "take", "tell", "thank", "thanks", "that", "that's",
+    "the", "their", "then", "there", "there's", "these", "they", "they're", "this", "those", "to", "too",
+    "true", "try", "uh", "um", "very", "wait", "was", "wasn't", "we", "we're", "well", "what", "what's",
+    "when", "where", "which", "while", "who", "whoa", "why", "will", "with", "woah", "won't", "would",
+    "wouldn't", "wow", "yeah", "yep", "yes", "you", "you're", "your", "yup",
 ];
 
 /// How the names of hidden files begin.

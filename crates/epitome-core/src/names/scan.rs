@@ -269,7 +269,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
         if under > 0 && letters > 0 && run.len() >= 3 {
             let method = usize::from(run.starts_with('.'));
-            return self.give(start + method, end, Kind::Code, true);
+            let key = !self.speech && self.byte(end) == b'"' && self.byte(end + 1) == b':' && crate::tune::tune("jk", 1.0) > 0.5;
+            return self.give(start + method, end, Kind::Code, !key);
         }
         if run.ends_with("Error") || run.ends_with("Exception") {
             return self.error(start, end);
@@ -409,17 +410,24 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             words += 1;
         }
         self.told = stop;
-        if opens {
-            if OPENERS.binary_search(&lowered.as_str()).is_err() {
-                self.give(start, stop, Kind::Proper, words > 1);
-            } else if words > 1 {
-                // `Thanks Ann`: the sentence opens with one word, the name with the next.
-                self.give(end + 1, stop, Kind::Proper, true);
+        // `Thanks Ann`, `Oh Yeah`: words that open sentences have their capital from there, wherever people break off
+        // and begin anew.
+        let mut from = start;
+        while from < stop {
+            let word = self.slice(from, stop).split(' ').next().unwrap_or_default();
+            if OPENERS.binary_search(&word.to_lowercase().as_str()).is_err() {
+                break;
             }
+            (from, words) = ((from + word.len() + 1).min(stop), words - 1);
+        }
+        if from >= stop {
             return;
         }
-        if !matches!(run, "I" | "I'm") && run.len() > 1 {
-            self.give(start, stop, Kind::Proper, true);
+        let first = from == start;
+        if opens && first {
+            self.give(start, stop, Kind::Proper, words > 1);
+        } else if stop - from > 1 && !self.slice(from, stop).starts_with("I'") {
+            self.give(from, stop, Kind::Proper, true);
         }
     }
 

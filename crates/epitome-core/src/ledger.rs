@@ -102,14 +102,15 @@ impl From<Seen> for Row {
 impl Seen {
     /// It was said once more.
     fn again(&mut self, now: Seq, voice: Voice<'_>) {
-        if self.last != now || self.count == 0 || crate::tune::tune("cm", 1.0) < 0.5 {
+        // In how many messages, not how often: a list prints one word on every line.
+        if self.last != now || self.count == 0 {
             self.count = self.count.saturating_add(1);
         }
         self.last = now;
         self.user |= voice == Voice::User;
         self.assistant |= voice == Voice::Assistant;
         if let Voice::Call { .. } = voice {
-            if self.last_call != now || self.calls == 0 || crate::tune::tune("cm", 1.0) < 0.5 {
+            if self.last_call != now || self.calls == 0 {
                 self.calls = self.calls.saturating_add(1);
             }
             self.last_call = now;
@@ -275,33 +276,31 @@ impl Ledger {
 
     /// How likely a name is to be needed again, for what it costs to keep.
     fn worth(&self, text: &str, seen: &Seen) -> f64 {
-        use crate::tune::tune;
         let since = |then: Seq| ln(1.0 + self.now.saturating_sub(then) as f64);
-        let mut worth = tune("l0", 0.8) * ln(f64::from(seen.count)) - tune("l1", 0.5) * since(seen.last);
+        // What is known for long and still comes up is what the work is about.
+        let mut worth = 0.8 * ln(f64::from(seen.count)) - 0.2 * since(seen.last) + 0.1 * since(seen.first);
         if seen.calls > 0 {
-            worth += tune("l2", 1.5) + tune("l3", 0.8) * ln(1.0 + f64::from(seen.calls)) - tune("l4", 0.2) * since(seen.last_call);
+            worth += 1.5 + 0.8 * ln(1.0 + f64::from(seen.calls)) - 0.2 * since(seen.last_call);
         }
         if seen.user {
-            worth += tune("l5", 0.8);
+            worth += 0.8;
         }
         if seen.assistant {
-            worth += tune("l6", 0.5);
+            worth += 0.5;
         }
+        let printed = !(seen.user || seen.assistant || seen.calls > 0);
         worth += match seen.kind {
-            // Mostly counters and line numbers, unless somebody spoke of them.
-            Kind::Number if !(seen.user || seen.assistant || seen.calls > 0) => tune("l7", -1.0),
-            Kind::Command => tune("l8", -0.5),
-            Kind::Path => tune("lp", 0.0),
-            Kind::Error => tune("le", 0.0),
-            Kind::Id => tune("li", 0.0),
+            // Mostly counters, unless somebody spoke of them.
+            Kind::Number if printed => -1.5,
+            // Long, and seldom run again as they are.
+            Kind::Command => -2.0,
             _ => 0.0,
         };
-        if !(seen.user || seen.assistant || seen.calls > 0) && text.contains(' ') {
-            worth += tune("lw", 0.0);
+        if printed && text.contains(' ') {
+            worth -= 1.0;
         }
-        worth -= tune("lf", 0.0) * since(seen.first);
         // Near enough to its tokens, and the same whoever counts.
-        worth - tune("l9", 1.0) * ln(tune("l10", 2.0) + text.len() as f64 / 4.0)
+        worth - 0.75 * ln(2.0 + text.len() as f64 / 4.0)
     }
 }
 

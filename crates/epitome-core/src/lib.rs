@@ -144,5 +144,4 @@ pub mod tokens;
 pub mod track;
 pub mod trigger;
 pub mod view;
-pub mod tune;
 mod words;

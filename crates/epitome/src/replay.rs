@@ -96,7 +96,10 @@ impl Policy {
     /// The newest messages that fit the budget, and nothing else.
     #[must_use]
     pub fn recent() -> Self {
-        Self::of("recent", Form::Context(ContextRequest { summary: false, fill: true, ..ContextRequest::default() }))
+        Self::of(
+            "recent",
+            Form::Context(ContextRequest { summary: false, fill: true, ..ContextRequest::default() }),
+        )
     }
 
     /// Summaries by the engine's slots, and all of the budget spent.

@@ -16,7 +16,7 @@ use crate::tokens::Counter;
 use crate::words::{hash, is_alphanumeric};
 
 /// Messages so far apart do not share a line.
-const NEAR: u64 = 40;
+const NEAR: u64 = 120;
 
 /// Fewer characters of a piece say nothing.
 const SHORTEST: usize = 12;
@@ -24,8 +24,11 @@ const SHORTEST: usize = 12;
 /// So many names are tried that do not fit any more.
 const MISSED: u32 = 24;
 
+/// For so many tokens of room one day may be told that need not be.
+const DAYS: Tokens = 96;
+
 /// The words after which a line ends.
-const LINE: u32 = 100;
+const LINE: u32 = 120;
 
 pub(super) fn render(all: &Extracts, room: Tokens, counter: &Counter) -> String {
     // A counter may make less of a text than is thought.
@@ -42,7 +45,7 @@ pub(super) fn write(all: &Extracts, order: &[usize], room: Tokens, counter: &Cou
     let mut costs = Costs { names: &names, counter, known: vec![None; names.len()] };
     let share = all.share_of_names(room);
     let for_names = share.min(costs.sum(share));
-    let desk = Desk::new(all, order, counter);
+    let desk = Desk::new(all, order, room, counter);
     let for_lines = room.saturating_sub(for_names);
     let mut taken = desk.fill(order, for_lines);
     let mut lines = desk.lines(&taken);
@@ -109,10 +112,12 @@ struct Desk<'a> {
     label: Tokens,
     /// Whether days are told at all: not where all of it is of one day, and nobody said which.
     days: bool,
+    /// Whether every day is told: there are few for the room.
+    every: bool,
 }
 
 impl<'a> Desk<'a> {
-    fn new(all: &'a Extracts, order: &[usize], counter: &'a Counter) -> Self {
+    fn new(all: &'a Extracts, order: &[usize], room: Tokens, counter: &'a Counter) -> Self {
         let label = counter.text("[#1200-1299] ");
         let mut sizes = vec![(0, 0); all.extracts.len()];
         let mut speakers: HashMap<&str, Tokens> = HashMap::new();
@@ -126,7 +131,10 @@ impl<'a> Desk<'a> {
         }
         let first = all.extracts.first().map(|extract| &extract.date);
         let days = all.tells_days || all.extracts.iter().any(|extract| Some(&extract.date) != first);
-        Self { all, counter, sizes, label, days }
+        let distinct: HashSet<&str> =
+            order.iter().filter_map(|at| all.extracts.get(*at)?.date.as_deref()).collect();
+        let every = days && distinct.len() as Tokens <= room / DAYS;
+        Self { all, counter, sizes, label, days, every }
     }
 
     fn size(&self, at: usize) -> Tokens {
@@ -206,7 +214,9 @@ impl<'a> Desk<'a> {
             };
             words = if step == Step::Line { own } else { words + own };
             told = told.filter(|_| step != Step::Line);
-            let day = extract.date.as_deref().filter(|day| self.days && extract.holds().tells_time() && told != Some(*day));
+            let day = extract.date.as_deref().filter(|day| {
+                self.days && (self.every || extract.holds().tells_time()) && told != Some(*day)
+            });
             told = day.or(told);
             visit(step, at, day);
             before = Some(extract);
@@ -299,7 +309,7 @@ impl<'a> Desk<'a> {
         let mut left = room.saturating_sub(spent);
         left = left.saturating_sub(self.counter.text(REFERENCES).saturating_add(1));
         // Messages and commands are long; a few of them are enough.
-        let mut for_long = (left as f64 * crate::tune::tune("long", 0.2)) as Tokens;
+        let mut for_long = left / 5;
         let mut taken: Vec<(&str, Tokens)> = Vec::new();
         let mut places: HashMap<u64, usize> = HashMap::new();
         let mut missed = 0;
@@ -430,14 +440,13 @@ fn parts<'a>(name: &'a str, mut found: impl FnMut(&'a str)) {
 }
 
 impl Extracts {
-    /// How much of the room the names get at most. Where tools are used, what was named is called
-    /// for again; where people talk, what they said is. With more room the lines gain faster: the
-    /// likeliest names are in by then.
+    /// How much of the room the names get at most. Where tools are used, what was named is called for
+    /// again; where people talk, what they said is. With more room the lines gain faster: the likeliest
+    /// names are in by then.
     fn share_of_names(&self, room: Tokens) -> Tokens {
-        use crate::tune::tune;
-        let share = tune("n0", 30.0) + tune("n1", 470.0) * self.tool_share() as f64 / 1_000.0;
-        let most = tune("n2", 150.0) + room as f64 * tune("n3", 0.3);
-        (room as f64 * share / 1000.0).min(most) as Tokens
+        let share = 30 + 820 * self.tool_share() / 1_000;
+        let most = 900u64.saturating_add(room / 4);
+        (room / 1_000 * share + room % 1_000 * share / 1_000).min(most)
     }
 
     /// How much of the session is work with tools, in thousandths: all of it from three messages of five

@@ -17,7 +17,7 @@ use crate::tokens::Counter;
 use crate::words::{each_word, hash, pack, pack_all};
 
 /// What is left of a word's value when it was told once, twice, ...
-const TOLD: f64 = 0.3;
+const TOLD: f64 = 0.25;
 
 /// What a piece of several words is worth of which none counts: "Do it for us" is told where there is
 /// room, "Okay!" is not.
@@ -241,7 +241,7 @@ fn table(extracts: &[Extract], tools: f64) -> (Vec<Features>, Vec<f64>) {
 
 /// What a piece takes of the room, growing a little slower than its tokens.
 fn cost(holds: &Holds) -> f64 {
-    exp(0.85 * ln(holds.size as f64 + 4.0))
+    exp(0.85 * ln((holds.size as f64).max(1.0)))
 }
 
 /// How telling a piece is by its shape, and in English by a few words. Other languages go by shape.
@@ -249,7 +249,7 @@ fn worth(extract: &Extract, holds: &Holds, tools: f64) -> f64 {
     let text = extract.text.as_str();
     let Holds { words, capitals, signs, .. } = holds;
     let (words, capitals) = (*words, *capitals);
-    let mut score = 1.63 * f64::from(words.min(6)) / 6.0 + 0.028 * f64::from(words.min(40));
+    let mut score = 1.63 * f64::from(words.min(6)) / 6.0 + 0.014 * f64::from(words.min(40));
     score += 0.22 * f64::from(capitals.min(3));
     if text.ends_with(['?', '？', '؟']) {
         score -= 0.64;

@@ -121,7 +121,8 @@ impl Recorded {
     pub fn needs(&self, at: usize) -> Vec<Need> {
         let head = self.texts.get(..self.pinned.min(at)).unwrap_or_default().join("\n");
         let calls = self.calls.get(at).and_then(Option::as_ref);
-        let wanted: BTreeSet<String> = calls.into_iter().flatten().flat_map(|values| found_names(values)).collect();
+        let wanted: BTreeSet<String> =
+            calls.into_iter().flatten().flat_map(|values| found_names(values)).collect();
         let mut wanted: Vec<String> = wanted.into_iter().filter(|name| !holds_name(&head, name)).collect();
         let (mut needs, mut back) = (Vec::new(), 0u64);
         for text in self.texts.get(self.pinned..at).unwrap_or_default().iter().rev() {
@@ -281,7 +282,8 @@ impl Questions {
                 Item { answer, question, evidence, scored }
             })
             .collect();
-        let weight = |number: u32| counts.get(&number).map(|count| ((all + 1.0) / (f64::from(*count) + 0.5)).ln());
+        let weight =
+            |number: u32| counts.get(&number).map(|count| ((all + 1.0) / (f64::from(*count) + 0.5)).ln());
         let rarest = (all + 1.0).ln();
         let known = u32::try_from(terms.known.len()).unwrap_or(u32::MAX);
         let weights = (0..known).map(|number| weight(number).unwrap_or(rarest)).collect();
@@ -314,8 +316,11 @@ impl Questions {
         let answered = self.items.iter().filter(|item| item.scored);
         let answers = answered.map(|item| if windows.answers(item) { 1.0 } else { 0.0 }).collect();
         let told = |item: &Item| {
-            let shares: Vec<f64> =
-                item.evidence.iter().filter_map(|evidence| windows.told(evidence, |term| self.weight(term))).collect();
+            let shares: Vec<f64> = item
+                .evidence
+                .iter()
+                .filter_map(|evidence| windows.told(evidence, |term| self.weight(term)))
+                .collect();
             (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
         };
         (answers, self.items.iter().filter_map(told).collect())
@@ -356,9 +361,9 @@ impl Windows {
             *counts.entry(*window).or_default() += 1;
         }
         let enough = 0.75 * item.answer.len() as f64;
-        counts
-            .iter()
-            .any(|(window, count)| *count as f64 >= enough && (item.question.is_empty() || near.contains(window)))
+        counts.iter().any(|(window, count)| {
+            *count as f64 >= enough && (item.question.is_empty() || near.contains(window))
+        })
     }
 
     /// The share of the evidence that the best window tells, by weight.

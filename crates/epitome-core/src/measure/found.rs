@@ -216,7 +216,8 @@ impl Scan {
             return None;
         }
         let end = end_of(&self.word, name + 1);
-        let ending: String = self.chars.get(name + 1..end).filter(|ending| ending.len() <= 4)?.iter().collect();
+        let ending: String =
+            self.chars.get(name + 1..end).filter(|ending| ending.len() <= 4)?.iter().collect();
         FILES.contains(&ending.as_str()).then_some(end)
     }
 
@@ -309,7 +310,5 @@ fn is_camel(word: &[char]) -> bool {
 
 /// `4f2a`: letters and digits, four at least.
 fn is_id(word: &[char]) -> bool {
-    word.len() >= 4
-        && word.iter().any(char::is_ascii_digit)
-        && word.iter().any(char::is_ascii_alphabetic)
+    word.len() >= 4 && word.iter().any(char::is_ascii_digit) && word.iter().any(char::is_ascii_alphabetic)
 }

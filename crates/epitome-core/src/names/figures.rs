@@ -96,14 +96,19 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
         let fractional = made.dots > 0 || run.contains(':');
         if told || made.digits >= 3 || fractional {
-            // `630:    return None`, `12-import os`: the numbers of lines, which tools print by the hundred.
-            let begins = matches!(self.text.as_bytes().get(start.wrapping_sub(1)), None | Some(b'\n' | b' ' | b'\t'))
-                && before.rsplit('\n').next().is_none_or(|line| line.trim().is_empty());
-            let numbers = !self.speech && !told && begins && self.text.get(end..).is_some_and(|rest| rest.starts_with([':', '-', '\t', ' ', '|']));
+            // `"price": 177`: a value in a record stands for one thing, as an id does.
             let value = !self.speech && (before.ends_with("\": ") || before.ends_with("\":"));
-            let kind = if value && crate::tune::tune("jv", 1.0) > 0.5 { Kind::Id } else { Kind::Number };
-            self.give(from, to, kind, !(numbers && crate::tune::tune("ln", 1.0) > 0.5));
+            let kind = if value { Kind::Id } else { Kind::Number };
+            self.give(from, to, kind, told || !self.numbers_a_line(start, end));
         }
+    }
+
+    /// `630:    return None`, `12-import os`: tools number lines by the hundred.
+    fn numbers_a_line(&self, start: usize, end: usize) -> bool {
+        let before = self.text.get(..start).unwrap_or_default();
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        let apart = self.text.get(end..).is_some_and(|rest| rest.starts_with([':', '-', '\t', ' ', '|']));
+        !self.speech && apart && line.trim().is_empty()
     }
 
     /// Where a date or a time ends that is written with its units: `2026年11月15日`, `18時30分`.

@@ -269,8 +269,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
         if under > 0 && letters > 0 && run.len() >= 3 {
             let method = usize::from(run.starts_with('.'));
-            let key = !self.speech && self.byte(end) == b'"' && self.byte(end + 1) == b':' && crate::tune::tune("jk", 1.0) > 0.5;
-            return self.give(start + method, end, Kind::Code, !key);
+            return self.give(start + method, end, Kind::Code, true);
         }
         if run.ends_with("Error") || run.ends_with("Exception") {
             return self.error(start, end);
@@ -330,7 +329,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         let rooted = run.starts_with(['/', '~', '.']);
         let plain = made.dots + made.under + made.digits + made.hyphens + made.upper == 0;
         // `and/or` is prose, `src/auth` might be either, `src/auth/session` is a path.
-        let media = MEDIA.iter().any(|media| run.strip_prefix(media).is_some_and(|rest| rest.starts_with('/')));
+        let media =
+            MEDIA.iter().any(|media| run.strip_prefix(media).is_some_and(|rest| rest.starts_with('/')));
         let sure = rooted || !plain || made.slashes > 1 || media;
         // `/import` and `41s/old/new` are patterns more often than paths.
         let ends = run.rsplit('.').next().is_some_and(|end| ENDINGS.contains(&end));

@@ -80,8 +80,12 @@ async fn contexts(
     // It is played faster than it was said, so summaries are written in this task, before it goes on.
     let engine = Engine::builder().patch(policy.patch.clone()).leaves_summaries().memory().await?;
     let session = engine.session("replayed");
-    let head: Tokens =
-        conversation.messages.iter().take(conversation.pinned).map(|message| judge.counter.message(message)).sum();
+    let head: Tokens = conversation
+        .messages
+        .iter()
+        .take(conversation.pinned)
+        .map(|message| judge.counter.message(message))
+        .sum();
     let mut tracks: Vec<Track> = options.budgets.iter().map(|budget| Track::of(*budget)).collect();
     let mut said = 0;
     for at in judge.calls() {
@@ -108,12 +112,12 @@ async fn contexts(
     Ok(tracks.into_iter().map(|track| track.outcome).collect())
 }
 
-/// So often a context is asked for until it fills its budget and no more.
+/// So often a context is asked for.
 const ASKED: usize = 4;
 
-/// The largest context that fits the budget as the measure counts: words, and four for each message. The engine counts a
-/// little more, the frame of a summary and what is around a call, so it is asked for that much more; how much that was
-/// the last time is in `raise`.
+/// The context for a budget as the measure counts it: words, and four for each message. The engine counts a little more,
+/// the frame of a summary and what is around a call, so it is asked for that much more; how much that was the last time
+/// is in `raise`.
 async fn asked(
     session: &Session,
     request: &ContextRequest,
@@ -122,38 +126,33 @@ async fn asked(
     budget: Tokens,
     raise: &mut Tokens,
 ) -> Result<Context, Error> {
-    let mut best: Option<Context> = None;
-    let mut next = *raise;
+    let ask = |raise: Tokens| {
+        let tokens = Some(budget.saturating_add(head).saturating_add(raise));
+        session.context(ContextRequest { tokens, oversize: Oversize::Clip, ..request.clone() })
+    };
+    let mut best = None;
     for _ in 0..ASKED {
-        let tokens = Some(budget.saturating_add(head).saturating_add(next));
-        let wish = ContextRequest { tokens, oversize: Oversize::Clip, ..request.clone() };
-        let context = session.context(wish).await?;
+        let context = ask(*raise).await?;
         let used = judge.tokens(&judge.shown(&context.messages));
-        if used > budget {
-            // Nothing is asked for that the engine would not give for the budget itself.
-            let over = used - budget;
-            if next == 0 {
-                return Ok(context);
+        let more = context.report.tokens.total().saturating_sub(head).saturating_sub(used);
+        if used > budget && *raise > 0 {
+            // Other messages are shown then, around which there is less.
+            *raise = raise.saturating_sub(used - budget).min(more);
+            if best.is_some() {
+                break;
             }
-            next = if best.is_some() { break } else { next.saturating_sub(over.saturating_add(8)) };
             continue;
         }
-        let left = budget - used;
-        let whole = !context.report.cut && context.summary.is_none();
-        *raise = next;
+        let grows = more > *raise;
         best = Some(context);
-        if whole || left <= budget / 64 {
+        if !grows {
             break;
         }
-        next = next.saturating_add(left.saturating_sub(4));
+        *raise = more;
     }
     match best {
         Some(context) => Ok(context),
-        None => {
-            *raise = 0;
-            let tokens = Some(budget.saturating_add(head));
-            session.context(ContextRequest { tokens, oversize: Oversize::Clip, ..request.clone() }).await
-        }
+        None => ask(0).await,
     }
 }
 
@@ -280,7 +279,13 @@ impl Track {
     }
 
     /// Takes in the list that is sent after so many messages.
-    fn take(&mut self, judge: &mut Judge<'_>, at: usize, list: &[Message], made: &mut (dyn FnMut(Made<'_>) + Send)) {
+    fn take(
+        &mut self,
+        judge: &mut Judge<'_>,
+        at: usize,
+        list: &[Message],
+        made: &mut (dyn FnMut(Made<'_>) + Send),
+    ) {
         let budget = self.outcome.budget;
         if judge.costs {
             let sent = judge.sent(list);

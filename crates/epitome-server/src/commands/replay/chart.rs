@@ -124,7 +124,8 @@ fn cost(results: &Results, set: &Set) -> Option<Chart> {
         let mut points: Vec<(f64, f64)> = Vec::new();
         // Where fewer than half of the conversations go on, the mean says little.
         let enough = cell.curve.first().map_or(0, |(_, count)| count.div_ceil(2));
-        for (at, (sum, count)) in cell.curve.iter().enumerate().take_while(|(_, (_, count))| *count >= enough) {
+        for (at, (sum, count)) in cell.curve.iter().enumerate().take_while(|(_, (_, count))| *count >= enough)
+        {
             points.push(((at + 1) as f64, sum / *count as f64));
         }
         if points.len() < 2 {
@@ -157,7 +158,12 @@ fn shares() -> Axis {
 fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let step = points.len().div_ceil(200).max(1);
     let last = points.len().saturating_sub(1);
-    points.into_iter().enumerate().filter(|(at, _)| at % step == 0 || *at == last).map(|(_, point)| point).collect()
+    points
+        .into_iter()
+        .enumerate()
+        .filter(|(at, _)| at % step == 0 || *at == last)
+        .map(|(_, point)| point)
+        .collect()
 }
 
 /// A round number of which a few make the most.
@@ -277,11 +283,23 @@ impl Chart {
     }
 
     fn x(&self, at: f64) -> f64 {
-        place(&self.across.marks, at, LEFT, WIDTH - RIGHT, self.lines.iter().flat_map(|line| &line.points).map(|p| p.0))
+        place(
+            &self.across.marks,
+            at,
+            LEFT,
+            WIDTH - RIGHT,
+            self.lines.iter().flat_map(|line| &line.points).map(|p| p.0),
+        )
     }
 
     fn y(&self, at: f64) -> f64 {
-        place(&self.up.marks, at, HEIGHT - BOTTOM, TOP + 8.0, self.lines.iter().flat_map(|line| &line.points).map(|p| p.1))
+        place(
+            &self.up.marks,
+            at,
+            HEIGHT - BOTTOM,
+            TOP + 8.0,
+            self.lines.iter().flat_map(|line| &line.points).map(|p| p.1),
+        )
     }
 }
 

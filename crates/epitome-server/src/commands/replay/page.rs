@@ -52,7 +52,11 @@ fn section(results: &Results, set: &Set, out: &mut String) {
     }
     let faulty: u64 = set.cells.values().map(|cell| cell.sum.faulty).sum();
     if faulty > 0 {
-        let _ = writeln!(out, "<p class=\"big bad\">{} a provider would refuse or that broke a promise.</p>", count(faulty, "list"));
+        let _ = writeln!(
+            out,
+            "<p class=\"big bad\">{} a provider would refuse or that broke a promise.</p>",
+            count(faulty, "list")
+        );
     }
     for chart in chart::of_set(results, set) {
         out.push_str(&chart.svg());
@@ -73,15 +77,18 @@ fn said(results: &Results, set: &Set) -> Vec<String> {
             continue;
         }
         let mut parts = Vec::new();
-        let kept = |mean: &Mean, what: &str| mean.value().map(|value| format!("{:.0} % of {what}", value * 100.0));
+        let kept =
+            |mean: &Mean, what: &str| mean.value().map(|value| format!("{:.0} % of {what}", value * 100.0));
         parts.extend(kept(&cell.sum.fer, "the names a later call needed"));
         parts.extend(kept(&cell.sum.ar, "the answers"));
         parts.extend(kept(&cell.sum.er, "the evidence"));
         let saved = whole.filter(|whole| results.costs && whole.plain > 0).map(|whole| {
             let cost = &cell.sum.cost;
             let of = |mine: u64, whole: u64| 100.0 * (1.0 - mine as f64 / (whole as f64).max(1.0));
-            let (plain, cached) =
-                (of(cost.plain + cost.summarizer, whole.plain), of(cost.cached() + cost.summarizer, whole.cached()));
+            let (plain, cached) = (
+                of(cost.plain + cost.summarizer, whole.plain),
+                of(cost.cached() + cost.summarizer, whole.cached()),
+            );
             let word = |saved: f64| match saved {
                 saved if saved >= 0.0 => format!("{saved:.0} % less"),
                 more => format!("{:.0} % more", -more),
@@ -108,9 +115,12 @@ fn table(results: &Results, set: &Set, out: &mut String) {
     for ((policy, budget), cell) in &set.cells {
         let Cell { sum, .. } = cell;
         let cost = &sum.cost;
-        let of = |mine: u64, whole: u64| if whole > 0 { format!("{:.2}", mine as f64 / whole as f64) } else { String::new() };
+        let of = |mine: u64, whole: u64| {
+            if whole > 0 { format!("{:.2}", mine as f64 / whole as f64) } else { String::new() }
+        };
         let plain = whole.map_or_else(String::new, |whole| of(cost.plain + cost.summarizer, whole.plain));
-        let cached = whole.map_or_else(String::new, |whole| of(cost.cached() + cost.summarizer, whole.cached()));
+        let cached =
+            whole.map_or_else(String::new, |whole| of(cost.cached() + cost.summarizer, whole.cached()));
         let _ = writeln!(
             out,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{plain}</td><td>{cached}</td><td>{}</td></tr>",

@@ -41,13 +41,16 @@ pub(super) fn read(spec: &str, window: Tokens, given: &Given, world: &World) -> 
     let mut given = given.clone();
     match first.as_str() {
         "economic" => given.set.extend(["condense.trigger=economic", KEPT].map(str::to_owned)),
-        "mask" => given.set.extend(["condense.strategy=mask", "condense.trigger=messages(1)"].map(str::to_owned)),
+        "mask" => {
+            given.set.extend(["condense.strategy=mask", "condense.trigger=messages(1)"].map(str::to_owned))
+        }
         _ => {}
     }
     let mut named = None;
     let mut said: Vec<String> = Vec::new();
     for word in words {
-        let Some((key, value)) = word.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty())
+        let Some((key, value)) =
+            word.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty())
         else {
             return Err(wrong(format!("{word:?} is no KEY=VALUE")));
         };
@@ -55,9 +58,13 @@ pub(super) fn read(spec: &str, window: Tokens, given: &Given, world: &World) -> 
             ("name", _) => named = Some(value.to_owned()),
             ("config", _) => given.config = Some(PathBuf::from(value)),
             ("window", Form::Inline { window }) => {
-                *window = Some(value.parse().ok().filter(|tokens| *tokens > 0).ok_or_else(|| {
-                    wrong(format!("window: {value:?}; give a whole number from 1"))
-                })?);
+                *window = Some(
+                    value
+                        .parse()
+                        .ok()
+                        .filter(|tokens| *tokens > 0)
+                        .ok_or_else(|| wrong(format!("window: {value:?}; give a whole number from 1")))?,
+                );
             }
             ("fill" | "fit" | "steady", Form::Context(request)) => {
                 let on = value.parse().map_err(|_| wrong(format!("{key}: {value:?}; give true or false")))?;
@@ -129,11 +136,10 @@ mod tests {
 
     #[test]
     fn spaces_inside_brackets_and_quotes_divide_nothing() {
-        assert_eq!(words("inline  trigger=any(tokens(5), turns(3)) x=\"a b\""), [
-            "inline",
-            "trigger=any(tokens(5), turns(3))",
-            "x=\"a b\""
-        ]);
+        assert_eq!(
+            words("inline  trigger=any(tokens(5), turns(3)) x=\"a b\""),
+            ["inline", "trigger=any(tokens(5), turns(3))", "x=\"a b\""]
+        );
         assert_eq!(words("  "), [] as [String; 0]);
     }
 }

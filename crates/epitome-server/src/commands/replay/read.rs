@@ -17,7 +17,8 @@ use crate::recording::{Item, REQUEST, Recording};
 pub(super) fn files(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for path in given {
-        let failed = |error: std::io::Error| Failure::Input(format!("{} cannot be read: {error}", path.display()));
+        let failed =
+            |error: std::io::Error| Failure::Input(format!("{} cannot be read: {error}", path.display()));
         if !std::fs::metadata(path).map_err(failed)?.is_dir() {
             files.push(path.clone());
             continue;
@@ -65,7 +66,8 @@ pub(super) fn each(
     for item in recording {
         match item.map_err(failed)? {
             Item::Session { name, metadata, at } => {
-                let begun = Begun::new(name, metadata).map_err(|what| Failure::Input(format!("{at}: {what}")))?;
+                let begun =
+                    Begun::new(name, metadata).map_err(|what| Failure::Input(format!("{at}: {what}")))?;
                 if let Some(before) = under_way.replace(begun)
                     && !found(before.end(how))
                 {

@@ -54,7 +54,8 @@ impl Cell {
         sum.cuts += outcome.cuts;
         sum.faulty += outcome.faulty;
         let room = FAULTS.saturating_sub(sum.faults.len());
-        sum.faults.extend(outcome.faults.into_iter().take(room).map(|fault| format!("{conversation}: {fault}")));
+        sum.faults
+            .extend(outcome.faults.into_iter().take(room).map(|fault| format!("{conversation}: {fault}")));
         if self.curve.len() < outcome.curve.len() {
             self.curve.resize(outcome.curve.len(), (0.0, 0));
         }
@@ -68,7 +69,13 @@ impl Cell {
 impl Set {
     pub(super) fn add(&mut self, policy: usize, conversation: &str, outcome: Outcome) {
         let key = (policy, outcome.budget);
-        self.cells.entry(key).or_insert_with(|| Cell { sum: Outcome { budget: key.1, ..Outcome::default() }, curve: Vec::new() }).add(conversation, outcome);
+        self.cells
+            .entry(key)
+            .or_insert_with(|| Cell {
+                sum: Outcome { budget: key.1, ..Outcome::default() },
+                curve: Vec::new(),
+            })
+            .add(conversation, outcome);
     }
 }
 
@@ -111,7 +118,8 @@ impl Results {
                 mean.value().map(|value| json!({ "mean": value, "n": mean.count, "error": mean.error() }))
             };
             let of_whole = |mine: u64, whole: u64| (whole > 0).then(|| mine as f64 / whole as f64);
-            let distances: Vec<Value> = cell.sum.by_distance.iter().map(|mean| json!(measure(mean))).collect();
+            let distances: Vec<Value> =
+                cell.sum.by_distance.iter().map(|mean| json!(measure(mean))).collect();
             json!({
                 "policy": self.name(*policy),
                 "budget": budget,

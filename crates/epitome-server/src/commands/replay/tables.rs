@@ -11,7 +11,8 @@ pub(super) fn show(results: &Results, show: &mut Show) -> Result<(), Failure> {
         return show.object(&results.json());
     }
     for set in results.sets.iter().filter(|set| set.messages > 0) {
-        let size = format!("{}, {}", count(set.conversations, "conversation"), count(set.messages, "message"));
+        let size =
+            format!("{}, {}", count(set.conversations, "conversation"), count(set.messages, "message"));
         show.line(format!("{}: {size}", set.name))?;
         show.line("")?;
         kept(results, set, show)?;

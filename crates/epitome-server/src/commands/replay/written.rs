@@ -29,7 +29,10 @@ struct Out {
 impl Out {
     fn open(path: &Path) -> Result<Arc<Self>, Failure> {
         let file = File::create(path).map_err(|error| unwritten(path, &error))?;
-        Ok(Arc::new(Self { path: path.to_owned(), file: Mutex::new(Ok(BufWriter::with_capacity(1 << 20, file))) }))
+        Ok(Arc::new(Self {
+            path: path.to_owned(),
+            file: Mutex::new(Ok(BufWriter::with_capacity(1 << 20, file))),
+        }))
     }
 
     fn put(&self, line: &Value) {
@@ -62,7 +65,9 @@ impl Written {
             None => None,
             Some(path) => {
                 let first = policies.iter().position(makes).ok_or_else(|| {
-                    Failure::Misused("--contexts: no policy makes any; slots, steady and recent do".to_owned())
+                    Failure::Misused(
+                        "--contexts: no policy makes any; slots, steady and recent do".to_owned(),
+                    )
                 })?;
                 Some((first, Out::open(path)?))
             }

@@ -193,7 +193,7 @@ impl Ledger {
             self.note(text, kind, true, Voice::Assistant);
             // Their order is all that is known of their worth.
             if let Some(seen) = self.names.get_mut(*text) {
-                seen.last = seen.last.min(now.saturating_sub(rank));
+                seen.last = seen.last.min(now.saturating_sub(4 * rank));
             }
         }
         self.prune(MOST_NAMES);
@@ -293,7 +293,7 @@ impl Ledger {
             // Mostly counters, unless somebody spoke of them.
             Kind::Number if printed => -1.5,
             // Long, and seldom run again as they are.
-            Kind::Command => -2.0,
+            Kind::Command => -1.8,
             _ => 0.0,
         };
         if printed && text.contains(' ') {
@@ -439,6 +439,7 @@ mod tests {
         ledger.read(&Message::user("Maria came."));
         assert!(ledger.is_empty());
         ledger.read(&Message::user("I met Maria. Maria left."));
+        ledger.read(&Message::user("Maria will be back."));
         assert_eq!(ledger.ranked().next().map(|entry| (entry.text, entry.count)), Some(("Maria", 2)));
     }
 }

@@ -445,7 +445,8 @@ impl Extracts {
     /// names are in by then.
     fn share_of_names(&self, room: Tokens) -> Tokens {
         let share = 30 + 820 * self.tool_share() / 1_000;
-        let most = 900u64.saturating_add(room / 4);
+        // However small it is, a few sentences say what it is about.
+        let most = 900u64.saturating_add(room / 4).min(room.saturating_sub(64.min(room / 2)));
         (room / 1_000 * share + room % 1_000 * share / 1_000).min(most)
     }
 

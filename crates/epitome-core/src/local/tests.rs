@@ -142,15 +142,27 @@ fn secrets_are_not_told() {
 }
 
 #[test]
-fn dates_at_the_head_of_a_message_and_times_of_messages_are_told_with_the_line() {
-    let mut extracts = read(&[Message::user("[1:56 pm on 8 May, 2023] I went to the harbour yesterday.")]);
-    let mut timed = Message::user("The tide was low that morning.");
-    timed.at = Timestamp(1_700_000_000_000);
-    extracts.read(&timed);
+fn the_day_is_told_with_what_is_said_of_a_time() {
+    let timed = |text: &str, day: i64| Message { at: Timestamp(day * 86_400_000), ..Message::user(text) };
+    let told = |messages: &[Message], room| read(messages).render(room, &counter());
+    let said = "[1:56 pm on 8 May, 2023] I went to the harbour yesterday.";
+    // Where the messages tell their days themselves, when they were written down is of no interest.
     assert_eq!(
-        extracts.render(80, &counter()),
-        "[#1 8 May, 2023] user: I went to the harbour yesterday.\n[#2 2023-11-14] user: The tide was low that morning."
+        told(&[Message::user(said), timed("The tide was low that morning.", 19_675)], 80),
+        "[#1-2] user: I went to the harbour yesterday. (8 May, 2023) The tide was low that morning."
     );
+    let talk = [
+        timed("I went to the harbour yesterday.", 19_675),
+        timed("The boat has a new mast of spruce.", 19_675),
+        timed("The sail comes next week.", 19_677),
+    ];
+    assert_eq!(
+        told(&talk, 80),
+        "[#1-3] user: I went to the harbour yesterday. (2023-11-14) The boat has a new mast of spruce. The sail comes \
+         next week. (2023-11-16)"
+    );
+    // Where all of it is of one day and nobody said which, that need not be told.
+    assert_eq!(told(&talk[..1], 80), "[#1] user: I went to the harbour yesterday.");
     assert_eq!(day(Timestamp(0)), "1970-01-01");
     assert_eq!(day(Timestamp(-1)), "1969-12-31");
     assert_eq!(day(Timestamp(1_709_164_800_000)), "2024-02-29");
@@ -457,7 +469,7 @@ fn only_a_date_is_a_date() {
     ] {
         assert_eq!(
             told(&format!("{date} Mend the login flow.")),
-            format!("[#1 {day}] user: Mend the login flow.")
+            format!("[#1] user: Mend the login flow. ({day})")
         );
     }
 }

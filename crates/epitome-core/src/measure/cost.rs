@@ -98,7 +98,8 @@ impl Run {
         let sum = |list: &[Sent]| list.iter().fold(0u64, |sum, sent| sum.saturating_add(sent.tokens));
         let same = self.before.iter().zip(list).take_while(|(before, now)| before == now).count();
         let total = sum(list);
-        let shared = Some(sum(list.get(..same).unwrap_or_default())).filter(|shared| *shared >= FLOOR).unwrap_or(0);
+        let shared =
+            Some(sum(list.get(..same).unwrap_or_default())).filter(|shared| *shared >= FLOOR).unwrap_or(0);
         let cached = READ * shared as f64 + WRITE * (total - shared) as f64;
         cost.calls = cost.calls.saturating_add(1);
         cost.plain = cost.plain.saturating_add(total);

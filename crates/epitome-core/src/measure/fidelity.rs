@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::found::{found_names, holds_name};
 use super::terms::{each_term, each_word, stem};
-use super::{text_of, values_of};
+use super::{spoken, text_of, values_of};
 use crate::message::{Message, Role};
 
 /// What was last seen more tokens back than this, by a quarter of the letters, is far.
@@ -69,7 +69,6 @@ impl Recorded {
             let values: Vec<String> = message.calls().map(values_of).collect();
             (!values.is_empty()).then_some(values)
         };
-        let speaks = |message: &&Message| message.role != Role::Tool && !message.role.is_system();
         Self {
             pinned,
             texts: messages.iter().map(text_of).collect(),
@@ -77,7 +76,6 @@ impl Recorded {
             replies: messages.iter().map(|message| message.role == Role::Assistant).collect(),
             authors: messages
                 .iter()
-                .filter(speaks)
                 .filter_map(|message| message.author.as_deref().map(str::to_owned))
                 .collect(),
         }
@@ -121,7 +119,8 @@ impl Recorded {
     pub fn needs(&self, at: usize) -> Vec<Need> {
         let head = self.texts.get(..self.pinned.min(at)).unwrap_or_default().join("\n");
         let calls = self.calls.get(at).and_then(Option::as_ref);
-        let wanted: BTreeSet<String> = calls.into_iter().flatten().flat_map(|values| found_names(values)).collect();
+        let wanted: BTreeSet<String> =
+            calls.into_iter().flatten().flat_map(|values| found_names(values)).collect();
         let mut wanted: Vec<String> = wanted.into_iter().filter(|name| !holds_name(&head, name)).collect();
         let (mut needs, mut back) = (Vec::new(), 0u64);
         for text in self.texts.get(self.pinned..at).unwrap_or_default().iter().rev() {
@@ -267,11 +266,7 @@ impl Questions {
         let items = questions
             .iter()
             .map(|asked| {
-                let told = match &asked.answer {
-                    Value::String(text) => text.clone(),
-                    other => other.to_string(),
-                };
-                let answer = terms.set(&told);
+                let answer = terms.set(&spoken(&asked.answer));
                 let mut question = terms.set(&asked.question);
                 question.retain(|term| !names.contains(term) && !answer.contains(term));
                 let step = if asked.evidence.len() > EVIDENCE { asked.evidence.len() / EVIDENCE } else { 1 };
@@ -281,7 +276,8 @@ impl Questions {
                 Item { answer, question, evidence, scored }
             })
             .collect();
-        let weight = |number: u32| counts.get(&number).map(|count| ((all + 1.0) / (f64::from(*count) + 0.5)).ln());
+        let weight =
+            |number: u32| counts.get(&number).map(|count| ((all + 1.0) / (f64::from(*count) + 0.5)).ln());
         let rarest = (all + 1.0).ln();
         let known = u32::try_from(terms.known.len()).unwrap_or(u32::MAX);
         let weights = (0..known).map(|number| weight(number).unwrap_or(rarest)).collect();
@@ -314,8 +310,11 @@ impl Questions {
         let answered = self.items.iter().filter(|item| item.scored);
         let answers = answered.map(|item| if windows.answers(item) { 1.0 } else { 0.0 }).collect();
         let told = |item: &Item| {
-            let shares: Vec<f64> =
-                item.evidence.iter().filter_map(|evidence| windows.told(evidence, |term| self.weight(term))).collect();
+            let shares: Vec<f64> = item
+                .evidence
+                .iter()
+                .filter_map(|evidence| windows.told(evidence, |term| self.weight(term)))
+                .collect();
             (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
         };
         (answers, self.items.iter().filter_map(told).collect())
@@ -356,9 +355,9 @@ impl Windows {
             *counts.entry(*window).or_default() += 1;
         }
         let enough = 0.75 * item.answer.len() as f64;
-        counts
-            .iter()
-            .any(|(window, count)| *count as f64 >= enough && (item.question.is_empty() || near.contains(window)))
+        counts.iter().any(|(window, count)| {
+            *count as f64 >= enough && (item.question.is_empty() || near.contains(window))
+        })
     }
 
     /// The share of the evidence that the best window tells, by weight.

@@ -106,7 +106,6 @@ fn thinks(message: &Message) -> bool {
     message.parts.iter().any(|part| matches!(part, Part::Thinking { .. }))
 }
 
-
 fn hears(drawing: &str, complaint: &str) {
     let heard = complaints(&drawing::messages(drawing).unwrap());
     assert!(heard.iter().any(|c| c.contains(complaint)), "{drawing}: heard only {heard:?}");

@@ -18,6 +18,18 @@ use crate::error::Error;
 /// So many faults of a conversation are told.
 const FAULTS: usize = 8;
 
+/// Who writes summaries and costs nothing.
+const LOCAL: &str = "local";
+
+/// What is sent for one reply.
+struct List<'a> {
+    messages: &'a [Message],
+    /// What it is known by and its size, piece by piece: results are sent one by one.
+    sent: &'a [Sent],
+    /// Whether it was made, and not just passed on: what is wrong with a recording is no fault of a policy's.
+    made: bool,
+}
+
 /// Plays it, hands out what it makes on the way, and tells what came of it: one outcome for each budget, or one where
 /// the policy knows none.
 pub async fn play(
@@ -28,16 +40,29 @@ pub async fn play(
 ) -> Result<Vec<Outcome>, Error> {
     let mut judge = Judge::new(conversation, options);
     match &policy.form {
-        Form::Whole => {
-            let mut track = Track::default();
-            for at in judge.calls() {
-                track.take(&mut judge, at, conversation.messages.get(..at).unwrap_or_default(), made);
-            }
-            Ok(vec![track.outcome])
-        }
+        Form::Whole => Ok(vec![whole(conversation, &mut judge, made)]),
         Form::Inline { window } => inline(conversation, policy, *window, &mut judge, made).await,
         Form::Context(request) => contexts(conversation, policy, request, &mut judge, options, made).await,
     }
+}
+
+/// Everything that was said. It only grows, so nothing of it is looked at twice, however long it gets.
+fn whole(
+    conversation: &Conversation,
+    judge: &mut Judge<'_>,
+    made: &mut (dyn FnMut(Made<'_>) + Send),
+) -> Outcome {
+    let (mut track, mut sent, mut said) = (Track::default(), Vec::new(), 0);
+    for at in judge.calls() {
+        for message in conversation.messages.get(said..at).unwrap_or_default() {
+            judge.send(message, &mut sent);
+        }
+        said = at;
+        let list =
+            List { messages: conversation.messages.get(..at).unwrap_or_default(), sent: &sent, made: false };
+        track.take(judge, at, &list, made);
+    }
+    track.outcome
 }
 
 async fn inline(
@@ -57,8 +82,9 @@ async fn inline(
     let mut track = Track::default();
     for at in judge.calls() {
         let ready = condenser.before_model(history.get(..at).unwrap_or_default()).await;
-        track.take(judge, at, &ready, made);
-        for spent in &ready.report.spent {
+        let sent = judge.sent(&ready);
+        track.take(judge, at, &List { messages: &ready, sent: &sent, made: !ready.is_untouched() }, made);
+        for spent in ready.report.spent.iter().filter(|spent| spent.model != LOCAL) {
             track.outcome.cost.summarized(spent.input, spent.output);
             made(Made::Summarizer { budget: None, input: spent.input, output: spent.output });
         }
@@ -80,8 +106,12 @@ async fn contexts(
     // It is played faster than it was said, so summaries are written in this task, before it goes on.
     let engine = Engine::builder().patch(policy.patch.clone()).leaves_summaries().memory().await?;
     let session = engine.session("replayed");
-    let head: Tokens =
-        conversation.messages.iter().take(conversation.pinned).map(|message| judge.counter.message(message)).sum();
+    let head: Tokens = conversation
+        .messages
+        .iter()
+        .take(conversation.pinned)
+        .map(|message| judge.counter.message(message))
+        .sum();
     let mut tracks: Vec<Track> = options.budgets.iter().map(|budget| Track::of(*budget)).collect();
     let mut said = 0;
     for at in judge.calls() {
@@ -99,10 +129,9 @@ async fn contexts(
             let tokens = budget.saturating_add(head);
             let wish = ContextRequest { tokens: Some(tokens), oversize: Oversize::Clip, ..request.clone() };
             let context = session.context(wish).await?;
-            if !context.report.exhaustive && request.summary && request.fill {
-                track.fault(at, "not exhaustive");
-            }
-            track.take(judge, at, &context.messages, made);
+            track.outcome.gaps += u64::from(!context.report.exhaustive && request.summary);
+            let sent = judge.sent(&context.messages);
+            track.take(judge, at, &List { messages: &context.messages, sent: &sent, made: true }, made);
         }
     }
     spent(&session, &mut tracks, made).await?;
@@ -116,7 +145,7 @@ async fn spent(
     tracks: &mut [Track],
     made: &mut (dyn FnMut(Made<'_>) + Send),
 ) -> Result<(), Error> {
-    for sum in session.usage().await?.into_iter().filter(|sum| sum.model != "local") {
+    for sum in session.usage().await?.into_iter().filter(|sum| sum.model != LOCAL) {
         for track in &mut *tracks {
             track.outcome.cost.summarized(sum.input, sum.output);
             made(Made::Summarizer { budget: track.outcome.budget, input: sum.input, output: sum.output });
@@ -200,14 +229,31 @@ impl<'a> Judge<'a> {
     /// What each message is known by, and its size. A message is counted once, however often it is sent.
     fn sent(&mut self, list: &[Message]) -> Vec<Sent> {
         let mut sent = Vec::with_capacity(list.len());
-        for message in list {
-            let mut state = self.hash.build_hasher();
-            put_message(message, false, &mut state);
-            let hash = state.finish();
-            let tokens = *self.sizes.entry(hash).or_insert_with(|| self.counter.message(message));
-            sent.push(Sent { hash, tokens });
-        }
+        list.iter().for_each(|message| self.send(message, &mut sent));
         sent
+    }
+
+    fn send(&mut self, message: &Message, sent: &mut Vec<Sent>) {
+        if !self.costs {
+            return;
+        }
+        if message.results().count() < 2 {
+            sent.push(self.piece(message));
+            return;
+        }
+        for part in &message.parts {
+            let mut one = Message::new(message.role, [part.clone()]);
+            one.author.clone_from(&message.author);
+            sent.push(self.piece(&one));
+        }
+    }
+
+    fn piece(&mut self, message: &Message) -> Sent {
+        let mut state = self.hash.build_hasher();
+        put_message(message, false, &mut state);
+        let hash = state.finish();
+        let tokens = *self.sizes.entry(hash).or_insert_with(|| self.counter.message(message));
+        Sent { hash, tokens }
     }
 }
 
@@ -231,22 +277,32 @@ impl Track {
     }
 
     /// Takes in the list that is sent after so many messages.
-    fn take(&mut self, judge: &mut Judge<'_>, at: usize, list: &[Message], made: &mut (dyn FnMut(Made<'_>) + Send)) {
+    fn take(
+        &mut self,
+        judge: &mut Judge<'_>,
+        at: usize,
+        list: &List<'_>,
+        made: &mut (dyn FnMut(Made<'_>) + Send),
+    ) {
         let budget = self.outcome.budget;
         if judge.costs {
-            let sent = judge.sent(list);
-            self.outcome.cuts += u64::from(!self.run.goes_on(&sent));
-            let cost = &mut self.outcome.cost;
-            let paid = self.run.send(cost, &sent);
+            self.outcome.cuts += u64::from(!self.run.goes_on(list.sent));
+            let paid = self.run.send(&mut self.outcome.cost, list.sent);
             self.outcome.curve.push(self.outcome.curve.last().copied().unwrap_or(0.0) + paid);
-            let tokens: Vec<Tokens> = sent.iter().map(|sent| sent.tokens).collect();
-            made(Made::Request { budget, messages: list, tokens: &tokens });
+            let tokens: Vec<Tokens> = list.sent.iter().map(|sent| sent.tokens).collect();
+            made(Made::Request { budget, messages: list.messages, tokens: &tokens });
         }
-        for complaint in complaints(list) {
-            self.fault(at, &complaint);
+        if list.made {
+            for complaint in complaints(list.messages) {
+                self.fault(at, &complaint);
+            }
         }
         let place = judge.places.binary_search(&at).is_ok();
-        let shown = judge.shown(list);
+        // What has no budget may be of any size, and need not be read each time.
+        if budget.is_none() && !place {
+            return;
+        }
+        let shown = judge.shown(list.messages);
         let tokens = judge.tokens(&shown);
         self.outcome.size.add(tokens as f64);
         if budget.is_some_and(|budget| tokens > budget) {

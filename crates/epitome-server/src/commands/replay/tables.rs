@@ -2,7 +2,7 @@
 
 use epitome::core::measure::Mean;
 
-use super::results::{Cell, Results, Set};
+use super::results::{self, Cell, Results, Set};
 use crate::failure::Failure;
 use crate::show::{Show, Table, count, grouped};
 
@@ -11,16 +11,18 @@ pub(super) fn show(results: &Results, show: &mut Show) -> Result<(), Failure> {
         return show.object(&results.json());
     }
     for set in results.sets.iter().filter(|set| set.messages > 0) {
-        let size = format!("{}, {}", count(set.conversations, "conversation"), count(set.messages, "message"));
+        let size =
+            format!("{}, {}", count(set.conversations, "conversation"), count(set.messages, "message"));
         show.line(format!("{}: {size}", set.name))?;
         show.line("")?;
         kept(results, set, show)?;
         if results.costs {
             paid(results, set, show)?;
         }
-        for cell in set.cells.values() {
+        for ((policy, budget), cell) in &set.cells {
+            let budget = budget.map_or_else(String::new, |budget| format!(" {}", grouped(budget)));
             for fault in &cell.sum.faults {
-                show.error(fault)?;
+                show.error(format!("{}{budget}: {fault}", results.name(*policy)))?;
             }
         }
     }
@@ -44,6 +46,8 @@ fn kept(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
     let mut headings = vec!["what survives".to_owned(), "budget>".to_owned()];
     headings.extend(there.iter().map(|(name, _)| format!("{name}>")));
     headings.push("cases>".to_owned());
+    let gaps = set.cells.values().any(|cell| cell.sum.gaps > 0);
+    headings.extend(gaps.then(|| "gaps>".to_owned()));
     let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
     for ((policy, budget), cell) in &set.cells {
         if there.iter().all(|(_, of)| of(cell).count == 0) {
@@ -52,9 +56,13 @@ fn kept(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
         let mut row = vec![results.name(*policy).to_owned(), budget.map_or_else(String::new, grouped)];
         row.extend(there.iter().map(|(_, of)| share(of(cell))));
         row.push(grouped(there.iter().map(|(_, of)| of(cell).count).max().unwrap_or(0)));
+        row.extend(gaps.then(|| grouped(cell.sum.gaps)));
         table.row(row);
     }
     show.table(&table)?;
+    if gaps {
+        show.line("gaps: contexts that leave something out which no summary tells yet")?;
+    }
     show.line("")
 }
 
@@ -66,38 +74,34 @@ fn share(mean: &Mean) -> String {
     }
 }
 
-/// What it costs.
+/// What it costs, in percent of what everything costs.
 fn paid(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
-    let Some(whole) = results.whole(set).map(|cell| cell.sum.cost) else { return Ok(()) };
-    let mut table = Table::new(&[
-        "what it costs",
-        "budget>",
-        "calls>",
-        "largest>",
-        "cuts>",
-        "plain>",
-        "cached>",
-        "summaries>",
-        "faults>",
-    ]);
-    let of_whole = |mine: u64, whole: u64| match whole {
-        0 => "–".to_owned(),
-        whole => format!("{:.2}", mine as f64 / whole as f64),
-    };
+    let Some(whole) = results.whole(&set.cells) else { return Ok(()) };
+    let any = |of: fn(&Cell) -> u64| set.cells.values().any(|cell| of(cell) > 0);
+    let extra: [(&str, fn(&Cell) -> u64); 2] =
+        [("summaries>", |cell| cell.sum.cost.summaries), ("faults>", |cell| cell.sum.faulty)];
+    let extra: Vec<_> = extra.into_iter().filter(|(_, of)| any(*of)).collect();
+    let mut headings = vec!["what it costs", "budget>", "plain>", "cached>", "largest>", "cuts>"];
+    headings.extend(extra.iter().map(|(name, _)| *name));
+    let mut table = Table::new(&headings);
     for ((policy, budget), cell) in &set.cells {
         let cost = &cell.sum.cost;
-        table.row([
-            results.name(*policy).to_owned(),
-            budget.map_or_else(String::new, grouped),
-            grouped(cost.calls),
-            grouped(cost.peak),
-            grouped(cell.sum.cuts),
-            of_whole(cost.plain.saturating_add(cost.summarizer), whole.plain),
-            of_whole(cost.cached().saturating_add(cost.summarizer), whole.cached()),
-            grouped(cost.summaries),
-            grouped(cell.sum.faulty),
-        ]);
+        let (plain, cached) = results::paid(cost, &whole);
+        let mut row = vec![results.name(*policy).to_owned(), budget.map_or_else(String::new, grouped)];
+        row.extend([percent(plain), percent(cached), grouped(cost.peak), grouped(cell.sum.cuts)]);
+        row.extend(extra.iter().map(|(_, of)| grouped(of(cell))));
+        table.row(row);
     }
     show.table(&table)?;
+    show.line(format!(
+        "{} of the agent's model; plain and cached: what they cost of sending everything,",
+        count(whole.calls, "call")
+    ))?;
+    show.line("without and with a prompt cache; largest: the largest request, in tokens; cuts: how often")?;
+    show.line("what was sent before was not simply continued")?;
     show.line("")
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
 }

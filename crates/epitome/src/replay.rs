@@ -197,7 +197,7 @@ pub struct Outcome {
     pub cuts: u64,
     /// The size of what was looked at, the head that is always shown not counted.
     pub size: Mean,
-    /// How often something was neither there nor in a summary: not yet summarized, and no room for it.
+    /// How often something was neither there nor in a summary: there was no room for it, and nobody has summed it up yet.
     pub gaps: u64,
     /// How often a provider would refuse a list, or a promise was not kept.
     pub faulty: u64,

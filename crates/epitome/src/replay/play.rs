@@ -129,7 +129,7 @@ async fn contexts(
             let tokens = budget.saturating_add(head);
             let wish = ContextRequest { tokens: Some(tokens), oversize: Oversize::Clip, ..request.clone() };
             let context = session.context(wish).await?;
-            track.outcome.gaps += u64::from(!context.report.exhaustive && request.summary);
+            track.outcome.gaps += u64::from(!context.report.exhaustive);
             let sent = judge.sent(&context.messages);
             track.take(judge, at, &List { messages: &context.messages, sent: &sent, made: true }, made);
         }

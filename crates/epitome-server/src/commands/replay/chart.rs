@@ -29,6 +29,10 @@ const DASHES: [&str; 3] = ["", "7 3", "2 3"];
 /// A line with its name.
 pub(super) struct Line {
     pub(super) name: String,
+    /// A policy has its colour in all charts.
+    pub(super) colour: usize,
+    /// What of one policy is told apart by dashes.
+    pub(super) dash: usize,
     pub(super) budget: Option<Tokens>,
     pub(super) points: Vec<(f64, f64)>,
 }
@@ -58,7 +62,8 @@ pub(super) struct Chart {
     pub(super) file: String,
     pub(super) title: String,
     pub(super) across: Axis,
-    pub(super) up: Axis,
+    /// Its marks; what they count is in the title.
+    pub(super) up: Vec<(f64, String)>,
     pub(super) lines: Vec<Line>,
 }
 
@@ -93,13 +98,13 @@ pub(super) fn of_set(results: &Results, set: &Set) -> Vec<Chart> {
 fn recall(results: &Results, set: &Set, file: &str, title: &str, of: fn(&Cell) -> &Mean) -> Option<Chart> {
     let nth = |budget: u64| results.budgets.iter().position(|other| *other == budget);
     let mut lines = Vec::new();
-    for (policy, name) in results.policies.iter().enumerate() {
+    for policy in 0..results.policies.len() {
         let cells = set.cells.iter().filter(|((of_policy, _), _)| *of_policy == policy);
         let points: Vec<(f64, f64)> = cells
             .filter_map(|((_, budget), cell)| Some((nth((*budget)?)? as f64, of(cell).value()?)))
             .collect();
         if !points.is_empty() {
-            lines.push(Line { name: name.clone(), budget: None, points });
+            lines.push(line(results, policy, None, points));
         }
     }
     let marks = results.budgets.iter().enumerate().map(|(at, budget)| (at as f64, grouped(*budget)));
@@ -128,7 +133,7 @@ fn distance(results: &Results, set: &Set) -> Option<Chart> {
             .filter_map(|(at, mean)| Some((at as f64, mean.value()?)))
             .collect();
         if points.len() > 1 {
-            lines.push(Line { name: results.name(*policy).to_owned(), budget: *budget, points });
+            lines.push(line(results, *policy, *budget, points));
         }
     }
     let upper = DISTANCES.iter().map(|most| format!("≤ {}", grouped(*most)));
@@ -165,7 +170,7 @@ fn cost(results: &Results, set: &Set) -> Option<Chart> {
         }
         longest = longest.max(points.len());
         most = points.iter().map(|(_, cost)| *cost).fold(most, f64::max);
-        lines.push(Line { name: results.name(*policy).to_owned(), budget: *budget, points: thinned(points) });
+        lines.push(line(results, *policy, *budget, thinned(points)));
     }
     let step = step(most);
     let marks = (0..=8u32).map(|nth| f64::from(nth) * step).take_while(|at| *at < most + step);
@@ -173,16 +178,32 @@ fn cost(results: &Results, set: &Set) -> Option<Chart> {
     let calls = (0..=10usize).map(|nth| nth * across).take_while(|at| *at <= longest);
     (!lines.is_empty()).then(|| Chart {
         file: format!("{}-cost", set.name),
-        title: format!("What an agent's calls cost, with a prompt cache ({})", set.name),
+        title: format!(
+            "Cost of an agent's calls with a prompt cache, in tokens of plain input ({})",
+            set.name
+        ),
         across: Axis { title: "calls", marks: calls.map(|at| (at as f64, at.to_string())).collect() },
-        up: Axis { title: "tokens of plain input", marks: marks.map(|at| (at, thousands(at))).collect() },
+        up: marks.map(|at| (at, thousands(at))).collect(),
         lines,
     })
 }
 
-fn shares() -> Axis {
-    let marks = (0..=5u32).map(|nth| (f64::from(nth) / 5.0, format!("{} %", nth * 20)));
-    Axis { title: "", marks: marks.collect() }
+fn line(results: &Results, policy: usize, budget: Option<Tokens>, points: Vec<(f64, f64)>) -> Line {
+    let others = COLOURS.len() - 1;
+    // What everything is compared with is black.
+    let colour = if results.is_whole(policy) { others } else { policy % others };
+    let first = budget.is_none() || budget.as_ref() == results.budgets.first();
+    Line {
+        name: results.name(policy).to_owned(),
+        colour,
+        dash: policy / others + usize::from(!first),
+        budget,
+        points,
+    }
+}
+
+fn shares() -> Vec<(f64, String)> {
+    (0..=5u32).map(|nth| (f64::from(nth) / 5.0, format!("{} %", nth * 20))).collect()
 }
 
 /// No more points than can be seen.
@@ -251,7 +272,7 @@ impl Chart {
 
     fn grid(&self, out: &mut String) {
         let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
-        for (at, mark) in &self.up.marks {
+        for (at, mark) in &self.up {
             let y = self.y(*at);
             let _ = write!(
                 out,
@@ -272,20 +293,17 @@ impl Chart {
             );
         }
         let middle = (LEFT + right) / 2.0;
-        let _ = write!(
+        let _ = writeln!(
             out,
-            "<text x=\"{middle}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#444\">{}</text>\n\
-             <text x=\"{right}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#444\">{}</text>\n",
+            "<text x=\"{middle}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#444\">{}</text>",
             HEIGHT - 8.0,
             self.across.title,
-            TOP - 4.0,
-            self.up.title,
         );
     }
 
     fn line(&self, out: &mut String, nth: usize, line: &Line) {
-        let colour = COLOURS.get(nth % COLOURS.len()).unwrap_or(&"#000");
-        let dash = DASHES.get(nth / COLOURS.len() % DASHES.len()).unwrap_or(&"");
+        let colour = COLOURS.get(line.colour).unwrap_or(&"#000");
+        let dash = DASHES.get(line.dash % DASHES.len()).unwrap_or(&"");
         let mut path = String::new();
         for (at, (x, y)) in line.points.iter().enumerate() {
             let _ = write!(path, "{}{:.1} {:.1}", if at == 0 { "M" } else { "L" }, self.x(*x), self.y(*y));
@@ -329,7 +347,7 @@ impl Chart {
 
     fn y(&self, at: f64) -> f64 {
         place(
-            &self.up.marks,
+            &self.up,
             at,
             HEIGHT - BOTTOM,
             TOP + 8.0,
@@ -355,7 +373,8 @@ mod tests {
 
     fn chart(names: impl IntoIterator<Item = String>) -> Chart {
         let points = vec![(0.0, 0.5), (1.0, 1.0)];
-        let lines = names.into_iter().map(|name| Line { name, budget: Some(1_000), points: points.clone() });
+        let line = |name| Line { name, colour: 0, dash: 0, budget: Some(1_000), points: points.clone() };
+        let lines = names.into_iter().map(line);
         Chart {
             file: "x".to_owned(),
             title: "<b>&\"".to_owned(),

@@ -171,6 +171,6 @@ question. Evidence: the share of the words of the messages that prove an answer,
 that always stay are not counted in a budget. Cost is in tokens of plain input: plain where all input costs the same; \
 cached where the beginning that a request shares with the one before it costs a tenth and everything else a quarter \
 more, both in percent of sending everything. A model's summaries are in both. Gaps are contexts that leave something \
-out which no summary tells yet; faults are lists that a provider would refuse, or that are over their budget. After ± \
+out which no summary tells; faults are lists that a provider would refuse, or that are over their budget. After ± \
 stands the standard error. These measures see words, not meaning: a paraphrase counts as lost, and a name \
 that is there may stand in the wrong place.</p>\n";

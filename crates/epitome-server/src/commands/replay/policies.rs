@@ -100,7 +100,15 @@ pub(super) fn read(spec: &str, window: Tokens, given: &Given, world: &World) -> 
         policy.name = format!("{first} {}", said.join(" "));
     }
     policy.name = named.unwrap_or(policy.name);
-    let told = |what: String| wrong(what.strip_prefix("--set: ").unwrap_or(&what).to_owned());
+    let told = |what: String| {
+        wrong(
+            ["--set slot: ", "--set: ", "--set "]
+                .iter()
+                .find_map(|by| what.strip_prefix(by))
+                .unwrap_or(&what)
+                .to_owned(),
+        )
+    };
     let mut loaded = load_without_database(&given, world).map_err(told)?;
     if !slots.is_empty() {
         given.set.extend(patched(loaded.settings.to_value(), &slots).map_err(wrong)?);

@@ -124,7 +124,9 @@ impl Begun {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(told)) => {
                 let read = |(nth, one): (usize, Value)| {
-                    serde_json::from_value(one).map_err(|error| wrong(format!("qa[{nth}]: {error}")))
+                    // What is wrong is not repeated: it may be something that was said.
+                    let rule = "give a question, its answer, and as evidence the places of messages, from 0";
+                    serde_json::from_value(one).map_err(|_| wrong(format!("qa[{nth}]: {rule}")))
                 };
                 told.into_iter().enumerate().map(read).collect::<Result<_, _>>()?
             }

@@ -40,7 +40,7 @@ fn kept(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
     let there: Vec<_> =
         measures.iter().filter(|(_, of)| set.cells.values().any(|cell| of(cell).count > 0)).collect();
     if there.is_empty() {
-        show.line("  nothing in it tells what a later turn needs: no tool calls, no questions")?;
+        show.line("what survives cannot be told: no call needs a name said before, nothing was asked")?;
         return show.line("");
     }
     let mut headings = vec!["what survives".to_owned(), "budget>".to_owned()];
@@ -61,7 +61,7 @@ fn kept(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
     }
     show.table(&table)?;
     if gaps {
-        show.line("gaps: contexts that leave something out which no summary tells yet")?;
+        show.line("gaps: contexts that leave something out which no summary tells")?;
     }
     show.line("")
 }
@@ -93,12 +93,10 @@ fn paid(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
         table.row(row);
     }
     show.table(&table)?;
-    show.line(format!(
-        "{} of the agent's model; plain and cached: what they cost of sending everything,",
-        count(whole.calls, "call")
-    ))?;
-    show.line("without and with a prompt cache; largest: the largest request, in tokens; cuts: how often")?;
-    show.line("what was sent before was not simply continued")?;
+    let calls = count(whole.calls, "call");
+    show.line(format!("{calls}. plain, cached: of what it costs to send everything, without"))?;
+    show.line("and with a prompt cache. largest: the largest request, in tokens. cuts: how")?;
+    show.line("often what was sent before was not simply continued.")?;
     show.line("")
 }
 

@@ -44,7 +44,8 @@ A policy is one of these words, then KEY=VALUE for any setting, name=… for wha
   economic   the same, cut where that costs least with a prompt cache
   mask       the same, old tool outputs left out
 trigger, keep, keep_first, strategy, model and max_tokens are those of [condense]; fill, fit and
-steady are those of a context. Unless told otherwise: slots, steady, recent, economic.
+steady are those of a context; slot.NAME.KEY is one key of one slot; window=N and config=FILE are
+its own. Unless told otherwise: slots, steady, recent, economic.
 
 A file has a conversation a line, {\"id\", \"messages\", \"pinned\", \"qa\"}, the last two if there are any:
 how many messages at its head always stay, and [{\"question\", \"answer\", \"evidence\"}]. Whatever
@@ -64,7 +65,7 @@ pub(crate) struct Args {
     /// The budgets of contexts, in tokens (1000,2000,4000,8000)
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = super::whole)]
     budget: Vec<u64>,
-    /// The window of the agent's model, for lists condensed inline
+    /// The window of the agent's model, for inline lists
     #[arg(long, value_name = "N", value_parser = super::whole, default_value_t = 128_000)]
     window: u64,
     /// How many messages at the head always stay, where a recording does not say

@@ -26,7 +26,7 @@ fn work(id: &str, steps: usize) -> Value {
 /// A talk with questions about it.
 fn talk() -> Value {
     let line = |n: usize| {
-        let (role, name) = if n % 2 == 0 { ("user", "Ann") } else { ("assistant", "Bo") };
+        let (role, name) = if n.is_multiple_of(2) { ("user", "Ann") } else { ("assistant", "Bo") };
         let said =
             format!("Ferry {n} sails at {}:15 from quay {}, with {} boxes of oranges.", n % 24, n % 7, n * 3);
         json!({ "role": role, "name": name, "content": said })

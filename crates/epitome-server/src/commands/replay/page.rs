@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use epitome::core::measure::Mean;
+use epitome::core::message::Tokens;
 
 use super::chart::{self, escaped};
 use super::results::{Cell, Cells, Results, Set, paid};
@@ -75,17 +76,24 @@ fn section(results: &Results, set: &Set, out: &mut String) {
     table(results, &set.cells, out);
 }
 
-/// The answer in words: for each policy, with the budget in the middle.
+/// The answer in words: for each policy, with the budget in the middle, or the next smaller one that tells something.
 fn said(results: &Results, cells: &Cells) -> Vec<String> {
     let whole = results.whole(cells);
-    let middle = results.budgets.get(results.budgets.len() / 2);
+    let tells = |cell: &Cell| cell.sum.fer.count + cell.sum.ar.count + cell.sum.er.count > 0;
+    let has = |budget: &&Tokens| cells.iter().any(|((_, of), cell)| *of == Some(**budget) && tells(cell));
+    let middle = results.budgets.len() / 2;
+    let small = results.budgets.get(..=middle).unwrap_or_default();
+    let told = small.iter().rev().find(has).or(results.budgets.get(middle));
     let mut lines = Vec::new();
     for ((policy, budget), cell) in cells {
-        if results.is_whole(*policy) || budget.is_some_and(|budget| middle != Some(&budget)) {
+        if results.is_whole(*policy) || budget.is_some_and(|budget| told != Some(&budget)) {
             continue;
         }
         let lost = |mean: &Mean, what: &str| {
-            mean.value().map(|kept| format!("<b>{:.0} %</b> of {what}", (1.0 - kept) * 100.0))
+            mean.value().map(|kept| match (1.0 - kept) * 100.0 {
+                little if little > 0.0 && little < 1.0 => format!("<b>under 1 %</b> of {what}"),
+                lost => format!("<b>{lost:.0} %</b> of {what}"),
+            })
         };
         let lost: Vec<String> = [
             lost(&cell.sum.fer, "the names a later call needs"),

@@ -274,10 +274,10 @@ impl Chart {
         let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
         for (at, mark) in &self.up {
             let y = self.y(*at);
-            let _ = write!(
+            let _ = writeln!(
                 out,
                 "<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"#ddd\"/>\
-                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#444\">{mark}</text>\n",
+                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#444\">{mark}</text>",
                 LEFT - 8.0,
                 y + 4.0,
             );
@@ -285,10 +285,10 @@ impl Chart {
         let step = self.across.marks.len().div_ceil(MARKS).max(1);
         for (at, mark) in self.across.marks.iter().step_by(step) {
             let x = self.x(*at);
-            let _ = write!(
+            let _ = writeln!(
                 out,
                 "<path d=\"M{x:.1} {bottom}v4\" stroke=\"#999\"/>\
-                 <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#444\">{mark}</text>\n",
+                 <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#444\">{mark}</text>",
                 bottom + 18.0,
             );
         }
@@ -308,15 +308,15 @@ impl Chart {
         for (at, (x, y)) in line.points.iter().enumerate() {
             let _ = write!(path, "{}{:.1} {:.1}", if at == 0 { "M" } else { "L" }, self.x(*x), self.y(*y));
         }
-        let _ = write!(
+        let _ = writeln!(
             out,
-            "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dash}\"/>\n",
+            "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dash}\"/>",
         );
         if line.points.len() <= 12 {
             for (x, y) in &line.points {
-                let _ = write!(
+                let _ = writeln!(
                     out,
-                    "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{colour}\"><title>{}: {}</title></circle>\n",
+                    "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{colour}\"><title>{}: {}</title></circle>",
                     self.x(*x),
                     self.y(*y),
                     escaped(&line.told(200)),
@@ -325,10 +325,10 @@ impl Chart {
             }
         }
         let (x, y) = (WIDTH - RIGHT + 16.0, TOP + LEGEND * nth as f64);
-        let _ = write!(
+        let _ = writeln!(
             out,
             "<path d=\"M{x} {y:.1}h22\" stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dash}\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#111\">{}</text>\n",
+             <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#111\">{}</text>",
             x + 28.0,
             y + 4.0,
             escaped(&line.told(22)),

@@ -6,7 +6,7 @@ use epitome::core::measure::Mean;
 use epitome::core::message::Tokens;
 
 use super::chart::{self, escaped};
-use super::results::{Cell, Cells, Results, Set, paid};
+use super::results::{Cell, Cells, MEASURES, Results, Set, paid, share};
 use crate::show::{count, grouped};
 
 const STYLE: &str = "\
@@ -133,14 +133,8 @@ fn saved(paid: f64) -> String {
 
 fn table(results: &Results, cells: &Cells, out: &mut String) {
     let whole = results.whole(cells);
-    let measures: [(&str, fn(&Cell) -> &Mean); 4] = [
-        ("names", |cell| &cell.sum.fer),
-        ("of long ago", |cell| &cell.sum.fer_far),
-        ("answers", |cell| &cell.sum.ar),
-        ("evidence", |cell| &cell.sum.er),
-    ];
     let measures: Vec<_> =
-        measures.into_iter().filter(|(_, of)| cells.values().any(|cell| of(cell).count > 0)).collect();
+        MEASURES.iter().filter(|(_, of)| cells.values().any(|cell| of(cell).count > 0)).collect();
     let mut headings = vec!["policy", "budget"];
     headings.extend(measures.iter().map(|(name, _)| *name));
     if whole.is_some() {
@@ -161,14 +155,6 @@ fn table(results: &Results, cells: &Cells, out: &mut String) {
         let _ = writeln!(out, "<tr><td>{}</td></tr>", row.join("</td><td>"));
     }
     out.push_str("</tbody></table>\n");
-}
-
-fn share(mean: &Mean) -> String {
-    match (mean.value(), mean.error()) {
-        (Some(value), Some(error)) => format!("{:.1} ± {:.1} %", value * 100.0, error * 100.0),
-        (Some(value), None) => format!("{:.1} %", value * 100.0),
-        _ => "–".to_owned(),
-    }
 }
 
 const METHOD: &str = "<h2>How this was measured</h2>\n\

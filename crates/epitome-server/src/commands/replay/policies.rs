@@ -43,7 +43,7 @@ pub(super) fn read(spec: &str, window: Tokens, given: &Given, world: &World) -> 
     match first.as_str() {
         "economic" => given.set.extend(["condense.trigger=economic", KEPT].map(str::to_owned)),
         "mask" => {
-            given.set.extend(["condense.strategy=mask", "condense.trigger=messages(1)"].map(str::to_owned))
+            given.set.extend(["condense.strategy=mask", "condense.trigger=messages(1)"].map(str::to_owned));
         }
         _ => {}
     }

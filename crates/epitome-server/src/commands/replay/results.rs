@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use epitome::core::measure::Mean;
 use epitome::core::measure::cost::Cost;
 use epitome::core::message::Tokens;
 use epitome::replay::{Form, Outcome, Policy};
@@ -77,6 +78,26 @@ impl Cell {
     }
 }
 
+/// A measure of what survives, by its name in tables.
+pub(super) type Measure = (&'static str, fn(&Cell) -> &Mean);
+
+/// All of them.
+pub(super) const MEASURES: [Measure; 4] = [
+    ("names needed", |cell| &cell.sum.fer),
+    ("of long ago", |cell| &cell.sum.fer_far),
+    ("answers", |cell| &cell.sum.ar),
+    ("evidence", |cell| &cell.sum.er),
+];
+
+/// A mean with its standard error, in percent.
+pub(super) fn share(mean: &Mean) -> String {
+    match (mean.value(), mean.error()) {
+        (Some(value), Some(error)) => format!("{:.1} ±{:.1} %", value * 100.0, error * 100.0),
+        (Some(value), None) => format!("{:.1} %", value * 100.0),
+        _ => "–".to_owned(),
+    }
+}
+
 /// Cells by policy and budget.
 pub(super) type Cells = BTreeMap<(usize, Option<Tokens>), Cell>;
 
@@ -146,7 +167,7 @@ impl Results {
         let whole = self.whole(&set.cells);
         let cell = |((policy, budget), cell): (&(usize, Option<Tokens>), &Cell)| {
             let Outcome { fer, fer_far, ar, er, cost, .. } = &cell.sum;
-            let measure = |mean: &epitome::core::measure::Mean| {
+            let measure = |mean: &Mean| {
                 mean.value().map(|value| json!({ "mean": value, "n": mean.count, "error": mean.error() }))
             };
             let distances: Vec<Value> =

@@ -1,8 +1,6 @@
 //! The results in a terminal.
 
-use epitome::core::measure::Mean;
-
-use super::results::{self, Cell, Results, Set};
+use super::results::{self, Cell, MEASURES, Results, Set, share};
 use crate::failure::Failure;
 use crate::show::{Show, Table, count, grouped};
 
@@ -29,16 +27,13 @@ pub(super) fn show(results: &Results, show: &mut Show) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Something that is counted, with its heading.
+type Counted = (&'static str, fn(&Cell) -> u64);
+
 /// What survives.
 fn kept(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
-    let measures: [(&str, fn(&Cell) -> &Mean); 4] = [
-        ("names needed", |cell| &cell.sum.fer),
-        ("of long ago", |cell| &cell.sum.fer_far),
-        ("answers", |cell| &cell.sum.ar),
-        ("evidence", |cell| &cell.sum.er),
-    ];
     let there: Vec<_> =
-        measures.iter().filter(|(_, of)| set.cells.values().any(|cell| of(cell).count > 0)).collect();
+        MEASURES.iter().filter(|(_, of)| set.cells.values().any(|cell| of(cell).count > 0)).collect();
     if there.is_empty() {
         show.line("what survives cannot be told: no call needs a name said before, nothing was asked")?;
         return show.line("");
@@ -66,19 +61,11 @@ fn kept(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
     show.line("")
 }
 
-fn share(mean: &Mean) -> String {
-    match (mean.value(), mean.error()) {
-        (Some(value), Some(error)) => format!("{:.1} ±{:.1} %", value * 100.0, error * 100.0),
-        (Some(value), None) => format!("{:.1} %", value * 100.0),
-        _ => "–".to_owned(),
-    }
-}
-
 /// What it costs, in percent of what everything costs.
 fn paid(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
     let Some(whole) = results.whole(&set.cells) else { return Ok(()) };
     let any = |of: fn(&Cell) -> u64| set.cells.values().any(|cell| of(cell) > 0);
-    let extra: [(&str, fn(&Cell) -> u64); 2] =
+    let extra: [Counted; 2] =
         [("summaries>", |cell| cell.sum.cost.summaries), ("faults>", |cell| cell.sum.faulty)];
     let extra: Vec<_> = extra.into_iter().filter(|(_, of)| any(*of)).collect();
     let mut headings = vec!["what it costs", "budget>", "plain>", "cached>", "largest>", "cuts>"];

@@ -6,18 +6,20 @@ use epitome::core::measure::Mean;
 use epitome::core::message::Tokens;
 
 use super::chart::{self, escaped};
-use super::results::{Cell, Cells, MEASURES, Results, Set, paid, share};
+use super::results::{Cell, Cells, Counted, MEASURES, Results, Set, paid, share};
 use crate::show::{count, grouped};
 
 const STYLE: &str = "\
 body{font:15px/1.5 system-ui,sans-serif;color:#111;max-width:60rem;margin:2rem auto;padding:0 1rem}\
 h1{font-size:1.6rem}h2{font-size:1.25rem;margin-top:2.5rem;border-top:1px solid #ccc;padding-top:1rem}\
 table{border-collapse:collapse;margin:1rem 0;font-variant-numeric:tabular-nums}\
-th,td{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #e4e4e4}\
-th:first-child,td:first-child{text-align:left}thead th{border-bottom:2px solid #999}\
+th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #e4e4e4;white-space:nowrap}\
+th:first-child,td:first-child{text-align:left}thead th{border-bottom:2px solid #999;white-space:normal;vertical-align:bottom}\
+.wide{overflow-x:auto}\
 svg{max-width:100%;height:auto;display:block;margin:1rem 0}\
-.big{font-size:1.15rem;background:#f3f6f9;border-left:4px solid #0072b2;padding:.6rem 1rem}\
-.bad{border-left-color:#d55e00}.small{color:#555;font-size:.9rem}";
+.big{font-size:1.1rem;background:#f3f6f9;border-left:4px solid #0072b2;padding:.5rem 1rem;margin:.4rem 0}\
+.bad{border-left-color:#d55e00}.small{color:#555;font-size:.9rem}\
+@media print{body{font-size:10px;margin:0}svg,tr{break-inside:avoid}}";
 
 pub(super) fn page(results: &Results) -> String {
     let mut out = String::new();
@@ -140,8 +142,15 @@ fn table(results: &Results, cells: &Cells, out: &mut String) {
     if whole.is_some() {
         headings.extend(["plain", "cached", "largest", "cuts"]);
     }
-    headings.extend(["gaps", "faults"]);
-    let _ = writeln!(out, "<table><thead><tr><th>{}</th></tr></thead><tbody>", headings.join("</th><th>"));
+    let counted: [Counted; 2] = [("gaps", |cell| cell.sum.gaps), ("faults", |cell| cell.sum.faulty)];
+    let counted: Vec<_> =
+        counted.into_iter().filter(|(_, of)| cells.values().any(|cell| of(cell) > 0)).collect();
+    headings.extend(counted.iter().map(|(name, _)| *name));
+    let _ = writeln!(
+        out,
+        "<div class=\"wide\"><table><thead><tr><th>{}</th></tr></thead><tbody>",
+        headings.join("</th><th>")
+    );
     for ((policy, budget), cell) in cells {
         let Cell { sum, .. } = cell;
         let mut row = vec![escaped(results.name(*policy)), budget.map_or_else(String::new, grouped)];
@@ -151,13 +160,17 @@ fn table(results: &Results, cells: &Cells, out: &mut String) {
             row.extend([plain, cached].map(|share| format!("{:.0} %", share * 100.0)));
             row.extend([grouped(sum.cost.peak), grouped(sum.cuts)]);
         }
-        row.extend([grouped(sum.gaps), grouped(sum.faulty)]);
+        row.extend(counted.iter().map(|(_, of)| grouped(of(cell))));
         let _ = writeln!(out, "<tr><td>{}</td></tr>", row.join("</td><td>"));
     }
-    out.push_str("</tbody></table>\n");
+    out.push_str("</tbody></table></div>\n");
 }
 
 const METHOD: &str = "<h2>How this was measured</h2>\n\
+<p class=\"small\">Policies: slots are summaries, kept up to date, and the newest messages, filling the budget; steady is the \
+same with a beginning that stays as it is for as long as it can, for prompt caches; recent is the newest messages that fit and \
+nothing else; inline, economic and mask shorten the agent's own list when that is due, at a set size, where it costs least, or \
+by leaving out old tool outputs; whole is everything, always.</p>\n\
 <p class=\"small\">Names: of the paths, identifiers, ids, dates and figures that the next tool call uses and that were \
 seen before it, those the list still holds word for word; long ago means more than 2,000 tokens back. Answers: questions \
 about the conversation of which some passage of the list holds three quarters of the answer's words and a word of the \

@@ -78,6 +78,9 @@ impl Cell {
     }
 }
 
+/// Something that is counted, by its name in tables.
+pub(super) type Counted = (&'static str, fn(&Cell) -> u64);
+
 /// A measure of what survives, by its name in tables.
 pub(super) type Measure = (&'static str, fn(&Cell) -> &Mean);
 

@@ -1,6 +1,6 @@
 //! The results in a terminal.
 
-use super::results::{self, Cell, MEASURES, Results, Set, share};
+use super::results::{self, Cell, Counted, MEASURES, Results, Set, share};
 use crate::failure::Failure;
 use crate::show::{Show, Table, count, grouped};
 
@@ -26,9 +26,6 @@ pub(super) fn show(results: &Results, show: &mut Show) -> Result<(), Failure> {
     }
     Ok(())
 }
-
-/// Something that is counted, with its heading.
-type Counted = (&'static str, fn(&Cell) -> u64);
 
 /// What survives.
 fn kept(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {

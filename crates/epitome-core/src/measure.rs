@@ -86,15 +86,15 @@ pub fn values_of(call: &ToolCall) -> String {
     let Ok(Value::Object(values)) = serde_json::from_str(&call.arguments) else {
         return call.arguments.clone();
     };
+    values.values().map(spoken).collect::<Vec<_>>().join(" ")
+}
+
+/// What a value says: a text its words, anything else as it is printed.
+fn spoken(value: &Value) -> String {
     let mut out = String::new();
-    for value in values.values() {
-        if !out.is_empty() {
-            out.push(' ');
-        }
-        match value {
-            Value::String(text) => out.push_str(text),
-            other => told(other, &mut out),
-        }
+    match value {
+        Value::String(text) => out.push_str(text),
+        other => told(other, &mut out),
     }
     out
 }
@@ -105,9 +105,12 @@ fn told(value: &Value, out: &mut String) {
         Value::Null => out.push_str("None"),
         Value::Bool(true) => out.push_str("True"),
         Value::Bool(false) => out.push_str("False"),
-        Value::Number(number) => {
-            let _ = write!(out, "{number}");
-        }
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            Some(float) => told_float(float, out),
+            None => {
+                let _ = write!(out, "{number}");
+            }
+        },
         Value::String(text) => quoted(text, out),
         Value::Array(values) => {
             out.push('[');
@@ -130,6 +133,19 @@ fn told(value: &Value, out: &mut String) {
     }
 }
 
+/// The shortest digits that mean this number, with an exponent where it is very large or very small.
+fn told_float(float: f64, out: &mut String) {
+    let plain = float == 0.0 || (1e-4..1e16).contains(&float.abs());
+    if plain {
+        let _ = write!(out, "{float:?}");
+        return;
+    }
+    let told = format!("{float:e}");
+    let (digits, exponent) = told.split_once('e').unwrap_or((&told, "0"));
+    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
+    let _ = write!(out, "{digits}e{sign}{exponent:0>2}");
+}
+
 fn quoted(text: &str, out: &mut String) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);
@@ -143,8 +159,25 @@ fn quoted(text: &str, out: &mut String) {
                 out.push('\\');
                 out.push(c);
             }
-            c => out.push(c),
+            c if is_seen(c) => out.push(c),
+            c => {
+                let _ = match u32::from(c) {
+                    code @ ..=0xff => write!(out, "\\x{code:02x}"),
+                    code @ ..=0xffff => write!(out, "\\u{code:04x}"),
+                    code => write!(out, "\\U{code:08x}"),
+                };
+            }
         }
     }
     out.push(quote);
+}
+
+/// Whether one sees it: neither a control nor a space other than the usual one. The language knows, and tells by how it
+/// writes a letter inside a text.
+fn is_seen(c: char) -> bool {
+    match c {
+        ' '..='~' => true,
+        c if c.is_ascii() => false,
+        c => !format!("a{c}").escape_debug().any(|c| c == '\\'),
+    }
 }

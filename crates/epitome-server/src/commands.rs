@@ -45,7 +45,7 @@ Examples:
   epitome list                                  the sessions there are
   epitome context ann --tokens 8000             one of them in 8,000 tokens
   epitome search \"order 7071\"                   what was said about it, summarized or not
-  epitome replay traces/ --html report.html      what you would lose and save, on your recordings
+  epitome replay traces/ --html report.html     what you would lose and save, on your recordings
   epitome serve                                 the same for any language, over HTTP; and the proxy
   epitome serve --db postgres://db/epitome      one of any number of nodes that share a PostgreSQL
   epitome --write-config                        every setting, explained, in epitome.toml

@@ -156,7 +156,7 @@ pub enum Made<'a> {
         budget: Option<Tokens>,
         /// The list.
         messages: &'a [Message],
-        /// Their tokens, one by one.
+        /// Their tokens, one by one; of a message with several results, those of each.
         tokens: &'a [Tokens],
     },
     /// What a model was asked for a summary.
@@ -195,8 +195,10 @@ pub struct Outcome {
     pub curve: Vec<f64>,
     /// How often what was sent before was not simply continued.
     pub cuts: u64,
-    /// The size of what was sent, the head that is always shown not counted.
+    /// The size of what was looked at, the head that is always shown not counted.
     pub size: Mean,
+    /// How often something was neither there nor in a summary: there was no room for it, and nobody has summed it up yet.
+    pub gaps: u64,
     /// How often a provider would refuse a list, or a promise was not kept.
     pub faulty: u64,
     /// The first of these, with their places.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::found::{found_names, holds_name};
 use super::terms::{each_term, each_word, stem};
-use super::{text_of, values_of};
+use super::{spoken, text_of, values_of};
 use crate::message::{Message, Role};
 
 /// What was last seen more tokens back than this, by a quarter of the letters, is far.
@@ -69,7 +69,6 @@ impl Recorded {
             let values: Vec<String> = message.calls().map(values_of).collect();
             (!values.is_empty()).then_some(values)
         };
-        let speaks = |message: &&Message| message.role != Role::Tool && !message.role.is_system();
         Self {
             pinned,
             texts: messages.iter().map(text_of).collect(),
@@ -77,7 +76,6 @@ impl Recorded {
             replies: messages.iter().map(|message| message.role == Role::Assistant).collect(),
             authors: messages
                 .iter()
-                .filter(speaks)
                 .filter_map(|message| message.author.as_deref().map(str::to_owned))
                 .collect(),
         }
@@ -268,11 +266,7 @@ impl Questions {
         let items = questions
             .iter()
             .map(|asked| {
-                let told = match &asked.answer {
-                    Value::String(text) => text.clone(),
-                    other => other.to_string(),
-                };
-                let answer = terms.set(&told);
+                let answer = terms.set(&spoken(&asked.answer));
                 let mut question = terms.set(&asked.question);
                 question.retain(|term| !names.contains(term) && !answer.contains(term));
                 let step = if asked.evidence.len() > EVIDENCE { asked.evidence.len() / EVIDENCE } else { 1 };

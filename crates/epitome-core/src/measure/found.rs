@@ -77,6 +77,10 @@ fn in_path(c: char) -> bool {
     in_mail(c) || c == '@'
 }
 
+fn in_figure(c: char) -> bool {
+    c.is_ascii_digit() || c == ','
+}
+
 fn in_file(c: char) -> bool {
     in_word(c) || c == '-'
 }
@@ -88,13 +92,15 @@ struct Scan {
     mail: Vec<u32>,
     path: Vec<u32>,
     file: Vec<u32>,
+    figure: Vec<u32>,
 }
 
 impl Scan {
     fn new(text: &str) -> Self {
         let chars: Vec<char> = text.chars().collect();
-        let [word, mail, path, file] = [in_word, in_mail, in_path, in_file].map(|sort| ends(&chars, sort));
-        Self { chars, word, mail, path, file }
+        let sorts = [in_word, in_mail, in_path, in_file, in_figure];
+        let [word, mail, path, file, figure] = sorts.map(|sort| ends(&chars, sort));
+        Self { chars, word, mail, path, file, figure }
     }
 
     fn get(&self, at: usize) -> Option<char> {
@@ -165,7 +171,8 @@ impl Scan {
     fn address(&self, at: usize) -> Option<usize> {
         let scheme = ["https://", "http://"].into_iter().find(|scheme| self.starts_with(at, scheme))?;
         let from = at + scheme.len();
-        let ends = |c: &char| c.is_whitespace() || "'\"<>)]}".contains(*c);
+        let ends =
+            |c: &char| c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(c) || "'\"<>)]}".contains(*c);
         let length = self.chars.get(from..)?.iter().take_while(|c| !ends(c)).count();
         (length > 0).then_some(from + length)
     }
@@ -252,10 +259,7 @@ impl Scan {
         if !self.get(at)?.is_ascii_digit() {
             return None;
         }
-        let mut point = at;
-        while self.get(point).is_some_and(|c| c.is_ascii_digit() || c == ',') {
-            point += 1;
-        }
+        let point = end_of(&self.figure, at);
         let end = self.digits(point + 1);
         (self.is(point, '.') && end > point + 1 && !self.is_word(end)).then_some(end)
     }

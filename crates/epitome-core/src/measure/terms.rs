@@ -105,6 +105,6 @@ mod tests {
             ["ann", "src", "main", "rs", "3.5", "mb", "read"]
         );
         assert_eq!(terms("don't; it's o'clock -- x"), ["don't", "it", "o'clock", "x"]);
-        assert_eq!(terms("Ünïcödé 東京"), ["n", "c", "d"]);
+        assert_eq!(terms("Ünïcödé 東京"), ["n", "c"]);
     }
 }

@@ -18,6 +18,7 @@ mod drawn;
 mod fidelity;
 mod fuzz;
 mod hard_cases;
+mod measures;
 mod plans;
 mod promises;
 mod prompts;

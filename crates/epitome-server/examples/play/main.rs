@@ -177,8 +177,8 @@ pub fn play(wish: &Wish) -> Result<bool, Error> {
             runs.len(),
             condensed.requests,
             condensed.swaps,
-            condensed.cost.plain,
-            untouched.cost.plain,
+            condensed.cost.sum.plain,
+            untouched.cost.sum.plain,
             start.elapsed().as_secs_f64(),
         );
         for wrong in passes.iter().flat_map(|pass| pass.refused.iter().chain(&pass.faults)).take(5) {

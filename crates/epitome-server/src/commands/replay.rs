@@ -1,7 +1,7 @@
 //! `epitome replay`: what policies keep of recorded conversations, and what they cost.
 
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use epitome::core::message::Tokens;
@@ -13,6 +13,7 @@ use crate::settings::{Given, World};
 use crate::show::Show;
 
 mod chart;
+mod output;
 mod page;
 mod policies;
 mod read;
@@ -21,6 +22,7 @@ mod run;
 mod tables;
 mod written;
 
+use output::{Output, apart, unwritten};
 use results::Results;
 use written::Written;
 
@@ -42,7 +44,8 @@ A policy is one of these words, then KEY=VALUE for any setting, name=… for wha
   economic   the same, cut where that costs least with a prompt cache
   mask       the same, old tool outputs left out
 trigger, keep, keep_first, strategy, model and max_tokens are those of [condense]; fill, fit and
-steady are those of a context. Unless told otherwise: slots, steady, recent, economic.
+steady are those of a context; slot.NAME.KEY is one key of one slot; window=N and config=FILE are
+its own. Unless told otherwise: slots, steady, recent, economic.
 
 A file has a conversation a line, {\"id\", \"messages\", \"pinned\", \"qa\"}, the last two if there are any:
 how many messages at its head always stay, and [{\"question\", \"answer\", \"evidence\"}]. Whatever
@@ -62,7 +65,7 @@ pub(crate) struct Args {
     /// The budgets of contexts, in tokens (1000,2000,4000,8000)
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = super::whole)]
     budget: Vec<u64>,
-    /// The window of the agent's model, for lists condensed inline
+    /// The window of the agent's model, for inline lists
     #[arg(long, value_name = "N", value_parser = super::whole, default_value_t = 128_000)]
     window: u64,
     /// How many messages at the head always stay, where a recording does not say
@@ -110,6 +113,12 @@ pub(super) async fn run(args: &Args, given: &Given, world: &World, show: &mut Sh
     }
     let options = Options { budgets: budgets(args), costs: !args.no_cost };
     let files = read::files(&args.files)?;
+    let outputs = [("--html", &args.html), ("--contexts", &args.contexts), ("--requests", &args.requests)];
+    apart(&outputs.map(|(flag, path)| (flag, path.as_deref())), &files)?;
+    let page = args.html.as_deref().map(Output::open).transpose()?;
+    if let Some(folder) = &args.charts {
+        std::fs::create_dir_all(folder).map_err(|error| unwritten(folder, &error))?;
+    }
     let written = Written::open(args.contexts.as_deref(), args.requests.as_deref(), &policies)?;
     let jobs = args.jobs.and_then(|jobs| usize::try_from(jobs).ok());
     let plan = run::Plan {
@@ -121,13 +130,12 @@ pub(super) async fn run(args: &Args, given: &Given, world: &World, show: &mut Sh
         jobs: jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, NonZeroUsize::get)),
     };
     let results: Results = run::run(plan, written, show).await?;
-    if let Some(path) = &args.html {
-        put(path, &page::page(&results))?;
+    if let Some(page) = page {
+        page.say(&page::page(&results))?;
     }
     if let Some(folder) = &args.charts {
-        std::fs::create_dir_all(folder).map_err(|error| unwritten(folder, &error))?;
         for (name, chart) in chart::all(&results) {
-            put(&folder.join(name), &chart)?;
+            Output::open(&folder.join(name))?.say(&chart)?;
         }
     }
     tables::show(&results, show)?;
@@ -146,12 +154,4 @@ fn budgets(args: &Args) -> Vec<Tokens> {
     budgets.sort_unstable();
     budgets.dedup();
     budgets
-}
-
-fn put(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|error| unwritten(path, &error))
-}
-
-fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::Failed(format!("{} cannot be written: {error}", path.display()))
 }

@@ -52,7 +52,7 @@ fn the_version_is_one_line() {
 #[test]
 fn the_help_says_what_there_is_and_what_there_is_not() {
     let help = said(&["--help"]);
-    for word in ["Examples:", "There is not yet: replay", "--write-config", "--check-config", "EPITOME_DB"] {
+    for word in ["Examples:", "--write-config", "--check-config", "EPITOME_DB"] {
         assert!(help.contains(word), "{word} in {help}");
     }
     for command in Cli::command().get_subcommands() {
@@ -76,7 +76,7 @@ fn every_help_has_examples_and_fits_a_terminal() {
 
 #[test]
 fn what_is_not_understood_is_named() {
-    check_misused(&["replay"], r#"unknown command "replay""#);
+    check_misused(&["rewind"], r#"unknown command "rewind""#);
     let near = refused(&["--db", "context", "lst"]).line(None).unwrap();
     assert_eq!(near, "epitome: unknown command \"lst\"; did you mean list?\n");
     check_misused(&["--write-config", "a.toml", "--bad"], r#"unknown argument "--bad""#);

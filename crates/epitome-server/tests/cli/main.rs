@@ -15,6 +15,7 @@ mod postgres;
 #[cfg(unix)]
 #[path = "../../../epitome/tests/postgres_server/mod.rs"]
 mod postgres_server;
+mod replaying;
 mod settings;
 #[cfg(unix)]
 mod signals;
@@ -38,7 +39,7 @@ fn it_explains_itself() {
 #[test]
 fn a_wrong_argument_is_named_in_one_line() {
     for (args, line) in [
-        (["replay"].as_slice(), "unknown command \"replay\"; `epitome --help` says what there is"),
+        (["rewind"].as_slice(), "unknown command \"rewind\"; `epitome --help` says what there is"),
         (&["sumarize"], "unknown command \"sumarize\"; did you mean summarize?"),
         (
             &["context", "a", "--token", "5"],

@@ -30,7 +30,7 @@ fn a_closed_pipe_is_no_error() {
 fn a_closed_pipe_for_errors_changes_nothing() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let output = Place::new().epitome(&["replay"]).stderr(writer).output().unwrap();
+    let output = Place::new().epitome(&["rewind"]).stderr(writer).output().unwrap();
     assert_eq!(told(output), (Some(2), String::new(), String::new()));
 }
 

@@ -9,14 +9,28 @@ use epitome_core::measure::{Questions, Recorded, Shown, complaints, text_of};
 use epitome_core::message::{Message, Role, Tokens};
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::view::split;
+use serde_json::json;
 
 use super::{Conversation, DISTANCES, Form, Made, Options, Outcome, Policy};
 use crate::condenser::{Condenser, put_message};
 use crate::engine::{Context, ContextRequest, Engine, Session};
 use crate::error::Error;
+use crate::settings::Patch;
 
 /// So many faults of a conversation are told.
 const FAULTS: usize = 8;
+
+/// Who writes summaries and costs nothing.
+const LOCAL: &str = "local";
+
+/// What is sent for one reply.
+struct List<'a> {
+    messages: &'a [Message],
+    /// What it is known by and its size, piece by piece: results are sent one by one.
+    sent: &'a [Sent],
+    /// Whether it was made, and not just passed on: what is wrong with a recording is no fault of a policy's.
+    made: bool,
+}
 
 /// Plays it, hands out what it makes on the way, and tells what came of it: one outcome for each budget, or one where
 /// the policy knows none.
@@ -28,16 +42,29 @@ pub async fn play(
 ) -> Result<Vec<Outcome>, Error> {
     let mut judge = Judge::new(conversation, options);
     match &policy.form {
-        Form::Whole => {
-            let mut track = Track::default();
-            for at in judge.calls() {
-                track.take(&mut judge, at, conversation.messages.get(..at).unwrap_or_default(), made);
-            }
-            Ok(vec![track.outcome])
-        }
+        Form::Whole => Ok(vec![whole(conversation, &mut judge, made)]),
         Form::Inline { window } => inline(conversation, policy, *window, &mut judge, made).await,
         Form::Context(request) => contexts(conversation, policy, request, &mut judge, options, made).await,
     }
+}
+
+/// Everything that was said. It only grows, so nothing of it is looked at twice, however long it gets.
+fn whole(
+    conversation: &Conversation,
+    judge: &mut Judge<'_>,
+    made: &mut (dyn FnMut(Made<'_>) + Send),
+) -> Outcome {
+    let (mut track, mut sent, mut said) = (Track::default(), Vec::new(), 0);
+    for at in judge.calls() {
+        for message in conversation.messages.get(said..at).unwrap_or_default() {
+            judge.send(message, &mut sent);
+        }
+        said = at;
+        let list =
+            List { messages: conversation.messages.get(..at).unwrap_or_default(), sent: &sent, made: false };
+        track.take(judge, at, &list, made);
+    }
+    track.outcome
 }
 
 async fn inline(
@@ -57,8 +84,9 @@ async fn inline(
     let mut track = Track::default();
     for at in judge.calls() {
         let ready = condenser.before_model(history.get(..at).unwrap_or_default()).await;
-        track.take(judge, at, &ready, made);
-        for spent in &ready.report.spent {
+        let sent = judge.sent(&ready);
+        track.take(judge, at, &List { messages: &ready, sent: &sent, made: !ready.is_untouched() }, made);
+        for spent in ready.report.spent.iter().filter(|spent| spent.model != LOCAL) {
             track.outcome.cost.summarized(spent.input, spent.output);
             made(Made::Summarizer { budget: None, input: spent.input, output: spent.output });
         }
@@ -78,7 +106,10 @@ async fn contexts(
     made: &mut (dyn FnMut(Made<'_>) + Send),
 ) -> Result<Vec<Outcome>, Error> {
     // It is played faster than it was said, so summaries are written in this task, before it goes on.
-    let engine = Engine::builder().patch(policy.patch.clone()).leaves_summaries().memory().await?;
+    // Whatever an engine may hand out by its settings, the budgets here are what is asked about.
+    let largest =
+        Patch::from_value(json!({ "context": { "max_tokens": u32::MAX } })).map_err(Error::invalid)?;
+    let engine = Engine::builder().patch(policy.patch.merged(&largest)).leaves_summaries().memory().await?;
     let session = engine.session("replayed");
     let head: Tokens = conversation
         .messages
@@ -101,10 +132,9 @@ async fn contexts(
         }
         for (track, budget) in tracks.iter_mut().zip(&options.budgets) {
             let context = asked(&session, request, judge, head, *budget, &mut track.raise).await?;
-            if !context.report.exhaustive && request.summary && request.fill {
-                track.fault(at, "not exhaustive");
-            }
-            track.take(judge, at, &context.messages, made);
+            track.outcome.gaps += u64::from(!context.report.exhaustive);
+            let sent = judge.sent(&context.messages);
+            track.take(judge, at, &List { messages: &context.messages, sent: &sent, made: true }, made);
         }
     }
     spent(&session, &mut tracks, made).await?;
@@ -162,7 +192,7 @@ async fn spent(
     tracks: &mut [Track],
     made: &mut (dyn FnMut(Made<'_>) + Send),
 ) -> Result<(), Error> {
-    for sum in session.usage().await?.into_iter().filter(|sum| sum.model != "local") {
+    for sum in session.usage().await?.into_iter().filter(|sum| sum.model != LOCAL) {
         for track in &mut *tracks {
             track.outcome.cost.summarized(sum.input, sum.output);
             made(Made::Summarizer { budget: track.outcome.budget, input: sum.input, output: sum.output });
@@ -246,14 +276,31 @@ impl<'a> Judge<'a> {
     /// What each message is known by, and its size. A message is counted once, however often it is sent.
     fn sent(&mut self, list: &[Message]) -> Vec<Sent> {
         let mut sent = Vec::with_capacity(list.len());
-        for message in list {
-            let mut state = self.hash.build_hasher();
-            put_message(message, false, &mut state);
-            let hash = state.finish();
-            let tokens = *self.sizes.entry(hash).or_insert_with(|| self.counter.message(message));
-            sent.push(Sent { hash, tokens });
-        }
+        list.iter().for_each(|message| self.send(message, &mut sent));
         sent
+    }
+
+    fn send(&mut self, message: &Message, sent: &mut Vec<Sent>) {
+        if !self.costs {
+            return;
+        }
+        if message.results().count() < 2 {
+            sent.push(self.piece(message));
+            return;
+        }
+        for part in &message.parts {
+            let mut one = Message::new(message.role, [part.clone()]);
+            one.author.clone_from(&message.author);
+            sent.push(self.piece(&one));
+        }
+    }
+
+    fn piece(&mut self, message: &Message) -> Sent {
+        let mut state = self.hash.build_hasher();
+        put_message(message, false, &mut state);
+        let hash = state.finish();
+        let tokens = *self.sizes.entry(hash).or_insert_with(|| self.counter.message(message));
+        Sent { hash, tokens }
     }
 }
 
@@ -283,24 +330,28 @@ impl Track {
         &mut self,
         judge: &mut Judge<'_>,
         at: usize,
-        list: &[Message],
+        list: &List<'_>,
         made: &mut (dyn FnMut(Made<'_>) + Send),
     ) {
         let budget = self.outcome.budget;
         if judge.costs {
-            let sent = judge.sent(list);
-            self.outcome.cuts += u64::from(!self.run.goes_on(&sent));
-            let cost = &mut self.outcome.cost;
-            let paid = self.run.send(cost, &sent);
+            self.outcome.cuts += u64::from(!self.run.goes_on(list.sent));
+            let paid = self.run.send(&mut self.outcome.cost, list.sent);
             self.outcome.curve.push(self.outcome.curve.last().copied().unwrap_or(0.0) + paid);
-            let tokens: Vec<Tokens> = sent.iter().map(|sent| sent.tokens).collect();
-            made(Made::Request { budget, messages: list, tokens: &tokens });
+            let tokens: Vec<Tokens> = list.sent.iter().map(|sent| sent.tokens).collect();
+            made(Made::Request { budget, messages: list.messages, tokens: &tokens });
         }
-        for complaint in complaints(list) {
-            self.fault(at, &complaint);
+        if list.made {
+            for complaint in complaints(list.messages) {
+                self.fault(at, &complaint);
+            }
         }
         let place = judge.places.binary_search(&at).is_ok();
-        let shown = judge.shown(list);
+        // What has no budget may be of any size, and need not be read each time.
+        if budget.is_none() && !place {
+            return;
+        }
+        let shown = judge.shown(list.messages);
         let tokens = judge.tokens(&shown);
         self.outcome.size.add(tokens as f64);
         if budget.is_some_and(|budget| tokens > budget) {

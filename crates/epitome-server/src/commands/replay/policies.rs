@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use epitome::core::message::Tokens;
 use epitome::replay::{Form, Policy};
+use serde_json::Value;
 
 use crate::near::near;
 use crate::settings::{Given, World, load_without_database};
@@ -42,12 +43,12 @@ pub(super) fn read(spec: &str, window: Tokens, given: &Given, world: &World) -> 
     match first.as_str() {
         "economic" => given.set.extend(["condense.trigger=economic", KEPT].map(str::to_owned)),
         "mask" => {
-            given.set.extend(["condense.strategy=mask", "condense.trigger=messages(1)"].map(str::to_owned))
+            given.set.extend(["condense.strategy=mask", "condense.trigger=messages(1)"].map(str::to_owned));
         }
         _ => {}
     }
     let mut named = None;
-    let mut said: Vec<String> = Vec::new();
+    let (mut said, mut slots) = (Vec::new(), Vec::new());
     for word in words {
         let Some((key, value)) =
             word.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty())
@@ -79,6 +80,10 @@ pub(super) fn read(spec: &str, window: Tokens, given: &Given, world: &World) -> 
                 given.set.push(format!("condense.{short}={value}"));
                 said.push(word.clone());
             }
+            (key, _) if key.starts_with("slot.") => {
+                slots.push((key.to_owned(), value.to_owned()));
+                said.push(word.clone());
+            }
             _ => {
                 given.set.push(word.clone());
                 said.push(word.clone());
@@ -95,9 +100,57 @@ pub(super) fn read(spec: &str, window: Tokens, given: &Given, world: &World) -> 
         policy.name = format!("{first} {}", said.join(" "));
     }
     policy.name = named.unwrap_or(policy.name);
-    let loaded = load_without_database(&given, world).map_err(wrong)?;
+    let told = |what: String| {
+        wrong(
+            ["--set slot: ", "--set: ", "--set "]
+                .iter()
+                .find_map(|by| what.strip_prefix(by))
+                .unwrap_or(&what)
+                .to_owned(),
+        )
+    };
+    let mut loaded = load_without_database(&given, world).map_err(told)?;
+    if !slots.is_empty() {
+        given.set.extend(patched(loaded.settings.to_value(), &slots).map_err(wrong)?);
+        loaded =
+            load_without_database(&given, world).map_err(|what| {
+                let names = loaded.settings.slots.iter().map(|slot| slot.slot.name.as_str());
+                told(names.enumerate().fold(what, |what, (at, name)| {
+                    what.replace(&format!("slot[{at}]"), &format!("slot.{name}"))
+                }))
+            })?;
+    }
     policy.patch = loaded.patch;
     Ok(policy)
+}
+
+/// The list of slots with single keys of theirs set, as settings take it: whole.
+fn patched(mut settings: Value, keys: &[(String, String)]) -> Result<Vec<String>, String> {
+    let mut sets = Vec::new();
+    let mut list = settings.get_mut("slot").map(Value::take).unwrap_or_default();
+    for (key, value) in keys {
+        let mut slots = list.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut);
+        let known: Vec<String> =
+            slots.by_ref().filter_map(|slot| Some(slot.get("name")?.as_str()?.to_owned())).collect();
+        let Some((name, key_of)) = key.strip_prefix("slot.").and_then(|key| key.rsplit_once('.')) else {
+            return Err(format!("{key}: say slot.NAME.KEY, as in slot.short.max_tokens=500"));
+        };
+        let mut slots = list.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut);
+        let Some(slot) = slots.find(|slot| slot.get("name").and_then(Value::as_str) == Some(name)) else {
+            return Err(format!("{key}: there is no slot {name:?}; there are {}", known.join(", ")));
+        };
+        match key_of {
+            // Where a trigger is told by itself, that is the one that holds.
+            "trigger" => sets.push(format!("trigger.{name}={value}")),
+            "max_tokens" => drop(slot.remove("max_chars")),
+            "max_chars" => drop(slot.remove("max_tokens")),
+            _ => {}
+        }
+        let read = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value.as_str()));
+        slot.insert(key_of.to_owned(), read);
+    }
+    sets.insert(0, format!("slot={list}"));
+    Ok(sets)
 }
 
 /// No two may go by one name.

@@ -11,7 +11,7 @@ use epitome::replay::Conversation;
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;
-use crate::recording::{Item, REQUEST, Recording};
+use crate::recording::{Item, Place, REQUEST, Recording};
 
 /// The files that were named, and those in the folders that were.
 pub(super) fn files(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
@@ -37,8 +37,19 @@ pub(super) fn files(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// What a file is called in tables: its name without its ending.
-pub(super) fn set_of(path: &Path) -> Arc<str> {
+/// What files are called in tables: by their names, and where two have the same one, by where they are.
+pub(super) fn sets(files: &[PathBuf]) -> Vec<Arc<str>> {
+    let names: Vec<Arc<str>> = files.iter().map(|file| set_of(file)).collect();
+    let alone = |name: &Arc<str>| names.iter().filter(|other| *other == name).count() == 1;
+    let told = |(name, file): (&Arc<str>, &PathBuf)| match alone(name) {
+        true => Arc::clone(name),
+        false => file.display().to_string().into(),
+    };
+    names.iter().zip(files).map(told).collect()
+}
+
+/// The name without its ending.
+fn set_of(path: &Path) -> Arc<str> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let stem = [".jsonl", ".json"].iter().find_map(|end| name.strip_suffix(end));
     stem.unwrap_or(&name).into()
@@ -66,10 +77,9 @@ pub(super) fn each(
     for item in recording {
         match item.map_err(failed)? {
             Item::Session { name, metadata, at } => {
-                let begun =
-                    Begun::new(name, metadata).map_err(|what| Failure::Input(format!("{at}: {what}")))?;
+                let begun = Begun::new(name, metadata, at)?;
                 if let Some(before) = under_way.replace(begun)
-                    && !found(before.end(how))
+                    && !found(before.end(how)?)
                 {
                     return Ok(());
                 }
@@ -83,7 +93,7 @@ pub(super) fn each(
         }
     }
     if let Some(last) = under_way {
-        found(last.end(how));
+        found(last.end(how)?);
     }
     Ok(())
 }
@@ -91,36 +101,63 @@ pub(super) fn each(
 /// A conversation under way.
 struct Begun {
     name: String,
+    at: Place,
     pinned: Option<usize>,
+    /// Whether its standing orders stand beside its list, which is counted without them.
+    beside: bool,
     questions: Vec<Question>,
     messages: Vec<Message>,
 }
 
 impl Begun {
-    fn new(name: String, mut metadata: Map<String, Value>) -> Result<Self, String> {
+    fn new(name: String, mut metadata: Map<String, Value>, at: Place) -> Result<Self, Failure> {
+        let wrong = |what: String| Failure::Input(format!("{at}: {what}"));
         let mut fields = metadata.remove(REQUEST).unwrap_or_default();
         let pinned = match fields.get("pinned") {
             None | Some(Value::Null) => None,
             Some(told) => {
                 let count = told.as_u64().and_then(|count| usize::try_from(count).ok());
-                Some(count.ok_or("pinned: give a whole number from 0")?)
+                Some(count.ok_or_else(|| wrong("pinned: give a whole number from 0".to_owned()))?)
             }
         };
         let questions = match fields.get_mut("qa").map(Value::take) {
             None | Some(Value::Null) => Vec::new(),
-            Some(told) => serde_json::from_value(told).map_err(|error| format!("qa: {error}"))?,
+            Some(Value::Array(told)) => {
+                let read = |(nth, one): (usize, Value)| {
+                    // What is wrong is not repeated: it may be something that was said.
+                    let rule = "give a question, its answer, and as evidence the places of messages, from 0";
+                    serde_json::from_value(one).map_err(|_| wrong(format!("qa[{nth}]: {rule}")))
+                };
+                told.into_iter().enumerate().map(read).collect::<Result<_, _>>()?
+            }
+            Some(_) => return Err(wrong("qa: give a list of {question, answer, evidence}".to_owned())),
         };
-        Ok(Self { name, pinned, questions, messages: Vec::new() })
+        let beside = ["system", "instructions"].iter().any(|key| fields.get(key) == Some(&Value::Null));
+        Ok(Self { name, at, pinned, beside, questions, messages: Vec::new() })
     }
 
     /// Where nobody says what always stays, standing orders do.
-    fn end(self, how: How) -> Conversation {
+    fn end(mut self, how: How) -> Result<Conversation, Failure> {
+        let wrong = |what: String| Failure::Input(format!("{}: {what}", self.at));
         let leading = self.messages.iter().take_while(|message| message.role.is_system()).count();
-        Conversation {
+        let before = usize::from(self.beside && leading > 0);
+        let count = self.messages.len().saturating_sub(before);
+        if let Some(pinned) = self.pinned.filter(|pinned| *pinned > count) {
+            return Err(wrong(format!("pinned: {pinned} messages always stay, but there are {count}")));
+        }
+        for (nth, question) in self.questions.iter_mut().enumerate() {
+            if let Some(none) = question.evidence.iter().find(|place| **place >= count) {
+                let told = format!("qa[{nth}].evidence: there is no message {none}; they count from 0 to");
+                return Err(wrong(format!("{told} {}", count.saturating_sub(1))));
+            }
+            question.evidence.iter_mut().for_each(|place| *place += before);
+        }
+        let pinned = self.pinned.or(how.pinned).map_or(leading, |pinned| pinned + before);
+        Ok(Conversation {
             name: self.name,
-            pinned: self.pinned.or(how.pinned).unwrap_or(leading),
+            pinned: pinned.min(self.messages.len()),
             messages: self.messages,
             questions: self.questions,
-        }
+        })
     }
 }

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use epitome::core::measure::Mean;
+use epitome::core::measure::cost::Cost;
 use epitome::core::message::Tokens;
-use epitome::replay::{Outcome, Policy};
+use epitome::replay::{Form, Outcome, Policy};
 use serde_json::{Value, json};
 
 /// So many faults are told one by one.
@@ -19,6 +21,16 @@ pub(super) struct Results {
     pub(super) policies: Vec<String>,
     pub(super) budgets: Vec<Tokens>,
     pub(super) costs: bool,
+    /// Which of the policies everything is compared with.
+    whole: Option<usize>,
+}
+
+/// What came of one conversation: for each policy its outcomes.
+pub(super) struct One {
+    pub(super) set: usize,
+    pub(super) name: String,
+    pub(super) messages: u64,
+    pub(super) outcomes: Vec<Vec<Outcome>>,
 }
 
 /// What came of one file.
@@ -28,7 +40,7 @@ pub(super) struct Set {
     pub(super) conversations: u64,
     pub(super) messages: u64,
     /// By policy and budget.
-    pub(super) cells: BTreeMap<(usize, Option<Tokens>), Cell>,
+    pub(super) cells: Cells,
 }
 
 /// What came of one policy and budget.
@@ -40,7 +52,7 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    fn add(&mut self, conversation: &str, outcome: Outcome) {
+    fn add(&mut self, outcome: Outcome) {
         let sum = &mut self.sum;
         sum.fer.join(&outcome.fer);
         sum.fer_far.join(&outcome.fer_far);
@@ -52,10 +64,10 @@ impl Cell {
         }
         sum.cost.join(&outcome.cost);
         sum.cuts += outcome.cuts;
+        sum.gaps += outcome.gaps;
         sum.faulty += outcome.faulty;
         let room = FAULTS.saturating_sub(sum.faults.len());
-        sum.faults
-            .extend(outcome.faults.into_iter().take(room).map(|fault| format!("{conversation}: {fault}")));
+        sum.faults.extend(outcome.faults.into_iter().take(room));
         if self.curve.len() < outcome.curve.len() {
             self.curve.resize(outcome.curve.len(), (0.0, 0));
         }
@@ -66,17 +78,36 @@ impl Cell {
     }
 }
 
-impl Set {
-    pub(super) fn add(&mut self, policy: usize, conversation: &str, outcome: Outcome) {
-        let key = (policy, outcome.budget);
-        self.cells
-            .entry(key)
-            .or_insert_with(|| Cell {
-                sum: Outcome { budget: key.1, ..Outcome::default() },
-                curve: Vec::new(),
-            })
-            .add(conversation, outcome);
+/// Something that is counted, by its name in tables.
+pub(super) type Counted = (&'static str, fn(&Cell) -> u64);
+
+/// A measure of what survives, by its name in tables.
+pub(super) type Measure = (&'static str, fn(&Cell) -> &Mean);
+
+/// All of them.
+pub(super) const MEASURES: [Measure; 4] = [
+    ("names needed", |cell| &cell.sum.fer),
+    ("of long ago", |cell| &cell.sum.fer_far),
+    ("answers", |cell| &cell.sum.ar),
+    ("evidence", |cell| &cell.sum.er),
+];
+
+/// A mean with its standard error, in percent.
+pub(super) fn share(mean: &Mean) -> String {
+    match (mean.value(), mean.error()) {
+        (Some(value), Some(error)) => format!("{:.1} ±{:.1} %", value * 100.0, error * 100.0),
+        (Some(value), None) => format!("{:.1} %", value * 100.0),
+        _ => "–".to_owned(),
     }
+}
+
+/// Cells by policy and budget.
+pub(super) type Cells = BTreeMap<(usize, Option<Tokens>), Cell>;
+
+fn add(cells: &mut Cells, policy: usize, outcome: Outcome) {
+    let cell = cells.entry((policy, outcome.budget)).or_default();
+    cell.sum.budget = outcome.budget;
+    cell.add(outcome);
 }
 
 impl Results {
@@ -86,6 +117,20 @@ impl Results {
             policies: policies.iter().map(|policy| policy.name.clone()).collect(),
             budgets: budgets.to_vec(),
             costs,
+            whole: policies.iter().position(|policy| policy.form == Form::Whole),
+        }
+    }
+
+    /// Takes in what came of a conversation.
+    pub(super) fn add(&mut self, one: One) {
+        let Some(set) = self.sets.get_mut(one.set) else { return };
+        set.conversations += 1;
+        set.messages += one.messages;
+        for (policy, outcomes) in one.outcomes.into_iter().enumerate() {
+            for mut outcome in outcomes {
+                outcome.faults.iter_mut().for_each(|fault| *fault = format!("{}: {fault}", one.name));
+                add(&mut set.cells, policy, outcome);
+            }
         }
     }
 
@@ -93,12 +138,23 @@ impl Results {
         self.policies.get(policy).map_or("", String::as_str)
     }
 
-    /// The policy everything is compared with.
-    pub(super) fn whole(&self, set: &Set) -> Option<&Cell> {
-        let whole = self.policies.iter().position(|name| name == "whole")?;
-        // Borrowed from the set, so that callers may hold it.
-        let _ = set;
-        self.sets.iter().find(|other| other.name == set.name)?.cells.get(&(whole, None))
+    pub(super) fn is_whole(&self, policy: usize) -> bool {
+        self.whole == Some(policy)
+    }
+
+    /// What it costs to send everything.
+    pub(super) fn whole(&self, cells: &Cells) -> Option<Cost> {
+        let cost = cells.get(&(self.whole?, None))?.sum.cost;
+        (self.costs && cost.plain > 0).then_some(cost)
+    }
+
+    /// All files together.
+    pub(super) fn pooled(&self) -> Cells {
+        let mut cells = Cells::new();
+        for (key, cell) in self.sets.iter().flat_map(|set| &set.cells) {
+            add(&mut cells, key.0, cell.sum.clone());
+        }
+        cells
     }
 
     pub(super) fn faulty(&self) -> u64 {
@@ -111,13 +167,12 @@ impl Results {
     }
 
     fn set(&self, set: &Set) -> Value {
-        let whole = self.whole(set).map(|cell| cell.sum.cost);
+        let whole = self.whole(&set.cells);
         let cell = |((policy, budget), cell): (&(usize, Option<Tokens>), &Cell)| {
             let Outcome { fer, fer_far, ar, er, cost, .. } = &cell.sum;
-            let measure = |mean: &epitome::core::measure::Mean| {
+            let measure = |mean: &Mean| {
                 mean.value().map(|value| json!({ "mean": value, "n": mean.count, "error": mean.error() }))
             };
-            let of_whole = |mine: u64, whole: u64| (whole > 0).then(|| mine as f64 / whole as f64);
             let distances: Vec<Value> =
                 cell.sum.by_distance.iter().map(|mean| json!(measure(mean))).collect();
             json!({
@@ -137,9 +192,10 @@ impl Results {
                     "summaries": cost.summaries,
                     "peak": cost.peak,
                     "cuts": cell.sum.cuts,
-                    "plain_of_whole": whole.and_then(|whole| of_whole(cost.plain + cost.summarizer, whole.plain)),
-                    "cached_of_whole": whole.and_then(|whole| of_whole(cost.cached() + cost.summarizer, whole.cached())),
+                    "plain_of_whole": whole.map(|whole| paid(cost, &whole).0),
+                    "cached_of_whole": whole.map(|whole| paid(cost, &whole).1),
                 })),
+                "gaps": cell.sum.gaps,
                 "faults": cell.sum.faulty,
                 "told": cell.sum.faults,
             })
@@ -151,4 +207,10 @@ impl Results {
             "results": set.cells.iter().map(cell).collect::<Vec<Value>>(),
         })
     }
+}
+
+/// What is paid of what everything costs, plain and cached; what summaries cost is in both.
+pub(super) fn paid(cost: &Cost, whole: &Cost) -> (f64, f64) {
+    let of = |mine: u64, whole: u64| mine.saturating_add(cost.summarizer) as f64 / (whole as f64).max(1.0);
+    (of(cost.plain, whole.plain), of(cost.cached(), whole.cached()))
 }

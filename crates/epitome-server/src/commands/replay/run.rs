@@ -2,18 +2,19 @@
 //!
 //! Files are read as a stream, one conversation after the other, and no more are held than are played.
 
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use epitome::dialect::Dialect;
-use epitome::replay::{Conversation, Options, Outcome, Policy, play};
+use epitome::replay::{Conversation, Options, Policy, play};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::read::{self, How};
-use super::results::{Results, Set};
+use super::results::{One, Results, Set};
 use super::written::Written;
 use crate::failure::Failure;
 use crate::show::{Progress, Show, count};
@@ -34,8 +35,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// What was read: a conversation of the file of this number, or why there are no more.
 type Read = Result<(usize, Conversation), Failure>;
 
-/// What came of a conversation: of which file, its name and length, and for each policy its outcomes.
-type Played = Result<(usize, String, usize, Vec<Vec<Outcome>>), Failure>;
+/// What came of a conversation, and the how many-th it was.
+type Played = Result<(u64, One), Failure>;
 
 pub(super) async fn run(plan: Plan, written: Written, show: &mut Show) -> Result<Results, Failure> {
     let total = plan.files.iter().map(|file| std::fs::metadata(file).map_or(0, |file| file.len())).sum();
@@ -48,20 +49,45 @@ pub(super) async fn run(plan: Plan, written: Written, show: &mut Show) -> Result
     let (sender, receiver) = mpsc::channel(1);
     let (files, how) = (plan.files.clone(), How { dialect: plan.dialect, pinned: plan.pinned });
     let counted = Arc::clone(&bytes);
-    let reading = tokio::task::spawn_blocking(move || read_all(&files, how, &counted, &sender));
-    let results = Progress::during(play_all(&plan, &written, receiver, &done), TICK, look).await?;
+    let names = written.names().then(HashSet::new);
+    let reading = tokio::task::spawn_blocking(move || read_all(&files, how, names, &counted, &sender));
+    let played = Progress::during(play_all(&plan, &written, receiver, &done), TICK, look).await;
+    let results = played.and_then(|results| match results.sets.iter().all(|set| set.messages == 0) {
+        true => Err(Failure::Input("there are no messages to replay".to_owned())),
+        false => Ok(results),
+    });
+    written.end(results.is_ok())?;
     reading.await.map_err(|_| Failure::Failed("reading failed".to_owned()))?;
-    written.end()?;
-    if results.sets.iter().all(|set| set.messages == 0) {
-        return Err(Failure::Input("there are no messages to replay".to_owned()));
-    }
-    Ok(results)
+    results
 }
 
-fn read_all(files: &[PathBuf], how: How, bytes: &Arc<AtomicU64>, sender: &mpsc::Sender<Read>) {
+/// Reads them one after the other. Where names must tell conversations apart, one that is there twice is refused.
+fn read_all(
+    files: &[PathBuf],
+    how: How,
+    mut names: Option<HashSet<String>>,
+    bytes: &Arc<AtomicU64>,
+    sender: &mpsc::Sender<Read>,
+) {
     for (nth, file) in files.iter().enumerate() {
-        let send = |conversation| sender.blocking_send(Ok((nth, conversation))).is_ok();
-        if let Err(failure) = read::each(file, how, bytes, send) {
+        let mut twice = None;
+        let send = |conversation: Conversation| {
+            let again = names.as_mut().is_some_and(|names| !names.insert(conversation.name.clone()));
+            if again {
+                twice = Some(conversation.name);
+                return false;
+            }
+            sender.blocking_send(Ok((nth, conversation))).is_ok()
+        };
+        let read = read::each(file, how, bytes, send).and_then(|()| match twice {
+            None => Ok(()),
+            Some(name) => Err(Failure::Input(format!(
+                "{}: id {name:?} was there before; --contexts and --requests tell conversations apart by their ids, \
+                 so give each its own",
+                file.display()
+            ))),
+        });
+        if let Err(failure) = read {
             // Nobody listens any more where this fails.
             let _ = sender.blocking_send(Err(failure));
             return;
@@ -76,8 +102,10 @@ async fn play_all(
     done: &AtomicU64,
 ) -> Result<Results, Failure> {
     let mut results = Results::new(&plan.policies, &plan.options.budgets, plan.options.costs);
-    results.sets = plan.files.iter().map(|file| Set { name: read::set_of(file), ..Set::default() }).collect();
+    results.sets = read::sets(&plan.files).into_iter().map(|name| Set { name, ..Set::default() }).collect();
     let mut playing: JoinSet<Played> = JoinSet::new();
+    // They are added up in the order they were read in, so that sums are the same however many are played at a time.
+    let (mut begun, mut added, mut waiting) = (0, 0, BTreeMap::new());
     let mut open = true;
     while open || !playing.is_empty() {
         tokio::select! {
@@ -86,20 +114,20 @@ async fn play_all(
                     let (file, conversation) = read?;
                     let (policies, options) = (Arc::clone(&plan.policies), Arc::clone(&plan.options));
                     let written = written.clone();
-                    playing.spawn(async move { one(file, conversation, &policies, &options, &written).await });
+                    let nth = begun;
+                    begun += 1;
+                    playing.spawn(async move { Ok((nth, one(file, conversation, &policies, &options, &written).await?)) });
                 }
                 None => open = false,
             },
             played = playing.join_next(), if !playing.is_empty() => {
                 let Some(played) = played else { continue };
                 let failed = |_| Failure::Failed("a conversation could not be played to its end".to_owned());
-                let (file, name, messages, outcomes) = played.map_err(failed)??;
-                if let Some(set) = results.sets.get_mut(file) {
-                    set.conversations += 1;
-                    set.messages += messages as u64;
-                    for (policy, outcomes) in outcomes.into_iter().enumerate() {
-                        outcomes.into_iter().for_each(|outcome| set.add(policy, &name, outcome));
-                    }
+                let (nth, one) = played.map_err(failed)??;
+                waiting.insert(nth, one);
+                while let Some(one) = waiting.remove(&added) {
+                    results.add(one);
+                    added += 1;
                 }
                 done.fetch_add(1, Ordering::Relaxed);
             }
@@ -109,12 +137,12 @@ async fn play_all(
 }
 
 async fn one(
-    file: usize,
+    set: usize,
     conversation: Conversation,
     policies: &[Policy],
     options: &Options,
     written: &Written,
-) -> Played {
+) -> Result<One, Failure> {
     let mut outcomes = Vec::with_capacity(policies.len());
     for (nth, policy) in policies.iter().enumerate() {
         let name = conversation.name.as_str();
@@ -122,5 +150,5 @@ async fn one(
         let played = play(&conversation, policy, options, &mut take).await;
         outcomes.push(played.map_err(Failure::Engine)?);
     }
-    Ok((file, conversation.name, conversation.messages.len(), outcomes))
+    Ok(One { set, messages: conversation.messages.len() as u64, name: conversation.name, outcomes })
 }

@@ -1,8 +1,6 @@
 //! The results in a terminal.
 
-use epitome::core::measure::Mean;
-
-use super::results::{Cell, Results, Set};
+use super::results::{self, Cell, Counted, MEASURES, Results, Set, share};
 use crate::failure::Failure;
 use crate::show::{Show, Table, count, grouped};
 
@@ -19,9 +17,10 @@ pub(super) fn show(results: &Results, show: &mut Show) -> Result<(), Failure> {
         if results.costs {
             paid(results, set, show)?;
         }
-        for cell in set.cells.values() {
+        for ((policy, budget), cell) in &set.cells {
+            let budget = budget.map_or_else(String::new, |budget| format!(" {}", grouped(budget)));
             for fault in &cell.sum.faults {
-                show.error(fault)?;
+                show.error(format!("{}{budget}: {fault}", results.name(*policy)))?;
             }
         }
     }
@@ -30,21 +29,17 @@ pub(super) fn show(results: &Results, show: &mut Show) -> Result<(), Failure> {
 
 /// What survives.
 fn kept(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
-    let measures: [(&str, fn(&Cell) -> &Mean); 4] = [
-        ("names needed", |cell| &cell.sum.fer),
-        ("of long ago", |cell| &cell.sum.fer_far),
-        ("answers", |cell| &cell.sum.ar),
-        ("evidence", |cell| &cell.sum.er),
-    ];
     let there: Vec<_> =
-        measures.iter().filter(|(_, of)| set.cells.values().any(|cell| of(cell).count > 0)).collect();
+        MEASURES.iter().filter(|(_, of)| set.cells.values().any(|cell| of(cell).count > 0)).collect();
     if there.is_empty() {
-        show.line("  nothing in it tells what a later turn needs: no tool calls, no questions")?;
+        show.line("what survives cannot be told: no call needs a name said before, nothing was asked")?;
         return show.line("");
     }
     let mut headings = vec!["what survives".to_owned(), "budget>".to_owned()];
     headings.extend(there.iter().map(|(name, _)| format!("{name}>")));
     headings.push("cases>".to_owned());
+    let gaps = set.cells.values().any(|cell| cell.sum.gaps > 0);
+    headings.extend(gaps.then(|| "gaps>".to_owned()));
     let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
     for ((policy, budget), cell) in &set.cells {
         if there.iter().all(|(_, of)| of(cell).count == 0) {
@@ -53,52 +48,42 @@ fn kept(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
         let mut row = vec![results.name(*policy).to_owned(), budget.map_or_else(String::new, grouped)];
         row.extend(there.iter().map(|(_, of)| share(of(cell))));
         row.push(grouped(there.iter().map(|(_, of)| of(cell).count).max().unwrap_or(0)));
+        row.extend(gaps.then(|| grouped(cell.sum.gaps)));
         table.row(row);
     }
     show.table(&table)?;
+    if gaps {
+        show.line("gaps: contexts that leave something out which no summary tells")?;
+    }
     show.line("")
 }
 
-fn share(mean: &Mean) -> String {
-    match (mean.value(), mean.error()) {
-        (Some(value), Some(error)) => format!("{:.1} ±{:.1} %", value * 100.0, error * 100.0),
-        (Some(value), None) => format!("{:.1} %", value * 100.0),
-        _ => "–".to_owned(),
-    }
-}
-
-/// What it costs.
+/// What it costs, in percent of what everything costs.
 fn paid(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
-    let Some(whole) = results.whole(set).map(|cell| cell.sum.cost) else { return Ok(()) };
-    let mut table = Table::new(&[
-        "what it costs",
-        "budget>",
-        "calls>",
-        "largest>",
-        "cuts>",
-        "plain>",
-        "cached>",
-        "summaries>",
-        "faults>",
-    ]);
-    let of_whole = |mine: u64, whole: u64| match whole {
-        0 => "–".to_owned(),
-        whole => format!("{:.2}", mine as f64 / whole as f64),
-    };
+    let Some(whole) = results.whole(&set.cells) else { return Ok(()) };
+    let any = |of: fn(&Cell) -> u64| set.cells.values().any(|cell| of(cell) > 0);
+    let extra: [Counted; 2] =
+        [("summaries>", |cell| cell.sum.cost.summaries), ("faults>", |cell| cell.sum.faulty)];
+    let extra: Vec<_> = extra.into_iter().filter(|(_, of)| any(*of)).collect();
+    let mut headings = vec!["what it costs", "budget>", "plain>", "cached>", "largest>", "cuts>"];
+    headings.extend(extra.iter().map(|(name, _)| *name));
+    let mut table = Table::new(&headings);
     for ((policy, budget), cell) in &set.cells {
         let cost = &cell.sum.cost;
-        table.row([
-            results.name(*policy).to_owned(),
-            budget.map_or_else(String::new, grouped),
-            grouped(cost.calls),
-            grouped(cost.peak),
-            grouped(cell.sum.cuts),
-            of_whole(cost.plain.saturating_add(cost.summarizer), whole.plain),
-            of_whole(cost.cached().saturating_add(cost.summarizer), whole.cached()),
-            grouped(cost.summaries),
-            grouped(cell.sum.faulty),
-        ]);
+        let (plain, cached) = results::paid(cost, &whole);
+        let mut row = vec![results.name(*policy).to_owned(), budget.map_or_else(String::new, grouped)];
+        row.extend([percent(plain), percent(cached), grouped(cost.peak), grouped(cell.sum.cuts)]);
+        row.extend(extra.iter().map(|(_, of)| grouped(of(cell))));
+        table.row(row);
     }
     show.table(&table)?;
+    let calls = count(whole.calls, "call");
+    show.line(format!("{calls}. plain, cached: of what it costs to send everything, without"))?;
+    show.line("and with a prompt cache. largest: the largest request, in tokens. cuts: how")?;
+    show.line("often what was sent before was not simply continued.")?;
     show.line("")
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
 }

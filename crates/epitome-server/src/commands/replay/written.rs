@@ -1,8 +1,7 @@
 //! The files that contexts and requests are written to, for other scorers.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use epitome::core::message::{Message, Tokens};
@@ -10,7 +9,7 @@ use epitome::dialect::Dialect;
 use epitome::replay::{Form, Made, Policy};
 use serde_json::{Value, json};
 
-use super::unwritten;
+use super::output::{Output, unwritten};
 use crate::failure::Failure;
 
 /// The files, and which policy each is for.
@@ -21,36 +20,29 @@ pub(super) struct Written {
 }
 
 struct Out {
-    path: PathBuf,
-    /// The first thing that went wrong is kept.
-    file: Mutex<Result<BufWriter<File>, std::io::Error>>,
+    /// The first thing that went wrong is kept; nothing is left when it is in its place.
+    file: Mutex<Option<Result<Output, Failure>>>,
 }
 
 impl Out {
     fn open(path: &Path) -> Result<Arc<Self>, Failure> {
-        let file = File::create(path).map_err(|error| unwritten(path, &error))?;
-        Ok(Arc::new(Self {
-            path: path.to_owned(),
-            file: Mutex::new(Ok(BufWriter::with_capacity(1 << 20, file))),
-        }))
+        Ok(Arc::new(Self { file: Mutex::new(Some(Ok(Output::open(path)?))) }))
     }
 
     fn put(&self, line: &Value) {
         let Ok(mut file) = self.file.lock() else { return };
-        if let Ok(open) = &mut *file
+        if let Some(Ok(open)) = &mut *file
             && let Err(error) = writeln!(open, "{line}")
         {
-            *file = Err(error);
+            let failed = unwritten(open.path(), &error);
+            *file = Some(Err(failed));
         }
     }
 
-    fn end(&self) -> Result<(), Failure> {
+    /// Puts it in its place, or lets go of it.
+    fn end(&self, whole: bool) -> Result<(), Failure> {
         let Ok(mut file) = self.file.lock() else { return Ok(()) };
-        let ended = match &mut *file {
-            Ok(open) => open.flush(),
-            Err(error) => Err(std::io::Error::new(error.kind(), error.to_string())),
-        };
-        ended.map_err(|error| unwritten(&self.path, &error))
+        file.take().filter(|_| whole).map_or(Ok(()), |file| file?.finish())
     }
 }
 
@@ -117,9 +109,15 @@ impl Written {
         }
     }
 
-    pub(super) fn end(&self) -> Result<(), Failure> {
+    /// Whether anything is written that is told apart by the names of conversations.
+    pub(super) fn names(&self) -> bool {
+        self.contexts.is_some() || self.requests.is_some()
+    }
+
+    /// Puts the files in their places where all went well.
+    pub(super) fn end(&self, whole: bool) -> Result<(), Failure> {
         let all = [&self.contexts, &self.requests];
-        all.into_iter().flatten().try_for_each(|(_, out)| out.end())
+        all.into_iter().flatten().try_for_each(|(_, out)| out.end(whole))
     }
 }
 
@@ -129,11 +127,12 @@ fn wire(messages: &[Message], tokens: &[Tokens]) -> Vec<Value> {
         Some(Value::Array(written)) => written,
         _ => Vec::new(),
     };
-    // Results that stand in one message of ours are several there, and a reply in pieces may be one: then sizes are
-    // shared out, so that they still come to the same.
-    let share = |at: usize| match written.len() == messages.len() {
+    // What only thinks is not sent. Then sizes are shared out, so that they still come to the same.
+    let count = (written.len() as Tokens).max(1);
+    let total: Tokens = tokens.iter().sum();
+    let share = |at: usize| match written.len() == tokens.len() {
         true => tokens.get(at).copied().unwrap_or(0),
-        false => tokens.iter().sum::<Tokens>() / (written.len() as Tokens).max(1),
+        false => total / count + Tokens::from((at as Tokens) < total % count),
     };
     let sizes: Vec<Tokens> = (0..written.len()).map(share).collect();
     for (one, tokens) in written.iter_mut().zip(sizes) {

@@ -33,6 +33,8 @@ use crate::engine::ContextRequest;
 use crate::settings::Patch;
 
 mod play;
+#[cfg(test)]
+mod tests;
 
 pub use play::play;
 

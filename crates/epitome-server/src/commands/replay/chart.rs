@@ -158,12 +158,13 @@ fn cost(results: &Results, set: &Set) -> Option<Chart> {
         if budget.is_some_and(|budget| !ends.contains(&Some(&budget))) {
             continue;
         }
-        let mut points: Vec<(f64, f64)> = Vec::new();
+        let (mut points, mut spent) = (Vec::new(), 0.0);
         // Where fewer than half of the conversations go on, the mean says little.
         let enough = cell.curve.first().map_or(0, |(_, count)| count.div_ceil(2));
         for (at, (sum, count)) in cell.curve.iter().enumerate().take_while(|(_, (_, count))| *count >= enough)
         {
-            points.push(((at + 1) as f64, sum / *count as f64));
+            spent += sum / *count as f64;
+            points.push(((at + 1) as f64, spent));
         }
         if points.len() < 2 {
             continue;

@@ -12,8 +12,8 @@ use crate::show::{count, grouped};
 const STYLE: &str = "\
 body{font:15px/1.5 system-ui,sans-serif;color:#111;max-width:60rem;margin:2rem auto;padding:0 1rem}\
 h1{font-size:1.6rem}h2{font-size:1.25rem;margin-top:2.5rem;border-top:1px solid #ccc;padding-top:1rem}\
-table{border-collapse:collapse;margin:1rem 0;font-variant-numeric:tabular-nums}\
-th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #e4e4e4;white-space:nowrap}\
+table{border-collapse:collapse;margin:1rem 0;font-size:.85rem;font-variant-numeric:tabular-nums}\
+th,td{padding:.2rem .5rem;text-align:right;border-bottom:1px solid #e4e4e4;white-space:nowrap}\
 th:first-child,td:first-child{text-align:left}thead th{border-bottom:2px solid #999;white-space:normal;vertical-align:bottom}\
 .wide{overflow-x:auto}\
 svg{max-width:100%;height:auto;display:block;margin:1rem 0}\
@@ -93,8 +93,8 @@ fn said(results: &Results, cells: &Cells) -> Vec<String> {
         }
         let lost = |mean: &Mean, what: &str| {
             mean.value().map(|kept| match (1.0 - kept) * 100.0 {
-                little if little > 0.0 && little < 1.0 => format!("<b>under 1 %</b> of {what}"),
-                lost => format!("<b>{lost:.0} %</b> of {what}"),
+                little if little > 0.0 && little < 1.0 => format!("<b>under 1&nbsp;%</b> of {what}"),
+                lost => format!("<b>{lost:.0}&nbsp;%</b> of {what}"),
             })
         };
         let lost: Vec<String> = [
@@ -128,8 +128,8 @@ fn said(results: &Results, cells: &Cells) -> Vec<String> {
 
 fn saved(paid: f64) -> String {
     match (1.0 - paid) * 100.0 {
-        saved if saved > -0.5 => format!("save <b>{:.0} %</b>", saved.max(0.0)),
-        more => format!("pay <b>{:.0} % more</b>", -more),
+        saved if saved > -0.5 => format!("save <b>{:.0}&nbsp;%</b>", saved.max(0.0)),
+        more => format!("pay <b>{:.0}&nbsp;% more</b>", -more),
     }
 }
 

@@ -47,7 +47,8 @@ pub(super) struct Set {
 #[derive(Debug, Default)]
 pub(super) struct Cell {
     pub(super) sum: Outcome,
-    /// What the calls had cost after each, over all conversations that go on so long: the sum, and how many.
+    /// What each call costs, the first, the second and so on, over all conversations that go on so long: the sum, and how
+    /// many. Not what they had cost by then: that would fall where a dear conversation ends.
     pub(super) curve: Vec<(f64, u64)>,
 }
 
@@ -71,8 +72,9 @@ impl Cell {
         if self.curve.len() < outcome.curve.len() {
             self.curve.resize(outcome.curve.len(), (0.0, 0));
         }
-        for ((total, count), cost) in self.curve.iter_mut().zip(outcome.curve) {
-            *total += cost;
+        let before = std::iter::once(0.0).chain(outcome.curve.iter().copied());
+        for ((total, count), (cost, before)) in self.curve.iter_mut().zip(outcome.curve.iter().zip(before)) {
+            *total += cost - before;
             *count += 1;
         }
     }

@@ -527,3 +527,29 @@ fn sentences_without_an_end_do_not_run_into_each_other() {
         "[#1] user: sorry in advance for all of this; Customer number is FH-558204."
     );
 }
+
+#[test]
+fn in_a_transcript_marks_that_stand_apart_end_sentences() {
+    let said = "Okay . So we make the case of titanium . It costs twelve Euros . Dr. No agrees .";
+    let extracts = read(&[Message::user(said)]);
+    let pieces: Vec<&str> = extracts.extracts.iter().map(|extract| extract.text.as_str()).collect();
+    assert_eq!(
+        pieces,
+        ["Okay .", "So we make the case of titanium .", "It costs twelve Euros .", "Dr. No agrees ."]
+    );
+}
+
+#[test]
+fn however_small_a_summary_of_work_with_tools_is_it_says_what_it_is_about() {
+    let mut extracts = read(&[Message::user("Please find out why the ferry to Moss is late every Friday.")]);
+    for n in 0..40 {
+        let arguments = format!(r#"{{"path":"src/ferry/route_{n}.rs"}}"#);
+        extracts.read(&Message::new(Role::Assistant, [Part::call(format!("c{n}"), "read", arguments)]));
+        extracts.read(&Message::tool(format!("c{n}"), format!("struct Route{n}Table;")));
+    }
+    for room in [80, 200, 400, 1_000] {
+        let text = extracts.render(room, &counter());
+        assert!(text.contains("why the ferry to Moss is late"), "{room}: {text}");
+        assert!(room < 200 || text.contains("References: "), "{room}: {text}");
+    }
+}

@@ -133,6 +133,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         // The `n` of a line break spelled `\\n` belongs to no word; `</output>` is a tag.
         let from =
             if before == b'\\' && matches!(self.byte(from), b'n' | b't' | b'r') { from + 1 } else { from };
+        let from = self.past_line_number(from);
         let tag = before == b'<' && self.byte(from) == b'/';
         let mut at = from;
         let mut small = false;
@@ -190,6 +191,18 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             self.previous = (start, end);
         }
         at.max(from + 1).max(self.told)
+    }
+
+    /// `12-import os`, as tools number the lines around what they found: the word begins behind it.
+    fn past_line_number(&self, from: usize) -> usize {
+        let digits = self.bytes.iter().skip(from).take_while(|byte| byte.is_ascii_digit()).count();
+        let behind = from + digits + 1;
+        let word = self.class(behind) == Class::Letter && !self.byte(behind).is_ascii_digit();
+        if self.speech || digits == 0 || self.byte(from + digits) != b'-' || !word {
+            return from;
+        }
+        let line = self.text.get(..from).and_then(|head| head.rsplit('\n').next()).unwrap_or_default();
+        if line.trim().is_empty() { behind } else { from }
     }
 
     fn is_scheme(&self, from: usize, at: usize) -> bool {
@@ -406,6 +419,10 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             let Some(rest) = self.text.get(stop..).and_then(|rest| rest.strip_prefix(' ')) else { break };
             let length = rest.find(|c: char| !(is_alphanumeric(c) || c == '-')).unwrap_or(rest.len());
             let Some(next) = rest.get(..length).filter(|next| is_capitalised(next)) else { break };
+            // `I saw Ann And then`: what broke off is no part of the name.
+            if is_opener(next) && !is_opener(run) {
+                break;
+            }
             stop += 1 + next.len();
             words += 1;
         }
@@ -415,7 +432,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         let mut from = start;
         while from < stop {
             let word = self.slice(from, stop).split(' ').next().unwrap_or_default();
-            if OPENERS.binary_search(&word.to_lowercase().as_str()).is_err() {
+            if !is_opener(word) {
                 break;
             }
             (from, words) = ((from + word.len() + 1).min(stop), words - 1);
@@ -524,6 +541,11 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
 
 /// The characters of what an error says that are kept with it.
 const ERROR: usize = 70;
+
+/// Whether it is a word that sentences open with.
+fn is_opener(word: &str) -> bool {
+    OPENERS.binary_search(&word.to_lowercase().as_str()).is_ok()
+}
 
 /// A capital, then small letters or, in short words, capitals all through.
 fn is_capitalised(word: &str) -> bool {

@@ -116,6 +116,35 @@ fn what_tools_print_has_no_people() {
 }
 
 #[test]
+fn what_tools_print_is_full_of_numbers_and_some_of_them_stand_for_something() {
+    let mut found = Vec::new();
+    let printed = "630:    return Error(1)\n  812-import os\n12-use_it 2024-05\n{\"price\": 177, \"seat\":204}\ntext/plain and/or 4096 Warning";
+    each_name(printed, false, |name| found.push((name.kind, name.text, name.sure)));
+    assert_eq!(
+        found,
+        [
+            // The numbers of lines count only once somebody uses them.
+            (Kind::Number, "630", false),
+            (Kind::Code, "Error", true),
+            (Kind::Code, "use_it", true),
+            (Kind::Id, "2024-05", true),
+            (Kind::Id, "177", true),
+            (Kind::Id, "204", true),
+            (Kind::Path, "text/plain", true),
+            (Kind::Path, "and/or", false),
+            (Kind::Number, "4096", true),
+            (Kind::Code, "Warning", true),
+        ]
+    );
+}
+
+#[test]
+fn words_that_open_sentences_are_no_names_where_people_begin_anew() {
+    check("so we Okay Yeah I saw Ann And then Oh Go Bob", &["proper Ann", "proper Bob"]);
+    check("a Warning and an Error", &["proper Warning"]);
+}
+
+#[test]
 fn lists_that_are_searched_by_halving_are_sorted() {
     assert!(LABELS.is_sorted() && OPENERS.is_sorted());
 }

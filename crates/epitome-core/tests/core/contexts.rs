@@ -224,6 +224,31 @@ fn an_excerpt_of_a_batch_is_as_valid_as_the_batch() {
 }
 
 #[test]
+fn whoever_takes_an_excerpt_and_fills_has_the_summary_beside_a_large_newest_message() {
+    let log = log(&format!("{}u:90", "u:10 ".repeat(8)));
+    // It would fit, and leave nothing else.
+    let whole = Request { fill: true, ..tokens(100) };
+    check(&log, &whole, &[summary(6, 4)], "8 9");
+    let clipped = Request { oversize: Oversize::Clip, ..whole };
+    let given = check(&log, &clipped, &[summary(6, 4)], "S ~9-9");
+    let told = given.layout.summary.unwrap();
+    assert_eq!((told.digested, told.shown), (Span::new(7, 9), None), "the best of what was cut is told");
+    assert!(given.layout.report.exhaustive && told.tokens <= 40);
+    // One that leaves the share is there as it is.
+    let roomy = Request { tokens: Some(160), ..clipped };
+    assert!(!log.context(9, &roomy, &[summary(6, 4)]).line().contains('~'));
+}
+
+#[test]
+fn a_summarys_share_is_of_what_pinned_messages_leave() {
+    let log = log("s:40 u!:60 u:10 u:10 u:10 u:10 u:10");
+    let request = Request { fit: false, ..tokens(200) };
+    let there = |words| log.context(7, &request, &[summary(6, words)]).layout.summary.is_some();
+    let frame = usize::try_from(FRAME).unwrap();
+    assert!(there(40 - frame) && !there(41 - frame));
+}
+
+#[test]
 fn fill_spends_what_is_left_on_older_messages() {
     let request = Request { fill: true, ..tokens(70) };
     let given = check(&log(&"u:10 ".repeat(12)), &request, &[summary(10, 4)], "S 8 9 10 11 12");

@@ -124,7 +124,7 @@ pub(super) const KEYS: &[Key] = &[
         "context.summary_share",
         Kind::Number,
         "0.25",
-        "How much of a context its summary may take, more than 0 and at most 1.",
+        "How much of what pinned messages leave of a context its summary may take, more than 0 and at most 1.",
     ),
     key(
         "context.max_tokens",

@@ -63,6 +63,7 @@ fn whole(
         let list =
             List { messages: conversation.messages.get(..at).unwrap_or_default(), sent: &sent, made: false };
         track.take(judge, at, &list, made);
+        track.look(judge, at, list.messages, made);
     }
     track.outcome
 }
@@ -86,6 +87,7 @@ async fn inline(
         let ready = condenser.before_model(history.get(..at).unwrap_or_default()).await;
         let sent = judge.sent(&ready);
         track.take(judge, at, &List { messages: &ready, sent: &sent, made: !ready.is_untouched() }, made);
+        track.look(judge, at, &ready, made);
         for spent in ready.report.spent.iter().filter(|spent| spent.model != LOCAL) {
             track.outcome.cost.summarized(spent.input, spent.output);
             made(Made::Summarizer { budget: None, input: spent.input, output: spent.output });
@@ -131,10 +133,21 @@ async fn contexts(
             said += 1;
         }
         for (track, budget) in tracks.iter_mut().zip(&options.budgets) {
-            let context = asked(&session, request, judge, head, *budget, &mut track.raise).await?;
+            let ask = |more: Tokens| {
+                let tokens = Some(budget.saturating_add(head).saturating_add(more));
+                session.context(ContextRequest { tokens, oversize: Oversize::Clip, ..request.clone() })
+            };
+            let context = ask(0).await?;
             track.outcome.gaps += u64::from(!context.report.exhaustive);
+            if context.report.tokens.total() > budget.saturating_add(head) {
+                track.fault(at, "over its budget");
+            }
             let sent = judge.sent(&context.messages);
             track.take(judge, at, &List { messages: &context.messages, sent: &sent, made: true }, made);
+            if judge.is_place(at) {
+                let context = measured(context, ask, judge, head, *budget).await?;
+                track.look(judge, at, &context.messages, made);
+            }
         }
     }
     spent(&session, &mut tracks, made).await?;
@@ -142,48 +155,38 @@ async fn contexts(
     Ok(tracks.into_iter().map(|track| track.outcome).collect())
 }
 
-/// So often a context is asked for.
-const ASKED: usize = 4;
+/// So often a larger context is asked for.
+const ASKED: usize = 3;
 
-/// The context for a budget as the measure counts it: words, and four for each message. The engine counts a little more,
-/// the frame of a summary and what is around a call, so it is asked for that much more; how much that was the last time
-/// is in `raise`.
-async fn asked(
-    session: &Session,
-    request: &ContextRequest,
+/// The context that comes to the budget as the measure counts: words, and four for each message. The engine counts a
+/// little more, the frame of a summary and what is around a call, so it is asked for that much more.
+async fn measured<A: Future<Output = Result<Context, Error>>>(
+    first: Context,
+    ask: impl Fn(Tokens) -> A,
     judge: &Judge<'_>,
     head: Tokens,
     budget: Tokens,
-    raise: &mut Tokens,
 ) -> Result<Context, Error> {
-    let ask = |raise: Tokens| {
-        let tokens = Some(budget.saturating_add(head).saturating_add(raise));
-        session.context(ContextRequest { tokens, oversize: Oversize::Clip, ..request.clone() })
-    };
-    let mut best = None;
-    for _ in 0..ASKED {
-        let context = ask(*raise).await?;
+    let beside = |context: &Context| {
         let used = judge.tokens(&judge.shown(&context.messages));
-        let more = context.report.tokens.total().saturating_sub(head).saturating_sub(used);
-        if used > budget && *raise > 0 {
-            // Other messages are shown then, around which there is less.
-            *raise = raise.saturating_sub(used - budget).min(more);
-            if best.is_some() {
-                break;
-            }
-            continue;
-        }
-        let grows = more > *raise;
-        best = Some(context);
-        if !grows {
+        (used, context.report.tokens.total().saturating_sub(head).saturating_sub(used))
+    };
+    let (mut best, mut asked) = (first, 0);
+    let mut more = beside(&best).1;
+    for _ in 0..ASKED {
+        if more <= asked {
             break;
         }
-        *raise = more;
+        let context = ask(more).await?;
+        let (used, around) = beside(&context);
+        if used <= budget {
+            (best, asked, more) = (context, more, around);
+        } else {
+            // Other messages are shown then, around which there is less.
+            more = around.min(more.saturating_sub(used - budget));
+        }
     }
-    match best {
-        Some(context) => Ok(context),
-        None => ask(0).await,
-    }
+    Ok(best)
 }
 
 /// What models were asked for, by the engine's own books: the same whatever the budget.
@@ -227,6 +230,11 @@ impl<'a> Judge<'a> {
         let counter = Counter::new(Encoding::O200k);
         let (hash, sizes) = (RandomState::new(), HashMap::new());
         Self { conversation, recorded, questions, places, costs: options.costs, counter, hash, sizes }
+    }
+
+    /// Whether something is needed after so many messages.
+    fn is_place(&self, at: usize) -> bool {
+        self.places.binary_search(&at).is_ok()
     }
 
     /// After how many messages the agent's model is called: before each reply, or where nobody replies, after each
@@ -309,8 +317,6 @@ impl<'a> Judge<'a> {
 struct Track {
     outcome: Outcome,
     run: Run,
-    /// How much more than the budget the engine was asked for.
-    raise: Tokens,
 }
 
 impl Track {
@@ -346,22 +352,28 @@ impl Track {
                 self.fault(at, &complaint);
             }
         }
-        let place = judge.places.binary_search(&at).is_ok();
-        // What has no budget may be of any size, and need not be read each time.
-        if budget.is_none() && !place {
+    }
+
+    /// Looks at what a list holds, where something is needed.
+    fn look(
+        &mut self,
+        judge: &mut Judge<'_>,
+        at: usize,
+        list: &[Message],
+        made: &mut (dyn FnMut(Made<'_>) + Send),
+    ) {
+        if !judge.is_place(at) {
             return;
         }
-        let shown = judge.shown(list.messages);
+        let shown = judge.shown(list);
         let tokens = judge.tokens(&shown);
         self.outcome.size.add(tokens as f64);
-        if budget.is_some_and(|budget| tokens > budget) {
-            self.fault(at, "over its budget");
-        }
-        if place {
-            self.measure(judge, at, &shown);
-            if let Some(budget) = budget {
-                made(Made::Context { at, budget, shown: &shown, tokens });
+        self.measure(judge, at, &shown);
+        if let Some(budget) = self.outcome.budget {
+            if tokens > budget {
+                self.fault(at, "over its budget");
             }
+            made(Made::Context { at, budget, shown: &shown, tokens });
         }
     }
 

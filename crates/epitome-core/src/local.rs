@@ -227,7 +227,7 @@ impl Extracts {
             }
         };
         let order = self.keep(more(tokens), MOST_PIECES);
-        let text = render::write(self, &order, room, counter);
+        let text = render::write(self, &order, room, self.balanced_share(room), counter);
         if text.is_empty() && self.messages > 0 {
             // Emoji, punctuation: what cannot be told is counted, so that a list of it can be condensed.
             let count = format!("{} messages without words, up to #{}", self.messages, self.through);

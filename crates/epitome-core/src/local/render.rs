@@ -33,17 +33,22 @@ const LINE: u32 = 120;
 pub(super) fn render(all: &Extracts, room: Tokens, counter: &Counter) -> String {
     // A counter may make less of a text than is thought.
     let order = select::order(all, room.saturating_mul(2), usize::MAX);
-    write(all, &order, room, counter)
+    write(all, &order, room, all.share_of_names(room), counter)
 }
 
-/// A text of the pieces in this order of their worth.
-pub(super) fn write(all: &Extracts, order: &[usize], room: Tokens, counter: &Counter) -> String {
+/// A text of the pieces in this order of their worth, with so much room for names.
+pub(super) fn write(
+    all: &Extracts,
+    order: &[usize],
+    room: Tokens,
+    share: Tokens,
+    counter: &Counter,
+) -> String {
     if room == 0 {
         return String::new();
     }
     let names: Vec<Entry<'_>> = all.ledger.ranked().collect();
     let mut costs = Costs { names: &names, counter, known: vec![None; names.len()] };
-    let share = all.share_of_names(room);
     let for_names = share.min(costs.sum(share));
     let desk = Desk::new(all, order, room, counter);
     let for_lines = room.saturating_sub(for_names);
@@ -440,6 +445,13 @@ fn parts<'a>(name: &'a str, mut found: impl FnMut(&'a str)) {
 }
 
 impl Extracts {
+    /// The same of a text that is kept, and read by people: never more than about half.
+    pub(super) fn balanced_share(&self, room: Tokens) -> Tokens {
+        let share = 30 + 470 * self.tool_share() / 1_000;
+        let most = 150u64.saturating_add(room / 10 * 3);
+        (room / 1_000 * share + room % 1_000 * share / 1_000).min(most)
+    }
+
     /// How much of the room the names get at most. Where tools are used, what was named is called for
     /// again; where people talk, what they said is. With more room the lines gain faster: the likeliest
     /// names are in by then.

@@ -105,10 +105,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
 
     /// `630:    return None`, `12-import os`: tools number lines by the hundred.
     fn numbers_a_line(&self, start: usize, end: usize) -> bool {
-        let before = self.text.get(..start).unwrap_or_default();
-        let line = before.rsplit('\n').next().unwrap_or_default();
         let apart = self.text.get(end..).is_some_and(|rest| rest.starts_with([':', '-', '\t', ' ', '|']));
-        !self.speech && apart && line.trim().is_empty()
+        !self.speech && apart && self.begins_line(start)
     }
 
     /// Where a date or a time ends that is written with its units: `2026年11月15日`, `18時30分`.

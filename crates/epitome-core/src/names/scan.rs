@@ -201,8 +201,15 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         if self.speech || digits == 0 || self.byte(from + digits) != b'-' || !word {
             return from;
         }
-        let line = self.text.get(..from).and_then(|head| head.rsplit('\n').next()).unwrap_or_default();
-        if line.trim().is_empty() { behind } else { from }
+        if self.begins_line(from) { behind } else { from }
+    }
+
+    /// Whether nothing but space stands before it in its line. No number of a line is indented further than is looked.
+    pub(super) fn begins_line(&self, at: usize) -> bool {
+        let from = at.saturating_sub(INDENT);
+        let near = self.bytes.get(from..at).unwrap_or_default();
+        let own = near.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+        (own.len() < near.len() || from == 0) && own.iter().all(u8::is_ascii_whitespace)
     }
 
     fn is_scheme(&self, from: usize, at: usize) -> bool {
@@ -538,6 +545,9 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         from + length.max(1)
     }
 }
+
+/// So far before a word it is looked whether it begins its line.
+const INDENT: usize = 32;
 
 /// The characters of what an error says that are kept with it.
 const ERROR: usize = 70;

@@ -242,9 +242,12 @@ impl Words for Shelf<'_> {
             self.placed(self.run(*gap), gap.from).for_each(|(seq, message)| extracts.read_at(seq, message));
         }
         // What always stays is beside it in any case.
-        let leading = self.messages.iter().take_while(|message| message.role.is_system()).count();
-        for (at, (seq, message)) in self.placed(self.messages, 1).enumerate() {
-            if at < leading || message.pinned {
+        let mut leading = 0;
+        for (seq, message) in self.placed(self.messages, 1) {
+            // A system message later in the log is an ordinary one, also where it is the first at hand.
+            let leads = message.role.is_system() && seq == leading + 1;
+            leading += u64::from(leads);
+            if leads || message.pinned {
                 extracts.hide_at(seq, message);
             }
         }
@@ -316,5 +319,21 @@ mod tests {
             text.contains("Order 370") && text.contains("#3-6] ") && !text.contains("Order 770"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn what_stands_at_the_head_is_not_told_and_a_later_system_message_is() {
+        let counter = Counter::new(Encoding::O200k);
+        let at = |seq, message| Message { seq, ..message };
+        let told = |seq| {
+            let orders = Message::system("Berth 4711 is kept free for the pilot boat.");
+            let log = [at(seq, orders), at(seq + 1, Message::user("The ferry leaves at ten, as ever."))];
+            let mut shelf = Shelf::new(&counter, &log);
+            let gaps = [Span { from: seq, through: seq + 1 }];
+            let wish = Fit { summary: None, gaps: &gaps, shown: None, room: 200 };
+            let tokens = shelf.fit(&wish).unwrap();
+            shelf.made(&wish, tokens).unwrap().contains("Berth 4711")
+        };
+        assert!(!told(1) && told(500));
     }
 }

@@ -124,7 +124,7 @@ impl<'a> Desk<'a> {
         self.request.share.of(self.budget.saturating_sub(self.prepaid()))
     }
 
-    pub(super) fn prepaid(&self) -> Tokens {
+    fn prepaid(&self) -> Tokens {
         self.leading.saturating_add(self.pinned)
     }
 

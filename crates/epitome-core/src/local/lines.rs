@@ -1,4 +1,5 @@
-//! Lines as they are written here, `[#12-19 8 May] Ann: a. b | Bob: c`, and reading them back.
+//! Lines as they are written here, `[#12-19] Ann: a. b (8 May) | Bob: c`, and reading them back; also those
+//! of an earlier release, which have the day in their label.
 //!
 //! Nothing that was said can pass for another speaker: a bar before what reads as one is written `\|`.
 

@@ -18,7 +18,7 @@ use crate::names::{self, Kind};
 use crate::num::ln;
 use crate::reading::{Voice, each_text};
 
-/// The line of a summary that lists names: the likeliest needed first, a space between them, those with
+/// How a line of a summary begins that lists names: the likeliest needed first, a space between them, those with
 /// spaces of their own in quotes.
 pub const REFERENCES: &str = "References:";
 
@@ -29,6 +29,26 @@ pub(crate) fn listed_as(name: &str) -> Cow<'_, str> {
         true => Cow::Owned(format!("`{}`", name.replace('`', "'"))),
         false => Cow::Borrowed(name),
     }
+}
+
+/// The bytes that a line of names has at most, so that it can be read: then another begins.
+const LISTED: usize = 900;
+
+/// Lines that list these names, each written as [`listed_as`] has it.
+pub(crate) fn listing<N: AsRef<str>>(names: &[N]) -> String {
+    let mut lines = String::new();
+    let mut began = 0;
+    for name in names.iter().map(AsRef::as_ref) {
+        let full = lines.len() - began + name.len() >= LISTED;
+        if lines.is_empty() || full {
+            lines.push_str(if lines.is_empty() { "" } else { "\n" });
+            began = lines.len();
+            lines.push_str(REFERENCES);
+        }
+        lines.push(' ');
+        lines.push_str(name);
+    }
+    lines
 }
 
 /// The names such a line lists; none where it is another line.
@@ -292,6 +312,10 @@ impl Ledger {
         worth += match seen.kind {
             // Mostly counters, unless somebody spoke of them.
             Kind::Number if printed => -1.5,
+            // Of use beside their lines; worth what room is left over.
+            Kind::Line if printed => -3.0,
+            // The next edit moves it.
+            Kind::Line => -1.0,
             // Long, and seldom run again as they are.
             Kind::Command => -1.8,
             _ => 0.0,
@@ -400,6 +424,35 @@ mod tests {
         assert_eq!((listed_as("a b"), listed_as("ab")), ("\"a b\"".into(), "ab".into()));
         let name = "error: \"rate_on\" has no type";
         assert_eq!(listed(&format!("References: a {} b", listed_as(name))), Some(vec!["a", name, "b"]));
+    }
+
+    #[test]
+    fn a_long_list_of_names_is_written_in_lines_that_can_be_read() {
+        let names: Vec<String> = (0..400).map(|n| format!("src/module_{n}.rs")).collect();
+        let lines = listing(&names);
+        assert!(lines.lines().count() > 5 && lines.lines().all(|line| line.len() <= LISTED));
+        let read: Vec<&str> = lines.lines().flat_map(|line| listed(line).unwrap()).collect();
+        assert_eq!(read, names);
+        assert_eq!(
+            (listing::<&str>(&[]), listing(&["a", "b"])),
+            (String::new(), "References: a b".to_owned())
+        );
+        // One that is longer than a line has a line of its own.
+        let long = "x".repeat(2_000);
+        assert_eq!(listing(&["a", &long, "b"]).lines().count(), 3);
+    }
+
+    #[test]
+    fn numbers_of_lines_come_after_everything_else() {
+        let mut ledger = Ledger::default();
+        ledger
+            .read(&Message::tool("c", "630:def read(table):\nsrc/a_longer_name/of_a_file/somewhere.rs 4096"));
+        assert_eq!(ranked(&ledger).last(), Some(&"630"));
+        ledger.read(&Message::new(
+            Role::Assistant,
+            [Part::call("c", "bash", r#"{"command":"sed -n '630,640p' a.py"}"#)],
+        ));
+        assert!(place(&ledger, "630,640p") < place(&ledger, "630"));
     }
 
     #[test]

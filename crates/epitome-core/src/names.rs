@@ -31,6 +31,8 @@ pub enum Kind {
     Id,
     /// A figure, with its unit or label where it has one.
     Number,
+    /// A place in a file: the number of a line that a search found, the range that was read.
+    Line,
     /// An error, with what it says.
     Error,
     /// A command that was run.

@@ -119,8 +119,16 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// What a summary may take at most.
+    /// What a summary may take at most. One that is written anew for this room (`fill`) says more in a token than the
+    /// messages would that it takes the place of, so it may take half as much again.
     pub(super) fn share(&self) -> Tokens {
+        let share = self.least_share();
+        let more = if self.request.fill { share / 2 } else { 0 };
+        share.saturating_add(more).min(self.budget.saturating_sub(self.prepaid()))
+    }
+
+    /// The same beside a newest message that must be cut: that one needs its room too.
+    fn least_share(&self) -> Tokens {
         self.request.share.of(self.budget.saturating_sub(self.prepaid()))
     }
 
@@ -215,7 +223,7 @@ impl<'a> Desk<'a> {
         // Whoever takes an excerpt of it has the summary's share beside it.
         let clips = self.request.oversize == Oversize::Clip;
         let digests = clips && self.request.fill && self.request.fit && self.request.summary;
-        let share = if digests && last > self.low { self.share() } else { 0 };
+        let share = if digests && last > self.low { self.least_share() } else { 0 };
         for allowed in [Cut::Legal, Cut::InLoop] {
             if let Some(place) = cuts.last_in(self.low..last + 1, allowed)
                 && (cost(place) <= room.saturating_sub(share) || (place <= self.low && cost(place) <= room))

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 use super::{Extract, Extracts, Kind, lines, select};
-use crate::ledger::{Entry, REFERENCES, listed_as};
+use crate::ledger::{Entry, REFERENCES, listed_as, listing};
 use crate::message::Tokens;
 use crate::names::each_name;
 use crate::tokens::Counter;
@@ -334,26 +334,31 @@ impl<'a> Desk<'a> {
             }
             left -= cost;
             for_long -= if long { cost } else { 0 };
+            // A longer name stands for the shorter ones in it, and in their place: the last ones may have to leave yet.
+            let mut place = taken.len();
             parts(name.text, |part| {
                 let part_hash = hash(part.as_bytes());
                 told.insert(part_hash);
-                // A longer name stands for the shorter ones in it.
-                if let Some((shorter, cost)) =
-                    places.remove(&part_hash).and_then(|place| taken.get_mut(place))
+                if let Some((at, (shorter, cost))) =
+                    places.remove(&part_hash).and_then(|at| Some((at, taken.get_mut(at)?)))
                 {
                     left = left.saturating_add(*cost);
                     *shorter = "";
+                    place = place.min(at);
                 }
             });
-            places.insert(hash(name.text.as_bytes()), taken.len());
-            taken.push((name.text, cost));
+            places.insert(hash(name.text.as_bytes()), place);
+            match taken.get_mut(place) {
+                Some(shorter) => *shorter = (name.text, cost),
+                None => taken.push((name.text, cost)),
+            }
         }
         taken.retain(|(name, _)| !name.is_empty());
         let listed: Vec<_> = taken.iter().map(|(name, _)| listed_as(name)).collect();
         let with = |many: usize| match (lines, listed.get(..many).unwrap_or_default()) {
             (lines, []) => lines.to_owned(),
-            ("", names) => format!("{REFERENCES} {}", names.join(" ")),
-            (lines, names) => format!("{lines}\n{REFERENCES} {}", names.join(" ")),
+            ("", names) => listing(names),
+            (lines, names) => format!("{lines}\n{}", listing(names)),
         };
         let all = with(listed.len());
         let mut over = self.counter.text(&all).saturating_sub(room);

@@ -98,15 +98,22 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         if told || made.digits >= 3 || fractional {
             // `"price": 177`: a value in a record stands for one thing, as an id does.
             let value = !self.speech && (before.ends_with("\": ") || before.ends_with("\":"));
-            let kind = if value { Kind::Id } else { Kind::Number };
-            self.give(from, to, kind, told || !self.numbers_a_line(start, end));
+            let line = if told { None } else { self.numbers_a_line(start, end) };
+            let kind = match line {
+                _ if value => Kind::Id,
+                Some(b':') => Kind::Line,
+                _ => Kind::Number,
+            };
+            self.give(from, to, kind, line.is_none() || kind == Kind::Line);
         }
     }
 
-    /// `630:    return None`, `12-import os`: tools number lines by the hundred.
-    fn numbers_a_line(&self, start: usize, end: usize) -> bool {
-        let apart = self.text.get(end..).is_some_and(|rest| rest.starts_with([':', '-', '\t', ' ', '|']));
-        !self.speech && apart && self.begins_line(start)
+    /// `630:    return None`, `12-import os`: tools number lines by the hundred. What stands behind such a number: a
+    /// colon where a search found something.
+    fn numbers_a_line(&self, start: usize, end: usize) -> Option<u8> {
+        let behind = self.byte(end);
+        let apart = matches!(behind, b':' | b'-' | b'\t' | b' ' | b'|');
+        (!self.speech && apart && self.begins_line(start)).then_some(behind)
     }
 
     /// Where a date or a time ends that is written with its units: `2026年11月15日`, `18時30分`.

@@ -76,7 +76,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         Self { text, bytes: text.as_bytes(), speech, previous: (0, 0), told: 0, found }
     }
 
-    fn byte(&self, at: usize) -> u8 {
+    pub(super) fn byte(&self, at: usize) -> u8 {
         self.bytes.get(at).copied().unwrap_or(b' ')
     }
 
@@ -94,7 +94,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
 
     pub(super) fn give(&mut self, from: usize, to: usize, kind: Kind, sure: bool) {
         let text = self.slice(from, to);
-        self.told = self.told.max(if kind == Kind::Number { to } else { 0 });
+        self.told = self.told.max(if matches!(kind, Kind::Number | Kind::Line) { to } else { 0 });
         if (2..=LONGEST).contains(&text.len()) {
             (self.found)(Name { text, kind, sure });
         }
@@ -321,6 +321,9 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             }
             if digits + letters >= 4 && high == 0 && !run.contains(',') {
                 self.give(start, end, Kind::Id, true);
+            } else if !self.speech && run.strip_suffix('p').is_some_and(is_range) {
+                // `sed -n '350,380p'`: the lines that were read.
+                self.give(start, end, Kind::Line, true);
             }
             return;
         }
@@ -568,4 +571,10 @@ fn is_capitalised(word: &str) -> bool {
     let small = rest.chars().filter(|c| c.is_lowercase()).count();
     let all = rest.chars().count();
     small > 0 || ((1..=5).contains(&all) && first.is_alphabetic())
+}
+
+/// `350,380`: from one number to another, and no `1,250`.
+fn is_range(run: &str) -> bool {
+    let number = |number: &str| number.len() >= 2 && number.bytes().all(|byte| byte.is_ascii_digit());
+    run.split_once(',').is_some_and(|(from, to)| number(from) && number(to))
 }

@@ -123,8 +123,8 @@ fn what_tools_print_is_full_of_numbers_and_some_of_them_stand_for_something() {
     assert_eq!(
         found,
         [
-            // The numbers of lines count only once somebody uses them.
-            (Kind::Number, "630", false),
+            // Of the numbers of lines those that a search found.
+            (Kind::Line, "630", true),
             (Kind::Code, "Error", true),
             (Kind::Code, "use_it", true),
             (Kind::Id, "2024-05", true),

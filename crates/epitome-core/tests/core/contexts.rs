@@ -265,11 +265,11 @@ fn fill_shows_everything_word_for_word_when_there_is_room() {
 #[test]
 fn fill_digests_a_gap_into_the_summarys_share() {
     let request = Request { fill: true, ..tokens(80) };
-    let given = check(&log(&"u:10 ".repeat(12)), &request, &[summary(4, 4)], "S 8 9 10 11 12");
-    assert_eq!(given.layout.summary.unwrap().digested, Span::new(5, 8));
+    let given = check(&log(&"u:10 ".repeat(12)), &request, &[summary(4, 4)], "S 10 11 12");
+    assert_eq!(given.layout.summary.unwrap().digested, Span::new(5, 9));
     assert!(given.layout.report.exhaustive);
     let [Part::Text { text }] = given.messages[0].parts.as_slice() else { panic!() };
-    assert!(text.contains("covers=\"1-8\"") && text.contains("user: m"), "{text}");
+    assert!(text.contains("covers=\"1-9\"") && text.contains("user: m"), "{text}");
 }
 
 #[test]
@@ -563,7 +563,9 @@ fn a_whole_summary_is_preferred_to_a_larger_one_cut_to_its_size() {
 
 /// Two summaries that `local` wrote, of the first `throughs` messages, on a shelf with the two joined.
 fn filled(log: &Log, throughs: [Seq; 2], tokens: u64) -> Given {
-    let request = Request { tokens: Some(tokens), fill: true, ..Request::default() };
+    // With `fill` that is two fifths.
+    let share = Fraction::new(0.267).unwrap();
+    let request = Request { tokens: Some(tokens), fill: true, share, ..Request::default() };
     log.local_context(log.len(), &request, &throughs)
 }
 

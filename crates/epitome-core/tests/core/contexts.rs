@@ -4,6 +4,7 @@ use epitome_core::context::{ContextError, Empty, Entry, Oversize, Request};
 use epitome_core::drawing::{draw, word_counter};
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Part, Seq, Span};
+use epitome_core::trigger::Fraction;
 use epitome_core::view::NO_RESULT;
 
 use crate::drawn::{Drawn, Given, Log};

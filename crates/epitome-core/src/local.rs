@@ -157,6 +157,23 @@ impl Extracts {
         extracts
     }
 
+    /// With these names in place of its own: whoever read the messages knows them better than who read a text about them.
+    ///
+    /// ```
+    /// use epitome_core::ledger::Ledger;
+    /// use epitome_core::local::Extracts;
+    /// use epitome_core::message::Message;
+    ///
+    /// let mut ledger = Ledger::default();
+    /// ledger.read(&Message::tool("c1", "error[E0432] in src/api.rs"));
+    /// let extracts = Extracts::of_text("The build failed.", 1).naming(ledger.clone());
+    /// assert_eq!(extracts.ledger(), &ledger);
+    /// ```
+    #[must_use]
+    pub fn naming(self, ledger: Ledger) -> Self {
+        Self { ledger, ..self }
+    }
+
     /// Lets all pieces compete, and keeps those a summary of `limit` tokens could hold, and a few more:
     /// their sizes are only estimated.
     pub fn keep_to(&mut self, limit: Tokens) {

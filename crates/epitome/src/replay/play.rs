@@ -155,9 +155,12 @@ async fn contexts(
             }
         }
     }
-    spent(&session, &mut tracks, made).await?;
-    for failure in session.explain().await?.slots.into_iter().filter_map(|slot| slot.last_error) {
-        tracks.iter_mut().for_each(|track| track.fault(said, &failure));
+    // Where nothing was said there is no session.
+    if said > 0 {
+        spent(&session, &mut tracks, made).await?;
+        for failure in session.explain().await?.slots.into_iter().filter_map(|slot| slot.last_error) {
+            tracks.iter_mut().for_each(|track| track.fault(said, &failure));
+        }
     }
     engine.close().await;
     Ok(tracks.into_iter().map(|track| track.outcome).collect())

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::Ledger;
+use crate::ledger::{self, Ledger};
 use crate::message::{Message, Seq, Tokens};
 use crate::reading::each_text;
 use crate::slot::Limit;
@@ -70,6 +70,9 @@ pub struct Extracts {
     asked: bool,
     /// Whether the task was read: the first thing a user said.
     tasked: bool,
+    /// How much of a text that was read in place of messages lists names, in thousandths. Read again with the text.
+    #[serde(skip)]
+    listed: u64,
 }
 
 /// A piece of text that is taken or left whole.
@@ -154,6 +157,9 @@ impl Extracts {
         let mut extracts = Self { through, tasked: true, ..Self::default() };
         extracts.ledger.at(through);
         extracts.tell("", text);
+        let names = text.lines().filter(|line| ledger::listed(line).is_some()).map(str::len);
+        let names = names.fold(0, usize::saturating_add) as u64;
+        extracts.listed = names.saturating_mul(1_000).checked_div(text.len() as u64).unwrap_or(0);
         extracts
     }
 

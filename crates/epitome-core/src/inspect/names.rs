@@ -6,21 +6,14 @@ use crate::message::Tokens;
 use crate::slot::Limit;
 use crate::tokens::Counter;
 
-/// Of a summary's size the names it must hold may take one part in so many, where tools are used: what was named is
-/// called for again there, and means something by itself.
-const WORK: u64 = 3;
-
-/// The same where people only talk: what they said tells more than a list of their dates and figures.
-const TALK: u64 = 10;
-
 /// Names counted one by one come to no more than this beside the count of the whole.
 const SLACK: Tokens = 8;
 
 /// The names of a ledger that a summary of this size should hold, the likeliest needed first.
 ///
-/// How many depends on the size: as many as a list of them would fill a third of `limit`, or a tenth where no tool was
-/// used, and of what is replaced where that is less. Those that the summary says already count too, so a good one gets
-/// little added, and none becomes a list. [`crate::prompt::max_words`] leaves the room for them.
+/// How many depends on the size: as many as a list of them would fill half of a small `limit` and a fifth of one of 4,000
+/// tokens, or a tenth where no tool was used; of what is replaced where that is less. Those that the summary says already
+/// count too, so a good one gets little added. [`crate::prompt::max_words`] leaves the room for them.
 ///
 /// ```
 /// use epitome_core::inspect::names_due;
@@ -34,16 +27,15 @@ const SLACK: Tokens = 8;
 /// ledger.read(&Message::tool("c1", "use crate::token_kind; fn next_token() {}"));
 /// let counter = Counter::new(Encoding::O200k);
 /// let due = |limit| names_due(&ledger, Limit::Tokens(limit), 2_000, &counter);
-/// assert_eq!(due(15), ["src/parse.rs"]);
+/// assert_eq!(due(10), ["src/parse.rs"]);
 /// assert_eq!(due(1_000), ["src/parse.rs", "next_token", "crate::token_kind"]);
 /// ```
 #[must_use]
 pub fn names_due<'a>(ledger: &'a Ledger, limit: Limit, replaces: Tokens, counter: &Counter) -> Vec<&'a str> {
-    let part = if ledger.knows_calls() { WORK } else { TALK };
     let room = match limit {
-        Limit::Tokens(limit) => limit.min(replaces) / part,
+        Limit::Tokens(limit) => share(ledger, limit.min(replaces), 300),
         // Four characters to a token, more or less.
-        Limit::Chars(limit) => limit.min(replaces.saturating_mul(4)) / part,
+        Limit::Chars(limit) => share(ledger, limit.min(replaces.saturating_mul(4)), 1_200),
     };
     let mut due: Vec<&str> = Vec::new();
     let mut sum: u64 = 0;
@@ -62,6 +54,16 @@ pub fn names_due<'a>(ledger: &'a Ledger, limit: Limit, replaces: Tokens, counter
         due.push(name);
     }
     due
+}
+
+/// How much of a summary's room its names may take. Where tools are used, what was named is called for again, and means
+/// something by itself; with more room the likeliest are in, and others gain little. Where people only talk, what they
+/// said tells more than a list of their dates and figures.
+fn share(ledger: &Ledger, room: u64, some: u64) -> u64 {
+    match ledger.knows_calls() {
+        true => (room / 2).min(some.saturating_add(room / 8)),
+        false => room / 10,
+    }
 }
 
 /// The text, and after it those names that it lacks and that fit.
@@ -195,17 +197,17 @@ mod tests {
     #[test]
     fn a_larger_summary_must_hold_more_names_and_a_small_one_does_not_become_a_list() {
         let ledger = worked(900);
-        for limit in [30, 200, 1_000, 4_000] {
+        for (limit, most) in [(30, 15), (200, 100), (1_000, 425), (4_000, 800)] {
             let tokens = listed(&ledger, Limit::Tokens(limit), 100_000);
-            assert!(tokens <= limit / 3 && tokens > limit / 3 - 8, "{tokens} of {limit}");
+            assert!(tokens <= most && tokens + 8 > most, "{tokens} of {limit}");
         }
         assert!(
-            listed(&ledger, Limit::Tokens(4_000), 300) <= 100,
+            listed(&ledger, Limit::Tokens(4_000), 300) <= 150,
             "what is replaced counts where it is less"
         );
         let chars = names_due(&ledger, Limit::Chars(300), 100_000, &Counter::new(Encoding::O200k));
         let chars: usize = chars.iter().map(|name| 1 + name.chars().count()).sum();
-        assert!(chars <= 100 && chars > 85, "{chars}");
+        assert!(chars <= 150 && chars > 135, "{chars}");
     }
 
     #[test]

@@ -55,14 +55,19 @@ struct Held {
     kept: Mean,
 }
 
+/// Contexts by one slot, whose summaries the model `main` writes.
+fn slots() -> (Form, Value) {
+    let slot = json!({ "name": "short", "trigger": "messages(20)", "max_tokens": LIMIT, "models": ["main"] });
+    (Policy::steady().form, json!({ "slot": [slot] }))
+}
+
 /// Plays the work through a policy whose summaries the forgetful model writes.
-async fn played(form: Form, settings: Value) -> Held {
+async fn played((form, mut settings): (Form, Value)) -> Held {
     let provider = Provider::start().await;
     provider.always(Act::Forgets);
     let model = json!({ "provider": "openai", "model": "stand-in-1", "base_url": provider.url() });
-    let mut all = json!({ "models": { "main": model }, "summarize": { "stand_in_after": "never" } });
-    all.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
-    let patch = Patch::from_value(all).unwrap();
+    settings["models"] = json!({ "main": model });
+    let patch = Patch::from_value(settings).unwrap();
     let policy = Policy { name: "forgetful".to_owned(), form, patch };
     let conversation = Conversation { messages: work(150), pinned: 2, ..Conversation::named("harbour") };
     let options = Options { budgets: vec![6_000], costs: true };
@@ -136,27 +141,21 @@ fn assert_mended(way: &str, held: &Held) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_a_model_forgot_are_in_the_summaries_of_slots() {
-    let slot = json!({ "name": "short", "trigger": "messages(20)", "max_tokens": LIMIT });
-    let Form::Context(request) = Policy::steady().form else { panic!("a context is asked for") };
-    let settings = json!({ "slot": [slot], "summarize": { "models": ["main"], "stand_in_after": "never" } });
-    assert_mended("slots", &played(Form::Context(request), settings).await);
+    assert_mended("slots", &played(slots()).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_a_model_forgot_are_in_the_summaries_of_a_list() {
-    let condense = json!({
-        "model": "main", "wait": true, "max_tokens": LIMIT, "trigger": "tokens(6000)", "keep": "tokens(2000)"
-    });
-    let held = played(Form::Inline { window: Some(128_000) }, json!({ "condense": condense })).await;
-    assert_mended("inline", &held);
+    let rules =
+        json!({ "model": "main", "max_tokens": LIMIT, "trigger": "tokens(6000)", "keep": "tokens(2000)" });
+    let form = Form::Inline { window: Some(128_000) };
+    assert_mended("inline", &played((form, json!({ "condense": rules }))).await);
 }
 
-/// The checker itself: what is measured with nothing looked for shows the loss, so a test that finds none would tell.
+/// The checker itself: held against what the model wrote, it tells the loss.
 #[tokio::test(flavor = "multi_thread")]
 #[should_panic(expected = "what was kept held 0.")]
-async fn a_summary_to_which_nothing_is_added_is_noticed() {
-    let slot = json!({ "name": "short", "trigger": "messages(20)", "max_tokens": LIMIT });
-    let settings = json!({ "slot": [slot], "summarize": { "models": ["main"], "stand_in_after": "never" } });
-    let held = played(Policy::steady().form, settings).await;
+async fn a_summary_to_which_nothing_was_added_is_noticed() {
+    let held = played(slots()).await;
     assert_mended("planted", &Held { kept: held.written, ..held });
 }

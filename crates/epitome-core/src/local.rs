@@ -70,9 +70,9 @@ pub struct Extracts {
     asked: bool,
     /// Whether the task was read: the first thing a user said.
     tasked: bool,
-    /// How much of a text that was read in place of messages lists names, in thousandths. Read again with the text.
-    #[serde(skip)]
-    listed: u64,
+    /// How much of a text that was read in place of messages lists names, in thousandths; nothing where it lists none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    listed: Option<u64>,
 }
 
 /// A piece of text that is taken or left whole.
@@ -159,7 +159,8 @@ impl Extracts {
         extracts.tell("", text);
         let names = text.lines().filter(|line| ledger::listed(line).is_some()).map(str::len);
         let names = names.fold(0, usize::saturating_add) as u64;
-        extracts.listed = names.saturating_mul(1_000).checked_div(text.len() as u64).unwrap_or(0);
+        extracts.listed =
+            names.saturating_mul(1_000).checked_div(text.len() as u64).filter(|listed| *listed > 0);
         extracts
     }
 

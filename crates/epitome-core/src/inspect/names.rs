@@ -28,7 +28,7 @@ const SLACK: Tokens = 8;
 /// let counter = Counter::new(Encoding::O200k);
 /// let due = |limit| names_due(&ledger, Limit::Tokens(limit), 2_000, &counter);
 /// assert_eq!(due(10), ["src/parse.rs"]);
-/// assert_eq!(due(1_000), ["src/parse.rs", "next_token", "crate::token_kind"]);
+/// assert_eq!(due(1_000), ["src/parse.rs", "next_token", "token_kind"]);
 /// ```
 #[must_use]
 pub fn names_due<'a>(ledger: &'a Ledger, limit: Limit, replaces: Tokens, counter: &Counter) -> Vec<&'a str> {

@@ -469,7 +469,7 @@ impl Extracts {
             .saturating_mul(1_000)
             .checked_div(self.messages.saturating_mul(600) / 1_000)
             // What `balanced_share` would have given them.
-            .unwrap_or_else(|| self.listed.saturating_sub(30).saturating_mul(1_000) / 470)
+            .unwrap_or_else(|| self.listed.unwrap_or(0).saturating_sub(30).saturating_mul(1_000) / 470)
             .min(1_000)
     }
 }

@@ -25,7 +25,9 @@ fn place(provider: &Provider) -> Place {
 /// Plays the work through these policies, with a key in the environment.
 async fn replay(place: &Place, policies: &[&str]) -> Told {
     let mut command = place.epitome(&["replay", "work.jsonl", "--budget", "1000,2000", "--json"]);
-    policies.iter().for_each(|policy| drop(command.args(["--policy", policy])));
+    for policy in policies {
+        command.args(["--policy", policy]);
+    }
     command.env("STAND_IN_KEY", KEY);
     told(tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap())
 }
@@ -33,7 +35,7 @@ async fn replay(place: &Place, policies: &[&str]) -> Told {
 /// The results of each policy and budget, in order, but for those of everything.
 fn results(out: &str) -> Vec<Value> {
     let out: Value = serde_json::from_str(out).unwrap();
-    let all = out["sets"][0]["results"].as_array().unwrap().clone();
+    let all = out.pointer("/sets/0/results").and_then(Value::as_array).unwrap().clone();
     all.into_iter().filter(|result| result["policy"] != "whole").collect()
 }
 

@@ -131,6 +131,7 @@ fn measured(conversation: &Conversation, lists: &[Vec<Message>], provider: &Prov
 
 /// About half is lost by the model's words, and hardly anything of what is kept.
 #[track_caller]
+#[expect(clippy::print_stdout, reason = "the numbers are told in docs/fidelity.md; `--nocapture` shows them")]
 fn assert_mended(way: &str, held: &Held) {
     let (written, kept) = (held.written.value().unwrap(), held.kept.value().unwrap());
     println!("| {way} | {} | {written:.2} | {kept:.2} |", held.kept.count);

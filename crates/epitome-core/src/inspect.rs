@@ -25,6 +25,8 @@ mod names;
 mod signs;
 mod strip;
 
+pub use names::names_due;
+
 /// With fewer words nothing is told.
 const FEWEST_WORDS: u32 = 3;
 
@@ -52,7 +54,7 @@ pub struct Standard<'a> {
     pub replaces: Tokens,
     /// The summary before, where there is one.
     pub prior: Option<&'a str>,
-    /// The names that should be in it, the likeliest needed first.
+    /// The names that should be in it, the likeliest needed first; see [`names_due`].
     pub names: &'a [&'a str],
     /// How tokens are counted.
     pub counter: &'a Counter,

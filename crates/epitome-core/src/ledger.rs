@@ -253,6 +253,11 @@ impl Ledger {
         })
     }
 
+    /// Whether a tool was called with any of them.
+    pub(crate) fn knows_calls(&self) -> bool {
+        self.names.values().any(|seen| seen.calls > 0)
+    }
+
     /// How many names it holds.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::Ledger;
+use crate::ledger::{self, Ledger};
 use crate::message::{Message, Seq, Tokens};
 use crate::reading::each_text;
 use crate::slot::Limit;
@@ -70,6 +70,9 @@ pub struct Extracts {
     asked: bool,
     /// Whether the task was read: the first thing a user said.
     tasked: bool,
+    /// How much of a text that was read in place of messages lists names, in thousandths; nothing where it lists none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    listed: Option<u64>,
 }
 
 /// A piece of text that is taken or left whole.
@@ -154,7 +157,28 @@ impl Extracts {
         let mut extracts = Self { through, tasked: true, ..Self::default() };
         extracts.ledger.at(through);
         extracts.tell("", text);
+        let names = text.lines().filter(|line| ledger::listed(line).is_some()).map(str::len);
+        let names = names.fold(0, usize::saturating_add) as u64;
+        extracts.listed =
+            names.saturating_mul(1_000).checked_div(text.len() as u64).filter(|listed| *listed > 0);
         extracts
+    }
+
+    /// With these names in place of its own: whoever read the messages knows them better than who read a text about them.
+    ///
+    /// ```
+    /// use epitome_core::ledger::Ledger;
+    /// use epitome_core::local::Extracts;
+    /// use epitome_core::message::Message;
+    ///
+    /// let mut ledger = Ledger::default();
+    /// ledger.read(&Message::tool("c1", "error[E0432] in src/api.rs"));
+    /// let extracts = Extracts::of_text("The build failed.", 1).naming(ledger.clone());
+    /// assert_eq!(extracts.ledger(), &ledger);
+    /// ```
+    #[must_use]
+    pub fn naming(self, ledger: Ledger) -> Self {
+        Self { ledger, ..self }
     }
 
     /// Lets all pieces compete, and keeps those a summary of `limit` tokens could hold, and a few more:

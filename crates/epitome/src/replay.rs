@@ -201,7 +201,7 @@ pub struct Outcome {
     pub size: Mean,
     /// How often something was neither there nor in a summary: there was no room for it, and nobody has summed it up yet.
     pub gaps: u64,
-    /// How often a provider would refuse a list, or a promise was not kept.
+    /// How often a provider would refuse a list, a promise was not kept, or a model wrote no summary.
     pub faulty: u64,
     /// The first of these, with their places.
     pub faults: Vec<String>,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use epitome_core::inspect::{Refusal, Standard, inspect};
+use epitome_core::inspect::{Refusal, Standard, inspect, names_due};
 use epitome_core::ledger::Ledger;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Tokens};
@@ -34,9 +34,6 @@ pub(crate) const VERBATIM: &str = "verbatim";
 /// What is recorded of a call that nobody waited for any more.
 pub(crate) const DROPPED: &str = "dropped";
 
-/// So many names a model's summary is looked through for.
-const NAMES: usize = 30;
-
 /// An answer that passed inspection.
 pub(crate) struct Judged {
     pub(crate) text: String,
@@ -64,8 +61,11 @@ pub(crate) fn judge(ask: &Ask, reply: Reply, ledger: impl FnOnce() -> Ledger) ->
         return Ok(Judged { text: reply.text, tokens, extracts, ledger, added });
     }
     let mut ledger = ledger();
-    ask.said.iter().filter_map(Told::message).for_each(|message| ledger.read(message));
-    let names: Vec<&str> = ledger.ranked().take(NAMES).map(|name| name.text).collect();
+    ask.said.iter().for_each(|told| match told {
+        Told::Message(message) => ledger.read(message),
+        Told::Summary { text, .. } => ledger.join(Extracts::of_text(text, ask.through).ledger()),
+    });
+    let names = names_due(&ledger, ask.limit, ask.replaces, &ask.counter);
     let standard = Standard {
         limit: ask.limit,
         replaces: ask.replaces,

@@ -15,6 +15,8 @@ mod alone;
 mod checking;
 #[path = "providers/faults.rs"]
 mod faults;
+#[path = "providers/forgetting.rs"]
+mod forgetting;
 #[path = "providers/lent.rs"]
 mod lent;
 #[path = "providers/own_address.rs"]

@@ -1,12 +1,70 @@
-//! The names a summary should hold, added where they are missing.
+//! The names a summary should hold: which, and added where they are missing.
 
 use super::{Inspected, Standard, clean};
-use crate::ledger::{REFERENCES, listed_as};
+use crate::ledger::{Ledger, REFERENCES, listed_as};
 use crate::message::Tokens;
 use crate::slot::Limit;
+use crate::tokens::Counter;
 
-/// Pieces counted apart come to no more than this beside the count of the whole.
+/// Names counted one by one come to no more than this beside the count of the whole.
 const SLACK: Tokens = 8;
+
+/// The names of a ledger that a summary of this size should hold, the likeliest needed first.
+///
+/// How many depends on the size: as many as a list of them would fill half of a small `limit` and a fifth of one of 4,000
+/// tokens, or a tenth where no tool was used; of what is replaced where that is less. Those that the summary says already
+/// count too, so a good one gets little added. [`crate::prompt::max_words`] leaves the room for them.
+///
+/// ```
+/// use epitome_core::inspect::names_due;
+/// use epitome_core::ledger::Ledger;
+/// use epitome_core::message::{Message, Part, Role};
+/// use epitome_core::slot::Limit;
+/// use epitome_core::tokens::{Counter, Encoding};
+///
+/// let mut ledger = Ledger::default();
+/// ledger.read(&Message::new(Role::Assistant, [Part::call("c1", "read", r#"{"path":"src/parse.rs"}"#)]));
+/// ledger.read(&Message::tool("c1", "use crate::token_kind; fn next_token() {}"));
+/// let counter = Counter::new(Encoding::O200k);
+/// let due = |limit| names_due(&ledger, Limit::Tokens(limit), 2_000, &counter);
+/// assert_eq!(due(10), ["src/parse.rs"]);
+/// assert_eq!(due(1_000), ["src/parse.rs", "next_token", "token_kind"]);
+/// ```
+#[must_use]
+pub fn names_due<'a>(ledger: &'a Ledger, limit: Limit, replaces: Tokens, counter: &Counter) -> Vec<&'a str> {
+    let room = match limit {
+        Limit::Tokens(limit) => share(ledger, limit.min(replaces), 300),
+        // Four characters to a token, more or less.
+        Limit::Chars(limit) => share(ledger, limit.min(replaces.saturating_mul(4)), 1_200),
+    };
+    let mut due: Vec<&str> = Vec::new();
+    let mut sum: u64 = 0;
+    for name in ledger.ranked().map(|name| name.text) {
+        if due.iter().any(|longer| holds(longer, name)) {
+            continue;
+        }
+        let listed = format!(" {}", listed_as(name));
+        sum = sum.saturating_add(match limit {
+            Limit::Tokens(_) => counter.text(&listed),
+            Limit::Chars(_) => listed.chars().count() as u64,
+        });
+        if sum > room {
+            break;
+        }
+        due.push(name);
+    }
+    due
+}
+
+/// How much of a summary's room its names may take. Where tools are used, what was named is called for again, and means
+/// something by itself; with more room the likeliest are in, and others gain little. Where people only talk, what they
+/// said tells more than a list of their dates and figures.
+fn share(ledger: &Ledger, room: u64, some: u64) -> u64 {
+    match ledger.knows_calls() {
+        true => (room / 2).min(some.saturating_add(room / 8)),
+        false => room / 10,
+    }
+}
 
 /// The text, and after it those names that it lacks and that fit.
 pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Standard<'_>) -> Inspected {
@@ -14,46 +72,65 @@ pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Stand
         Limit::Tokens(limit) => limit.min(standard.replaces.saturating_sub(1)),
         Limit::Chars(_) => standard.replaces.saturating_sub(1),
     };
-    let (head, mut listed, tail) = open(&text);
-    let put = |listed: &str| format!("{head}{REFERENCES}{listed}{tail}");
+    let (head, listed, tail) = open(&text);
+    let line = |names: &[&str]| {
+        let names: String = names.iter().map(|name| format!(" {}", listed_as(name))).collect();
+        format!("{REFERENCES}{listed}{names}")
+    };
+    let put = |names: &[&str]| format!("{head}{}{tail}", line(names));
+    let fits = |whole: &str| {
+        standard.counter.text(whole) <= most
+            && match standard.limit {
+                Limit::Chars(limit) => whole.chars().count() as u64 <= limit,
+                Limit::Tokens(_) => true,
+            }
+    };
     let mut sum = tokens.saturating_add(4);
-    let mut added: Vec<String> = Vec::new();
+    let mut added: Vec<&str> = Vec::new();
     for name in standard.names.iter().map(|name| name.trim()) {
-        if sum.saturating_sub(SLACK) > most {
+        if sum > most.saturating_add(SLACK) {
             break;
         }
-        let here = holds(&text, name) || added.iter().any(|one| one == name);
-        if name.is_empty() || here || name.contains(|c: char| c.is_control() || c == '"') {
+        let odd = name.is_empty() || name.contains(|c: char| c.is_control() || c == '"');
+        if odd || holds(&text, name) || added.contains(&name) {
             continue;
         }
-        let longer = format!("{listed} {}", listed_as(name));
-        let next =
-            sum.saturating_add(standard.counter.text(&longer).saturating_sub(standard.counter.text(&listed)));
-        let chars_fit = match standard.limit {
-            Limit::Chars(limit) => put(&longer).chars().count() as u64 <= limit,
-            Limit::Tokens(_) => true,
-        };
+        let next = sum.saturating_add(standard.counter.text(&format!(" {}", listed_as(name))));
+        added.push(name);
         // Counted as a whole only where it is close.
-        let exact =
-            if next.saturating_add(SLACK) <= most { next } else { standard.counter.text(&put(&longer)) };
-        // A name that is a secret or a tag stays out, and one that reads as a secret beside the others.
-        let line = format!("{REFERENCES}{longer}");
-        if chars_fit && exact <= most && clean(line.clone(), standard) == line {
-            sum = exact;
-            listed = longer;
-            added.push(name.to_owned());
+        let close = next.saturating_add(SLACK) > most || matches!(standard.limit, Limit::Chars(_));
+        if close && !fits(&put(&added)) {
+            added.pop();
+        } else {
+            sum = next;
         }
     }
-    if added.is_empty() {
-        return Inspected { text, tokens, added, cut };
+    // A name that is a secret or a tag stays out, and one that reads as a secret beside the others. There is hardly
+    // ever one, so they are looked at one by one only where all together will not do.
+    let is_clean = |names: &[&str]| {
+        let line = line(names);
+        clean(line.clone(), standard) == line
+    };
+    if !is_clean(&added) {
+        let mut kept: Vec<&str> = Vec::new();
+        for name in added {
+            kept.push(name);
+            if !is_clean(&kept) {
+                kept.pop();
+            }
+        }
+        added = kept;
     }
-    let whole = put(&listed);
-    let counted = standard.counter.text(&whole);
+    while !added.is_empty() && !fits(&put(&added)) {
+        added.pop();
+    }
+    let whole = put(&added);
     // Names must not make a bad summary of a good one; then they all give way.
-    if counted > most || super::judge(&whole, None).is_err() || clean(whole.clone(), standard) != whole {
+    if added.is_empty() || super::judge(&whole, None).is_err() || clean(whole.clone(), standard) != whole {
         return Inspected { text, tokens, added: Vec::new(), cut };
     }
-    Inspected { text: whole, tokens: counted, added, cut }
+    let tokens = standard.counter.text(&whole);
+    Inspected { tokens, added: added.into_iter().map(str::to_owned).collect(), text: whole, cut }
 }
 
 /// What stands before the names, the names, and what stands after them. A text that lists none yet
@@ -88,4 +165,91 @@ fn holds(text: &str, name: &str) -> bool {
         let after = text.get(at + name.len()..).and_then(|tail| tail.chars().next());
         !before.is_some_and(part) && !after.is_some_and(part)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inspect::{Finish, inspect};
+    use crate::message::{Message, Part, Role};
+    use crate::tokens::Encoding;
+
+    const PROSE: &str =
+        "The user asked for a list of all berths. The assistant looked at one after the other.";
+
+    /// Work with tools, whose results print so many names.
+    fn worked(names: usize) -> Ledger {
+        let mut ledger = Ledger::default();
+        ledger.read(&Message::new(Role::Assistant, [Part::call("c", "look", r#"{"at":"src/quay.rs"}"#)]));
+        for n in 0..names {
+            ledger.read(&Message::tool("c", format!("berth_{n} is free")));
+        }
+        ledger
+    }
+
+    /// The tokens of the names that are due.
+    fn listed(ledger: &Ledger, limit: Limit, replaces: Tokens) -> Tokens {
+        let counter = Counter::new(Encoding::O200k);
+        let names = names_due(ledger, limit, replaces, &counter);
+        names.iter().map(|name| counter.text(&format!(" {}", listed_as(name)))).sum()
+    }
+
+    #[test]
+    fn a_larger_summary_must_hold_more_names_and_a_small_one_does_not_become_a_list() {
+        let ledger = worked(900);
+        for (limit, most) in [(30, 15), (200, 100), (1_000, 425), (4_000, 800)] {
+            let tokens = listed(&ledger, Limit::Tokens(limit), 100_000);
+            assert!(tokens <= most && tokens + 8 > most, "{tokens} of {limit}");
+        }
+        assert!(
+            listed(&ledger, Limit::Tokens(4_000), 300) <= 150,
+            "what is replaced counts where it is less"
+        );
+        let chars = names_due(&ledger, Limit::Chars(300), 100_000, &Counter::new(Encoding::O200k));
+        let chars: usize = chars.iter().map(|name| 1 + name.chars().count()).sum();
+        assert!(chars <= 150 && chars > 135, "{chars}");
+    }
+
+    #[test]
+    fn where_people_talk_fewer_are_due() {
+        let mut ledger = Ledger::default();
+        for n in 0..200 {
+            ledger.read(&Message::user(format!("Then we met Maria{n} Olsen on 2026-11-02.")));
+        }
+        let tokens = listed(&ledger, Limit::Tokens(1_000), 100_000);
+        assert!(tokens <= 100 && tokens > 80, "{tokens}");
+    }
+
+    #[test]
+    fn a_name_inside_another_is_not_due_twice() {
+        let mut ledger = Ledger::default();
+        for _ in 0..3 {
+            let call = Part::call("c", "read", r#"{"path":"src/quay.rs"}"#);
+            ledger.read(&Message::new(Role::Assistant, [call]));
+        }
+        ledger.read(&Message::tool("c", "quay.rs berth_1"));
+        let counter = Counter::new(Encoding::O200k);
+        let due = names_due(&ledger, Limit::Tokens(1_000), 10_000, &counter);
+        assert_eq!(due, ["src/quay.rs", "berth_1"]);
+    }
+
+    #[test]
+    fn hundreds_of_names_are_added_up_to_the_limit_and_not_over_it() {
+        let ledger = worked(900);
+        let counter = Counter::new(Encoding::O200k);
+        let names: Vec<&str> = ledger.ranked().map(|name| name.text).collect();
+        for limit in [24, 25, 26, 200, 1_000, 2_500] {
+            let standard = Standard {
+                limit: Limit::Tokens(limit),
+                replaces: 100_000,
+                prior: None,
+                names: &names,
+                counter: &counter,
+                redact: true,
+            };
+            let kept = inspect(PROSE, Finish::Complete, &standard).unwrap();
+            assert!(kept.tokens <= limit && kept.tokens + 8 > limit, "{} of {limit}", kept.tokens);
+            assert!(kept.text.starts_with(PROSE) && kept.added.iter().all(|name| holds(&kept.text, name)));
+        }
+    }
 }

@@ -468,12 +468,13 @@ impl Extracts {
     }
 
     /// How much of the session is work with tools, in thousandths: all of it from three messages of five
-    /// on.
+    /// on. Where only a text about it was read, that is told by how many names the text lists.
     pub(super) fn tool_share(&self) -> u64 {
         self.tools
             .saturating_mul(1_000)
             .checked_div(self.messages.saturating_mul(600) / 1_000)
-            .unwrap_or(0)
+            // What `balanced_share` would have given them.
+            .unwrap_or_else(|| self.listed.unwrap_or(0).saturating_sub(30).saturating_mul(1_000) / 470)
             .min(1_000)
     }
 }

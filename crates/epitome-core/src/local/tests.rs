@@ -100,6 +100,15 @@ fn a_text_by_somebody_else_is_shortened_by_its_lines_and_built_upon() {
 }
 
 #[test]
+fn a_text_that_lists_names_keeps_some_of_them_when_it_is_shortened() {
+    let told: String =
+        (0..40).map(|n| format!("Then the agent looked at the part of number {n} and left it.\n")).collect();
+    let names: String = (0..60).map(|n| format!(" berth_{n}")).collect();
+    let text = Extracts::of_text(&format!("{told}References:{names}"), 40).render(120, &counter());
+    assert!(text.lines().count() > 2 && text.matches("berth_").count() >= 8, "{text}");
+}
+
+#[test]
 fn a_long_summary_goes_on_with_what_a_short_one_knows_after_it() {
     let numbered = |seq: Seq, text: &str| Message { seq, ..Message::user(text) };
     let long = read(&[numbered(1, "Ann plans a trip to Oslo.")]);

@@ -103,7 +103,7 @@ name = "api"
 [17] assistant: The edition is missing.
 </conversation>
 
-Now write the new summary. It replaces the previous one, so it must hold what that one says and what is new, in at most 600 words. Write about the conversation, in its language; do not continue or answer it. Begin with the summary itself.
+Now write the new summary. It replaces the previous one, so it must hold what that one says and what is new, in at most 500 words. Write about the conversation, in its language; do not continue or answer it. Begin with the summary itself.
 
 The last answer was refused: it was cut off; write less, so that it comes to an end. Write the summary again, and mend that."#
     );
@@ -119,7 +119,7 @@ The last answer was refused: it was cut off; write less, so that it comes to an 
 - Leave out reasoning, greetings and verbose output; of a tool's output keep what was learned from it.
 - Add nothing that was not said. Where something is not known, leave it out.
 - `[redacted:…]` stands where a secret stood, and `[… characters left out …]` where a text was shortened. Do not guess what was there.
-- Plain text, at most 600 words. No preamble, no closing remark, no code fence around it."#
+- Plain text, at most 500 words. No preamble, no closing remark, no code fence around it."#
     );
     let messages = [Message::system(asked.system), Message::user(asked.user)];
     assert_eq!(asked.tokens, messages.iter().map(|message| counter.message(message)).sum::<u64>());
@@ -225,7 +225,7 @@ fn only_the_named_places_are_filled_and_only_once() {
     let input = Input::new(&template, &said, Limit::Chars(1_000), 10_000, &counter);
     assert_eq!(
         prompt(&input).unwrap().user,
-        "166 {other} {166} <conversation>\n\
+        "111 {other} {111} <conversation>\n\
          [1] user: {max_words} {previous_summary} {instructions}\n</conversation> {"
     );
     assert_eq!(Template::parse("{conversation}"), Err(TemplateError::NoConversation));

@@ -34,6 +34,7 @@ Examples:
   epitome replay runs.jsonl --policy economic --policy 'inline trigger=tokens(60000) keep=turns(3)'
   epitome replay runs.jsonl --policy 'slots slot.short.max_tokens=500 name=small'
   epitome replay runs.jsonl --policy 'inline config=epitome.toml' --window 200000
+  epitome replay runs.jsonl --policy slots --policy 'slots model=main config=epitome.toml'
 
 A policy is one of these words, then KEY=VALUE for any setting, name=… for what it is called:
   whole      everything, always: what it is compared with
@@ -43,9 +44,10 @@ A policy is one of these words, then KEY=VALUE for any setting, name=… for wha
   inline     the list as the proxy and `condense` make it, by the settings
   economic   the same, cut where that costs least with a prompt cache
   mask       the same, old tool outputs left out
-trigger, keep, keep_first, strategy, model and max_tokens are those of [condense]; fill, fit and
-steady are those of a context; slot.NAME.KEY is one key of one slot; window=N and config=FILE are
-its own. Unless told otherwise: slots, steady, recent, economic.
+trigger, keep, keep_first, strategy and max_tokens are those of [condense]; fill, fit and steady are
+those of a context; slot.NAME.KEY is one key of one slot; model is who writes summaries, by its name
+in [models]; window=N and config=FILE are its own. Unless told otherwise: slots, steady, recent,
+economic.
 
 A file has a conversation a line, {\"id\", \"messages\", \"pinned\", \"qa\"}, the last two if there are any:
 how many messages at its head always stay, and [{\"question\", \"answer\", \"evidence\"}]. Whatever

@@ -15,7 +15,10 @@ mod postgres;
 #[cfg(unix)]
 #[path = "../../../epitome/tests/postgres_server/mod.rs"]
 mod postgres_server;
+#[path = "../../../epitome/tests/provider/mod.rs"]
+mod provider;
 mod replaying;
+mod replaying_models;
 mod settings;
 #[cfg(unix)]
 mod signals;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::bin::{Place, Told};
 
 /// An agent's work: each step looks at a berth that was named some steps before.
-fn work(id: &str, steps: usize) -> Value {
+pub(crate) fn work(id: &str, steps: usize) -> Value {
     let mut messages = vec![
         json!({ "role": "system", "content": "You are a harbour master." }),
         json!({ "role": "user", "content": format!("Look at each berth of {id}; begin with berth_0_{id}.") }),

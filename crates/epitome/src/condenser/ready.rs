@@ -9,7 +9,7 @@ use epitome_core::message::{Message, Tokens};
 use epitome_core::trigger::Fraction;
 
 use super::Shared;
-use super::report::Report;
+use super::report::{Report, Spent};
 use crate::engine::lock;
 
 /// The list to be sent, and what was done to it. It reads as the list.
@@ -98,6 +98,16 @@ impl Turn {
     /// this conversation is made to fit.
     pub fn too_long(&self, limit: Option<Tokens>) {
         lock(&self.conversation).too_long(limit);
+    }
+
+    /// Waits until what is being written for this conversation is there, and takes what that cost: no report tells it
+    /// again.
+    pub(crate) async fn settled(&self) -> Vec<Spent> {
+        let ended = lock(&self.conversation).under_way();
+        if let Some(mut ended) = ended {
+            while ended.changed().await.is_ok() {}
+        }
+        lock(&self.conversation).paid()
     }
 
     /// All that must be kept for [`Condenser::resume`](super::Condenser::resume), without a word of the history but the summary.

@@ -284,11 +284,11 @@ impl Scribe {
             (None, None) => Ledger::default(),
         };
         let judged = judge(ask, reply, names)?;
-        Ok(Written {
-            text: judged.text.into(),
-            model: writer.model.name().to_owned(),
-            extracts: judged.extracts.map(Arc::new),
-        })
+        // A model's text is all there is of it, but the names are known from the messages.
+        let of_text = |ledger| Extracts::of_text(&judged.text, ask.through).naming(ledger);
+        let extracts = judged.extracts.or_else(|| judged.ledger.map(of_text));
+        let model = writer.model.name().to_owned();
+        Ok(Written { text: judged.text.into(), model, extracts: extracts.map(Arc::new) })
     }
 
     /// Whether a model may be asked: its provider is not left alone, and there is money for it, which is set aside.

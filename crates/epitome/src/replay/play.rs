@@ -15,6 +15,7 @@ use super::{Conversation, DISTANCES, Form, Made, Options, Outcome, Policy};
 use crate::condenser::{Condenser, put_message};
 use crate::engine::{Context, ContextRequest, Engine, Session};
 use crate::error::Error;
+use crate::measure::REUSED;
 use crate::settings::Patch;
 
 /// So many faults of a conversation are told.
@@ -88,12 +89,16 @@ async fn inline(
         let sent = judge.sent(&ready);
         track.take(judge, at, &List { messages: &ready, sent: &sent, made: !ready.is_untouched() }, made);
         track.look(judge, at, &ready, made);
-        for spent in ready.report.spent.iter().filter(|spent| spent.model != LOCAL) {
-            track.outcome.cost.summarized(spent.input, spent.output);
-            made(Made::Summarizer { budget: None, input: spent.input, output: spent.output });
-        }
         for problem in &ready.report.problems {
             track.fault(at, problem);
+        }
+        // It is played faster than it was said: by the next call a model would have written what it was asked for.
+        let later = ready.turn().settled().await;
+        for spent in
+            ready.report.spent.iter().chain(&later).filter(|spent| asked(&spent.model, &spent.outcome))
+        {
+            track.outcome.cost.summarized(spent.input, spent.output);
+            made(Made::Summarizer { budget: None, input: spent.input, output: spent.output });
         }
     }
     Ok(vec![track.outcome])
@@ -150,7 +155,13 @@ async fn contexts(
             }
         }
     }
-    spent(&session, &mut tracks, made).await?;
+    // Where nothing was said there is no session.
+    if said > 0 {
+        spent(&session, &mut tracks, made).await?;
+        for failure in session.explain().await?.slots.into_iter().filter_map(|slot| slot.last_error) {
+            tracks.iter_mut().for_each(|track| track.fault(said, &failure));
+        }
+    }
     engine.close().await;
     Ok(tracks.into_iter().map(|track| track.outcome).collect())
 }
@@ -195,13 +206,23 @@ async fn spent(
     tracks: &mut [Track],
     made: &mut (dyn FnMut(Made<'_>) + Send),
 ) -> Result<(), Error> {
-    for sum in session.usage().await?.into_iter().filter(|sum| sum.model != LOCAL) {
+    for sum in session.usage().await?.into_iter().filter(|sum| asked(&sum.model, &sum.outcome)) {
+        // The books hold sums. What each call was of them makes no difference to what they cost.
+        let share = |of: Tokens, call: u64| of / sum.calls + u64::from(call < of % sum.calls);
         for track in &mut *tracks {
-            track.outcome.cost.summarized(sum.input, sum.output);
-            made(Made::Summarizer { budget: track.outcome.budget, input: sum.input, output: sum.output });
+            for call in 0..sum.calls {
+                let (input, output) = (share(sum.input, call), share(sum.output, call));
+                track.outcome.cost.summarized(input, output);
+                made(Made::Summarizer { budget: track.outcome.budget, input, output });
+            }
         }
     }
     Ok(())
+}
+
+/// Whether a model was asked, and had to be paid.
+fn asked(model: &str, outcome: &str) -> bool {
+    model != LOCAL && outcome != REUSED
 }
 
 fn pin(messages: &mut [Message], pinned: usize) {

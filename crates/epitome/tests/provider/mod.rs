@@ -15,7 +15,7 @@
     reason = "each test binary uses a part of it, and a stand-in that cannot go on fails the test"
 )]
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -40,6 +40,8 @@ pub enum Act {
     Good,
     /// This text, finished.
     Text(String),
+    /// A decent summary of an agent's work that forgets every other name, always the same ones: [`forgetful`].
+    Forgets,
     /// A good one, after reasoning in a field or a block of its own and in the text.
     Thinks,
     /// A good one without a word on what it cost.
@@ -368,6 +370,7 @@ impl Connection<'_> {
         match act {
             Act::Good => self.say(&request, good()).await,
             Act::Text(text) => self.say(&request, says(text)).await,
+            Act::Forgets => self.say(&request, says(forgetful(&request))).await,
             Act::Thinks => {
                 let text = format!("<think>What matters most?</think>{}", good().text);
                 self.say(&request, Said { thinking: Some("Let me see. "), text, ..good() }).await
@@ -599,6 +602,47 @@ pub fn good(request: &Request) -> String {
         ),
         _ => "ready".to_owned(),
     }
+}
+
+/// What [`Act::Forgets`] answers: the names that tools were called with and those of the summary before, the newest
+/// first, half of them left out, a sentence for each, in as many words as it was asked for.
+pub fn forgetful(request: &Request) -> String {
+    const SENTENCES: [&str; 5] = [
+        "Then {} was read, and nothing in it had to change.",
+        "The agent came to {} and mended it there.",
+        "In {} the tests failed at first; later they passed.",
+        "What is in {} was compared with the others.",
+        "About {} the user had asked; it was looked at twice.",
+    ];
+    let prompt = request.prompt();
+    let words: usize = prompt
+        .split_once("at most ")
+        .and_then(|(_, rest)| rest.split_once(" words")?.0.parse().ok())
+        .unwrap_or(100);
+    let block = |tag: &str| {
+        let inside = prompt.split_once(&format!("<{tag}>")).map_or("", |(_, rest)| rest);
+        inside.split_once(&format!("</{tag}>")).map_or("", |(inside, _)| inside)
+    };
+    let calls = block("conversation").lines().rev().filter(|line| line.contains("] assistant calls "));
+    let mut seen = HashSet::new();
+    let names = calls
+        .chain(block("previous_summary").lines())
+        .flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && !"/_.-".contains(c)))
+        .map(|word| word.trim_end_matches(['.', '-', '/']))
+        .filter(|word| word.contains(['/', '_']) && seen.insert(*word))
+        // Which half is told by the letters: what is forgotten once is forgotten for good.
+        .filter(|name| {
+            name.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte)) / 7 % 2 == 0
+        });
+    let mut text = "The user asked the agent to go through the harbour's code.".to_owned();
+    for (name, sentence) in names.zip(SENTENCES.iter().cycle()) {
+        let next = format!(" {}", sentence.replace("{}", name));
+        if text.split_whitespace().count() + next.split_whitespace().count() > words {
+            break;
+        }
+        text.push_str(&next);
+    }
+    text
 }
 
 fn error(request: &Request, kind: &str, message: &str) -> Value {

@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use epitome_core::condense::{Decision, Facts, List, Policy, Press, Prior, Standing, SummaryRole};
 use epitome_core::drawing::word_counter;
-use epitome_core::inspect::{Finish, Refusal, Standard, inspect};
+use epitome_core::inspect::{Finish, Refusal, Standard, inspect, names_due};
 use epitome_core::ledger::{Ledger, MOST_NAMES};
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Part, Role, Timestamp};
@@ -202,13 +202,15 @@ fn no_text_brings_the_prompt_or_the_inspection_down() {
             messages.iter().for_each(|message| ledger.read(message));
             ledger
         };
-        let ranked: Vec<&str> = ledger.ranked().map(|entry| entry.text).take(9).collect();
         let most = bytes.number();
+        let limit = if bytes.flag() { Limit::Tokens(most) } else { Limit::Chars(most) };
+        let replaces = bytes.number();
+        let due = names_due(&ledger, limit, replaces, counter);
         let standard = Standard {
-            limit: if bytes.flag() { Limit::Tokens(most) } else { Limit::Chars(most) },
-            replaces: bytes.number(),
+            limit,
+            replaces,
             prior: Some(&*text).filter(|_| bytes.below(8) == 0),
-            names: &ranked,
+            names: &due,
             counter,
             redact: bytes.flag(),
         };

@@ -38,8 +38,8 @@ pub(super) fn page(results: &Results) -> String {
     if faulty > 0 {
         let _ = writeln!(
             out,
-            "<p class=\"big bad\">{} a provider would refuse or that broke a promise.</p>",
-            count(faulty, "list")
+            "<p class=\"big bad\">{}: a provider would refuse a list, a promise was not kept, or a model wrote no summary.</p>",
+            count(faulty, "fault")
         );
     }
     let sum = |of: fn(&Set) -> u64| results.sets.iter().map(of).sum();
@@ -178,6 +178,6 @@ question. Evidence: the share of the words of the messages that prove an answer,
 that always stay are not counted in a budget. Cost is in tokens of plain input: plain where all input costs the same; \
 cached where the beginning that a request shares with the one before it costs a tenth and everything else a quarter \
 more, both in percent of sending everything. A model's summaries are in both. Gaps are contexts that leave something \
-out which no summary tells; faults are lists that a provider would refuse, or that are over their budget. After ± \
-stands the standard error. These measures see words, not meaning: a paraphrase counts as lost, and a name \
-that is there may stand in the wrong place.</p>\n";
+out which no summary tells; faults are lists that a provider would refuse or that are over their budget, and \
+models that wrote no summary. After ± stands the standard error. These measures see words, not meaning: a \
+paraphrase counts as lost, and a name that is there may stand in the wrong place.</p>\n";

@@ -76,6 +76,10 @@ pub(super) fn read(spec: &str, window: Tokens, given: &Given, world: &World) -> 
                 }
                 said.push(word.clone());
             }
+            ("model", Form::Context(_)) => {
+                given.set.push(format!("summarize.models={value}"));
+                said.push(word.clone());
+            }
             (short, Form::Inline { .. }) if SHORT.contains(&short) => {
                 given.set.push(format!("condense.{short}={value}"));
                 said.push(word.clone());

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::{
     Ahead, Conversation, MOST_STRIKES, MOST_UNTOLD, Preparing, Rules, Slip, Task, Untold, Who, grown,
 };
-use crate::condenser::report::Report;
+use crate::condenser::report::{Report, Spent};
 use crate::condenser::scribe::{Order, Written};
 use crate::engine::lock;
 use crate::hook::Running;
@@ -132,6 +132,12 @@ impl Conversation {
     /// Tells when what is being written is there, for who waits for it.
     pub(in crate::condenser) fn under_way(&self) -> Option<watch::Receiver<()>> {
         self.preparing.as_ref().map(|preparing| preparing.ended.clone())
+    }
+
+    /// What was paid for a summary that is there and waits to be put in, told once.
+    pub(in crate::condenser) fn paid(&self) -> Vec<Spent> {
+        let done = self.preparing.as_ref().map(|preparing| &preparing.done);
+        done.and_then(|done| Some(std::mem::take(&mut lock(done).as_mut()?.spent))).unwrap_or_default()
     }
 
     /// A plan as the model is to carry it out: it builds on what it wrote itself, not on what stood in for it.

@@ -47,6 +47,7 @@ class Peer:
         self.service = self.wait(self.started(manager))
         self.session = self.wait(self.service.create_session(app_name="bench", user_id="bench"))
         self.names = {}
+        self.summary = None
         self.condensed = 0
 
     async def started(self, manager):
@@ -57,6 +58,11 @@ class Peer:
         return self.loop.run_until_complete(work)
 
     def add(self, message, tokens):
+        if self.summary is not self.first():
+            # As the runner does in each turn: the service holds the one that was summarized.
+            self.session = self.wait(self.service.get_session(app_name="bench", user_id="bench", session_id=self.session.id))
+            self.summary = self.first()
+            self.condensed += 1
         usage = GenerateContentResponseUsageMetadata(total_token_count=tokens)
         author = "user" if message["role"] == "user" else "agent"
         event = Event(invocation_id="turn", author=author, content=self.content(message), usage_metadata=usage)
@@ -79,13 +85,11 @@ class Peer:
 
     def after_turn(self):
         self.wait(self.service.create_session_summary(self.session))
-        events = self.session.events
-        # A new summary stands first, alone before what was kept.
-        if events and events[0].is_summary_event() and events[0] is not self.newest:
-            self.newest = events[0]
-            self.condensed += 1
 
-    newest = None
+    def first(self):
+        """The summary, where there is one: it stands before what was kept."""
+        events = self.session.events
+        return events[0] if events and events[0].is_summary_event() else None
 
     def wire(self, handed):
         return [message for event in handed for part in event.content.parts for message in self.spelled(event, part)]

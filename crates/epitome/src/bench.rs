@@ -47,7 +47,7 @@ pub use inline::{Inline, Turns, inline};
 pub use memory::{Memory, large, memory, resident};
 pub use nodes::{Beside, Contexts as NodeContexts, NodeSizes, Nodes, nodes};
 pub use sample::{Spread, median};
-pub use talk::{many, said};
+pub use talk::{many, said, worked};
 
 /// How much is measured, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]

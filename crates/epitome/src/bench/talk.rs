@@ -35,7 +35,9 @@ pub fn worked(n: u64) -> Message {
         0 => Message::user(format!(
             "Please look at order {order}: the {goods} for {town} have not arrived, and the customer wrote twice since {day}."
         )),
-        1 => Message::new(Role::Assistant, [Part::call(call, "find_order", format!("{{\"order\": {order}}}"))]),
+        1 => {
+            Message::new(Role::Assistant, [Part::call(call, "find_order", format!("{{\"order\": {order}}}"))])
+        }
         2 => Message::tool(
             call,
             format!(

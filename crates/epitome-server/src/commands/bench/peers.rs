@@ -325,7 +325,11 @@ fn ratio(theirs: f64, ours: f64) -> String {
 }
 
 /// With its thousands apart.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rounded, and never below nothing")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "rounded, and never below nothing"
+)]
 fn whole(number: f64) -> String {
     grouped(number.max(0.0).round() as u64)
 }

@@ -180,7 +180,8 @@ fn other_condensers_are_told_beside_ours() {
             && out.contains("4,000 ms (p99 4,000 ms), ")
     );
     assert!(out.contains("1 of 2") && out.contains("0 of 50") && out.contains("50 MB"), "{out}");
-    let refused = "OpenHands's first list of those that are refused: the first message is from tool, not from the user\n";
+    let refused =
+        "OpenHands, of the first list that is refused: the first message is from tool, not from the user\n";
     assert_eq!(errors, refused);
     assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
 }
@@ -204,20 +205,32 @@ fn a_peer_that_dies_or_talks_rubbish_is_left_out_and_the_others_are_told() {
 }
 
 #[test]
-fn a_peer_that_never_answers_or_plays_something_else_is_left_out() {
+fn a_peer_that_never_answers_is_ended() {
     let (place, dir) = (Place::new(), tempfile::tempdir().unwrap());
-    let other = "lists()\nplan['lengths'] = [7]\nanswer(1)";
-    let backwards = "lists()\nanswer(-1)";
-    let program = peers(&place, "time.sleep(3600)", other, backwards);
+    let program = peers(&place, "time.sleep(3600)", WELL, WELL);
     let mut command =
-        place.epitome(&["bench", "--quick", "--long", "100", "--seconds", "2", "--json", "--peers"]);
+        place.epitome(&["bench", "--quick", "--long", "100", "--seconds", "1", "--json", "--peers"]);
     let (code, out, errors) = told(command.arg(&program).arg("--dir").arg(dir.path()).output().unwrap());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["peers"]["langchain"]["failed"], "no answer within 1 s", "{out}");
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
+}
+
+#[test]
+fn a_peer_that_plays_something_else_is_left_out() {
+    let (place, dir) = (Place::new(), tempfile::tempdir().unwrap());
+    let other = "lists()\nplan['lengths'] = [7]\nanswer(1)";
+    let program = peers(&place, other, "lists()\nanswer(-1)", "answer(1)");
+    let mut command = place.epitome(&BESIDE);
+    command.arg(&program).arg("--json").arg("--dir").arg(dir.path());
+    let (code, out, errors) = told(command.output().unwrap());
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     let failed = |name: &str| report["peers"][name]["failed"].as_str().unwrap_or_default().to_owned();
-    assert_eq!(failed("langchain"), "no answer within 2 s");
-    assert_eq!(failed("openhands"), "it played something else than it was asked to");
-    assert_eq!(failed("trpc-agent"), "it told times that are none");
+    assert_eq!(failed("langchain"), "it played something else than it was asked to");
+    assert_eq!(failed("openhands"), "it told times that are none");
+    assert!(failed("trpc-agent").starts_with("its lists cannot be read: "), "{out}");
 }
 
 #[test]

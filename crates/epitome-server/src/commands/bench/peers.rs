@@ -196,6 +196,8 @@ pub(super) async fn peers(program: &Path, sizes: &Sizes, tell: Tell<'_>) -> Resu
     let mut theirs = Vec::new();
     for (at, (name, title)) in PEERS.into_iter().enumerate() {
         told(title, at + 1);
+        // Each writes its own, if it comes to that.
+        let _ = std::fs::remove_file(path.join("lists.jsonl"));
         let measured = match process::asked(&program, name, path, sizes.patience).await? {
             Ok(answer) => judged(path).and_then(|judged| Measured::of(answer, judged, plan)),
             Err(why) => Err(why),
@@ -224,16 +226,13 @@ fn write(folder: &Path, plan: &Plan, history: &[Message]) -> Result<(), Trouble>
 /// The lists that a peer wrote down, a line each.
 fn judged(folder: &Path) -> Result<Judged, String> {
     use std::io::BufRead;
-    let file = folder.join("lists.jsonl");
     let wrong = |what: &dyn std::fmt::Display| format!("its lists cannot be read: {what}");
-    let lines = std::fs::File::open(&file).map_err(|error| wrong(&error))?;
+    let lines = std::fs::File::open(folder.join("lists.jsonl")).map_err(|error| wrong(&error))?;
     let mut judged = Judged::default();
     for line in std::io::BufReader::new(lines).lines() {
         let line = line.map_err(|error| wrong(&error))?;
         judged.judge(&Dialect::OpenAi.read_text(&line).map_err(|error| wrong(&error))?);
     }
-    // The next one writes its own.
-    let _ = std::fs::remove_file(file);
     Ok(judged)
 }
 
@@ -241,7 +240,7 @@ impl Peers {
     /// A column each.
     pub(super) fn table(&self) -> Table {
         let theirs = || self.theirs.iter().map(|(.., measured)| measured.as_ref().ok());
-        let mut headings = vec!["".to_owned(), format!("epitome {}", self.ours.version)];
+        let mut headings = vec!["what".to_owned(), format!("epitome {}", self.ours.version)];
         headings.extend(self.theirs.iter().map(|(_, title, measured)| match measured {
             Ok(measured) => format!("{title} {}", measured.version),
             Err(_) => (*title).to_owned(),
@@ -275,7 +274,7 @@ impl Peers {
         let note = |(_, title, measured): &(_, &str, Result<Measured, String>)| match measured {
             Err(why) => Some(format!("{title} was not measured: {why}")),
             Ok(Measured { complaint: Some(complaint), .. }) => {
-                Some(format!("{title}'s first list of those that are refused: {complaint}"))
+                Some(format!("{title}, of the first list that is refused: {complaint}"))
             }
             Ok(_) => None,
         };

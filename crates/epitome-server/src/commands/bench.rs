@@ -129,6 +129,11 @@ impl Args {
         }
     }
 
+    /// Whether nothing else was asked for in its place.
+    fn is_plain(&self) -> bool {
+        !self.inline && !self.server && !self.proxy && self.postgres.is_none()
+    }
+
     /// How often the command is started.
     fn runs(&self) -> usize {
         if self.quick { 10 } else { 40 }
@@ -190,7 +195,14 @@ pub(super) async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
             (lines, figures)
         }
     };
-    if show.json { show.object(&object(&lines, figures, args.size())) } else { show.table(&table(lines)) }
+    if show.json {
+        return show.object(&object(&lines, figures, args.size()));
+    }
+    show.table(&table(lines))?;
+    if args.is_plain() {
+        show.note("other condensers on the same lists: epitome bench --peers PROGRAM; bench/peers/README.md has one")?;
+    }
+    Ok(())
 }
 
 /// A column for each, and why one is empty.

@@ -1,7 +1,7 @@
 //! Counting and summarizing, against the bare tokenizer on the same texts.
 
 use std::hint::black_box;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Tokens};
@@ -11,16 +11,17 @@ use serde::Serialize;
 
 use super::bare::{Bare, texts};
 use super::sample::median;
-use super::{Line, Progress, Tell, talk};
+use super::{Line, Progress, Spread, Tell, talk};
 
 /// What a summary is written of, and how long it may be: those of the slot `short`.
 const WINDOW: usize = 20;
 const ROOM: Tokens = 1_000;
 
 /// At least this part of the tokenizer's speed.
-const TARGET_COUNTING: f64 = 0.8;
+const TARGET: f64 = 0.8;
 
-/// The texts of an agent's session, read once by each, in turns. In megabytes a second.
+/// The texts of an agent's session, read by each in turns. Speeds are in megabytes a second, and every ratio is the
+/// median of the rounds' own.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Reading {
     /// The messages of the session.
@@ -29,20 +30,31 @@ pub struct Reading {
     pub bare: f64,
     /// Every message counted, with what surrounds its words.
     pub counting: f64,
-    /// The second by the first: the median of the rounds' own ratios.
+    /// Its speed by the tokenizer's.
     pub counting_ratio: f64,
-    /// Every message read by `local`, and a summary of 1,000 tokens written after every 20.
-    pub summarizing: f64,
-    /// The same by the tokenizer's, in the same way.
-    pub summarizing_ratio: f64,
+    /// Every message read by `local`.
+    pub reading: f64,
+    /// Its speed by the tokenizer's.
+    pub reading_ratio: f64,
+    /// A summary of 1,000 tokens that `local` writes after every 20 messages, in milliseconds.
+    pub writing: Spread,
+    /// The tokenizer on those summaries, in milliseconds.
+    pub written: Spread,
+    /// Writing them by counting them.
+    pub writing_ratio: f64,
 }
 
 impl Reading {
-    pub(super) fn lines(&self) -> [Line; 2] {
+    pub(super) fn lines(&self) -> [Line; 3] {
         let figure = |speed: f64, ratio: f64| {
             format!("{speed:.0} MB/s, {ratio:.2} of the bare tokenizer's {:.0} MB/s", self.bare)
         };
-        let met = self.counting_ratio >= TARGET_COUNTING;
+        let Self { writing, written, writing_ratio, .. } = self;
+        let written = format!(
+            "{:.2} ms (p95 {:.2}), {writing_ratio:.0} times {:.3} ms to count it",
+            writing.median, writing.p95, written.median
+        );
+        let met = self.counting_ratio >= TARGET;
         [
             Line::new(
                 "counting messages",
@@ -50,12 +62,8 @@ impl Reading {
                 "0.80 of it",
                 Some(met),
             ),
-            Line::new(
-                "summarizing by local, 1,000 tokens after every 20 messages",
-                figure(self.summarizing, self.summarizing_ratio),
-                "",
-                None,
-            ),
+            Line::new("summarizing by local, reading", figure(self.reading, self.reading_ratio), "", None),
+            Line::new("summarizing by local, writing 1,000 tokens", written, "", None),
         ]
     }
 }
@@ -66,42 +74,76 @@ pub fn reading(messages: u64, rounds: usize, tell: Tell<'_>) -> Reading {
     let list: Vec<Message> = (0..messages.max(WINDOW as u64)).map(talk::worked).collect();
     let bytes: usize = list.iter().flat_map(texts).map(str::len).sum();
     let (bare, counter) = (Bare::new(), Counter::new(Encoding::O200k));
-    let speed = |work: &dyn Fn() -> u64| {
-        let started = Instant::now();
-        black_box(work());
-        bytes as f64 / 1e6 / started.elapsed().as_secs_f64()
-    };
     let total = rounds.max(1) as u64;
-    let (mut speeds, mut ratios) = ([Vec::new(), Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    let (mut speeds, mut ratios) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
+    let (mut writing, mut written) = (Vec::new(), Vec::new());
     // The first round only warms up: both have seen every piece then.
     for round in 0..=total {
         tell(Progress { stage: "counting and summarizing", done: round, of: total });
-        let alone = speed(&|| bare.count(&list));
-        let counted = speed(&|| list.iter().map(|message| counter.message(message)).sum());
-        let summarized = speed(&|| summaries(&list, &counter));
+        let alone = timed(|| bare.count(&list));
+        let counted = timed(|| list.iter().map(|message| counter.message(message)).sum());
+        let summaries = Summaries::of(&list, &counter, &bare);
         if round > 0 {
-            let [bares, counts, sums] = &mut speeds;
-            bares.push(alone);
-            counts.push(counted);
-            sums.push(summarized);
-            let [counting, summarizing] = &mut ratios;
-            counting.push(counted / alone);
-            summarizing.push(summarized / alone);
+            let taken = [alone, counted, summaries.read].map(|taken| taken.as_secs_f64());
+            for (speeds, taken) in speeds.iter_mut().zip(taken) {
+                speeds.push(bytes as f64 / 1e6 / taken);
+            }
+            let [bare, counted, read] = taken;
+            let [write, count] = [&summaries.write, &summaries.count]
+                .map(|times| times.iter().sum::<Duration>().as_secs_f64());
+            for (ratios, ratio) in ratios.iter_mut().zip([bare / counted, bare / read, write / count]) {
+                ratios.push(ratio);
+            }
+            writing.extend(summaries.write);
+            written.extend(summaries.count);
         }
     }
-    let [bare, counting, summarizing] = speeds.map(median);
-    let [counting_ratio, summarizing_ratio] = ratios.map(median);
+    let [bare, counting, reading] = speeds.map(median);
+    let [counting_ratio, reading_ratio, writing_ratio] = ratios.map(median);
+    let [writing, written] = [writing, written].map(Spread::of);
     let messages = list.len() as u64;
-    Reading { messages, bare, counting, counting_ratio, summarizing, summarizing_ratio }
+    Reading {
+        messages,
+        bare,
+        counting,
+        counting_ratio,
+        reading,
+        reading_ratio,
+        writing,
+        written,
+        writing_ratio,
+    }
 }
 
-/// Reads window after window, as a slot does, and writes a summary after each. Tells their bytes.
-fn summaries(list: &[Message], counter: &Counter) -> u64 {
-    let mut extracts = Extracts::default();
-    list.chunks(WINDOW)
-        .map(|window| {
+fn timed(work: impl FnOnce() -> u64) -> Duration {
+    let started = Instant::now();
+    black_box(work());
+    started.elapsed()
+}
+
+/// A session read window after window, as a slot does, with a summary after each.
+struct Summaries {
+    /// All of the reading.
+    read: Duration,
+    /// Each of the summaries, and counting it.
+    write: Vec<Duration>,
+    count: Vec<Duration>,
+}
+
+impl Summaries {
+    fn of(list: &[Message], counter: &Counter, bare: &Bare) -> Self {
+        let mut extracts = Extracts::default();
+        let mut all = Self { read: Duration::ZERO, write: Vec::new(), count: Vec::new() };
+        for window in list.chunks(WINDOW) {
+            let started = Instant::now();
             window.iter().for_each(|message| extracts.read(message));
-            extracts.summarize(Limit::Tokens(ROOM), counter).len() as u64
-        })
-        .sum()
+            all.read += started.elapsed();
+            let started = Instant::now();
+            let text = extracts.summarize(Limit::Tokens(ROOM), counter);
+            all.write.push(started.elapsed());
+            let text = [Message::user(text)];
+            all.count.push(timed(|| bare.count(&text)));
+        }
+        all
+    }
 }

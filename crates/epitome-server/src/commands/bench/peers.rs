@@ -190,8 +190,9 @@ pub(super) async fn peers(program: &Path, sizes: &Sizes, tell: Tell<'_>) -> Resu
     };
     told("epitome", 0);
     let history: Vec<Message> = (0..plan.messages()).map(worked).collect();
-    write(path, plan, &history)?;
+    // Ours first, before anything else takes memory.
     let ours = ours::played(&history, plan).await?;
+    write(path, plan, &history)?;
     let program = std::path::absolute(program)?;
     let mut theirs = Vec::new();
     for (at, (name, title)) in PEERS.into_iter().enumerate() {

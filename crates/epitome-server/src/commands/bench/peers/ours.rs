@@ -17,7 +17,7 @@ pub(super) async fn played(history: &[Message], plan: &Plan) -> Result<Measured,
     let mut player = Player::new(plan.trigger, plan.keep)?;
     let mut session = Vec::new();
     for turn in 0..plan.session.div_ceil(TURN) {
-        session.push(player.turn(history, turn * TURN, &mut judged).await);
+        session.push(player.turn(history, turn * TURN, Some(&mut judged)).await);
     }
     let condensed = player.condensed;
     let mut turns = Vec::new();
@@ -41,11 +41,10 @@ pub(super) async fn played(history: &[Message], plan: &Plan) -> Result<Measured,
 async fn looked_at(history: &[Message], messages: u64, plan: &Plan) -> Result<Spread, Error> {
     let mut player = Player::new(NEVER, plan.keep)?;
     player.add(history, 0, messages);
-    let mut judged = Judged::default();
-    player.turn(history, messages, &mut judged).await;
+    player.turn(history, messages, None).await;
     let mut taken = Vec::new();
     for turn in 1..=plan.turns {
-        taken.push(player.turn(history, messages + turn * TURN, &mut judged).await);
+        taken.push(player.turn(history, messages + turn * TURN, None).await);
     }
     if player.condensed > 0 {
         return Err(Error::Conflict("a list was condensed that nothing was due of".to_owned()));
@@ -76,21 +75,23 @@ impl Player {
     }
 
     /// What the two calls of a turn wait for.
-    async fn turn(&mut self, history: &[Message], start: u64, judged: &mut Judged) -> Duration {
+    async fn turn(&mut self, history: &[Message], start: u64, mut judged: Option<&mut Judged>) -> Duration {
         self.add(history, start, 1);
-        let first = self.before_call(judged).await;
+        let first = self.before_call(judged.as_deref_mut()).await;
         self.add(history, start + 1, 2);
         let second = self.before_call(judged).await;
         self.add(history, start + 3, 1);
         first + second
     }
 
-    async fn before_call(&mut self, judged: &mut Judged) -> Duration {
+    async fn before_call(&mut self, judged: Option<&mut Judged>) -> Duration {
         let started = Instant::now();
         let ready = self.condenser.before_model(&self.list).await;
         let taken = started.elapsed();
         self.condensed += u64::from(ready.report.condensed);
-        judged.judge(&ready);
+        if let Some(judged) = judged {
+            judged.judge(&ready);
+        }
         taken
     }
 }

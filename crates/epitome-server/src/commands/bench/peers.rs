@@ -54,7 +54,9 @@ pub(super) struct Plan {
     fewest: u64,
     /// A session of so many messages is played from its beginning,
     session: u64,
-    /// condensed at so many tokens,
+    /// so many times, as long as that is a matter of seconds, of which the middle one counts;
+    sessions: u64,
+    /// it is condensed at so many tokens,
     trigger: u64,
     /// and so many messages are kept then, where that can be said.
     keep: u64,
@@ -66,7 +68,17 @@ impl Plan {
     /// Lists of at most so many messages, and a session of so many.
     pub(super) fn new(longest: u64, session: u64, turns: u64) -> Self {
         let lengths = [100, 1_000, 10_000].into_iter().filter(|length| *length <= longest).collect();
-        Self { lengths, turns, seconds: 5, fewest: 5, session, trigger: 4_000, keep: 20, summary: SUMMARY }
+        Self {
+            lengths,
+            turns,
+            seconds: 5,
+            fewest: 5,
+            session,
+            sessions: 5,
+            trigger: 4_000,
+            keep: 20,
+            summary: SUMMARY,
+        }
     }
 
     /// The messages of the history: the longest list and the turns that follow it, the first of which only warms up.

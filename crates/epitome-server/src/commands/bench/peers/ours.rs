@@ -14,12 +14,13 @@ const NEVER: u64 = 1_000_000_000;
 
 pub(super) async fn played(history: &[Message], plan: &Plan) -> Result<Measured, Error> {
     let mut judged = Judged::default();
-    let mut player = Player::new(plan.trigger, plan.keep)?;
-    let mut session = Vec::new();
-    for turn in 0..plan.session.div_ceil(TURN) {
-        session.push(player.turn(history, turn * TURN, Some(&mut judged)).await);
+    let (session, condensed) = session(history, plan, Some(&mut judged)).await?;
+    let mut sessions = vec![session];
+    for _ in 1..plan.sessions {
+        sessions.push(self::session(history, plan, None).await?.0);
     }
-    let condensed = player.condensed;
+    sessions.sort_by_key(|session| session.iter().sum::<Duration>());
+    let session = sessions.swap_remove(sessions.len() / 2);
     let mut turns = Vec::new();
     for messages in &plan.lengths {
         turns.push((*messages, looked_at(history, *messages, plan).await?));
@@ -35,6 +36,20 @@ pub(super) async fn played(history: &[Message], plan: &Plan) -> Result<Measured,
         refused: judged.refused,
         complaint: judged.complaint,
     })
+}
+
+/// A session from its first message on: its turns, and how often it was condensed.
+async fn session(
+    history: &[Message],
+    plan: &Plan,
+    mut judged: Option<&mut Judged>,
+) -> Result<(Vec<Duration>, u64), Error> {
+    let mut player = Player::new(plan.trigger, plan.keep)?;
+    let mut turns = Vec::new();
+    for turn in 0..plan.session.div_ceil(TURN) {
+        turns.push(player.turn(history, turn * TURN, judged.as_deref_mut()).await);
+    }
+    Ok((turns, player.condensed))
 }
 
 /// Turns of a long list on which nothing is due, after one that is not measured.

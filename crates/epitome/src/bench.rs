@@ -1,11 +1,13 @@
 //! The numbers in the README, on this machine.
 //!
-//! Five measurements, each against its target: durable appends, contexts of long sessions, summaries in the
-//! background, memory, lists that are condensed inline. Nothing is printed here; `epitome bench` shows what [`run`] returns.
+//! Six measurements: durable appends, contexts of long sessions, summaries in the background, memory, counting and
+//! summarizing, lists that are condensed inline. Nothing is printed here; `epitome bench` shows what [`run`] returns.
 //!
 //! Figures of one machine say little about another's, so what can be compared is compared within one run, on one
-//! disk, in turns: appends with a bare rusqlite loop ([`appends`]), a long session with a short one ([`contexts`]), a turn
-//! with the counting of its message ([`inline`]).
+//! disk, in turns: appends with a bare rusqlite loop ([`appends`]), a long session with a short one ([`contexts`]), summaries
+//! that are kept with the same ones written in memory ([`batches`]), counting and summarizing with the bare tokenizer
+//! ([`reading`]), a turn with the counting of its message, and a list that is condensed with the counting of it
+//! ([`inline`]), memory with the size of the database ([`memory`]).
 //!
 //! What a program measures that stands on an engine, a server say, is measured with the same messages ([`said`]), in the
 //! same kind of folder ([`Folder`]) and told in the same lines ([`Line`]).
@@ -18,7 +20,7 @@
 //! let options = Options { rounds: 1, appends: 32, long: 200, contexts: 3, batches: 1, messages: 2_000, list: 200, turns: 40, ..Options::quick(&dir) };
 //! let report = bench::run(&options, &|progress| assert!(progress.done <= progress.of)).await?;
 //! assert!(report.appends.rows_per_second > 0.0 && report.contexts.long.warm.median > 0.0);
-//! assert_eq!(report.lines().len(), 11);
+//! assert_eq!(report.lines().len(), 14);
 //! # Ok(())
 //! # }
 //! # tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
@@ -32,11 +34,13 @@ use serde::Serialize;
 use crate::error::Error;
 
 mod appends;
+mod bare;
 mod batches;
 mod contexts;
 mod inline;
 mod memory;
 mod nodes;
+mod reading;
 mod sample;
 mod talk;
 
@@ -46,8 +50,9 @@ pub use contexts::{Contexts, OfSession, contexts, summarized};
 pub use inline::{Inline, Turns, inline};
 pub use memory::{Memory, large, memory, resident};
 pub use nodes::{Beside, Contexts as NodeContexts, NodeSizes, Nodes, nodes};
+pub use reading::{Reading, reading};
 pub use sample::{Spread, median};
-pub use talk::{many, said};
+pub use talk::{many, said, worked};
 
 /// How much is measured, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,6 +142,8 @@ pub struct Report {
     pub batches: Batches,
     /// Memory.
     pub memory: Memory,
+    /// Counting and summarizing.
+    pub reading: Reading,
     /// Lists that are condensed inline.
     pub inline: Inline,
 }
@@ -170,6 +177,7 @@ impl Report {
         lines.extend(self.contexts.lines());
         lines.push(self.batches.line());
         lines.push(self.memory.line());
+        lines.extend(self.reading.lines());
         lines.extend(self.inline.lines());
         lines
     }
@@ -184,11 +192,14 @@ impl Report {
 /// Measures everything. Wants a runtime with several threads.
 pub async fn run(options: &Options, tell: Tell<'_>) -> Result<Report, Error> {
     let folder = Folder::new(&options.dir)?;
+    // First: what the others leave behind in memory is not the database's.
+    let memory = memory(folder.path(), options.messages, tell).await?;
     Ok(Report {
         appends: appends(folder.path(), options.rounds, options.appends, tell).await?,
         contexts: contexts(folder.path(), options.long, options.contexts, tell).await?,
         batches: batches(folder.path(), options.batches, tell).await?,
-        memory: memory(folder.path(), options.messages, tell).await?,
+        memory,
+        reading: reading(options.list, options.rounds, tell),
         // Last: its lists are held in memory.
         inline: inline(options.list, options.turns, tell).await?,
     })

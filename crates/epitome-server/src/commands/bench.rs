@@ -2,9 +2,10 @@
 //!
 //! What is measured of the engine and of lists is the library's ([`epitome::bench`]); what a command costs that is started
 //! anew for each request is in [`filter`], what HTTP costs in [`server`], what the way through the proxy in
-//! [`proxy`].
+//! [`proxy`], what other people's condensers take in [`peers`].
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use epitome::bench::{self, Line, NodeSizes, Options, Progress};
 use serde_json::{Value, json};
@@ -15,6 +16,7 @@ use crate::show::{Show, Table};
 
 mod filter;
 mod own;
+mod peers;
 mod proxy;
 mod server;
 
@@ -27,6 +29,7 @@ Examples:
   epitome bench --server              the HTTP API instead, with 16 clients
   epitome bench --proxy               what a request takes longer through the proxy
   epitome bench --postgres postgres://localhost/postgres   nodes that share a database
+  epitome bench --peers bench/peers/run   LangChain, OpenHands and tRPC-Agent on the same lists
   epitome bench --server --full       the same as --server, a minute of load on a million messages
 
 Appends, contexts and turns are compared within the run: with a bare SQLite loop, with a short
@@ -59,6 +62,9 @@ pub(crate) struct Args {
     /// Nodes on this PostgreSQL instead, in databases it makes there and removes
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "inline", "proxy"])]
     postgres: Option<String>,
+    /// Other condensers instead, beside ours: a program that plays lists through them, as bench/peers/run does
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["server", "inline", "proxy", "postgres"])]
+    peers: Option<PathBuf>,
     /// Where to measure (the temporary folder)
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -68,7 +74,7 @@ pub(crate) struct Args {
     /// The messages of the long session
     #[arg(long, value_name = "N", hide = true)]
     long: Option<u64>,
-    /// How long a server is under load
+    /// How long a server is under load, or a peer is waited for
     #[arg(long, value_name = "SECONDS", hide = true)]
     seconds: Option<u64>,
     /// Is the server that contexts are compared with
@@ -113,6 +119,21 @@ impl Args {
         }
     }
 
+    fn peers(&self) -> peers::Sizes {
+        let (longest, session, turns) = if self.quick { (1_000, 400, 10) } else { (10_000, 1_000, 100) };
+        let longest = self.long.unwrap_or(longest);
+        peers::Sizes {
+            dir: self.dir(),
+            plan: peers::Plan::new(longest, longest.min(session), turns),
+            patience: Duration::from_secs(self.seconds.unwrap_or(600)),
+        }
+    }
+
+    /// Whether nothing else was asked for in its place.
+    fn is_plain(&self) -> bool {
+        !self.inline && !self.server && !self.proxy && self.postgres.is_none()
+    }
+
     /// How often the command is started.
     fn runs(&self) -> usize {
         if self.quick { 10 } else { 40 }
@@ -130,6 +151,9 @@ impl Args {
 pub(super) async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
     if args.echo {
         return server::echo(show).await;
+    }
+    if let Some(program) = &args.peers {
+        return beside_peers(program, args, show).await;
     }
     let (lines, figures) = {
         let progress = show.progress("", Some(0));
@@ -171,7 +195,35 @@ pub(super) async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
             (lines, figures)
         }
     };
-    if show.json { show.object(&object(&lines, figures, args.size())) } else { show.table(&table(lines)) }
+    if show.json {
+        return show.object(&object(&lines, figures, args.size()));
+    }
+    show.table(&table(lines))?;
+    if args.is_plain() {
+        show.note("other condensers on the same lists: epitome bench --peers PROGRAM; bench/peers/README.md has one")?;
+    }
+    Ok(())
+}
+
+/// A column for each, and why one is empty.
+async fn beside_peers(program: &Path, args: &Args, show: &mut Show) -> Result<(), Failure> {
+    let measured = {
+        let progress = show.progress("", Some(0));
+        let tell = |now: Progress| {
+            progress.stage(now.stage);
+            progress.set_of(now.of);
+            progress.set(now.done);
+        };
+        let _files = noted(&args.dir());
+        let measured = peers::peers(program, &args.peers(), &tell).await;
+        leftovers::unless_ending().await;
+        measured.map_err(failed)?
+    };
+    if show.json {
+        return show.object(&object(&[], measured.json(), args.size()));
+    }
+    show.table(&measured.table())?;
+    measured.notes().into_iter().try_for_each(|note| show.note(note))
 }
 
 fn noted(dir: &Path) -> leftovers::Leftover {

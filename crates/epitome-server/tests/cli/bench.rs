@@ -1,5 +1,9 @@
 //! `epitome bench`.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
 use crate::bin::{Place, told};
 
 #[test]
@@ -26,7 +30,13 @@ fn a_bench_is_one_json_object() {
         "/contexts/short/cold/p95",
         "/contexts/warm_ratio",
         "/batches/millis/median",
+        "/batches/ratio",
         "/memory/rows_per_second",
+        "/memory/database",
+        "/reading/counting_ratio",
+        "/reading/reading_ratio",
+        "/reading/writing/median",
+        "/reading/writing_ratio",
         "/inline/untouched/turn/median",
         "/inline/command/condense/median",
     ] {
@@ -36,7 +46,7 @@ fn a_bench_is_one_json_object() {
     assert_eq!(report.pointer("/memory/messages"), Some(&1_000.into()));
     assert_eq!(report.pointer("/size"), Some(&"quick".into()));
     assert!(report.pointer("/lines/0/target").is_some() && report["met"].is_boolean(), "{out}");
-    assert_eq!(report["lines"].as_array().map(Vec::len), Some(12), "{out}");
+    assert_eq!(report["lines"].as_array().map(Vec::len), Some(15), "{out}");
     assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
 }
 
@@ -48,9 +58,15 @@ fn a_bench_of_lists_tells_nothing_else() {
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(report["lines"].as_array().map(Vec::len), Some(6), "{out}");
-    for number in
-        ["untouched/counting", "condensed/turn", "shared/turn", "condensing", "unseen", "command/start"]
-    {
+    for number in [
+        "untouched/counting",
+        "condensed/turn",
+        "shared/turn",
+        "condensing",
+        "unseen",
+        "counting",
+        "command/start",
+    ] {
         let found = report.pointer(&format!("/inline/{number}/median")).and_then(serde_json::Value::as_f64);
         assert!(found.is_some_and(|found| found > 0.0), "{number} in {out}");
     }
@@ -99,4 +115,132 @@ fn a_bench_of_the_server_tells_all_it_measured() {
     }
     assert_eq!(report["lines"].as_array().map(Vec::len), Some(20), "{out}");
     assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
+}
+
+/// A program that plays the peers: what it does for each of them is a piece of Python.
+fn peers(place: &Place, langchain: &str, openhands: &str, trpc_agent: &str) -> PathBuf {
+    let program = place.path("peers");
+    let pieces = [langchain, openhands, trpc_agent].map(|piece| piece.replace('\n', "\n    "));
+    let [langchain, openhands, trpc_agent] = pieces;
+    let text = format!(
+        r#"#!/usr/bin/env python3
+import json, sys, time
+name, folder = sys.argv[1:]
+plan = json.load(open("plan.json"))
+history = [json.loads(line)["message"] for line in open(folder + "/history.jsonl")]
+def lists(*lists):
+    with open(folder + "/lists.jsonl", "w") as file:
+        file.writelines(json.dumps({{"messages": list}}) + "\n" for list in lists)
+def answer(millis):
+    turns = [{{"messages": length, "millis": [millis] * 3}} for length in plan["lengths"]]
+    session = {{"millis": [millis] * (plan["session"] // 4), "condensed": 2}}
+    print(json.dumps({{"version": "1.2.3", "memory": 50_000_000, "turns": turns, "session": session}}))
+if name == "langchain":
+    {langchain}
+elif name == "openhands":
+    {openhands}
+elif name == "trpc-agent":
+    {trpc_agent}
+"#
+    );
+    fs::write(&program, text).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+const BESIDE: [&str; 7] = ["bench", "--quick", "--long", "100", "--seconds", "60", "--peers"];
+
+const WELL: &str = "lists(history[:1], history[:3])\nanswer(4000)";
+
+#[test]
+fn other_condensers_are_told_beside_ours() {
+    let (place, dir) = (Place::new(), tempfile::tempdir().unwrap());
+    // The first list begins with a result, and nobody asked for it.
+    let refused = "lists(history[2:4], history[:3])\nprint('hello', file=sys.stderr)\nanswer(0.002)";
+    let program = peers(&place, WELL, refused, WELL);
+    let run = |json: bool| {
+        let mut command = place.epitome(&BESIDE);
+        command.arg(&program).arg("--dir").arg(dir.path());
+        told(if json { command.arg("--json") } else { &mut command }.output().unwrap())
+    };
+    let (code, out, errors) = run(true);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let number = |path: &str| report.pointer(path).and_then(serde_json::Value::as_f64).unwrap_or(-1.0);
+    assert!(number("/epitome/turns/0/1/median") > 0.0 && number("/epitome/whole") > 0.0, "{out}");
+    assert_eq!([number("/epitome/lists"), number("/epitome/refused")], [50.0, 0.0], "{out}");
+    assert_eq!(number("/peers/langchain/session/p99"), 4_000.0, "{out}");
+    assert_eq!(number("/peers/trpc-agent/whole"), 100_000.0, "{out}");
+    assert_eq!([number("/peers/openhands/lists"), number("/peers/openhands/refused")], [2.0, 1.0], "{out}");
+    assert_eq!(report["peers"]["openhands"]["version"], "1.2.3");
+    let (code, out, errors) = run(false);
+    assert_eq!(code, Some(0), "{errors}");
+    let head = out.lines().next().unwrap_or_default();
+    assert!(head.contains("LangChain 1.2.3") && head.contains("tRPC-Agent 1.2.3"), "{out}");
+    assert!(
+        out.contains("turn of a list of 100 messages, nothing due")
+            && out.contains("4,000 ms (p99 4,000 ms), ")
+    );
+    assert!(out.contains("1 of 2") && out.contains("0 of 50") && out.contains("50 MB"), "{out}");
+    let refused =
+        "OpenHands, of the first list that is refused: the first message is from tool, not from the user\n";
+    assert_eq!(errors, refused);
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
+}
+
+#[test]
+fn a_peer_that_dies_or_talks_rubbish_is_left_out_and_the_others_are_told() {
+    let (place, dir) = (Place::new(), tempfile::tempdir().unwrap());
+    let dies = "print('well, \\x1b[31mno', file=sys.stderr)\nsys.exit('not installed; install it')";
+    let program = peers(&place, dies, "print('hello')", WELL);
+    let (code, out, errors) =
+        told(place.epitome(&BESIDE).arg(&program).arg("--dir").arg(dir.path()).output().unwrap());
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(out.contains("  –  ") && out.contains("tRPC-Agent 1.2.3"), "{out}");
+    let told: Vec<&str> = errors.lines().collect();
+    assert_eq!(told.len(), 2, "{errors}");
+    assert_eq!(told[0], "LangChain was not measured: exit status: 1: not installed; install it");
+    assert!(
+        told[1]
+            .starts_with("OpenHands was not measured: its answer cannot be read: expected value at line 1")
+    );
+}
+
+#[test]
+fn a_peer_that_never_answers_is_ended() {
+    let (place, dir) = (Place::new(), tempfile::tempdir().unwrap());
+    let program = peers(&place, "time.sleep(3600)", WELL, WELL);
+    let mut command =
+        place.epitome(&["bench", "--quick", "--long", "100", "--seconds", "1", "--json", "--peers"]);
+    let (code, out, errors) = told(command.arg(&program).arg("--dir").arg(dir.path()).output().unwrap());
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["peers"]["langchain"]["failed"], "no answer within 1 s", "{out}");
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
+}
+
+#[test]
+fn a_peer_that_plays_something_else_is_left_out() {
+    let (place, dir) = (Place::new(), tempfile::tempdir().unwrap());
+    let other = "lists()\nplan['lengths'] = [7]\nanswer(1)";
+    let program = peers(&place, other, "lists()\nanswer(-1)", "answer(1)");
+    let mut command = place.epitome(&BESIDE);
+    command.arg(&program).arg("--json").arg("--dir").arg(dir.path());
+    let (code, out, errors) = told(command.output().unwrap());
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let failed = |name: &str| report["peers"][name]["failed"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(failed("langchain"), "it played something else than it was asked to");
+    assert_eq!(failed("openhands"), "it told times that are none");
+    assert!(failed("trpc-agent").starts_with("its lists cannot be read: "), "{out}");
+}
+
+#[test]
+fn a_program_for_peers_that_is_not_there_is_told_in_one_line() {
+    let place = Place::new();
+    let (code, out, errors) = place.run(&["bench", "--quick", "--long", "100", "--peers", "nowhere/run"]);
+    assert_eq!((code, out.as_str(), errors.lines().count()), (Some(1), "", 1), "{errors}");
+    assert!(
+        errors.starts_with("epitome: bench: --peers: ") && errors.contains("nowhere/run cannot be started: ")
+    );
 }

@@ -292,6 +292,13 @@ fn a_wrong_policy_is_told_with_its_key_and_what_is_allowed() {
         refused(&place, &["work.jsonl", "--policy", policy], 2, &line);
     };
     wrong("slot", "no policy begins with \"slot\"; did you mean slots?");
+    wrong("inline triger=tokens(500)", "triger: no such setting; did you mean trigger?");
+    wrong("slots fil=true", "fil: no such setting; did you mean fill?");
+    wrong("whole cofig=x", "cofig: no such setting; did you mean config?");
+    wrong(
+        "slots zzz=1",
+        "zzz: no such setting; here are fill, fit, steady, name, config, and whole names such as context.max_tokens",
+    );
     wrong("", "no policy begins with \"\"; there are whole, recent, slots, steady, inline, economic, mask");
     wrong("slots nonsense", "\"nonsense\" is no KEY=VALUE");
     wrong("slots fill=maybe", "fill: \"maybe\"; give true or false");

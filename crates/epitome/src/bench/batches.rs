@@ -3,6 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use epitome_core::local::Extracts;
+use epitome_core::message::Message;
+use epitome_core::slot::Slot;
+use epitome_core::tokens::{Counter, Encoding};
 use serde::Serialize;
 
 use super::{Line, Progress, Spread, Tell, remove, talk};
@@ -18,13 +22,21 @@ const TARGET: f64 = 100.0;
 pub struct Batches {
     /// From before the append until both can be read.
     pub millis: Spread,
+    /// The same summaries written in memory, of messages at hand: no log, no worker, no lease, nothing kept.
+    pub bare: Spread,
+    /// The median of the first by that of the second.
+    pub ratio: f64,
     /// How many batches, each a new session.
     pub batches: usize,
 }
 
 impl Batches {
     pub(super) fn line(&self) -> Line {
-        let figure = format!("{:.1} ms (p95 {:.1})", self.millis.median, self.millis.p95);
+        let Self { millis, bare, ratio, .. } = self;
+        let figure = format!(
+            "{:.1} ms (p95 {:.1}), {ratio:.1} times {:.1} ms to write them alone",
+            millis.median, millis.p95, bare.median
+        );
         Line::new(
             "100 messages until both summaries stand",
             figure,
@@ -38,12 +50,16 @@ impl Batches {
 pub async fn batches(dir: &Path, batches: usize, tell: Tell<'_>) -> Result<Batches, Error> {
     let file = dir.join("batches.db");
     let engine = Engine::builder().open(&file).await?;
-    let mut times = Vec::new();
+    let (mut times, mut alone) = (Vec::new(), Vec::new());
+    let counter = Counter::new(Encoding::O200k);
     // The first only warms up.
     for batch in 0..=batches.max(1) as u64 {
         tell(Progress { stage: "summaries", done: batch, of: batches as u64 });
         let session = engine.session(format!("batch {batch}"));
         let messages = talk::many(batch * 100, 100);
+        let started = Instant::now();
+        std::hint::black_box(written(&messages, &counter));
+        let bare = started.elapsed();
         let started = Instant::now();
         session.append(messages).await?;
         tokio::time::timeout(Duration::from_secs(60), both(&engine, &session))
@@ -51,11 +67,26 @@ pub async fn batches(dir: &Path, batches: usize, tell: Tell<'_>) -> Result<Batch
             .map_err(|_| Error::Model { reason: "no summary within a minute".to_owned() })??;
         if batch > 0 {
             times.push(started.elapsed());
+            alone.push(bare);
         }
     }
     engine.close().await;
     remove(&file);
-    Ok(Batches { millis: Spread::of(times), batches: batches.max(1) })
+    let [millis, bare] = [times, alone].map(Spread::of);
+    Ok(Batches { millis, bare, ratio: millis.median / bare.median, batches: batches.max(1) })
+}
+
+/// What the two slots have written: `short` after every 20 messages, `long` after 60. Tells the bytes.
+fn written(messages: &[Message], counter: &Counter) -> usize {
+    let slot = |window: usize, slot: &Slot| {
+        let mut extracts = Extracts::default();
+        let mut write = |window: &[Message]| {
+            window.iter().for_each(|message| extracts.read(message));
+            extracts.summarize(slot.limit, counter).len()
+        };
+        messages.chunks_exact(window).map(&mut write).sum::<usize>()
+    };
+    slot(20, &Slot::short()) + slot(60, &Slot::long())
 }
 
 /// Waits until both summaries stand.

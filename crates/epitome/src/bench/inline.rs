@@ -1,7 +1,7 @@
 //! Lists made ready before a call: what a turn costs on which nothing is due, and one that condenses.
 //!
 //! A turn is held against counting its new message alone, which nobody is spared: what it costs beyond that is what the
-//! length of the list adds. The command that does the same for other languages is measured by whoever has it.
+//! length of the list adds. Condensing is held against counting the whole list with the bare tokenizer. The command that does the same for other languages is measured by whoever has it.
 
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use epitome_core::condense::Press;
 use epitome_core::message::Message;
 use serde::Serialize;
 
+use super::bare::Bare;
 use super::{Line, Progress, Spread, Tell, talk, thousands};
 use crate::condenser::{Call, Condenser};
 use crate::error::Error;
@@ -40,6 +41,8 @@ pub struct Inline {
     pub condensing: Spread,
     /// The same, of a list that was never seen before, so that all of it is counted, too.
     pub unseen: Spread,
+    /// Counting the list with the bare tokenizer, and nothing else.
+    pub counting: Spread,
 }
 
 /// Turns on which nothing is due, each with one new message, in milliseconds.
@@ -70,7 +73,13 @@ impl Inline {
             Line::new(of(kind), figure, "50 µs over", Some(*beyond < TARGET_TURN))
         };
         let condensing = |kind: &str, spread: &Spread| {
-            let figure = format!("{:.1} ms (p95 {:.1})", spread.median, spread.p95);
+            let figure = format!(
+                "{:.1} ms (p95 {:.1}), {:.1} times {:.1} ms to count it",
+                spread.median,
+                spread.p95,
+                spread.median / self.counting.median,
+                self.counting.median
+            );
             Line::new(of(kind), figure, "100 ms", Some(spread.median < TARGET_CONDENSING))
         };
         vec![
@@ -96,20 +105,25 @@ pub async fn inline(messages: u64, turns: usize, tell: Tell<'_>) -> Result<Inlin
     told(3);
     let passes = (turns / TURNS_A_PASS).max(1);
     let history = talk::many(0, messages.max(20));
-    let (mut condensing, mut unseen) = (Vec::new(), Vec::new());
+    let (mut condensing, mut unseen, mut counting) = (Vec::new(), Vec::new(), Vec::new());
+    let bare = Bare::new();
     for pass in 0..=passes {
         let (known, fresh) = (condenser()?, condenser()?);
         known.before_model(&history).await;
         let (seen, new) = (pass_of(&known, &history).await?, pass_of(&fresh, &history).await?);
+        let started = Instant::now();
+        std::hint::black_box(bare.count(&history));
+        let counted = started.elapsed();
         // The first only warms up.
         if pass > 0 {
             condensing.push(seen);
             unseen.push(new);
+            counting.push(counted);
         }
     }
     told(5);
-    let [condensing, unseen] = [condensing, unseen].map(Spread::of);
-    Ok(Inline { messages: history.len() as u64, untouched, condensed, shared, condensing, unseen })
+    let [condensing, unseen, counting] = [condensing, unseen, counting].map(Spread::of);
+    Ok(Inline { messages: history.len() as u64, untouched, condensed, shared, condensing, unseen, counting })
 }
 
 fn condenser() -> Result<Condenser, Error> {

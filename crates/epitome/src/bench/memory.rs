@@ -26,6 +26,8 @@ pub struct Memory {
     pub messages: u64,
     /// Messages a second while it was made: batches of 1,000, no worker.
     pub rows_per_second: f64,
+    /// The bytes of the database's file.
+    pub database: u64,
     /// Resident at the end, when some sessions had been appended to, summarized and shown; nothing where the
     /// system does not tell.
     pub resident: Option<u64>,
@@ -37,7 +39,13 @@ impl Memory {
     pub(super) fn line(&self) -> Line {
         let mb = |bytes: u64| bytes / 1_000_000;
         let figure = match (self.resident, self.peak) {
-            (Some(resident), Some(peak)) => format!("{} MB (at most {})", mb(resident), mb(peak)),
+            (Some(resident), Some(peak)) => format!(
+                "{} MB (at most {}), {:.2} of its {} MB",
+                mb(resident),
+                mb(peak),
+                resident as f64 / self.database.max(1) as f64,
+                mb(self.database)
+            ),
             _ => "not told by this system".to_owned(),
         };
         let name = format!("memory, database of {} messages", self.messages);
@@ -64,8 +72,9 @@ pub async fn memory(dir: &Path, messages: u64, tell: Tell<'_>) -> Result<Memory,
     }
     let (resident, peak) = resident(std::process::id());
     engine.close().await;
+    let database = std::fs::metadata(&file).map_or(0, |file| file.len());
     remove(&file);
-    Ok(Memory { messages, rows_per_second, resident, peak })
+    Ok(Memory { messages, rows_per_second, database, resident, peak })
 }
 
 /// Makes a database of so many messages, in sessions of 1,000 called `session 0` and so on. Tells how many sessions.

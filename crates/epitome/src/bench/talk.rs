@@ -1,6 +1,6 @@
 //! What is said in measured sessions: short messages with names in them, no two alike.
 
-use epitome_core::message::Message;
+use epitome_core::message::{Message, Part, Role};
 
 const TOWNS: [&str; 8] = ["Oslo", "Lagos", "Lima", "Pune", "Turin", "Quito", "Busan", "Perth"];
 const GOODS: [&str; 7] = ["lamps", "ropes", "pumps", "tiles", "seeds", "books", "bolts"];
@@ -20,6 +20,36 @@ pub fn said(n: u64) -> Message {
             "Order {order} left the depot in {town} with carrier {}; it arrives on {day}, and the customer was told so.",
             n % 19
         ))
+    }
+}
+
+/// The n-th message of an agent with a tool: the user asks, it looks the order up, is told, and answers; then the
+/// user asks again. Twenty to forty tokens each.
+#[must_use]
+pub fn worked(n: u64) -> Message {
+    let turn = n / 4;
+    let (town, goods, day) = (of(&TOWNS, turn), of(&GOODS, turn / 2), of(&DAYS, turn / 3));
+    let order = 40_071 + turn * 37;
+    let call = format!("call_{turn}");
+    match n % 4 {
+        0 => Message::user(format!(
+            "Please look at order {order}: the {goods} for {town} have not arrived, and the customer wrote twice since {day}."
+        )),
+        1 => {
+            Message::new(Role::Assistant, [Part::call(call, "find_order", format!("{{\"order\": {order}}}"))])
+        }
+        2 => Message::tool(
+            call,
+            format!(
+                "order {order}, {} {goods}: left the depot in {town} with carrier {} on {day}; not yet signed for",
+                turn % 89 + 1,
+                turn % 19
+            ),
+        ),
+        _ => Message::assistant(format!(
+            "Order {order} left the depot in {town} with carrier {}; it arrives after {day}, and the customer was told so.",
+            turn % 19
+        )),
     }
 }
 

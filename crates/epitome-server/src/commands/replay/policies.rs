@@ -16,6 +16,11 @@ const WORDS: [&str; 7] = ["whole", "recent", "slots", "steady", "inline", "econo
 /// Settings of `[condense]` that go by their own names here.
 const SHORT: [&str; 7] = ["strategy", "trigger", "keep", "keep_first", "model", "max_tokens", "wait"];
 
+/// What every policy may be told, and what lists and contexts may be told besides.
+const ANY: [&str; 2] = ["name", "config"];
+const LISTS: [&str; 1] = ["window"];
+const CONTEXTS: [&str; 3] = ["fill", "fit", "steady"];
+
 /// How much of the newest is kept where cuts are made for their price.
 const KEPT: &str = "condense.keep=tokens(2000)";
 
@@ -105,13 +110,9 @@ pub(super) fn read(spec: &str, window: Tokens, given: &Given, world: &World) -> 
     }
     policy.name = named.unwrap_or(policy.name);
     let told = |what: String| {
-        wrong(
-            ["--set slot: ", "--set: ", "--set "]
-                .iter()
-                .find_map(|by| what.strip_prefix(by))
-                .unwrap_or(&what)
-                .to_owned(),
-        )
+        let by = ["--set slot: ", "--set: ", "--set "];
+        let what = by.iter().find_map(|by| what.strip_prefix(by)).unwrap_or(&what);
+        wrong(misspelt(what, &policy.form).unwrap_or_else(|| what.to_owned()))
     };
     let mut loaded = load_without_database(&given, world).map_err(told)?;
     if !slots.is_empty() {
@@ -126,6 +127,27 @@ pub(super) fn read(spec: &str, window: Tokens, given: &Given, world: &World) -> 
     }
     policy.patch = loaded.patch;
     Ok(policy)
+}
+
+/// What is said of a key that goes by no other name, where a short one may have been meant.
+fn misspelt(what: &str, form: &Form) -> Option<String> {
+    let (key, _) = what.split_once(": no such setting")?;
+    if key.contains('.') {
+        return None;
+    }
+    let own: Vec<&str> = match form {
+        Form::Inline { .. } => SHORT.into_iter().chain(LISTS).collect(),
+        Form::Context(_) => CONTEXTS.to_vec(),
+        Form::Whole => Vec::new(),
+    };
+    let known: Vec<&str> = own.into_iter().chain(ANY).collect();
+    Some(match near(key, known.iter().copied(), 1).first() {
+        Some(meant) => format!("{key}: no such setting; did you mean {meant}?"),
+        None => format!(
+            "{key}: no such setting; here are {}, and whole names such as context.max_tokens",
+            known.join(", ")
+        ),
+    })
 }
 
 /// The list of slots with single keys of theirs set, as settings take it: whole.

@@ -29,7 +29,7 @@ Examples:
   epitome bench --server              the HTTP API instead, with 16 clients
   epitome bench --proxy               what a request takes longer through the proxy
   epitome bench --postgres postgres://localhost/postgres   nodes that share a database
-  epitome bench --peers bench/peers/run   LangChain, OpenHands and tRPC-Agent on the same lists
+  epitome bench --peers bench/peers/run   LangChain, OpenHands, tRPC-Agent on the same lists
   epitome bench --server --full       the same as --server, a minute of load on a million messages
 
 Appends, contexts and turns are compared within the run: with a bare SQLite loop, with a short
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     /// Nodes on this PostgreSQL instead, in databases it makes there and removes
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "inline", "proxy"])]
     postgres: Option<String>,
-    /// Other condensers instead, beside ours: a program that plays lists through them, as bench/peers/run does
+    /// Other condensers instead, played by this program, as bench/peers/run is
     #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["server", "inline", "proxy", "postgres"])]
     peers: Option<PathBuf>,
     /// Where to measure (the temporary folder)

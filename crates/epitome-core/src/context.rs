@@ -54,7 +54,7 @@ pub struct Request {
     pub oversize: Oversize,
     /// Whose messages are the assistant's, among peers whose side was never told.
     pub assistant: Option<Author>,
-    /// The summary's share of what standing orders and pinned messages leave of T.
+    /// The summary's share of what standing orders and pinned messages leave of T. With `fill` it is half as much again.
     pub share: Fraction,
     /// The hard limit on T.
     pub max_tokens: Tokens,

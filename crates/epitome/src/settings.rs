@@ -12,7 +12,7 @@
 //! | key | default | meaning |
 //! |---|---|---|
 //! | `encoding` | `"o200k_base"` | how tokens are counted |
-//! | `context.summary_share` | `0.4` | how much of what pinned messages leave of a context its summary may take |
+//! | `context.summary_share` | `0.4` | how much of what pinned messages leave of a context its summary may take; with `fill` half as much again |
 //! | `context.max_tokens` | `100000` | how large a context may be¹ |
 //! | `slot` | `short` and `long` | the summaries that are kept, see [`SlotSettings`] |
 //! | `trigger.SLOT` | the slot's own | when slots of that name are due, without naming the whole list again |

@@ -124,7 +124,8 @@ pub(super) const KEYS: &[Key] = &[
         "context.summary_share",
         Kind::Number,
         "0.25",
-        "How much of what pinned messages leave of a context its summary may take, more than 0 and at most 1.",
+        "How much of what pinned messages leave of a context its summary may take, more than 0 and at most 1;\n\
+         half as much again where the context is filled.",
     ),
     key(
         "context.max_tokens",

@@ -54,8 +54,10 @@ pub struct Request {
     pub oversize: Oversize,
     /// Whose messages are the assistant's, among peers whose side was never told.
     pub assistant: Option<Author>,
-    /// The summary's share of what standing orders and pinned messages leave of T. With `fill` it is half as much again.
+    /// The summary's share of what standing orders and pinned messages leave of T.
     pub share: Fraction,
+    /// The same where the context is filled.
+    pub filled: Fraction,
     /// The hard limit on T.
     pub max_tokens: Tokens,
 }
@@ -71,6 +73,7 @@ impl Default for Request {
             oversize: Oversize::default(),
             assistant: None,
             share: Fraction::percent(40),
+            filled: Fraction::percent(60),
             max_tokens: 100_000,
         }
     }

@@ -96,6 +96,13 @@ impl Fraction {
         f64::from(self.0) / 1_000_000.0
     }
 
+    /// Half as much again, and no more than the whole.
+    #[must_use]
+    pub const fn and_a_half(self) -> Self {
+        let more = self.0 + self.0 / 2;
+        if more < Self::ONE.0 { Self(more) } else { Self::ONE }
+    }
+
     /// This share of `whole`, rounded down: what fits in it.
     #[must_use]
     pub fn of(self, whole: u64) -> u64 {

@@ -120,16 +120,15 @@ impl<'a> Desk<'a> {
     }
 
     /// What a summary may take at most. One that is written anew for this room (`fill`) says more in a token than the
-    /// messages would that it takes the place of, so it may take half as much again.
+    /// messages would that it takes the place of.
     pub(super) fn share(&self) -> Tokens {
-        let share = self.least_share();
-        let more = if self.request.fill { share / 2 } else { 0 };
-        share.saturating_add(more).min(self.budget.saturating_sub(self.prepaid()))
+        let share = if self.request.fill { self.request.filled } else { self.request.share };
+        share.of(self.budget.saturating_sub(self.prepaid()))
     }
 
     /// The same beside a newest message that must be cut: that one needs its room too.
     fn least_share(&self) -> Tokens {
-        self.request.share.of(self.budget.saturating_sub(self.prepaid()))
+        self.request.share.min(self.request.filled).of(self.budget.saturating_sub(self.prepaid()))
     }
 
     fn prepaid(&self) -> Tokens {

@@ -564,9 +564,8 @@ fn a_whole_summary_is_preferred_to_a_larger_one_cut_to_its_size() {
 
 /// Two summaries that `local` wrote, of the first `throughs` messages, on a shelf with the two joined.
 fn filled(log: &Log, throughs: [Seq; 2], tokens: u64) -> Given {
-    // With `fill` that is two fifths.
-    let share = Fraction::new(0.267).unwrap();
-    let request = Request { tokens: Some(tokens), fill: true, share, ..Request::default() };
+    let filled = Fraction::new(0.4).unwrap();
+    let request = Request { tokens: Some(tokens), fill: true, filled, ..Request::default() };
     log.local_context(log.len(), &request, &throughs)
 }
 

@@ -86,7 +86,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     contexts: Option<PathBuf>,
     /// Writes every request that was made, by the first policy
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_cost")]
     requests: Option<PathBuf>,
     /// Measures only what survives, which is faster
     #[arg(long)]

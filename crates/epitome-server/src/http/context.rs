@@ -144,6 +144,7 @@ impl Asked {
             fit: self.fit.unwrap_or(default.fit),
             fill: self.fill,
             steady: self.steady,
+            share: None,
         }
     }
 }

@@ -13,6 +13,7 @@ use epitome_core::message::{Author, Message, Seq, Span, Timestamp, Tokens};
 use epitome_core::shelf::Shelf;
 use epitome_core::slot::Scope;
 use epitome_core::tokens::{Counter, Encoding};
+use epitome_core::trigger::Fraction;
 use epitome_core::view::{Texts, render};
 use serde::Serialize;
 
@@ -52,6 +53,9 @@ pub struct ContextRequest {
     pub fill: bool,
     /// Whether a cut context's start moves in steps, for prompt caches.
     pub steady: bool,
+    /// How much of it a summary may take. Unless given it is the `context.summary_share` of the settings, and with `fill`
+    /// half as much again.
+    pub share: Option<Fraction>,
 }
 
 impl Default for ContextRequest {
@@ -66,6 +70,7 @@ impl Default for ContextRequest {
             fit: true,
             fill: false,
             steady: false,
+            share: None,
         }
     }
 }
@@ -269,7 +274,8 @@ fn request(shared: &Shared, standing: &Standing, asked: &ContextRequest) -> Resu
         steady: asked.steady,
         oversize: asked.oversize,
         assistant: asked.assistant.clone(),
-        share: settings.context.summary_share,
+        share: asked.share.unwrap_or(settings.context.summary_share),
+        filled: asked.share.unwrap_or(settings.context.summary_share.and_a_half()),
         max_tokens: settings.context.max_tokens,
     };
     request.budget().map_err(Error::invalid)?;

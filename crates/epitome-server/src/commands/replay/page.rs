@@ -91,24 +91,25 @@ fn said(results: &Results, cells: &Cells) -> Vec<String> {
         if results.is_whole(*policy) || budget.is_some_and(|budget| told != Some(&budget)) {
             continue;
         }
-        let lost = |mean: &Mean, what: &str| {
+        let lost = |mean: &Mean, what: String| {
             mean.value().map(|kept| match (1.0 - kept) * 100.0 {
                 little if little > 0.0 && little < 1.0 => format!("<b>under 1&nbsp;%</b> of {what}"),
                 lost => format!("<b>{lost:.0}&nbsp;%</b> of {what}"),
             })
         };
         let lost: Vec<String> = [
-            lost(&cell.sum.fer, "the names a later call needs"),
-            lost(&cell.sum.ar, "the answers"),
-            lost(&cell.sum.er, "the evidence"),
+            lost(&cell.sum.fer, format!("{} that later calls need", count(cell.sum.fer.count, "name"))),
+            lost(&cell.sum.ar, count(cell.sum.ar.count, "answer")),
+            lost(&cell.sum.er, format!("what proves {}", count(cell.sum.er.count, "answer"))),
         ]
         .into_iter()
         .flatten()
         .collect();
         let mut parts = Vec::new();
-        if !lost.is_empty() {
-            parts.push(format!("you lose {}", lost.join(", ")));
-        }
+        parts.push(match lost.as_slice() {
+            [] => "what you lose cannot be told here".to_owned(),
+            lost => format!("you lose {}", lost.join(", ")),
+        });
         if let Some(whole) = &whole {
             let (plain, cached) = paid(&cell.sum.cost, whole);
             parts.push(format!(
@@ -116,9 +117,6 @@ fn said(results: &Results, cells: &Cells) -> Vec<String> {
                 saved(plain),
                 saved(cached)
             ));
-        }
-        if parts.is_empty() {
-            continue;
         }
         let budget = budget.map_or_else(String::new, |budget| format!(" with {} tokens", grouped(budget)));
         lines.push(format!("<b>{}</b>{budget}: {}.", escaped(results.name(*policy)), parts.join("; ")));
@@ -139,6 +137,7 @@ fn table(results: &Results, cells: &Cells, out: &mut String) {
         MEASURES.iter().filter(|(_, of)| cells.values().any(|cell| of(cell).count > 0)).collect();
     let mut headings = vec!["policy", "budget"];
     headings.extend(measures.iter().map(|(name, _)| *name));
+    headings.extend((!measures.is_empty()).then_some("cases"));
     if whole.is_some() {
         headings.extend(["plain", "cached", "largest", "cuts"]);
     }
@@ -155,6 +154,7 @@ fn table(results: &Results, cells: &Cells, out: &mut String) {
         let Cell { sum, .. } = cell;
         let mut row = vec![escaped(results.name(*policy)), budget.map_or_else(String::new, grouped)];
         row.extend(measures.iter().map(|(_, of)| share(of(cell))));
+        row.extend(measures.iter().map(|(_, of)| of(cell).count).max().map(grouped));
         if let Some(whole) = &whole {
             let (plain, cached) = paid(&sum.cost, whole);
             row.extend([plain, cached].map(|share| format!("{:.0} %", share * 100.0)));
@@ -164,6 +164,9 @@ fn table(results: &Results, cells: &Cells, out: &mut String) {
         let _ = writeln!(out, "<tr><td>{}</td></tr>", row.join("</td><td>"));
     }
     out.push_str("</tbody></table></div>\n");
+    if cells.values().all(|cell| cell.sum.faulty == 0) {
+        out.push_str("<p class=\"small\">Every list was valid and inside its budget.</p>\n");
+    }
 }
 
 const METHOD: &str = "<h2>How this was measured</h2>\n\

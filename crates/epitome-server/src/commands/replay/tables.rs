@@ -81,6 +81,9 @@ fn paid(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
     show.line(format!("{calls}. plain, cached: of what it costs to send everything, without"))?;
     show.line("and with a prompt cache. largest: the largest request, in tokens. cuts: how")?;
     show.line("often what was sent before was not simply continued.")?;
+    if !any(|cell| cell.sum.faulty) {
+        show.line("Every list was valid and inside its budget.")?;
+    }
     show.line("")
 }
 

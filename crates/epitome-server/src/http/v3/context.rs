@@ -9,6 +9,7 @@ use axum::response::Response;
 use epitome::core::context::Oversize;
 use epitome::core::message::{Message, Part, Seq};
 use epitome::core::tokens::{Counter, Encoding};
+use epitome::core::trigger::Fraction;
 use epitome::store::SummaryState;
 use epitome::{Context, ContextRequest, Error, Page, Session, ShownSummary};
 use serde::Serialize;
@@ -140,7 +141,9 @@ async fn whole(session: &Session, request: &ContextRequest) -> Result<Context, E
     let mut made = session.context(request.clone()).await?;
     let tokens = Some(made.report.budget);
     if request.summary && !made.report.exhaustive && made.report.empty.is_none() {
-        made = session.context(ContextRequest { tokens, fill: true, ..request.clone() }).await?;
+        // Theirs is two fifths, whatever else is asked for.
+        let share = Fraction::new(0.4).ok();
+        made = session.context(ContextRequest { tokens, fill: true, share, ..request.clone() }).await?;
     }
     if request.summary && (made.report.empty.is_some() || !made.report.exhaustive) {
         made = session.context(ContextRequest { tokens, summary: false, ..request.clone() }).await?;

@@ -149,6 +149,8 @@ fn the_page_stands_by_itself_and_answers_first() {
         "how long ago it was said",
         "Cost of an agent's calls",
         "can still be answered",
+        "<th>cases</th>",
+        "Every list was valid and inside its budget.",
     ] {
         assert!(page.contains(chart), "{chart}");
     }
@@ -400,6 +402,9 @@ fn a_place_that_cannot_be_written_to_is_told_before_anything_is_played() {
         code == Some(2) && errors.contains("--requests: a is --html's file as well; name another"),
         "{errors}"
     );
+    // Nothing would be in it.
+    let (code, _, errors) = replay(&place, &["work.jsonl", "--no-cost", "--requests", "r"]);
+    assert!(code == Some(2) && errors.contains("cannot be used with"), "{errors}");
     assert_eq!(there(&place), ["talk.jsonl", "work.jsonl"]);
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use epitome::core::context::{Oversize, Request};
 use epitome::core::message::{Limits, Message, Seq};
 use epitome::core::tokens::{Counter, Encoding};
+use epitome::core::trigger::Fraction;
 use epitome::model::Scripted;
 use epitome::{Context, ContextRequest, Engine, Error, HitCursor, Page, Session};
 use proptest::prelude::*;
@@ -255,6 +256,24 @@ async fn a_context_says_what_it_did_and_refuses_what_makes_no_sense() {
     let clipped = session.context(ContextRequest { oversize: Oversize::Clip, ..500.into() }).await.unwrap();
     assert!(!clipped.messages.is_empty() && clipped.report.tokens.total() <= 500);
     assert_eq!(history(&session, "short").await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filled_context_gives_its_summary_half_as_much_again_unless_told_otherwise() {
+    let home = Home::memory();
+    let engine = home.open(Engine::builder()).await;
+    let session = engine.session("s");
+    session.append(talk(1, 400)).await.unwrap();
+    session.work().await.unwrap();
+    let summary = async |fill: bool, share: Option<f64>| {
+        let share = share.map(|share| Fraction::new(share).unwrap());
+        let context = session.context(ContextRequest { fill, share, ..1_000.into() }).await.unwrap();
+        context.report.tokens.summary
+    };
+    let (plain, filled) = (summary(false, None).await, summary(true, None).await);
+    assert!((300..=400).contains(&plain) && (450..=600).contains(&filled), "{plain} {filled}");
+    let (half, told) = (summary(false, Some(0.2)).await, summary(true, Some(0.4)).await);
+    assert!(half <= 200 && (300..=400).contains(&told), "{half} {told}");
 }
 
 /// Contexts of the engine, which reads as little as it can, against those of a log that is all at hand.

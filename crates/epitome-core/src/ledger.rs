@@ -34,9 +34,9 @@ pub(crate) fn listed_as(name: &str) -> Cow<'_, str> {
 /// The bytes that a line of names has at most, so that it can be read: then another begins.
 const LISTED: usize = 900;
 
-/// Lines that list these names, each written as [`listed_as`] has it.
-pub(crate) fn listing<N: AsRef<str>>(names: &[N]) -> String {
-    let mut lines = String::new();
+/// Lines that list these names, each written as [`listed_as`] has it; after a line that lists some already, if there is one.
+pub(crate) fn listing<N: AsRef<str>>(before: &str, names: &[N]) -> String {
+    let mut lines = before.to_owned();
     let mut began = 0;
     for name in names.iter().map(AsRef::as_ref) {
         let full = lines.len() - began + name.len() >= LISTED;
@@ -434,17 +434,17 @@ mod tests {
     #[test]
     fn a_long_list_of_names_is_written_in_lines_that_can_be_read() {
         let names: Vec<String> = (0..400).map(|n| format!("src/module_{n}.rs")).collect();
-        let lines = listing(&names);
+        let lines = listing("", &names);
         assert!(lines.lines().count() > 5 && lines.lines().all(|line| line.len() <= LISTED));
         let read: Vec<&str> = lines.lines().flat_map(|line| listed(line).unwrap()).collect();
         assert_eq!(read, names);
         assert_eq!(
-            (listing::<&str>(&[]), listing(&["a", "b"])),
+            (listing::<&str>("", &[]), listing("", &["a", "b"])),
             (String::new(), "References: a b".to_owned())
         );
         // One that is longer than a line has a line of its own.
         let long = "x".repeat(2_000);
-        assert_eq!(listing(&["a", &long, "b"]).lines().count(), 3);
+        assert_eq!(listing("References: c", &["a", &long, "b"]).lines().count(), 3);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The names a summary should hold: which, and added where they are missing.
 
 use super::{Inspected, Standard, clean};
-use crate::ledger::{Ledger, REFERENCES, listed_as};
+use crate::ledger::{Ledger, REFERENCES, listed_as, listing};
 use crate::message::Tokens;
 use crate::slot::Limit;
 use crate::tokens::Counter;
@@ -73,10 +73,8 @@ pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Stand
         Limit::Chars(_) => standard.replaces.saturating_sub(1),
     };
     let (head, listed, tail) = open(&text);
-    let line = |names: &[&str]| {
-        let names: String = names.iter().map(|name| format!(" {}", listed_as(name))).collect();
-        format!("{REFERENCES}{listed}{names}")
-    };
+    let line =
+        |names: &[&str]| listing(listed, &names.iter().map(|name| listed_as(name)).collect::<Vec<_>>());
     let put = |names: &[&str]| format!("{head}{}{tail}", line(names));
     let fits = |whole: &str| {
         standard.counter.text(whole) <= most
@@ -133,9 +131,9 @@ pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Stand
     Inspected { tokens, added: added.into_iter().map(str::to_owned).collect(), text: whole, cut }
 }
 
-/// What stands before the names, the names, and what stands after them. A text that lists none yet
-/// gets a line for them at its end.
-fn open(text: &str) -> (String, String, &str) {
+/// What stands before the last line that lists names, that line, and what stands after it. A text that lists none yet
+/// gets one at its end.
+fn open(text: &str) -> (String, &str, &str) {
     let mut at = 0;
     let mut found = None;
     for line in text.split_inclusive('\n') {
@@ -144,14 +142,9 @@ fn open(text: &str) -> (String, String, &str) {
         }
         at += line.len();
     }
-    match found {
-        Some((from, to)) => {
-            let head = text.get(..from).unwrap_or("").to_owned();
-            let names = text.get(from + REFERENCES.len()..to).unwrap_or("").to_owned();
-            (head, names, text.get(to..).unwrap_or(""))
-        }
-        None => (format!("{text}\n"), String::new(), ""),
-    }
+    let Some((from, to)) = found else { return (format!("{text}\n"), "", "") };
+    let part = |range: std::ops::Range<usize>| text.get(range).unwrap_or_default();
+    (part(0..from).to_owned(), part(from..to), part(to..text.len()))
 }
 
 /// Whether the text says this name as a word of its own.
@@ -250,6 +243,7 @@ mod tests {
             let kept = inspect(PROSE, Finish::Complete, &standard).unwrap();
             assert!(kept.tokens <= limit && kept.tokens + 8 > limit, "{} of {limit}", kept.tokens);
             assert!(kept.text.starts_with(PROSE) && kept.added.iter().all(|name| holds(&kept.text, name)));
+            assert!(kept.text.lines().all(|line| line.len() <= 900), "lines that can be read");
         }
     }
 }

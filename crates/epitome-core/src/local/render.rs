@@ -357,8 +357,8 @@ impl<'a> Desk<'a> {
         let listed: Vec<_> = taken.iter().map(|(name, _)| listed_as(name)).collect();
         let with = |many: usize| match (lines, listed.get(..many).unwrap_or_default()) {
             (lines, []) => lines.to_owned(),
-            ("", names) => listing(names),
-            (lines, names) => format!("{lines}\n{}", listing(names)),
+            ("", names) => listing("", names),
+            (lines, names) => format!("{lines}\n{}", listing("", names)),
         };
         let all = with(listed.len());
         let mut over = self.counter.text(&all).saturating_sub(room);

@@ -97,6 +97,13 @@ impl Fraction {
     }
 
     /// Half as much again, and no more than the whole.
+    ///
+    /// ```
+    /// use epitome_core::trigger::Fraction;
+    /// let (some, most) = (Fraction::new(0.4)?, Fraction::new(0.8)?);
+    /// assert_eq!((some.and_a_half().get(), most.and_a_half()), (0.6, Fraction::ONE));
+    /// # Ok::<(), epitome_core::trigger::FormError>(())
+    /// ```
     #[must_use]
     pub const fn and_a_half(self) -> Self {
         let more = self.0 + self.0 / 2;

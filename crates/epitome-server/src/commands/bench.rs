@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::leftovers;
-use crate::show::{Show, Table};
+use crate::show::{self, Show, Table};
 
 mod filter;
 mod own;
@@ -157,11 +157,7 @@ pub(super) async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
     }
     let (lines, figures) = {
         let progress = show.progress("", Some(0));
-        let tell = |now: Progress| {
-            progress.stage(now.stage);
-            progress.set_of(now.of);
-            progress.set(now.done);
-        };
+        let tell = |now| shown(&progress, now);
         let _files = noted(&args.dir());
         if args.server {
             let measured = server::run(&args.sizes(), &tell).await;
@@ -205,15 +201,17 @@ pub(super) async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
     Ok(())
 }
 
+fn shown(bar: &show::Progress, now: Progress) {
+    bar.stage(now.stage);
+    bar.set_of(now.of);
+    bar.set(now.done);
+}
+
 /// A column for each, and why one is empty.
 async fn beside_peers(program: &Path, args: &Args, show: &mut Show) -> Result<(), Failure> {
     let measured = {
         let progress = show.progress("", Some(0));
-        let tell = |now: Progress| {
-            progress.stage(now.stage);
-            progress.set_of(now.of);
-            progress.set(now.done);
-        };
+        let tell = |now| shown(&progress, now);
         let _files = noted(&args.dir());
         let measured = peers::peers(program, &args.peers(), &tell).await;
         leftovers::unless_ending().await;

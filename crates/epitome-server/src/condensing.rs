@@ -4,9 +4,9 @@
 //! list that was given. Where the text comes from and where it goes is not known here.
 
 use epitome::condenser::{Fate, Forecast, Why};
-use epitome::core::condense::Press;
-use epitome::core::message::{Content, Message, Part, Seq, Tokens};
 use epitome::dialect::{Body, Dialect, Marks};
+use epitome::rules::condense::Press;
+use epitome::rules::message::{Content, Message, Part, Seq, Tokens};
 use epitome::{Call, Condenser, CondenserBuilder, Error, Report};
 use serde_json::{Value, json};
 

@@ -21,7 +21,7 @@ use std::io::{Write, stderr};
 use std::process::ExitCode;
 
 use commands::Asked;
-use epitome::core::tokens::{Counter, Encoding};
+use epitome::rules::tokens::{Counter, Encoding};
 use failure::Failure;
 use settings::World;
 use show::{Color, Show};

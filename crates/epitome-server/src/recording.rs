@@ -15,8 +15,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use epitome::core::message::Message;
 use epitome::dialect::{Dialect, DialectError, Read, Reader};
+use epitome::rules::message::Message;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 

@@ -19,7 +19,7 @@
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use epitome::core::message::Timestamp;
+use epitome::rules::message::Timestamp;
 use serde_json::Value;
 
 use crate::failure::{Failure, one_line};

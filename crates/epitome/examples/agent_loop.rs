@@ -15,8 +15,8 @@
 
 use std::fmt::Write;
 
-use epitome::core::message::{Message, ToolCall};
 use epitome::dialect::Dialect;
+use epitome::rules::message::{Message, ToolCall};
 use epitome::{Condenser, Ready};
 use serde_json::{Map, Value, json};
 
@@ -304,7 +304,7 @@ fn too_long(answer: &Value) -> Option<Option<u64>> {
 }
 
 fn words(reply: &Message) -> String {
-    use epitome::core::message::Part;
+    use epitome::rules::message::Part;
     let texts = reply.parts.iter().filter_map(|part| match part {
         Part::Text { text } => Some(text.as_str()),
         _ => None,

@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-use epitome::core::message::Message;
+use epitome::rules::message::Message;
 use epitome::{ContextRequest, Engine, Summarize};
 
 #[tokio::main(flavor = "current_thread")]

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use epitome::core::inspect::Finish;
-use epitome::core::message::{Message, Tokens};
 use epitome::hook::{Condensed, Hook, HookError, Leaving};
 use epitome::model::{Ask, Model, ModelError, Reply, Tally};
+use epitome::rules::inspect::Finish;
+use epitome::rules::message::{Message, Tokens};
 use epitome::{Engine, Error};
 
 #[tokio::main(flavor = "current_thread")]

@@ -8,7 +8,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use epitome::core::message::{Message, Part, Role, Timestamp};
+use epitome::rules::message::{Message, Part, Role, Timestamp};
 use epitome::{Engine, Summarize};
 
 #[tokio::main(flavor = "current_thread")]

@@ -7,7 +7,7 @@
 //! ```
 //! # async fn try_it() -> Result<(), epitome::Error> {
 //! use epitome::Condenser;
-//! use epitome::core::message::Message;
+//! use epitome::rules::message::Message;
 //! use epitome::dialect::Dialect;
 //!
 //! let condenser = Condenser::builder().for_model("gpt-5-mini").build()?;
@@ -163,8 +163,8 @@ impl Known {
 ///
 /// ```
 /// use epitome::Call;
-/// use epitome::core::condense::Press;
-/// use epitome::core::message::Message;
+/// use epitome::rules::condense::Press;
+/// use epitome::rules::message::Message;
 ///
 /// let list = [Message::user("Hello")];
 /// let call = Call { fixed: 812, force: Some(Press::Gently), ..Call::of(&list) };
@@ -203,7 +203,7 @@ impl Condenser {
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
     /// use epitome::Condenser;
-    /// use epitome::core::message::Message;
+    /// use epitome::rules::message::Message;
     ///
     /// let condenser = Condenser::builder()
     ///     .settings(r#"{"condense": {"trigger": "messages(12)", "keep": "messages(4)"}}"#)

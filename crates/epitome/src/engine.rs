@@ -6,7 +6,7 @@
 //! ```
 //! # async fn try_it() -> Result<(), epitome::Error> {
 //! use epitome::Engine;
-//! use epitome::core::message::Message;
+//! use epitome::rules::message::Message;
 //!
 //! let engine = Engine::memory().await?; // `Engine::open("agent.db")` keeps it
 //! let session = engine.session("ann");

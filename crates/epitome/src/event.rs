@@ -133,7 +133,7 @@ impl Happened {
     /// What there is to say of it, as JSON.
     ///
     /// ```
-    /// use epitome::core::message::Span;
+    /// use epitome::rules::message::Span;
     /// use epitome::event::Happened;
     ///
     /// let added = Happened::Message(Span { from: 3, through: 4 });

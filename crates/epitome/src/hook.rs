@@ -31,7 +31,7 @@ pub const TIME_OUT: Duration = Duration::from_secs(5);
 ///
 /// ```
 /// use async_trait::async_trait;
-/// use epitome::core::message::{Message, Span};
+/// use epitome::rules::message::{Message, Span};
 /// use epitome::hook::{Hook, HookError, Hooks, Leaving};
 ///
 /// struct Names;
@@ -100,7 +100,7 @@ pub struct Leaving {
 /// What was done: so many messages became a summary.
 ///
 /// ```
-/// use epitome::core::message::Span;
+/// use epitome::rules::message::Span;
 /// use epitome::hook::Condensed;
 ///
 /// let done = Condensed {

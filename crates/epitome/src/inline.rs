@@ -77,7 +77,7 @@ impl Inline {
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
-    /// use epitome::core::message::Message;
+    /// use epitome::rules::message::Message;
     /// use epitome::inline::Caller;
     /// use epitome::{Call, Engine};
     ///

@@ -82,7 +82,7 @@ impl Key {
     /// ```
     /// use epitome::key::{Key, Rights};
     ///
-    /// # let at = epitome::core::message::Timestamp(1);
+    /// # let at = epitome::rules::message::Timestamp(1);
     /// # let (id, label, expires, revoked) = (String::new(), String::new(), None, None);
     /// let key = Key { workspace: Some("home".into()), rights: Rights::Write, id, label, created: at, expires, revoked };
     /// assert!(key.may(Rights::Read, "home") && !key.may(Rights::Admin, "home") && !key.may(Rights::Read, "work"));

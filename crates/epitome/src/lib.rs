@@ -1,13 +1,13 @@
 //! Keeps long agent conversations inside a model's window without losing the thread.
 //!
 //! An [`Engine`] stores every message for good, has summaries of the older ones written in the background, and
-//! answers "this conversation in N tokens" at once. This crate does what [`epitome_core`], passed on as [`core`],
+//! answers "this conversation in N tokens" at once. This crate does what [`epitome_core`], passed on as [`rules`],
 //! decides.
 //!
 //! ```
 //! # async fn try_it() -> Result<(), epitome::Error> {
 //! use epitome::Engine;
-//! use epitome::core::message::Message;
+//! use epitome::rules::message::Message;
 //!
 //! let engine = Engine::memory().await?;                // or `Engine::open("agent.db")`
 //! let session = engine.session("ann");
@@ -66,6 +66,9 @@ pub use error::{Error, Next};
 pub use store::{AuthorRow, Keep, Listed, Listing, MemberRow, Membership, Portion, Stamp, WorkspaceRow};
 pub use summary::Summary;
 
+pub use epitome_core as rules;
+/// The old name of [`rules`].
+#[doc(hidden)]
 pub use epitome_core as core;
 
 /// Keeps the README's programs true.

@@ -76,9 +76,9 @@ pub trait Model: Send + Sync + 'static {
 /// Cheap to clone, so that it can go to another thread and to the next model in the list.
 ///
 /// ```
-/// use epitome::core::message::Message;
-/// use epitome::core::slot::Limit;
-/// use epitome::core::tokens::{Counter, Encoding};
+/// use epitome::rules::message::Message;
+/// use epitome::rules::slot::Limit;
+/// use epitome::rules::tokens::{Counter, Encoding};
 /// use epitome::model::{Ask, Told};
 ///
 /// let mut asked = Message::user("Ship it on 14 March.");
@@ -86,7 +86,7 @@ pub trait Model: Send + Sync + 'static {
 /// let ask = Ask::new([Told::Message(asked)], Limit::Tokens(100), Counter::new(Encoding::O200k));
 /// assert_eq!((ask.through, ask.messages()), (7, 1));
 /// assert!(ask.prompt(8_000)?.user.contains("[7] user: Ship it on 14 March."));
-/// # Ok::<(), epitome::core::prompt::PromptError>(())
+/// # Ok::<(), epitome::rules::prompt::PromptError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Ask {

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! # async fn try_it() -> Result<(), epitome::Error> {
-//! use epitome::core::message::Message;
+//! use epitome::rules::message::Message;
 //! use epitome::replay::{Conversation, Options, Policy, play};
 //!
 //! let mut messages = vec![Message::user("Please move the release to 14 March.")];

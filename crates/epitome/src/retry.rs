@@ -86,7 +86,7 @@ impl Failure {
     /// A short word for records and metrics. It never changes.
     ///
     /// ```
-    /// use epitome::core::inspect::Refusal;
+    /// use epitome::rules::inspect::Refusal;
     /// use epitome::retry::Failure;
     ///
     /// let failure = Failure::from(Refusal::CutOff);

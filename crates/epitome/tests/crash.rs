@@ -19,8 +19,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use epitome::core::message::{Message, Part, Timestamp};
-use epitome::core::tokens::{Counter, Encoding};
+use epitome::rules::message::{Message, Part, Timestamp};
+use epitome::rules::tokens::{Counter, Encoding};
 use epitome::store::{Fault, SqliteOptions, WriteStage};
 use epitome::{Batch, Engine, Pace, Page, Session};
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use epitome::core::message::Message;
+use epitome::rules::message::Message;
 use epitome::store::{
     MoveError, MoveOptions, MoveProgress, MoveStage, Moved, Postgres, PostgresOptions, StoreError,
     move_to_postgres,

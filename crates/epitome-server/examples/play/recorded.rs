@@ -7,8 +7,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
-use epitome::core::message::Message;
 use epitome::dialect::Dialect;
+use epitome::rules::message::Message;
 use serde_json::{Map, Value, json};
 
 use super::Error;

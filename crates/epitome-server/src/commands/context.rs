@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use epitome::core::context::{Empty, Oversize};
 use epitome::dialect::Dialect;
+use epitome::rules::context::{Empty, Oversize};
 use epitome::{Context, ContextRequest};
 use serde_json::Value;
 

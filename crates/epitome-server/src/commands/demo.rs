@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use epitome::core::message::Tokens;
+use epitome::rules::message::Tokens;
 use epitome::{Engine, Session, SessionInfo};
 use serde_json::{Map, Value, json};
 

@@ -1,6 +1,6 @@
 //! A message as people read it.
 
-use epitome::core::message::{Content, Message, Part};
+use epitome::rules::message::{Content, Message, Part};
 use epitome::settings::Money;
 
 use crate::failure::Failure;

@@ -4,9 +4,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use epitome::core::message::Tokens;
 use epitome::dialect::Dialect;
 use epitome::replay::{Options, Policy};
+use epitome::rules::message::Tokens;
 
 use crate::failure::Failure;
 use crate::settings::{Given, World};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epitome::Pace;
-use epitome::core::tokens::Counter;
+use epitome::rules::tokens::Counter;
 use tokio::sync::watch;
 
 use crate::database::Database;

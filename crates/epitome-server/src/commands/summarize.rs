@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use epitome::core::message::Author;
+use epitome::rules::message::Author;
 use epitome::{Session, SlotExplanation, SlotStatus, Summarize, Summarized};
 use serde_json::json;
 

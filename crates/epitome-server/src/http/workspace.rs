@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use epitome::core::message::Timestamp;
+use epitome::rules::message::Timestamp;
 use serde::Deserialize;
 use utoipa::IntoParams;
 

@@ -1,6 +1,6 @@
 //! Numbers, times and texts as people read them.
 
-use epitome::core::message::Timestamp;
+use epitome::rules::message::Timestamp;
 
 use crate::calendar;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use epitome::core::message::Message;
+use epitome::rules::message::Message;
 use epitome::{Engine, Session};
 
 /// A folder in which the binary runs, with a home of its own and none of our variables.

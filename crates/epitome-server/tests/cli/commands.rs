@@ -1,6 +1,6 @@
 //! Every command, right and wrong.
 
-use epitome::core::message::{Message, Part};
+use epitome::rules::message::{Message, Part};
 use serde_json::json;
 
 use crate::bin::{Place, talk, told};

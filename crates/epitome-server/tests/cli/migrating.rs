@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use epitome::core::message::Message;
+use epitome::rules::message::Message;
 
 use crate::bin::{Place, Told, told};
 use crate::postgres::address;

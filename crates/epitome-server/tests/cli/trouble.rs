@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use epitome::core::message::Message;
+use epitome::rules::message::Message;
 
 use crate::bin::{Place, talk, told};
 

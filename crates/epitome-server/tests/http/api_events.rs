@@ -1,6 +1,6 @@
 //! Events over HTTP: every kind, in order, none lost and none twice.
 
-use epitome::core::message::Message;
+use epitome::rules::message::Message;
 use serde_json::{Value, json};
 
 use crate::ears::{Ears, Heard};

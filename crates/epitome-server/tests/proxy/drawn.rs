@@ -3,10 +3,10 @@
 
 use std::cell::RefCell;
 
-use epitome::core::message::{Message, Part, Role};
-use epitome::core::outline::Cut;
-use epitome::core::tokens::{Counter, Encoding};
 use epitome::dialect::Dialect;
+use epitome::rules::message::{Message, Part, Role};
+use epitome::rules::outline::Cut;
+use epitome::rules::tokens::{Counter, Encoding};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Map, Value, json};

@@ -21,7 +21,7 @@ use super::{Call, Condenser};
 ///
 /// ```
 /// use epitome::condenser::Why;
-/// use epitome::core::message::Message;
+/// use epitome::rules::message::Message;
 /// use epitome::{Call, Condenser};
 ///
 /// let condenser = Condenser::builder()

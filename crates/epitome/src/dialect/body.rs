@@ -33,7 +33,7 @@ pub enum Marks {
 /// A request, or a bare list of messages, as it came.
 ///
 /// ```
-/// use epitome::core::message::Message;
+/// use epitome::rules::message::Message;
 /// use epitome::dialect::{Body, Dialect, Marks};
 ///
 /// let text = r#"{"model": "m", "temperature": 1.0, "messages": [

@@ -23,7 +23,7 @@ use crate::store::{
 ///
 /// ```
 /// use epitome::Batch;
-/// use epitome::core::message::Message;
+/// use epitome::rules::message::Message;
 ///
 /// let one: Batch = Message::user("Hello.").into();
 /// let two = Batch::from([Message::user("Hello."), Message::assistant("Hello!")]).key("turn-1");
@@ -43,7 +43,7 @@ impl Batch {
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
     /// use epitome::{Batch, Engine, Error};
-    /// use epitome::core::message::Message;
+    /// use epitome::rules::message::Message;
     ///
     /// let session = Engine::memory().await?.session("ann");
     /// session.append(Batch::from(Message::user("Hello.")).after(0)).await?;

@@ -255,7 +255,7 @@ impl Session {
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
-    /// # use epitome::{Engine, core::message::Message};
+    /// # use epitome::{Engine, rules::message::Message};
     /// let engine = Engine::memory().await?;
     /// let session = engine.session("ann");
     /// session.append(Message::user("Hello.")).await?;

@@ -103,7 +103,7 @@ impl Workspace {
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
     /// use epitome::Engine;
-    /// use epitome::core::message::Message;
+    /// use epitome::rules::message::Message;
     ///
     /// let engine = Engine::memory().await?;
     /// let condenser = engine.workspace("home").condenser().await?.at_once().build()?;

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 /// Where a scripted model waits until it is let through. Clones are the same gate.
 ///
 /// ```
-/// use epitome::core::slot::Limit;
-/// use epitome::core::tokens::{Counter, Encoding};
+/// use epitome::rules::slot::Limit;
+/// use epitome::rules::tokens::{Counter, Encoding};
 /// use epitome::model::{Ask, Gate, Model, ModelError, Scripted};
 ///
 /// # #[tokio::main(flavor = "current_thread")]

@@ -18,9 +18,9 @@ use super::{Ask, Model, ModelError, Reply, Told};
 /// again for a long time, and the core has no other way of reading.
 ///
 /// ```
-/// use epitome::core::message::Message;
-/// use epitome::core::slot::Limit;
-/// use epitome::core::tokens::{Counter, Encoding};
+/// use epitome::rules::message::Message;
+/// use epitome::rules::slot::Limit;
+/// use epitome::rules::tokens::{Counter, Encoding};
 /// use epitome::model::{Ask, Local, Model};
 ///
 /// # #[tokio::main(flavor = "current_thread")]

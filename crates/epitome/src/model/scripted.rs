@@ -24,9 +24,9 @@ type Answer = dyn Fn(&Ask) -> Result<Reply, ModelError> + Send + Sync;
 /// Clones share one script and one memory: give one to the engine and ask the other what happened.
 ///
 /// ```
-/// use epitome::core::message::Message;
-/// use epitome::core::slot::Limit;
-/// use epitome::core::tokens::{Counter, Encoding};
+/// use epitome::rules::message::Message;
+/// use epitome::rules::slot::Limit;
+/// use epitome::rules::tokens::{Counter, Encoding};
 /// use epitome::model::{Ask, Model, ModelError, Scripted};
 ///
 /// # #[tokio::main(flavor = "current_thread")]

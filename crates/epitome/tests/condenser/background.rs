@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use epitome::core::condense::Press;
-use epitome::core::message::Message;
 use epitome::model::{Ask, Gate, ModelError, Reply, Scripted};
+use epitome::rules::condense::Press;
+use epitome::rules::message::Message;
 use epitome::{Condenser, Pace};
 
 use crate::support::{forced, settle, summary, talk, texts, until, words};
@@ -268,7 +268,7 @@ async fn what_an_earlier_stage_did_counts_where_the_model_fails() {
     let model = Scripted::new().otherwise_fails(ModelError::no_answer("down"));
     let settings = r#""trigger": "tokens(60)", "strategy": "pipeline(mask(messages(2)), summarize(messages(2)))", "model": "m""#;
     let condenser = words(settings).model("m", model).at_once().build().unwrap();
-    let history = epitome::core::drawing::messages("s u:40 a(x) r(x):60 a:5 u:30 a(y) r(y):5 a u").unwrap();
+    let history = epitome::rules::drawing::messages("s u:40 a(x) r(x):60 a:5 u:30 a(y) r(y):5 a u").unwrap();
     let ready = condenser.before_model(&history).await;
     assert!(ready.report.condensed && ready.report.strategy == "mask", "{:?}", ready.report);
     assert_eq!((ready.report.reason.as_str(), ready.len()), ("model_failed", history.len()));

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use epitome::core::message::{Message, Part};
-use epitome::core::tokens::{Counter, Overhead};
+use epitome::rules::message::{Message, Part};
+use epitome::rules::tokens::{Counter, Overhead};
 use epitome::{Condenser, Ready};
 
 use crate::support::talk_of;

@@ -1,8 +1,8 @@
 //! What holds where nothing is set, and what can be set in which words.
 
-use epitome::core::condense::Press;
-use epitome::core::message::Message;
-use epitome::core::tokens::{Counter, Encoding};
+use epitome::rules::condense::Press;
+use epitome::rules::message::Message;
+use epitome::rules::tokens::{Counter, Encoding};
 use epitome::{Call, Condenser};
 use serde_json::json;
 

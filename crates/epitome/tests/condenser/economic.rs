@@ -1,7 +1,7 @@
 //! `economic`: the list is cut where that costs least, by the prices of the models in question.
 
-use epitome::core::message::Message;
 use epitome::model::Scripted;
+use epitome::rules::message::Message;
 use epitome::{Condenser, CondenserBuilder};
 
 use crate::support::{talk, words_counted};

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use epitome::core::message::Message;
 use epitome::model::{Ask, Model, ModelError, Reply, Scripted};
 use epitome::retry::Backoff;
+use epitome::rules::message::Message;
 use epitome::{Condenser, Pace};
 
 use crate::support::{complaints, settle, summary, talk, words};

@@ -1,8 +1,8 @@
 //! Lists nobody should hand in. Nothing panics, and what stays is right.
 
-use epitome::core::condense::{Press, Standing};
-use epitome::core::drawing;
-use epitome::core::message::{Message, Part, Role};
+use epitome::rules::condense::{Press, Standing};
+use epitome::rules::drawing;
+use epitome::rules::message::{Message, Part, Role};
 use epitome::{Call, Condenser};
 
 use crate::support::{complaints, forced, talk_of, words};

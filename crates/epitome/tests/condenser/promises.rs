@@ -1,11 +1,11 @@
 //! What holds on every turn, whatever was said, by whatever means it is condensed, and however its caller goes on.
 
-use epitome::core::condense::Standing;
-use epitome::core::drawing::draw;
-use epitome::core::message::{Message, Part, Role};
-use epitome::core::outline::Cut;
-use epitome::core::trigger::Fraction;
 use epitome::model::Scripted;
+use epitome::rules::condense::Standing;
+use epitome::rules::drawing::draw;
+use epitome::rules::message::{Message, Part, Role};
+use epitome::rules::outline::Cut;
+use epitome::rules::trigger::Fraction;
 use epitome::{Call, Condenser, Ready};
 use proptest::prelude::*;
 

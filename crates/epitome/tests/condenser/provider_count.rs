@@ -1,8 +1,8 @@
 //! The provider's own count decides: when a list is due, whether condensing helps, and what fits.
 
-use epitome::core::condense::Press;
-use epitome::core::message::Message;
-use epitome::core::tokens::Counter;
+use epitome::rules::condense::Press;
+use epitome::rules::message::Message;
+use epitome::rules::tokens::Counter;
 use epitome::{Call, Condenser};
 
 use crate::support::{complaints, forced, talk, talk_of, words, words_counted};

@@ -1,9 +1,9 @@
 //! What a stranger found wrong, so that it stays mended.
 
 use epitome::Condenser;
-use epitome::core::message::{Message, Part};
-use epitome::core::message::{Timestamp, Tokens};
 use epitome::model::{Ask, Model, ModelError, Reply, Scripted};
+use epitome::rules::message::{Message, Part};
+use epitome::rules::message::{Timestamp, Tokens};
 use std::time::Duration;
 
 fn talk(from: usize, count: usize) -> Vec<Message> {
@@ -91,7 +91,7 @@ async fn a_summary_does_not_wear_away_when_little_leaves() {
     let mut known = Vec::new();
     for pass in 0..10 {
         let ready = condenser.before_model(&history).await;
-        let all = epitome::core::prompt::lines(ready.iter());
+        let all = epitome::rules::prompt::lines(ready.iter());
         known.push((0..40).filter(|n| all.contains(&format!("FACT-{n}7{n}"))).count());
         history.extend([Message::assistant(format!("Step {pass} is done.")), Message::user("And the next?")]);
     }

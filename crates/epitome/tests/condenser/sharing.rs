@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use epitome::Condenser;
-use epitome::core::condense::{Press, Standing};
-use epitome::core::message::Message;
 use epitome::model::{Gate, Scripted};
+use epitome::rules::condense::{Press, Standing};
+use epitome::rules::message::Message;
 
 use crate::support::{complaints, forced, summary, talk, talk_of, texts, until, words};
 
@@ -301,7 +301,7 @@ async fn whoever_goes_on_with_what_it_was_handed_is_recognised_and_builds_on_its
         list = ready.into_messages();
     }
     let again = forced(&condenser, &list, Press::Gently).await;
-    let found: Vec<_> = again.iter().filter_map(epitome::core::view::recognise).collect();
+    let found: Vec<_> = again.iter().filter_map(epitome::rules::view::recognise).collect();
     assert_eq!(found.len(), 1);
     assert!(found[0].through > 40, "places count the whole conversation: {}", found[0].through);
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use epitome::core::condense::Press;
-use epitome::core::drawing::word_counter;
-use epitome::core::message::{Content, Message, Part};
-use epitome::core::tokens::Counter;
 use epitome::dialect::Dialect;
+use epitome::rules::condense::Press;
+use epitome::rules::drawing::word_counter;
+use epitome::rules::message::{Content, Message, Part};
+use epitome::rules::tokens::Counter;
 use epitome::{Call, Condenser, CondenserBuilder, Ready};
 use serde_json::Value;
 
@@ -105,7 +105,7 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// The text of the summary in a list.
 pub(crate) fn summary(messages: &[Message]) -> Option<String> {
-    messages.iter().find_map(epitome::core::view::recognise).map(|found| found.text)
+    messages.iter().find_map(epitome::rules::view::recognise).map(|found| found.text)
 }
 
 /// Lets whatever was begun in the background come to its end, or to where it waits.

@@ -281,14 +281,14 @@ fn outputs_of_the_providers_own_tools_stay_with_their_calls() {
     ] {
         let input = json!({ "input": [{ "role": "user", "content": "Go." }, call, output, { "role": "user", "content": "Next." }] });
         let body = Body::read(&input.to_string(), None).unwrap();
-        let shown = epitome::core::view::mend(body.messages().iter().skip(1).cloned());
+        let shown = epitome::rules::view::mend(body.messages().iter().skip(1).cloned());
         let out: Value = serde_json::from_str(&body.with(&shown, Marks::Kept)).unwrap();
         assert_eq!(out["input"].as_array().unwrap()[..2], [call, output]);
     }
     // Nobody answered: the mark has the form that such an answer has.
     let input = json!({ "input": [shell, { "role": "user", "content": "Next." }] });
     let body = Body::read(&input.to_string(), None).unwrap();
-    let shown = epitome::core::view::mend(body.messages().iter().cloned());
+    let shown = epitome::rules::view::mend(body.messages().iter().cloned());
     let out: Value = serde_json::from_str(&body.with(&shown, Marks::Kept)).unwrap();
     assert_eq!(out["input"][1]["output"][0]["stdout"], "[no result recorded]", "{out}");
 }
@@ -307,7 +307,7 @@ fn what_stands_beside_results_leaves_while_others_are_to_come() {
     ] {
         let text = list(json!({ "role": "user", "content": last })).to_string();
         let body = Body::read(&text, Some(Dialect::Anthropic)).unwrap();
-        let shown = epitome::core::view::mend(body.messages().iter().cloned());
+        let shown = epitome::rules::view::mend(body.messages().iter().cloned());
         let out: Value = serde_json::from_str(&body.with(&shown, Marks::Stripped)).unwrap();
         assert_eq!(out[2]["content"], sent, "{out}");
     }

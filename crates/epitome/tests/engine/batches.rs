@@ -1,8 +1,8 @@
 //! Whatever the batches, the same summaries in the same order.
 
-use epitome::core::message::{Message, Part, Role};
-use epitome::core::slot::Limit;
 use epitome::model::Scripted;
+use epitome::rules::message::{Message, Part, Role};
+use epitome::rules::slot::Limit;
 use epitome::{Engine, Session};
 
 use crate::support::{

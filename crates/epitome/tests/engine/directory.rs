@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use epitome::core::message::Message;
 use epitome::model::Scripted;
+use epitome::rules::message::Message;
 use epitome::settings::Patch;
 use epitome::{Configure, Engine, Error, Fork, Listing, Membership, Notes, Page, Session, Workspace};
 use serde_json::{Map, Value, json};

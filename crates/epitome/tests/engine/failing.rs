@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use epitome::core::inspect::Refusal;
-use epitome::core::message::{Message, Timestamp};
 use epitome::model::{ModelError, Reply, Scripted};
+use epitome::rules::inspect::Refusal;
+use epitome::rules::message::{Message, Timestamp};
 use epitome::{Engine, Error, Fork, Session, SlotStatus, Summarize, Summarized};
 
 use crate::support::{
@@ -82,7 +82,7 @@ async fn a_model_that_answers_rubbish_changes_nothing_and_the_cause_is_visible()
         ("not_smaller", Reply::complete(words(420)), "should replace"),
         (
             "cut_off",
-            Reply { finish: epitome::core::inspect::Finish::Length, ..Reply::complete("Ann ordered") },
+            Reply { finish: epitome::rules::inspect::Finish::Length, ..Reply::complete("Ann ordered") },
             "it was cut off",
         ),
     ];

@@ -1,7 +1,7 @@
 //! New sessions from old ones.
 
-use epitome::core::message::Message;
 use epitome::model::{Gate, Scripted};
+use epitome::rules::message::Message;
 use epitome::{ContextRequest, Engine, Error, Fork, Membership, Notes, Page, Session};
 use serde_json::{Map, Value, json};
 

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use epitome::core::message::Message;
 use epitome::model::{Gate, ModelError, Scripted};
+use epitome::rules::message::Message;
 use epitome::store::SummaryState;
 use epitome::{ContextRequest, Engine, Pace, Page, SlotStatus};
 
@@ -181,7 +181,7 @@ async fn case_50_nothing_of_one_session_gets_into_another() {
             for (at, session) in sessions.iter().enumerate() {
                 let mut batch = talk(round * 20 + 1, round * 20 + 20);
                 for message in &mut batch {
-                    message.parts.push(epitome::core::message::Part::text(mark(at)));
+                    message.parts.push(epitome::rules::message::Part::text(mark(at)));
                 }
                 batch[0] =
                     Message::user(format!("{} begins round {round} with order 10071 for Oslo.", mark(at)));
@@ -312,7 +312,7 @@ async fn case_52_after_a_restart_summaries_are_expanded_searched_and_undone() {
 async fn an_author_cannot_be_called_just_anything() {
     let engine = epitome::Engine::memory().await.unwrap();
     for name in ["a\u{0}", "two\nlines", &"x".repeat(513)] {
-        let mut message = epitome::core::message::Message::user("Hello.");
+        let mut message = epitome::rules::message::Message::user("Hello.");
         message.author = Some(name.into());
         let refused = engine.session("ann").append(message).await.unwrap_err().to_string();
         assert!(refused.starts_with("messages[0].author: a name has"), "{refused}");

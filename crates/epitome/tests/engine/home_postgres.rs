@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use epitome::core::message::Timestamp;
+use epitome::rules::message::Timestamp;
 use epitome::store::{Postgres, PostgresOptions, SessionKey, SlotRow, Store};
 use epitome::{Builder, Engine};
 use proptest::test_runner::Config;

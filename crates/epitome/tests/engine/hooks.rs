@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use epitome::core::message::Message;
 use epitome::hook::{Condensed, Hook, HookError, Leaving};
 use epitome::model::Scripted;
+use epitome::rules::message::Message;
 
 use crate::support::{
     Home, ends, everywhere, history, one_slot, quick, standing, talk, throughs, until, with_settings,

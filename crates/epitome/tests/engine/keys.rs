@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use epitome::core::message::Timestamp;
 use epitome::key::{NewKey, Rights};
+use epitome::rules::message::Timestamp;
 use epitome::{Engine, Error};
 
 use crate::support::{Home, MINUTE, everywhere};

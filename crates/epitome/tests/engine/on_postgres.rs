@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use epitome::core::message::Message;
 use epitome::model::Scripted;
+use epitome::rules::message::Message;
 use epitome::store::PostgresOptions;
 use epitome::{Engine, Error, Next};
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use epitome::core::message::Message;
 use epitome::model::Scripted;
+use epitome::rules::message::Message;
 use epitome::store::{SqliteOptions, WriteStage};
 use epitome::{Engine, Error, Next};
 

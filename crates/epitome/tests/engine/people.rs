@@ -1,8 +1,8 @@
 //! What people ask for by hand: a summary now, one taken back, one written anew, the originals.
 
-use epitome::core::drawing;
-use epitome::core::message::Message;
 use epitome::model::Scripted;
+use epitome::rules::drawing;
+use epitome::rules::message::Message;
 use epitome::store::SummaryState;
 use epitome::{Error, Flags, Next, Page, SlotStatus, Summarize, Summarized};
 
@@ -385,7 +385,7 @@ async fn a_deleted_session_is_gone_with_all_its_summaries_and_its_name_is_free()
         let workspace = engine.workspace("default");
         assert_eq!(workspace.search("parcel", None, 10).await.unwrap().len(), 0);
         assert_eq!(workspace.sessions(None, 10).await.unwrap().len(), 0);
-        let spent = workspace.usage(epitome::core::message::Timestamp(0)).await.unwrap();
+        let spent = workspace.usage(epitome::rules::message::Timestamp(0)).await.unwrap();
         assert_eq!(spent.iter().map(|row| row.calls).sum::<u64>(), 2, "what it cost stays known");
         session.append(talk(1, 3)).await.unwrap();
         assert_eq!(session.summaries().await.unwrap(), []);

@@ -1,7 +1,7 @@
 //! An append whose answer got lost can be repeated.
 
-use epitome::core::message::Message;
 use epitome::model::Scripted;
+use epitome::rules::message::Message;
 use epitome::{Batch, Error, Next};
 
 use crate::support::{Home, ends, everywhere, homes, one_slot, quick, talk, throughs};

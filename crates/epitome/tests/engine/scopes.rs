@@ -1,7 +1,7 @@
 //! Several agents in one session, each with a summary of its own.
 
-use epitome::core::message::{Message, Seq};
 use epitome::model::{Gate, Scripted, Told};
+use epitome::rules::message::{Message, Seq};
 use epitome::{ContextRequest, Page, Session, Summarize, Summary};
 
 use crate::support::{Home, ends, everywhere, quick, said, shown, standing, talk, until, with_settings};

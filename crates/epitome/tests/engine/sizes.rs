@@ -1,6 +1,6 @@
 //! How large things may be is for whoever runs the engine to say; workspaces and sessions may ask for less.
 
-use epitome::core::message::Message;
+use epitome::rules::message::Message;
 use epitome::settings::Patch;
 use epitome::{Engine, Error};
 

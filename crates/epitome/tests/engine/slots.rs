@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use epitome::core::keep::Keep;
-use epitome::core::message::Message;
 use epitome::model::{Reply, Scripted};
+use epitome::rules::keep::Keep;
+use epitome::rules::message::Message;
 use epitome::settings::Patch;
 use epitome::{Engine, Error, SlotStatus, Summarize, Summarized};
 use serde_json::json;

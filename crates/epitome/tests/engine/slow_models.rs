@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use epitome::core::message::Message;
+use epitome::rules::message::Message;
 use epitome::settings::Patch;
 use epitome::{Builder, Engine, Session, Summarize, Summarized};
 

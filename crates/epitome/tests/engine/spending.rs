@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use epitome::core::message::{Timestamp, Tokens};
 use epitome::model::{Ask, Model, ModelError, Reply, Scripted, Tally};
+use epitome::rules::message::{Timestamp, Tokens};
 use epitome::{Engine, Error, Fork, SlotStatus, Summarize};
 use serde_json::json;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use epitome::core::message::{Message, Seq, Timestamp};
 use epitome::model::{Ask, Scripted};
+use epitome::rules::message::{Message, Seq, Timestamp};
 use epitome::{Builder, Context, Engine, Pace, Session, SlotExplanation, Summary};
 
 pub(crate) use crate::home::{Home, cases, everywhere, homes, times};

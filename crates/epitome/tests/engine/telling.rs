@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use epitome::core::message::{Message, Seq};
 use epitome::event::{Event, Happened};
 use epitome::model::{Reply, Scripted};
+use epitome::rules::message::{Message, Seq};
 use epitome::store::SummaryState;
 use epitome::{Batch, Engine, Error, Fork, Pace, Session, Summarize, Workspace};
 use proptest::prelude::*;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use epitome::core::message::Timestamp;
 use epitome::model::{Gate, ModelError, Reply, Scripted, Tally};
+use epitome::rules::message::Timestamp;
 use epitome::{Engine, Pace};
 
 use crate::failing::down;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use epitome::core::context::{Oversize, Request};
-use epitome::core::message::{Limits, Message, Seq};
-use epitome::core::tokens::{Counter, Encoding};
-use epitome::core::trigger::Fraction;
 use epitome::model::Scripted;
+use epitome::rules::context::{Oversize, Request};
+use epitome::rules::message::{Limits, Message, Seq};
+use epitome::rules::tokens::{Counter, Encoding};
+use epitome::rules::trigger::Fraction;
 use epitome::{Context, ContextRequest, Engine, Error, HitCursor, Page, Session};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -62,7 +62,7 @@ pub(crate) fn sayable(drawn: &Drawn) -> Vec<Message> {
     messages.retain(|message| message.check(&Limits::default()).is_ok());
     for (n, message) in messages.iter_mut().enumerate() {
         for part in &mut message.parts {
-            if let epitome::core::message::Part::Text { text } = part
+            if let epitome::rules::message::Part::Text { text } = part
                 && !text.trim().is_empty()
                 && n % 2 == 0
             {

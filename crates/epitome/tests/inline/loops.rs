@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use epitome::core::message::Tokens;
 use epitome::dialect::Dialect;
 use epitome::model::{ModelError, Reply, Scripted};
+use epitome::rules::message::Tokens;
 use epitome::{Condenser, CondenserBuilder};
 use serde_json::json;
 

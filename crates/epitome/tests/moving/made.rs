@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use epitome::core::message::{Message, Timestamp};
 use epitome::key::{NewKey, Rights};
+use epitome::rules::message::{Message, Timestamp};
 use epitome::store::{InlineRow, Inlines, Membership, Passed, Sqlite, SqliteOptions};
 use epitome::{Batch, ContextRequest, Engine, Flags, Fork, Notes, Page, Session, Summarize, Workspace};
 use rusqlite::Connection;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use epitome::Call;
-use epitome::core::message::Message;
-use epitome::core::tokens::Counter;
+use epitome::rules::message::Message;
+use epitome::rules::tokens::Counter;
 
 use crate::support::{ANN, Desk, Home, TWELVE, open, plain, said, talk};
 

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use epitome::core::condense::Press;
-use epitome::core::drawing::draw;
-use epitome::core::message::{Message, Part, Role};
 use epitome::inline::{Caller, Inline};
+use epitome::rules::condense::Press;
+use epitome::rules::drawing::draw;
+use epitome::rules::message::{Message, Part, Role};
 use epitome::store::Store;
 use epitome::{Call, Condenser, Engine};
 use proptest::prelude::*;

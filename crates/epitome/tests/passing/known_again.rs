@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use epitome::core::condense::Press;
-use epitome::core::message::{Message, Part, Role};
 use epitome::dialect::Dialect;
 use epitome::inline::Caller;
 use epitome::model::Scripted;
+use epitome::rules::condense::Press;
+use epitome::rules::message::{Message, Part, Role};
 use epitome::{Call, Engine};
 
 use crate::support::{

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Weak};
 
-use epitome::core::message::{Message, Timestamp};
 use epitome::inline::Passing;
 use epitome::model::{Model, ModelError, Scripted};
+use epitome::rules::message::{Message, Timestamp};
 use epitome::{Call, Condenser, Engine, Workspace};
 
 use crate::support::{

@@ -1,9 +1,9 @@
 //! The provider found it too long: once more, strictly smaller, and kept.
 
 use epitome::Call;
-use epitome::core::condense::Press;
-use epitome::core::message::Message;
 use epitome::inline::Passing;
+use epitome::rules::condense::Press;
+use epitome::rules::message::Message;
 
 use crate::support::{ANN, Desk, Home, assert_own, open, plain, talk, tokens};
 

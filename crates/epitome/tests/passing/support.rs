@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use epitome::core::drawing::word_counter;
-use epitome::core::message::{Content, Message, Part, Tokens};
-use epitome::core::view::recognise;
 use epitome::dialect::Dialect;
 use epitome::inline::{Caller, Passing};
 use epitome::model::{Ask, Model, ModelError, Reply};
+use epitome::rules::drawing::word_counter;
+use epitome::rules::message::{Content, Message, Part, Tokens};
+use epitome::rules::view::recognise;
 use epitome::{Call, Condenser, CondenserBuilder, Engine, Workspace};
 use serde_json::Value;
 

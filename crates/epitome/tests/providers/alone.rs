@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use epitome::core::inspect::{Finish, Standard, inspect};
-use epitome::core::slot::Limit;
 use epitome::model::{Ask, Model, ModelError, Remote, Reply, Tally};
+use epitome::rules::inspect::{Finish, Standard, inspect};
+use epitome::rules::slot::Limit;
 use epitome::settings::{ModelSettings, Provider as Wire};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use epitome::core::message::Seq;
+use epitome::rules::message::Seq;
 use serde_json::{Value, json};
 
 use crate::provider::{Act, CACHED, INPUT, OUTPUT, Provider, Request};

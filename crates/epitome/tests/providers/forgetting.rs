@@ -3,13 +3,13 @@
 
 use std::fmt::Write;
 
-use epitome::core::inspect::{Finish, Standard, inspect};
-use epitome::core::measure::{Mean, Recorded, holds_name, text_of};
-use epitome::core::message::{Message, Part, Role, Tokens};
-use epitome::core::slot::Limit;
-use epitome::core::tokens::{Counter, Encoding};
-use epitome::core::view::split;
 use epitome::replay::{Conversation, Form, Made, Options, Policy, play};
+use epitome::rules::inspect::{Finish, Standard, inspect};
+use epitome::rules::measure::{Mean, Recorded, holds_name, text_of};
+use epitome::rules::message::{Message, Part, Role, Tokens};
+use epitome::rules::slot::Limit;
+use epitome::rules::tokens::{Counter, Encoding};
+use epitome::rules::view::split;
 use epitome::settings::Patch;
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! Models that are asked with a caller's own key.
 
-use epitome::core::inspect::Finish;
 use epitome::dialect::Dialect;
 use epitome::model::{Credentials, Lender, Model, ModelError, Tally, lent};
+use epitome::rules::inspect::Finish;
 use serde_json::{Value, json};
 
 use crate::provider::{Act, CACHED, INPUT, OUTPUT, Provider};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use epitome::core::message::{Message, Seq, Timestamp};
-use epitome::core::slot::Limit;
-use epitome::core::tokens::{Counter, Encoding};
 use epitome::model::{Ask, Remote};
+use epitome::rules::message::{Message, Seq, Timestamp};
+use epitome::rules::slot::Limit;
+use epitome::rules::tokens::{Counter, Encoding};
 use epitome::settings::{ModelSettings, Provider as Wire};
 use epitome::store::SqliteOptions;
 use epitome::{Context, Engine, Pace, Session, SlotExplanation, Summary};

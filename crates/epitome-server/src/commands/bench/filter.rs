@@ -7,8 +7,8 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use epitome::bench::{Folder, Line, Progress, Spread, Tell, said};
-use epitome::core::message::Message;
 use epitome::dialect::Dialect;
+use epitome::rules::message::Message;
 use serde::Serialize;
 use serde_json::json;
 

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use epitome::bench::{Folder, Progress, Spread, Tell, worked};
-use epitome::core::measure::complaints;
-use epitome::core::message::Message;
-use epitome::core::tokens::{Counter, Encoding};
 use epitome::dialect::Dialect;
+use epitome::rules::measure::complaints;
+use epitome::rules::message::Message;
+use epitome::rules::tokens::{Counter, Encoding};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

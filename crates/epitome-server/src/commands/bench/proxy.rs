@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use epitome::bench::{Folder, Line, Progress, Spread, Tell, said};
-use epitome::core::message::Part;
+use epitome::rules::message::Part;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use epitome::core::message::{Message, Tokens};
+use epitome::rules::message::{Message, Tokens};
 
 use super::play::{Found, OneSummary, PRICE, PRICED, Played, Savings, Size, Written};
 use crate::failure::Failure;
@@ -97,7 +97,7 @@ impl<'a> Screen<'a> {
             return Ok(());
         }
         let spoken = message.author.as_deref().zip(message.parts.first());
-        if let Some((who, epitome::core::message::Part::Text { text })) = spoken {
+        if let Some((who, epitome::rules::message::Part::Text { text })) = spoken {
             self.said = format!("{who}: {text}");
         }
         let (full, empty) = bar(done, all, 14);

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use epitome::core::context::{Oversize, Spent};
-use epitome::core::message::{Message, Role, Seq, Span, Tokens};
-use epitome::core::tokens::{Counter, Encoding};
+use epitome::rules::context::{Oversize, Spent};
+use epitome::rules::message::{Message, Role, Seq, Span, Tokens};
+use epitome::rules::tokens::{Counter, Encoding};
 use epitome::search::text_of;
 use epitome::{Context, ContextRequest, Session};
 use serde_json::{Value, json};

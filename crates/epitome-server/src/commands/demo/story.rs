@@ -14,7 +14,7 @@
 
 use std::fmt::Write;
 
-use epitome::core::message::{Message, Part, Role, Timestamp};
+use epitome::rules::message::{Message, Part, Role, Timestamp};
 use serde_json::{Map, Value};
 
 const PLAY: &str = include_str!("story.txt");
@@ -321,8 +321,8 @@ fn clock(from: &str, seconds: u64) -> String {
 mod tests {
     use std::collections::HashSet;
 
-    use epitome::core::message::CallId;
-    use epitome::core::tokens::{Counter, Encoding};
+    use epitome::rules::message::CallId;
+    use epitome::rules::tokens::{Counter, Encoding};
     use epitome::search::text_of;
 
     use super::*;
@@ -331,7 +331,7 @@ mod tests {
     fn every_call_is_answered_before_anything_else_is_said() {
         let mut open: HashSet<CallId> = HashSet::new();
         for message in messages() {
-            message.check(&epitome::core::message::Limits::default()).unwrap();
+            message.check(&epitome::rules::message::Limits::default()).unwrap();
             for result in message.results() {
                 assert!(open.remove(&result.call), "{} answers nothing", result.call);
             }

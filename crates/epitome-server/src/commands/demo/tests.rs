@@ -1,4 +1,4 @@
-use epitome::core::message::Message;
+use epitome::rules::message::Message;
 use serde_json::Value;
 
 use super::*;

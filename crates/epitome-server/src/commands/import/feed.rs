@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use epitome::core::message::{Limits, Message, MessageError, Seq};
 use epitome::dialect::Dialect;
+use epitome::rules::message::{Limits, Message, MessageError, Seq};
 use epitome::{Batch, Page, Session, Workspace, is_name};
 use serde::Serialize;
 use serde_json::{Map, Value};

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use epitome::core::message::Timestamp;
+use epitome::rules::message::Timestamp;
 use epitome::settings::parse_time;
 
 use crate::show::day;

@@ -1,7 +1,7 @@
 //! `epitome keys list`: the keys there are.
 
-use epitome::core::message::Timestamp;
 use epitome::key::Key;
+use epitome::rules::message::Timestamp;
 
 use super::object;
 use crate::database::Database;

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use epitome::core::measure::Mean;
-use epitome::core::message::Tokens;
 use epitome::replay::DISTANCES;
+use epitome::rules::measure::Mean;
+use epitome::rules::message::Tokens;
 
 use super::results::{Cell, Results, Set};
 use crate::show::grouped;

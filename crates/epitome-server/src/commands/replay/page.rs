@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use epitome::core::measure::Mean;
-use epitome::core::message::Tokens;
+use epitome::rules::measure::Mean;
+use epitome::rules::message::Tokens;
 
 use super::chart::{self, escaped};
 use super::results::{Cell, Cells, Counted, MEASURES, Results, Set, paid, share};

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use epitome::core::message::Tokens;
 use epitome::replay::{Form, Policy};
+use epitome::rules::message::Tokens;
 use serde_json::Value;
 
 use crate::near::near;

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use epitome::core::measure::Question;
-use epitome::core::message::Message;
 use epitome::dialect::Dialect;
 use epitome::replay::Conversation;
+use epitome::rules::measure::Question;
+use epitome::rules::message::Message;
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use epitome::core::measure::Mean;
-use epitome::core::measure::cost::Cost;
-use epitome::core::message::Tokens;
 use epitome::replay::{Form, Outcome, Policy};
+use epitome::rules::measure::Mean;
+use epitome::rules::measure::cost::Cost;
+use epitome::rules::message::Tokens;
 use serde_json::{Value, json};
 
 /// So many faults are told one by one.

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use epitome::core::message::{Message, Tokens};
 use epitome::dialect::Dialect;
 use epitome::replay::{Form, Made, Policy};
+use epitome::rules::message::{Message, Tokens};
 use serde_json::{Value, json};
 
 use super::output::{Output, unwritten};

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use epitome::Workspace;
-use epitome::core::message::Tokens;
 use epitome::dialect::{Counted, Dialect, Heard};
 use epitome::inline::Answered;
 use epitome::model::TooLong;
+use epitome::rules::message::Tokens;
 use epitome::settings::Price;
 use epitome::store::Passed;
 

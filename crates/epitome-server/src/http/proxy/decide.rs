@@ -12,10 +12,10 @@ use std::time::Duration;
 use axum::http::HeaderMap;
 use bytes::Bytes;
 use epitome::condenser::Lent;
-use epitome::core::condense::Press;
-use epitome::core::message::Tokens;
 use epitome::dialect::{Body, Dialect, Marks};
 use epitome::inline::Caller;
+use epitome::rules::condense::Press;
+use epitome::rules::message::Tokens;
 use epitome::{Call, Report, Turn, is_name};
 use tokio::task::block_in_place;
 

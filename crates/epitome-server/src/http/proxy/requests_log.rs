@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use epitome::Spent;
-use epitome::core::tokens::{Counter, Encoding};
 use epitome::dialect::{Body, Dialect};
 use epitome::model::Local;
+use epitome::rules::tokens::{Counter, Encoding};
 use serde_json::{Map, Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 

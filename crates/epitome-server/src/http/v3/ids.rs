@@ -6,7 +6,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use epitome::core::message::Seq;
+use epitome::rules::message::Seq;
 use epitome::store::SessionId;
 
 /// The letters of such names: what can stand in a path as it is.

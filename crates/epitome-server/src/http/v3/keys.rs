@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use epitome::core::message::Timestamp;
 use epitome::key::{NewKey, Rights};
+use epitome::rules::message::Timestamp;
 use serde_json::json;
 
 use super::check::Faults;

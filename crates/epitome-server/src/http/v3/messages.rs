@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use epitome::core::message::{Message, Part, Role, Timestamp};
+use epitome::rules::message::{Message, Part, Role, Timestamp};
 use epitome::{Batch, Listed, Page as Range, Portion, Session, SessionInfo};
 use serde_json::{Map, Value, json};
 

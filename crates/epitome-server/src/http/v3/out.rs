@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use epitome::core::message::{Content, Message, Part, Seq, Tokens};
-use epitome::core::tokens::{Counter, Encoding};
+use epitome::rules::message::{Content, Message, Part, Seq, Tokens};
+use epitome::rules::tokens::{Counter, Encoding};
 use epitome::store::SessionId;
 use epitome::{AuthorRow, SessionInfo, WorkspaceInfo};
 use serde::Serialize;

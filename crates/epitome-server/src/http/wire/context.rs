@@ -1,6 +1,6 @@
 //! Contexts, and what they say of themselves.
 
-use epitome::core::context::{Empty, Report};
+use epitome::rules::context::{Empty, Report};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -1,7 +1,7 @@
 //! Messages: as they are kept, added, found and flagged.
 
 use epitome::Found;
-use epitome::core::message::{Message, Part, Role};
+use epitome::rules::message::{Message, Part, Role};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;

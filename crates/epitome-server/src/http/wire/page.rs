@@ -1,6 +1,6 @@
 //! Parts of many answers: a page, a run of messages.
 
-use epitome::core::message::Span;
+use epitome::rules::message::Span;
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use epitome::bench::resident;
-use epitome::core::message::Message;
+use epitome::rules::message::Message;
 use epitome::{Condenser, Error};
 use serde_json::json;
 

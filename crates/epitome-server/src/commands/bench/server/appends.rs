@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use epitome::Engine;
 use epitome::bench::{self, Line, Progress, Spread, Tell, median};
-use epitome::core::message::Part;
+use epitome::rules::message::Part;
 use epitome::settings::Patch;
 use serde::Serialize;
 use serde_json::json;

@@ -1,9 +1,9 @@
 //! What can go wrong, sorted by what the caller does next.
 
-use crate::dialect::DialectError;
 use crate::engine::check_name;
 use crate::settings::SettingsError;
 use crate::store::StoreError;
+use epitome_wire::DialectError;
 
 /// Why something was not done. Nothing was changed then.
 ///

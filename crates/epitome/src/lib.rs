@@ -37,7 +37,6 @@ pub mod bench;
 mod breaker;
 mod brief;
 pub mod condenser;
-pub mod dialect;
 mod engine;
 mod error;
 pub mod event;
@@ -70,6 +69,7 @@ pub use epitome_core as rules;
 /// The old name of [`rules`].
 #[doc(hidden)]
 pub use epitome_core as core;
+pub use epitome_wire as dialect;
 
 /// Keeps the README's programs true.
 #[cfg(doctest)]

@@ -18,7 +18,6 @@ use epitome_core::message::{Author, Message, Seq, Tokens};
 use epitome_core::prompt::{self, Input, Prompt, PromptError, Said, Template};
 use epitome_core::slot::Limit;
 use epitome_core::tokens::Counter;
-use serde::{Deserialize, Serialize};
 
 use crate::brief::brief;
 
@@ -30,10 +29,10 @@ pub mod table;
 
 pub use gate::Gate;
 pub use local::Local;
-pub use remote::{
-    CheckError, Checked, Credentials, Lender, Remote, TooLong, Wrong, check, lent, speak_tls, too_long,
-};
+pub use remote::{CheckError, Checked, Credentials, Lender, Remote, Wrong, check, lent, speak_tls};
 pub use scripted::Scripted;
+
+pub use epitome_wire::{Tally, TooLong, too_long};
 
 /// Somebody who writes summaries.
 #[async_trait]
@@ -229,17 +228,6 @@ impl Reply {
     pub fn complete(text: impl Into<String>) -> Self {
         Self { text: text.into(), finish: Finish::Complete, tally: None, extracts: None }
     }
-}
-
-/// What a provider says it counted for one call.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Tally {
-    /// All of the prompt, what was read from a cache included.
-    pub input: Tokens,
-    /// The part of `input` that was read from a cache.
-    pub cached: Tokens,
-    /// What it wrote, its reasoning included.
-    pub output: Tokens,
 }
 
 /// Why there is no reply, sorted by what happens next: wait, shorten, try another, try again later.

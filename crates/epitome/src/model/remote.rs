@@ -26,8 +26,8 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
 use super::{Ask, Model, ModelError, Reply, Tally, table};
-use crate::dialect::{Events, failure};
 use crate::settings::{ModelSettings, Provider, Settings, SettingsError};
+use epitome_wire::{ErrorText, Events, failure};
 
 mod anthropic;
 mod fault;
@@ -37,8 +37,6 @@ mod lent;
 mod openai;
 mod responses;
 mod stream;
-mod told;
-mod too_long;
 
 use fault::{Asked, Fault, fault};
 pub use http::speak_tls;
@@ -46,10 +44,8 @@ use http::{Call, Cut, Line};
 use key::{Key, Known};
 use openai::LimitName;
 use stream::{Heard, Then};
-use told::Told;
 
 pub use lent::{Credentials, Lender, lent};
-pub use too_long::{TooLong, too_long};
 
 /// How large a prompt may be where nobody knows the model's window.
 const UNKNOWN_ROOM: Tokens = 100_000;
@@ -400,7 +396,7 @@ impl Remote {
             let (answer, cut) = self.listen(&mut call, question).await?;
             return Ok(Tried::Answer(answer, cut));
         }
-        let told = Told::read(&call.error().await);
+        let told = ErrorText::read(&call.error().await);
         let fault = self.fault(call.status, &told, call.retry_after, question);
         if call.status == 400 && self.wire == Wire::OpenAi && told.dislikes(limit.name()) {
             return Ok(Tried::Dislikes(fault));
@@ -482,11 +478,11 @@ impl Remote {
 
     /// What a failure means that stands where an answer should.
     fn failed(&self, body: &Value, question: &Question<'_>) -> Fault {
-        let told = Told::of(body);
+        let told = ErrorText::of(body);
         self.fault(told.status().unwrap_or(500), &told, None, question)
     }
 
-    fn fault(&self, status: u16, told: &Told, wait: Option<Duration>, question: &Question<'_>) -> Fault {
+    fn fault(&self, status: u16, told: &ErrorText, wait: Option<Duration>, question: &Question<'_>) -> Fault {
         let Known { variable, setting, is_there: with_key } = self.key.known();
         let address = self.line.address();
         let asked = Asked { model: &self.model, address, variable, setting, with_key, sent: question.tokens };

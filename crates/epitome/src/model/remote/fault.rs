@@ -2,15 +2,15 @@
 //!
 //! Pure: a status, what a body told and a header or two go in, one of the four kinds of [`ModelError`] comes out.
 //! Providers put what they like into the message of an error, the prompt and the key included. It is read
-//! next door, in `told`, for signs and numbers, and never passed on; codes are, where they look like codes.
+//! in `epitome-wire`, for signs and numbers, and never passed on; codes are, where they look like codes.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use epitome_core::message::Tokens;
 
 use super::Wrong;
-use super::told::{Sizes, Told};
 use crate::model::ModelError;
+use epitome_wire::{ErrorText, Sizes};
 
 /// Nobody is left alone for longer than this at a time.
 const LONGEST: Duration = Duration::from_secs(24 * 3_600);
@@ -48,7 +48,12 @@ pub(super) struct Asked<'a> {
 }
 
 /// What a status that is not 200 means.
-pub(super) fn fault(status: u16, told: &Told, retry_after: Option<Duration>, asked: &Asked<'_>) -> Fault {
+pub(super) fn fault(
+    status: u16,
+    told: &ErrorText,
+    retry_after: Option<Duration>,
+    asked: &Asked<'_>,
+) -> Fault {
     let Asked { model, address, variable, setting, .. } = asked;
     let word = told.word(status);
     if (300..400).contains(&status) {
@@ -154,7 +159,7 @@ mod tests {
     };
 
     fn shown(status: u16, body: &Value) -> String {
-        let fault = fault(status, &Told::of(body), None, &ASKED);
+        let fault = fault(status, &ErrorText::of(body), None, &ASKED);
         format!("{:?}: {}", fault.wrong, fault.error)
     }
 
@@ -212,12 +217,12 @@ mod tests {
 
     #[test]
     fn without_a_key_one_is_asked_for() {
-        let fault = fault(401, &Told::default(), None, &Asked { with_key: false, ..ASKED });
+        let fault = fault(401, &ErrorText::default(), None, &Asked { with_key: false, ..ASKED });
         assert!(fault.error.to_string().contains("models.cheap.key_env"), "{}", fault.error);
     }
 
     fn too_long(body: &Value, sent: Tokens, limit: Option<Tokens>) {
-        let fault = fault(400, &Told::of(body), None, &ASKED);
+        let fault = fault(400, &ErrorText::of(body), None, &ASKED);
         assert_eq!(fault.error, ModelError::TooLong { sent, limit }, "{body}");
     }
 
@@ -281,7 +286,7 @@ mod tests {
     #[test]
     fn a_request_that_waiting_does_not_help_is_too_long_and_any_other_waits() {
         let of = |status: u16, message: &str| {
-            fault(status, &Told::of(&json!({"error": {"message": message}})), None, &ASKED).error
+            fault(status, &ErrorText::of(&json!({"error": {"message": message}})), None, &ASKED).error
         };
         let busy = ModelError::Busy { retry_after: None };
         let openai = "on tokens per min (TPM): Limit 30000, Requested 44,000. The input must be reduced.";
@@ -304,10 +309,10 @@ mod tests {
     fn too_long_is_known_by_its_words_whatever_the_status() {
         let body = json!({"error": {"message": "prompt is too long: 9000 tokens > 8000 maximum"}});
         for status in [400, 413, 422, 500] {
-            let error = fault(status, &Told::of(&body), None, &ASKED).error;
+            let error = fault(status, &ErrorText::of(&body), None, &ASKED).error;
             assert_eq!(error, ModelError::TooLong { sent: 9_000, limit: Some(8_000) }, "{status}");
         }
-        assert_eq!(fault(422, &Told::default(), None, &ASKED).error.kind(), "refused");
+        assert_eq!(fault(422, &ErrorText::default(), None, &ASKED).error.kind(), "refused");
     }
 
     #[test]
@@ -327,7 +332,7 @@ mod tests {
 
     #[test]
     fn the_other_name_of_the_limit_is_asked_for_in_several_ways() {
-        let told = |error: Value| Told::of(&json!({"error": error}));
+        let told = |error: Value| ErrorText::of(&json!({"error": error}));
         let openai =
             told(json!({"message": "Unsupported parameter: 'max_tokens' is not supported with this model. \
             Use 'max_completion_tokens' instead.", "param": "max_tokens", "code": "unsupported_parameter"}));

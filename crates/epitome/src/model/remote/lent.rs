@@ -14,8 +14,8 @@ use super::fault::Fault;
 use super::http::Line;
 use super::key::Key;
 use super::{Remote, Wire, Wrong, address, anthropic};
-use crate::dialect::Dialect;
 use crate::settings::{ModelSettings, Provider, SettingsError};
+use epitome_wire::Dialect;
 
 /// The headers that say who asks, and in which form.
 const LENT: [&str; 7] = [

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::stream::{Heard, Then};
 use super::{Answer, Question};
-use crate::dialect::{Usage, failure};
+use epitome_wire::{Usage, failure};
 
 /// What ends a stream.
 const DONE: &str = "[DONE]";

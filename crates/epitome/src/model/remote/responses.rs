@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::stream::{Heard, Then};
 use super::{Answer, Question};
-use crate::dialect::Usage;
+use epitome_wire::Usage;
 
 pub(super) fn body(question: &Question<'_>, most: Tokens) -> Value {
     let mut body = Map::new();

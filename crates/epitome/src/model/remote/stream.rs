@@ -6,7 +6,7 @@ use epitome_core::inspect::Finish;
 use serde_json::Value;
 
 use super::Answer;
-use crate::dialect::Usage;
+use epitome_wire::Usage;
 
 /// What was heard of an answer so far.
 #[derive(Default)]

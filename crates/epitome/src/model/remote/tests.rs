@@ -72,7 +72,7 @@ fn room_comes_from_the_settings_then_from_the_table_and_only_ever_shrinks() {
     let model = remote(&settings("unheard-of"));
     let hear = |sent: &str, limit: &str| {
         let message = format!("prompt is too long: {sent} tokens > {limit} maximum");
-        let told = Told::of(&serde_json::json!({"error": {"message": message}}));
+        let told = ErrorText::of(&serde_json::json!({"error": {"message": message}}));
         model.fault(400, &told, None, &model.question("", "", 10_000, 100));
     };
     hear("9000", "8000");
@@ -88,7 +88,8 @@ fn room_comes_from_the_settings_then_from_the_table_and_only_ever_shrinks() {
     hear("9000", "8");
     assert_eq!(model.room(), Some(1_500), "nor one of eight");
     let known = remote(&ModelSettings { window: Some(40_000), ..settings("unheard-of") });
-    let told = Told::of(&serde_json::json!({"error": {"message": "context window of 4096", "code": "x"}}));
+    let told =
+        ErrorText::of(&serde_json::json!({"error": {"message": "context window of 4096", "code": "x"}}));
     known.fault(400, &told, None, &known.question("", "", 10_000, 100));
     assert_eq!(known.window(), Some(10_000), "a quarter of what is known at least");
 }

@@ -1,12 +1,12 @@
 //! Whether a request of somebody else's was refused because it is too long, and how long it may be.
 //!
 //! For who forwards requests: a list that is too long can be condensed and sent once more, anything else is the caller's
-//! matter. What the signs are is known next door, in `told`.
+//! matter. What the signs are is known next door, in `error_text`.
 
 use epitome_core::message::Tokens;
 use serde_json::Value;
 
-use super::told::Told;
+use crate::error_text::ErrorText;
 
 /// More of an error is not read, in bytes.
 const LARGEST_ERROR: usize = 64 << 10;
@@ -24,10 +24,10 @@ pub struct TooLong {
 
 impl TooLong {
     /// The same for the failure in a reply that began well: what is in
-    /// [`Heard::failed`](crate::dialect::Heard::failed), or a body with an `error` and the status 200.
+    /// [`Heard::failed`](crate::Heard::failed), or a body with an `error` and the status 200.
     ///
     /// ```
-    /// use epitome::model::TooLong;
+    /// use epitome_wire::TooLong;
     /// use serde_json::json;
     ///
     /// let failed = json!({"code": "context_length_exceeded", "message": "Your input exceeds the context window."});
@@ -36,7 +36,7 @@ impl TooLong {
     /// ```
     #[must_use]
     pub fn told(failed: &Value) -> Option<Self> {
-        let told = Told::of(failed);
+        let told = ErrorText::of(failed);
         of(told.status().unwrap_or(400), &told)
     }
 }
@@ -47,7 +47,7 @@ impl TooLong {
 /// Nothing of what it says is passed on but numbers. A body that is not JSON is looked at for the same words.
 ///
 /// ```
-/// use epitome::model::{TooLong, too_long};
+/// use epitome_wire::{TooLong, too_long};
 ///
 /// let body = br#"{"error": {"code": "context_length_exceeded", "message": "This model's maximum context length is 8192
 ///     tokens. However, you requested 9000 tokens (8000 in the messages, 1000 in the completion)."}}"#;
@@ -67,10 +67,10 @@ pub fn too_long(status: u16, body: &[u8]) -> Option<TooLong> {
     if !matches!(status, 400 | 413 | 422 | 429 | 500) {
         return None;
     }
-    of(status, &Told::read_words(body.get(..LARGEST_ERROR).unwrap_or(body)))
+    of(status, &ErrorText::read_words(body.get(..LARGEST_ERROR).unwrap_or(body)))
 }
 
-fn of(status: u16, told: &Told) -> Option<TooLong> {
+fn of(status: u16, told: &ErrorText) -> Option<TooLong> {
     if !told.is_too_long(status) {
         return None;
     }

@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 use super::Body;
 use super::pieces::{self, FUNCTION, Piece};
 use super::raw;
-use crate::dialect::fit::{Fitter, Wants, is_blank};
-use crate::dialect::{Dialect, anthropic, openai, responses};
+use crate::fit::{Fitter, Wants, is_blank};
+use crate::{Dialect, anthropic, openai, responses};
 
 /// A run of a message's parts on its way out.
 pub(super) enum Bit<'a> {

@@ -1,27 +1,39 @@
 //! What a provider says it counted.
 
 use epitome_core::message::Tokens;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::model::Tally;
+/// What a provider says it counted for one call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Tally {
+    /// All of the prompt, what was read from a cache included.
+    pub input: Tokens,
+    /// The part of `input` that was read from a cache.
+    pub cached: Tokens,
+    /// What it wrote, its reasoning included.
+    pub output: Tokens,
+}
 
 /// No call has more tokens than this: a larger number is a mistake, and its cost would be one too.
 const MOST: Tokens = 1_000_000_000;
 
 /// The numbers as they come in, some early and some late.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Usage {
-    pub(crate) input: Option<Tokens>,
+pub struct Usage {
+    /// What went in and is in none of the two below.
+    pub input: Option<Tokens>,
     /// Read from a cache, and not in `input`.
-    pub(crate) cache_read: Option<Tokens>,
+    pub cache_read: Option<Tokens>,
     /// Put into a cache, and not in `input`.
-    pub(crate) cache_write: Option<Tokens>,
-    pub(crate) output: Option<Tokens>,
+    pub cache_write: Option<Tokens>,
+    /// What came out.
+    pub output: Option<Tokens>,
 }
 
 impl Usage {
     /// The sums, where they make sense.
-    pub(crate) fn tally(&self) -> Option<Tally> {
+    pub fn tally(&self) -> Option<Tally> {
         let sensible = |tokens: Option<Tokens>| tokens.unwrap_or(0) <= MOST;
         if ![self.input, self.cache_read, self.cache_write, self.output].into_iter().all(sensible) {
             return None;
@@ -33,7 +45,7 @@ impl Usage {
     }
 
     /// OpenAI's: `prompt_tokens` holds what was read from a cache, and what was put into one.
-    pub(crate) fn openai(usage: &Value) -> Self {
+    pub fn openai(usage: &Value) -> Self {
         // DeepSeek and Moonshot have their own places; OpenRouter and LiteLLM pass on what Anthropic tells.
         let read = ["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"];
         let write = ["/prompt_tokens_details/cache_write_tokens", "/cache_creation_input_tokens"];
@@ -43,7 +55,7 @@ impl Usage {
     }
 
     /// Responses': `input_tokens` holds what was read from a cache.
-    pub(crate) fn responses(usage: &Value) -> Self {
+    pub fn responses(usage: &Value) -> Self {
         let read = tokens(usage.pointer("/input_tokens_details/cached_tokens"));
         Self::parted(tokens(usage.get("input_tokens")), read, None, tokens(usage.get("output_tokens")))
     }
@@ -63,7 +75,7 @@ impl Usage {
 
     /// Takes over what Anthropic tells, which comes in two pieces where it is streamed. Its numbers are sums so far, and
     /// some servers fill in only one of the pieces: the larger one is told.
-    pub(crate) fn hear_anthropic(&mut self, usage: &Value) {
+    pub fn hear_anthropic(&mut self, usage: &Value) {
         let places = [
             (&mut self.input, "input_tokens"),
             (&mut self.cache_read, "cache_read_input_tokens"),

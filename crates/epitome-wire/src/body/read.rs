@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::raw::{self, FLAGS, Members};
 use super::{Body, Origin};
-use crate::dialect::reader::{joined_reply, parsed, unreadable};
-use crate::dialect::{Dialect, DialectError, blank_if_nothing, field, flags, responses};
+use crate::reader::{joined_reply, parsed, unreadable};
+use crate::{Dialect, DialectError, blank_if_nothing, field, flags, responses};
 
 /// Reads a body; the dialect is told from its shape where none is given.
 pub(super) fn body(text: &str, dialect: Option<Dialect>) -> Result<Body, DialectError> {

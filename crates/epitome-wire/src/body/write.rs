@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::bits::Writer;
 use super::raw::{self, FLAGS, Members};
 use super::{Body, Marks, cached, turns};
-use crate::dialect::{Dialect, flags};
+use crate::{Dialect, flags};
 
 pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
     if body.dialect == Dialect::Anthropic {

@@ -10,7 +10,7 @@ const KEPT: usize = 16 << 10;
 
 /// Puts the lines of a stream together into events.
 #[derive(Debug, Default)]
-pub(crate) struct Events {
+pub struct Events {
     /// Bytes after the last end of a line.
     rest: Vec<u8>,
     /// That end was a carriage return. A line feed after it is no other one.
@@ -25,14 +25,14 @@ pub(crate) struct Events {
 
 impl Events {
     /// Takes more bytes, and gives the data of every event that ends in them.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut events = Vec::new();
         self.each(bytes, |event| events.push(String::from_utf8_lossy(event).into_owned()));
         events
     }
 
     /// The same, one after the other and without a copy.
-    pub(crate) fn each(&mut self, mut bytes: &[u8], mut heard: impl FnMut(&[u8])) {
+    pub fn each(&mut self, mut bytes: &[u8], mut heard: impl FnMut(&[u8])) {
         while let Some(at) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             let Some((line, [end, after @ ..])) = bytes.split_at_checked(at) else { break };
             bytes = after;
@@ -48,7 +48,7 @@ impl Events {
     }
 
     /// What was not ended when the stream was: some servers leave out the last empty line.
-    pub(crate) fn end(&mut self) -> Option<String> {
+    pub fn end(&mut self) -> Option<String> {
         let mut last = None;
         for _ in ["the last line", "the empty one after it"] {
             self.line(&mut |event: &[u8]| last = Some(String::from_utf8_lossy(event).into_owned()));

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 /// The failure that stands in a body or an event: beside what was said, in its choice, or as the reason it ended
 /// for. What was said until then is half of an answer, at most.
-pub(crate) fn failure(body: &Value) -> Option<Value> {
+pub fn failure(body: &Value) -> Option<Value> {
     let told = |from: &Value| match from.get("error")? {
         Value::Object(error) => (!error.is_empty()).then(|| from.clone()),
         Value::String(error) => (!error.is_empty()).then(|| from.clone()),

@@ -16,7 +16,7 @@ const DEEPEST: usize = 64;
 /// Reads wire messages, one after the other: a reply may be made of several.
 ///
 /// ```
-/// use epitome::dialect::Dialect;
+/// use epitome_wire::Dialect;
 /// use serde_json::json;
 ///
 /// let mut reader = Dialect::Responses.reader();
@@ -25,7 +25,7 @@ const DEEPEST: usize = 64;
 /// assert_eq!(reader.push(&call)?, None);
 /// let reply = reader.finish().unwrap();
 /// assert_eq!((reply.count, reply.message.parts.len()), (2, 2));
-/// # Ok::<(), epitome::dialect::DialectError>(())
+/// # Ok::<(), epitome_wire::DialectError>(())
 /// ```
 #[derive(Debug)]
 pub struct Reader {

@@ -10,9 +10,9 @@ use super::bits::{Bit, Writer, texts};
 use super::raw::{self, FLAGS, Members};
 use super::write::{flagged, is_new_summary, list, replaced, shown, stripped, stripped_blocks};
 use super::{Body, Marks, Origin, cached};
-use crate::dialect::Dialect;
-use crate::dialect::anthropic::{NOTE, is_reasoning, spell_part};
-use crate::dialect::fit::opener;
+use crate::Dialect;
+use crate::anthropic::{NOTE, is_reasoning, spell_part};
+use crate::fit::opener;
 
 /// The two flags of a message.
 type Flags = (bool, bool);

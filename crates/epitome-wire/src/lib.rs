@@ -1,4 +1,4 @@
-//! Providers' wire formats: pure mappings, used by models, import, contexts and the proxy alike.
+//! Providers' formats as pure mappings, used by model calls, import, contexts, condensing and the proxy alike.
 //!
 //! There are two ways out. [`Dialect::restore`] gives a message back as it came, value for value: what our own form
 //! does not hold is kept beside it ([`Message::wire`]). [`Dialect::write`] makes a request of a list that the core's
@@ -7,7 +7,7 @@
 //! uses a [`Body`]: it does the first for every message that stayed the same and the second for the rest.
 //!
 //! ```
-//! use epitome::dialect::Dialect;
+//! use epitome_wire::Dialect;
 //! use serde_json::json;
 //!
 //! let request = json!({ "system": "Be brief.", "messages": [
@@ -22,7 +22,7 @@
 //! assert_eq!(chat["messages"][0], json!({ "role": "system", "content": "Be brief." }));
 //! assert_eq!(chat["messages"][1], json!({ "role": "user", "content": "Which day?" }));
 //! assert_eq!(chat["messages"][3], json!({ "role": "tool", "tool_call_id": "t1", "content": "Friday" }));
-//! # Ok::<(), epitome::dialect::DialectError>(())
+//! # Ok::<(), epitome_wire::DialectError>(())
 //! ```
 //!
 //! One file for each dialect; what they share is in `fit` (made to be sent), `media`, `flags`, `field` (complaints
@@ -38,6 +38,7 @@ use serde_json::{Map, Value};
 
 mod anthropic;
 mod body;
+mod error_text;
 mod events;
 mod exact;
 mod failure;
@@ -52,14 +53,17 @@ mod reader;
 mod residue;
 mod responses;
 mod restored;
+mod too_long;
 mod usage;
 
 pub use body::{Body, Marks};
-pub(crate) use events::Events;
-pub(crate) use failure::failure;
+pub use error_text::{ErrorText, Sizes};
+pub use events::Events;
+pub use failure::failure;
 pub use heard::{Counted, Heard, Listener};
 pub use reader::{Read, Reader};
-pub(crate) use usage::Usage;
+pub use too_long::{TooLong, too_long};
+pub use usage::{Tally, Usage};
 
 /// A provider's wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -92,7 +96,7 @@ impl Dialect {
     /// The dialect of one wire message, where its shape tells; `None` where it could be any.
     ///
     /// ```
-    /// use epitome::dialect::Dialect;
+    /// use epitome_wire::Dialect;
     /// use serde_json::json;
     ///
     /// let result = json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "t1" }] });
@@ -153,7 +157,7 @@ impl Dialect {
     /// Numbers are as exact as a [`Value`] holds them; [`Dialect::read_text`] takes the text itself.
     ///
     /// ```
-    /// use epitome::dialect::Dialect;
+    /// use epitome_wire::Dialect;
     /// use serde_json::json;
     ///
     /// let wrong = json!([{ "role": "user", "content": "Hello" }, { "role": "robot", "content": "Hello" }]);
@@ -167,12 +171,12 @@ impl Dialect {
     /// As [`Dialect::read`], of the text of a body: every digit of every number is kept.
     ///
     /// ```
-    /// use epitome::dialect::Dialect;
+    /// use epitome_wire::Dialect;
     ///
     /// let list = r#"[{"role":"user","content":"Hello","x":1e2}]"#;
     /// let messages = Dialect::OpenAi.read_text(list)?;
     /// assert_eq!(Dialect::OpenAi.restore_text(&messages), [r#"{"role":"user","content":"Hello","x":1e2}"#]);
-    /// # Ok::<(), epitome::dialect::DialectError>(())
+    /// # Ok::<(), epitome_wire::DialectError>(())
     /// ```
     pub fn read_text(self, body: &str) -> Result<Vec<Message>, DialectError> {
         reader::read_text(self, body)
@@ -206,7 +210,7 @@ impl Dialect {
     /// (Anthropic) or an item `{"instructions": …}` (Responses); [`Dialect::restore_body`] puts it where it was.
     ///
     /// ```
-    /// use epitome::dialect::Dialect;
+    /// use epitome_wire::Dialect;
     /// use serde_json::json;
     ///
     /// let came = json!([{ "id": 7, "role": "user", "content": [{ "type": "text", "text": "Hello", "new": null }] }]);
@@ -215,7 +219,7 @@ impl Dialect {
     ///
     /// messages[0].pinned = true;
     /// assert_eq!(Dialect::OpenAi.restore(&messages)[0]["epitome"], json!({ "pinned": true }));
-    /// # Ok::<(), epitome::dialect::DialectError>(())
+    /// # Ok::<(), epitome_wire::DialectError>(())
     /// ```
     #[must_use]
     pub fn restore(self, messages: &[Message]) -> Vec<Value> {

@@ -10,8 +10,8 @@ use epitome_core::message::{Content, MediaSource, Message, Part, Role};
 use serde_json::{Map, Value};
 
 use super::raw::{self, FLAGS, Members};
-use crate::dialect::fit::is_blank;
-use crate::dialect::{Dialect, anthropic, blank_if_nothing};
+use crate::fit::is_blank;
+use crate::{Dialect, anthropic, blank_if_nothing};
 
 /// A piece of a wire message.
 pub(super) struct Piece<'a> {

@@ -1,8 +1,8 @@
 //! What the body of an error says, in whichever of its forms.
 //!
 //! Providers put what they like into the message of an error, the prompt included. It is read here for signs and
-//! numbers, a bounded part of it, and never passed on. What a status and these signs mean together stands in `fault`, for
-//! our own calls, and in `too_long`, for those of others.
+//! numbers, a bounded part of it, and never passed on. What a status and these signs mean together is decided by the
+//! caller: for our own calls where models are asked, for forwarded requests in `too_long`.
 
 use epitome_core::message::Tokens;
 use serde_json::Value;
@@ -13,7 +13,7 @@ const LOOKED_AT: usize = 400;
 
 /// What an error's body says.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub struct ErrorText {
     message: String,
     kind: String,
     code: String,
@@ -24,24 +24,25 @@ pub(super) struct Told {
 
 /// The numbers in an error, as the provider counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Sizes {
+pub struct Sizes {
     /// How much was sent; with the room for the answer in it, where `output` is told and `is_input` is not.
-    pub(super) sent: Option<Tokens>,
+    pub sent: Option<Tokens>,
     /// How much is allowed.
-    pub(super) limit: Option<Tokens>,
+    pub limit: Option<Tokens>,
     /// How much of both was meant for the answer, where the error says so.
-    pub(super) output: Option<Tokens>,
+    pub output: Option<Tokens>,
     /// Whether `sent` is what was sent and nothing else.
-    pub(super) is_input: bool,
+    pub is_input: bool,
 }
 
-impl Told {
-    pub(super) fn read(body: &[u8]) -> Self {
+impl ErrorText {
+    /// Of a body; nothing where it is no JSON.
+    pub fn read(body: &[u8]) -> Self {
         serde_json::from_slice(body).map_or_else(|_| Self::default(), |body| Self::of(&body))
     }
 
-    /// As [`Told::read`]; what is not JSON, or only its beginning, is taken as words.
-    pub(super) fn read_words(body: &[u8]) -> Self {
+    /// As [`ErrorText::read`]; what is not JSON, or only its beginning, is taken as words.
+    pub fn read_words(body: &[u8]) -> Self {
         match serde_json::from_slice(body) {
             Ok(body) => Self::of(&body),
             Err(_) => {
@@ -53,7 +54,7 @@ impl Told {
     }
 
     /// `{"error": {…}}`, `[{"error": {…}}]`, `{"error": "…"}`, or the error itself.
-    pub(super) fn of(body: &Value) -> Self {
+    pub fn of(body: &Value) -> Self {
         let body = body.get(0).unwrap_or(body);
         let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(body);
         let text = |key: &str| match error.get(key) {
@@ -75,21 +76,23 @@ impl Told {
         Self { message, kind: text("type"), code: text("code"), param: text("param"), sent, limit }
     }
 
-    pub(super) fn is(&self, word: &str) -> bool {
+    /// Whether its type or its code is this word.
+    pub fn is(&self, word: &str) -> bool {
         self.kind == word || self.code == word
     }
 
-    pub(super) fn says(&self, words: &[&str]) -> bool {
+    /// Whether its message contains one of these, which are in small letters.
+    pub fn says(&self, words: &[&str]) -> bool {
         words.iter().any(|word| self.message.contains(word))
     }
 
     /// The status that stands in the body where the answer's own says that all is well.
-    pub(super) fn status(&self) -> Option<u16> {
+    pub fn status(&self) -> Option<u16> {
         self.code.parse().ok().filter(|status| (400..600).contains(status))
     }
 
     /// The request was refused for the name of the limit, this one.
-    pub(super) fn dislikes(&self, name: &str) -> bool {
+    pub fn dislikes(&self, name: &str) -> bool {
         let named =
             self.param == name || self.message.contains(&format!("'{name}'")) || self.message.contains(name);
         let words =
@@ -99,7 +102,7 @@ impl Told {
 
     /// Whether a request that is answered with this status and this error is too long: sent again as it is, it is never
     /// taken.
-    pub(super) fn is_too_long(&self, status: u16) -> bool {
+    pub fn is_too_long(&self, status: u16) -> bool {
         match status {
             // A gateway that counts bytes says no more than this.
             413 => true,
@@ -148,7 +151,7 @@ impl Told {
     }
 
     /// How much was sent and how much is allowed.
-    pub(super) fn sizes(&self) -> Sizes {
+    pub fn sizes(&self) -> Sizes {
         const INPUT: [&str; 12] = [
             "resulted in",
             "too long:",
@@ -211,7 +214,7 @@ impl Told {
     }
 
     /// The status and the provider's word for it.
-    pub(super) fn word(&self, status: u16) -> String {
+    pub fn word(&self, status: u16) -> String {
         let is_code = |word: &&String| {
             (1..=40).contains(&word.len())
                 && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')

@@ -41,7 +41,7 @@ pub struct Heard {
     pub counted: Option<Counted>,
     /// Whether the provider said that this was all. A reply that broke off is not complete, nor one that failed.
     pub complete: bool,
-    /// The failure in it, as the provider tells it. [`TooLong::told`](crate::model::TooLong::told) knows whether it is for
+    /// The failure in it, as the provider tells it. [`TooLong::told`](crate::TooLong::told) knows whether it is for
     /// the request's length. It may quote what was said.
     pub failed: Option<Value>,
 }
@@ -49,7 +49,7 @@ pub struct Heard {
 /// Listens to one reply.
 ///
 /// ```
-/// use epitome::dialect::{Dialect, Listener};
+/// use epitome_wire::{Dialect, Listener};
 ///
 /// let mut listener = Listener::new(Dialect::OpenAi, Some("text/event-stream"));
 /// listener.hear(b"data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"},\"finish_reason\":null}]}\n\n");

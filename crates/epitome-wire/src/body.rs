@@ -33,8 +33,8 @@ pub enum Marks {
 /// A request, or a bare list of messages, as it came.
 ///
 /// ```
-/// use epitome::rules::message::Message;
-/// use epitome::dialect::{Body, Dialect, Marks};
+/// use epitome_core::message::Message;
+/// use epitome_wire::{Body, Dialect, Marks};
 ///
 /// let text = r#"{"model": "m", "temperature": 1.0, "messages": [
 ///     {"role": "user", "content": "Hello", "x": 1e2, "epitome": {"pinned": true}}, {"role": "assistant", "content": "Hi"}]}"#;
@@ -48,7 +48,7 @@ pub enum Marks {
 ///     body.with(&shorter, Marks::Stripped),
 ///     r#"{"model": "m", "temperature": 1.0, "messages": [{"role": "user", "content": "Hello", "x": 1e2},{"role":"assistant","content":"…"}]}"#
 /// );
-/// # Ok::<(), epitome::dialect::DialectError>(())
+/// # Ok::<(), epitome_wire::DialectError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Body {
@@ -89,7 +89,7 @@ impl Body {
     /// Reads it. `dialect` is told from its shape where none is given.
     ///
     /// ```
-    /// use epitome::dialect::Body;
+    /// use epitome_wire::Body;
     ///
     /// let wrong = r#"{"messages": [{"role": "user", "content": "Hello"}, {"role": "user"}]}"#;
     /// assert_eq!(Body::read(wrong, None).unwrap_err().to_string(), "messages[1].content: is missing");
@@ -147,11 +147,11 @@ impl Body {
     /// sealed by it: such a request cannot be condensed from what is here.
     ///
     /// ```
-    /// use epitome::dialect::Body;
+    /// use epitome_wire::Body;
     ///
     /// let request = r#"{"input": "And now?", "previous_response_id": "resp_1", "conversation": null}"#;
     /// assert_eq!(Body::read(request, None)?.elsewhere(), Some("previous_response_id"));
-    /// # Ok::<(), epitome::dialect::DialectError>(())
+    /// # Ok::<(), epitome_wire::DialectError>(())
     /// ```
     #[must_use]
     pub fn elsewhere(&self) -> Option<&'static str> {
@@ -176,11 +176,11 @@ impl Body {
     /// The same request without our own fields, and nothing else changed.
     ///
     /// ```
-    /// use epitome::dialect::Body;
+    /// use epitome_wire::Body;
     ///
     /// let list = r#"[{"role": "user", "epitome": {"pinned": true}, "content": "Hello", "n": 1.0}]"#;
     /// assert_eq!(Body::read(list, None)?.stripped(), r#"[{"role": "user", "content": "Hello", "n": 1.0}]"#);
-    /// # Ok::<(), epitome::dialect::DialectError>(())
+    /// # Ok::<(), epitome_wire::DialectError>(())
     /// ```
     #[must_use]
     pub fn stripped(&self) -> String {
@@ -203,11 +203,11 @@ impl Body {
     /// prompt is a field, and where several items are one reply.
     ///
     /// ```
-    /// use epitome::dialect::Body;
+    /// use epitome_wire::Body;
     ///
     /// let body = Body::read(r#"{"system": "Be brief.", "messages": [{"role": "user", "content": "Hello"}]}"#, None)?;
     /// assert_eq!(body.places([2, 2]), [1, 1]);
-    /// # Ok::<(), epitome::dialect::DialectError>(())
+    /// # Ok::<(), epitome_wire::DialectError>(())
     /// ```
     #[must_use]
     pub fn places(&self, covers: [Seq; 2]) -> [u64; 2] {

@@ -13,6 +13,7 @@
     reason = "an example shows something; a test runs `show` only; indexing JSON gives null"
 )]
 
+use epitome_testkit::upstream;
 use std::fmt::Write;
 
 use epitome::dialect::Dialect;
@@ -20,8 +21,6 @@ use epitome::rules::message::{Message, ToolCall};
 use epitome::{Condenser, Ready};
 use serde_json::{Map, Value, json};
 
-#[path = "../tests/upstream/mod.rs"]
-pub(crate) mod upstream;
 use upstream::{Manner, Upstream};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;

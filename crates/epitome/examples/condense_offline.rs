@@ -23,7 +23,7 @@ use epitome_core::tokens::{Counter, Encoding};
 use serde_json::Value;
 
 /// Written for this project: a bug hunt in a marina's billing service.
-pub(crate) const TRANSCRIPT: &str = include_str!("../../epitome-core/tests/conversations/coding.en.jsonl");
+pub(crate) const TRANSCRIPT: &str = include_str!("../../epitome-testkit/conversations/coding.en.jsonl");
 
 fn main() -> ExitCode {
     let shown = match std::env::args().nth(1) {

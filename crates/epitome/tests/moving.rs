@@ -23,10 +23,8 @@ use postgres_server::{Database, Options, Pooler, Server, server};
 
 #[path = "moving/made.rs"]
 mod made;
-#[path = "network/mod.rs"]
-mod network;
-#[path = "postgres_server/mod.rs"]
-mod postgres_server;
+
+use epitome_testkit::{network, postgres_server};
 
 async fn moved(from: &Path, to: &Database, options: MoveOptions) -> Result<Moved, MoveError> {
     move_to_postgres(from, &to.url(), options, &|_| {}).await

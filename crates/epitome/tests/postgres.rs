@@ -14,20 +14,14 @@ mod commits;
 mod faults;
 #[path = "postgres/helping.rs"]
 mod helping;
-#[path = "network/mod.rs"]
-mod network;
 #[path = "postgres/opening.rs"]
 mod opening;
 #[path = "postgres/outages.rs"]
 mod outages;
 #[path = "postgres/overload.rs"]
 mod overload;
-#[path = "planted/mod.rs"]
-mod planted;
 #[path = "postgres/pooled.rs"]
 mod pooled;
-#[path = "postgres_server/mod.rs"]
-mod postgres_server;
 #[path = "postgres/secure.rs"]
 mod secure;
 #[path = "postgres/sharing.rs"]
@@ -36,3 +30,5 @@ mod sharing;
 mod small;
 #[path = "store_contract/support.rs"]
 mod support;
+
+use epitome_testkit::{network, planted, postgres_server};

@@ -6,9 +6,7 @@
     reason = "a test that cannot go on fails; a child tells where it is"
 )]
 
-#[path = "postgres_server/mod.rs"]
-mod postgres_server;
-
+use epitome_testkit::postgres_server;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;

@@ -21,9 +21,9 @@ mod forgetting;
 mod lent;
 #[path = "providers/own_address.rs"]
 mod own_address;
-#[path = "provider/mod.rs"]
-mod provider;
 #[path = "providers/support.rs"]
 mod support;
 #[path = "providers/working.rs"]
 mod working;
+
+use epitome_testkit::provider;

@@ -24,10 +24,10 @@ use support::*;
 mod kept;
 #[path = "sqlite/people.rs"]
 mod people;
-#[path = "planted/mod.rs"]
-mod planted;
 #[path = "store_contract/support.rs"]
 mod support;
+
+use epitome_testkit::planted;
 
 fn options() -> SqliteOptions {
     SqliteOptions {

@@ -66,8 +66,6 @@ mod inlines;
 mod members;
 #[path = "store_contract/portions.rs"]
 mod portions;
-#[path = "postgres_server/mod.rs"]
-mod postgres_server;
 #[path = "store_contract/stamps.rs"]
 mod stamps;
 #[path = "store_contract/support.rs"]
@@ -78,6 +76,8 @@ mod telling;
 mod turns;
 #[path = "store_contract/windows.rs"]
 mod windows;
+
+use epitome_testkit::postgres_server;
 
 fn every(count: u64) -> Slot {
     Slot { trigger: Trigger::Messages(count), ..Slot::new("s", Limit::Tokens(100)) }

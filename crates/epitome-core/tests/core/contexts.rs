@@ -25,25 +25,23 @@ fn summary(through: Seq, words: usize) -> (Seq, String) {
 /// What the frame around a summary costs in words.
 const FRAME: u64 = 11;
 
-impl Given {
-    /// One line: `S` for the summary, `…` for a note, `~3-4` for an excerpt, else the message's place.
-    fn line(&self) -> String {
-        let entries = self.layout.entries.iter().map(|entry| match entry {
-            Entry::Kept(seq) => format!("[{seq}]"),
-            Entry::Message(seq) => seq.to_string(),
-            Entry::Summary => "S".to_owned(),
-            Entry::Excerpt { span, .. } => format!("~{}-{}", span.from, span.through),
-            Entry::Note => "…".to_owned(),
-            Entry::Seam => "/".to_owned(),
-        });
-        entries.collect::<Vec<_>>().join(" ")
-    }
+/// One line: `S` for the summary, `…` for a note, `~3-4` for an excerpt, else the message's place.
+fn line(given: &Given) -> String {
+    let entries = given.layout.entries.iter().map(|entry| match entry {
+        Entry::Kept(seq) => format!("[{seq}]"),
+        Entry::Message(seq) => seq.to_string(),
+        Entry::Summary => "S".to_owned(),
+        Entry::Excerpt { span, .. } => format!("~{}-{}", span.from, span.through),
+        Entry::Note => "…".to_owned(),
+        Entry::Seam => "/".to_owned(),
+    });
+    entries.collect::<Vec<_>>().join(" ")
 }
 
 #[track_caller]
 fn check(log: &Log, request: &Request, summaries: &[(Seq, String)], expected: &str) -> Given {
     let given = log.context(log.len(), request, summaries);
-    assert_eq!(given.line(), expected, "{:#?}", given.layout.report);
+    assert_eq!(line(&given), expected, "{:#?}", given.layout.report);
     assert!(log.tokens(&given.messages) <= request.budget().unwrap());
     given
 }
@@ -237,7 +235,7 @@ fn whoever_takes_an_excerpt_and_fills_has_the_summary_beside_a_large_newest_mess
     assert!(given.layout.report.exhaustive && told.tokens <= 40);
     // One that leaves the share is there as it is.
     let roomy = Request { tokens: Some(160), ..clipped };
-    assert!(!log.context(9, &roomy, &[summary(6, 4)]).line().contains('~'));
+    assert!(!line(&log.context(9, &roomy, &[summary(6, 4)])).contains('~'));
 }
 
 #[test]
@@ -294,7 +292,7 @@ fn as_of_a_past_message_is_the_context_of_that_time() {
     // Summaries that reach further are of a later moment.
     let log = log(&"u a ".repeat(20));
     let then = log.context(12, &tokens(200), &[summary(10, 3), summary(30, 3)]);
-    assert_eq!(then.line(), "S 11 12");
+    assert_eq!(line(&then), "S 11 12");
     assert_eq!(log.context(12, &tokens(200), &[summary(13, 3)]).layout.report.covers, None);
     // What was open then is open again.
     let calling = Drawn("u a(x) r(x) a".to_owned()).log(&word_counter());
@@ -425,11 +423,11 @@ fn peers_are_users_but_for_the_one_named_as_the_assistant() {
 fn a_scope_gives_one_authors_messages_and_summary_only() {
     let log = log("u a(x)@ann a(y)@bob r(x) r(y) a@ann a(z)@ann a@bob r(z)");
     let given = log.scoped_context("ann", &tokens(100), &[summary(4, 3)]);
-    assert_eq!(given.line(), "S 6 7 9");
+    assert_eq!(line(&given), "S 6 7 9");
     assert!(given.layout.report.exhaustive);
     assert_eq!(draw(&given.messages[1..]), "a@ann a(z)@ann r(z)");
     // No message of the user is in the scope, so a note of ours comes first.
-    assert_eq!(log.scoped_context("bob", &tokens(100), &[]).line(), "… 3 5 8");
+    assert_eq!(line(&log.scoped_context("bob", &tokens(100), &[])), "… 3 5 8");
 }
 
 #[test]

@@ -12,9 +12,7 @@ mod condensing;
 mod condensing_cases;
 mod condensing_promises;
 mod contexts;
-mod conversations;
 mod cuts;
-mod drawn;
 mod fidelity;
 mod fuzz;
 mod hard_cases;
@@ -23,5 +21,6 @@ mod plans;
 mod promises;
 mod prompts;
 mod tokens_agree;
-mod validator;
 mod wire;
+
+use epitome_testkit::{conversations, drawn, validator};

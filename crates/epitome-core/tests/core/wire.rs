@@ -1,15 +1,13 @@
 //! What the three wires refuse, held against what the core hands out.
 //!
-//! The judges themselves, who know nothing of the core, are in [`judges`].
+//! The judges themselves, who know nothing of the core, are in [`epitome_testkit::judges`].
 
 mod contexts;
 mod faults;
-mod judges;
-mod odd;
 mod spelling;
 
 use epitome_core::message::Message;
-use judges::{Spelled, anthropic, chat, responses, signed};
+use epitome_testkit::judges::{Spelled, anthropic, chat, responses, signed};
 use serde_json::Value;
 
 /// What all three providers would have to say about this list.

@@ -67,7 +67,7 @@ impl Serving {
 
     /// Asks it to end, and waits until all it had to write is written.
     pub fn end(mut self) -> Result<(), Error> {
-        Command::new("kill").arg(self.child.id().to_string()).status()?;
+        epitome_testkit::signal::send("TERM", self.child.id());
         let ended = self.child.wait()?;
         if ended.success() { Ok(()) } else { Err(format!("the server ended badly: {ended}").into()) }
     }

@@ -11,7 +11,7 @@
 //! conversations into one history.
 //!
 //! Everything between is real: a child process of `epitome serve`, HTTP, and an upstream on loopback that refuses what real
-//! ones refuse (`crates/epitome/tests/upstream`). Each file is played twice, untouched (`x-epitome: off`) and condensed, and
+//! ones refuse (`epitome_testkit::upstream`). Each file is played twice, untouched (`x-epitome: off`) and condensed, and
 //! what was sent is written to `FILE.untouched.jsonl` and `FILE.condensed.jsonl` by `--log-requests`, in a temporary folder
 //! or in the one that `--log-to` names. It ends with 1 if anything was refused or went wrong.
 //!
@@ -46,8 +46,8 @@ use epitome::dialect::Dialect;
 mod child;
 pub mod cost;
 mod recorded;
-#[path = "../../../epitome/tests/upstream/mod.rs"]
-mod upstream;
+
+use epitome_testkit::upstream;
 
 use child::{Serving, Talk, Told};
 use cost::Cost;

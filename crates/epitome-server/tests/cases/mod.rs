@@ -10,5 +10,4 @@ pub(crate) mod out;
 pub(crate) mod progress;
 pub(crate) mod valid;
 
-#[path = "../../../epitome/tests/provider/mod.rs"]
-pub(crate) mod provider;
+use epitome_testkit::provider;

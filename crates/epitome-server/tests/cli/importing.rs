@@ -443,7 +443,7 @@ fn a_request_whose_input_is_a_bare_string_is_imported() {
 #[test]
 fn an_import_from_a_pipe_that_is_interrupted_leaves_no_conversation_behind() {
     use std::io::Write;
-    use std::process::{Command, Stdio};
+    use std::process::Stdio;
     let place = Place::new();
     let scratch = tempfile::tempdir().unwrap();
     let mut child = place
@@ -465,7 +465,7 @@ fn an_import_from_a_pipe_that_is_interrupted_leaves_no_conversation_behind() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     std::thread::sleep(std::time::Duration::from_millis(100));
-    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    epitome_testkit::signal::send("INT", child.id());
     child.wait().unwrap();
     assert_eq!(held(), 0, "somebody's conversation stays in the folder for scratch");
 }

@@ -13,16 +13,14 @@ mod migrating;
 #[cfg(unix)]
 mod postgres;
 #[cfg(unix)]
-#[path = "../../../epitome/tests/postgres_server/mod.rs"]
-mod postgres_server;
-#[path = "../../../epitome/tests/provider/mod.rs"]
-mod provider;
 mod replaying;
 mod replaying_models;
 mod settings;
 #[cfg(unix)]
 mod signals;
 mod trouble;
+
+use epitome_testkit::{postgres_server, provider};
 
 use bin::{Place, told};
 

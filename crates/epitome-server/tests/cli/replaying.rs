@@ -438,8 +438,7 @@ fn whoever_interrupts_it_finds_no_half_files() {
         assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(killed.success());
+    epitome_testkit::signal::send("INT", child.id());
     // Whoever waits for the pipe is let go.
     let mut pipe = std::fs::File::options().read(true).write(true).open(place.path("held.jsonl")).unwrap();
     let _ = pipe.write_all(b"\n");

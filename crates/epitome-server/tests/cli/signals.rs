@@ -71,7 +71,7 @@ fn wait_for(what: &str, there: impl Fn() -> bool) {
 }
 
 fn signal(child: &Child, name: &str) {
-    assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
+    epitome_testkit::signal::send(name, child.id());
 }
 
 /// The lease is 30 seconds; nobody should have to wait for it to run out.
@@ -201,7 +201,7 @@ fn an_export_that_is_interrupted_is_not_there() {
     let mut command = place.epitome(&["export", "talk", "-o", "out/talk.jsonl", "--db", "epitome.db"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_for("a file", || out() > 0);
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().is_ok());
+    signal(&child, "INT");
     match told(child.wait_with_output().unwrap()).0 {
         Some(0) => assert!(place.path("out/talk.jsonl").exists() && out() == 1),
         code => assert_eq!((code, out()), (Some(130), 0)),

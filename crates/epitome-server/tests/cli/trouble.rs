@@ -119,7 +119,7 @@ fn a_locked_database_can_be_read_and_is_told_when_written_to() {
 
 #[cfg(unix)]
 fn interrupt(child: &Child) {
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    epitome_testkit::signal::send("INT", child.id());
 }
 
 /// It waits for the lock when Ctrl-C comes.

@@ -27,7 +27,9 @@ fn holds_on(server: &Server, program: &str, more: &[&str]) {
 #[track_caller]
 fn runs(server: &Server, program: &Path, more: &[&str]) -> String {
     let folder = Path::new(FOLDER);
-    let python = installed("honcho", &folder.join("requirements.txt")).join("bin/python");
+    let python =
+        installed("honcho", &folder.join("requirements.txt"), Path::new(env!("CARGO_TARGET_TMPDIR")))
+            .join("bin/python");
     let mut run = Command::new(python);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("HONCHO_")) {
         run.env_remove(name);

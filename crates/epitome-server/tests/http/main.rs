@@ -33,10 +33,7 @@ mod logs;
 mod nodes;
 mod on_sqlite;
 mod openapi;
-#[path = "../../../epitome/tests/postgres_server/mod.rs"]
-mod postgres_server;
 mod pressure;
-mod python;
 mod rough;
 mod rough_bodies;
 mod rough_connections;
@@ -55,9 +52,4 @@ mod v3_tokens;
 mod v3_walk;
 mod wire_v3;
 
-#[path = "../../../epitome-core/tests/core/wire/judges.rs"]
-#[allow(dead_code, clippy::indexing_slicing, reason = "the core's own tests use all of it")]
-mod judges;
-/// A model on loopback that is as slow as it is told to be.
-#[path = "../../../epitome/tests/provider/mod.rs"]
-mod provider;
+use epitome_testkit::{judges, postgres_server, provider, python, signal};

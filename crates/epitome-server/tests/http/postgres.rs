@@ -29,9 +29,6 @@ mod home;
 mod honcho;
 mod keys;
 mod on_postgres;
-#[path = "../../../epitome/tests/postgres_server/mod.rs"]
-mod postgres_server;
-mod python;
 mod rough;
 mod rough_bodies;
 mod rough_pages;
@@ -49,12 +46,9 @@ mod v3_tokens;
 mod v3_walk;
 mod wire_v3;
 
-#[path = "../../../epitome-core/tests/core/wire/judges.rs"]
-#[allow(dead_code, clippy::indexing_slicing, reason = "the core's own tests use all of it")]
-mod judges;
+use epitome_testkit::{judges, postgres_server, provider, python, signal};
+
 /// A model on loopback that is as slow as it is told to be.
-#[path = "../../../epitome/tests/provider/mod.rs"]
-mod provider;
 
 /// What is not tried here never reaches a database, or is tried on both of them there. Whoever adds a file decides.
 #[test]

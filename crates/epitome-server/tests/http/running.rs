@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::provider::{Act, Provider};
 use crate::rough::Raw;
 use crate::server::{Server, command, db};
+use crate::signal;
 
 /// What `serve` says where it cannot: its exit code and its one line.
 pub fn refused(folder: &Path, flags: &[&str]) -> (Option<i32>, String) {
@@ -232,13 +233,9 @@ fn whoever_is_to_outlive_the_terminal_does() {
     let mut said = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
     assert!(said.starts_with("listening on "), "{said}");
-    let tell = |name: &str| {
-        let sent = std::process::Command::new("kill").args([name, &child.id().to_string()]).status();
-        assert!(sent.unwrap().success());
-    };
-    tell("-HUP");
+    signal::send("HUP", child.id());
     std::thread::sleep(Duration::from_millis(200));
-    tell("-TERM");
+    signal::send("TERM", child.id());
     let mut log = String::new();
     child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));

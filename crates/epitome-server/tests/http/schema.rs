@@ -72,7 +72,11 @@ fn serve(folder: tempfile::TempDir, keys: &str) -> Server {
 /// Runs all checks with so many drawn requests for each route, and says everything they found.
 fn ask(server: &Server, key: Option<&str>, examples: usize, flags: &[&str]) {
     let mut told = fs::read_to_string(Path::new(FOLDER).join("schemathesis.toml")).unwrap();
-    let place = installed("schemathesis", &Path::new(FOLDER).join("requirements.txt"));
+    let place = installed(
+        "schemathesis",
+        &Path::new(FOLDER).join("requirements.txt"),
+        Path::new(env!("CARGO_TARGET_TMPDIR")),
+    );
     let mut run = Command::new(place.join("bin/schemathesis"));
     if let Some(key) = key {
         told.push_str("\n[auth.openapi.key]\nbearer = \"${EPITOME_SCHEMA_KEY}\"\n");

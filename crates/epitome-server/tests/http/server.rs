@@ -76,8 +76,7 @@ impl Server {
 
     /// Sends it a signal by name, as `kill` knows it.
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status();
-        assert!(sent.unwrap().success());
+        epitome_testkit::signal::send(name, self.pid());
     }
 
     /// Waits until it has ended, and tells how.

@@ -32,7 +32,7 @@ fn case_38_the_commands_summarizer_never_overflows() {
     for request in provider.requests() {
         assert!(counter.text(&request.prompt()) <= 7_500, "{}", counter.text(&request.prompt()));
     }
-    let read: String = provider.requests().iter().map(crate::cases::provider::Request::prompt).collect();
+    let read: String = provider.requests().iter().map(epitome_testkit::provider::Request::prompt).collect();
     assert!(
         (1..=148).filter(|n| *n != 3).all(|n| read.contains(&format!("P-{n}0071"))),
         "all of it was read"
@@ -60,7 +60,7 @@ fn case_42_what_the_command_spends_is_told() {
     let place = Place::asking(&provider, 100_000);
     let out = place.strict(CHAT, &request(9), &["--force", "--keep-messages", "4", "--model", "main"]);
     let spent = &out.is_condensed().report["spent"][0];
-    let expected = (crate::cases::provider::INPUT, crate::cases::provider::OUTPUT);
+    let expected = (epitome_testkit::provider::INPUT, epitome_testkit::provider::OUTPUT);
     assert_eq!((spent["input"].as_u64().unwrap(), spent["output"].as_u64().unwrap()), expected);
     assert!(spent["cost"].as_i64().unwrap() > 0, "{spent}");
 }

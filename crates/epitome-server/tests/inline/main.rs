@@ -17,6 +17,5 @@ mod valid;
 
 #[path = "../cases/mod.rs"]
 mod cases;
-#[path = "../../../epitome-core/tests/core/wire/judges.rs"]
-#[allow(dead_code, reason = "the core's own tests use all of it")]
-mod judges;
+
+use epitome_testkit::judges;

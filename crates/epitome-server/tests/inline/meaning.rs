@@ -5,8 +5,8 @@ use serde_json::json;
 
 use crate::cases;
 use crate::cases::out::{provider, request, talk};
-use crate::cases::provider::Act;
 use crate::run::Place;
+use epitome_testkit::provider::Act;
 
 fn words(message: &epitome_core::message::Message) -> String {
     let texts = message.parts.iter().filter_map(|part| match part {

@@ -5,8 +5,8 @@ use serde_json::json;
 
 use crate::cases;
 use crate::cases::out::{provider, request, talk};
-use crate::cases::provider::Act;
 use crate::run::Place;
+use epitome_testkit::provider::Act;
 
 const CHAT: Dialect = Dialect::OpenAi;
 
@@ -82,7 +82,7 @@ fn case_20_the_command_sends_no_doomed_request_twice() {
     let out = place.strict(CHAT, &request(60), &["--force", "--keep-messages", "4", "--model", "main"]);
     out.is_as_it_was("model_failed");
     let prompts: Vec<String> =
-        provider.requests().iter().map(crate::cases::provider::Request::prompt).collect();
+        provider.requests().iter().map(epitome_testkit::provider::Request::prompt).collect();
     let distinct: std::collections::HashSet<&String> = prompts.iter().collect();
     assert!(distinct.len() == prompts.len() && prompts.len() < 20, "{} of {}", distinct.len(), prompts.len());
     assert!(prompts.windows(2).all(|pair| pair[1].len() < pair[0].len()), "each one is shorter");

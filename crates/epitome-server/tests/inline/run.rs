@@ -9,8 +9,8 @@ use epitome_core::drawing::messages;
 use serde_json::{Value, json};
 
 use crate::cases::out::{Out, SHAPES, complaints, spelled};
-use crate::cases::provider::Provider;
 use crate::judges::signed;
+use epitome_testkit::provider::Provider;
 
 /// A folder of its own, with settings.
 pub(crate) struct Place {

@@ -21,12 +21,6 @@ mod history;
 mod home;
 mod knock;
 mod leases;
-#[path = "../../../epitome/tests/network/mod.rs"]
-mod network;
-#[path = "../../../epitome/tests/postgres_server/mod.rs"]
-mod postgres_server;
-#[path = "../../../epitome/tests/provider/mod.rs"]
-mod provider;
 mod quiet;
 #[path = "../http/server.rs"]
 #[allow(dead_code, unused_imports, reason = "the server's own tests use all of it")]
@@ -38,3 +32,5 @@ mod trouble;
 mod typing;
 mod walk;
 mod writers;
+
+use epitome_testkit::{network, postgres_server, provider};

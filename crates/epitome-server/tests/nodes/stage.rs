@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -208,9 +208,7 @@ impl Node {
     }
 
     fn signal(&self, signal: &str) {
-        let pid = self.process().as_ref().expect("it runs").id().to_string();
-        let sent = Command::new("kill").args([signal, &pid]).status();
-        assert!(sent.unwrap().success());
+        epitome_testkit::signal::send(signal, self.process().as_ref().expect("it runs").id());
     }
 
     /// Waits until it can be used. It must not have ended by itself.

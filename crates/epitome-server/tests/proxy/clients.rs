@@ -76,7 +76,12 @@ impl Addresses {
 
 /// What a program printed, and whether it ended well.
 fn run(program: &Path, flags: &[&str], at: &Addresses) -> Result<String, String> {
-    let python = installed("clients", &Path::new(FOLDER).join("requirements.txt")).join("bin/python");
+    let python = installed(
+        "clients",
+        &Path::new(FOLDER).join("requirements.txt"),
+        Path::new(env!("CARGO_TARGET_TMPDIR")),
+    )
+    .join("bin/python");
     let mut run = Command::new(python);
     for (name, _) in std::env::vars() {
         if ["OPENAI_", "ANTHROPIC_", "EPITOME"].iter().any(|start| name.starts_with(start)) {

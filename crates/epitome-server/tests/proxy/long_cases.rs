@@ -9,9 +9,9 @@ use epitome_core::tokens::{Counter, Encoding};
 use serde_json::{Value, json};
 
 use crate::cases::out::{Out, SHAPES, provider, turn};
-use crate::cases::provider::{Act, Provider, Request};
 use crate::run::Place;
 use crate::upstream::Manner;
+use epitome_testkit::provider::{Act, Provider, Request};
 
 const CHAT: Dialect = Dialect::OpenAi;
 
@@ -357,6 +357,6 @@ fn case_42_what_condensing_spends_is_told_through_the_proxy() {
     let item = &usage["items"][0];
     assert_eq!((&item["slot"], &item["model"]), (&json!("condense"), &json!("stand-in-1")), "{usage}");
     let calls = item["calls"].as_u64().unwrap();
-    assert_eq!(item["input"], json!(calls * crate::cases::provider::INPUT), "{usage}");
+    assert_eq!(item["input"], json!(calls * epitome_testkit::provider::INPUT), "{usage}");
     assert!(item["cost"].as_f64().unwrap() > 0.0, "{usage}");
 }

@@ -21,19 +21,11 @@ mod talks;
 
 #[path = "../cases/mod.rs"]
 mod cases;
-#[path = "../../../epitome-core/tests/core/drawn.rs"]
-#[allow(dead_code, reason = "the core's own tests use all of it")]
-mod drawn_sessions;
 #[path = "../http/home_sqlite.rs"]
 #[allow(dead_code, reason = "the tests of the HTTP API use all of it")]
 mod home;
-#[path = "../../../epitome/tests/postgres_server/mod.rs"]
-mod postgres_server;
-#[path = "../http/python.rs"]
-mod python;
 #[path = "../http/server.rs"]
 #[allow(dead_code, reason = "the tests of the HTTP API use all of it")]
 mod server;
-#[path = "../../../epitome/tests/upstream/mod.rs"]
-mod upstream;
-use upstream::judges;
+
+use epitome_testkit::{drawn as drawn_sessions, judges, python, upstream};

@@ -12,10 +12,10 @@ use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
 
 use crate::cases::out::{Out, SHAPES, complaints, spelled};
-use crate::cases::provider::Provider;
 use crate::judges::signed;
 use crate::server::{Answer, Server};
 use crate::upstream::{Manner, Upstream};
+use epitome_testkit::provider::Provider;
 
 pub(crate) struct Place {
     pub(crate) server: Server,

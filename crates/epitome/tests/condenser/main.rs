@@ -23,9 +23,4 @@ mod reviewed;
 mod sharing;
 mod support;
 
-#[path = "../../../epitome-core/tests/core/drawn.rs"]
-#[allow(dead_code, reason = "the core's own tests use all of it")]
-mod drawn;
-#[path = "../../../epitome-core/tests/core/wire/judges.rs"]
-#[allow(dead_code, reason = "the core's own tests use all of it")]
-mod judges;
+use epitome_testkit::{drawn, judges};

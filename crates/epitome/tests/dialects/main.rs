@@ -19,17 +19,7 @@ mod restoring;
 mod writing;
 mod written_promises;
 
-#[path = "../../../epitome-core/tests/core/conversations.rs"]
-#[allow(dead_code, reason = "the core's own tests use all of it")]
-mod conversations;
-#[path = "../../../epitome-core/tests/core/drawn.rs"]
-#[allow(dead_code, reason = "the core's own tests use all of it")]
-mod drawn;
-#[path = "../../../epitome-core/tests/core/wire/judges.rs"]
-#[allow(dead_code, reason = "the core's own tests use all of it")]
-mod judges;
-#[path = "../../../epitome-core/tests/core/wire/odd.rs"]
-mod odd;
+use epitome_testkit::{conversations, drawn, judges, odd};
 
 use epitome::dialect::Dialect;
 use proptest::prelude::ProptestConfig;

@@ -46,11 +46,4 @@ mod turns;
 mod usage;
 mod views;
 
-#[path = "../../../epitome-core/tests/core/drawn.rs"]
-#[allow(dead_code, reason = "the core's own tests use all of it")]
-mod drawn;
-#[path = "../provider/mod.rs"]
-mod provider;
-#[path = "../../../epitome-core/tests/core/validator.rs"]
-#[allow(dead_code, reason = "the core's own tests use all of it")]
-mod validator;
+use epitome_testkit::{drawn, provider, validator};

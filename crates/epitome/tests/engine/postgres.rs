@@ -31,8 +31,6 @@ mod keys;
 mod numbers;
 mod on_postgres;
 mod people;
-#[path = "../postgres_server/mod.rs"]
-mod postgres_server;
 mod races;
 mod retries;
 mod reviewed;
@@ -48,14 +46,7 @@ mod turns;
 mod usage;
 mod views;
 
-#[path = "../../../epitome-core/tests/core/drawn.rs"]
-#[allow(dead_code, reason = "the core's own tests use all of it")]
-mod drawn;
-#[path = "../provider/mod.rs"]
-mod provider;
-#[path = "../../../epitome-core/tests/core/validator.rs"]
-#[allow(dead_code, reason = "the core's own tests use all of it")]
-mod validator;
+use epitome_testkit::{drawn, postgres_server, provider, validator};
 
 /// A file that was forgotten here would be tried on one of the two only.
 #[test]

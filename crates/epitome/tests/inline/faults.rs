@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::agent_loop::upstream::refuse::Refusal;
-use crate::agent_loop::upstream::{Act, Manner, Upstream};
+use epitome_testkit::upstream::refuse::Refusal;
+use epitome_testkit::upstream::{Act, Manner, Upstream};
 
 const CHAT: &str = "chat/completions";
 const RESPONSES: &str = "responses";

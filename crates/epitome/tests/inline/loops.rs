@@ -8,8 +8,8 @@ use epitome::rules::message::Tokens;
 use epitome::{Condenser, CondenserBuilder};
 use serde_json::json;
 
-use crate::agent_loop::upstream::{Manner, Upstream};
 use crate::agent_loop::{Agent, RULE, SYSTEM, WINDOW, tools};
+use epitome_testkit::upstream::{Manner, Upstream};
 
 const WIRES: [Dialect; 3] = [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic];
 

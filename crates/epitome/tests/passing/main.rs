@@ -22,6 +22,4 @@ mod pressing;
 mod sizes;
 mod support;
 
-#[path = "../../../epitome-core/tests/core/wire/judges.rs"]
-#[allow(dead_code, reason = "the core's own tests use all of it")]
-mod judges;
+use epitome_testkit::judges;

@@ -18,15 +18,11 @@ mod home;
 mod known_again;
 mod lending;
 mod on_postgres;
-#[path = "../postgres_server/mod.rs"]
-mod postgres_server;
 mod pressing;
 mod sizes;
 mod support;
 
-#[path = "../../../epitome-core/tests/core/wire/judges.rs"]
-#[allow(dead_code, reason = "the core's own tests use all of it")]
-mod judges;
+use epitome_testkit::{judges, postgres_server};
 
 /// A file that was forgotten here would be tried on one of the two only.
 #[test]

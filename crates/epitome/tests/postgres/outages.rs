@@ -188,7 +188,9 @@ async fn connections_that_fall_silent_are_given_up_for_new_ones() {
 }
 
 fn signal(signal: &str, pids: &[&str]) {
-    assert!(std::process::Command::new("kill").arg(signal).args(pids).status().unwrap().success());
+    for pid in pids {
+        epitome_testkit::signal::send(signal, pid.parse().unwrap());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,10 +5,10 @@ use epitome_core::message::{Message, Part, Role};
 use epitome_core::view::mend;
 use proptest::prelude::*;
 
-use super::odd::odd;
 use super::{complaints_of_all, late_thinking};
 use crate::drawn::{Drawn, Log, session, summaries};
 use crate::promises::{config, counter, picks, request};
+use epitome_testkit::odd::odd;
 
 /// Turns of an agent that thinks as the provider has it: a turn thinks from its first reply on, or
 /// not at all, and ends with its last reply.

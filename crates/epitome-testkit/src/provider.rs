@@ -5,16 +5,6 @@
 //! it does what it always does, which is to answer well. Clones are one server. It needs nothing but tokio
 //! and serde_json, so any test binary can take it in with `#[path]`.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "each test binary uses a part of it, and a stand-in that cannot go on fails the test"
-)]
-
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};

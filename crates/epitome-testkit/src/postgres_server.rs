@@ -7,17 +7,6 @@
 //! A cluster does not outlive its process, however that ends: see `cluster.rs`. It needs nothing but std, so any test
 //! binary can take it in with `#[path]`.
 
-#![allow(
-    dead_code,
-    unused_imports,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "each test binary uses a part of it, and a server that cannot be had fails the test"
-)]
-
 mod cluster;
 mod install;
 mod pooler;

@@ -20,7 +20,7 @@ async fn said(session: &Session, from: usize, through: usize) {
 
 /// A session whose summaries are: 1, 2 and 3 one after the other; 4, undone; 5 in its place; 6, where nobody could write
 /// one, `local`'s; 7, a model's in place of it; 8, from the first message on; 9 as ever. And a copy of it that went on.
-pub(crate) async fn history(open: impl AsyncFnOnce(Builder) -> Engine) {
+pub async fn history(open: impl AsyncFnOnce(Builder) -> Engine) {
     let model = Scripted::new();
     let settings = r#"{"slot": [{"name": "short", "trigger": "messages(20)"}],
         "summarize": {"models": ["main"], "stand_in_after": "0"}}"#;
@@ -46,7 +46,7 @@ pub(crate) async fn history(open: impl AsyncFnOnce(Builder) -> Engine) {
 
 /// What is to be told of [`history`] once this SQL was run on it. `rows` are the summaries of session number 1, newest
 /// first; `set` gives the SQL that puts a value into a summary's facts.
-pub(crate) fn plants(rows: &[SummaryRow], set: impl Fn(i64, &str, &str) -> String) -> Vec<(String, String)> {
+pub fn plants(rows: &[SummaryRow], set: impl Fn(i64, &str, &str) -> String) -> Vec<(String, String)> {
     let mut told: Vec<_> = rows
         .iter()
         .map(|row| (row.id, row.through, row.parent, row.facts.from, row.facts.built_on, row.facts.stand_in))
@@ -127,14 +127,14 @@ fn through(id: i64, through: u64) -> String {
 }
 
 /// Fails unless this is among what `verify` found.
-pub(crate) fn told(faults: &[Fault], what: &str, plant: &str) {
+pub fn told(faults: &[Fault], what: &str, plant: &str) {
     let told: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.at, fault.what)).collect();
     assert!(told.iter().any(|told| told.contains(what)), "{plant}: no {what} in {told:#?}");
 }
 
 /// What may be wrong in a store whose session `a` of workspace `w` has nine messages, a key, a member and two summaries:
 /// where it is told, and the SQL that plants it.
-pub(crate) const FAULTS: &[(&str, &str)] = &[
+pub const FAULTS: &[(&str, &str)] = &[
     ("message 4", "UPDATE messages SET before = before + 1 WHERE seq = 4"),
     ("message 4", "UPDATE messages SET cut = 2 WHERE seq = 4"),
     ("message 4", "UPDATE messages SET open = 1 WHERE seq = 4"),

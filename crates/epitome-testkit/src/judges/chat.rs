@@ -11,7 +11,7 @@ use super::{
 };
 
 /// The words of every complaint.
-pub(crate) const RULES: &[&str] = &[
+pub const RULES: &[&str] = &[
     "messages must be a list that is not empty",
     "a message must be an object",
     "unknown role",
@@ -35,7 +35,7 @@ pub(crate) const RULES: &[&str] = &[
 /// Longer ids were refused by the provider itself: "Expected a string with maximum length 40".
 const LONGEST_ID: usize = 40;
 
-pub(crate) fn spell(list: &[Message]) -> Spelled {
+pub fn spell(list: &[Message]) -> Spelled {
     let (mut messages, mut left) = (Vec::new(), Vec::new());
     for message in list {
         let mut unable = |part: &Part| left.push(unspelled(message, part));
@@ -102,7 +102,7 @@ fn media(media: &Media) -> Option<Value> {
 }
 
 /// What the provider refuses in the `messages` of this body.
-pub(crate) fn complaints(body: &Value) -> Vec<String> {
+pub fn complaints(body: &Value) -> Vec<String> {
     let mut out = Complaints::new(RULES);
     let messages = objects(&body["messages"]);
     if messages.is_empty() {
@@ -155,7 +155,7 @@ pub(crate) fn complaints(body: &Value) -> Vec<String> {
 /// The stricter wish of some servers behind this wire, whose templates know one system message, at the
 /// front. The provider itself takes them anywhere, and so a later one stays where it was said: this
 /// is for a dialect that serves such a server, not for every list.
-pub(crate) fn system_not_first(body: &Value) -> Vec<String> {
+pub fn system_not_first(body: &Value) -> Vec<String> {
     let messages = objects(&body["messages"]);
     let is_system = |message: &Map<String, Value>| matches!(str_of(message, "role"), "system" | "developer");
     let later = messages.iter().enumerate().skip_while(|(_, message)| is_system(message));

@@ -1,15 +1,15 @@
-//! Programs from PyPI that ask a server from outside: each is installed once, under the target directory, from whatever
-//! registry pip is set up for.
+//! Programs from PyPI that call a server from outside: each is installed once, under the target directory, from the
+//! registry that pip is configured for.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The virtual environment of this name, with what `requirements` (a file) lists and nothing else. Whoever comes first
-/// makes it, and the others wait.
-pub fn installed(name: &str, requirements: &Path) -> PathBuf {
+/// Returns the virtual environment of this name below `scratch` (the test's `CARGO_TARGET_TMPDIR`), with exactly what
+/// the file `requirements` lists. The first caller creates it; concurrent callers wait.
+pub fn installed(name: &str, requirements: &Path, scratch: &Path) -> PathBuf {
     let wanted = fs::read_to_string(requirements).unwrap();
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let place = scratch.join(name);
     let (lock, ready) = (File::create(place.with_extension("lock")).unwrap(), place.join("requirements.txt"));
     lock.lock().unwrap();
     if fs::read_to_string(&ready).is_ok_and(|there| there == wanted) {

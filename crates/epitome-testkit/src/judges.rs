@@ -8,12 +8,9 @@
 //! core: letters and lengths of ids, names of authors, a mark for media in a tool's answer, merging
 //! of neighbours, reasoning at the front of a merged reply.
 
-#[path = "anthropic.rs"]
-pub(crate) mod anthropic;
-#[path = "chat.rs"]
-pub(crate) mod chat;
-#[path = "responses.rs"]
-pub(crate) mod responses;
+pub mod anthropic;
+pub mod chat;
+pub mod responses;
 
 use std::fmt::Display;
 
@@ -21,7 +18,7 @@ use epitome_core::message::{Content, Media, MediaSource, Message, Part, ToolResu
 use serde_json::{Map, Value, json};
 
 /// The list with a signature on all reasoning that lacks one.
-pub(crate) fn signed(list: &[Message]) -> Vec<Message> {
+pub fn signed(list: &[Message]) -> Vec<Message> {
     let mut list = list.to_vec();
     for part in list.iter_mut().flat_map(|message| &mut message.parts) {
         if let Part::Thinking { signature, .. } = part {
@@ -32,10 +29,10 @@ pub(crate) fn signed(list: &[Message]) -> Vec<Message> {
 }
 
 /// A list as a dialect writes it.
-pub(crate) struct Spelled {
-    pub(crate) body: Value,
+pub struct Spelled {
+    pub body: Value,
     /// What has no spelling in this dialect.
-    pub(crate) unspelled: Vec<String>,
+    pub unspelled: Vec<String>,
 }
 
 /// The complaint about a part that its message cannot carry on this wire.

@@ -11,7 +11,7 @@ use super::{
 };
 
 /// The words of every complaint.
-pub(crate) const RULES: &[&str] = &[
+pub const RULES: &[&str] = &[
     "input must be a list that is not empty",
     "unknown item",
     "unknown role",
@@ -34,7 +34,7 @@ pub(crate) const RULES: &[&str] = &[
 
 const LONGEST_ID: usize = 64;
 
-pub(crate) fn spell(list: &[Message]) -> Spelled {
+pub fn spell(list: &[Message]) -> Spelled {
     let (mut input, mut left) = (Vec::new(), Vec::new());
     for message in list {
         let role = if message.role == Role::Peer { Role::User } else { message.role };
@@ -116,7 +116,7 @@ fn media(media: &Media) -> Option<Value> {
 }
 
 /// What the provider refuses in the `input` of this body.
-pub(crate) fn complaints(body: &Value) -> Vec<String> {
+pub fn complaints(body: &Value) -> Vec<String> {
     let mut out = Complaints::new(RULES);
     let items = objects(&body["input"]);
     if items.is_empty() {

@@ -5,16 +5,6 @@
 //! answer does. It has a thread and a runtime of its own, so that it goes on whatever the test does, and needs nothing
 //! but tokio, so that any test binary can take it in with `#[path]`.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "each test binary uses a part of it, and a network that cannot be had fails the test"
-)]
-
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;

@@ -18,7 +18,7 @@ use proptest::prelude::*;
 
 /// A session, printed as its drawing.
 #[derive(Clone, PartialEq)]
-pub(crate) struct Drawn(pub(crate) String);
+pub struct Drawn(pub String);
 
 impl fmt::Debug for Drawn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,26 +27,26 @@ impl fmt::Debug for Drawn {
 }
 
 impl Drawn {
-    pub(crate) fn messages(&self) -> Vec<Message> {
+    pub fn messages(&self) -> Vec<Message> {
         drawing::messages(&self.0).expect("drawn by us")
     }
 
     /// The log as a session would hold it.
-    pub(crate) fn log(&self, counter: &Counter) -> Log {
+    pub fn log(&self, counter: &Counter) -> Log {
         Log::new(self.messages(), counter.clone())
     }
 }
 
 /// A session with everything known about it.
-pub(crate) struct Log {
-    pub(crate) messages: Vec<Message>,
-    pub(crate) outlines: Vec<Outline>,
-    pub(crate) counter: Counter,
+pub struct Log {
+    pub messages: Vec<Message>,
+    pub outlines: Vec<Outline>,
+    pub counter: Counter,
     trackers: Vec<Tracker>,
 }
 
 impl Log {
-    pub(crate) fn new(messages: Vec<Message>, counter: Counter) -> Self {
+    pub fn new(messages: Vec<Message>, counter: Counter) -> Self {
         let mut tracker = Tracker::default();
         let mut trackers = vec![tracker.clone()];
         let mut outlines = Vec::new();
@@ -57,25 +57,25 @@ impl Log {
         Self { messages, outlines, counter, trackers }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.messages.len()
     }
 
-    pub(crate) fn end(&self, at: usize) -> Cut {
+    pub fn end(&self, at: usize) -> Cut {
         self.trackers[at].cut_at_end()
     }
 
-    pub(crate) fn legal(&self, place: usize) -> bool {
+    pub fn legal(&self, place: usize) -> bool {
         self.outlines.get(place).map_or(self.end(self.len()), |o| o.cut) == Cut::Legal
     }
 
     /// The context after the first `at` messages.
-    pub(crate) fn context(&self, at: usize, request: &Request, summaries: &[(Seq, String)]) -> Given {
+    pub fn context(&self, at: usize, request: &Request, summaries: &[(Seq, String)]) -> Given {
         self.context_from(0, at, request, summaries)
     }
 
     /// The same when only the messages from place `from` on were handed in, as a store would.
-    pub(crate) fn context_from(
+    pub fn context_from(
         &self,
         from: usize,
         at: usize,
@@ -100,7 +100,7 @@ impl Log {
 
     /// The context after the first `at` messages, with summaries that `local` wrote of the messages up to
     /// these places, and with the two of them joined.
-    pub(crate) fn local_context(&self, at: usize, request: &Request, throughs: &[Seq]) -> Given {
+    pub fn local_context(&self, at: usize, request: &Request, throughs: &[Seq]) -> Given {
         let written = throughs.iter().zip([40, 12]).map(|(through, limit)| {
             let mut extracts = Extracts::default();
             let read = self.messages.iter().filter(|m| m.seq <= *through && !m.role.is_system());
@@ -122,12 +122,7 @@ impl Log {
     }
 
     /// The context of one author's messages.
-    pub(crate) fn scoped_context(
-        &self,
-        author: &str,
-        request: &Request,
-        summaries: &[(Seq, String)],
-    ) -> Given {
+    pub fn scoped_context(&self, author: &str, request: &Request, summaries: &[(Seq, String)]) -> Given {
         let outlines: Vec<Outline> =
             self.outlines.iter().filter(|o| o.author.as_deref() == Some(author)).cloned().collect();
         let own = |message: &&Message| outlines.iter().any(|o| o.seq == message.seq);
@@ -146,16 +141,16 @@ impl Log {
         Given { layout, messages }
     }
 
-    pub(crate) fn tokens(&self, messages: &[Message]) -> Tokens {
+    pub fn tokens(&self, messages: &[Message]) -> Tokens {
         messages.iter().map(|message| self.counter.message(message)).sum()
     }
 }
 
 /// A context with its words.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Given {
-    pub(crate) layout: Layout,
-    pub(crate) messages: Vec<Message>,
+pub struct Given {
+    pub layout: Layout,
+    pub messages: Vec<Message>,
 }
 
 fn id() -> impl Strategy<Value = &'static str> {
@@ -233,17 +228,17 @@ fn session_with(flags: bool) -> impl Strategy<Value = Drawn> {
 }
 
 /// Any session at all.
-pub(crate) fn session() -> impl Strategy<Value = Drawn> {
+pub fn session() -> impl Strategy<Value = Drawn> {
     session_with(true)
 }
 
 /// Any session with nothing pinned or skipped.
-pub(crate) fn plain_session() -> impl Strategy<Value = Drawn> {
+pub fn plain_session() -> impl Strategy<Value = Drawn> {
     session_with(false)
 }
 
 /// Legal places for summaries to end at, and their texts.
-pub(crate) fn summaries(log: &Log, picks: &[(u16, u8)]) -> Vec<(Seq, String)> {
+pub fn summaries(log: &Log, picks: &[(u16, u8)]) -> Vec<(Seq, String)> {
     let legal: Vec<usize> = (1..=log.len()).filter(|place| log.legal(*place)).collect();
     picks
         .iter()

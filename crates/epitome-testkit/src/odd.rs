@@ -4,7 +4,7 @@ use epitome_core::message::{CallId, Content, Media, MediaSource, Message, Part, 
 
 /// Makes a drawn history odd, in ways that occur in the wild: ids of any letters and lengths, media,
 /// arguments that are no objects, blank pieces, replies whose parts come in any order.
-pub(crate) fn odd(mut messages: Vec<Message>, odds: &[u16]) -> Vec<Message> {
+pub fn odd(mut messages: Vec<Message>, odds: &[u16]) -> Vec<Message> {
     let kind = odds.first().map_or(0, |odd| usize::from(*odd));
     let rename = |id: &mut CallId| *id = odd_id(id, kind).into();
     for (message, odd) in messages.iter_mut().zip(odds.iter().map(|odd| usize::from(*odd)).cycle()) {

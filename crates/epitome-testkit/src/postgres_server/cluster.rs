@@ -236,16 +236,15 @@ impl Cluster {
 
     pub(super) fn stop(&self, how: Stop) {
         let signal = match how {
-            Stop::Fast => "-INT",
-            Stop::Immediate => "-QUIT",
+            Stop::Fast => "INT",
+            Stop::Immediate => "QUIT",
         };
         if let Some(mut child) = self.server().take() {
             // Not waited for yet, so the number is still its own.
-            let pid = child.id().to_string();
-            let sent = Command::new("sh").args(["-c", "kill \"$1\" \"$2\"", "sh", signal, &pid]).output();
+            crate::signal::send(signal, child.id());
             let begun = Instant::now();
             while child.try_wait().unwrap().is_none() {
-                assert!(begun.elapsed() < LIMIT, "PostgreSQL does not stop: {sent:?} {}", self.log());
+                assert!(begun.elapsed() < LIMIT, "PostgreSQL does not stop: {}", self.log());
                 thread::sleep(Duration::from_millis(5));
             }
         }

@@ -10,7 +10,7 @@ use super::{
 };
 
 /// The words of every complaint.
-pub(crate) const RULES: &[&str] = &[
+pub const RULES: &[&str] = &[
     "messages must be a list that is not empty",
     "system must be text",
     "the first message must be from the user",
@@ -41,7 +41,7 @@ pub(crate) const RULES: &[&str] = &[
 
 const LONGEST_ID: usize = 64;
 
-pub(crate) fn spell(list: &[Message]) -> Spelled {
+pub fn spell(list: &[Message]) -> Spelled {
     let (mut system, mut messages, mut left) = (Vec::new(), Vec::<Value>::new(), Vec::new());
     for message in list {
         let side = if message.role == Role::Assistant { "assistant" } else { "user" };
@@ -121,7 +121,7 @@ fn block(media: &Media) -> Value {
 }
 
 /// What the provider refuses in the `system` and the `messages` of this body.
-pub(crate) fn complaints(body: &Value) -> Vec<String> {
+pub fn complaints(body: &Value) -> Vec<String> {
     let mut out = Complaints::new(RULES);
     check_system(&mut out, &body["system"]);
     let messages = objects(&body["messages"]);
@@ -286,7 +286,7 @@ fn check_pairs(out: &mut Complaints, at: usize, contents: &[Vec<Map<String, Valu
 
 /// The rules of marks for the cache, in the order the provider reads them: tools, system prompt, messages. They are
 /// apart, since a client may break them by itself.
-pub(crate) fn cache_marks(body: &Value) -> Vec<String> {
+pub fn cache_marks(body: &Value) -> Vec<String> {
     let mut out = Complaints::new(RULES);
     let mut marks = Vec::new();
     for list in [&body["tools"], &body["system"]] {
@@ -321,7 +321,7 @@ fn gather_marks(out: &mut Complaints, place: &str, block: &Map<String, Value>, m
 /// The rule of thinking that is switched on by hand: from the last words of the user on it is all one
 /// turn of the assistant, whatever tools it called, and such a turn has no thinking at all or begins
 /// with it. Thinking that the model switches on for itself (`adaptive`) may begin later.
-pub(crate) fn late_thinking(body: &Value) -> Vec<String> {
+pub fn late_thinking(body: &Value) -> Vec<String> {
     let mut out = Complaints::new(RULES);
     let messages = objects(&body["messages"]);
     let contents: Vec<Vec<Map<String, Value>>> = messages.iter().map(blocks).collect();

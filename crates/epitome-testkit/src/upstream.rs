@@ -8,20 +8,7 @@
 //! nothing but tokio, serde_json and the core's judges of the three wires, so any test binary or example can take it in with
 //! `#[path]`; a server that writes bad summaries is next door, in `tests/provider`.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "each binary uses a part of it, and a stand-in that cannot go on should stop, loudly"
-)]
-
 mod events;
-#[path = "../../../epitome-core/tests/core/wire/judges.rs"]
-#[allow(dead_code, clippy::panic, reason = "the core's own tests use all of it")]
-pub(crate) mod judges;
 pub mod refuse;
 pub mod script;
 mod serve;

@@ -7,7 +7,7 @@
 use epitome::dialect::Dialect;
 use serde_json::{Value, json};
 
-use super::judges;
+use crate::judges;
 
 /// Why a request was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,13 +5,12 @@
 
 use std::collections::HashMap;
 
-use epitome_core::drawing;
-pub(crate) use epitome_core::measure::complaints;
+pub use epitome_core::measure::complaints;
 use epitome_core::message::{Message, Part, Role, Seq};
 
 /// Complaints about reasoning: what is shown of a tool loop either has none of it, or starts with
 /// the loop, or starts at a message with reasoning of its own.
-pub(crate) fn reasoning_complaints(list: &[Message], log: &[Message]) -> Vec<String> {
+pub fn reasoning_complaints(list: &[Message], log: &[Message]) -> Vec<String> {
     let mut out = Vec::new();
     let loop_of = loops(log);
     let place: HashMap<Seq, usize> = list.iter().enumerate().map(|(at, m)| (m.seq, at)).collect();
@@ -95,7 +94,7 @@ fn loops(log: &[Message]) -> HashMap<Seq, Seq> {
 }
 
 /// Whether it holds words of its own that are not blank.
-pub(crate) fn says_something(message: &Message) -> bool {
+pub fn says_something(message: &Message) -> bool {
     message.parts.iter().any(|part| match part {
         Part::Text { text } => !text.trim().is_empty(),
         part => matches!(part, Part::Media(_)),
@@ -106,60 +105,74 @@ fn thinks(message: &Message) -> bool {
     message.parts.iter().any(|part| matches!(part, Part::Thinking { .. }))
 }
 
-fn hears(drawing: &str, complaint: &str) {
-    let heard = complaints(&drawing::messages(drawing).unwrap());
-    assert!(heard.iter().any(|c| c.contains(complaint)), "{drawing}: heard only {heard:?}");
-}
+#[cfg(test)]
+mod tests {
+    use epitome_core::drawing;
 
-#[test]
-fn planted_faults_are_heard() {
-    hears("u r(x)", "a result without its call");
-    hears("u a(x) r(x) r(x)", "nobody waits for a result of x");
-    hears("u a(x) r(y) r(x)", "nobody waits for a result of y");
-    hears("u a(x) u", "no result for x");
-    hears("u a(x,y) r(x) u", "no result for y");
-    hears("u a(x) s r(x)", "no result for x");
-    hears("u a(x) r(x) a(x) r(x)", "id x is used twice");
-    hears("u a(x,x) r(x)", "id x is used twice");
-    hears("a u", "not from the user");
-    hears("s a", "no user message");
-    hears("s d", "no user message");
-    hears("u u-", "is empty");
-    hears("u a:0", "blank text");
-    hears("u a:0(x) r(x)", "blank text");
-    hears("u u(x)", "never says");
-    hears("u a*-", "nothing but reasoning");
-    let mut broken = drawing::messages("u a(x) r(x)").unwrap();
-    if let Part::ToolCall(call) = &mut broken[1].parts[1] {
-        call.arguments = "{\"path\": \"a".to_owned();
+    use super::*;
+
+    fn hears(drawing: &str, complaint: &str) {
+        let heard = complaints(&drawing::messages(drawing).unwrap());
+        assert!(heard.iter().any(|c| c.contains(complaint)), "{drawing}: heard only {heard:?}");
     }
-    assert!(complaints(&broken).iter().any(|c| c.contains("not a JSON object")));
-}
 
-#[test]
-fn a_loop_entered_past_its_reasoning_is_heard() {
-    let log = drawing::messages("u a*(x) r(x) a(y) r(y) a*(z) r(z)").unwrap();
-    let from = |seq: usize| [&log[..1], &log[seq - 1..]].concat();
-    assert!(reasoning_complaints(&log, &log).is_empty());
-    assert!(reasoning_complaints(&from(6), &log).is_empty());
-    assert_eq!(reasoning_complaints(&from(4), &log).len(), 1);
-}
+    #[test]
+    fn planted_faults_are_heard() {
+        hears("u r(x)", "a result without its call");
+        hears("u a(x) r(x) r(x)", "nobody waits for a result of x");
+        hears("u a(x) r(y) r(x)", "nobody waits for a result of y");
+        hears("u a(x) u", "no result for x");
+        hears("u a(x,y) r(x) u", "no result for y");
+        hears("u a(x) s r(x)", "no result for x");
+        hears("u a(x) r(x) a(x) r(x)", "id x is used twice");
+        hears("u a(x,x) r(x)", "id x is used twice");
+        hears("a u", "not from the user");
+        hears("s a", "no user message");
+        hears("s d", "no user message");
+        hears("u u-", "is empty");
+        hears("u a:0", "blank text");
+        hears("u a:0(x) r(x)", "blank text");
+        hears("u u(x)", "never says");
+        hears("u a*-", "nothing but reasoning");
+        let mut broken = drawing::messages("u a(x) r(x)").unwrap();
+        if let Part::ToolCall(call) = &mut broken[1].parts[1] {
+            call.arguments = "{\"path\": \"a".to_owned();
+        }
+        assert!(complaints(&broken).iter().any(|c| c.contains("not a JSON object")));
+    }
 
-/// The result is Ann's, so the call of the same name before hers is open still: what repeats it is no call,
-/// and its reasoning opens no loop.
-#[test]
-fn two_agents_may_use_the_same_id() {
-    let drawn = "u a(x) a(x)@ann r(x)@ann a*(x) r(x) a(y)@ann r(y)@ann a*(z) r(z)";
-    let log = (1..).zip(drawing::messages(drawn).unwrap()).map(|(seq, m)| Message { seq, ..m });
-    let log: Vec<Message> = log.collect();
-    assert_eq!(reasoning_complaints(&log[6..], &log), Vec::<String>::new());
-}
+    #[test]
+    fn a_loop_entered_past_its_reasoning_is_heard() {
+        let log = drawing::messages("u a*(x) r(x) a(y) r(y) a*(z) r(z)").unwrap();
+        let from = |seq: usize| [&log[..1], &log[seq - 1..]].concat();
+        assert!(reasoning_complaints(&log, &log).is_empty());
+        assert!(reasoning_complaints(&from(6), &log).is_empty());
+        assert_eq!(reasoning_complaints(&from(4), &log).len(), 1);
+    }
 
-#[test]
-fn a_good_list_has_no_complaints() {
-    for good in
-        ["", "u", "s u a", "s d u a(x,y) r(y) r(x) a", "u a(x)", "u a(x,y) r(x)", "p p a", "u a*(x) r(x) a"]
-    {
-        assert_eq!(complaints(&drawing::messages(good).unwrap()), Vec::<String>::new(), "{good}");
+    /// The result is Ann's, so the call of the same name before hers is open still: what repeats it is no call,
+    /// and its reasoning opens no loop.
+    #[test]
+    fn two_agents_may_use_the_same_id() {
+        let drawn = "u a(x) a(x)@ann r(x)@ann a*(x) r(x) a(y)@ann r(y)@ann a*(z) r(z)";
+        let log = (1..).zip(drawing::messages(drawn).unwrap()).map(|(seq, m)| Message { seq, ..m });
+        let log: Vec<Message> = log.collect();
+        assert_eq!(reasoning_complaints(&log[6..], &log), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_good_list_has_no_complaints() {
+        for good in [
+            "",
+            "u",
+            "s u a",
+            "s d u a(x,y) r(y) r(x) a",
+            "u a(x)",
+            "u a(x,y) r(x)",
+            "p p a",
+            "u a*(x) r(x) a",
+        ] {
+            assert_eq!(complaints(&drawing::messages(good).unwrap()), Vec::<String>::new(), "{good}");
+        }
     }
 }

@@ -1,0 +1,212 @@
+//! Conversations written for this project, with the names and facts planted in them.
+//!
+//! Each file in `conversations/` starts with a header (name, language, facts, secrets) and goes on
+//! with one message per line, in OpenAI's chat style. A fact says in which message it was first said,
+//! counted from 0; whether it survives condensing is for other tests to measure.
+
+use epitome_core::message::{Message, Part, Role};
+use serde::Deserialize;
+
+/// A conversation, and what must not get lost of it.
+#[derive(Debug, Clone)]
+pub struct Conversation {
+    pub name: String,
+    /// As in `en`.
+    pub language: String,
+    pub messages: Vec<Message>,
+    pub facts: Vec<Fact>,
+    /// What no summary may repeat.
+    pub secrets: Vec<String>,
+}
+
+/// Something said that somebody will need later.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fact {
+    /// Word for word.
+    pub text: String,
+    /// The message that says it first, counted from 0: its `seq` is one more.
+    pub said_in: usize,
+    pub kind: String,
+}
+
+/// Each file, by the name its header must have.
+const FILES: &[(&str, &str)] = &[
+    ("coding.en", include_str!("../conversations/coding.en.jsonl")),
+    ("coding.zh", include_str!("../conversations/coding.zh.jsonl")),
+    ("dialogue.ar", include_str!("../conversations/dialogue.ar.jsonl")),
+    ("dialogue.en", include_str!("../conversations/dialogue.en.jsonl")),
+    ("dialogue.ru", include_str!("../conversations/dialogue.ru.jsonl")),
+    ("support.en", include_str!("../conversations/support.en.jsonl")),
+    ("support.ja", include_str!("../conversations/support.ja.jsonl")),
+];
+
+/// Every conversation, by name.
+pub fn all() -> Vec<Conversation> {
+    FILES.iter().map(|(name, _)| read(name)).collect()
+}
+
+/// The conversation `name`, as in `coding.en`.
+pub fn read(name: &str) -> Conversation {
+    let (_, lines) =
+        FILES.iter().find(|(file, _)| *file == name).unwrap_or_else(|| panic!("no conversation {name}"));
+    let mut lines = lines.lines();
+    let header: Header = serde_json::from_str(lines.next().unwrap()).unwrap();
+    let messages = lines.zip(1..).map(|(line, seq)| {
+        let line: Line =
+            serde_json::from_str(line).unwrap_or_else(|e| panic!("{name}, message {}: {e}", seq - 1));
+        Message { seq, ..line.message() }
+    });
+    Conversation {
+        name: header.name,
+        language: header.language,
+        messages: messages.collect(),
+        facts: header.facts,
+        secrets: header.secrets,
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    name: String,
+    language: String,
+    facts: Vec<Fact>,
+    #[serde(default)]
+    secrets: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    role: Role,
+    name: Option<String>,
+    content: String,
+    #[serde(default)]
+    tool_calls: Vec<Call>,
+    tool_call_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Call {
+    id: String,
+    function: Function,
+}
+
+#[derive(Deserialize)]
+struct Function {
+    name: String,
+    arguments: String,
+}
+
+impl Line {
+    fn message(self) -> Message {
+        let said = match self.tool_call_id {
+            Some(id) => Message::tool(id, self.content),
+            None => {
+                let text = (!self.content.is_empty()).then(|| Part::text(self.content));
+                let calls = self
+                    .tool_calls
+                    .into_iter()
+                    .map(|c| Part::call(c.id, c.function.name, c.function.arguments));
+                Message::new(self.role, text.into_iter().chain(calls))
+            }
+        };
+        assert_eq!(said.role, self.role, "only a tool's message names a call");
+        Message { author: self.name.map(Into::into), ..said }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use epitome_core::message::Content;
+    use std::collections::HashSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// What a fact may be.
+    const KINDS: [&str; 10] =
+        ["path", "id", "number", "person", "place", "date", "error", "command", "decision", "url"];
+
+    /// Everything a message says, tool calls' arguments and results included.
+    fn words(message: &Message) -> Vec<&str> {
+        message
+            .parts
+            .iter()
+            .flat_map(|part| match part {
+                Part::Text { text } => vec![text.as_str()],
+                Part::ToolCall(call) => vec![call.arguments.as_str()],
+                Part::ToolResult(result) => result
+                    .content
+                    .iter()
+                    .filter_map(|content| match content {
+                        Content::Text { text } => Some(text.as_str()),
+                        Content::Media(_) => None,
+                    })
+                    .collect(),
+                Part::Thinking { .. } | Part::Media(_) => vec![],
+            })
+            .collect()
+    }
+
+    fn says(message: &Message, text: &str) -> bool {
+        words(message).iter().any(|said| said.contains(text))
+    }
+
+    #[test]
+    fn each_conversation_is_what_its_header_says() {
+        for (file, _) in FILES {
+            let Conversation { name, language, messages, facts, secrets } = read(file);
+            assert_eq!(name, *file);
+            assert_eq!(name.rsplit('.').next(), Some(language.as_str()), "{name}: language");
+
+            assert!((25..=40).contains(&facts.len()), "{name}: {} facts", facts.len());
+            let late = messages.len() * 8 / 10;
+            let mut texts = HashSet::new();
+            for Fact { text, said_in, kind } in &facts {
+                assert!(KINDS.contains(&kind.as_str()), "{name}: {text:?} is a {kind:?}");
+                assert!(texts.insert(text), "{name}: {text:?} twice");
+                assert!(*said_in <= late, "{name}: {text:?} comes in the last fifth");
+                let first = messages.iter().position(|message| says(message, text));
+                assert_eq!(first, Some(*said_in), "{name}: where {text:?} is said first");
+                let ordered = messages.iter().any(|m| m.role.is_system() && says(m, text));
+                assert!(!ordered, "{name}: {text:?} is in the system prompt");
+            }
+            for secret in &secrets {
+                assert!(messages.iter().any(|message| says(message, secret)), "{name}: no {secret:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_conversation_is_well_formed() {
+        for Conversation { name, messages, .. } in all() {
+            let first = messages.iter().find(|message| !message.role.is_system()).unwrap();
+            assert_eq!(first.role, Role::User, "{name}: who speaks first");
+
+            let (mut open, mut ids, mut seen) = (Vec::new(), HashSet::new(), HashSet::new());
+            for (message, seq) in messages.iter().zip(1..) {
+                let at = format!("{name}, message {}", seq - 1);
+                assert_eq!(message.seq, seq, "{at}");
+                message.check(&Default::default()).unwrap_or_else(|e| panic!("{at}: {e}"));
+                assert!(seen.insert((message.role, words(message))), "{at}: said before, word for word");
+                for result in message.results() {
+                    let call = open.iter().position(|id| *id == result.call);
+                    open.remove(call.unwrap_or_else(|| panic!("{at}: answers no call")));
+                }
+                if message.role != Role::Tool {
+                    assert!(open.is_empty(), "{at}: calls without an answer before it");
+                }
+                for call in message.calls() {
+                    let arguments: Value = serde_json::from_str(&call.arguments).unwrap();
+                    assert!(arguments.is_object(), "{at}: arguments");
+                    assert!(ids.insert(call.id.clone()), "{at}: a call's id used twice");
+                    open.push(call.id.clone());
+                }
+            }
+            assert!(open.is_empty(), "{name}: calls without an answer at its end");
+        }
+    }
+}

@@ -2,8 +2,7 @@
 //!
 //! It passes bytes on as they come. Told so, it breaks connections off, says nothing any more, is slow, or breaks one
 //! connection off at the very moment at which certain bytes pass: just before a `COMMIT` arrives, or just before its
-//! answer does. It has a thread and a runtime of its own, so that it goes on whatever the test does, and needs nothing
-//! but tokio, so that any test binary can take it in with `#[path]`.
+//! answer does. It has a thread and a runtime of its own, so that it goes on whatever the test does.
 
 use std::io;
 use std::net::SocketAddr;

@@ -4,8 +4,7 @@
 //! of its own in it. [`Server::own`] is one that a test may stop, kill and configure as it likes. Where PostgreSQL is
 //! not installed, Debian's package is; where that cannot be done the test fails and says so, it is never passed over.
 //!
-//! A cluster does not outlive its process, however that ends: see `cluster.rs`. It needs nothing but std, so any test
-//! binary can take it in with `#[path]`.
+//! A cluster does not outlive its process, however that ends: see `cluster.rs`.
 
 mod cluster;
 mod install;

@@ -2,8 +2,7 @@
 //! told.
 //!
 //! It keeps every request it got. What it does with the next one is taken from a queue; when that is empty,
-//! it does what it always does, which is to answer well. Clones are one server. It needs nothing but tokio
-//! and serde_json, so any test binary can take it in with `#[path]`.
+//! it does what it always does, which is to answer well. Clones are one server.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use crate::postgres_server;
 use crate::python::installed;
 use crate::server::Server;
 use crate::upstream::{Manner, Upstream};
+use epitome_testkit::postgres_server;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients");
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Opened};
 use crate::near::near;
 use crate::settings::{Given, Loaded, Place, World, load, load_without_database};
 use crate::show::{Color, Show};
@@ -352,7 +352,7 @@ pub(crate) async fn run(asked: Asked, world: World, mut show: Show) -> u8 {
     }
 }
 
-async fn act(job: Job, world: &World, show: &mut Show, database: &mut Option<Place>) -> Result<(), Failure> {
+async fn act(job: Job, world: &World, show: &mut Show, database: &mut Option<Opened>) -> Result<(), Failure> {
     let Job { what, globals, .. } = job;
     // These need no settings, and must work where some are wrong.
     let command = match what {
@@ -381,7 +381,8 @@ async fn act(job: Job, world: &World, show: &mut Show, database: &mut Option<Pla
         _ => {}
     }
     let loaded: Loaded = load(&given, world).map_err(Failure::Setting)?;
-    *database = Some(loaded.db.clone());
+    let shared = matches!(loaded.db, Place::Postgres(_));
+    *database = Some(Opened { place: loaded.db.to_string(), shared });
     match command {
         None => check_config::run(&loaded, show).await,
         Some(Command::Serve(args)) => serve::run(&args, &loaded, show).await,

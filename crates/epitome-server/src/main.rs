@@ -7,14 +7,10 @@ mod calendar;
 mod commands;
 mod condensing;
 mod database;
-mod failure;
 mod http;
-mod leftovers;
 mod log;
-mod near;
 mod recording;
 mod settings;
-mod show;
 mod signals;
 
 use std::io::{Write, stderr};
@@ -22,9 +18,10 @@ use std::process::ExitCode;
 
 use commands::Asked;
 use epitome::rules::tokens::{Counter, Encoding};
-use failure::Failure;
+use epitome_terminal::failure::Failure;
+use epitome_terminal::show::{Color, Show};
+use epitome_terminal::{failure, leftovers, near, show};
 use settings::World;
-use show::{Color, Show};
 use signals::{INTERRUPT, Signals};
 
 /// What a shell gives for a program ended by a signal.

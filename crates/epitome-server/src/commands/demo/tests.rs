@@ -2,11 +2,11 @@ use epitome::rules::message::Message;
 use serde_json::Value;
 
 use super::*;
+use crate::show::Written;
 use crate::show::columns;
-use crate::show::tests::written;
 
 async fn demo(path: &Path, width: Option<usize>) -> Result<String, Failure> {
-    let (mut show, out, errors) = written(false);
+    let (mut show, out, errors) = Written::show(false);
     show.width = width;
     run(&Args { fast: true, tokens: 4_000 }, path.to_str(), &mut show).await?;
     assert_eq!(errors.text(), "");
@@ -120,7 +120,7 @@ fn whoever_may_not_write_to_the_usual_place_or_comes_too_early_gets_one_of_their
 #[tokio::test]
 async fn its_object_agrees_with_itself() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut show, out, _) = written(true);
+    let (mut show, out, _) = Written::show(true);
     let path = folder.path().join("demo.db");
     run(&Args { fast: false, tokens: 2_000 }, path.to_str(), &mut show).await.unwrap();
     let object: Value = serde_json::from_str(&out.text()).unwrap();

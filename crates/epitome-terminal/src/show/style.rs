@@ -2,7 +2,7 @@
 
 /// When there are colours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Color {
+pub enum Color {
     /// On a terminal, unless the environment says `NO_COLOR`
     #[default]
     Auto,
@@ -14,13 +14,13 @@ pub(crate) enum Color {
 
 /// Paints words, or leaves them as they are.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Style {
+pub struct Style {
     painted: bool,
 }
 
 impl Style {
     /// As asked for, on something that is a terminal or not.
-    pub(crate) fn new(color: Color, terminal: bool, env: &dyn Fn(&str) -> Option<String>) -> Self {
+    pub fn new(color: Color, terminal: bool, env: &dyn Fn(&str) -> Option<String>) -> Self {
         let plain = || {
             env("NO_COLOR").is_some_and(|set| !set.is_empty())
                 || env("TERM").is_some_and(|term| term == "dumb")
@@ -34,7 +34,7 @@ impl Style {
     }
 
     /// Whether anything is painted at all.
-    pub(crate) fn is_painted(self) -> bool {
+    pub fn is_painted(self) -> bool {
         self.painted
     }
 
@@ -47,32 +47,32 @@ impl Style {
     }
 
     /// Names, and what matters most.
-    pub(crate) fn bold(self, text: &str) -> String {
+    pub fn bold(self, text: &str) -> String {
         self.paint("1", text)
     }
 
     /// What only goes with it.
-    pub(crate) fn dim(self, text: &str) -> String {
+    pub fn dim(self, text: &str) -> String {
         self.paint("2", text)
     }
 
     /// What is wrong.
-    pub(crate) fn red(self, text: &str) -> String {
+    pub fn red(self, text: &str) -> String {
         self.paint("31", text)
     }
 
     /// What is well.
-    pub(crate) fn green(self, text: &str) -> String {
+    pub fn green(self, text: &str) -> String {
         self.paint("32", text)
     }
 
     /// What should be looked at, and what was found.
-    pub(crate) fn yellow(self, text: &str) -> String {
+    pub fn yellow(self, text: &str) -> String {
         self.paint("33", text)
     }
 
     /// Who speaks.
-    pub(crate) fn cyan(self, text: &str) -> String {
+    pub fn cyan(self, text: &str) -> String {
         self.paint("36", text)
     }
 }

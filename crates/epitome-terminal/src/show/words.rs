@@ -1,11 +1,14 @@
 //! Numbers, times and texts as people read them.
 
 use epitome::rules::message::Timestamp;
+use jiff::SignedDuration;
+use jiff::civil::{Date, DateTime, date};
 
-use crate::calendar;
+/// Where milliseconds are counted from. Civil times, because jiff's own timestamps end a day before the year 9999 does.
+const EPOCH: Date = date(1970, 1, 1);
 
 /// `1234567` as `1,234,567`.
-pub(crate) fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
@@ -18,7 +21,7 @@ pub(crate) fn grouped(number: u64) -> String {
 }
 
 /// `1 message`, `1,200 messages`.
-pub(crate) fn count(number: u64, what: &str) -> String {
+pub fn count(number: u64, what: &str) -> String {
     let plural = match what.strip_suffix('y') {
         Some(stem) if !stem.ends_with(['a', 'e', 'o']) => format!("{stem}ies"),
         _ => format!("{what}s"),
@@ -28,7 +31,7 @@ pub(crate) fn count(number: u64, what: &str) -> String {
 
 /// `3.4 MB`: in tens of thousands, as disks are sold.
 #[expect(clippy::cast_precision_loss, reason = "it is rounded to a tenth")]
-pub(crate) fn bytes(number: u64) -> String {
+pub fn bytes(number: u64) -> String {
     let mut size = number as f64;
     for unit in ["bytes", "kB", "MB", "GB"] {
         if size < 1_000.0 {
@@ -41,7 +44,7 @@ pub(crate) fn bytes(number: u64) -> String {
 
 /// How long ago something was: `just now`, `3 min ago`, `5 h ago`, `2 days ago`; what is older than a month,
 /// or still to come, by its date.
-pub(crate) fn ago(now: Timestamp, then: Timestamp) -> String {
+pub fn ago(now: Timestamp, then: Timestamp) -> String {
     let seconds = now.0.saturating_sub(then.0) / 1_000;
     match seconds {
         ..=-60 => utc(then),
@@ -54,21 +57,24 @@ pub(crate) fn ago(now: Timestamp, then: Timestamp) -> String {
     }
 }
 
-/// `2026-03-14 10:22 UTC`.
-pub(crate) fn utc(moment: Timestamp) -> String {
-    let seconds = moment.0.div_euclid(1_000);
-    let (day, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day) = calendar::date(day);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", of_day / 3_600, of_day / 60 % 60)
+/// `2026-03-14 10:22 UTC`. What lies outside the years -9999 to 9999 is shown as the first or the last time in them.
+pub fn utc(moment: Timestamp) -> String {
+    let far = if moment.0 < 0 { DateTime::MIN } else { DateTime::MAX };
+    let since = SignedDuration::from_millis(moment.0);
+    let time = EPOCH.at(0, 0, 0, 0).checked_add(since).unwrap_or(far);
+    time.strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
 /// The start, by UTC, of the day that is written so: `2026-03-14`. None where there is no such day.
-pub(crate) fn day(text: &str) -> Option<Timestamp> {
-    calendar::day(text).map(|days| Timestamp(days * 86_400_000))
+pub fn day(text: &str) -> Option<Timestamp> {
+    let date = Date::strptime("%Y-%m-%d", text).ok()?;
+    let start = i64::try_from(EPOCH.duration_until(date).as_millis()).ok()?;
+    // `strptime` is lenient about signs and missing zeros.
+    (date.to_string() == text).then_some(Timestamp(start))
 }
 
 /// How far it is, as a bar of so many columns: `█████░░░`.
-pub(crate) fn bar(have: u64, need: u64, columns: usize) -> String {
+pub fn bar(have: u64, need: u64, columns: usize) -> String {
     let all = columns as u64;
     let part = u128::from(have) * u128::from(all);
     let full = part.checked_div(u128::from(need)).unwrap_or(u128::MAX);
@@ -78,7 +84,7 @@ pub(crate) fn bar(have: u64, need: u64, columns: usize) -> String {
 
 /// A text from outside, safe to be shown: what would move a terminal's cursor or change its colours is
 /// written out. Line ends and tabs stay.
-pub(crate) fn tame(text: &str) -> String {
+pub fn tame(text: &str) -> String {
     let text = text.replace("\r\n", "\n");
     let shown = |c: char| c == '\n' || c == '\t' || !c.is_control();
     let mut tamed = String::with_capacity(text.len());
@@ -89,12 +95,12 @@ pub(crate) fn tame(text: &str) -> String {
 }
 
 /// How many columns of a terminal a text takes.
-pub(crate) fn columns(text: &str) -> usize {
+pub fn columns(text: &str) -> usize {
     text.chars().map(wide).sum()
 }
 
 /// So much of a text as fits, with `…` where it was cut.
-pub(crate) fn clipped(text: &str, most: usize) -> String {
+pub fn clipped(text: &str, most: usize) -> String {
     if columns(text) <= most {
         return text.to_owned();
     }

@@ -17,45 +17,45 @@
 //! | something that takes a while | [`Show::progress`] |
 
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use epitome::rules::message::Timestamp;
 use serde_json::Value;
 
-use crate::failure::{Failure, one_line};
-use crate::settings::Place;
+use crate::failure::{Failure, Opened, one_line};
 
 mod progress;
 mod style;
 mod table;
 mod words;
 
-pub(crate) use progress::Progress;
-pub(crate) use style::{Color, Style};
-pub(crate) use table::Table;
-pub(crate) use words::{ago, bar, bytes, clipped, columns, count, day, grouped, tame, utc};
+pub use progress::Progress;
+pub use style::{Color, Style};
+pub use table::Table;
+pub use words::{ago, bar, bytes, clipped, columns, count, day, grouped, tame, utc};
 
 /// Where a command's words go.
-pub(crate) struct Show {
+pub struct Show {
     out: Box<dyn Write + Send>,
     errors: Box<dyn Write + Send>,
     /// How words are coloured on standard output.
-    pub(crate) style: Style,
+    pub style: Style,
     /// How they are coloured on standard error.
     notes: Style,
     /// How many columns the terminal has; none where it is no terminal, and lines may be as long as they are.
-    pub(crate) width: Option<usize>,
+    pub width: Option<usize>,
     /// Whether somebody sees standard error as it is written.
-    pub(crate) watched: bool,
+    pub watched: bool,
     /// Whether JSON was asked for: `--json`.
-    pub(crate) json: bool,
+    pub json: bool,
     /// What time it is, for "3 min ago".
-    pub(crate) now: Timestamp,
+    pub now: Timestamp,
 }
 
 impl Show {
     /// The program's own standard output and error.
-    pub(crate) fn process(color: Color, json: bool, env: &dyn Fn(&str) -> Option<String>) -> Self {
+    pub fn process(color: Color, json: bool, env: &dyn Fn(&str) -> Option<String>) -> Self {
         let (out, errors) = (io::stdout(), io::stderr());
         let (seen, watched) = (out.is_terminal(), errors.is_terminal());
         let asked = env("COLUMNS").and_then(|columns| columns.parse::<usize>().ok());
@@ -73,28 +73,42 @@ impl Show {
         }
     }
 
+    /// Plain output into two writers, without colours and of any width; the clock stands at 1970.
+    pub fn plain(out: Box<dyn Write + Send>, errors: Box<dyn Write + Send>, json: bool) -> Self {
+        Self {
+            out,
+            errors,
+            style: Style::default(),
+            notes: Style::default(),
+            width: None,
+            watched: false,
+            json,
+            now: Timestamp(0),
+        }
+    }
+
     /// A line of the answer.
-    pub(crate) fn line(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
+    pub fn line(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
         Ok(writeln!(self.out, "{text}")?)
     }
 
     /// Words of the answer, as they are.
-    pub(crate) fn raw(&mut self, words: &[u8]) -> Result<(), Failure> {
+    pub fn raw(&mut self, words: &[u8]) -> Result<(), Failure> {
         Ok(self.out.write_all(words)?)
     }
 
     /// JSON on one line.
-    pub(crate) fn json(&mut self, value: &Value) -> Result<(), Failure> {
+    pub fn json(&mut self, value: &Value) -> Result<(), Failure> {
         self.line(value)
     }
 
     /// JSON spread out.
-    pub(crate) fn object(&mut self, value: &Value) -> Result<(), Failure> {
+    pub fn object(&mut self, value: &Value) -> Result<(), Failure> {
         self.line(format_args!("{value:#}"))
     }
 
     /// The rows of a table, as wide as the terminal at most.
-    pub(crate) fn table(&mut self, table: &Table) -> Result<(), Failure> {
+    pub fn table(&mut self, table: &Table) -> Result<(), Failure> {
         for line in table.lines(self.width, self.style) {
             self.line(line)?;
         }
@@ -102,12 +116,12 @@ impl Show {
     }
 
     /// Sends out what was made so far.
-    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
+    pub fn flush(&mut self) -> Result<(), Failure> {
         Ok(self.out.flush()?)
     }
 
     /// A remark on standard error, where it is in nobody's way. What was made so far goes out first.
-    pub(crate) fn note(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
+    pub fn note(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
         self.flush()?;
         let line = self.notes.dim(&one_line(&text.to_string()));
         // Nobody is left to be told when this fails.
@@ -117,7 +131,7 @@ impl Show {
 
     /// Something that is wrong and does not end the command, or not alone: a line on standard error. What was made so
     /// far goes out first.
-    pub(crate) fn error(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
+    pub fn error(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
         self.flush()?;
         // Nobody is left to be told when this fails.
         let _ = writeln!(self.errors, "{}", one_line(&text.to_string()));
@@ -125,18 +139,18 @@ impl Show {
     }
 
     /// The same as [`Show::progress`], of so many bytes.
-    pub(crate) fn bytes_progress(&self, what: &str, of: u64) -> Progress {
+    pub fn bytes_progress(&self, what: &str, of: u64) -> Progress {
         Progress::of_bytes(self.watched, what, of)
     }
 
     /// Something that takes a while, shown on standard error where somebody watches. Of so many steps, where that
     /// is known.
-    pub(crate) fn progress(&self, what: &str, of: Option<u64>) -> Progress {
+    pub fn progress(&self, what: &str, of: Option<u64>) -> Progress {
         Progress::new(self.watched, what, of)
     }
 
     /// Ends it all with a failure's line, where it has one, and tells the exit code.
-    pub(crate) fn end(&mut self, failure: &Failure, database: Option<&Place>) -> u8 {
+    pub fn end(&mut self, failure: &Failure, database: Option<&Opened>) -> u8 {
         // What was made before it failed is still true, and whoever reads it sees by the code that there is
         // more.
         let _ = self.out.flush();
@@ -147,51 +161,43 @@ impl Show {
     }
 }
 
+/// What was written, for tests of commands.
+#[derive(Debug, Clone, Default)]
+pub struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Written {
+    /// A [`Show`] without a process, and what it writes to standard output and to standard error.
+    #[must_use]
+    pub fn show(json: bool) -> (Show, Self, Self) {
+        let (out, errors) = (Self::default(), Self::default());
+        (Show::plain(Box::new(out.clone()), Box::new(errors.clone()), json), out, errors)
+    }
+
+    /// All of it so far.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&written).into_owned()
+    }
+}
+
+impl Write for Written {
+    fn write(&mut self, words: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(words)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
-pub(crate) mod tests {
-    use std::sync::{Arc, Mutex};
-
+mod tests {
     use super::*;
-
-    /// What was written, for tests.
-    #[derive(Clone, Default)]
-    pub(crate) struct Written(Arc<Mutex<Vec<u8>>>);
-
-    impl Written {
-        pub(crate) fn text(&self) -> String {
-            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-        }
-    }
-
-    impl Write for Written {
-        fn write(&mut self, words: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(words)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    /// One that writes into the first (output) and the second (errors).
-    pub(crate) fn written(json: bool) -> (Show, Written, Written) {
-        let (out, errors) = (Written::default(), Written::default());
-        let show = Show {
-            out: Box::new(out.clone()),
-            errors: Box::new(errors.clone()),
-            style: Style::default(),
-            notes: Style::default(),
-            width: None,
-            watched: false,
-            json,
-            now: Timestamp(0),
-        };
-        (show, out, errors)
-    }
 
     #[test]
     fn remarks_go_elsewhere_and_on_one_line() {
-        let (mut show, out, errors) = written(false);
+        let (mut show, out, errors) = Written::show(false);
         show.line("asked for").unwrap();
         show.note("by\nthe way").unwrap();
         assert_eq!((out.text().as_str(), errors.text().as_str()), ("asked for\n", "by the way\n"));

@@ -4,11 +4,18 @@ use std::io;
 
 use epitome::store::StoreError;
 
-use crate::settings::Place;
+/// The database that was open when a command failed, for the line that says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opened {
+    /// Where it is, as it may be shown.
+    pub place: String,
+    /// Whether it is a server, which others use as a matter of course.
+    pub shared: bool,
+}
 
 /// Why a command did not do it. Each is one line on standard error, or none, and an exit code.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// It was not understood, and nothing was done: 2, and where help is.
     Misused(String),
     /// The same of a command, whose own help is named.
@@ -29,7 +36,7 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// A misuse is one of this command, where there is one.
-    pub(crate) fn of(self, command: Option<&'static str>) -> Self {
+    pub fn of(self, command: Option<&'static str>) -> Self {
         match (self, command) {
             (Self::Misused(problem), Some(command)) => Self::MisusedIn(command, problem),
             (other, _) => other,
@@ -37,7 +44,7 @@ impl Failure {
     }
 
     /// With which code the program ends.
-    pub(crate) fn code(&self) -> u8 {
+    pub fn code(&self) -> u8 {
         match self {
             // What the engine will not do for anybody was asked for wrongly.
             Self::Misused(_)
@@ -52,7 +59,7 @@ impl Failure {
     }
 
     /// What is said on standard error, its line end included. `database` is where that is, if one was open.
-    pub(crate) fn line(&self, database: Option<&Place>) -> Option<String> {
+    pub fn line(&self, database: Option<&Opened>) -> Option<String> {
         let problem = match self {
             Self::Misused(problem) => format!("{problem}; `epitome --help` says what there is"),
             Self::MisusedIn(command, problem) => {
@@ -62,12 +69,11 @@ impl Failure {
             Self::Engine(
                 epitome::Error::Busy(StoreError::Busy) | epitome::Error::Store(StoreError::Busy),
             ) => {
-                let place = database.map_or("the database".to_owned(), Place::to_string);
-                match database {
-                    Some(Place::Postgres(_)) => format!("{place} is too busy; try again"),
-                    _ => format!(
-                        "{place} is locked by another process; try again, or see who else has it open"
-                    ),
+                let place = database.map_or("the database", |opened| &opened.place);
+                if database.is_some_and(|opened| opened.shared) {
+                    format!("{place} is too busy; try again")
+                } else {
+                    format!("{place} is locked by another process; try again, or see who else has it open")
                 }
             }
             Self::Engine(error) => error.to_string(),
@@ -95,7 +101,7 @@ impl From<io::Error> for Failure {
 }
 
 /// On one line, whatever was typed or stored.
-pub(crate) fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.lines().map(str::trim).collect::<Vec<_>>().join(" ").chars().map(shown).collect()
 }
@@ -107,7 +113,8 @@ mod tests {
     #[test]
     fn a_locked_database_is_named() {
         let busy = Failure::from(epitome::Error::from(StoreError::Busy));
-        let line = busy.line(Some(&Place::Sqlite("/data/a.db".into()))).unwrap();
+        let opened = Opened { place: "/data/a.db".to_owned(), shared: false };
+        let line = busy.line(Some(&opened)).unwrap();
         assert!(line.starts_with("epitome: /data/a.db is locked by another process; "), "{line}");
         assert_eq!(busy.code(), 1);
     }

@@ -27,7 +27,7 @@ static NOTED: Mutex<Noted> = Mutex::new(Noted::new());
 
 /// Keeps it noted, as long as this is there.
 #[derive(Debug)]
-pub(crate) struct Leftover(u64);
+pub struct Leftover(u64);
 
 impl Drop for Leftover {
     fn drop(&mut self) {
@@ -40,19 +40,19 @@ impl Drop for Leftover {
 
 /// Has everything removed that stands in this folder under a name that begins so.
 #[must_use = "it is noted only as long as this is kept"]
-pub(crate) fn note(folder: &Path, prefix: String) -> Leftover {
+pub fn note(folder: &Path, prefix: String) -> Leftover {
     NOTED.lock().map_or(Leftover(0), |mut noted| Leftover(noted.add(folder, prefix)))
 }
 
 /// The same for what stands beside a file, under its name and what follows it.
 #[must_use = "it is noted only as long as this is kept"]
-pub(crate) fn note_beside(file: &Path, ending: &str) -> Leftover {
+pub fn note_beside(file: &Path, ending: &str) -> Leftover {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     note(folder_of(file), format!("{name}{ending}"))
 }
 
 /// Starts a process that is to end with this one.
-pub(crate) fn start(command: &mut Command) -> io::Result<(Arc<Mutex<Child>>, Leftover)> {
+pub fn start(command: &mut Command) -> io::Result<(Arc<Mutex<Child>>, Leftover)> {
     // Whoever is told to end waits for this, so that none is started that nobody ends.
     let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
     if noted.ending {
@@ -65,31 +65,31 @@ pub(crate) fn start(command: &mut Command) -> io::Result<(Arc<Mutex<Child>>, Lef
 }
 
 /// What is to be said from now on when it is interrupted: one line, or nothing.
-pub(crate) fn say(line: Option<&str>) {
+pub fn say(line: Option<&str>) {
     if let Ok(mut noted) = NOTED.lock() {
         noted.line = line.map(str::to_owned);
     }
 }
 
 /// Removes what is noted, and tells what is to be said.
-pub(crate) fn interrupted() -> Option<String> {
+pub fn interrupted() -> Option<String> {
     NOTED.lock().ok().and_then(|mut noted| noted.interrupted())
 }
 
 /// Goes on only where the program was not told to end: what fails then fails because of that, and need not be told.
-pub(crate) async fn unless_ending() {
+pub async fn unless_ending() {
     if NOTED.lock().is_ok_and(|noted| noted.ending) {
         std::future::pending::<()>().await;
     }
 }
 
 /// The folder a file stands in.
-pub(crate) fn folder_of(file: &Path) -> &Path {
+pub fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// An ending that nobody can know beforehand, so that nobody can have put something there.
-pub(crate) fn unforeseen() -> String {
+pub fn unforeseen() -> String {
     use std::hash::{BuildHasher, RandomState};
     format!("{}-{:016x}", std::process::id(), RandomState::new().hash_one(std::process::id()))
 }

@@ -6,12 +6,12 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A line on standard error that says how far it is; nothing where nobody watches. Gone when dropped.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
-    pub(super) fn new(watched: bool, what: &str, of: Option<u64>) -> Self {
+    pub(crate) fn new(watched: bool, what: &str, of: Option<u64>) -> Self {
         let look = match of {
             Some(_) => "{prefix} {wide_bar} {human_pos} of {human_len} {msg}",
             None => "{spinner} {prefix} {msg}",
@@ -19,7 +19,7 @@ impl Progress {
         Self::looking(watched, what, of, look)
     }
 
-    pub(super) fn of_bytes(watched: bool, what: &str, of: u64) -> Self {
+    pub(crate) fn of_bytes(watched: bool, what: &str, of: u64) -> Self {
         let look = "{prefix} {wide_bar:.cyan/dim} {bytes} of {total_bytes} {msg}, {eta} left";
         Self::looking(watched, what, Some(of), look)
     }
@@ -39,7 +39,7 @@ impl Progress {
     }
 
     /// Waits for something, and has a look every so often at how far it is.
-    pub(crate) async fn during<T, L: Future<Output = ()>>(
+    pub async fn during<T, L: Future<Output = ()>>(
         work: impl Future<Output = T>,
         every: Duration,
         look: impl Fn() -> L,
@@ -55,22 +55,22 @@ impl Progress {
     }
 
     /// What is being done now.
-    pub(crate) fn stage(&self, what: impl Into<String>) {
+    pub fn stage(&self, what: impl Into<String>) {
         self.bar.set_prefix(what.into());
     }
 
     /// So many steps are done.
-    pub(crate) fn set(&self, done: u64) {
+    pub fn set(&self, done: u64) {
         self.bar.set_position(done);
     }
 
     /// Of so many.
-    pub(crate) fn set_of(&self, of: u64) {
+    pub fn set_of(&self, of: u64) {
         self.bar.set_length(of);
     }
 
     /// A few words at the end of the line.
-    pub(crate) fn say(&self, words: impl Into<String>) {
+    pub fn say(&self, words: impl Into<String>) {
         self.bar.set_message(words.into());
     }
 }

@@ -20,7 +20,7 @@ enum Set {
 /// A heading that ends in `>` has its column set to the right. On a terminal that is too narrow the widest column
 /// is clipped; what is piped stays whole.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub struct Table {
     columns: Vec<(String, Set)>,
     rows: Vec<Vec<String>>,
 }
@@ -30,7 +30,7 @@ const NARROWEST: usize = 8;
 
 impl Table {
     /// With these headings.
-    pub(crate) fn new(headings: &[&str]) -> Self {
+    pub fn new(headings: &[&str]) -> Self {
         let set = |heading: &&str| match heading.strip_suffix('>') {
             Some(right) => (right.to_owned(), Set::Right),
             None => ((*heading).to_owned(), Set::Left),
@@ -39,12 +39,12 @@ impl Table {
     }
 
     /// One more row. Missing cells are empty; cells too many are not shown.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
 
     /// Headings and rows, without what would stand empty at the end of a line.
-    pub(crate) fn lines(&self, width: Option<usize>, style: Style) -> Vec<String> {
+    pub fn lines(&self, width: Option<usize>, style: Style) -> Vec<String> {
         let headings: Vec<String> = self.columns.iter().map(|(heading, _)| heading.clone()).collect();
         let widths = self.widths(width);
         let head = style.bold(&self.line(&headings, &widths));

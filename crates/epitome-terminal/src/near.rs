@@ -1,0 +1,42 @@
+//! Suggests the names that a caller may have meant.
+
+/// Longer names are not compared: the comparison takes the product of both lengths.
+const LONGEST: usize = 128;
+
+/// Returns the names nearest to what was given, best first, at most `most`; empty where none is near.
+///
+/// A name is near when few letters differ, whatever the case, or when one is a part of the other.
+pub fn near<'a>(given: &str, names: impl IntoIterator<Item = &'a str>, most: usize) -> Vec<&'a str> {
+    let given = given.to_lowercase();
+    let length = given.chars().count();
+    let allowed = (length / 3).clamp(1, 3);
+    let mut found: Vec<(usize, &str)> = names
+        .into_iter()
+        .filter_map(|name| {
+            let other = name.to_lowercase();
+            let others = other.chars().count();
+            if length.max(others) > LONGEST {
+                return None;
+            }
+            let distance = strsim::levenshtein(&given, &other);
+            let part = length.min(others) >= 3 && (other.contains(&given) || given.contains(&other));
+            (distance <= allowed || part).then_some((distance, name))
+        })
+        .collect();
+    found.sort_unstable();
+    found.into_iter().take(most).map(|(_, name)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_of_the_fingers_is_seen() {
+        let names = ["ann", "anne", "bob", "support-42", "support-43"];
+        assert_eq!(near("Ann", names, 3), ["ann", "anne"]);
+        assert_eq!(near("suport-42", names, 3), ["support-42", "support-43"]);
+        assert_eq!(near("support", names, 1), ["support-42"]);
+        assert!(near("zzz", names, 3).is_empty() && near("", names, 3).is_empty());
+    }
+}

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use epitome_core::message::Timestamp;
 
-use crate::engine::millis_between;
 use crate::model::ModelError;
 use crate::retry::Failure;
+use crate::time::millis_between;
 
 /// How often a provider failed in a row, and until when nobody asks it.
 #[derive(Debug, Clone, Default)]

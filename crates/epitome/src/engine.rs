@@ -41,12 +41,16 @@ use tokio::task::JoinHandle;
 use crate::error::Error;
 use crate::hook::{Hook, Hooks};
 use crate::inline::{MOST_THREADS, Threads};
+pub(crate) use crate::lock::lock;
 use crate::measure::Meters;
 use crate::model::{Local, Model, Remote};
-use crate::retry::Backoff;
+pub(crate) use crate::pace::Pace;
+pub(crate) use crate::purse::Reserved;
 use crate::settings::{Patch, Provider, Settings};
 use crate::store::{Fault, Postgres, PostgresOptions, Sqlite, SqliteOptions, Store, UsageQuery, UsageSum};
+pub(crate) use crate::time::millis_between;
 use crate::worker;
+pub(crate) use crate::writer::Writer;
 
 mod append;
 mod context;
@@ -73,9 +77,8 @@ pub use fork::{Fork, ForkKind};
 pub use found::{Found, HitCursor, SEARCH_BYTES};
 pub use health::{Backlog, Unready};
 pub use keys::Keys;
-pub(crate) use session::check_name;
-pub use session::{Flags, Page, Session, SessionInfo, is_name};
-pub(crate) use shared::{Reserved, Shared, Told, Writer, lock, millis_between};
+pub use session::{Flags, Page, Session, SessionInfo};
+pub(crate) use shared::{Shared, Told};
 pub use summaries::{Summarize, Summarized};
 pub use workspace::Workspace;
 
@@ -100,44 +103,6 @@ struct Inner {
     /// Closed, and so told to the worker, by being dropped.
     stop: watch::Sender<bool>,
     worker: Mutex<Option<JoinHandle<()>>>,
-}
-
-/// How the worker goes about it. All have sound defaults.
-#[derive(Debug, Clone)]
-pub struct Pace {
-    /// How many summaries are written at once in one workspace, or by one model; a third more in all, so that nobody else
-    /// has to wait for those. 0 for an engine that leaves it to others.
-    pub workers: usize,
-    /// Whether an engine without workers has a summary that somebody waits for written in their own task. Where not,
-    /// they wait for another engine.
-    pub on_demand: bool,
-    /// For how long a slot is held. Whoever stalls longer loses it.
-    pub lease: Duration,
-    /// How often the hold is renewed while a model works.
-    pub renew: Duration,
-    /// How often it looks for work when nobody tells of any.
-    pub poll: Duration,
-    /// How long one call of a model may take.
-    pub time_out: Duration,
-    /// How long closing waits for summaries that are being written.
-    pub grace: Duration,
-    /// How waiting grows after failures.
-    pub backoff: Backoff,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self {
-            workers: 4,
-            on_demand: true,
-            lease: Duration::from_secs(30),
-            renew: Duration::from_secs(10),
-            poll: Duration::from_secs(1),
-            time_out: Duration::from_secs(120),
-            grace: Duration::from_secs(10),
-            backoff: Backoff::default(),
-        }
-    }
 }
 
 /// Makes an engine.

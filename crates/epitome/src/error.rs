@@ -1,6 +1,7 @@
 //! What can go wrong, sorted by what the caller does next.
 
-use crate::engine::check_name;
+use crate::key::RightsError;
+use crate::names::is_name;
 use crate::settings::SettingsError;
 use crate::store::StoreError;
 use epitome_wire::DialectError;
@@ -119,8 +120,22 @@ impl From<DialectError> for Error {
     }
 }
 
+impl From<RightsError> for Error {
+    fn from(error: RightsError) -> Self {
+        Self::invalid(error)
+    }
+}
+
 impl From<SettingsError> for Error {
     fn from(error: SettingsError) -> Self {
         Self::invalid(error)
     }
+}
+
+/// Refuses names that cannot be told apart or shown.
+pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
+    if is_name(name) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{what}: a name has 1 to 512 bytes and no control characters")))
 }

@@ -13,8 +13,7 @@ use std::sync::Arc;
 use epitome_core::message::{Author, Seq, Span, Timestamp, Tokens};
 use serde::{Deserialize, Serialize};
 
-use crate::hook::Condensed;
-use crate::store::{SlotRow, SummaryId, SummaryRow, SummaryState};
+use crate::ids::{SummaryId, SummaryState};
 
 /// Something that happened in a workspace.
 ///
@@ -175,55 +174,5 @@ impl Happened {
             }
             _ => Cow::Borrowed(self),
         }
-    }
-
-    /// This summary, not numbered yet, stands from now on.
-    pub(crate) fn kept(row: &SummaryRow) -> Self {
-        Self::moved(row, SummaryState::Standing, Some(row.id))
-    }
-
-    /// This summary was taken back, and that one stands in its place.
-    pub(crate) fn undone(row: &SummaryRow, stands: Option<SummaryId>) -> Self {
-        Self::moved(row, SummaryState::Undone, stands)
-    }
-
-    fn moved(row: &SummaryRow, state: SummaryState, stands: Option<SummaryId>) -> Self {
-        Self::Summary(SummaryMoved {
-            summary: row.id,
-            slot: row.slot.as_str().into(),
-            scope: row.scope.clone().into(),
-            through: row.through,
-            model: row.facts.model.as_str().into(),
-            stand_in: row.facts.stand_in,
-            state,
-            stands,
-        })
-    }
-
-    /// A slot's summary failed, as its row says.
-    pub(crate) fn failed(row: &SlotRow) -> Self {
-        Self::Failed(SummaryFailed {
-            slot: row.name.as_str().into(),
-            scope: row.scope.clone().into(),
-            attempts: row.work.attempts,
-            reason: row.work.last_error.clone().unwrap_or_default(),
-            not_before: row.work.not_before,
-        })
-    }
-}
-
-impl From<&Condensed> for Happened {
-    fn from(done: &Condensed) -> Self {
-        Self::Condensed(MessagesCondensed {
-            slot: Arc::clone(&done.slot),
-            scope: done.scope.clone(),
-            covers: [done.covers.from, done.covers.through],
-            messages: done.messages,
-            tokens_before: done.tokens_before,
-            tokens_after: done.tokens_after,
-            model: Arc::clone(&done.model),
-            stand_in: done.stand_in,
-            notice: done.notice(),
-        })
     }
 }

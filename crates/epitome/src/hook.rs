@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::brief::brief;
+use crate::event::{Happened, MessagesCondensed};
 
 /// So much of what hooks add goes into a prompt, in characters.
 pub const MOST_ADDED: usize = 4_000;
@@ -319,6 +320,22 @@ pub(crate) struct Running<T>(pub(crate) JoinHandle<T>);
 impl<T> Drop for Running<T> {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+impl From<&Condensed> for Happened {
+    fn from(done: &Condensed) -> Self {
+        Self::Condensed(MessagesCondensed {
+            slot: Arc::clone(&done.slot),
+            scope: done.scope.clone(),
+            covers: [done.covers.from, done.covers.through],
+            messages: done.messages,
+            tokens_before: done.tokens_before,
+            tokens_after: done.tokens_after,
+            model: Arc::clone(&done.model),
+            stand_in: done.stand_in,
+            notice: done.notice(),
+        })
     }
 }
 

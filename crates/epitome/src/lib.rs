@@ -41,27 +41,37 @@ mod engine;
 mod error;
 pub mod event;
 pub mod hook;
+mod ids;
 pub mod inline;
 pub mod key;
+mod lock;
 pub mod measure;
 pub mod model;
+mod names;
+mod pace;
+mod price;
+mod purse;
 pub mod replay;
 pub mod retry;
 pub mod search;
 pub mod settings;
 pub mod store;
 mod summary;
+mod time;
 mod worker;
+mod writer;
 mod writing;
 
 pub use condenser::{Call, Condenser, CondenserBuilder, Kept, Ready, Report, Spent, Thread, Totals, Turn};
 pub use engine::{
     Appended, Backlog, Batch, Builder, Configure, Context, ContextRequest, Engine, Explanation, Flags, Fork,
-    ForkKind, Found, HitCursor, Keys, Listener, Notes, Pace, Page, Queue, QueueEntry, SEARCH_BYTES, Session,
+    ForkKind, Found, HitCursor, Keys, Listener, Notes, Page, Queue, QueueEntry, SEARCH_BYTES, Session,
     SessionInfo, ShownSummary, SlotExplanation, SlotStatus, Summarize, Summarized, Unready, Workspace,
-    WorkspaceInfo, Written, is_name,
+    WorkspaceInfo, Written,
 };
 pub use error::{Error, Next};
+pub use names::is_name;
+pub use pace::Pace;
 pub use store::{AuthorRow, Keep, Listed, Listing, MemberRow, Membership, Portion, Stamp, WorkspaceRow};
 pub use summary::Summary;
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 use epitome_core::inspect::Refusal;
 
 use crate::model::ModelError;
-use crate::settings::Money;
+use crate::price::Money;
 
 /// Why a summary was not written. What is displayed may be recorded: it holds no word of the
 /// conversation.

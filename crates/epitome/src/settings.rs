@@ -53,10 +53,10 @@ mod sizes;
 mod slots;
 mod time;
 
+pub use crate::price::{Money, Price};
 pub use condense::{CondenseSettings, other_form};
 pub use models::{ModelSettings, Provider};
 pub use patch::Patch;
-pub use price::{Money, Price};
 use read::Table;
 pub use slots::{Preset, SlotSettings};
 pub use time::{StandIn, parse_time, write_time};

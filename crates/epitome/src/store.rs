@@ -24,6 +24,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::event::{Events, Happened};
+pub use crate::ids::{SessionId, SummaryId, SummaryState};
 
 mod asked;
 mod check;
@@ -48,8 +49,8 @@ pub use moving::{MoveError, MoveOptions, MoveProgress, MoveStage, Moved, MovedTa
 pub(crate) use postgres::client as postgres_client;
 pub use postgres::{Postgres, PostgresOptions};
 pub use rows::{
-    Facts, NewMessage, QueueCounts, QueueRow, SessionRow, SlotRow, Sources, SummaryRow, SummaryState,
-    UsageRow, UsageSum, Work, message, with_metadata, words,
+    Facts, NewMessage, QueueCounts, QueueRow, SessionRow, SlotRow, Sources, SummaryRow, UsageRow, UsageSum,
+    Work, message, with_metadata, words,
 };
 pub use sqlite::{Sqlite, SqliteOptions, WriteStage};
 
@@ -68,13 +69,6 @@ impl SessionKey {
         Self { workspace: workspace.into(), session: session.into() }
     }
 }
-
-/// A session's number in its store. Never given twice.
-pub type SessionId = i64;
-
-/// A summary's number in its session: 1, 2, 3 … Never given twice there; a later one is larger. It tells nothing of
-/// other sessions, and means nothing in them.
-pub type SummaryId = i64;
 
 /// Where a session is, as far as contexts go: as long as this is the same, so is every context of it, but for how old
 /// it is.

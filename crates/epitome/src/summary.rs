@@ -1,9 +1,11 @@
-//! A summary, and all that is known of it.
+//! A summary, all that is known of it, and the events that tell of it.
 
 use epitome_core::message::{Author, Seq, Span, Timestamp, Tokens};
 use serde::Serialize;
 
-use crate::store::{SummaryId, SummaryRow, SummaryState};
+use crate::event::{Happened, SummaryFailed, SummaryMoved};
+use crate::ids::{SummaryId, SummaryState};
+use crate::store::{SlotRow, SummaryRow};
 
 /// A summary and its facts. It serializes to plain JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -90,6 +92,42 @@ impl From<SummaryRow> for Summary {
             millis: facts.millis,
             created: row.created,
         }
+    }
+}
+
+impl Happened {
+    /// This summary, not numbered yet, stands from now on.
+    pub(crate) fn kept(row: &SummaryRow) -> Self {
+        Self::moved(row, SummaryState::Standing, Some(row.id))
+    }
+
+    /// This summary was taken back, and that one stands in its place.
+    pub(crate) fn undone(row: &SummaryRow, stands: Option<SummaryId>) -> Self {
+        Self::moved(row, SummaryState::Undone, stands)
+    }
+
+    fn moved(row: &SummaryRow, state: SummaryState, stands: Option<SummaryId>) -> Self {
+        Self::Summary(SummaryMoved {
+            summary: row.id,
+            slot: row.slot.as_str().into(),
+            scope: row.scope.clone().into(),
+            through: row.through,
+            model: row.facts.model.as_str().into(),
+            stand_in: row.facts.stand_in,
+            state,
+            stands,
+        })
+    }
+
+    /// A slot's summary failed, as its row says.
+    pub(crate) fn failed(row: &SlotRow) -> Self {
+        Self::Failed(SummaryFailed {
+            slot: row.name.as_str().into(),
+            scope: row.scope.clone().into(),
+            attempts: row.work.attempts,
+            reason: row.work.last_error.clone().unwrap_or_default(),
+            not_before: row.work.not_before,
+        })
     }
 }
 

@@ -10,9 +10,9 @@ use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::track::Tracker;
 use serde::Serialize;
 
+use super::Shared;
 use super::session::{DEEPEST, is_too_deep};
-use super::{Shared, check_name};
-use crate::error::Error;
+use crate::error::{Error, check_name};
 use crate::event::Happened;
 use crate::settings::Settings;
 use crate::store::{

@@ -18,11 +18,12 @@ use epitome_core::view::{Texts, render};
 use serde::Serialize;
 
 use super::memo::{Memo, TextKey};
-use super::{Shared, Told, millis_between};
+use super::{Shared, Told};
 use crate::error::Error;
 use crate::store::{
     Pick, PickSummaries, Reach, SessionId, SessionKey, Standing, SummaryId, SummaryRow, View, Window,
 };
+use crate::time::millis_between;
 
 /// What kind of context is asked for.
 ///

@@ -9,10 +9,10 @@ use epitome_core::message::{Seq, Timestamp};
 use serde_json::{Map, Value};
 
 use super::append::{new_session, slots};
-use super::session::{Session, SessionInfo, check_metadata, check_name, check_notes};
+use super::session::{Session, SessionInfo, check_metadata, check_notes};
 use super::workspace::{Workspace, check_sessions, concerns_models, read_patch};
 use super::{Engine, Shared, Told};
-use crate::error::Error;
+use crate::error::{Error, check_name};
 use crate::settings::{Patch, Settings};
 use crate::store::{
     AuthorRow, Changes, Deleted, Keep, Listed, Listing, Load, MemberRow, Membership, SessionId, SessionRow,

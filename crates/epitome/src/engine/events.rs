@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::{Workspace, lock};
+use super::Workspace;
 use crate::error::Error;
 use crate::event::Events;
+use crate::lock::lock;
 
 impl Workspace {
     /// What happened in it after the event of that number, or since the oldest that is kept; in one session or in all.

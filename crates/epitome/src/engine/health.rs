@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::task::JoinHandle;
 
-use super::{Engine, lock};
+use super::Engine;
 use crate::error::Error;
+use crate::lock::lock;
 use crate::store::{QueueCounts, StoreError};
 
 /// How much is left to do, in all workspaces together. No names are in it, so it may be shown where anybody can

@@ -1,9 +1,11 @@
 //! Keys: made, listed, revoked and checked.
 
+use epitome_core::message::Timestamp;
+
 use super::Engine;
-use crate::error::Error;
-use crate::key::{CreatedKey, Key, NewKey, id_of, make};
-use crate::store::KeyRow;
+use crate::error::{Error, check_name};
+use crate::key::{CreatedKey, Key, NewKey, Rights};
+use crate::store::{KeyRow, StoreError};
 
 /// The keys that open workspaces. A handle: making one reads and writes nothing.
 ///
@@ -87,5 +89,74 @@ impl Keys {
     /// Whether no key was ever made: then nobody could come in.
     pub async fn is_empty(&self) -> Result<bool, Error> {
         Ok(self.list(None, None, 1).await?.is_empty())
+    }
+}
+
+/// The longest label, in bytes.
+const LONGEST_LABEL: usize = 200;
+
+impl NewKey {
+    /// Refuses what could not be kept, by the field's name.
+    fn check(&self, now: Timestamp) -> Result<(), Error> {
+        match (&self.workspace, self.rights) {
+            (Some(_), Rights::Admin) => {
+                return Err(Error::invalid("workspace: an admin key is for all of them; name none"));
+            }
+            (None, Rights::Read | Rights::Write) => {
+                return Err(Error::invalid("workspace: a read or write key is for one; name it"));
+            }
+            (Some(name), _) => check_name("workspace", name)?,
+            (None, Rights::Admin) => {}
+        }
+        if self.label.len() > LONGEST_LABEL || self.label.contains(char::is_control) {
+            return Err(Error::invalid(format!(
+                "label: up to {LONGEST_LABEL} bytes and no control characters are allowed"
+            )));
+        }
+        if self.expires.is_some_and(|expires| expires <= now) {
+            return Err(Error::invalid("expires: has passed already; give a later moment, or none"));
+        }
+        Ok(())
+    }
+}
+
+const PREFIX: &str = "epk_";
+const ID_DIGITS: usize = 16;
+const SECRET_DIGITS: usize = 64;
+
+/// A new secret and the number in it: `epk_`, 64 random bits to be known by, `_`, 256 to be believed by.
+fn make() -> Result<(String, String), Error> {
+    let mut bytes = [0u8; (ID_DIGITS + SECRET_DIGITS) / 2];
+    getrandom::fill(&mut bytes).map_err(|_| {
+        Error::Store(StoreError::Failed { reason: "the system gives no random numbers".to_owned() })
+    })?;
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (id, rest) = digits.split_at(ID_DIGITS);
+    Ok((id.to_owned(), format!("{PREFIX}{id}_{rest}")))
+}
+
+/// The number in a secret, where it looks like one of ours.
+fn id_of(secret: &str) -> Option<&str> {
+    let (id, rest) = secret.strip_prefix(PREFIX)?.split_once('_')?;
+    let hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    (id.len() == ID_DIGITS && rest.len() == SECRET_DIGITS && hex(id) && hex(rest)).then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_names_its_row_and_nothing_else_looks_like_one() {
+        let (id, secret) = make().unwrap();
+        assert_eq!(id_of(&secret), Some(&*id));
+        assert_eq!(secret.len(), 4 + 16 + 1 + 64);
+        assert_ne!(make().unwrap().1, secret);
+        let upper = secret.to_uppercase();
+        let longer = format!("{secret}0");
+        for other in ["", "epk_", "epk__", &secret[1..], &secret[..84], &upper, &longer, "epk_ä_é", " epk_0"]
+        {
+            assert_eq!(id_of(other), None, "{other}");
+        }
     }
 }

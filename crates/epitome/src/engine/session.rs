@@ -16,7 +16,7 @@ use super::fork::{self, Fork};
 use super::found::{Found, HitCursor, SEARCH_BYTES};
 use super::workspace::{check_sessions, concerns_models, read_patch};
 use super::{Engine, Shared};
-use crate::error::Error;
+use crate::error::{Error, check_name};
 use crate::search::Query;
 use crate::settings::{Patch, Settings};
 use crate::store::{
@@ -132,24 +132,6 @@ pub struct Flags {
     pub pinned: Option<bool>,
     /// Never summarized, counted by no trigger.
     pub skip: Option<bool>,
-}
-
-/// Whether a workspace or a session can be called so: 1 to 512 bytes, and no control characters.
-///
-/// ```
-/// assert!(epitome::is_name("ann/4711") && !epitome::is_name("") && !epitome::is_name("two\nlines"));
-/// ```
-#[must_use]
-pub fn is_name(name: &str) -> bool {
-    (1..=512).contains(&name.len()) && !name.contains(char::is_control)
-}
-
-/// Refuses names that cannot be told apart or shown.
-pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
-    if is_name(name) {
-        return Ok(());
-    }
-    Err(Error::invalid(format!("{what}: a name has 1 to 512 bytes and no control characters")))
 }
 
 /// Notes nest at most so deep: whoever reads JSON stops somewhere, and what cannot be read again takes all beside it

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use epitome_core::message::{Timestamp, Tokens};
@@ -11,18 +11,24 @@ use epitome_core::tokens::Encoding;
 use tokio::sync::{Notify, watch};
 
 use super::events::Listeners;
-use super::{Pace, memo};
+use super::memo;
 use crate::breaker::Breaker;
 use crate::condenser::Answers;
 use crate::error::Error;
 use crate::hook::Hooks;
 use crate::inline::Threads;
+use crate::lock::lock;
 use crate::measure::Meters;
-use crate::model::{Model, table};
+use crate::model::Model;
+use crate::pace::Pace;
+use crate::price::Money;
+use crate::purse::{Purse, Reserved};
 use crate::retry::Failure;
-use crate::settings::{CondenseSettings, Money, Patch, Price, Settings, SlotSettings};
+use crate::settings::{CondenseSettings, Patch, Settings, SlotSettings};
 use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store, StoreError, UsageQuery};
+use crate::time::DAY;
 use crate::worker::Seats;
+use crate::writer::Writer;
 
 /// What engine and worker both need.
 pub(crate) struct Shared {
@@ -75,9 +81,6 @@ pub(crate) struct Shared {
     pub(super) listeners: Arc<Listeners>,
     pub(crate) meters: Meters,
 }
-
-/// A day, in milliseconds.
-const DAY: i64 = 24 * 3_600 * 1_000;
 
 /// So many slots of other engines' are known as such at a time.
 const MOST_NOT_OURS: usize = 10_000;
@@ -315,92 +318,6 @@ impl Shared {
     }
 }
 
-/// A model as the settings know it.
-#[derive(Clone)]
-pub(crate) struct Writer {
-    /// By which name it is chosen.
-    pub(crate) name: String,
-    pub(crate) model: Arc<dyn Model>,
-}
-
-impl Writer {
-    pub(crate) fn new(name: &str, model: &Arc<dyn Model>) -> Self {
-        Self { name: name.to_owned(), model: Arc::clone(model) }
-    }
-
-    /// `local`, whatever it is called.
-    pub(crate) fn is_local(&self) -> bool {
-        self.model.is_built_in()
-    }
-
-    /// What it costs, where that is known: as set, by the name it is chosen by or by its own, else as the shipped table
-    /// says. Whoever serves it at an address of one's own has prices of their own.
-    pub(crate) fn price(&self, settings: &Settings) -> Option<Price> {
-        let set = |name: &str| settings.prices.get(name).copied();
-        if self.is_local() {
-            return set(&self.name).or(Some(Price::FREE));
-        }
-        let known = || match settings.models.contains_key(&self.name) {
-            true => settings.price(&self.name),
-            false => table::find(self.model.name())?.price,
-        };
-        set(&self.name).or_else(|| set(self.model.name())).or_else(known)
-    }
-}
-
-/// What calls under way may cost at most, in millionths, by workspace: two of them must not spend the same money.
-#[derive(Default)]
-pub(crate) struct Purse(Mutex<HashMap<Arc<str>, i64>>);
-
-impl Purse {
-    /// Sets an amount aside, if with it and with what was spent the cap is not passed; else what is set aside already.
-    pub(crate) fn reserve(
-        self: &Arc<Self>,
-        workspace: &Arc<str>,
-        spent: Money,
-        more: Money,
-        cap: Money,
-    ) -> Result<Reserved, Money> {
-        let mut amounts = lock(&self.0);
-        let held = Money::millionths(amounts.get(workspace).copied().unwrap_or(0));
-        if spent + held + more > cap {
-            return Err(held);
-        }
-        let amount = more.to_millionths();
-        let sum = amounts.entry(Arc::clone(workspace)).or_insert(0);
-        *sum = sum.saturating_add(amount);
-        Ok(Reserved { purse: Arc::clone(self), workspace: Arc::clone(workspace), amount })
-    }
-}
-
-/// Money set aside, until what was really spent is recorded. Given back when dropped.
-pub(crate) struct Reserved {
-    purse: Arc<Purse>,
-    workspace: Arc<str>,
-    amount: i64,
-}
-
-impl Reserved {
-    /// It turned out to cost this.
-    pub(crate) fn settle(&mut self, cost: i64) {
-        let mut amounts = lock(&self.purse.0);
-        if let Some(sum) = amounts.get_mut(&self.workspace) {
-            *sum = sum.saturating_sub(self.amount).saturating_add(cost);
-            self.amount = cost;
-        }
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        self.settle(0);
-        let mut amounts = lock(&self.purse.0);
-        if amounts.get(&self.workspace).is_some_and(|sum| *sum <= 0) {
-            amounts.remove(&self.workspace);
-        }
-    }
-}
-
 /// Where a decision that is made inside a store leaves what it has to tell. Clones are one place.
 pub(crate) struct Told<T>(Arc<Mutex<Option<Result<T, Error>>>>);
 
@@ -424,14 +341,4 @@ impl<T> Clone for Told<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
-}
-
-/// A lock that a panic elsewhere does not break: what is inside is always whole.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Milliseconds from one moment to a later one; 0 where the clock went back.
-pub(crate) fn millis_between(from: Timestamp, to: Timestamp) -> u64 {
-    u64::try_from(to.0.saturating_sub(from.0)).unwrap_or(0)
 }

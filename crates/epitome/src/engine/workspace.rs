@@ -6,10 +6,10 @@ use epitome_core::message::Timestamp;
 use epitome_core::slot::Scope;
 
 use super::found::{Found, HitCursor, SEARCH_BYTES};
-use super::session::{Session, SessionInfo, check_name};
+use super::session::{Session, SessionInfo};
 use super::{Engine, Queue, Shared, Told};
 use crate::condenser::CondenserBuilder;
-use crate::error::Error;
+use crate::error::{Error, check_name};
 use crate::inline::Inline;
 use crate::search::Query;
 use crate::settings::{Patch, Settings};

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 
 use epitome_core::message::Tokens;
 
-use crate::settings::{Money, Price};
+use crate::price::{Money, Price};
 
 /// When the table was last gone through.
 pub const DATED: &str = "2026-11-15";

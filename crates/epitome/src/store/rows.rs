@@ -15,7 +15,7 @@ use epitome_core::track::Tracker;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{SessionId, SummaryId};
+use super::{SessionId, SummaryId, SummaryState};
 
 /// What is known of a session beside its messages.
 #[derive(Debug, Clone, PartialEq)]
@@ -166,18 +166,6 @@ impl SlotRow {
             self.work.waiting_since = Some(now);
         }
     }
-}
-
-/// Whether a summary stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SummaryState {
-    /// It is its slot's.
-    Standing,
-    /// A later one stands for it.
-    Superseded,
-    /// It was taken back. It is never shown again, nor built upon.
-    Undone,
 }
 
 /// A summary as it is kept.

@@ -1,0 +1,215 @@
+//! What models cost.
+
+use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign};
+
+use epitome_core::message::Tokens;
+use epitome_wire::{Counted, Tally};
+use serde::{Deserialize, Serialize};
+
+const MILLION: i64 = 1_000_000;
+
+/// An amount of money, in whatever currency the prices are in.
+///
+/// Kept in millionths, so that sums are exact; it stops at the largest number instead of wrapping.
+///
+/// ```
+/// use epitome::settings::Money;
+///
+/// let spent: Money = [Money::millionths(1_500_000), Money::millionths(20)].into_iter().sum();
+/// assert_eq!(spent.to_string(), "1.50002");
+/// assert_eq!(spent.to_millionths(), 1_500_020);
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "f64", into = "f64")]
+pub struct Money(i64);
+
+impl Money {
+    /// None.
+    pub const ZERO: Self = Self(0);
+
+    /// So many millionths.
+    #[must_use]
+    pub const fn millionths(millionths: i64) -> Self {
+        Self(millionths)
+    }
+
+    /// How many millionths it is: what a store keeps.
+    #[must_use]
+    pub const fn to_millionths(self) -> i64 {
+        self.0
+    }
+
+    /// Its value, near enough to be shown.
+    #[must_use]
+    pub fn get(self) -> f64 {
+        self.0 as f64 / MILLION as f64
+    }
+}
+
+impl From<f64> for Money {
+    /// To the nearest millionth; what is no number is nothing.
+    fn from(value: f64) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "it stops at the ends, and NaN becomes 0")]
+        let millionths = (value * MILLION as f64).round() as i64;
+        Self(millionths)
+    }
+}
+
+impl From<Money> for f64 {
+    fn from(money: Money) -> Self {
+        money.get()
+    }
+}
+
+impl Add for Money {
+    type Output = Self;
+
+    fn add(self, more: Self) -> Self {
+        Self(self.0.saturating_add(more.0))
+    }
+}
+
+impl AddAssign for Money {
+    fn add_assign(&mut self, more: Self) {
+        *self = *self + more;
+    }
+}
+
+impl Sum for Money {
+    fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
+        amounts.fold(Self::ZERO, Add::add)
+    }
+}
+
+impl fmt::Display for Money {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.0 < 0 { "-" } else { "" };
+        let (whole, part) =
+            (self.0.unsigned_abs() / MILLION.unsigned_abs(), self.0.unsigned_abs() % MILLION.unsigned_abs());
+        let part = format!("{part:06}");
+        // Two places at least, as prices are written.
+        let bare = part.trim_end_matches('0');
+        let places = bare.len().max(2);
+        f.pad(&format!("{sign}{whole}.{part:.places$}"))
+    }
+}
+
+/// What a model costs, for a million tokens of each sort.
+///
+/// ```
+/// use epitome::model::Tally;
+/// use epitome::settings::{Money, Price};
+///
+/// let price = Price {
+///     input: Money::from(2.5),
+///     output: Money::from(10.0),
+///     cache_read: Money::from(0.25),
+///     cache_write: Money::from(2.5),
+/// };
+/// // 8,000 new tokens in, 2,000 from the cache, 1,000 out.
+/// let cost = price.cost(&Tally { input: 10_000, cached: 2_000, output: 1_000 });
+/// assert_eq!(cost.to_string(), "0.0305");
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Price {
+    /// For what it reads.
+    pub input: Money,
+    /// For what it writes.
+    pub output: Money,
+    /// For what it reads from a cache; the same as `input` unless set.
+    pub cache_read: Money,
+    /// For what it puts into a cache; the same as `input` unless set.
+    pub cache_write: Money,
+}
+
+impl Price {
+    /// What costs nothing.
+    pub const FREE: Self =
+        Self { input: Money::ZERO, output: Money::ZERO, cache_read: Money::ZERO, cache_write: Money::ZERO };
+
+    /// What one call costs, to the nearest millionth.
+    #[must_use]
+    pub fn cost(&self, tally: &Tally) -> Money {
+        // Providers were seen to report more from the cache than all together.
+        let cached = tally.cached.min(tally.input);
+        Self::sum([
+            (tally.input - cached, self.input),
+            (cached, self.cache_read),
+            (tally.output, self.output),
+        ])
+    }
+
+    /// What a request costs by what its provider counted, tokens that were put into a cache included.
+    ///
+    /// ```
+    /// use epitome::dialect::Counted;
+    /// use epitome::settings::{Money, Price};
+    ///
+    /// let [input, output, cache_read, cache_write] = [3.0, 15.0, 0.3, 3.75].map(Money::from);
+    /// let price = Price { input, output, cache_read, cache_write };
+    /// // 1,000 plain, 8,000 read from the cache, 1,000 put into it, 100 out.
+    /// let counted = Counted { input: 10_000, cached: 8_000, written: 1_000, output: 100 };
+    /// assert_eq!(price.counted(&counted).to_string(), "0.01065");
+    /// ```
+    #[must_use]
+    pub fn counted(&self, counted: &Counted) -> Money {
+        let cached = counted.cached.min(counted.input);
+        let written = counted.written.min(counted.input - cached);
+        Self::sum([
+            (counted.input - cached - written, self.input),
+            (cached, self.cache_read),
+            (written, self.cache_write),
+            (counted.output, self.output),
+        ])
+    }
+
+    /// Tokens at their prices, added up before they are rounded.
+    fn sum<const N: usize>(parts: [(Tokens, Money); N]) -> Money {
+        let sum = parts.iter().fold(0u128, |sum, (tokens, price)| {
+            let price = u128::from(u64::try_from(price.0).unwrap_or(0));
+            sum.saturating_add(u128::from(*tokens).saturating_mul(price))
+        });
+        let million = u128::from(MILLION.unsigned_abs());
+        Money(i64::try_from(sum.saturating_add(million / 2) / million).unwrap_or(i64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn money_is_written_as_prices_are() {
+        let shown = |millionths| Money::millionths(millionths).to_string();
+        assert_eq!(
+            [0, 1, 10_000, 2_500_000, -1_234_567].map(shown).join(" "),
+            "0.00 0.000001 0.01 2.50 -1.234567"
+        );
+        assert_eq!(shown(i64::MIN), "-9223372036854.775808");
+    }
+
+    #[test]
+    fn no_number_brings_it_to_fall() {
+        assert_eq!(Money::from(f64::NAN), Money::ZERO);
+        assert_eq!(Money::from(f64::INFINITY) + Money::millionths(1), Money::millionths(i64::MAX));
+        let dear = Price {
+            input: Money::millionths(i64::MAX),
+            output: Money::millionths(i64::MAX),
+            cache_read: Money::millionths(-5),
+            cache_write: Money::ZERO,
+        };
+        let all = Tally { input: u64::MAX, cached: 0, output: u64::MAX };
+        assert_eq!(dear.cost(&all), Money::millionths(i64::MAX));
+        let cached = Tally { input: 10, cached: u64::MAX, output: 0 };
+        assert_eq!(dear.cost(&cached), Money::ZERO);
+    }
+
+    #[test]
+    fn cheap_tokens_add_up_before_they_are_rounded() {
+        let cheap = Price { input: Money::from(0.05), output: Money::from(0.4), ..Price::FREE };
+        let cost = |input, output| cheap.cost(&Tally { input, cached: 0, output }).to_millionths();
+        assert_eq!((cost(1, 0), cost(10, 0), cost(10, 10), cost(1_000_000, 0)), (0, 1, 5, 50_000));
+    }
+}

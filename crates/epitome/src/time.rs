@@ -1,0 +1,11 @@
+//! Arithmetic on moments that never overflows.
+
+use epitome_core::message::Timestamp;
+
+/// A day, in milliseconds.
+pub(crate) const DAY: i64 = 24 * 3_600 * 1_000;
+
+/// Milliseconds from one moment to a later one; 0 where the clock went back.
+pub(crate) fn millis_between(from: Timestamp, to: Timestamp) -> u64 {
+    u64::try_from(to.0.saturating_sub(from.0)).unwrap_or(0)
+}

@@ -1,0 +1,40 @@
+//! A model under the name that settings choose it by.
+
+use std::sync::Arc;
+
+use crate::model::{Model, table};
+use crate::price::Price;
+use crate::settings::Settings;
+
+/// A model as the settings know it.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    /// By which name it is chosen.
+    pub(crate) name: String,
+    pub(crate) model: Arc<dyn Model>,
+}
+
+impl Writer {
+    pub(crate) fn new(name: &str, model: &Arc<dyn Model>) -> Self {
+        Self { name: name.to_owned(), model: Arc::clone(model) }
+    }
+
+    /// `local`, whatever it is called.
+    pub(crate) fn is_local(&self) -> bool {
+        self.model.is_built_in()
+    }
+
+    /// What it costs, where that is known: as set, by the name it is chosen by or by its own, else as the shipped table
+    /// says. Whoever serves it at an address of one's own has prices of their own.
+    pub(crate) fn price(&self, settings: &Settings) -> Option<Price> {
+        let set = |name: &str| settings.prices.get(name).copied();
+        if self.is_local() {
+            return set(&self.name).or(Some(Price::FREE));
+        }
+        let known = || match settings.models.contains_key(&self.name) {
+            true => settings.price(&self.name),
+            false => table::find(self.model.name())?.price,
+        };
+        set(&self.name).or_else(|| set(self.model.name())).or_else(known)
+    }
+}

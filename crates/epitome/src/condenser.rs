@@ -82,7 +82,6 @@ use loan::Loan;
 use ready::Shown;
 pub use ready::{Ready, Turn};
 pub use report::{Report, Spent, Totals};
-pub(crate) use scribe::Answers;
 use scribe::{Order, Outcome, SLOT, Scribe};
 pub use thread::{Kept, Thread};
 
@@ -323,10 +322,7 @@ impl Inner {
                     }
                 }
                 Next::Write(plan, order, who) => {
-                    let outcome = match who {
-                        Who::Models => self.scribe.write(order).await,
-                        Who::StandIn => self.scribe.stand_in(order).await,
-                    };
+                    let outcome = self.scribe.write(order, who).await;
                     match self.take(found, *plan, outcome, who, ahead) {
                         Next::Ready(ready) => return Some(ready),
                         Next::Find => return None,
@@ -381,7 +377,7 @@ impl Inner {
         let (ends, ended) = watch::channel(());
         let slip = Arc::clone(&done);
         let running = Running(tokio::spawn(async move {
-            let outcome = scribe.write(order).await;
+            let outcome = scribe.write(order, Who::Models).await;
             *lock(&slip) = Some(outcome);
             drop(ends);
         }));
@@ -437,7 +433,7 @@ impl Inner {
         let count = left.len() as u64;
         let ends = (left.first().map_or(1, |first| first.seq), left.last().map_or(1, |last| last.seq));
         if !written && report.model.is_none() && !left.is_empty() {
-            self.scribe.tell_leaving(self.scribe.leaving(Span { from: ends.0, through: ends.1 }, &left));
+            self.scribe.tell_leaving(Span { from: ends.0, through: ends.1 }, left);
         }
         let [from, through] = report.covers.unwrap_or([ends.0, ends.1]);
         let span = Span { from, through };

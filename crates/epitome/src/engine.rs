@@ -266,7 +266,7 @@ impl Builder {
             breakers: Mutex::default(),
             seats: Arc::default(),
             purse: Arc::default(),
-            answers: crate::condenser::Answers::default(),
+            answers: crate::summarizer::Answers::default(),
             threads: Threads::at_most(self.conversations.unwrap_or(MOST_THREADS)),
             wake: Notify::new(),
             moved: watch::Sender::new(0),

@@ -56,11 +56,11 @@ pub mod retry;
 pub mod search;
 pub mod settings;
 pub mod store;
+mod summarizer;
 mod summary;
 mod time;
 mod worker;
 mod writer;
-mod writing;
 
 pub use condenser::{Call, Condenser, CondenserBuilder, Kept, Ready, Report, Spent, Thread, Totals, Turn};
 pub use engine::{

@@ -20,9 +20,7 @@ use crate::engine::{Shared, millis_between, prepare};
 use crate::error::Error;
 use crate::store::{Lease, Load, SessionKey, SlotRow, Want};
 
-mod ask;
 mod commit;
-mod draft;
 mod hold;
 mod job;
 mod seats;

@@ -192,8 +192,7 @@ impl CondenserBuilder {
             hooks: self.hooks,
             name: self.name.unwrap_or_else(|| "".into()),
             account: Arc::new(account),
-            time_out: self.pace.time_out,
-            backoff: self.pace.backoff,
+            pace: self.pace,
             lent: false,
         };
         let inner = Inner {

@@ -12,20 +12,19 @@ use tokio::sync::{Notify, watch};
 
 use super::events::Listeners;
 use super::memo;
-use crate::breaker::Breaker;
-use crate::condenser::Answers;
 use crate::error::Error;
 use crate::hook::Hooks;
 use crate::inline::Threads;
 use crate::lock::lock;
 use crate::measure::Meters;
-use crate::model::Model;
+use crate::model::{Model, Tally};
 use crate::pace::Pace;
 use crate::price::Money;
 use crate::purse::{Purse, Reserved};
 use crate::retry::Failure;
 use crate::settings::{CondenseSettings, Patch, Settings, SlotSettings};
 use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store, StoreError, UsageQuery};
+use crate::summarizer::{Answers, Breakers, Failed};
 use crate::time::DAY;
 use crate::worker::Seats;
 use crate::writer::Writer;
@@ -48,7 +47,7 @@ pub(crate) struct Shared {
     /// Slots that are another engine's, and until when they are not looked at again.
     pub(super) not_ours: Mutex<HashMap<(SessionId, Scope, String), Instant>>,
     /// Providers that failed lately.
-    pub(crate) breakers: Mutex<HashMap<String, Breaker>>,
+    pub(crate) breakers: Breakers,
     /// Who waits for which model.
     pub(crate) seats: Arc<Seats>,
     /// What calls under way may cost.
@@ -184,23 +183,30 @@ impl Shared {
         caps.into_iter().flatten().min()
     }
 
-    /// Sets aside what a call may cost, where a workspace's cap for the day allows it.
-    pub(crate) async fn set_aside(
+    /// Reserves what a call of a model may cost, where there is a cap for the day and it allows that.
+    pub(crate) async fn reserve(
         &self,
         workspace: &Arc<str>,
-        more: Money,
-        cap: Money,
+        settings: &Settings,
+        writer: &Writer,
+        most: &Tally,
         now: Timestamp,
-    ) -> Result<Result<Reserved, Failure>, StoreError> {
+    ) -> Result<Option<Reserved>, Failed> {
+        let Some(cap) = self.cap(settings) else { return Ok(None) };
+        let Some(price) = writer.price(settings) else {
+            return Err(Failure::Unpriced { model: writer.name.clone() }.into());
+        };
+        let more = price.cost(most);
         let day = now.0.rem_euclid(DAY);
         let since = Timestamp(now.0.saturating_sub(day));
         let query = UsageQuery { workspace: Arc::clone(workspace), session: None, since, by_session: false };
-        let rows = self.store.usage(query).await?;
+        let rows = self.store.usage(query).await.map_err(|error| Failed::Store(error.into()))?;
         let spent: Money = rows.iter().filter_map(|row| row.cost).map(Money::millionths).sum();
-        Ok(self.purse.reserve(workspace, spent, more, cap).map_err(|held| {
+        let reserved = self.purse.reserve(workspace, spent, more, cap).map_err(|held| {
             let wait = Duration::from_millis(u64::try_from(DAY.saturating_sub(day)).unwrap_or(0));
             Failure::Spent { cap, spent: spent + held, more, wait }
-        }))
+        })?;
+        Ok(Some(reserved))
     }
 
     /// What is wrong where the settings name a model for this slot that this engine does not have. Another one

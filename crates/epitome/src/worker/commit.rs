@@ -10,7 +10,6 @@ use epitome_core::slot::Scope;
 use epitome_core::view::summary_tokens;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::draft::{Base, Draft, Spent};
 use super::job::{Ground, Job, Mode, Step};
 use crate::brief::brief;
 use crate::engine::{Unready, millis_between};
@@ -20,7 +19,10 @@ use crate::hook::Condensed;
 use crate::measure;
 use crate::retry::{Backoff, Failure, after_failure, jitter};
 use crate::settings::StandIn;
-use crate::store::{Changes, Facts, Load, Log, SessionId, SlotRow, Standing, SummaryRow, SummaryState};
+use crate::store::{
+    Changes, Facts, Lease, Load, Log, SessionId, SlotRow, Standing, SummaryRow, SummaryState,
+};
+use crate::summarizer::{Base, Draft, Spending};
 
 impl Job<'_> {
     /// Does something that takes long, and renews the lease meanwhile. `None` when the lease was lost.
@@ -65,17 +67,12 @@ impl Job<'_> {
         Ok(ours)
     }
 
-    /// By what the slot is known as ours.
-    pub(super) fn held_slot(&self) -> Held {
-        Held { id: self.id, scope: self.scope.clone(), name: self.name.clone(), fence: self.fence }
-    }
-
     /// Changes the slot, as long as it is ours. False when it is not.
     pub(super) async fn move_on<F>(&self, log: Log, change: F) -> Result<bool, Error>
     where
         F: Fn(&mut SlotRow, &Standing) -> Result<Changes, Error> + Send + Sync + 'static,
     {
-        let held = self.held_slot();
+        let held = self.slot.clone();
         let load = Load { log, ..Load::default() };
         self.shared
             .change(&self.key, load, move |standing| {
@@ -99,59 +96,11 @@ impl Job<'_> {
         plan: Plan,
         draft: Draft,
     ) -> Result<Step, Error> {
-        let stand_in = self.mode == Mode::StandIn;
         let seen = |outline: &&Outline| !outline.skip && !outline.leading && outline.seq <= plan.firing;
         let before = log.iter().filter(seen).count() as u64;
         let kept = log.iter().filter(seen).filter(|outline| outline.seq > plan.span.through).count() as u64;
-        let through = plan.span.through;
-        let replaced = base.tokens.saturating_add(plan.tokens);
-        let facts = Facts {
-            from: plan.span.from,
-            firing: plan.firing,
-            built_on: base.id,
-            model: draft.model.clone(),
-            stand_in,
-            elastic: draft.sources.extracts.is_some(),
-            tokens: draft.tokens,
-            shown: summary_tokens(&draft.text, through, &ground.counter),
-            replaced,
-            original_count: before + u64::from(base.text.is_some()),
-            compressed_count: kept + 1,
-            skipped: plan.skipped,
-            focus: ground.row.work.focus.clone(),
-            added: draft.added.clone(),
-            input: self.spent.input,
-            output: self.spent.output,
-            cost: self.spent.cost,
-            millis: self.spent.millis,
-            asked: draft.asked.clone(),
-            fence: self.fence,
-        };
-        let condensed = Condensed {
-            workspace: Arc::clone(&self.key.workspace),
-            session: Arc::clone(&self.key.session),
-            slot: self.name.as_str().into(),
-            scope: self.scope.clone().into(),
-            covers: Span { from: 1, through },
-            messages: before.saturating_sub(kept),
-            tokens_before: replaced,
-            tokens_after: draft.tokens,
-            model: draft.model.as_str().into(),
-            stand_in,
-        };
-        let sources = serde_json::to_string(&draft.sources).map_err(Error::invalid)?;
-        let summary = SummaryRow {
-            id: 0,
-            scope: self.scope.clone(),
-            slot: self.name.clone(),
-            through,
-            state: SummaryState::Standing,
-            parent: None,
-            text: draft.text,
-            sources,
-            facts,
-            created: Timestamp(0),
-        };
+        let summary = self.summary(ground, base, &plan, draft, (before, kept))?;
+        let condensed = self.condensed(&summary, before.saturating_sub(kept));
         let room = self.shared.room(&ground.settings, &ground.order);
         let (slot, covered, active) =
             (ground.order.slot.clone(), ground.row.state.covered, ground.row.active);
@@ -161,16 +110,15 @@ impl Job<'_> {
         let missed = self.spent.missed.first().cloned();
         let next = Next::Summarize(plan);
         let kept = self
-            .move_on(Log::Pending(self.scope.clone(), self.name.clone()), move |row, standing| {
+            .move_on(self.pending(), move |row, standing| {
                 if row.state.covered != covered || row.active != active {
                     // Only under our own fence could it have moved, and then nobody but us moved it.
                     return Err(Error::Conflict("the slot moved under its lease".to_owned()));
                 }
                 next.settle(&slot, &mut row.state, &standing.log, room);
+                let stand_in = summary.facts.stand_in;
                 row.work = kept_work(row, stand_in, failed.as_ref(), missed.as_deref(), standing.now);
-                let mut summary = summary.clone();
-                summary.parent = row.active;
-                summary.created = standing.now;
+                let summary = SummaryRow { parent: row.active, created: standing.now, ..summary.clone() };
                 let states = row.active.map(|id| (id, SummaryState::Superseded)).into_iter().collect();
                 let (usage, events) = (usage.clone(), events.clone());
                 Ok(Changes { summary: Some(summary), states, usage, events, ..Changes::default() })
@@ -180,7 +128,7 @@ impl Job<'_> {
             return Ok(Step::Lost);
         }
         measure::kept(&facts, &self.spent.unrecorded);
-        self.spent = Spent::default();
+        self.spent = Spending::default();
         self.held = None;
         self.kept += 1;
         self.shared.tell_moved();
@@ -193,12 +141,79 @@ impl Job<'_> {
         Ok(Step::Again)
     }
 
+    /// The summary as it is stored. Of the messages there were so many before, and so many of them stay.
+    fn summary(
+        &self,
+        ground: &Ground,
+        base: &Base,
+        plan: &Plan,
+        draft: Draft,
+        (before, kept): (u64, u64),
+    ) -> Result<SummaryRow, Error> {
+        let through = plan.span.through;
+        let facts = Facts {
+            from: plan.span.from,
+            firing: plan.firing,
+            built_on: base.id,
+            model: draft.model,
+            stand_in: self.mode == Mode::StandIn,
+            elastic: draft.sources.extracts.is_some(),
+            tokens: draft.tokens,
+            shown: summary_tokens(&draft.text, through, &ground.counter),
+            replaced: base.tokens.saturating_add(plan.tokens),
+            original_count: before + u64::from(base.text.is_some()),
+            compressed_count: kept + 1,
+            skipped: plan.skipped,
+            focus: ground.row.work.focus.clone(),
+            added: draft.added,
+            input: self.spent.input,
+            output: self.spent.output,
+            cost: self.spent.cost,
+            millis: self.spent.millis,
+            asked: draft.asked,
+            fence: self.slot.fence,
+        };
+        Ok(SummaryRow {
+            id: 0,
+            scope: self.slot.scope.clone(),
+            slot: self.slot.name.clone(),
+            through,
+            state: SummaryState::Standing,
+            parent: None,
+            text: draft.text,
+            sources: serde_json::to_string(&draft.sources).map_err(Error::invalid)?,
+            facts,
+            created: Timestamp(0),
+        })
+    }
+
+    /// What hooks and listeners are told of a summary that took in so many messages.
+    fn condensed(&self, summary: &SummaryRow, messages: u64) -> Condensed {
+        Condensed {
+            workspace: Arc::clone(&self.key.workspace),
+            session: Arc::clone(&self.key.session),
+            slot: summary.slot.as_str().into(),
+            scope: summary.scope.clone().into(),
+            covers: Span { from: 1, through: summary.through },
+            messages,
+            tokens_before: summary.facts.replaced,
+            tokens_after: summary.facts.tokens,
+            model: summary.facts.model.as_str().into(),
+            stand_in: summary.facts.stand_in,
+        }
+    }
+
+    /// The messages that the slot has yet to cover.
+    fn pending(&self) -> Log {
+        Log::Pending(self.slot.scope.clone(), self.slot.name.clone())
+    }
+
     /// A firing that asks for nothing is worked off.
     pub(super) async fn pass(&mut self, ground: &Ground, next: Next) -> Result<Step, Error> {
         let room = self.shared.room(&ground.settings, &ground.order);
         let slot = ground.order.slot.clone();
         let passed = self
-            .move_on(Log::Pending(self.scope.clone(), self.name.clone()), move |row, standing| {
+            .move_on(self.pending(), move |row, standing| {
                 next.settle(&slot, &mut row.state, &standing.log, room);
                 if row.state.due.is_none() {
                     row.work.focus = None;
@@ -276,7 +291,7 @@ impl Job<'_> {
 
     /// Another engine's: gives it back untouched, and looks away from it for a while.
     pub(super) async fn leave(&mut self) -> Result<Step, Error> {
-        if !self.shared.look_away(self.id, &self.scope, &self.name) {
+        if !self.shared.look_away(self.slot.id, &self.slot.scope, &self.slot.name) {
             // It may be taken again at once, so there must be a pause somewhere.
             tokio::time::sleep(self.shared.pace.poll).await;
         }
@@ -310,13 +325,18 @@ impl Job<'_> {
 /// A slot as it was leased.
 #[derive(Clone)]
 pub(super) struct Held {
-    id: SessionId,
-    scope: Scope,
-    name: String,
+    pub(super) id: SessionId,
+    pub(super) scope: Scope,
+    pub(super) name: String,
     fence: u64,
 }
 
 impl Held {
+    pub(super) fn of(lease: &Lease) -> Self {
+        let slot = &lease.slot;
+        Self { id: lease.id, scope: slot.scope.clone(), name: slot.name.clone(), fence: slot.fence }
+    }
+
     /// The slot's row, as long as it is ours. A session of the same name that was made anew is another one.
     pub(super) fn find<'s>(&self, standing: &'s Standing) -> Option<&'s SlotRow> {
         let same = standing.session.as_ref().is_some_and(|session| session.id == self.id);

@@ -10,21 +10,24 @@ use epitome_core::prompt::SMALL;
 use epitome_core::slot::{Scope, SlotState};
 use epitome_core::tokens::{Counter, Encoding};
 
-use super::draft::{Base, Spent};
+use super::commit::Held;
 use super::hold::Hold;
 use super::seats::Seat;
-use super::write::{Failed, Task};
+use super::write::Task;
 use crate::engine::{Shared, Writer};
 use crate::error::Error;
 use crate::measure;
 use crate::model::{Local, ModelError};
 use crate::retry::Failure;
 use crate::settings::{Patch, Settings, SlotSettings};
-use crate::store::{Lease, Load, PickSummaries, SessionId, SessionKey, SlotRow, Standing, SummaryRow};
-use crate::writing::{LEAST_INPUT, LOCAL_INPUT, PROMPT_OVERHEAD, UNKNOWN_INPUT};
+use crate::store::{Lease, Load, PickSummaries, SessionKey, SlotRow, Standing, SummaryRow};
+use crate::summarizer::{Base, Draft, Failed, LEAST_INPUT, Spending, input_of};
 
 /// So many shapes are looked at when a summary is planned; ten times as many where no cut is among them.
 const LOOK_AHEAD: usize = 20_000;
+
+/// How many tokens `local` reads at once: no window limits it, but memory does.
+const LOCAL_INPUT: Tokens = 400_000;
 
 /// So many summaries of one slot are kept in a row. If more are due then, it is given back, and it is others' turn.
 const IN_A_ROW: usize = 8;
@@ -52,10 +55,7 @@ pub(super) enum Mode {
 pub(super) struct Job<'a> {
     pub(super) shared: &'a Shared,
     pub(super) key: SessionKey,
-    pub(super) id: SessionId,
-    pub(super) scope: Scope,
-    pub(super) name: String,
-    pub(super) fence: u64,
+    pub(super) slot: Held,
     pub(super) hold: Hold,
     /// How many workers may wait for the same model; nothing where it is worked off in somebody's own task.
     pub(super) share: Option<usize>,
@@ -70,7 +70,7 @@ pub(super) struct Job<'a> {
     pub(super) too_long: Option<Span>,
     /// What failed, while `local` stands in.
     pub(super) failed: Option<Failure>,
-    pub(super) spent: Spent,
+    pub(super) spent: Spending,
     /// How many summaries were kept under this lease.
     pub(super) kept: usize,
 }
@@ -90,11 +90,8 @@ impl<'a> Job<'a> {
     pub(super) fn new(shared: &'a Shared, lease: Lease, asked: Instant) -> Self {
         Self {
             shared,
+            slot: Held::of(&lease),
             key: lease.key,
-            id: lease.id,
-            scope: lease.slot.scope,
-            name: lease.slot.name,
-            fence: lease.slot.fence,
             hold: Hold::new(shared.pace.lease, asked),
             share: None,
             seat: Mutex::default(),
@@ -103,7 +100,7 @@ impl<'a> Job<'a> {
             input: None,
             too_long: None,
             failed: None,
-            spent: Spent::default(),
+            spent: Spending::default(),
             kept: 0,
         }
     }
@@ -149,12 +146,12 @@ impl<'a> Job<'a> {
 
     async fn step(&mut self) -> Result<Step, Error> {
         let standing = self.shared.store.standing(&self.key, Load::default()).await?;
-        let Some(row) = self.held_slot().find(&standing).cloned() else {
+        let Some(row) = self.slot.find(&standing).cloned() else {
             return Ok(Step::Lost);
         };
         let settings = self.shared.settings_at(&standing)?;
         let session = standing.session.as_ref().ok_or_else(|| Error::no_session(&self.key.session))?;
-        let Some(order) = settings.slot(&self.scope, &self.name).cloned() else {
+        let Some(order) = settings.slot(&self.slot.scope, &self.slot.name).cloned() else {
             // Slots that are stored are the same for everybody. One that is not may be another engine's.
             return if stores_slots(&standing) { self.retire().await } else { self.leave().await };
         };
@@ -171,7 +168,7 @@ impl<'a> Job<'a> {
         let state = SlotState { covered: base.through, ..ground.row.state.clone() };
         let mut look = LOOK_AHEAD;
         let (next, log) = loop {
-            let ahead = self.shared.store.ahead(self.id, &self.scope, base.through, look).await?;
+            let ahead = self.shared.store.ahead(self.slot.id, &self.slot.scope, base.through, look).await?;
             let summaries: Vec<AuthorSummary> = authors.iter().filter_map(author_summary).collect();
             let known =
                 plan::Ahead { outlines: &ahead.log, end: ahead.end, room, input, authors: &summaries };
@@ -201,7 +198,7 @@ impl<'a> Job<'a> {
         }
         let mut next = ground.row.active;
         while let Some(id) = next {
-            let rows = self.shared.store.summaries(self.id, PickSummaries::Ids(vec![id])).await?;
+            let rows = self.shared.store.summaries(self.slot.id, PickSummaries::Ids(vec![id])).await?;
             let Some(row) = rows.into_iter().next() else { break };
             if row.facts.stand_in && self.mode == Mode::Models {
                 next = row.facts.built_on;
@@ -215,10 +212,10 @@ impl<'a> Job<'a> {
     /// The summaries that stand for authors' messages, the furthest of each; for a session's slot only.
     async fn authors(&self, ground: &Ground) -> Result<Vec<SummaryRow>, Error> {
         let own = |row: &&SlotRow| row.active.is_some() && row.scope != Scope::Session;
-        if self.scope != Scope::Session || !ground.standing.slots.iter().any(|row| own(&row)) {
+        if self.slot.scope != Scope::Session || !ground.standing.slots.iter().any(|row| own(&row)) {
             return Ok(Vec::new());
         }
-        let mut rows = self.shared.store.summaries(self.id, PickSummaries::Standing).await?;
+        let mut rows = self.shared.store.summaries(self.slot.id, PickSummaries::Standing).await?;
         rows.retain(|row| row.scope != Scope::Session);
         rows.sort_by_key(|row| std::cmp::Reverse((row.through, row.facts.tokens)));
         let mut furthest: Vec<SummaryRow> = Vec::new();
@@ -234,13 +231,7 @@ impl<'a> Job<'a> {
     fn input(&self, ground: &Ground, base: &Base) -> Tokens {
         let chain = self.shared.chain(&ground.settings, &ground.order);
         let first = chain.first().filter(|_| self.mode == Mode::Models);
-        let input = match first {
-            Some(writer) if !writer.is_local() => {
-                let taken = PROMPT_OVERHEAD.saturating_add(base.tokens);
-                writer.model.room().map_or(UNKNOWN_INPUT, |room| room.saturating_sub(taken))
-            }
-            _ => LOCAL_INPUT,
-        };
+        let input = first.and_then(|writer| input_of(writer, base.tokens)).unwrap_or(LOCAL_INPUT);
         input.min(self.input.unwrap_or(Tokens::MAX)).max(LEAST_INPUT)
     }
 
@@ -258,8 +249,7 @@ impl<'a> Job<'a> {
         }
         if self.mode == Mode::Models && self.too_long == Some(plan.span) {
             // No cut divides it: the same would be too long again.
-            let error = ModelError::TooLong { sent: plan.tokens, limit: None };
-            return self.fail(ground, error.into()).await;
+            return self.fail(ground, too_long(&plan)).await;
         }
         let chain = match self.mode {
             Mode::Models => self.shared.chain(&ground.settings, &ground.order),
@@ -272,61 +262,65 @@ impl<'a> Job<'a> {
         {
             return self.stand_back(wait).await;
         }
-        let mut spent = std::mem::take(&mut self.spent);
-        let task = Task {
-            job: self,
-            shared: self.shared,
-            key: &self.key,
-            id: self.id,
-            settings: &ground.settings,
-            order: &ground.order,
-            counter: &ground.counter,
-            plan: &plan,
-            base: &base,
-            authors,
-            log,
-            focus: ground.row.work.focus.as_deref().unwrap_or(""),
-            begun: (ground.standing.now, Instant::now()),
-            anew: ground.row.work.rebuild,
-            chain: &chain,
-        };
         self.shared.set_trouble(None);
-        let written = self.renewing(task.write(&mut spent)).await;
+        let mut spent = std::mem::take(&mut self.spent);
+        let begun = Instant::now();
+        let task = Task { job: self, ground, plan: &plan, base: &base, authors, log, begun };
+        let written = self.renewing(task.write(&chain, &mut spent)).await;
         self.spent = spent;
-        let draft = match written {
+        match written {
             // Whoever gave up leaves it to others, who need not wait until the lease has run out.
-            None if *self.shared.give_up.borrow() => return self.leave().await,
-            None | Some(Err(Failed::Lost)) => return Ok(Step::Lost),
-            Some(Ok(draft)) => draft,
-            Some(Err(Failed::TooLong)) if plan.tokens > LEAST_INPUT && self.mode == Mode::Models => {
+            None if *self.shared.give_up.borrow() => self.leave().await,
+            None => Ok(Step::Lost),
+            Some(Err(failed)) => self.not_written(ground, &plan, failed).await,
+            Some(Ok(draft)) => self.written(ground, &base, log, plan, draft).await,
+        }
+    }
+
+    /// No summary was written: it is put off, tried in halves, or needs none.
+    async fn not_written(&mut self, ground: &Ground, plan: &Plan, failed: Failed) -> Result<Step, Error> {
+        match failed {
+            Failed::Lost => Ok(Step::Lost),
+            Failed::TooLong if plan.tokens > LEAST_INPUT && self.mode == Mode::Models => {
                 // The model reads less than we knew: the same window again, in halves.
                 self.input = Some((plan.tokens / 2).max(LEAST_INPUT));
                 self.too_long = Some(plan.span);
-                return Ok(Step::Again);
+                Ok(Step::Again)
             }
-            Some(Err(Failed::Full(wait))) => return self.stand_back(wait).await,
-            Some(Err(Failed::Store(error))) => return Err(error),
-            Some(Err(Failed::Nothing)) => {
-                let next = Next::Pass { firing: plan.firing, why: NoPlan::NothingToSay };
-                return self.pass(ground, next).await;
+            Failed::TooLong => self.fail(ground, too_long(plan)).await,
+            Failed::Failure(failure) => self.fail(ground, failure).await,
+            Failed::Full(wait) => self.stand_back(wait).await,
+            Failed::Store(error) => Err(error),
+            Failed::Nothing => {
+                self.pass(ground, Next::Pass { firing: plan.firing, why: NoPlan::NothingToSay }).await
             }
-            Some(Err(Failed::TooLong)) => {
-                let error = ModelError::TooLong { sent: plan.tokens, limit: None };
-                return self.fail(ground, error.into()).await;
-            }
-            Some(Err(Failed::Failure(failure))) => return self.fail(ground, failure).await,
-        };
-        let through = plan.span.through;
-        if through < ground.row.state.covered {
-            if plan.completes {
-                // It could only take the coverage back: the settings keep more than they did.
-                return self.pass(ground, Next::Pass { firing: plan.firing, why: NoPlan::Covered }).await;
-            }
-            self.held = Some(draft.base(through));
-            return Ok(Step::Again);
         }
-        self.keep(ground, &base, log, plan, draft).await
     }
+
+    /// A summary was written: it is kept, or built upon where it does not reach as far as the one that stands.
+    async fn written(
+        &mut self,
+        ground: &Ground,
+        base: &Base,
+        log: &[Outline],
+        plan: Plan,
+        draft: Draft,
+    ) -> Result<Step, Error> {
+        let through = plan.span.through;
+        if through >= ground.row.state.covered {
+            return self.keep(ground, base, log, plan, draft).await;
+        }
+        if plan.completes {
+            // It could only take the coverage back: the settings keep more than they did.
+            return self.pass(ground, Next::Pass { firing: plan.firing, why: NoPlan::Covered }).await;
+        }
+        self.held = Some(draft.base(through));
+        Ok(Step::Again)
+    }
+}
+
+fn too_long(plan: &Plan) -> Failure {
+    ModelError::TooLong { sent: plan.tokens, limit: None }.into()
 }
 
 /// Whether the slots of a session are set by its own settings or its workspace's.

@@ -1,107 +1,79 @@
-//! Having one summary written: what is read for it, and what is taken of an answer.
+//! The input of a slot's next summary, read from the store, and what the worker lends the summarizer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use epitome_core::inspect::Refusal;
-use epitome_core::message::{Message, Span, Timestamp};
+use async_trait::async_trait;
+use epitome_core::message::{Span, Timestamp};
 use epitome_core::outline::Outline;
 use epitome_core::plan::{Plan, Source};
-use epitome_core::prompt::SMALL;
 use epitome_core::slot::Scope;
-use epitome_core::tokens::Counter;
 
-use super::draft::{Base, Draft, Spent};
-use super::job::Job;
-use crate::engine::{Shared, Writer};
+use super::job::{Ground, Job};
+use crate::engine::{Reserved, Writer};
 use crate::error::Error;
-use crate::hook::Leaving;
-use crate::model::{Ask, Reply, Tally, Told};
-use crate::retry::Failure;
-use crate::settings::{Settings, SlotSettings};
-use crate::store::{Pick, SessionId, SessionKey, Sources, SummaryRow, UsageRow};
-use crate::writing::{Judged, VERBATIM, judge, says_something, verbatim, without_bytes};
+use crate::model::{Tally, Told};
+use crate::store::{Pick, SummaryRow};
+use crate::summarizer::{Base, Draft, Failed, Host, Input, Label, Spending, Summarizer, without_bytes};
 
-/// So many messages are read at a time.
+/// How many messages are read at a time.
 const AT_A_TIME: usize = 32;
 
-/// One summary to be written.
+/// One summary to be written under a lease.
 pub(super) struct Task<'a> {
-    /// Under whose lease.
     pub(super) job: &'a Job<'a>,
-    pub(super) shared: &'a Shared,
-    pub(super) key: &'a SessionKey,
-    pub(super) id: SessionId,
-    pub(super) settings: &'a Settings,
-    pub(super) order: &'a SlotSettings,
-    pub(super) counter: &'a Counter,
+    pub(super) ground: &'a Ground,
     pub(super) plan: &'a Plan,
     pub(super) base: &'a Base,
-    /// Summaries of single authors, which may stand for their messages.
+    /// Summaries of single authors, which may replace their messages.
     pub(super) authors: &'a [SummaryRow],
     pub(super) log: &'a [Outline],
-    pub(super) focus: &'a str,
-    /// The moment it was begun, by the store's clock and by ours.
-    pub(super) begun: (Timestamp, Instant),
-    /// Whether what was answered before to the same question will not do.
-    pub(super) anew: bool,
-    /// Who is asked, first choice first.
-    pub(super) chain: &'a [Writer],
-}
-
-/// Why there is none.
-pub(super) enum Failed {
-    /// A model could not read so much at once.
-    TooLong,
-    /// Nobody gave one that may be kept.
-    Failure(Failure),
-    /// There are messages, but not a word in them.
-    Nothing,
-    /// The slot is somebody else's by now.
-    Lost,
-    /// As many wait for its model already as may. Nobody was asked; it is to be looked at again after so long.
-    Full(Duration),
-    /// What is to be read could not be had.
-    Store(Error),
+    /// When it was begun, by this machine's clock; by the store's that was when the ground was read.
+    pub(super) begun: Instant,
 }
 
 impl Task<'_> {
-    /// Writes it: the lines themselves where there are few, otherwise whoever of the chain can.
-    pub(super) async fn write(&self, spent: &mut Spent) -> Result<Draft, Failed> {
-        let told = self.told().await.map_err(Failed::Store)?;
-        // Hooks are told in any case: what leaves the window leaves it, whoever writes.
-        let instructions = self.instructions(&told).await;
-        let replaces = self.base.tokens.saturating_add(self.plan.tokens);
-        if !told.iter().any(says_something) {
-            // No model could make anything of it. What stood before says it all.
-            let same = self.verbatim(&told).filter(|_| self.base.text.is_some());
-            return same.ok_or(Failed::Nothing);
-        }
-        if replaces < SMALL
-            && let Some(draft) = self.verbatim(&told)
-        {
-            return Ok(draft);
-        }
-        let ask = Ask {
-            template: Arc::new(self.order.template(self.log)),
-            previous: self.base.text.clone(),
-            extracts: self.base.extracts.clone(),
-            through: self.plan.span.through,
-            limit: self.order.slot.limit,
-            instructions: instructions.into(),
-            focus: self.focus.into(),
-            refused: None,
-            replaces,
-            counter: self.counter.clone(),
-            redact: self.settings.summarize.redact,
-            said: told.into(),
+    pub(super) async fn write(&self, models: &[Writer], spent: &mut Spending) -> Result<Draft, Failed> {
+        let (shared, ground) = (self.job.shared, self.ground);
+        let order = &ground.order;
+        let summarizer = Summarizer {
+            models,
+            settings: &ground.settings,
+            counter: &ground.counter,
+            pace: &shared.pace,
+            hooks: &shared.hooks,
+            breakers: Some(&shared.breakers),
+            label: Label {
+                workspace: Arc::clone(&self.job.key.workspace),
+                session: Arc::clone(&self.job.key.session),
+                slot: order.slot.name.as_str().into(),
+                scope: order.slot.scope.clone().into(),
+            },
+            host: self,
         };
-        self.ask(&ask, spent).await
+        let input = Input {
+            base: self.base,
+            said: self.said().await.map_err(Failed::Store)?,
+            span: self.plan.span,
+            through: self.plan.span.through,
+            replaces: self.base.tokens.saturating_add(self.plan.tokens),
+            limit: order.slot.limit,
+            template: order.template(self.log),
+            instructions: ground.settings.instructions_of(order),
+            focus: ground.row.work.focus.as_deref().unwrap_or_default(),
+            divide: false,
+            await_hooks: true,
+        };
+        let written = summarizer.write(input, spent).await;
+        if !shared.hooks.is_empty() {
+            shared.set_hook_trouble(std::mem::take(&mut spent.hook_problems));
+        }
+        written
     }
 
     /// What is read of the span, in order.
-    async fn told(&self) -> Result<Vec<Told>, Error> {
-        let mut told = Vec::new();
+    async fn said(&self) -> Result<Vec<Told>, Error> {
+        let mut said = Vec::new();
         for source in &self.plan.sources {
             match source {
                 Source::Messages(span) => {
@@ -110,9 +82,9 @@ impl Task<'_> {
                         let scope = Scope::Session;
                         let (limit, bytes) = (AT_A_TIME, None);
                         let page = Pick::Page { scope, within: rest, reverse: false, limit, bytes };
-                        let messages = self.shared.store.messages(self.id, page).await?;
+                        let messages = self.job.shared.store.messages(self.job.slot.id, page).await?;
                         let last = messages.last().map(|message| message.seq);
-                        told.extend(messages.into_iter().map(without_bytes).map(Told::Message));
+                        said.extend(messages.into_iter().map(without_bytes).map(Told::Message));
                         within = last.and_then(|last| Span::new(last.saturating_add(1), span.through));
                     }
                 }
@@ -120,71 +92,41 @@ impl Task<'_> {
                     let scope = Scope::Author(own.author.clone());
                     let text = self.authors.iter().find(|row| row.scope == scope).map(|row| row.text.clone());
                     let text = text.unwrap_or_default();
-                    told.push(Told::Summary { author: own.author.clone(), text });
+                    said.push(Told::Summary { author: own.author.clone(), text });
                 }
             }
         }
-        Ok(told)
+        Ok(said)
+    }
+}
+
+#[async_trait]
+impl Host for Task<'_> {
+    /// The store's clock, as far as can be told without asking it.
+    fn now(&self) -> Timestamp {
+        let passed = i64::try_from(self.begun.elapsed().as_millis()).unwrap_or(i64::MAX);
+        Timestamp(self.ground.standing.now.0.saturating_add(passed))
     }
 
-    /// The attributed lines themselves, where they are few and fit: no model could say it in less.
-    fn verbatim(&self, told: &[Told]) -> Option<Draft> {
-        let (text, tokens) = verbatim(self.base.text.as_deref(), told, self.order.slot.limit, self.counter)?;
-        let mut ledger = self.base.ledger();
-        told.iter().filter_map(Told::message).for_each(|message| ledger.read(message));
-        let sources = Sources { extracts: None, ledger: Some(ledger) };
-        Some(Draft { text, tokens, model: VERBATIM.to_owned(), sources, added: Vec::new(), asked: None })
+    fn permit(&self, writer: &Writer, paid: bool) -> Result<(), Duration> {
+        self.job.sit(writer, paid)
     }
 
-    /// The operator's instructions, and what hooks add to them.
-    async fn instructions(&self, told: &[Told]) -> String {
-        let mut text = self.settings.instructions_of(self.order).to_owned();
-        if self.shared.hooks.is_empty() {
-            return text;
+    async fn is_ours(&self) -> Result<bool, Error> {
+        self.job.still_ours().await
+    }
+
+    async fn reserve(&self, writer: &Writer, most: &Tally) -> Result<Option<Reserved>, Failed> {
+        let (shared, workspace) = (self.job.shared, &self.job.key.workspace);
+        shared.reserve(workspace, &self.ground.settings, writer, most, self.now()).await
+    }
+
+    async fn recall(&self, asked: &str) -> Result<Option<String>, Error> {
+        if self.ground.row.work.rebuild {
+            // A rebuild is requested because the answer given before will not do.
+            return Ok(None);
         }
-        let messages: Vec<Message> = told.iter().filter_map(Told::message).cloned().collect();
-        let leaving = Leaving {
-            workspace: Arc::clone(&self.key.workspace),
-            session: Arc::clone(&self.key.session),
-            slot: self.order.slot.name.as_str().into(),
-            scope: self.order.slot.scope.clone().into(),
-            span: self.plan.span,
-            messages: messages.into(),
-        };
-        let added = self.shared.hooks.before(&leaving).await;
-        self.shared.set_hook_trouble(added.problems);
-        if !added.text.is_empty() {
-            if !text.is_empty() {
-                text.push_str("\n\n");
-            }
-            text.push_str(&added.text);
-        }
-        text
-    }
-
-    /// What is taken of an answer.
-    pub(super) fn judge(&self, ask: &Ask, reply: Reply, model: &str) -> Result<Draft, Refusal> {
-        let Judged { text, tokens, extracts, ledger, added } = judge(ask, reply, || self.base.ledger())?;
-        let (model, sources) = (model.to_owned(), Sources { extracts, ledger });
-        Ok(Draft { text, tokens, model, sources, added, asked: None })
-    }
-
-    pub(super) fn usage(&self, writer: &Writer, outcome: &str, tally: &Tally, millis: u64) -> UsageRow {
-        let cost = writer.price(self.settings).map(|price| price.cost(tally).to_millionths());
-        let scope: Option<epitome_core::message::Author> = self.order.slot.scope.clone().into();
-        UsageRow {
-            workspace: self.key.workspace.to_string(),
-            session: self.key.session.to_string(),
-            scope: scope.as_deref().unwrap_or("").to_owned(),
-            slot: self.order.slot.name.clone(),
-            model: writer.model.name().to_owned(),
-            outcome: outcome.to_owned(),
-            input: tally.input,
-            cached: tally.cached,
-            output: tally.output,
-            cost,
-            millis,
-            at: Timestamp(0),
-        }
+        let (workspace, id) = (&self.job.key.workspace, self.job.slot.id);
+        Ok(self.job.shared.store.recall(workspace, id, asked).await?)
     }
 }

@@ -9,7 +9,7 @@ use epitome_core::trigger::Fraction;
 use super::{Ahead, Conversation, MOST_STRIKES, Rules, Told, grown};
 use crate::condenser::known::Prints;
 use crate::condenser::scribe::now;
-use crate::writing::PROMPT_OVERHEAD;
+use crate::summarizer::PROMPT_OVERHEAD;
 
 /// What a message that was taken in leaves behind for it to be known again.
 const PRINT: usize = 16;

@@ -1,0 +1,316 @@
+//! Has one summary written: the one pipeline behind the worker and the condenser.
+//!
+//! The caller supplies an [`Input`] (what was said, the summary before it, limits), a [`Summarizer`] (which models, by
+//! whose rules and on whose account) and a [`Host`] (what only the caller can do: permits, its lease, recalled answers,
+//! reserved money). It gets a [`Draft`] that passed inspection, or [`Failed`]. What each call cost is in
+//! [`Spending`], whatever came of it; the caller records it.
+//!
+//! ```text
+//! hooks → few lines? themselves → each model in order: recall, permit, lease, money, breaker → call → inspect → again or next
+//! ```
+//!
+//! Deliberately unknown here: stores, sessions, slots and lists. Where a summary goes, and when one is due, is the
+//! caller's matter.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use epitome_core::message::{Seq, Span, Timestamp, Tokens};
+use epitome_core::prompt::{SMALL, Template};
+use epitome_core::slot::Limit;
+use epitome_core::tokens::Counter;
+
+use crate::breaker::Breaker;
+use crate::error::Error;
+use crate::hook::{Hooks, Leaving};
+use crate::model::{Ask, ModelError, Tally, Told};
+use crate::pace::Pace;
+use crate::purse::Reserved;
+use crate::retry::Failure;
+use crate::settings::Settings;
+use crate::writer::Writer;
+
+mod answers;
+mod call;
+mod draft;
+mod spending;
+
+pub(crate) use answers::Answers;
+pub(crate) use draft::{Base, Draft, without_bytes};
+pub(crate) use spending::{Label, Spending};
+
+/// How many tokens of messages a model reads at once whose window is unknown.
+const UNKNOWN_INPUT: Tokens = 100_000;
+
+/// Upper bound for the rules, the template and the frame of a prompt.
+pub(crate) const PROMPT_OVERHEAD: Tokens = 2_000;
+
+/// A prompt is never divided into pieces smaller than this.
+pub(crate) const LEAST_INPUT: Tokens = 500;
+
+/// The circuit breakers of providers that failed lately, by provider.
+pub(crate) type Breakers = Mutex<HashMap<String, Breaker>>;
+
+/// What only the caller can do while a summary is written. The defaults suit a caller that competes with nobody.
+#[async_trait]
+pub(crate) trait Host: Sync {
+    /// The current time, by the clock that the caller's records use.
+    fn now(&self) -> Timestamp;
+
+    /// Takes a permit for the model that is called next, or returns how long to wait for one. `paid` says that earlier
+    /// calls for the same summary were paid for, which would be lost.
+    fn permit(&self, _writer: &Writer, _paid: bool) -> Result<(), Duration> {
+        Ok(())
+    }
+
+    /// Whether the summary is still the caller's to write. Checked last before each call.
+    async fn is_ours(&self) -> Result<bool, Error> {
+        Ok(true)
+    }
+
+    /// Reserves what a call may cost, where a spend cap applies.
+    async fn reserve(&self, _writer: &Writer, _most: &Tally) -> Result<Option<Reserved>, Failed> {
+        Ok(None)
+    }
+
+    /// An answer that was accepted before, by the [fingerprint](answers::fingerprint) of its question.
+    async fn recall(&self, asked: &str) -> Result<Option<String>, Error>;
+
+    /// An answer was accepted.
+    fn remember(&self, _asked: &str, _text: &str) {}
+}
+
+/// Who writes summaries, by which rules, and on whose account.
+pub(crate) struct Summarizer<'a> {
+    /// First choice first.
+    pub(crate) models: &'a [Writer],
+    pub(crate) settings: &'a Settings,
+    pub(crate) counter: &'a Counter,
+    pub(crate) pace: &'a Pace,
+    pub(crate) hooks: &'a Hooks,
+    /// `None` for models that a caller lends: how those fare says nothing about other callers' requests.
+    pub(crate) breakers: Option<&'a Breakers>,
+    /// The names under which calls are recorded.
+    pub(crate) label: Label,
+    pub(crate) host: &'a dyn Host,
+}
+
+/// What is to be summarized.
+pub(crate) struct Input<'a> {
+    /// The summary that the new one is built on and takes in.
+    pub(crate) base: &'a Base,
+    /// What was said since, in order, without the bytes of media.
+    pub(crate) said: Vec<Told>,
+    /// Where that is in the conversation, for hooks.
+    pub(crate) span: Span,
+    /// The last message that the new summary covers.
+    pub(crate) through: Seq,
+    /// The tokens of `base` and `said` together: the new summary must be smaller.
+    pub(crate) replaces: Tokens,
+    pub(crate) limit: Limit,
+    pub(crate) template: Template,
+    /// The operator's instructions.
+    pub(crate) instructions: &'a str,
+    pub(crate) focus: &'a str,
+    /// Whether input that is too long for a model is divided here, one piece after the other. A caller that plans and
+    /// stores the steps itself gets [`Failed::TooLong`] instead.
+    pub(crate) divide: bool,
+    /// Whether hooks are awaited even if only `local` writes, which has no use for what they add.
+    pub(crate) await_hooks: bool,
+}
+
+/// Why there is no summary.
+pub(crate) enum Failed {
+    /// The input is too long for a model, and the caller divides it.
+    TooLong,
+    /// No model gave one that may be kept.
+    Failure(Failure),
+    /// There are messages, but not a word in them.
+    Nothing,
+    /// The summary is not the caller's to write any more.
+    Lost,
+    /// No permit is free. No model was called; try again after this time.
+    Full(Duration),
+    /// The store failed.
+    Store(Error),
+}
+
+impl From<Failure> for Failed {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
+impl Summarizer<'_> {
+    /// Writes a summary: the lines themselves where there are few, otherwise by the first model that can.
+    pub(crate) async fn write(&self, input: Input<'_>, spent: &mut Spending) -> Result<Draft, Failed> {
+        // Hooks are notified in every case: the messages leave the window, whoever writes.
+        let instructions = self.instructions(&input, spent).await;
+        let lines = || Draft::verbatim(input.base, &input.said, input.limit, self.counter);
+        if !input.said.iter().any(draft::says_something) {
+            // No model could make anything of it. The summary before says it all.
+            return lines().filter(|_| input.base.text.is_some()).ok_or(Failed::Nothing);
+        }
+        if input.replaces < SMALL
+            && let Some(draft) = lines()
+        {
+            return Ok(draft);
+        }
+        let ask = Ask {
+            template: Arc::new(input.template),
+            previous: input.base.text.clone(),
+            extracts: input.base.extracts.clone(),
+            through: input.through,
+            limit: input.limit,
+            instructions: instructions.into(),
+            focus: input.focus.into(),
+            refused: None,
+            replaces: input.replaces,
+            counter: self.counter.clone(),
+            redact: self.settings.summarize.redact,
+            said: input.said.into(),
+        };
+        self.by_any(&ask, input.base, input.divide, spent).await
+    }
+
+    /// The operator's instructions, and what hooks add to them.
+    async fn instructions(&self, input: &Input<'_>, spent: &mut Spending) -> String {
+        let own = input.instructions;
+        if self.hooks.is_empty() {
+            return own.to_owned();
+        }
+        let Label { workspace, session, slot, scope } = self.label.clone();
+        let messages = input.said.iter().filter_map(Told::message).cloned().collect();
+        let leaving = Leaving { workspace, session, slot, scope, span: input.span, messages };
+        if !input.await_hooks && self.models.iter().all(Writer::is_local) {
+            notify(self.hooks, leaving);
+            return own.to_owned();
+        }
+        let added = self.hooks.before(&leaving).await;
+        spent.hook_problems = added.problems;
+        let texts: Vec<&str> = [own, &added.text].into_iter().filter(|text| !text.is_empty()).collect();
+        texts.join("\n\n")
+    }
+
+    /// Tries one model after the other. A model that failed is not tried again for the same summary.
+    async fn by_any(
+        &self,
+        ask: &Ask,
+        base: &Base,
+        divide: bool,
+        spent: &mut Spending,
+    ) -> Result<Draft, Failed> {
+        let mut last = Failure::from(ModelError::no_answer("no model is named in the settings"));
+        let mut too_long = false;
+        let before = spent.unrecorded.len();
+        spent.paid = before > 0;
+        for writer in self.models {
+            if spent.down.contains_key(&writer.name) {
+                continue;
+            }
+            let written = match divide {
+                true => self.in_pieces(writer, ask, base, spent).await,
+                false => self.by(writer, ask.clone(), base, spent).await,
+            };
+            let failure = match written {
+                Err(Failed::Failure(failure)) => failure,
+                // Models before it were called in vain, and would be each time: that is put off as any failure.
+                Err(Failed::Full(_)) if spent.unrecorded.len() > before => break,
+                settled => return settled,
+            };
+            spent.missed.push(format!("`{}` did not write it: {failure}", writer.name));
+            match failure {
+                Failure::Model(ModelError::TooLong { .. }) => too_long = true,
+                // A model whose answer was refused may be asked again for a smaller piece. One that failed may not.
+                Failure::Answer(_) => {}
+                _ => drop(spent.down.insert(writer.name.clone(), failure.clone())),
+            }
+            last = failure;
+        }
+        if too_long && !divide {
+            // Whatever the others said: this model may still write a shorter one.
+            return Err(Failed::TooLong);
+        }
+        // The wait is for the model that may be called soonest. The breakers leave the others alone.
+        let soonest = spent.down.values().min_by_key(|failure| failure.retry_after());
+        Err(Failed::Failure(soonest.cloned().unwrap_or(last)))
+    }
+
+    /// Has one model write it, piece by piece where it cannot read everything at once.
+    async fn in_pieces(
+        &self,
+        writer: &Writer,
+        ask: &Ask,
+        base: &Base,
+        spent: &mut Spending,
+    ) -> Result<Draft, Failed> {
+        let mut rest = &*ask.said;
+        let mut step: Option<Base> = None;
+        let mut halved = None;
+        loop {
+            let base = step.as_ref().unwrap_or(base);
+            let room = halved.or_else(|| input_of(writer, base.tokens));
+            let (piece, left, tokens) = self.piece(rest, room);
+            let through = piece.last().and_then(Told::message).map_or(ask.through, |last| last.seq);
+            let part = match piece.len() == ask.said.len() {
+                true => ask.clone(),
+                false => Ask {
+                    previous: base.text.clone(),
+                    extracts: base.extracts.clone(),
+                    through,
+                    replaces: tokens.saturating_add(base.tokens),
+                    said: piece.into(),
+                    ..ask.clone()
+                },
+            };
+            match self.by(writer, part, base, spent).await {
+                Ok(draft) if left.is_empty() => return Ok(draft),
+                Ok(draft) => (step, rest) = (Some(draft.base(through)), left),
+                Err(Failed::Failure(Failure::Model(ModelError::TooLong { .. })))
+                    if piece.len() > 1 && tokens > LEAST_INPUT =>
+                {
+                    // The model reads less than its window says: the same again, in halves.
+                    halved = Some((tokens / 2).max(LEAST_INPUT));
+                }
+                failed => return failed,
+            }
+        }
+    }
+
+    /// The first messages that fit, the rest, and the tokens of the first where they were counted. A call is not
+    /// separated from its results: a result says little without its question.
+    fn piece<'t>(&self, said: &'t [Told], room: Option<Tokens>) -> (&'t [Told], &'t [Told], Tokens) {
+        let Some(room) = room else { return (said, &[], 0) };
+        let (mut sum, mut end, mut at_end): (Tokens, usize, Tokens) = (0, 0, 0);
+        for (at, one) in said.iter().enumerate() {
+            let answers = one.message().is_some_and(|message| message.results().next().is_some());
+            if at > 0 && !answers {
+                (end, at_end) = (at, sum);
+            }
+            sum = sum.saturating_add(one.message().map_or(0, |message| self.counter.message(message)));
+            if sum > room && end > 0 {
+                let (piece, left) = said.split_at_checked(end).unwrap_or((said, &[]));
+                return (piece, left, at_end);
+            }
+        }
+        (said, &[], sum)
+    }
+}
+
+/// Shows hooks what is about to leave, without waiting for them.
+pub(crate) fn notify(hooks: &Hooks, leaving: Leaving) {
+    let hooks = hooks.clone();
+    tokio::spawn(async move { hooks.before(&leaving).await });
+}
+
+/// How many tokens of messages a model reads at once, after a summary of this size. `None` for `local`: it has no window.
+pub(crate) fn input_of(writer: &Writer, before: Tokens) -> Option<Tokens> {
+    if writer.is_local() {
+        return None;
+    }
+    let taken = PROMPT_OVERHEAD.saturating_add(before);
+    let input = writer.model.room().map_or(UNKNOWN_INPUT, |room| room.saturating_sub(taken));
+    Some(input.max(LEAST_INPUT))
+}

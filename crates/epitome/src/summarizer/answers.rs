@@ -1,0 +1,46 @@
+//! Accepted answers, so that the same question is asked once.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use super::UNKNOWN_INPUT;
+use crate::lock::lock;
+use crate::model::Ask;
+use crate::writer::Writer;
+
+/// How many answers are cached.
+const MOST_ANSWERS: usize = 64;
+
+/// A cache of accepted answers, by what was asked; the oldest is evicted.
+#[derive(Default)]
+pub(crate) struct Answers(Mutex<VecDeque<(String, Arc<str>)>>);
+
+impl Answers {
+    pub(crate) fn recall(&self, asked: &str) -> Option<Arc<str>> {
+        lock(&self.0).iter().find(|(known, _)| known == asked).map(|(_, text)| Arc::clone(text))
+    }
+
+    pub(crate) fn remember(&self, asked: String, text: &str) {
+        let mut answers = lock(&self.0);
+        answers.retain(|(known, _)| *known != asked);
+        if answers.len() >= MOST_ANSWERS {
+            answers.pop_front();
+        }
+        answers.push_back((asked, text.into()));
+    }
+}
+
+/// A hash of what a model is asked: the same prior, messages, prompt and model give the same. `None` where calling again
+/// costs nothing, or where no prompt can be made of it.
+pub(super) fn fingerprint(writer: &Writer, ask: &Ask) -> Option<String> {
+    if !writer.model.reusable() {
+        return None;
+    }
+    let prompt = ask.prompt(writer.model.room().unwrap_or(UNKNOWN_INPUT)).ok()?;
+    let mut hasher = blake3::Hasher::new();
+    for part in [writer.model.provider(), writer.model.name(), &prompt.system, &prompt.user] {
+        // With their lengths, so that no two lists of parts hash the same.
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
+    }
+    Some(hasher.finalize().to_hex().to_string())
+}

@@ -1,0 +1,149 @@
+//! One model: whether it may be called, the call, what its answer is worth, and a second try with the reason.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answers::fingerprint;
+use super::draft::{Base, Draft};
+use super::spending::{DROPPED, most, tally};
+use super::{Failed, Summarizer};
+use crate::breaker;
+use crate::hook::Running;
+use crate::lock::lock;
+use crate::measure::{KEPT, REUSED};
+use crate::model::{Ask, Model, ModelError, Reply, Tally};
+use crate::purse::Reserved;
+use crate::retry::Failure;
+use crate::writer::Writer;
+
+impl Summarizer<'_> {
+    /// Has one model write it: an answer that it gave before to the same question, else a new one. Where its answer is
+    /// refused, it is called a second time with the reason.
+    pub(super) async fn by(
+        &self,
+        writer: &Writer,
+        mut ask: Ask,
+        base: &Base,
+        spent: &mut super::Spending,
+    ) -> Result<Draft, Failed> {
+        let asked = fingerprint(writer, &ask);
+        if let Some(asked) = &asked
+            && let Some(text) = self.host.recall(asked).await.map_err(Failed::Store)?
+            && let Ok(draft) = Draft::judge(&ask, Reply::complete(text), base, writer.model.name())
+        {
+            spent.add(self.label.row(writer, self.settings, REUSED, &Tally::default()), None);
+            return Ok(Draft { asked: Some(asked.clone()), ..draft });
+        }
+        self.host.permit(writer, spent.paid).map_err(Failed::Full)?;
+        // `local` would only say the same again.
+        let times = if writer.is_local() { 1 } else { 2 };
+        let mut last = Failed::Failure(ModelError::no_answer("it was not asked").into());
+        for _ in 0..times {
+            match self.call(writer, &ask, base, spent).await {
+                Ok(draft) => {
+                    if let Some(asked) = &asked {
+                        self.host.remember(asked, &draft.text);
+                    }
+                    return Ok(Draft { asked, ..draft });
+                }
+                Err(Failed::Failure(Failure::Answer(refusal))) => {
+                    last = Failure::Answer(refusal.clone()).into();
+                    ask.refused = Some(refusal);
+                }
+                failed => return failed,
+            }
+        }
+        Err(last)
+    }
+
+    /// Calls a model once, and inspects its answer.
+    async fn call(
+        &self,
+        writer: &Writer,
+        ask: &Ask,
+        base: &Base,
+        spent: &mut super::Spending,
+    ) -> Result<Draft, Failed> {
+        let reserved = self.may_call(writer, ask).await?;
+        if !writer.is_local() {
+            // The provider bills what was sent, also if nobody waits for the answer.
+            let sent = Tally { output: 0, ..most(ask) };
+            spent.begin(self.label.row(writer, self.settings, DROPPED, &sent));
+        }
+        let started = std::time::Instant::now();
+        let answer = answer(&writer.model, ask, self.pace.time_out).await;
+        spent.in_progress = None;
+        self.note_health(writer, answer.as_ref().err());
+        let (tally, judged) = match answer {
+            Ok(reply) => {
+                let tally = tally(ask, &reply);
+                let judged = Draft::judge(ask, reply, base, writer.model.name());
+                (tally, judged.map_err(Failure::from))
+            }
+            Err(error) => (Tally::default(), Err(error.into())),
+        };
+        let outcome = match &judged {
+            Ok(_) => KEPT,
+            Err(Failure::Answer(refusal)) => super::draft::word(refusal),
+            Err(failure) => failure.kind(),
+        };
+        let mut row = self.label.row(writer, self.settings, outcome, &tally);
+        row.millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        spent.add(row, reserved);
+        judged.map_err(Failed::Failure)
+    }
+
+    /// Whether a model may be called: there is money for it, which is reserved, the summary is still ours to write, and
+    /// the circuit of its provider is closed.
+    async fn may_call(&self, writer: &Writer, ask: &Ask) -> Result<Option<Reserved>, Failed> {
+        let reserved = match writer.is_local() {
+            true => None,
+            false => self.host.reserve(writer, &most(ask)).await?,
+        };
+        // The last thing that is awaited, so that a caller that slept until here notices.
+        if !self.host.is_ours().await.map_err(Failed::Store)? {
+            return Err(Failed::Lost);
+        }
+        if let Some(breakers) = self.breakers.filter(|_| !writer.is_local()) {
+            let provider = writer.model.provider();
+            if let Some(breaker) = lock(breakers).get_mut(provider) {
+                breaker.ask(provider, &self.breaker_limits(), self.host.now())?;
+            }
+        }
+        Ok(reserved)
+    }
+
+    /// Notes for all callers whether a provider answered.
+    fn note_health(&self, writer: &Writer, error: Option<&ModelError>) {
+        let Some(breakers) = self.breakers.filter(|_| !writer.is_local()) else { return };
+        let mut breakers = lock(breakers);
+        match error {
+            None => drop(breakers.remove(writer.model.provider())),
+            Some(error) => {
+                let breaker = breakers.entry(writer.model.provider().to_owned()).or_default();
+                breaker.failed(error, &self.breaker_limits(), self.host.now());
+            }
+        }
+    }
+
+    fn breaker_limits(&self) -> breaker::Limits {
+        breaker::Limits {
+            after: self.settings.summarize.breaker_after,
+            pause: self.settings.summarize.breaker_for,
+            most_asked: self.pace.backoff.most_asked,
+        }
+    }
+}
+
+/// Calls a model in a task of its own, so that neither its panic nor its silence does harm.
+async fn answer(model: &Arc<dyn Model>, ask: &Ask, time_out: Duration) -> Result<Reply, ModelError> {
+    let time_out = model.time_out().unwrap_or(time_out);
+    let (model, ask) = (Arc::clone(model), ask.clone());
+    let mut call = Running(tokio::spawn(async move { model.write(&ask).await }));
+    match tokio::time::timeout(time_out, &mut call.0).await {
+        Ok(Ok(answer)) => answer,
+        // What it panicked with may hold anything, so it is not repeated.
+        Ok(Err(_)) => Err(ModelError::no_answer("the model panicked")),
+        Err(_) => Err(ModelError::no_answer(&format!("no answer within {time_out:?}"))),
+    }
+}

@@ -1,0 +1,183 @@
+//! What a summary is built on, and one that passed inspection.
+
+use std::sync::Arc;
+
+use epitome_core::inspect::{Refusal, Standard, inspect, names_due};
+use epitome_core::ledger::Ledger;
+use epitome_core::local::Extracts;
+use epitome_core::message::{Content, Media, MediaSource, Message, Part, Seq, Tokens};
+use epitome_core::prompt::lines_of;
+use epitome_core::slot::Limit;
+use epitome_core::tokens::Counter;
+
+use crate::model::{Ask, Reply, Told};
+use crate::store::{Sources, SummaryId, SummaryRow};
+
+/// The recorded writer of a summary that consists of the lines themselves.
+const VERBATIM: &str = "verbatim";
+
+/// What the next summary is built on.
+#[derive(Clone, Default)]
+pub(crate) struct Base {
+    /// The last message that it covers; 0 where there is no summary.
+    pub(crate) through: Seq,
+    /// Its number, where it is stored.
+    pub(crate) id: Option<SummaryId>,
+    pub(crate) text: Option<Arc<str>>,
+    pub(crate) tokens: Tokens,
+    /// What `local` made it of.
+    pub(crate) extracts: Option<Arc<Extracts>>,
+    pub(crate) ledger: Option<Ledger>,
+}
+
+impl Base {
+    /// The names found so far.
+    fn ledger(&self) -> Ledger {
+        match (&self.ledger, &self.extracts, &self.text) {
+            (Some(ledger), _, _) => ledger.clone(),
+            (None, Some(extracts), _) => extracts.ledger().clone(),
+            (None, None, Some(text)) => Extracts::of_text(text, self.through).ledger().clone(),
+            (None, None, None) => Ledger::default(),
+        }
+    }
+}
+
+impl From<SummaryRow> for Base {
+    fn from(row: SummaryRow) -> Self {
+        let Sources { extracts, ledger } = row.sources();
+        Self {
+            through: row.through,
+            id: Some(row.id),
+            text: Some(row.text.into()),
+            tokens: row.facts.tokens,
+            extracts: extracts.map(Arc::new),
+            ledger,
+        }
+    }
+}
+
+/// A summary that passed inspection.
+pub(crate) struct Draft {
+    pub(crate) text: String,
+    pub(crate) tokens: Tokens,
+    /// The model that wrote it.
+    pub(crate) model: String,
+    /// The pieces that `local` picked, or the names found where a model wrote it.
+    pub(crate) sources: Sources,
+    /// Names that were missing, and were added.
+    pub(crate) added: Vec<String>,
+    /// The fingerprint of what the model was asked, where its answer may be reused.
+    pub(crate) asked: Option<String>,
+}
+
+impl Draft {
+    /// Judges an answer. What `local` picked is the conversation's own words, so only its size is checked: signs of a bad
+    /// answer would be the conversation's own.
+    pub(super) fn judge(ask: &Ask, reply: Reply, base: &Base, model: &str) -> Result<Self, Refusal> {
+        let (model, asked) = (model.to_owned(), None);
+        if let Some(extracts) = reply.extracts {
+            let tokens = ask.counter.text(&reply.text);
+            if reply.text.trim().is_empty() {
+                return Err(Refusal::Empty);
+            }
+            if tokens >= ask.replaces {
+                return Err(Refusal::NotSmaller { tokens, replaces: ask.replaces });
+            }
+            let sources = Sources { extracts: Some(extracts), ledger: None };
+            return Ok(Self { text: reply.text, tokens, model, sources, added: Vec::new(), asked });
+        }
+        let mut ledger = base.ledger();
+        ask.said.iter().for_each(|told| match told {
+            Told::Message(message) => ledger.read(message),
+            Told::Summary { text, .. } => ledger.join(Extracts::of_text(text, ask.through).ledger()),
+        });
+        let names = names_due(&ledger, ask.limit, ask.replaces, &ask.counter);
+        let standard = Standard {
+            limit: ask.limit,
+            replaces: ask.replaces,
+            prior: ask.previous.as_deref(),
+            names: &names,
+            counter: &ask.counter,
+            redact: ask.redact,
+        };
+        let kept = inspect(&reply.text, reply.finish, &standard)?;
+        let sources = Sources { extracts: None, ledger: Some(ledger) };
+        Ok(Self { text: kept.text, tokens: kept.tokens, model, sources, added: kept.added, asked })
+    }
+
+    /// The attributed lines themselves, after the summary before them, where they fit: no model could say it in less.
+    pub(super) fn verbatim(base: &Base, said: &[Told], limit: Limit, counter: &Counter) -> Option<Self> {
+        let lines = lines_of(said.iter().map(Told::said));
+        let text = match base.text.as_deref() {
+            Some(before) if !lines.is_empty() => format!("{before}\n{lines}"),
+            Some(before) => before.to_owned(),
+            None => lines,
+        };
+        let tokens = counter.text(&text);
+        let fits = match limit {
+            Limit::Tokens(limit) => tokens <= limit,
+            Limit::Chars(limit) => text.chars().count() as u64 <= limit,
+        };
+        if !fits || text.trim().is_empty() {
+            return None;
+        }
+        let mut ledger = base.ledger();
+        said.iter().filter_map(Told::message).for_each(|message| ledger.read(message));
+        let sources = Sources { extracts: None, ledger: Some(ledger) };
+        Some(Self { text, tokens, model: VERBATIM.to_owned(), sources, added: Vec::new(), asked: None })
+    }
+
+    /// What the next one is built on, where this one is not stored but only a step on the way.
+    pub(crate) fn base(self, through: Seq) -> Base {
+        Base {
+            through,
+            id: None,
+            tokens: self.tokens,
+            text: Some(self.text.into()),
+            extracts: self.sources.extracts.map(Arc::new),
+            ledger: self.sources.ledger,
+        }
+    }
+}
+
+/// A refusal in a word, for records.
+pub(super) fn word(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::Empty => "empty",
+        Refusal::CutOff => "cut_off",
+        Refusal::TooLong { .. } | Refusal::TooManyChars { .. } => "too_long_answer",
+        Refusal::NotSmaller { .. } => "not_smaller",
+        Refusal::Loops => "loops",
+        Refusal::ErrorPage => "error_page",
+        Refusal::Refused => "declined",
+        Refusal::GoesOn => "goes_on",
+        Refusal::SameAsBefore => "same_as_before",
+        _ => "refused_answer",
+    }
+}
+
+/// A message without the bytes of its pictures and sounds. Nothing here reads them, and a window of them
+/// would fill the memory.
+pub(crate) fn without_bytes(mut message: Message) -> Message {
+    let forget = |media: &mut Media| {
+        if let MediaSource::Base64(bytes) = &mut media.source {
+            *bytes = String::new();
+        }
+    };
+    for part in &mut message.parts {
+        match part {
+            Part::Media(media) => forget(media),
+            Part::ToolResult(result) => result.content.iter_mut().for_each(|content| {
+                if let Content::Media(media) = content {
+                    forget(media);
+                }
+            }),
+            Part::Text { .. } | Part::Thinking { .. } | Part::ToolCall(_) => {}
+        }
+    }
+    message
+}
+
+pub(super) fn says_something(told: &Told) -> bool {
+    !lines_of([told.said()]).trim().is_empty()
+}

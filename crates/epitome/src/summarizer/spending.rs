@@ -1,0 +1,130 @@
+//! What the calls for a summary cost, until the caller has recorded it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use epitome_core::message::{Author, Timestamp, Tokens};
+use epitome_core::slot::Limit;
+
+use super::PROMPT_OVERHEAD;
+use crate::measure::KEPT;
+use crate::model::{Ask, Reply, Tally};
+use crate::purse::Reserved;
+use crate::retry::Failure;
+use crate::settings::Settings;
+use crate::store::UsageRow;
+use crate::writer::Writer;
+
+/// The outcome of a call that was dropped before it ended.
+pub(super) const DROPPED: &str = "dropped";
+
+/// The outcome of a call whose answer passed, where no summary came of it after all: the lease was lost, say.
+const UNUSED: &str = "unused";
+
+/// The names under which calls are recorded, and hooks notified.
+#[derive(Clone)]
+pub(crate) struct Label {
+    pub(crate) workspace: Arc<str>,
+    pub(crate) session: Arc<str>,
+    pub(crate) slot: Arc<str>,
+    pub(crate) scope: Option<Author>,
+}
+
+impl Label {
+    /// The record of one call.
+    pub(super) fn row(&self, writer: &Writer, settings: &Settings, outcome: &str, tally: &Tally) -> UsageRow {
+        UsageRow {
+            workspace: self.workspace.to_string(),
+            session: self.session.to_string(),
+            scope: self.scope.as_deref().unwrap_or_default().to_owned(),
+            slot: self.slot.to_string(),
+            model: writer.model.name().to_owned(),
+            outcome: outcome.to_owned(),
+            input: tally.input,
+            cached: tally.cached,
+            output: tally.output,
+            cost: writer.price(settings).map(|price| price.cost(tally).to_millionths()),
+            millis: 0,
+            at: Timestamp(0),
+        }
+    }
+}
+
+/// What was spent on a summary so far: calls that are not recorded yet, and the sums over all of them.
+#[derive(Default)]
+pub(crate) struct Spending {
+    pub(crate) unrecorded: Vec<UsageRow>,
+    /// The call in progress, and when it began: recorded like this if nobody waits for its end.
+    pub(super) in_progress: Option<(UsageRow, Instant)>,
+    pub(crate) input: Tokens,
+    pub(crate) output: Tokens,
+    pub(crate) cost: Option<i64>,
+    pub(crate) millis: u64,
+    /// Models that should have written it and did not, with the reason; first choice first.
+    pub(crate) missed: Vec<String>,
+    /// What went wrong in hooks.
+    pub(crate) hook_problems: Vec<String>,
+    /// Money reserved for calls that are not recorded yet.
+    reserved: Vec<Reserved>,
+    /// Models that failed already, and how: they are not called again for the same window in smaller pieces.
+    pub(crate) down: HashMap<String, Failure>,
+    /// Whether earlier steps of the same summary were paid for.
+    pub(super) paid: bool,
+}
+
+impl Spending {
+    /// All calls, where no summary was kept: those whose answers passed were of no use.
+    pub(crate) fn in_vain(&self) -> Vec<UsageRow> {
+        let stopped = self.in_progress.as_ref().map(|(row, begun)| UsageRow {
+            millis: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            ..row.clone()
+        });
+        let mut rows: Vec<UsageRow> = self.unrecorded.iter().cloned().chain(stopped).collect();
+        for row in rows.iter_mut().filter(|row| row.outcome == KEPT) {
+            row.outcome = UNUSED.to_owned();
+        }
+        rows
+    }
+
+    /// A call begins, which is recorded like this if it is dropped.
+    pub(super) fn begin(&mut self, dropped: UsageRow) {
+        self.in_progress = Some((dropped, Instant::now()));
+    }
+
+    /// A call ended. What was reserved for it becomes what it cost, until that is recorded.
+    pub(super) fn add(&mut self, row: UsageRow, reserved: Option<Reserved>) {
+        self.input = self.input.saturating_add(row.input);
+        self.output = self.output.saturating_add(row.output);
+        self.millis = self.millis.saturating_add(row.millis);
+        if let Some(cost) = row.cost {
+            self.cost = Some(self.cost.unwrap_or(0).saturating_add(cost));
+        }
+        if let Some(mut reserved) = reserved {
+            reserved.settle(row.cost.unwrap_or(0));
+            self.reserved.push(reserved);
+        }
+        self.unrecorded.push(row);
+    }
+}
+
+/// What the provider counted, or our own count where it does not report one.
+pub(super) fn tally(ask: &Ask, reply: &Reply) -> Tally {
+    reply.tally.unwrap_or_else(|| Tally {
+        input: ask.replaces,
+        cached: 0,
+        output: ask.counter.text(&reply.text),
+    })
+}
+
+/// What a call may come to at most.
+pub(super) fn most(ask: &Ask) -> Tally {
+    Tally {
+        input: ask.replaces.saturating_add(PROMPT_OVERHEAD),
+        cached: 0,
+        output: match ask.limit {
+            // A character is a token at most.
+            Limit::Tokens(most) | Limit::Chars(most) => most,
+        },
+    }
+}

@@ -95,18 +95,24 @@ fn a_reader_who_has_seen_enough_is_no_error() {
     assert_eq!((running.wait().unwrap().code(), errors.as_str()), (Some(0), ""));
 }
 
-/// What the README shows of the demo is what the demo prints: every line, in this order, durations aside. A line
-/// `...` stands for any number of them.
+/// What the README and docs/cli.md show of the demo is what the demo prints: every line, in this order, durations aside.
+/// A line `...` stands for any number of them.
 #[test]
 fn the_readme_shows_what_it_prints() {
-    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
-    let readme = std::fs::read_to_string(readme).unwrap();
-    let (_, shown) = readme.split_once("```text\nA long conversation, kept short and whole\n").unwrap();
-    let shown = shown.split("```").next().unwrap();
     let folder = tempfile::tempdir().unwrap();
     // As in a fresh clone.
     let (_, out, _) = text(&demo(folder.path(), &[]).env("CARGO", "cargo").output().unwrap());
     let out = out.replace(&folder.path().display().to_string(), "/tmp");
+    for page in ["README.md", "docs/cli.md"] {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
+        let page = std::fs::read_to_string(page).unwrap();
+        let (_, shown) = page.split_once("```text\nA long conversation, kept short and whole\n").unwrap();
+        check_shown(shown.split("```").next().unwrap(), &out);
+    }
+}
+
+#[track_caller]
+fn check_shown(shown: &str, out: &str) {
     let mut printed = out.lines().map(timeless).skip(1);
     let mut skips = false;
     for line in shown.lines().map(timeless) {
@@ -116,7 +122,7 @@ fn the_readme_shows_what_it_prints() {
         }
         let found =
             if std::mem::take(&mut skips) { printed.find(|next| *next == line) } else { printed.next() };
-        assert_eq!(found.as_deref(), Some(line.as_str()), "the README shows what the demo does not print");
+        assert_eq!(found.as_deref(), Some(line.as_str()), "a page shows what the demo does not print");
     }
 }
 

@@ -86,7 +86,11 @@ pub use epitome_wire as dialect;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// The same for the page on condensing.
+/// The same for the pages on the library and on condensing.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+struct Library;
+
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/condense.md")]
 struct Condensing;

@@ -129,20 +129,18 @@ fn a_token_that_honcho_signed_opens_what_it_opened_there() {
     holds_on(&server, "tokens.py", &[secret]);
 }
 
-/// The README and the page of its own show a program. It is run as it stands there, but for the address.
+/// docs/honcho.md shows a program. It is run as it stands there, but for the address.
 #[test]
 fn the_program_that_is_shown_works_as_it_is_shown() {
-    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    for page in ["README.md", "docs/honcho.md"] {
-        let text = std::fs::read_to_string(project.join(page)).unwrap();
-        let shown = text.split("```python\n").nth(1).and_then(|rest| rest.split("```").next());
-        let shown = shown.unwrap_or_else(|| panic!("{page} shows no program"));
-        assert!(shown.contains("http://127.0.0.1:7878"), "{page}");
-        let server = Server::start();
-        let program = server.folder.join("shown.py");
-        std::fs::write(&program, shown.replace("127.0.0.1:7878", &server.address)).unwrap();
-        let said = runs(&server, &program, &[]);
-        let answer = "{'role': 'assistant', 'name': 'bot', 'content': 'It left Leipzig at 14:02.'}";
-        assert!(said.contains(answer), "{page}: {said}");
-    }
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/honcho.md");
+    let text = std::fs::read_to_string(page).unwrap();
+    let shown = text.split("```python\n").nth(1).and_then(|rest| rest.split("```").next());
+    let shown = shown.expect("docs/honcho.md shows a program");
+    assert!(shown.contains("http://127.0.0.1:7878"));
+    let server = Server::start();
+    let program = server.folder.join("shown.py");
+    std::fs::write(&program, shown.replace("127.0.0.1:7878", &server.address)).unwrap();
+    let said = runs(&server, &program, &[]);
+    let answer = "{'role': 'assistant', 'name': 'bot', 'content': 'It left Leipzig at 14:02.'}";
+    assert!(said.contains(answer), "{said}");
 }

@@ -1,4 +1,4 @@
-//! Typing what the README shows, and comparing what is said.
+//! Types the commands that the README and docs/cli.md show, and compares the output.
 
 #![allow(
     unreachable_pub,
@@ -10,17 +10,22 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-fn readme() -> String {
-    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap()
-}
+/// The pages whose commands are typed, in reading order.
+const PAGES: [&str; 2] = ["README.md", "docs/cli.md"];
 
-/// The blocks of a language.
+/// Returns the code blocks of a language, page by page.
 pub fn blocks(language: &str) -> Vec<String> {
-    let readme = readme();
     let fence = format!("```{language}\n");
-    let blocks: Vec<String> =
-        readme.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect();
-    assert!(!blocks.is_empty(), "the README has no {language}");
+    let blocks: Vec<String> = PAGES
+        .iter()
+        .map(|page| Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page))
+        .flat_map(|page| {
+            let text = std::fs::read_to_string(page).unwrap();
+            let code = |rest: &str| rest.split("```").next().unwrap().to_owned();
+            text.split(&fence).skip(1).map(code).collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(!blocks.is_empty(), "no page has {language}");
     blocks
 }
 

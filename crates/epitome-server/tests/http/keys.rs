@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use crate::home::SHOWN;
+use crate::home::shown;
 use crate::server::{Answer, Server, command, connect, db, read_answer};
 
 fn run(server: &Server, args: &[&str]) -> String {
@@ -35,7 +35,7 @@ fn on_loopback_no_keys_are_needed_unless_told() {
 fn elsewhere_keys_are_needed_and_how_to_make_the_first_is_said() {
     let server = Server::with(&["--listen", "0.0.0.0:0"], &[]);
     server.client().get("/v1/sessions").refused(401, "a key is wanted");
-    let how = format!("epitome keys create --admin --db {SHOWN}");
+    let how = format!("epitome keys create --admin --db {}", shown());
     assert!(server.log().contains(&how), "{}", server.log());
     let admin = made(&server, &["--admin"]);
     let mut client = server.client().key(&admin);

@@ -25,12 +25,12 @@ mod basics;
 mod crash;
 mod ears;
 mod fair;
-#[path = "home_sqlite.rs"]
 mod home;
 mod honcho;
 mod keys;
 mod logs;
 mod nodes;
+mod on_postgres;
 mod on_sqlite;
 mod openapi;
 mod pressure;
@@ -53,3 +53,18 @@ mod v3_walk;
 mod wire_v3;
 
 use epitome_testkit::{judges, postgres_server, provider, python, signal};
+
+/// What never reaches a database is tried once, and so is what names its database itself.
+#[test]
+fn again_on_postgres() {
+    let once = [
+        "logs::",
+        "openapi::",
+        "pressure::",
+        "rough_connections::",
+        "nodes::",
+        "on_sqlite::",
+        "on_postgres::",
+    ];
+    epitome_testkit::both_stores::again_on_postgres(&once);
+}

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::home::meddle;
+use crate::home::{meddle, postgres};
 use crate::running::refused;
 use crate::server::Server;
 
@@ -13,7 +13,8 @@ fn a_database_that_cannot_be_opened_is_told_before_anybody_is_answered() {
         folder.path(),
         "DROP SCHEMA epitome CASCADE; CREATE SCHEMA epitome; CREATE TABLE epitome.notes (words text)",
     );
-    let (code, lines) = refused(folder.path(), &["--listen", "127.0.0.1:0"]);
+    let (code, lines) =
+        refused(folder.path(), &["--listen", "127.0.0.1:0", "--db", &postgres(folder.path())]);
     assert_eq!(code, Some(1), "{lines}");
     let last = lines.lines().last().unwrap();
     assert!(last.contains("its schema `epitome` holds tables that are not ours"), "{lines}");
@@ -21,7 +22,8 @@ fn a_database_that_cannot_be_opened_is_told_before_anybody_is_answered() {
 
 #[test]
 fn the_store_in_trouble_shows_without_its_address_and_is_logged_with_it() {
-    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::on(folder.path(), &["--db", &postgres(folder.path())], &[]);
     assert_eq!(server.client().get("/readyz").ok(), json!({"ready": true, "problems": []}));
     meddle(&server.folder, "ALTER TABLE epitome.workspaces RENAME TO elsewhere");
     let answer = server.client().get("/readyz");

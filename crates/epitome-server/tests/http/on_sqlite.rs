@@ -11,14 +11,14 @@ use crate::server::Server;
 fn a_database_that_cannot_be_opened_is_told_before_anybody_is_answered() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.db"), "these are somebody's notes\n".repeat(100)).unwrap();
-    let (code, lines) = refused(folder.path(), &["--listen", "127.0.0.1:0"]);
+    let (code, lines) = refused(folder.path(), &["--listen", "127.0.0.1:0", "--db", "a.db"]);
     assert_eq!(code, Some(1));
     assert!(lines.lines().last().unwrap().contains("a.db is not an Epitome database"), "{lines}");
 }
 
 #[test]
 fn the_store_in_trouble_shows_without_its_path_and_is_logged_with_it() {
-    let server = Server::start();
+    let server = Server::with(&["--db", "a.db"], &[]);
     let file = server.folder.join("a.db");
     assert_eq!(server.client().get("/readyz").ok(), json!({"ready": true, "problems": []}));
     sql(&file, "ALTER TABLE workspaces RENAME TO elsewhere");

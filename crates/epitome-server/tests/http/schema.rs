@@ -9,7 +9,7 @@ use std::process::Command;
 
 use epitome::key::{NewKey, Rights};
 
-use crate::home::{EDGES, times};
+use crate::home::{edges, times};
 use crate::python::installed;
 use crate::server::{Server, open};
 
@@ -22,7 +22,7 @@ const DRAWN: [&str; 2] = ["--phases", "examples,fuzzing,stateful"];
 #[test]
 fn without_keys_the_server_does_what_its_description_says() {
     let server = serve(tempfile::tempdir().unwrap(), "never");
-    ask(&server, None, 20, if EDGES { &[] } else { &DRAWN });
+    ask(&server, None, 20, if edges() { &[] } else { &DRAWN });
 }
 
 #[test]

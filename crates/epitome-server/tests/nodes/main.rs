@@ -16,7 +16,7 @@
 mod chaos;
 mod door;
 mod history;
-#[path = "../http/home_postgres.rs"]
+#[path = "../http/home.rs"]
 #[allow(dead_code, reason = "the server's own tests use all of it")]
 mod home;
 mod knock;

@@ -21,7 +21,7 @@ mod talks;
 
 #[path = "../cases/mod.rs"]
 mod cases;
-#[path = "../http/home_sqlite.rs"]
+#[path = "../http/home.rs"]
 #[allow(dead_code, reason = "the tests of the HTTP API use all of it")]
 mod home;
 #[path = "../http/server.rs"]

@@ -1,6 +1,6 @@
 //! The engine and its worker: summaries that appear by themselves, whatever fails, races or dies.
 //!
-//! All of it is tried twice: here with SQLite, and in `postgres.rs` with PostgreSQL.
+//! All of it runs on SQLite and on PostgreSQL.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,11 +24,11 @@ mod failing;
 mod forks;
 mod hard_cases;
 mod health;
-#[path = "home_sqlite.rs"]
 mod home;
 mod hooks;
 mod keys;
 mod numbers;
+mod on_postgres;
 mod on_sqlite;
 mod people;
 mod races;
@@ -46,4 +46,10 @@ mod turns;
 mod usage;
 mod views;
 
-use epitome_testkit::{drawn, provider, validator};
+use epitome_testkit::{drawn, postgres_server, provider, validator};
+
+/// What only one of the two can do is tried in the first run already.
+#[test]
+fn again_on_postgres() {
+    epitome_testkit::both_stores::again_on_postgres(&["on_sqlite::", "on_postgres::"]);
+}

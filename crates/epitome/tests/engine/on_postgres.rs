@@ -8,7 +8,7 @@ use epitome::rules::message::Message;
 use epitome::store::PostgresOptions;
 use epitome::{Engine, Error, Next};
 
-use crate::home::options;
+use crate::home::postgres_options;
 use crate::postgres_server::{Options, Server, server};
 use crate::support::{Home, assert_whole, by_model, ends, one_slot, talk, throughs};
 
@@ -16,7 +16,7 @@ use crate::support::{Home, assert_whole, by_model, ends, one_slot, talk, through
 #[tokio::test]
 async fn messages_and_the_firing_they_cause_are_stored_together_or_not_at_all() {
     for table in ["slots", "messages", "sessions", "told"] {
-        let home = Home::file();
+        let home = Home::postgres();
         let engine = home.open(by_model(&Scripted::new())).await;
         let session = engine.session("s");
         session.append(talk(1, 7)).await.unwrap();
@@ -41,13 +41,13 @@ async fn messages_and_the_firing_they_cause_are_stored_together_or_not_at_all() 
 
 #[tokio::test]
 async fn a_busy_database_asks_for_another_try_and_one_that_is_not_ours_to_be_mended() {
-    let home = Home::file();
-    let hasty = PostgresOptions { statement: Duration::from_millis(300), ..options(&home.clock) };
+    let home = Home::postgres();
+    let hasty = PostgresOptions { statement: Duration::from_millis(300), ..postgres_options(&home.clock) };
     let builder = one_slot(&Scripted::new()).postgres(hasty);
-    let engine = builder.open_postgres(&home.database.url()).await.unwrap();
+    let engine = builder.open_postgres(&home.database().url()).await.unwrap();
     let session = engine.session("s");
     session.append(talk(1, 12)).await.unwrap();
-    let held = home.database.hold("BEGIN; SELECT 1 FROM epitome.sessions FOR UPDATE");
+    let held = home.database().hold("BEGIN; SELECT 1 FROM epitome.sessions FOR UPDATE");
     let busy = ends("a busy store", session.append(talk(13, 13))).await.unwrap_err();
     assert!(matches!(busy, Error::Busy(_)) && busy.next() == Next::Retry, "{busy}");
     drop(held);

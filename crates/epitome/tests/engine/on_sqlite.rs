@@ -54,7 +54,7 @@ async fn case_48_messages_and_the_firing_they_cause_are_stored_together_or_not_a
         clock.pass(Duration::from_secs(100 * 365 * 24 * 3_600));
         let model = Scripted::new();
         let engine = by_model(&model)
-            .sqlite(crate::home::options(&clock))
+            .sqlite(crate::home::sqlite_options(&clock))
             .open(crash.path().join("agent.db"))
             .await
             .unwrap();

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tokio::sync::OnceCell;
 
-use crate::support::{Numbered, WORLDS, builder, complaints, marks, settle, store, texts, tokens};
+use crate::support::{Numbered, builder, complaints, marks, settle, store, texts, tokens, world_count};
 
 /// One store for all of them: a world has workspaces of its own.
 static STORE: OnceCell<Arc<dyn Store>> = OnceCell::const_new();
@@ -541,7 +541,7 @@ async fn live(world: &World) -> Result<Seen, TestCaseError> {
 #[test]
 fn whatever_agents_do_each_is_given_its_own_and_steadily() {
     let asked = ProptestConfig::default();
-    let config = ProptestConfig { cases: asked.cases.max(WORLDS), failure_persistence: None, ..asked };
+    let config = ProptestConfig { cases: asked.cases.max(world_count()), failure_persistence: None, ..asked };
     let cases = config.cases as usize;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let all = std::cell::RefCell::new(Seen::default());

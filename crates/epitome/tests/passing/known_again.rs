@@ -10,8 +10,8 @@ use epitome::rules::message::{Message, Part, Role};
 use epitome::{Call, Engine};
 
 use crate::support::{
-    ANN, BOB, Desk, Home, Numbered, Silent, TWELVE, ZEROS, alone, assert_own, complaints, fork, marks, open,
-    plain, said, settle, summary, talk, texts,
+    ANN, BOB, Desk, Home, Numbered, Silent, TWELVE, alone, assert_own, complaints, fork, marks, open, plain,
+    said, settle, summary, talk, texts, zeros,
 };
 
 /// The letters that would be sent.
@@ -300,8 +300,8 @@ async fn where_nothing_can_be_read_the_list_is_condensed_anew() {
         "kept = '{}'",
         // What was kept is of another list than the row says.
         "kept = replace(kept, '\"seen\":12', '\"seen\":11')",
-        &format!("hash = {ZEROS}"),
-        &format!("root = {ZEROS}"),
+        &format!("hash = {}", zeros()),
+        &format!("root = {}", zeros()),
         "length = 11",
     ];
     for (at, spoiled) in spoiled.into_iter().enumerate() {

@@ -1,6 +1,6 @@
 //! Conversations that pass through, tried from outside: each is known again, and nobody is ever given another's.
 //!
-//! All of it is tried twice: here with SQLite, and in `postgres.rs` with PostgreSQL.
+//! All of it runs on SQLite and on PostgreSQL.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,13 +13,19 @@
 
 mod bounded;
 mod drawn_agents;
-#[path = "home_sqlite.rs"]
 mod home;
 mod known_again;
 mod lending;
+mod on_postgres;
 mod on_sqlite;
 mod pressing;
 mod sizes;
 mod support;
 
 use epitome_testkit::judges;
+
+/// What only one of the two can do is tried in the first run already.
+#[test]
+fn again_on_postgres() {
+    epitome_testkit::both_stores::again_on_postgres(&["on_sqlite::", "on_postgres::"]);
+}

@@ -12,7 +12,7 @@ use crate::support::{ANN, Desk, Home, TOO_LONG, TWELVE, talk};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_list_waits_for_a_store_that_stands_still() {
-    let home = Home::new();
+    let home = Home::sqlite();
     // Whoever writes waits while this is so.
     let stands = Arc::new(AtomicBool::new(false));
     let waits = Arc::clone(&stands);

@@ -1,15 +1,12 @@
 //! The network of our own fails as it is told, and only then.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
-
-use epitome_testkit::network;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use network::{Network, Toward, When};
+use epitome_testkit::network::{Network, Toward, When};
 
 /// Somebody at the other end who says everything back in capital letters, and what they heard.
 fn shouter() -> (SocketAddr, Receiver<Vec<u8>>) {

@@ -1,12 +1,5 @@
 //! The PostgreSQL that tests start is what they need it to be.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test that cannot go on fails; a child tells where it is"
-)]
-
-use epitome_testkit::postgres_server;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -14,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres_server::{Options, Pooler, Server, Stop, program, server};
+use epitome_testkit::postgres_server::{Options, Pooler, Server, Stop, program, server};
 
 #[test]
 fn two_databases_are_apart() {
@@ -101,7 +94,7 @@ fn a_cluster_is_gone_after_its_process_was_killed() {
         return;
     }
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_cluster_is_gone_after_its_process_was_killed", "--nocapture"])
+        .args(["--exact", "postgres_server::a_cluster_is_gone_after_its_process_was_killed", "--nocapture"])
         .env(CHILD, "1")
         .stdout(Stdio::piped())
         .spawn()

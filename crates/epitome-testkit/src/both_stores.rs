@@ -1,0 +1,36 @@
+//! Runs one test binary on both databases.
+//!
+//! The tests of a suite ask [`on_postgres`] where to store things. The process that cargo starts uses SQLite. One test of
+//! the suite calls [`again_on_postgres`], which starts the same binary as a child process with PostgreSQL. So the tests
+//! are compiled once, and both runs share the machine.
+//!
+//! `EPITOME_TEST_STORE=postgres cargo test --test engine NAME` runs a single test on PostgreSQL.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+const STORE: &str = "EPITOME_TEST_STORE";
+
+/// Whether this process tests PostgreSQL.
+pub fn on_postgres() -> bool {
+    std::env::var_os(STORE).is_some_and(|store| store == "postgres")
+}
+
+/// Runs this test binary again on PostgreSQL, without the tests whose names contain one of `except`, and fails if one of
+/// them fails. Does nothing in the child process itself.
+pub fn again_on_postgres(except: &[&str]) {
+    if on_postgres() {
+        return;
+    }
+    let mut run = Command::new(std::env::current_exe().unwrap());
+    run.env(STORE, "postgres").stdin(Stdio::null());
+    for name in except.iter().chain(&["again_on_postgres"]) {
+        run.args(["--skip", name]);
+    }
+    let done = run.output().unwrap();
+    let output = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success(), "on PostgreSQL:\n{output}\n{}", String::from_utf8_lossy(&done.stderr));
+    // Past the capture of test output, so that the count is seen where tests are counted.
+    let result = output.lines().find(|line| line.starts_with("test result: ")).unwrap();
+    writeln!(std::io::stdout(), "on PostgreSQL, {result}").unwrap();
+}

@@ -404,7 +404,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2_000))]
+        #![proptest_config(epitome_testkit::budget::config(2_000))]
 
         #[test]
         fn any_bytes_give_an_answer(

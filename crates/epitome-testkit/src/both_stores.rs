@@ -4,12 +4,13 @@
 //! the suite calls [`again_on_postgres`], which starts the same binary as a child process with PostgreSQL. So the tests
 //! are compiled once, and both runs share the machine.
 //!
-//! `EPITOME_TEST_STORE=postgres cargo test --test engine NAME` runs a single test on PostgreSQL.
+//! `CHECK_STORE=postgres cargo test --test engine NAME` runs a single test on PostgreSQL, and with `sqlite` the
+//! second run is left out, as `./check --quick` does.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-const STORE: &str = "EPITOME_TEST_STORE";
+const STORE: &str = "CHECK_STORE";
 
 /// Whether this process tests PostgreSQL.
 pub fn on_postgres() -> bool {
@@ -17,9 +18,9 @@ pub fn on_postgres() -> bool {
 }
 
 /// Runs this test binary again on PostgreSQL, without the tests whose names contain one of `except`, and fails if one of
-/// them fails. Does nothing in the child process itself.
+/// them fails. Does nothing in the child process itself, nor where a store was chosen by hand.
 pub fn again_on_postgres(except: &[&str]) {
-    if on_postgres() {
+    if std::env::var_os(STORE).is_some() {
         return;
     }
     let mut run = Command::new(std::env::current_exe().unwrap());

@@ -6,6 +6,7 @@
 //! | [`judges`], [`validator`] | what providers refuse, written apart from the code under test |
 //! | [`provider`], [`upstream`] | HTTP servers on loopback that imitate a summarizing model and an agent's model |
 //! | [`postgres_server`], [`network`] | a PostgreSQL of the tests' own, and a connection to it that breaks on request |
+//! | [`budget`] | how many cases are drawn |
 //! | [`both_stores`] | a suite of tests on SQLite and on PostgreSQL |
 //! | [`planted`] | faults planted in a store, which `verify` must find |
 //! | [`python`] | programs from PyPI, each in a virtual environment |
@@ -27,6 +28,7 @@
 )]
 
 pub mod both_stores;
+pub mod budget;
 pub mod conversations;
 pub mod drawn;
 pub mod judges;

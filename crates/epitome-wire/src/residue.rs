@@ -224,7 +224,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(20_000))]
+        #![proptest_config(epitome_testkit::budget::config(20_000))]
 
         #[test]
         fn what_came_is_given_back_with_its_order(

@@ -355,7 +355,7 @@ fn limits() -> impl Strategy<Value = Limit> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4_000))]
+    #![proptest_config(epitome_testkit::budget::config(4_000))]
 
     #[test]
     fn what_is_accepted_is_fit_to_keep_and_accepted_again(

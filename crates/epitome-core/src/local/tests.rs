@@ -332,13 +332,8 @@ fn said() -> impl Strategy<Value = Message> {
     })
 }
 
-fn cases() -> ProptestConfig {
-    let asked = ProptestConfig::default();
-    ProptestConfig { cases: asked.cases.max(2_000), failure_persistence: None, ..asked }
-}
-
 proptest! {
-    #![proptest_config(cases())]
+    #![proptest_config(epitome_testkit::budget::config(2_000))]
 
     #[test]
     fn a_summary_is_never_over_its_room(messages in prop::collection::vec(said(), 0..12), room in 0..300u64) {

@@ -150,7 +150,7 @@ fn lists_that_are_searched_by_halving_are_sorted() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(epitome_testkit::budget::config(4_000))]
 
     #[test]
     fn any_text_is_read_and_names_are_in_it(text in prop_oneof![any::<String>(), "[a-zA-Z0-9./@_:,#$ \\n東カナ「」éЯ-]{0,80}"]) {

@@ -307,7 +307,7 @@ fn pieces() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4_000))]
+    #![proptest_config(epitome_testkit::budget::config(4_000))]
 
     #[test]
     fn redacting_twice_is_redacting_once(text in pieces()) {

@@ -19,10 +19,9 @@ pub(crate) fn counter() -> Counter {
     word_counter().with_overhead(Overhead { message: 3, author: 1, call: 2, tool: 5 })
 }
 
-/// At least 4,000 cases each; `PROPTEST_CASES` asks for more.
+/// How the promises are tried.
 pub(crate) fn config() -> ProptestConfig {
-    let asked = ProptestConfig::default();
-    ProptestConfig { cases: asked.cases.max(4_000), failure_persistence: None, ..asked }
+    epitome_testkit::budget::config(4_000)
 }
 
 pub(crate) fn request() -> impl Strategy<Value = Request> {

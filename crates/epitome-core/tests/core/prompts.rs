@@ -362,7 +362,7 @@ fn hostile() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(epitome_testkit::budget::config(1_000))]
 
     #[test]
     fn whatever_is_said_there_is_one_delimiter_of_each_kind_and_the_room_holds(

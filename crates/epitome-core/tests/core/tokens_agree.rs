@@ -101,7 +101,7 @@ fn awkward() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(5_000))]
+    #![proptest_config(epitome_testkit::budget::config(5_000))]
 
     #[test]
     fn o200k_agrees_on_awkward_text(text in awkward()) {
@@ -115,7 +115,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(epitome_testkit::budget::config(1_000))]
 
     #[test]
     fn the_older_encodings_agree_on_awkward_text(text in awkward()) {

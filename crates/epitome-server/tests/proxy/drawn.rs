@@ -8,7 +8,7 @@ use epitome::rules::message::{Message, Part, Role};
 use epitome::rules::outline::Cut;
 use epitome::rules::tokens::{Counter, Encoding};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::TestRunner;
 use serde_json::{Map, Value, json};
 
 use crate::drawn_sessions::{Drawn, Log, session};
@@ -16,7 +16,7 @@ use crate::server::Client;
 use crate::stage::{ROUTES, Stage, done};
 use crate::upstream::{Act, Manner};
 
-/// At least so many histories; `PROPTEST_CASES` asks for more.
+/// How many histories the gate draws.
 const CASES: u32 = 1_500;
 
 /// Each is a workspace with settings of its own.
@@ -89,9 +89,7 @@ fn no_request_that_was_rewritten_is_refused() {
         .collect();
     let seen = RefCell::new(Seen::default());
     let drawn = (session(), 0..STRATEGIES.len(), 0..DIALECTS.len(), 1..4usize, prop::bool::weighted(0.1));
-    let asked = Config::default();
-    let config = Config { cases: asked.cases.max(CASES), failure_persistence: None, ..asked };
-    TestRunner::new(config)
+    TestRunner::new(epitome_testkit::budget::config(CASES))
         .run(&drawn, |(drawn, strategy, dialect, step, grumbles)| {
             let mut client = clients[strategy].borrow_mut();
             talk(&stage, &mut client, &drawn, (dialect, step, grumbles), &mut seen.borrow_mut())

@@ -12,11 +12,7 @@ use proptest::prelude::*;
 use crate::drawn::{Drawn, Log, session};
 use crate::support::{complaints, settle, words, words_counted};
 
-/// At least this many cases; `PROPTEST_CASES` asks for more.
-fn config(cases: u32) -> ProptestConfig {
-    let asked = ProptestConfig::default();
-    ProptestConfig { cases: asked.cases.max(cases), failure_persistence: None, ..asked }
-}
+use epitome_testkit::budget::config;
 
 /// What the model takes.
 const WINDOW: u64 = 300;

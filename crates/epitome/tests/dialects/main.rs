@@ -22,14 +22,9 @@ mod written_promises;
 use epitome_testkit::{conversations, drawn, judges, odd};
 
 use epitome::dialect::Dialect;
-use proptest::prelude::ProptestConfig;
 use serde_json::{Map, Value};
 
-/// At least this many cases; `PROPTEST_CASES` asks for more.
-fn config(cases: u32) -> ProptestConfig {
-    let asked = ProptestConfig::default();
-    ProptestConfig { cases: asked.cases.max(cases), failure_persistence: None, ..asked }
-}
+use epitome_testkit::budget::config;
 
 /// What the provider says about these fields of a request.
 ///

@@ -6,8 +6,8 @@ use epitome::rules::message::Timestamp;
 use epitome::store::{Postgres, PostgresOptions, SessionKey, SlotRow, Sqlite, SqliteOptions, Store};
 use epitome::{Builder, Engine};
 use epitome_testkit::both_stores::on_postgres;
+use epitome_testkit::budget;
 use epitome_testkit::postgres_server::{Database, server};
-use proptest::test_runner::Config;
 
 use crate::support::Clock;
 
@@ -135,10 +135,8 @@ pub(crate) async fn everywhere(test: impl AsyncFn(Home)) {
     }
 }
 
-/// How many cases are drawn: as many as `PROPTEST_CASES` says, and never more than `most`. By default few of them on
-/// PostgreSQL: each has a database of its own, and on SQLite all of them are tried.
-pub(crate) fn cases(most: u32) -> u32 {
-    let cases = Config::default().cases.min(most);
-    let few = on_postgres() && std::env::var_os("PROPTEST_CASES").is_none();
-    if few { (cases / 40).max(4) } else { cases }
+/// How many cases are drawn where the gate draws `gate` of them on SQLite. Few on PostgreSQL: each has a database of its
+/// own, and on SQLite all of them are tried.
+pub(crate) fn cases(gate: u32) -> u32 {
+    budget::cases(if on_postgres() { (gate / 40).max(4) } else { gate })
 }

@@ -334,7 +334,7 @@ async fn drawn_against_the_whole(drawn: Drawn, budgets: Vec<u64>) -> TestCaseRes
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(u32::MAX), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(256), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_context_is_what_the_whole_log_would_give(

@@ -540,8 +540,7 @@ async fn live(world: &World) -> Result<Seen, TestCaseError> {
 
 #[test]
 fn whatever_agents_do_each_is_given_its_own_and_steadily() {
-    let asked = ProptestConfig::default();
-    let config = ProptestConfig { cases: asked.cases.max(world_count()), failure_persistence: None, ..asked };
+    let config = epitome_testkit::budget::config(world_count());
     let cases = config.cases as usize;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let all = std::cell::RefCell::new(Seen::default());

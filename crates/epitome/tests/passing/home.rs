@@ -96,8 +96,7 @@ pub(crate) fn zeros() -> &'static str {
     if on_postgres() { "decode(repeat('00', 16), 'hex')" } else { "zeroblob(16)" }
 }
 
-/// At least this many worlds are drawn; `PROPTEST_CASES` asks for more. Few on PostgreSQL: all of them are tried on
-/// SQLite.
+/// How many worlds the gate draws. Few on PostgreSQL: all of them are tried on SQLite.
 pub(crate) fn world_count() -> u32 {
     if on_postgres() { 60 } else { 1_000 }
 }

@@ -1,0 +1,23 @@
+//! How many cases property tests draw.
+//!
+//! Each test says how many the gate draws. `CHECK_CASES` is a factor on all of them: 0.1 for a quick look, 20 before a
+//! release.
+
+use proptest::test_runner::Config;
+
+/// Returns the number of cases to draw where the gate draws `gate` of them; at least one.
+#[must_use]
+pub fn cases(gate: u32) -> u32 {
+    let factor = std::env::var("CHECK_CASES").map_or(1.0, |text| {
+        let factor: f64 = text.parse().unwrap_or_else(|_| panic!("CHECK_CASES={text}: not a number"));
+        assert!((0.0..=1e6).contains(&factor), "CHECK_CASES={text}: not between 0 and a million");
+        factor
+    });
+    ((f64::from(gate) * factor) as u32).max(1)
+}
+
+/// Returns a configuration that draws [`cases`] and writes no files.
+#[must_use]
+pub fn config(gate: u32) -> Config {
+    Config { cases: cases(gate), failure_persistence: None, ..Config::default() }
+}

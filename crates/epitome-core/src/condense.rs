@@ -86,10 +86,12 @@ use crate::strategy::{Strategy, StrategyError};
 use crate::trigger::{self, Fraction, Grouped, Trigger, TriggerError, Use, When};
 
 mod divide;
+mod draft;
 mod list;
 mod mask;
 mod plan;
 mod sheet;
+mod stages;
 mod step;
 
 pub use list::{List, Prior, Standing};

@@ -17,13 +17,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cut::Cuts;
+use crate::marks::{marked_result, note};
 use crate::message::{Author, Seq, Span, Tokens};
 use crate::outline::Outline;
 use crate::tokens::Counter;
 use crate::trigger::Fraction;
-use crate::view;
 
 mod choose;
+mod desk;
 mod lay_out;
 
 pub use lay_out::lay_out;
@@ -137,7 +138,7 @@ pub enum ContextError {
 pub struct Candidate {
     /// It stands for its scope's messages `1..=through`.
     pub through: Seq,
-    /// Its size as handed out, frame and overhead included: [`view::summary_tokens`]. What must be
+    /// Its size as handed out, frame and overhead included: [`crate::view::summary_tokens`]. What must be
     /// rendered to be had at all is larger than any room.
     pub tokens: Tokens,
     /// Whether it can be rendered in any size from what it was made of, as `local`'s can. Cut to size it
@@ -277,10 +278,7 @@ impl Costs {
     /// Counted with this counter.
     #[must_use]
     pub fn of(counter: &Counter) -> Self {
-        Self {
-            marked_result: counter.message(&view::marked_result("")),
-            note: counter.message(&view::note()),
-        }
+        Self { marked_result: counter.message(&marked_result("")), note: counter.message(&note()) }
     }
 }
 

@@ -22,6 +22,7 @@ pub enum Cut {
     Legal,
 }
 
+// fields: one row that stores keep and read for every message; parts would be flattened again in every column list.
 /// A message without its words: what planning needs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outline {

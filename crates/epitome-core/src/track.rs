@@ -131,23 +131,14 @@ impl Tracker {
         }
 
         let calls_open = !self.open.calls.is_empty();
-        let mut askers: Vec<Option<Author>> = Vec::new();
-        let mut answers = 0u32;
-        if answers_calls(message.role) {
-            for result in message.results() {
-                if let Some(call) = self.open.answer(&result.call, &message.author, askers.first()) {
-                    answers += 1;
-                    askers.push(call.author);
-                }
-            }
-        }
+        let askers = self.answer_calls(message);
         // A result belongs to whoever asked for it, whoever carries it.
         let author = match askers.first() {
             Some(asker) if !opens_turn => asker.clone(),
             _ => message.author.clone(),
         };
 
-        let fresh = opens_turn && answers == 0;
+        let fresh = opens_turn && askers.is_empty();
         let alone = self.loops.iter().all(|a| *a == author);
         let cut = match judge(calls_open, !self.loops.is_empty()) {
             _ if fresh => Cut::Legal,
@@ -166,22 +157,8 @@ impl Tracker {
             self.loops.clear();
             self.turn = self.turn.saturating_add(1);
         }
-        let mut calls = 0u32;
-        if message.role == Role::Assistant {
-            for call in message.calls() {
-                calls += u32::from(self.open.open(&call.id, call.item_id.as_ref(), &author));
-            }
-            if thinks && calls > 0 {
-                if !self.loops.contains(&author) {
-                    if self.loops.len() >= MAX_OPEN_CALLS {
-                        self.loops.remove(0);
-                    }
-                    self.loops.push(author.clone());
-                }
-            } else if calls == 0 && spoken.words && !self.open.is_open_for(&author) {
-                self.loops.retain(|a| *a != author);
-            }
-        }
+        let calls = self.take_calls(message, &author, thinks, spoken.words);
+        let answers = count(askers.len());
 
         let leading = message.role.is_system() && !self.begun;
         self.begun |= !message.role.is_system();
@@ -212,6 +189,42 @@ impl Tracker {
         };
         self.tokens = self.tokens.saturating_add(tokens);
         outline
+    }
+
+    /// Closes the calls that a message answers. Tells who asked, for each of them.
+    fn answer_calls(&mut self, message: &Message) -> Vec<Option<Author>> {
+        let mut askers: Vec<Option<Author>> = Vec::new();
+        if answers_calls(message.role) {
+            for result in message.results() {
+                if let Some(call) = self.open.answer(&result.call, &message.author, askers.first()) {
+                    askers.push(call.author);
+                }
+            }
+        }
+        askers
+    }
+
+    /// Opens the calls of a reply, and with them a tool loop where it also thinks; a reply in words ends one. Tells how
+    /// many were opened.
+    fn take_calls(&mut self, message: &Message, author: &Option<Author>, thinks: bool, words: bool) -> u32 {
+        let mut calls = 0u32;
+        if message.role != Role::Assistant {
+            return calls;
+        }
+        for call in message.calls() {
+            calls += u32::from(self.open.open(&call.id, call.item_id.as_ref(), author));
+        }
+        if thinks && calls > 0 {
+            if !self.loops.contains(author) {
+                if self.loops.len() >= MAX_OPEN_CALLS {
+                    self.loops.remove(0);
+                }
+                self.loops.push(author.clone());
+            }
+        } else if calls == 0 && words && !self.open.is_open_for(author) {
+            self.loops.retain(|a| a != author);
+        }
+        calls
     }
 }
 

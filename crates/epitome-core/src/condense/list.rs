@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::sheet::{Draft, Sheet};
+use super::sheet::Sheet;
 use crate::cut::Cuts;
 use crate::message::{Message, Role, Seq, Timestamp, Tokens};
 use crate::outline::{Outline, Totals};
@@ -107,10 +107,10 @@ pub struct List {
     pub(super) frames: Vec<Seq>,
     /// What a place in the list lacks to be a place in the conversation.
     pub(super) shift: i64,
-    totals: Totals,
+    pub(super) totals: Totals,
     pub(super) standing: Standing,
     /// The view, once something was condensed.
-    sheet: Option<Sheet>,
+    pub(super) sheet: Option<Sheet>,
 }
 
 impl List {
@@ -123,24 +123,6 @@ impl List {
         if let Some(sheet) = &mut self.sheet {
             sheet.count(counter);
         }
-    }
-
-    /// A list that was condensed before, from what stood then. It shows what it would have shown
-    /// had it never been put away.
-    #[must_use]
-    pub fn resume(messages: &[Message], standing: &Standing, counter: &Counter) -> Self {
-        let mut list = Self::default();
-        let first = |n: Seq| messages.get(..usize::try_from(n).unwrap_or(usize::MAX)).unwrap_or(messages);
-        list.advance(first(standing.looked), counter);
-        if standing.rounds > 0 {
-            // Marks what follows as added to a condensed list; the view itself is built once, below.
-            list.standing.rounds = standing.rounds;
-            list.advance(first(standing.seen), counter);
-            let draft = Draft::new(&list, messages, standing.clone(), counter);
-            list.adopt(draft);
-        }
-        list.advance(messages, counter);
-        list
     }
 
     /// How many messages it has taken in.
@@ -240,15 +222,6 @@ impl List {
             return view::split(message).and_then(|(_, rest)| rest).map(Cow::Owned);
         }
         Some(Cow::Borrowed(message))
-    }
-
-    /// Makes a draft the truth. Counting starts anew.
-    pub(super) fn adopt(&mut self, draft: Draft) {
-        let Draft { standing, front, tail, sheet, .. } = draft;
-        (self.front, self.tail) = (front, tail);
-        self.totals.restart(standing.at);
-        self.standing = standing;
-        self.sheet = Some(sheet);
     }
 
     fn take(&mut self, message: &Message, counter: &Counter) {

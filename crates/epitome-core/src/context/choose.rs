@@ -3,7 +3,7 @@
 //! Each summary that fits is tried with the messages that then have room; the best of these ways to
 //! spend the budget wins. With `fill`, what it leaves is spent as well.
 
-use super::lay_out::Desk;
+use super::desk::{Desk, Missing};
 use super::{ChosenSummary, Fit, Words};
 use crate::message::{Seq, Span, Tokens};
 use crate::outline::{Cut, Outline};
@@ -48,22 +48,6 @@ impl Choice<'_> {
         let (through, fitted) = self.summary.map_or((0, false), |s| (s.through, s.fitted));
         let gap = if self.exhaustive() { 0 } else { self.gap };
         (!self.exhaustive(), gap, Reverse(self.detail), Reverse(through), fitted)
-    }
-}
-
-/// The messages neither covered nor shown.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Missing {
-    pub(super) count: u64,
-    pub(super) span: Option<Span>,
-}
-
-impl Missing {
-    pub(super) fn add(&mut self, seq: Seq) {
-        self.count = self.count.saturating_add(1);
-        let span = self.span.get_or_insert(Span { from: seq, through: seq });
-        span.from = span.from.min(seq);
-        span.through = span.through.max(seq);
     }
 }
 

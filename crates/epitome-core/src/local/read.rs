@@ -34,7 +34,8 @@ impl Extracts {
             }
             self.ledger.read_text(Voice::Assistant, line);
             for piece in pieces::of_told(line) {
-                self.add(self.through, Kind::Told, &speaker, piece.into(), nth, false);
+                let extract = self.extract(self.through, Kind::Told, &speaker, piece.into());
+                self.extracts.push(Extract { line: nth, ..extract });
             }
         }
         self.bound();
@@ -66,11 +67,8 @@ impl Extracts {
             task &= kind == Kind::Asked;
             self.ledger.read_text(voice, &turn.text);
             for piece in pieces::of_told(&turn.text) {
-                let at = self.extracts.len();
-                self.add(seq, kind, &turn.speaker.into(), piece.into(), 0, false);
-                if let Some(extract) = self.extracts.get_mut(at) {
-                    extract.task = task;
-                }
+                let extract = self.extract(seq, kind, &turn.speaker.into(), piece.into());
+                self.extracts.push(Extract { task, ..extract });
             }
         }
         self.date = date;
@@ -104,65 +102,39 @@ impl Extracts {
         let role = message.role.to_string();
         let speaker: Arc<str> =
             lines::name_in_role(message.author.as_deref().unwrap_or_default(), &role).into();
-        for call in message.calls() {
-            if self.calls.len() >= CALLS {
-                self.calls.remove(0);
-            }
-            // Nobody's ids are so long; a result by such a one is told as a tool's.
-            if call.id.len() <= LONGEST_ID {
-                self.calls.push((call.id.clone(), lines::name_in_role(&call.name, "tool").into()));
-            }
-        }
-        let task = message.role.is_user() && !self.tasked;
-        let mut told_of_task: Tokens = 0;
-        let answers = std::mem::take(&mut self.asked);
-        let mut asks = false;
+        self.learn_calls(message);
+        let mut speech = Speech {
+            seq,
+            task: message.role.is_user() && !self.tasked,
+            told_of_task: 0,
+            answers: std::mem::take(&mut self.asked),
+            asks: false,
+            speaker,
+        };
         let mut calls: Vec<(usize, String, String)> = Vec::new();
         each_text(message, |voice, text| {
             let text = if matches!(voice, Voice::User | Voice::Assistant) { self.dated(text) } else { text };
             self.ledger.read_text(voice, text);
             match voice {
-                Voice::User | Voice::Assistant => {
-                    let found = pieces::of_speech(text);
-                    asks |= found.last().is_some_and(|piece| piece.ends_with(['?', '？', '؟']));
-                    let of_many = found.len() >= 3;
-                    for piece in found {
-                        let piece = pieces::without_fillers(piece);
-                        let at = self.extracts.len();
-                        let kind = if voice == Voice::User { Kind::Asked } else { Kind::Said };
-                        self.add(seq, kind, &speaker, piece, 0, of_many);
-                        let Some(extract) = self.extracts.get_mut(at) else { continue };
-                        extract.answers = answers && !asks;
-                        // However long its first sentence is.
-                        let first = told_of_task == 0;
-                        told_of_task = told_of_task.saturating_add(extract.size());
-                        extract.task = task && (first || told_of_task <= TASK);
-                        self.tasked |= task;
-                    }
-                }
-                Voice::Tool { call } => {
-                    let named =
-                        self.calls.iter().rfind(|(id, _)| **id == *call).map(|(_, tool)| tool.clone());
-                    let tool = named.unwrap_or_else(|| "tool".into());
-                    for piece in pieces::of_output(text) {
-                        self.add(seq, Kind::Output, &tool, piece.into(), 0, true);
-                    }
-                }
+                Voice::User => self.read_speech(&mut speech, Kind::Asked, text),
+                Voice::Assistant => self.read_speech(&mut speech, Kind::Said, text),
+                Voice::Tool { call } => self.read_output(seq, call, text),
                 Voice::Call { tool, nth, .. } => match calls.last_mut() {
                     Some((of, _, told)) if *of == nth => pieces::tell_of_call(told, text),
                     _ => {
                         let mut told = String::new();
                         pieces::tell_of_call(&mut told, text);
-                        calls.push((nth, format!("{speaker} calls {}", lines::name(tool)), told));
+                        calls.push((nth, format!("{} calls {}", speech.speaker, lines::name(tool)), told));
                     }
                 },
             }
         });
         for (_, caller, told) in calls.into_iter().filter(|(_, _, told)| !told.is_empty()) {
-            self.add(seq, Kind::Call, &caller.into(), told.into(), 0, false);
+            let extract = self.extract(seq, Kind::Call, &caller.into(), told.into());
+            self.extracts.push(extract);
         }
         // A tool's output between a question and its answer does not part them.
-        self.asked = asks || (answers && tool);
+        self.asked = speech.asks || (speech.answers && tool);
         if late {
             self.extracts.sort_by_key(|extract| extract.seq);
         }
@@ -177,30 +149,61 @@ impl Extracts {
         }
     }
 
-    fn add(
-        &mut self,
-        seq: Seq,
-        kind: Kind,
-        speaker: &Arc<str>,
-        text: Cow<'_, str>,
-        line: u32,
-        of_many: bool,
-    ) {
-        let date = if kind == Kind::Told { None } else { self.date.clone() };
-        let text = lines::on_one_line(text);
-        let speaker = speaker.clone();
-        self.extracts.push(Extract {
+    /// Remembers the names of the tools a message calls, by the ids their results will name.
+    fn learn_calls(&mut self, message: &Message) {
+        for call in message.calls() {
+            if self.calls.len() >= CALLS {
+                self.calls.remove(0);
+            }
+            // Nobody's ids are so long; a result by such a one is told as a tool's.
+            if call.id.len() <= LONGEST_ID {
+                self.calls.push((call.id.clone(), lines::name_in_role(&call.name, "tool").into()));
+            }
+        }
+    }
+
+    /// Takes in a text that somebody said.
+    fn read_speech(&mut self, speech: &mut Speech, kind: Kind, text: &str) {
+        let found = pieces::of_speech(text);
+        speech.asks |= found.last().is_some_and(|piece| piece.ends_with(['?', '？', '؟']));
+        let of_many = found.len() >= 3;
+        for piece in found {
+            let piece = pieces::without_fillers(piece);
+            let mut extract = self.extract(speech.seq, kind, &speech.speaker, piece);
+            // However long its first sentence is.
+            let first = speech.told_of_task == 0;
+            speech.told_of_task = speech.told_of_task.saturating_add(extract.size());
+            extract.of_many = of_many;
+            extract.answers = speech.answers && !speech.asks;
+            extract.task = speech.task && (first || speech.told_of_task <= TASK);
+            self.extracts.push(extract);
+            self.tasked |= speech.task;
+        }
+    }
+
+    /// Takes in what a tool gave back.
+    fn read_output(&mut self, seq: Seq, call: &str, text: &str) {
+        let named = self.calls.iter().rfind(|(id, _)| **id == *call).map(|(_, tool)| tool.clone());
+        let tool = named.unwrap_or_else(|| "tool".into());
+        for piece in pieces::of_output(text) {
+            let extract = self.extract(seq, Kind::Output, &tool, piece.into());
+            self.extracts.push(Extract { of_many: true, ..extract });
+        }
+    }
+
+    fn extract(&self, seq: Seq, kind: Kind, speaker: &Arc<str>, text: Cow<'_, str>) -> Extract {
+        Extract {
             seq,
-            speaker,
+            speaker: speaker.clone(),
             kind,
-            date,
-            text,
-            line,
+            date: if kind == Kind::Told { None } else { self.date.clone() },
+            text: lines::on_one_line(text),
+            line: 0,
             answers: false,
-            of_many,
+            of_many: false,
             task: false,
             found: select::Found::default(),
-        });
+        }
     }
 
     /// Takes a date at the head of a text for the day it was said.
@@ -214,6 +217,19 @@ impl Extracts {
             None => text,
         }
     }
+}
+
+/// What is known of whoever speaks while one message is read.
+struct Speech {
+    seq: Seq,
+    speaker: Arc<str>,
+    /// Whether it may be the task: the first thing that a user says.
+    task: bool,
+    told_of_task: Tokens,
+    /// Whether the message before asked something.
+    answers: bool,
+    /// Whether this one does.
+    asks: bool,
 }
 
 /// The day of a moment, as `2026-11-15`.

@@ -1,7 +1,46 @@
 //! Whether what follows a secret's name is a secret.
 
-use super::is_word;
-use super::named::{Class, Form, is_one_of};
+use super::{Kind, is_word};
+
+/// How name and value are put together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// `NAME=value`, `?name=value`, `--name=value`: made to carry a value.
+    Tight,
+    /// `name: value`, `name = value`, `--name value`, `<name>value`: also how code and manuals look.
+    Loose,
+    /// `the name is value`.
+    Prose,
+    /// `with name value`: nothing between them.
+    Beside,
+}
+
+/// What sort of secret a name says it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    Password,
+    Token,
+    Key,
+    /// Some key; only its value can tell whether it is a secret one.
+    SomeKey,
+    /// The header whose value starts with a scheme.
+    Authorization,
+}
+
+impl Class {
+    pub(super) fn kind(self) -> Kind {
+        match self {
+            Self::Password => Kind::Password,
+            Self::Token | Self::Authorization => Kind::Token,
+            Self::Key | Self::SomeKey => Kind::Key,
+        }
+    }
+}
+
+/// Whether it is one of these words, however it is capitalized.
+pub(super) fn is_one_of(word: &[u8], names: &str) -> bool {
+    names.split(' ').any(|name| word.eq_ignore_ascii_case(name.as_bytes()))
+}
 
 pub(super) fn contains(bytes: &[u8], what: &[u8]) -> bool {
     bytes.windows(what.len()).any(|window| window == what)

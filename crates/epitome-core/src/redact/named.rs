@@ -4,46 +4,11 @@
 //! follows is judged too, the more strictly the looser the form. In `PASSWORD=…` nearly anything is
 //! one; in a sentence only what no plain word looks like.
 
-use super::judge::{Looks, contains, is_secret, is_stand_in};
+use super::judge::{Class, Form, Looks, contains, is_one_of, is_secret, is_stand_in};
 use super::{Found, Kind, MARK, before, byte, is_word};
 
 /// More of a value is not read before it is known to be a secret.
 const MOST_JUDGED: usize = 256;
-
-/// How name and value are put together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
-    /// `NAME=value`, `?name=value`, `--name=value`: made to carry a value.
-    Tight,
-    /// `name: value`, `name = value`, `--name value`, `<name>value`: also how code and manuals look.
-    Loose,
-    /// `the name is value`.
-    Prose,
-    /// `with name value`: nothing between them.
-    Beside,
-}
-
-/// What sort of secret a name says it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
-    Password,
-    Token,
-    Key,
-    /// Some key; only its value can tell whether it is a secret one.
-    SomeKey,
-    /// The header whose value starts with a scheme.
-    Authorization,
-}
-
-impl Class {
-    fn kind(self) -> Kind {
-        match self {
-            Self::Password => Kind::Password,
-            Self::Token | Self::Authorization => Kind::Token,
-            Self::Key | Self::SomeKey => Kind::Key,
-        }
-    }
-}
 
 /// The secret after the name that this byte belongs to, if there is one.
 pub(super) fn named(text: &str, floor: usize, at: usize) -> Option<Found> {
@@ -171,11 +136,6 @@ fn classify(name: &[u8], head: &[u8]) -> Option<Class> {
         return shouted.then_some(Class::SomeKey);
     }
     is_one_of(last, "authorization").then_some(Class::Authorization)
-}
-
-/// Whether it is one of these words, however it is capitalized.
-pub(super) fn is_one_of(word: &[u8], names: &str) -> bool {
-    names.split(' ').any(|name| word.eq_ignore_ascii_case(name.as_bytes()))
 }
 
 /// The words of a name, last first: `accessToken`, `access_token` and `access-token` alike.

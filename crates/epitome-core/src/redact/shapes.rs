@@ -1,6 +1,7 @@
 //! Secrets known by their own shape: prefixes, frames, addresses, check digits.
 
-use super::named::{is_one_of, login};
+use super::judge::is_one_of;
+use super::named::login;
 use super::{Found, Kind, MARK, before, byte, is_word};
 
 /// How a provider's secret starts, and what must follow.

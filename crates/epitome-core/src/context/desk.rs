@@ -1,0 +1,183 @@
+//! What a request and a scene come to: sizes, places, and what is missing of the log.
+//!
+//! Worked out once; `choose` and `lay_out` both look things up here. It knows places and sizes, never words.
+
+use std::ops::Range;
+
+use super::{Costs, Request, Scene};
+use crate::cut::Cuts;
+use crate::message::{Role, Seq, Span, Tokens};
+use crate::outline::{Cut, Outline};
+
+/// Everything worked out once for a request.
+pub(super) struct Desk<'a> {
+    pub(super) request: &'a Request,
+    pub(super) scene: &'a Scene<'a>,
+    pub(super) costs: &'a Costs,
+    pub(super) budget: Tokens,
+    /// The first place that is not a standing order.
+    pub(super) low: usize,
+    /// The newest message that can be shown at all.
+    pub(super) last_shown: Option<usize>,
+    /// The newest message that opens a turn.
+    pub(super) last_opener: Option<usize>,
+    /// For each place, what the messages from there to the end cost beyond what is prepaid.
+    pub(super) suffix: Vec<Tokens>,
+    pub(super) leading: Tokens,
+    pub(super) pinned: Tokens,
+}
+
+impl<'a> Desk<'a> {
+    pub(super) fn new(request: &'a Request, scene: &'a Scene<'a>, costs: &'a Costs, budget: Tokens) -> Self {
+        let outlines = scene.recent.outlines();
+        let low = outlines.iter().take_while(|outline| outline.leading).count();
+        let last_shown = outlines.iter().rposition(|outline| !outline.stray && !outline.leading);
+        let mut suffix = vec![0; outlines.len() + 1];
+        let mut pinned = scene.pinned.iter().rev().peekable();
+        // What calls without a result will cost once they are given one. Exact at every place
+        // where no call is open; the very last batch may stay open for nothing.
+        let mut unanswered =
+            if open_at_the_very_end(scene.recent) { -i64::from(scene.open_calls) } else { 0 };
+        let (mut words, mut cost): (Tokens, Tokens) = (0, 0);
+        for (at, outline) in outlines.iter().enumerate().rev() {
+            while pinned.next_if(|p| p.seq > outline.seq).is_some() {}
+            let prepaid = pinned.peek().is_some_and(|p| p.seq == outline.seq);
+            if !(prepaid || outline.leading || outline.stray) {
+                words = words.saturating_add(outline.tokens);
+                unanswered += unanswered_by(outline, scene.recent.is_own());
+            }
+            let marks = u64::try_from(unanswered).unwrap_or(0).saturating_mul(costs.marked_result);
+            // Never less than what comes after it, so that places can be found by halving.
+            cost = cost.max(words.saturating_add(marks));
+            if let Some(slot) = suffix.get_mut(at) {
+                *slot = cost;
+            }
+        }
+        let sum =
+            |outlines: &[&Outline]| outlines.iter().fold(0, |sum: Tokens, o| sum.saturating_add(o.tokens));
+        let own = scene.recent.is_own();
+        let marks: i64 = scene.pinned.iter().map(|outline| unanswered_by(outline, own)).sum();
+        let marks = u64::try_from(marks).unwrap_or(0).saturating_mul(costs.marked_result);
+        Self {
+            request,
+            scene,
+            costs,
+            budget,
+            low,
+            last_shown,
+            last_opener: outlines.iter().rposition(|outline| outline.opens_turn),
+            suffix,
+            leading: sum(&scene.leading),
+            pinned: sum(&scene.pinned).saturating_add(marks),
+        }
+    }
+
+    /// What a summary may take at most. One that is written anew for this room (`fill`) says more in a token than the
+    /// messages would that it takes the place of.
+    pub(super) fn share(&self) -> Tokens {
+        let share = if self.request.fill { self.request.filled } else { self.request.share };
+        share.of(self.budget.saturating_sub(self.prepaid()))
+    }
+
+    /// The same beside a newest message that must be cut: that one needs its room too.
+    pub(super) fn least_share(&self) -> Tokens {
+        self.request.share.min(self.request.filled).of(self.budget.saturating_sub(self.prepaid()))
+    }
+
+    pub(super) fn prepaid(&self) -> Tokens {
+        self.leading.saturating_add(self.pinned)
+    }
+
+    pub(super) fn outline(&self, place: usize) -> Option<&'a Outline> {
+        self.scene.recent.outlines().get(place)
+    }
+
+    pub(super) fn is_pinned(&self, seq: Seq) -> bool {
+        self.scene.pinned.binary_search_by_key(&seq, |outline| outline.seq).is_ok()
+    }
+
+    pub(super) fn end(&self) -> usize {
+        self.scene.recent.outlines().len()
+    }
+
+    /// The message that opened the turn under way at a place, unless it stands there or stays
+    /// anyway. It depends on the place alone, so it stays the same while the log grows.
+    pub(super) fn opener(&self, place: usize) -> Option<&'a Outline> {
+        let outlines = self.scene.recent.outlines();
+        let shown = outlines.get(place..)?.iter().find(|outline| !outline.stray)?;
+        let turn = (!shown.opens_turn).then_some(shown.turn)?;
+        let first = outlines.get(outlines.partition_point(|outline| outline.turn < turn))?;
+        let opener = if first.opens_turn { Some(first) } else { self.scene.opener };
+        opener.filter(|opener| opener.turn == turn && !self.is_pinned(opener.seq))
+    }
+
+    /// The messages after `through` that were not even handed in, but for those that stay.
+    pub(super) fn unknown(&self, through: Seq, carried: Option<Seq>) -> Missing {
+        let mut missing = Missing::default();
+        let known = self.scene.leading.last().map_or(0, |outline| outline.seq).max(through);
+        if let Some(span) = Span::new(known.saturating_add(1), self.scene.from.saturating_sub(1)) {
+            let pinned = self.scene.pinned.iter().map(|outline| outline.seq);
+            let stays = pinned.chain(carried).filter(|seq| span.contains(*seq)).count() as u64;
+            missing.count = span.len().saturating_sub(stays);
+            missing.span = (missing.count > 0).then_some(span);
+        }
+        missing
+    }
+
+    /// The messages in these places that should be shown and are not.
+    pub(super) fn left_out(
+        &self,
+        places: Range<usize>,
+        shown: impl Fn(Seq) -> bool,
+    ) -> impl Iterator<Item = Seq> {
+        let cuts = self.scene.recent;
+        let mut at = places.start;
+        let batches = std::iter::from_fn(move || {
+            let batch = (at < places.end).then(|| cuts.batch(at))?;
+            let whole = cuts.outlines().get(batch.clone()).unwrap_or_default();
+            let asked = cuts.outlines().get(at..batch.end.min(places.end)).unwrap_or_default();
+            at = batch.end.max(at + 1);
+            // `skip` holds for a whole batch.
+            Some(if whole.iter().any(|outline| outline.skip) { Default::default() } else { asked })
+        });
+        batches.flatten().filter(move |o| !o.stray && !shown(o.seq)).map(|outline| outline.seq)
+    }
+
+    pub(super) fn strays(&self) -> u64 {
+        self.scene.recent.outlines().iter().filter(|outline| outline.stray).count() as u64
+    }
+}
+
+/// The messages neither covered nor shown.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Missing {
+    pub(super) count: u64,
+    pub(super) span: Option<Span>,
+}
+
+impl Missing {
+    pub(super) fn add(&mut self, seq: Seq) {
+        self.count = self.count.saturating_add(1);
+        let span = self.span.get_or_insert(Span { from: seq, through: seq });
+        span.from = span.from.min(seq);
+        span.through = span.through.max(seq);
+    }
+}
+
+/// How many calls this message leaves open more than it answers.
+pub(super) fn unanswered_by(outline: &Outline, own: bool) -> i64 {
+    let answers = if own { outline.own_answers } else { outline.answers };
+    i64::from(outline.calls) - i64::from(answers)
+}
+
+/// Whether the calls that are open now belong to the last reply, with nothing but results after
+/// it: the agent is about to answer them, and no marked result is put in.
+fn open_at_the_very_end(recent: Cuts<'_>) -> bool {
+    let outlines = recent.outlines();
+    let from = recent.last_in(0..outlines.len(), Cut::InLoop).unwrap_or(0);
+    let batch = outlines.get(from..).unwrap_or_default();
+    let mut calling = batch.iter().filter(|outline| outline.calls > 0);
+    let one_reply = calling.next().is_some_and(|outline| batch.first().is_some_and(|f| f.seq == outline.seq))
+        && calling.next().is_none();
+    one_reply && batch.iter().skip(1).all(|outline| outline.role == Role::Tool || outline.stray)
+}

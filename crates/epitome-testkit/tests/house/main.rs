@@ -1,0 +1,170 @@
+//! The source of every crate, held to the rules of the house:
+//!
+//! - No circle among modules. Modules that stand side by side, at the top of a crate or inside one folder, use each other
+//!   in one direction only; what `a/b.rs` uses counts for `a` beside the neighbours of `a`, and for `b` beside its own. What is
+//!   re-exported counts for the module that defines it. A folder's face, `a.rs`, is no neighbour of what is in `a/`: it may use
+//!   its children, and they may use the types that it defines itself.
+//! - No function of more than 80 lines or 6 parameters (`self` not counted), no struct of more than 15 fields, unless a
+//!   comment right above the struct or its first field has the word `fields:` and the reason.
+//!
+//! Test code (`#[cfg(test)]`, `tests/`), comments and strings do not count.
+
+mod graph;
+mod sizes;
+mod tokens;
+
+use std::path::Path;
+
+use graph::{Files, Tree};
+
+/// Crates that are still being brought to these rules. It only gets shorter.
+const NOT_YET: &[&str] = &["epitome", "epitome-wire", "epitome-server", "epitome-testkit"];
+
+/// All source files of all crates, by crate.
+fn crates() -> Vec<(String, Files)> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut all: Vec<(String, Files)> = Vec::new();
+    for entry in std::fs::read_dir(crates).unwrap() {
+        let (src, mut files) = (entry.as_ref().unwrap().path().join("src"), Files::new());
+        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+        if src.is_dir() && !NOT_YET.contains(&name.as_str()) {
+            read(&src, &src, &mut files);
+            all.push((name, files));
+        }
+    }
+    all.sort();
+    assert!(!all.is_empty(), "the crates are beside this one");
+    all
+}
+
+fn read(src: &Path, dir: &Path, files: &mut Files) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            read(src, &path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let name = path.strip_prefix(src).unwrap().components();
+            let name: Vec<String> =
+                name.map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
+            files.insert(name.join("/"), std::fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn modules_use_each_other_in_one_direction() {
+    let mut told = Vec::new();
+    for (name, files) in crates() {
+        for root in ["lib.rs", "main.rs"].into_iter().filter(|root| files.contains_key(*root)) {
+            told.extend(Tree::read(&files, root).cycles().iter().map(|cycle| format!("{name}: {cycle}")));
+        }
+    }
+    assert!(told.is_empty(), "modules that use each other in a circle:\n\n{}\n", told.join("\n\n"));
+}
+
+#[test]
+fn functions_and_structs_are_small_enough_to_read() {
+    let mut told = Vec::new();
+    for (name, files) in crates() {
+        // Test code in files of its own.
+        let code = files.iter().filter(|(file, _)| !file.ends_with("tests.rs") && !file.contains("tests/"));
+        told.extend(code.flat_map(|(file, text)| sizes::too_large(&format!("{name}/src/{file}"), text)));
+    }
+    assert!(told.is_empty(), "too large:\n{}\n", told.join("\n"));
+}
+
+/// The circles of a crate of these files.
+fn cycles(files: &[(&str, &str)]) -> Vec<String> {
+    let files: Files = files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+    Tree::read(&files, "lib.rs").cycles()
+}
+
+#[test]
+fn a_planted_circle_is_told_with_its_places() {
+    let told = cycles(&[
+        ("lib.rs", "mod a; mod b;"),
+        ("a.rs", "\nuse crate::b::Thing;\npub struct Other;"),
+        ("b.rs", "pub struct Thing;\nfn go() { let _ = crate::a::Other; }"),
+    ]);
+    let expected = "a -> b -> a\n    a -> b: a.rs:2 (crate::b::Thing)\n    b -> a: b.rs:2 (crate::a::Other)";
+    assert_eq!(told, [expected]);
+}
+
+#[test]
+fn circles_are_found_through_re_exports_folders_and_groups() {
+    let through_root = [
+        ("lib.rs", "mod a; mod b; pub use a::deep::Thing;"),
+        ("a.rs", "pub mod deep; use crate::{b::Other, c};"),
+        ("a/deep.rs", "pub struct Thing;"),
+        ("b.rs", "pub struct Other; fn go(_: crate::Thing) {}"),
+    ];
+    assert!(cycles(&through_root)[0].starts_with("a -> b -> a"));
+    let siblings = [
+        ("lib.rs", "mod a;"),
+        ("a.rs", "mod one; mod two; mod three; pub(crate) use one::One;"),
+        ("a/one.rs", "use super::two::Two; pub(crate) struct One;"),
+        ("a/two.rs", "use super::three; pub(crate) struct Two;"),
+        ("a/three.rs", "fn go(_: super::One) {}"),
+    ];
+    assert!(cycles(&siblings)[0].starts_with("a::one -> a::two -> a::three -> a::one"));
+    let inline = [(
+        "lib.rs",
+        "mod a { use super::b::B; pub struct A; } mod b { use crate::a::{self, A as Z}; pub struct B; }",
+    )];
+    assert!(cycles(&inline)[0].starts_with("a -> b -> a"));
+}
+
+#[test]
+fn what_is_no_use_makes_no_circle() {
+    let files = [
+        ("lib.rs", "mod a; mod b; pub use a::A;"),
+        ("a.rs", "mod child; use crate::b::B; pub struct A; use child::Child;"),
+        ("a/child.rs", "use super::A; pub(in crate::b) struct Child;"),
+        (
+            "b.rs",
+            r##"
+            // use crate::a::A;
+            /* use crate::a::A; /* nested */ use crate::a::A; */
+            pub struct B; const TEXT: &str = "use crate::a::A;"; const RAW: &str = r#"crate::a::A "quoted""#;
+            fn life<'a>(c: &'a str) -> char { let _ = '"'; '\'' }
+            #[cfg(test)]
+            use crate::a::A;
+            #[cfg(test)]
+            mod tests { use crate::a::A; }
+            #[cfg(all(test, unix))]
+            fn only_here() { crate::a::A; }
+            "##,
+        ),
+    ];
+    assert_eq!(cycles(&files), Vec::<String>::new());
+}
+
+#[test]
+fn planted_giants_are_told() {
+    let long = format!("fn long() {{\n{}}}\nfn short() {{}}", "    go();\n".repeat(79));
+    assert_eq!(sizes::too_large("x.rs", &long), ["x.rs:1: fn long has 81 lines; at most 80"]);
+    let fits = format!("fn fits() {{\n{}}}", "    go();\n".repeat(78));
+    assert_eq!(sizes::too_large("x.rs", &fits), Vec::<String>::new());
+
+    let many = "fn many<F: Fn(u8, u8) -> u8>(&mut self, a: u8, b: (u8, u8), c: HashMap<u8, u8>, d: F, e: u8, f: u8, g: u8);";
+    assert_eq!(sizes::too_large("x.rs", many), ["x.rs:1: fn many has 7 parameters; at most 6"]);
+    let few = "fn few(self: &Arc<Self>, a: u8, b: (u8, u8), c: HashMap<u8, u8>, d: &[u8], e: u8, f: u8,) {}";
+    assert_eq!(sizes::too_large("x.rs", few), Vec::<String>::new());
+
+    let fields = |count: usize, reason: &str| {
+        let fields: String =
+            (0..count).map(|at| format!("    /// One.\n    pub f{at}: HashMap<u8, u8>,\n")).collect();
+        format!(
+            "struct Before;\n/// Doc.\n#[derive(Debug)]\npub(crate) struct Large<T> {{\n{reason}{fields}}}"
+        )
+    };
+    let told = sizes::too_large("x.rs", &fields(16, ""));
+    assert!(told.len() == 1 && told[0].starts_with("x.rs:4: struct Large has 16 fields"), "{told:?}");
+    assert_eq!(sizes::too_large("x.rs", &fields(15, "")), Vec::<String>::new());
+    assert_eq!(
+        sizes::too_large("x.rs", &fields(16, "    // fields: a row of a table.\n")),
+        Vec::<String>::new()
+    );
+    let above = fields(16, "").replace("/// Doc.", "// fields: a row of a table.\n/// Doc.");
+    assert_eq!(sizes::too_large("x.rs", &above), Vec::<String>::new());
+}

@@ -1,129 +1,83 @@
 //! The HTTP API: one engine, any language.
 //!
-//! A request goes through the same rooms every time:
+//! What all routes need (connections, limits, keys, bodies, problems) is `epitome-http`. Here are the native routes, one file a
+//! noun, which map the engine's answers to what goes over the wire (`wire`), and the proxy. Those of Honcho's v3 are `epitome-honcho`.
 //!
-//! ```text
-//! listen    connections: so many, none that dawdles
-//! around    an id, a time, a line in the log; problems put into words
-//! gate      whose key is it, which workspace, is there room         (extractors: Reads, Writes, Runs)
-//! body      read within bounds, then as JSON                        (extractors: Json, Sent)
-//! a handler one file a noun: the engine is asked, its answer mapped (wire)
-//! reply     JSON, with a mark by which a client knows whether it changed
-//! ```
-//!
-//! Handlers hold an [`Engine`] and no store. What is described at `/openapi.json` is what stands at the handlers.
+//! Handlers hold an [`Engine`](epitome::Engine) and no store. What is described at `/openapi.json` is what stands at the handlers.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use axum::Router;
-use epitome::Engine;
-use tokio::sync::watch;
+use epitome_honcho::Honcho;
+use epitome_http::around::around;
+use epitome_http::problem::Told;
+use epitome_http::{HttpState, Problem, WithHttp};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::log::Seldom;
-use problem::Problem;
-
-mod around;
-mod body;
-mod bounds;
+mod bind;
 mod condense;
 mod context;
-mod discreet;
 mod echo;
 mod events;
-mod figures;
-mod gate;
-mod kept;
 mod keys;
-mod listen;
-mod load;
 mod meanwhile;
 mod messages;
 mod openapi;
 mod operations;
-mod problem;
 mod proxy;
-mod query;
-mod reply;
 mod search;
 mod sessions;
-mod stall;
 mod summaries;
-mod v3;
 mod wire;
 mod workspace;
 
-pub(crate) use bounds::Bounds;
+// By these names the proxy has them.
+use epitome_http::{around, body, figures, gate, load, problem, stall};
+
+pub(crate) use bind::bind;
 pub(crate) use echo::echo;
-pub(crate) use figures::count;
-pub(crate) use gate::Keys;
-pub(crate) use listen::{bind, serve};
 pub(crate) use meanwhile::meanwhile;
 pub(crate) use proxy::{Proxy, RequestsLog};
-pub(crate) use v3::V3;
 
 /// What all handlers share.
 pub(crate) struct App {
-    pub(crate) engine: Engine,
-    /// Whether callers need keys.
-    pub(crate) keys: Keys,
-    /// How much may be under way, and for how long.
-    pub(crate) bounds: Bounds,
-    /// How much is.
-    pub(crate) load: load::Load,
+    http: Arc<HttpState>,
     /// Contexts given before.
-    kept: kept::Kept<context::Asked>,
-    /// What Honcho's routes share.
-    v3: V3,
+    kept: epitome_http::kept::Kept<context::Asked>,
     /// What requests that are passed on share.
     proxy: Proxy,
-    /// Who was refused for want of room.
-    crowd: Seldom,
     /// Whether it was ready when last asked: only a change is told in the log.
     ready: AtomicBool,
-    /// Turns true when the server is told to end: whoever stays long leaves then.
-    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+impl WithHttp for App {
+    fn http(&self) -> &Arc<HttpState> {
+        &self.http
+    }
+}
+
+impl Deref for App {
+    type Target = HttpState;
+
+    fn deref(&self) -> &HttpState {
+        &self.http
+    }
 }
 
 impl App {
-    pub(crate) fn new(
-        engine: Engine,
-        keys: Keys,
-        v3: V3,
-        proxy: Proxy,
-        bounds: Bounds,
-        stopping: watch::Receiver<bool>,
-    ) -> Arc<Self> {
-        let load = load::Load::new(&bounds);
-        Arc::new(Self {
-            engine,
-            keys,
-            bounds,
-            load,
-            kept: kept::Kept::default(),
-            v3,
-            proxy,
-            crowd: Seldom::default(),
-            ready: AtomicBool::new(true),
-            stopping,
-        })
+    pub(crate) fn new(http: Arc<HttpState>, proxy: Proxy) -> Arc<Self> {
+        let (kept, ready) = (epitome_http::kept::Kept::default(), AtomicBool::new(true));
+        Arc::new(Self { http, kept, proxy, ready })
     }
 
     /// Writes down what is counted and not written yet.
     pub(crate) async fn settle(&self) {
         self.proxy.settle(self).await;
         self.proxy.written().await;
-    }
-
-    async fn figures(&self) -> String {
-        figures::all(self).await
-    }
-
-    fn is_stopping(&self) -> bool {
-        *self.stopping.borrow()
     }
 }
 
@@ -134,7 +88,7 @@ impl App {
         summarize themselves; a context is a session in as many tokens as you have room for.",
     license(name = "MIT OR Apache-2.0"),
 ), components(schemas(
-    problem::Told,
+    Told,
     messages::Format,
     context::OversizeIn,
     wire::ContextOut,
@@ -169,8 +123,8 @@ fn described() -> (Router<Arc<App>>, utoipa::openapi::OpenApi) {
         .split_for_parts()
 }
 
-/// The whole API over an engine.
-pub(crate) fn router(app: Arc<App>) -> Router {
+/// The whole API over an engine, with Honcho's routes.
+pub(crate) fn router(app: &Arc<App>, honcho: Arc<Honcho>) -> Router {
     let (router, routes) = described();
     let description = openapi::whole(&routes, app.keys);
     let description: bytes::Bytes = serde_json::to_vec_pretty(&description).unwrap_or_default().into();
@@ -178,15 +132,16 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         let description = description.clone();
         async move { ([(axum::http::header::CONTENT_TYPE, "application/json")], description) }
     };
-    let router = router.route("/openapi.json", axum::routing::get(describe)).merge(v3::routes());
+    let router = router.route("/openapi.json", axum::routing::get(describe));
+    let router = router.with_state(Arc::clone(app)).merge(epitome_honcho::router(honcho));
     // What is passed on is nobody's to pack or to put into words.
-    let passed_on = proxy::routes(Arc::clone(&app));
+    let passed_on = proxy::routes(Arc::clone(app));
     // What no route knows is told by the second.
-    passed_on.merge(around::around(router.with_state(Arc::clone(&app)), app))
+    passed_on.merge(around(router, Arc::clone(&app.http), &[epitome_honcho::MOUNT]))
 }
 
 /// What a node that only writes summaries answers: whoever watches over it.
-pub(crate) fn watched(app: Arc<App>) -> Router {
+pub(crate) fn watched(app: &Arc<App>) -> Router {
     let elsewhere = || async {
         Problem::not_found(
             "this node only writes summaries, and answers /healthz, /readyz and /metrics; ask a node whose role is \
@@ -198,5 +153,5 @@ pub(crate) fn watched(app: Arc<App>) -> Router {
         .routes(routes!(operations::readyz))
         .routes(routes!(operations::metrics))
         .split_for_parts();
-    around::around(router.fallback(elsewhere).with_state(Arc::clone(&app)), app)
+    around(router.fallback(elsewhere).with_state(Arc::clone(app)), Arc::clone(&app.http), &[])
 }

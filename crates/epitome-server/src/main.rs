@@ -3,7 +3,6 @@
 //! Parse, load, run, exit code: what was typed becomes settings once, then plain functions run. HTTP stands on the same
 //! engine.
 
-mod calendar;
 mod commands;
 mod condensing;
 mod database;

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use epitome::Pace;
 use epitome::rules::tokens::Counter;
+use epitome_honcho::Honcho;
+use epitome_http::{Bounds, HttpState, Keys};
 use tokio::sync::watch;
 
 use crate::database::Database;
 use crate::failure::Failure;
-use crate::http::{self, App, Bounds, Keys, Proxy, RequestsLog, V3};
+use crate::http::{self, App, Proxy, RequestsLog};
 use crate::log;
 use crate::settings::{Loaded, Place, RequireKeys, Role, Source};
 use crate::show::Show;
@@ -128,14 +130,13 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     }
     let secret = jwt_secret(server.jwt_secret_env.as_deref())?;
     let secret_bytes = secret.as_ref().map(Vec::len);
-    let v3 = V3::new(secret);
     let requests = args.log_requests.as_deref().map(RequestsLog::open).transpose()?;
     // The address first: where it cannot be had, nothing else is touched.
     let listener = http::bind(&server.listen).await?;
     let address: SocketAddr =
         listener.local_addr().map_err(|error| Failure::Failed(format!("cannot listen: {error}")))?;
     log::start(server.log_level, server.log_format);
-    http::count();
+    epitome_http::figures::count();
     let keys = keys(server.require_keys, address.ip());
     let (role, version) = (server.role.in_a_word(), env!("CARGO_PKG_VERSION"));
     tracing::info!(%address, role, keys = keys.in_a_word(), version, "starting");
@@ -146,10 +147,11 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     };
     let (stop, stopping) = watch::channel(false);
     let proxy = Proxy::new(&server.proxy, requests);
-    let app = App::new(database.engine.clone(), keys, v3, proxy, bounds, stopping);
+    let http = HttpState::new(database.engine.clone(), keys, bounds, stopping);
+    let app = App::new(Arc::clone(&http), proxy);
     let router = match server.role {
-        Role::Worker => http::watched(Arc::clone(&app)),
-        Role::All | Role::Api => http::router(Arc::clone(&app)),
+        Role::Worker => http::watched(&app),
+        Role::All | Role::Api => http::router(&app, Honcho::new(Arc::clone(&http), secret)),
     };
     remark((keys, secret_bytes), &database, loaded).await?;
     show.line(format_args!("listening on http://{address}"))?;
@@ -159,7 +161,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     let encoding = loaded.settings.encoding;
     tokio::task::spawn_blocking(move || Counter::new(encoding).text("ready"));
     let serving = async {
-        http::serve(listener, router, Arc::clone(&app)).await;
+        epitome_http::listen::serve(listener, router, http).await;
         app.settle().await;
         database.close().await;
     };

@@ -14,21 +14,21 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use epitome::settings::Patch;
 use epitome::{Condenser, Report};
+use epitome_http::body::{Text, elsewhere};
+use epitome_http::discreet::discreet;
+use epitome_http::gate::Writes;
+use epitome_http::listen::heard;
+use epitome_http::problem::Problem;
+use epitome_http::query::Query;
+use epitome_http::reply::done;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::task::block_in_place;
 use utoipa::IntoParams;
 
 use super::App;
-use super::body::{Text, elsewhere};
-use super::discreet::discreet;
-use super::gate::Writes;
-use super::listen::heard;
 use super::messages::Format;
 use super::openapi::{Condensable, Condensed};
-use super::problem::Problem;
-use super::query::Query;
-use super::reply::done;
 use crate::condensing::{Outcome, Request, Wish};
 
 /// What was done; the body is as its provider wants it.

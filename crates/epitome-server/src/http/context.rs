@@ -8,18 +8,18 @@ use axum::response::Response;
 use epitome::dialect::Dialect;
 use epitome::rules::context::Oversize;
 use epitome::{Context, ContextRequest, ShownSummary};
+use epitome_http::figures;
+use epitome_http::gate::Reads;
+use epitome_http::kept::{Given, Question};
+use epitome_http::problem::Problem;
+use epitome_http::query::Query;
+use epitome_http::reply::{Known, Written};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::App;
-use super::figures;
-use super::gate::Reads;
-use super::kept::{Given, Question};
 use super::messages::Format;
 use super::openapi::ContextAnswer;
-use super::problem::Problem;
-use super::query::Query;
-use super::reply::{Known, Written};
 use super::wire::{ContextOut, MessageOut, ReportOut, ShownOut};
 
 /// What a context of another form holds and leaves out; its body is as its provider wants it.
@@ -124,11 +124,6 @@ fn written(context: &Context, format: Option<Format>) -> Result<Given, Problem> 
 }
 
 impl Asked {
-    #[cfg(test)]
-    pub(super) fn of(tokens: u64) -> Self {
-        Self { tokens: Some(tokens), ..Self::default() }
-    }
-
     fn request(&self) -> ContextRequest {
         let default = ContextRequest::default();
         ContextRequest {

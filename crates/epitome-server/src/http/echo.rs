@@ -10,15 +10,14 @@ use axum::extract::Path;
 use axum::http::header;
 use axum::routing::{get, post};
 use bytes::Bytes;
-
-use super::App;
-use super::around::around;
+use epitome_http::HttpState;
+use epitome_http::around::around;
 
 /// No answer is larger.
 const MOST: usize = 1 << 20;
 
 /// What is sent to `/` is sent back, and `/SIZE` is answered with so many bytes.
-pub(crate) fn echo(app: Arc<App>) -> Router {
+pub(crate) fn echo(app: Arc<HttpState>) -> Router {
     let json = |body: Bytes| ([(header::CONTENT_TYPE, "application/json")], body);
     let all: Bytes = vec![b' '; MOST].into();
     let send = move |Path(size): Path<usize>| {
@@ -26,5 +25,5 @@ pub(crate) fn echo(app: Arc<App>) -> Router {
         async move { json(body) }
     };
     let send_back = move |body: Bytes| async move { json(body) };
-    around(Router::new().route("/", post(send_back)).route("/{size}", get(send)), app)
+    around(Router::new().route("/", post(send_back)).route("/{size}", get(send)), app, &[])
 }

@@ -14,6 +14,12 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use epitome::Listener;
 use epitome::event::Event;
+use epitome_http::discreet::discreet;
+use epitome_http::gate::{Access, Reads, still_reads};
+use epitome_http::listen::heard;
+use epitome_http::load::Place;
+use epitome_http::problem::Problem;
+use epitome_http::query::Query;
 use http_body::Frame;
 use http_body_util::StreamBody;
 use serde::{Deserialize, Serialize};
@@ -21,12 +27,6 @@ use tokio::sync::mpsc;
 use utoipa::IntoParams;
 
 use super::App;
-use super::discreet::discreet;
-use super::gate::{Access, Reads, still_reads};
-use super::listen::heard;
-use super::load::Place;
-use super::problem::Problem;
-use super::query::Query;
 
 /// So many events are read at a time.
 const AT_ONCE: usize = 200;

@@ -7,15 +7,16 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use epitome::key::{Key, NewKey, Rights};
 use epitome::rules::message::Timestamp;
+use epitome_http::body::Json;
+use epitome_http::gate::Runs;
+use epitome_http::problem::Problem;
+use epitome_http::query::{Nothing, Query};
+use epitome_http::reply::{Known, done};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::App;
-use super::body::Json;
-use super::gate::Runs;
-use super::problem::Problem;
-use super::query::{Nothing, Query};
-use super::reply::{Known, done};
+use super::openapi;
 use super::sessions::limit;
 use super::wire::Page;
 
@@ -27,7 +28,8 @@ pub(crate) struct KeyIn {
     /// The workspace it opens; none for an admin key, and for no other.
     #[schema(min_length = 1, max_length = 512)]
     workspace: Option<String>,
-    rights: RightsName,
+    #[schema(value_type = openapi::Rights)]
+    rights: Rights,
     /// What to call it in the list.
     #[serde(default)]
     #[schema(max_length = 200)]
@@ -36,59 +38,13 @@ pub(crate) struct KeyIn {
     expires: Option<i64>,
 }
 
-/// What a key may do.
-#[derive(Debug, Clone, Copy, Deserialize, Serialize, ToSchema)]
-#[schema(as = Rights)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum RightsName {
-    /// Read one workspace.
-    Read,
-    /// Read and write one workspace.
-    Write,
-    /// Run the server.
-    Admin,
-}
-
-/// A key.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Key)]
-pub(crate) struct KeyOut {
-    id: String,
-    workspace: Option<String>,
-    rights: RightsName,
-    label: String,
-    created: i64,
-    expires: Option<i64>,
-    revoked: Option<i64>,
-}
-
 /// A key with its secret, which is never shown again.
-#[derive(Serialize, ToSchema)]
-#[schema(as = CreatedKey)]
-pub(crate) struct CreatedOut {
+#[derive(Serialize)]
+struct CreatedOut {
     #[serde(flatten)]
-    key: KeyOut,
+    key: Key,
     /// What is sent as `authorization: Bearer`.
     secret: String,
-}
-
-impl From<Key> for KeyOut {
-    fn from(key: Key) -> Self {
-        let rights = match key.rights {
-            Rights::Read => RightsName::Read,
-            Rights::Write => RightsName::Write,
-            Rights::Admin => RightsName::Admin,
-        };
-        Self {
-            id: key.id,
-            workspace: key.workspace.map(|name| name.to_string()),
-            rights,
-            label: key.label,
-            created: key.created.0,
-            expires: key.expires.map(|at| at.0),
-            revoked: key.revoked.map(|at| at.0),
-        }
-    }
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -106,7 +62,7 @@ pub(crate) struct Which {
 
 /// The keys there are, revoked ones too. An admin key is wanted.
 #[utoipa::path(get, path = "/v1/keys", tag = "keys", params(Which), responses(
-    (status = 200, description = "A page of them", body = Page<KeyOut>),
+    (status = 200, description = "A page of them", body = Page<openapi::Key>),
 ))]
 pub(crate) async fn list(
     _: Runs,
@@ -116,13 +72,12 @@ pub(crate) async fn list(
 ) -> Result<Response, Problem> {
     let limit = limit(which.limit)?;
     let found = app.engine.keys().list(which.workspace.as_deref(), which.after.as_deref(), limit + 1).await?;
-    let items = found.into_iter().map(KeyOut::from).collect();
-    known.read(&Page::new(items, limit, |key: &KeyOut| key.id.clone()))
+    known.read(&Page::new(found, limit, |key| key.id.clone()))
 }
 
 /// Makes a key. Its secret is in the answer and nowhere else. An admin key is wanted.
 #[utoipa::path(post, path = "/v1/keys", tag = "keys", request_body = KeyIn, responses(
-    (status = 201, description = "The key and its secret", body = CreatedOut),
+    (status = 201, description = "The key and its secret", body = openapi::CreatedKey),
 ))]
 pub(crate) async fn create(
     _: Runs,
@@ -130,15 +85,10 @@ pub(crate) async fn create(
     _: Query<Nothing>,
     Json(wanted): Json<KeyIn>,
 ) -> Result<Response, Problem> {
-    let rights = match wanted.rights {
-        RightsName::Read => Rights::Read,
-        RightsName::Write => Rights::Write,
-        RightsName::Admin => Rights::Admin,
-    };
-    let expires = wanted.expires.map(Timestamp);
-    let new = NewKey { workspace: wanted.workspace, rights, label: wanted.label, expires };
+    let KeyIn { workspace, rights, label, expires } = wanted;
+    let new = NewKey { workspace, rights, label, expires: expires.map(Timestamp) };
     let created = app.engine.keys().create(new).await?;
-    done(StatusCode::CREATED, &CreatedOut { key: created.key.into(), secret: created.secret })
+    done(StatusCode::CREATED, &CreatedOut { key: created.key, secret: created.secret })
 }
 
 /// Revokes a key: it opens nothing from now on. An admin key is wanted.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use epitome_http::problem::Problem;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -17,7 +18,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::operations;
-use super::problem::Problem;
 
 /// So long whoever connects waits.
 const AT_FIRST: Duration = Duration::from_secs(1);

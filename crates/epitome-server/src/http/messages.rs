@@ -9,18 +9,18 @@ use axum::response::{IntoResponse, Response};
 use epitome::dialect::{Dialect, DialectError};
 use epitome::rules::message::{Message, Seq};
 use epitome::{Batch, Flags, Page as Range, Portion};
+use epitome_http::body::{Json, Sent, elsewhere};
+use epitome_http::gate::{Reads, Writes};
+use epitome_http::problem::Problem;
+use epitome_http::query::{Nothing, Query};
+use epitome_http::reply::{Known, done};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
 use super::App;
-use super::body::{Json, Sent, elsewhere};
-use super::gate::{Reads, Writes};
 use super::openapi::{Messages, MessagesPage};
-use super::problem::Problem;
-use super::query::{Nothing, Query};
-use super::reply::{Known, done};
 use super::sessions::limit;
 use super::wire::{AppendedOut, FlagsIn, MessageOut, Page};
 

@@ -1,24 +1,26 @@
 //! The description of the API, as it is given at `/openapi.json`.
 //!
 //! What is a route's own stands at its handler. What holds for many is added here, once: keys, the workspace, ids of
-//! requests, marks of what was read (`common.json`), how things are refused (`refusals.rs`). What types cannot say,
+//! requests, marks of what was read (`common.json`), how things are refused (`refusals.json`), what can be done next (`links.json`). What types cannot say,
 //! messages in four forms and settings, is written down in `shapes.json`; the types at the end are their names.
 
+use epitome_http::gate::Keys;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use super::gate::Keys;
-
 mod refusals;
+
+use refusals::Refusal;
 
 const SHAPES: &str = include_str!("openapi/shapes.json");
 const COMMON: &str = include_str!("openapi/common.json");
+const LINKS: &str = include_str!("openapi/links.json");
 
 /// The whole description, of a server that wants keys or not.
 pub(super) fn whole(routes: &utoipa::openapi::OpenApi, keys: Keys) -> Value {
-    let mut document = serde_json::to_value(routes).unwrap_or_default();
+    let (mut document, refusals) = (serde_json::to_value(routes).unwrap_or_default(), refusals::all());
     lay_over(&mut document, serde_json::from_str(COMMON).unwrap_or_default());
-    lay_over(&mut document, json!({"components": refusals::components()}));
+    lay_over(&mut document, json!({"components": refusals::components(&refusals)}));
     let schemas = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut);
     if let (Some(schemas), Ok(Value::Object(shapes))) = (schemas, serde_json::from_str(SHAPES)) {
         // A session spends what its workspace may.
@@ -30,7 +32,7 @@ pub(super) fn whole(routes: &utoipa::openapi::OpenApi, keys: Keys) -> Value {
     let paths = document.get_mut("paths").and_then(Value::as_object_mut);
     for (path, methods) in paths.into_iter().flatten() {
         for (method, route) in methods.as_object_mut().into_iter().flatten() {
-            complete(&mut Route { path, method, fields: route });
+            complete(&mut Route { path, method, fields: route }, &refusals);
         }
     }
     // A server that wants keys says so; without, a key is believed where one is sent.
@@ -67,22 +69,22 @@ impl Route<'_> {
     }
 
     /// Whether it may be refused with this status.
-    fn refuses(&self, status: &str) -> bool {
+    fn refuses(&self, status: u16) -> bool {
         let (writes, looks_up) = (self.method != "get", self.path.contains('{'));
         match status {
-            "400" => !self.is_open() && self.path != "/metrics",
-            "401" | "403" | "503" => !self.is_open(),
-            "404" => looks_up,
-            "408" | "413" | "415" => self.has_body(),
-            "409" => (writes || self.path.ends_with("/search")) && !self.is_admins(),
-            "429" => !self.is_open() && !self.is_admins(),
+            400 => !self.is_open() && self.path != "/metrics",
+            401 | 403 | 503 => !self.is_open(),
+            404 => looks_up,
+            408 | 413 | 415 => self.has_body(),
+            409 => (writes || self.path.ends_with("/search")) && !self.is_admins(),
+            429 => !self.is_open() && !self.is_admins(),
             _ => false,
         }
     }
 }
 
 /// Adds to a route what it has in common with others.
-fn complete(route: &mut Route<'_>) {
+fn complete(route: &mut Route<'_>, refusals: &[Refusal]) {
     let verb = route.fields.get("operationId").and_then(Value::as_str).unwrap_or_default();
     let noun = route.fields.pointer("/tags/0").and_then(Value::as_str).unwrap_or_default();
     let name = format!("{noun}_{verb}");
@@ -93,9 +95,9 @@ fn complete(route: &mut Route<'_>) {
     if let Some(links) = links(&name) {
         lay_over(&mut added, links);
     }
-    for refusal in refusals::ALL.iter().filter(|refusal| route.refuses(refusal.status)) {
+    for refusal in refusals.iter().filter(|refusal| route.refuses(refusal.status)) {
         let answer = json!({"$ref": format!("#/components/responses/{}", refusal.name)});
-        lay_over(&mut added, json!({"responses": {refusal.status: answer}}));
+        lay_over(&mut added, json!({"responses": {refusal.status.to_string(): answer}}));
     }
     if route.is_marked() {
         let marks = header_refs(&["etag", "cache-control"]);
@@ -140,54 +142,18 @@ fn parameters(fields: &mut Map<String, Value>, workspace: bool, marked: bool) {
     }
 }
 
-/// What can be done next with what was answered.
+/// What can be done next with what was answered, as `links.json` says: by operation and status, the operations to go to and
+/// their parameters.
 fn links(name: &str) -> Option<Value> {
-    let after = |session: &str, names: &[&str]| -> Value {
-        let link = |name: &&str| {
-            ((*name).to_owned(), json!({"operationId": name, "parameters": {"session": session}}))
-        };
-        names.iter().map(link).collect::<Map<_, _>>().into()
-    };
-    let all = [
-        "sessions_look",
-        "messages_append",
-        "messages_list",
-        "context_read",
-        "summaries_summarize",
-        "summaries_list",
-        "search_in_session",
-        "sessions_fork",
-        "sessions_delete",
-    ];
-    let summary = |id: &str, names: &[&str]| -> Value {
-        let parameters = json!({"session": "$request.path.session", "summary": id});
-        let link = |name: &&str| ((*name).to_owned(), json!({"operationId": name, "parameters": parameters}));
-        names.iter().map(link).collect::<Map<_, _>>().into()
-    };
-    let (status, links) = match name {
-        "messages_append" => {
-            let mut links = after("$request.path.session", &all);
-            let flag = json!({"session": "$request.path.session", "seq": "$response.body#/through"});
-            lay_over(
-                &mut links,
-                json!({"messages_flag": {"operationId": "messages_flag", "parameters": flag}}),
-            );
-            ("201", links)
+    let all: Value = serde_json::from_str(LINKS).ok()?;
+    let (status, groups) = all.get(name)?.as_object()?.iter().next()?;
+    let mut links = Map::new();
+    for group in groups.as_array()? {
+        for to in group.get("to")?.as_array()?.iter().filter_map(Value::as_str) {
+            let link = json!({"operationId": to, "parameters": group.get("parameters")});
+            links.insert(to.to_owned(), link);
         }
-        "sessions_put" => ("200", after("$request.path.session", &["sessions_look", "sessions_delete"])),
-        "sessions_fork" => ("201", after("$response.body#/name", &all)),
-        "summaries_list" => {
-            ("200", summary("$response.body#/items/0/id", &["summaries_expand", "summaries_undo"]))
-        }
-        "summaries_summarize" => {
-            ("200", summary("$response.body#/summary/id", &["summaries_expand", "summaries_undo"]))
-        }
-        "keys_create" => {
-            let revoke = json!({"operationId": "keys_revoke", "parameters": {"key": "$response.body#/id"}});
-            ("201", json!({"keys_revoke": revoke}))
-        }
-        _ => return None,
-    };
+    }
     Some(json!({"responses": {status: {"links": links}}}))
 }
 
@@ -216,4 +182,5 @@ macro_rules! shapes {
     )*};
 }
 
-shapes!(Condensable Condensed ContextAnswer Messages MessagesPage Name Part SessionSettings Settings);
+shapes!(Condensable Condensed ContextAnswer CreatedKey Key Messages MessagesPage Name Part Queue Rights);
+shapes!(SessionSettings Settings Summary);

@@ -8,13 +8,13 @@ use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use epitome::Unready;
+use epitome_http::gate::Runs;
+use epitome_http::problem::{DRESSED, Problem};
+use epitome_http::reply::done;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::App;
-use super::gate::Runs;
-use super::problem::{DRESSED, Problem};
-use super::reply::done;
 
 /// That the process is there.
 #[derive(Debug, Serialize, ToSchema)]
@@ -85,7 +85,7 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Response, Prob
     (status = 200, description = "The figures", body = String, content_type = "text/plain"),
 ))]
 pub(crate) async fn metrics(_: Runs, State(app): State<Arc<App>>) -> Result<Response, Problem> {
-    let text = app.figures().await;
+    let text = epitome_http::figures::all(&app).await;
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }

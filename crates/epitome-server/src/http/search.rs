@@ -5,14 +5,14 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use epitome::{Found, HitCursor, Portion};
+use epitome_http::gate::Reads;
+use epitome_http::problem::Problem;
+use epitome_http::query::Query;
+use epitome_http::reply::Known;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::App;
-use super::gate::Reads;
-use super::problem::Problem;
-use super::query::Query;
-use super::reply::Known;
 use super::sessions::limit;
 use super::wire::{FoundOut, Page};
 

@@ -7,17 +7,17 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use epitome::settings::{Patch, Settings};
 use epitome::{Fork, ForkKind};
+use epitome_http::body::Json;
+use epitome_http::gate::{Reads, Writes};
+use epitome_http::problem::Problem;
+use epitome_http::query::{Nothing, Query};
+use epitome_http::reply::{Known, done};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
 
 use super::App;
-use super::body::Json;
-use super::gate::{Reads, Writes};
-use super::problem::Problem;
-use super::query::{Nothing, Query};
-use super::reply::{Known, done};
 use super::wire::{ForkIn, ForkKindIn, Page, SessionIn, SessionOut, SessionWhole};
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -7,20 +7,20 @@ use axum::extract::{FromRequest, Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use epitome::{Summarize, Summarized};
+use epitome_http::body::{Sent, typed};
+use epitome_http::gate::{Reads, Writes};
+use epitome_http::listen::heard;
+use epitome_http::problem::Problem;
+use epitome_http::query::{Nothing, Query};
+use epitome_http::reply::{Known, done};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::App;
-use super::body::{Sent, typed};
-use super::gate::{Reads, Writes};
-use super::listen::heard;
 use super::messages::{Format, number, page, range};
-use super::openapi::MessagesPage;
-use super::problem::Problem;
-use super::query::{Nothing, Query};
-use super::reply::{Known, done};
+use super::openapi::{self, MessagesPage};
 use super::sessions::limit;
-use super::wire::{Page, Rebuilding, SummarizeIn, SummarizedOut, SummaryOut, Undone};
+use super::wire::{Page, Rebuilding, SummarizeIn, SummarizedOut, Undone};
 
 /// For so long a request waits for a summary. Then it is told that it is still being written.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
@@ -47,7 +47,7 @@ pub(crate) struct History {
     ("session" = String, Path, description = "The session's name"),
     History,
 ), responses(
-    (status = 200, description = "A page of them", body = Page<SummaryOut>),
+    (status = 200, description = "A page of them", body = Page<openapi::Summary>),
 ))]
 pub(crate) async fn list(
     Reads(access): Reads,
@@ -58,13 +58,12 @@ pub(crate) async fn list(
     let session = access.workspace.session(name);
     let limit = limit(asked.limit)?;
     if !asked.history {
-        let items = session.summaries().await?.into_iter().map(SummaryOut::from).collect();
+        let items = session.summaries().await?;
         return known.read(&Page { items, next: None });
     }
     let after = asked.after.map(|after| i64::try_from(after).unwrap_or(i64::MAX));
     let found = session.history(after, limit + 1).await?;
-    let items = found.into_iter().map(SummaryOut::from).collect();
-    known.read(&Page::new(items, limit, |summary: &SummaryOut| summary.id.to_string()))
+    known.read(&Page::new(found, limit, |summary| summary.id.to_string()))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -182,7 +181,7 @@ pub(crate) async fn undo(
 ) -> Result<Response, Problem> {
     let summary = number("summary", &summary)?;
     let stands = access.workspace.session(name).undo(summary).await?;
-    done(StatusCode::OK, &Undone { undone: summary, stands: stands.map(SummaryOut::from) })
+    done(StatusCode::OK, &Undone { undone: summary, stands })
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -6,17 +6,19 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use epitome::rules::message::Timestamp;
+use epitome_http::body::Json;
+use epitome_http::discreet::discreet;
+use epitome_http::gate::{Reads, Writes};
+use epitome_http::problem::Problem;
+use epitome_http::query::{Nothing, Query};
+use epitome_http::reply::{Known, done};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::App;
-use super::body::Json;
-use super::gate::{Reads, Writes};
-use super::problem::Problem;
-use super::query::{Nothing, Query};
-use super::reply::{Known, done};
+use super::openapi;
 use super::sessions::{patch, told};
-use super::wire::{ProxiedOut, QueueOut, UsageOut, WorkspaceIn, WorkspaceOut};
+use super::wire::{ProxiedOut, UsageOut, WorkspaceIn, WorkspaceOut};
 
 /// The workspace's settings.
 #[utoipa::path(get, path = "/v1/workspace", tag = "workspace", responses(
@@ -46,14 +48,18 @@ pub(crate) async fn put(
 
 /// What is due in the workspace, and how the work on that goes.
 #[utoipa::path(get, path = "/v1/queue", tag = "workspace", responses(
-    (status = 200, description = "The queue", body = QueueOut),
+    (status = 200, description = "The queue", body = openapi::Queue),
 ))]
 pub(crate) async fn queue(
     Reads(access): Reads,
     _: Query<Nothing>,
     known: Known,
 ) -> Result<Response, Problem> {
-    known.read(&QueueOut::from(access.workspace.queue().await?))
+    let mut queue = access.workspace.queue().await?;
+    for slot in &mut queue.slots {
+        slot.last_error = slot.last_error.as_deref().map(discreet);
+    }
+    known.read(&queue)
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

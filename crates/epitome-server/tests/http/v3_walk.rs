@@ -189,7 +189,7 @@ fn whole(route: &str) -> &'static str {
 
 /// The methods and paths that the router's own text names.
 fn served() -> BTreeSet<(String, String)> {
-    let text = include_str!("../../src/http/v3.rs");
+    let text = include_str!("../../../epitome-honcho/src/lib.rs");
     let mut routes = BTreeSet::new();
     for call in text.split(".route(").skip(1).filter(|call| call.trim_start().starts_with('"')) {
         let (path, rest) = call.trim_start()[1..].split_once('"').unwrap();

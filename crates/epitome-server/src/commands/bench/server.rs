@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use epitome::Engine;
 use epitome::bench::{Folder, Line, Tell};
+use epitome_http::{Bounds, HttpState, Keys};
 use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::failure::Failure;
-use crate::http::{self, App, Bounds, Keys, Proxy, V3};
-use crate::settings;
+use crate::http;
 use crate::show::Show;
 
 mod appends;
@@ -86,20 +86,13 @@ pub(super) async fn echo(show: &mut Show) -> Result<(), Failure> {
     let listener = http::bind("127.0.0.1:0").await?;
     let failed = |error| Failure::Failed(format!("cannot listen: {error}"));
     let address = listener.local_addr().map_err(failed)?;
-    http::count();
+    epitome_http::figures::count();
     let (_stop, stopping) = watch::channel(false);
     let engine = Engine::builder().workers(0).memory().await?;
-    let app = App::new(
-        engine,
-        Keys::Off { loopback: true },
-        V3::default(),
-        Proxy::new(&settings::Proxy::default(), None),
-        Bounds::default(),
-        stopping,
-    );
+    let app = HttpState::new(engine, Keys::Off { loopback: true }, Bounds::default(), stopping);
     show.line(format_args!("listening on http://{address}"))?;
     show.flush()?;
-    http::serve(listener, http::echo(Arc::clone(&app)), app).await;
+    epitome_http::listen::serve(listener, http::echo(Arc::clone(&app)), app).await;
     Ok(())
 }
 

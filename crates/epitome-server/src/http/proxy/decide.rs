@@ -17,13 +17,13 @@ use epitome::inline::Caller;
 use epitome::rules::condense::Press;
 use epitome::rules::message::Tokens;
 use epitome::{Call, Report, Turn, is_name};
+use epitome_http::seldom::Seldom;
 use tokio::task::block_in_place;
 
 use super::super::problem::Problem;
 use super::Passage;
 use super::account::Earlier;
 use crate::condensing::elsewhere;
-use crate::log::Seldom;
 
 /// Names the conversation, for whoever would rather say it.
 const SESSION: &str = "x-epitome-session";

@@ -17,12 +17,12 @@ use epitome::Spent;
 use epitome::dialect::{Body, Dialect};
 use epitome::model::Local;
 use epitome::rules::tokens::{Counter, Encoding};
+use epitome_http::seldom::Seldom;
 use serde_json::{Map, Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::decide::{Asked, Decided};
 use crate::failure::Failure;
-use crate::log::Seldom;
 
 /// So much waits to be written at most, in KiB.
 const MOST_WAITING: usize = 64 << 10;

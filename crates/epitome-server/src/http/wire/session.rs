@@ -1,11 +1,10 @@
 //! Sessions: how long they are, where their summaries stand, what they shall be.
 
 use epitome::{Explanation, SessionInfo, SlotExplanation, SlotStatus};
+use epitome_http::discreet::discreet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
-
-use super::super::discreet::discreet;
 
 use crate::http::openapi::{Name, SessionSettings};
 
@@ -71,6 +70,7 @@ impl SessionWhole {
 }
 
 /// Where a slot stands.
+// One field for each that the API has, hence so many: in parts they would be harder to find.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Slot)]
 pub(crate) struct SlotOut {

@@ -1,78 +1,12 @@
-//! A workspace as a whole: settings, what is due, what was used.
+//! A workspace as a whole: settings, what was used.
 
 use epitome::store::UsageSum;
-use epitome::{Queue, QueueEntry, SlotStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::super::discreet::discreet;
 use super::proxied::ProxiedOut;
-use super::session::Status;
 use crate::http::openapi::Settings;
-
-/// What is due in a workspace.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Queue)]
-pub(crate) struct QueueOut {
-    /// Due, and not yet taken up.
-    pub(crate) due: u64,
-    /// Being written.
-    pub(crate) working: u64,
-    /// Failed, and tried again later.
-    pub(crate) waiting: u64,
-    /// Due, but nothing can be cut yet.
-    pub(crate) parked: u64,
-    /// The slots, those waiting longest first; 1,000 of them at most.
-    pub(crate) slots: Vec<QueueEntryOut>,
-}
-
-/// A slot with something to do.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = QueueEntry)]
-pub(crate) struct QueueEntryOut {
-    /// In which session.
-    pub(crate) session: String,
-    /// The slot's name.
-    pub(crate) slot: String,
-    /// Whose messages; everybody's where nobody is named.
-    pub(crate) scope: Option<String>,
-    #[schema(value_type = Status)]
-    pub(crate) status: SlotStatus,
-    /// The message at which it became due.
-    pub(crate) due: Option<u64>,
-    /// Since when it waits, in milliseconds since 1970.
-    pub(crate) since: Option<i64>,
-    /// How often in a row it failed.
-    pub(crate) attempts: u32,
-    /// When it is tried again.
-    pub(crate) not_before: Option<i64>,
-    /// What failed last, in a line.
-    pub(crate) last_error: Option<String>,
-}
-
-impl From<Queue> for QueueOut {
-    fn from(queue: Queue) -> Self {
-        let entry = |entry: QueueEntry| QueueEntryOut {
-            session: entry.session.to_string(),
-            slot: entry.slot,
-            scope: entry.scope.map(|scope| scope.to_string()),
-            status: entry.status,
-            due: entry.due,
-            since: entry.since.map(|at| at.0),
-            attempts: entry.attempts,
-            not_before: entry.not_before.map(|at| at.0),
-            last_error: entry.last_error.as_deref().map(discreet),
-        };
-        Self {
-            due: queue.due,
-            working: queue.working,
-            waiting: queue.waiting,
-            parked: queue.parked,
-            slots: queue.slots.into_iter().map(entry).collect(),
-        }
-    }
-}
 
 /// Calls of models, added up.
 #[derive(Debug, Serialize, ToSchema)]

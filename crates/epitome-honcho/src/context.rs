@@ -1,0 +1,259 @@
+//! A session in so many tokens, and its summaries.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use epitome::rules::context::Oversize;
+use epitome::rules::message::{Message, Part, Seq};
+use epitome::rules::tokens::{Counter, Encoding};
+use epitome::rules::trigger::Fraction;
+use epitome::store::SummaryState;
+use epitome::{Context, ContextRequest, Error, Page, Session, ShownSummary};
+use epitome_http::body::elsewhere;
+use epitome_http::figures;
+use epitome_http::kept::{Given, Question};
+use epitome_http::reply::{Known, Written, done};
+use serde::Serialize;
+use serde_json::json;
+
+use super::check::ContextIn;
+use super::gate::{Reads, now};
+use super::ids::Ids;
+use super::moment::Moment;
+use super::out::{LONG, MessageOut, SHORT, Scribe, SummaryOut, summary_type};
+use super::refusal::{Refusal, found, not_offered};
+use super::sent::Pairs;
+use super::state::Asked;
+
+#[derive(Serialize)]
+struct ContextOut<'a> {
+    id: &'a str,
+    messages: Vec<MessageOut<'a>>,
+    summary: Option<SummaryOut<'a>>,
+    peer_representation: Option<&'static str>,
+    peer_card: Option<()>,
+}
+
+impl<'a> ContextOut<'a> {
+    fn new(session: &'a str, target: bool) -> Self {
+        let peer_representation = target.then_some("");
+        Self { id: session, messages: Vec::new(), summary: None, peer_representation, peer_card: None }
+    }
+}
+
+/// The conversation in so many tokens, summary and messages together. There at once, also of a session that is not
+/// there: then it is empty.
+pub(super) async fn read(Reads(access): Reads, pairs: Pairs, known: Known) -> Result<Response, Refusal> {
+    let (app, name) = (Arc::clone(&access.app), access.session_name());
+    let given = ContextIn::read(&pairs.0)?;
+    if let Some(detail) = given.unfit() {
+        return Err(Refusal::unfit(detail));
+    }
+    if pairs.get("scope").is_some_and(|scope| !scope.is_empty()) {
+        return Err(not_offered());
+    }
+    let target = given.peer_target.is_some();
+    let tokens = match given.tokens.map(u64::try_from) {
+        Some(Err(_)) | Some(Ok(0)) => return Ok(known.read(&ContextOut::new(name, target))?),
+        Some(Ok(tokens)) => Some(tokens),
+        None => None,
+    };
+    let session = access.session();
+    let Some(stamp) = found(session.stamp().await)? else {
+        return Ok(known.read(&ContextOut::new(name, target))?);
+    };
+    let asked = Asked { tokens, summary: given.summary, target };
+    let (workspace, name) = (Arc::from(access.workspace.name()), name.to_owned());
+    let question = Question { workspace, session: name, asked };
+    if let Some(given) = app.kept.get(&question, stamp) {
+        figures::given_again(given.tokens);
+        return Ok(known.given(&given.written));
+    }
+    let context = {
+        let _turn = app.load.context().await;
+        match context(&session, &question.asked).await {
+            Ok(context) => with_blank(&session, context).await,
+            Err(error) => Err(error),
+        }
+    };
+    let Some(context) = found(context)? else {
+        return Ok(known.read(&ContextOut::new(&question.session, target))?);
+    };
+    let ids = app.ids().await?;
+    let bytes = context.messages.iter().fold(0, |sum: u64, message| sum.saturating_add(message.bytes()));
+    let tokens = context.report.tokens.total();
+    let write = move || {
+        let Question { workspace, session, asked } = &question;
+        let about = (&**workspace, session.as_str());
+        let scribe = Scribe::new((&ids, &app.counts), about, stamp.session, &context.encoding);
+        let given =
+            Given { written: written(&context, &scribe, session, asked.target)?, report: None, tokens };
+        let answer = known.given(&given.written);
+        app.kept.put(question, stamp, given);
+        Ok::<_, Refusal>(answer)
+    };
+    elsewhere(usize::try_from(bytes).unwrap_or(usize::MAX), write).await?
+}
+
+/// A context with nothing missing and nothing told twice: their answers have no place to say so.
+async fn context(session: &Session, asked: &Asked) -> Result<Context, Error> {
+    // One message that is larger than the budget is better told in part than not at all.
+    let request = ContextRequest {
+        tokens: asked.tokens,
+        summary: asked.summary,
+        oversize: Oversize::Clip,
+        ..ContextRequest::default()
+    };
+    let made = match whole(session, &request).await {
+        // Whoever runs the server allows less than their clients may ask for.
+        Err(Error::Invalid(_)) if asked.tokens.is_some() => {
+            whole(session, &ContextRequest { tokens: None, ..request.clone() }).await?
+        }
+        made => made?,
+    };
+    match &made.summary {
+        Some(summary) if summary.told >= made.through => newest_apart(session, &request, made).await,
+        _ => Ok(made),
+    }
+}
+
+/// A context that leaves nothing out: what no summary tells yet is digested on the spot. Where there is far more of that
+/// than room, the newest messages come alone, without a summary that seems to be all.
+async fn whole(session: &Session, request: &ContextRequest) -> Result<Context, Error> {
+    let mut made = session.context(request.clone()).await?;
+    let tokens = Some(made.report.budget);
+    if request.summary && !made.report.exhaustive && made.report.empty.is_none() {
+        // Theirs is two fifths, whatever else is asked for.
+        let share = Fraction::new(0.4).ok();
+        made = session.context(ContextRequest { tokens, fill: true, share, ..request.clone() }).await?;
+    }
+    if request.summary && (made.report.empty.is_some() || !made.report.exhaustive) {
+        made = session.context(ContextRequest { tokens, summary: false, ..request.clone() }).await?;
+    }
+    Ok(made)
+}
+
+/// A summary that tells the newest message too leaves nothing to answer to. So that one is shown, and a summary told of
+/// what was before it.
+async fn newest_apart(session: &Session, request: &ContextRequest, made: Context) -> Result<Context, Error> {
+    let newest = Page { after: made.through.checked_sub(1), limit: 1, ..Page::default() };
+    let Some(newest) = session.messages(newest).await?.into_iter().next() else { return Ok(made) };
+    let counter = Counter::new(made.encoding.parse::<Encoding>().unwrap_or_default());
+    let size = counter.message(&newest);
+    let rest = made.report.budget.saturating_sub(size);
+    let as_of = newest.seq.checked_sub(1).filter(|before| *before > 0);
+    let alone = ContextRequest { tokens: Some(made.report.budget), summary: false, ..request.clone() };
+    let (Some(before), true) = (as_of, rest > 0) else { return session.context(alone).await };
+    let beside = ContextRequest { tokens: Some(rest), as_of: Some(before), ..request.clone() };
+    let mut beside = whole(session, &beside).await?;
+    if beside.report.empty.is_some() || beside.summary.as_ref().is_some_and(|summary| summary.told > before) {
+        return session.context(alone).await;
+    }
+    beside.messages.push(newest);
+    beside.through = made.through;
+    beside.report.budget = made.report.budget;
+    beside.report.tokens.messages = beside.report.tokens.messages.saturating_add(size);
+    Ok(beside)
+}
+
+/// So far apart the first and the last of those that are missing may be.
+const MOST_BLANK: u64 = 1_000;
+
+/// So many bytes of what is missing are looked at.
+const BLANK_BYTES: u64 = 1 << 20;
+
+/// Messages that say nothing are not for models, but their clients count on them.
+async fn with_blank(session: &Session, mut context: Context) -> Result<Context, Error> {
+    let shown: HashSet<Seq> = context.messages.iter().map(|message| message.seq).collect();
+    let told = context.summary.as_ref().map(|summary| summary.told);
+    let own = |message: &&Message| message.seq > 0 && !message.pinned && !message.role.is_system();
+    let first = context.messages.iter().filter(own).map(|message| message.seq).min();
+    // Without a summary the oldest ones may be missing for want of room.
+    let Some(from) = told.map(|told| told.saturating_add(1)).or(first) else {
+        return Ok(context);
+    };
+    let missing: Vec<Seq> = (from..=context.through).filter(|seq| !shown.contains(seq)).collect();
+    let (Some(first), Some(last)) = (missing.first(), missing.last()) else { return Ok(context) };
+    if last.saturating_sub(*first) > MOST_BLANK {
+        return Ok(context);
+    }
+    let (after, before) = (first.checked_sub(1), last.checked_add(1));
+    let page = Page { after, before, limit: 1_000, bytes: Some(BLANK_BYTES), ..Page::default() };
+    let counter = Counter::new(context.encoding.parse::<Encoding>().unwrap_or_default());
+    let mut left = context.report.budget.saturating_sub(context.report.tokens.total());
+    for message in session.messages(page).await? {
+        let blank = matches!(message.parts.as_slice(), [Part::Text { text }] if text.trim().is_empty());
+        let size = counter.message(&Message { author: None, ..message.clone() });
+        let size = size.saturating_sub(counter.overhead().message);
+        if blank && !message.skip && missing.contains(&message.seq) && size <= left {
+            left = left.saturating_sub(size);
+            context.messages.push(message);
+        }
+    }
+    Ok(context)
+}
+
+fn written(context: &Context, scribe: &Scribe<'_>, session: &str, target: bool) -> Result<Written, Refusal> {
+    // The summary is told apart, and what was put between messages for a model's sake is not told at all.
+    let summary = context.summary.as_ref().filter(|summary| summary.told > 0);
+    let told = summary.map_or(0, |summary| summary.told);
+    let wanted = |message: &&Message| {
+        let stays = message.pinned || message.role.is_system();
+        message.seq > told || (message.seq > 0 && stays)
+    };
+    let mut messages: Vec<_> = context.messages.iter().filter(wanted).collect();
+    messages.sort_by_key(|message| message.seq);
+    messages.dedup_by_key(|message| message.seq);
+    let messages = messages.into_iter().map(|message| scribe.message(message)).collect();
+    let summary = summary.map(|summary| shown(summary, scribe));
+    Ok(Written::new(&ContextOut { messages, summary, ..ContextOut::new(session, target) })?)
+}
+
+fn shown<'a>(summary: &'a ShownSummary, scribe: &Scribe<'_>) -> SummaryOut<'a> {
+    let created = summary.created.map_or_else(now, |at| Moment::from_millis(at.0));
+    SummaryOut {
+        content: &summary.text,
+        message_id: scribe.id(summary.told),
+        summary_type: summary_type(summary.slot.as_deref().unwrap_or_default()),
+        created_at: created.seconds(),
+        token_count: summary.tokens,
+    }
+}
+
+/// Both summaries, as far as there are any yet.
+pub(super) async fn summaries(Reads(access): Reads) -> Result<Response, Refusal> {
+    let session = access.session();
+    let (mut short, mut long) = (None, None);
+    let standing = match found(session.stamp().await)? {
+        None => Vec::new(),
+        Some(stamp) => {
+            let ids: Ids = access.app.ids().await?;
+            let mark = ids.mark(stamp.session);
+            let standing = found(session.summaries().await)?.unwrap_or_default();
+            standing.into_iter().map(|summary| (mark.message(summary.through), summary)).collect()
+        }
+    };
+    for (message_id, summary) in &standing {
+        if summary.scope.is_some() || summary.state != SummaryState::Standing {
+            continue;
+        }
+        let told = SummaryOut {
+            content: &summary.text,
+            message_id: message_id.clone(),
+            summary_type: summary_type(&summary.slot),
+            created_at: Moment::from_millis(summary.created.0).seconds(),
+            token_count: summary.tokens,
+        };
+        match summary.slot.as_str() {
+            SHORT => short = Some(told),
+            LONG => long = Some(told),
+            _ => {}
+        }
+    }
+    Ok(done(
+        StatusCode::OK,
+        &json!({"id": access.session_name(), "short_summary": short, "long_summary": long}),
+    )?)
+}

@@ -1,0 +1,205 @@
+//! From JSON to a tree of conditions. What is wrong is refused here, by name, so that asking an item cannot fail.
+
+use serde_json::{Map, Value};
+
+use super::{Bound, Node, Relation, Test};
+use crate::check::clipped;
+use crate::moment::Moment;
+
+/// Dicts in dicts: deeper than anybody writes, and shallow for a stack.
+const DEEPEST: usize = 16;
+
+/// So many values in all, each of which may be asked of every item.
+const MOST: usize = 1_000;
+
+/// So many texts are looked for within others: that takes far longer than to compare them.
+const TEXTS: usize = 32;
+
+/// So much is said of a name that is not known.
+const LONGEST_NAME: usize = 64;
+
+/// Fields that hold JSON of the user's own.
+const JSON: [&str; 2] = ["metadata", "configuration"];
+
+const OPERATORS: [&str; 8] = ["gt", "gte", "lt", "lte", "ne", "in", "contains", "icontains"];
+
+/// What kind of value a place has, and so what may be asked of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Moment,
+    Json,
+}
+
+pub(super) fn filter(filters: &Value, known: &[&str]) -> Result<Node, String> {
+    measure(filters, 1, &mut MOST.clone())?;
+    if texts(filters) > TEXTS {
+        return Err(format!("filters hold more than {TEXTS} times `contains` or `icontains`"));
+    }
+    match filters {
+        Value::Null => Ok(Node::All(Vec::new())),
+        Value::Object(entries) => node(entries, known),
+        _ => Err("filters must be a dict of conditions, or null".to_owned()),
+    }
+}
+
+/// Refuses what is too deep or too large, before anything is made of it. What it goes down itself is bounded: a list in
+/// a dict is no level of its own, but whatever is in it is.
+fn measure(value: &Value, depth: usize, left: &mut usize) -> Result<(), String> {
+    if depth > DEEPEST {
+        return Err(format!("filters are nested more than {DEEPEST} deep"));
+    }
+    match value {
+        Value::Object(entries) if !entries.is_empty() => entries
+            .values()
+            .try_for_each(|value| measure(value, depth + usize::from(value.is_object()), left)),
+        Value::Array(values) if !values.is_empty() => values.iter().try_for_each(|value| {
+            measure(value, depth + usize::from(value.is_object() || value.is_array()), left)
+        }),
+        _ => match left.checked_sub(1) {
+            Some(fewer) => {
+                *left = fewer;
+                Ok(())
+            }
+            None => {
+                Err(format!("filters hold more than {MOST} conditions; each value of a list counts as one"))
+            }
+        },
+    }
+}
+
+/// How often a text is looked for. It is not deep: that was measured.
+fn texts(value: &Value) -> usize {
+    match value {
+        Value::Object(entries) => {
+            let looks = entries.keys().filter(|name| matches!(name.as_str(), "contains" | "icontains"));
+            looks.count() + entries.values().map(texts).sum::<usize>()
+        }
+        Value::Array(values) => values.iter().map(texts).sum(),
+        _ => 0,
+    }
+}
+
+fn node(entries: &Map<String, Value>, known: &[&str]) -> Result<Node, String> {
+    let read = |(name, value): (&String, &Value)| match name.as_str() {
+        "AND" => nodes(name, value, known).map(Node::all),
+        "OR" => nodes(name, value, known).map(Node::any),
+        "NOT" => nodes(name, value, known).map(|nodes| {
+            if nodes.is_empty() { Node::All(nodes) } else { Node::Not(Box::new(Node::any(nodes))) }
+        }),
+        _ => field(name, value, known),
+    };
+    entries.iter().map(read).collect::<Result<_, _>>().map(Node::all)
+}
+
+/// What stands under `AND`, `OR` or `NOT`.
+fn nodes(name: &str, value: &Value, known: &[&str]) -> Result<Vec<Node>, String> {
+    let wrong = || format!("`{name}` takes a list of dicts, each a filter of its own");
+    let list = value.as_array().ok_or_else(wrong)?;
+    list.iter().map(|value| node(value.as_object().ok_or_else(wrong)?, known)).collect()
+}
+
+fn field(name: &str, value: &Value, known: &[&str]) -> Result<Node, String> {
+    if !known.contains(&name) {
+        return Err(format!(
+            "unknown field `{}`: there are {}, and AND, OR, NOT",
+            clipped(name, LONGEST_NAME),
+            known.join(", ")
+        ));
+    }
+    let kind = match name {
+        _ if JSON.contains(&name) => Kind::Json,
+        _ if name.ends_with("_at") => Kind::Moment,
+        _ => Kind::Plain,
+    };
+    if kind == Kind::Json && !value.is_object() && !wild(value) {
+        return Err(format!("`{name}` takes a dict of what it must hold"));
+    }
+    let test = test(name, value, kind)?;
+    Ok(if test.is_anything() { Node::All(Vec::new()) } else { Node::Field(name.to_owned(), test) })
+}
+
+/// What is asked at one place: `place` is its name from the field down, for whoever must be told.
+fn test(place: &str, value: &Value, kind: Kind) -> Result<Test, String> {
+    let Value::Object(entries) = value else { return plain(place, value, kind) };
+    let operators = entries.keys().filter(|name| OPERATORS.contains(&name.as_str())).count();
+    if kind == Kind::Json && operators == 0 {
+        if entries.is_empty() {
+            return Ok(Test::Holds(value.clone()));
+        }
+        let inside = |(name, value): (&String, &Value)| {
+            let test = test(&format!("{place}.{}", clipped(name, LONGEST_NAME)), value, kind)?;
+            Ok(if test.is_anything() { test } else { Test::Inside(name.clone(), Box::new(test)) })
+        };
+        return entries.iter().map(inside).collect::<Result<_, _>>().map(Test::all);
+    }
+    if entries.is_empty() {
+        return Err(format!("`{place}` takes a value, or a dict of operators; this one is empty"));
+    }
+    let compared = |(name, value): (&String, &Value)| operator(place, name, value, kind);
+    entries.iter().map(compared).collect::<Result<_, _>>().map(Test::all)
+}
+
+fn operator(place: &str, name: &str, value: &Value, kind: Kind) -> Result<Test, String> {
+    let compares = |relation| bound(place, name, value, kind).map(|bound| Test::Compares(relation, bound));
+    match name {
+        _ if !OPERATORS.contains(&name) => Err(format!(
+            "unknown operator `{}` at `{place}`: there are {}",
+            clipped(name, LONGEST_NAME),
+            OPERATORS.join(", ")
+        )),
+        _ if wild(value) => Ok(Test::anything()),
+        "gt" => compares(Relation::Greater),
+        "gte" => compares(Relation::GreaterOrEqual),
+        "lt" => compares(Relation::Less),
+        "lte" => compares(Relation::LessOrEqual),
+        "ne" => plain(place, value, kind).map(|test| Test::Differs(Box::new(test))),
+        "in" => {
+            let list = value.as_array().ok_or_else(|| format!("`in` at `{place}` takes a list of values"))?;
+            list.iter().map(|value| plain(place, value, kind)).collect::<Result<_, _>>().map(Test::any)
+        }
+        _ if kind == Kind::Moment => {
+            Err(format!("`{name}` is not for moments: `{place}` takes gt, gte, lt, lte, ne and in"))
+        }
+        "contains" if !value.is_null() => Ok(Test::Contains(value.clone())),
+        "contains" => Err(format!("`contains` at `{place}` takes a text, or an element to look for")),
+        // The last there is: `icontains`.
+        _ => match value {
+            Value::String(text) => Ok(Test::ContainsFolded(text.to_lowercase())),
+            _ => Err(format!("`{name}` at `{place}` takes a text")),
+        },
+    }
+}
+
+/// A value that is asked for as it stands; in it, a dict's names are names.
+fn plain(place: &str, value: &Value, kind: Kind) -> Result<Test, String> {
+    match (kind, value) {
+        _ if wild(value) => Ok(Test::anything()),
+        (Kind::Json, value) => Ok(Test::Holds(value.clone())),
+        (_, Value::Null) => Ok(Test::Absent),
+        (_, Value::Array(_) | Value::Object(_)) => {
+            Err(format!("`{place}` takes one value; for one of several there is the operator `in`"))
+        }
+        (Kind::Moment, value) => Ok(Test::Compares(Relation::Equal, moment(place, value)?)),
+        (Kind::Plain, value) => Ok(Test::Holds(value.clone())),
+    }
+}
+
+/// What a value can be more or less than.
+fn bound(place: &str, name: &str, value: &Value, kind: Kind) -> Result<Bound, String> {
+    match (kind, value) {
+        (Kind::Moment, value) => moment(place, value),
+        (_, Value::Number(number)) => Ok(Bound::Number(number.clone())),
+        (_, Value::String(text)) => Ok(Bound::Text(text.clone())),
+        _ => Err(format!("`{name}` at `{place}` takes a number or a text")),
+    }
+}
+
+fn moment(place: &str, value: &Value) -> Result<Bound, String> {
+    let wrong = || format!("`{place}` takes a moment in ISO 8601, such as 2026-03-14T10:22:05Z");
+    value.as_str().and_then(Moment::parse).map(Bound::Moment).ok_or_else(wrong)
+}
+
+fn wild(value: &Value) -> bool {
+    value.as_str() == Some("*")
+}

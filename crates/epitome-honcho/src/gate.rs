@@ -1,0 +1,280 @@
+//! Who may do what in the workspace that a path names.
+//!
+//! One of our keys opens its own workspace; a token signed with the secret they share opens what it says, the narrowest
+//! claim first. Whoever may not come in gets the same 401, whether what they named exists or not.
+//!
+//! Where there is such a secret, nobody comes in without a token or a key, on whatever address: whoever sets it means
+//! that tokens are asked for, as the original does. The native routes go by `server.require_keys` alone.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::extract::{FromRequestParts, RawPathParams};
+use axum::http::HeaderMap;
+use axum::http::request::Parts;
+use epitome::key::{Key, Rights};
+use epitome::{Session, Workspace, is_name};
+use epitome_http::gate::{Caller, Keys, WANTED, identify, secret, unauthorized, uninvited};
+use epitome_http::load::Place;
+
+use super::jwt::Claims;
+use super::moment::Moment;
+use super::refusal::{Refusal, found};
+use super::state::Honcho;
+
+/// What a caller may see and do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pass {
+    rights: Rights,
+    /// Only this workspace; all of them where none is named.
+    workspace: Option<String>,
+    /// Only this session there.
+    session: Option<String>,
+    /// Only this author there, and what they may read as a member.
+    peer: Option<String>,
+}
+
+impl Pass {
+    /// Of whoever may do everything.
+    const ALL: Self = Self { rights: Rights::Admin, workspace: None, session: None, peer: None };
+
+    fn of_key(key: &Key) -> Self {
+        let workspace = key.workspace.as_ref().map(ToString::to_string);
+        Self { rights: key.rights, workspace, ..Self::ALL }
+    }
+
+    fn of_claims(claims: Claims) -> Result<Self, Refusal> {
+        let Claims { ad, w, p, s, .. } = claims;
+        match (ad, w) {
+            (true, _) => Ok(Self::ALL),
+            (false, Some(w)) => Ok(Self { rights: Rights::Write, workspace: Some(w), session: s, peer: p }),
+            (false, None) => Err(unauthorized("the token opens nothing").into()),
+        }
+    }
+
+    /// Whether it is for whoever runs the server.
+    pub(super) fn runs(&self) -> bool {
+        self.rights == Rights::Admin && self.workspace.is_none()
+    }
+
+    /// The one workspace it opens, where it is only one.
+    pub(super) fn only(&self) -> Option<&str> {
+        self.workspace.as_deref()
+    }
+
+    /// Whether it is for one session or one peer of a workspace, and not for all of it.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.session.is_some() || self.peer.is_some()
+    }
+
+    /// Whether it opens a workspace, or something in it.
+    pub(super) fn opens(&self, workspace: &str) -> bool {
+        self.workspace.as_deref().is_none_or(|own| own == workspace)
+    }
+
+    /// Whether it lets its holder make a workspace, or change one as a whole.
+    pub(super) fn may_write(&self) -> bool {
+        self.rights >= Rights::Write && !self.is_narrow()
+    }
+}
+
+/// Who the caller is, before it is known what they want.
+pub(super) async fn pass(headers: &HeaderMap, app: &Honcho) -> Result<Pass, Refusal> {
+    let sent = secret(headers);
+    let ours = matches!(&sent, Ok(Some(secret)) if secret.starts_with("epk_"));
+    match (&app.jwt, app.keys) {
+        // A program that was written for their cloud sends its key there too: whoever is not asked for one may send
+        // whatever they like.
+        (None, Keys::Off { loopback }) if !ours => {
+            return Ok(uninvited(headers, loopback).map(|()| Pass::ALL)?);
+        }
+        (Some(shared), _) if !ours => {
+            let token = sent?.ok_or_else(|| unauthorized(WANTED))?;
+            let claims = Claims::verify(&token, shared, now());
+            return Pass::of_claims(claims.map_err(|why| Refusal::from(unauthorized(why)))?);
+        }
+        _ => {}
+    }
+    Ok(identify(headers, app).await?.1.as_ref().map_or(Pass::ALL, Pass::of_key))
+}
+
+pub(super) fn now() -> Moment {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Moment(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}
+
+/// A caller who may read what the path names.
+pub(super) struct Reads(pub(super) Access);
+
+/// A caller who may change it.
+pub(super) struct Writes(pub(super) Access);
+
+/// A caller who may get what the body names, or make it: which of both shows when that is read.
+pub(super) struct Gets(pub(super) Access);
+
+/// What the path names, and a place among the requests under way.
+pub(super) struct Access {
+    pub(super) app: Arc<Honcho>,
+    pub(super) workspace: Workspace,
+    named: Named,
+    pass: Pass,
+    _place: Place,
+}
+
+impl Access {
+    /// The session that the path names.
+    pub(super) fn session(&self) -> Session {
+        self.workspace.session(self.session_name())
+    }
+
+    /// Its name; empty on a path without one.
+    pub(super) fn session_name(&self) -> &str {
+        self.named.session.as_deref().unwrap_or_default()
+    }
+
+    /// The peer that the path names; empty on a path without one.
+    pub(super) fn peer(&self) -> &str {
+        self.named.peer.as_deref().unwrap_or_default()
+    }
+
+    /// The message that the path names; empty on a path without one.
+    pub(super) fn message(&self) -> &str {
+        self.named.message.as_deref().unwrap_or_default()
+    }
+
+    /// Refuses whoever may not read, or not write, that session or that peer of the workspace.
+    pub(super) async fn check(
+        &self,
+        (session, peer): (Option<&str>, Option<&str>),
+        wanted: Rights,
+    ) -> Result<(), Refusal> {
+        let about = Wanted { workspace: self.workspace.name(), session, peer };
+        self.pass.check(&self.app, about, wanted).await
+    }
+}
+
+impl FromRequestParts<Arc<Honcho>> for Gets {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Refusal> {
+        let (pass, named) = (pass(&parts.headers, app).await?, Named::read(parts, app).await?);
+        match pass.opens(&named.workspace) {
+            true => enter(parts, app, named, pass).map(Self),
+            false => Err(unauthorized("this key does not open that").into()),
+        }
+    }
+}
+
+impl FromRequestParts<Arc<Honcho>> for Reads {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Refusal> {
+        access(parts, app, Rights::Read).await.map(Self)
+    }
+}
+
+impl FromRequestParts<Arc<Honcho>> for Writes {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Refusal> {
+        access(parts, app, Rights::Write).await.map(Self)
+    }
+}
+
+async fn access(parts: &mut Parts, app: &Arc<Honcho>, wanted: Rights) -> Result<Access, Refusal> {
+    let (pass, named) = (pass(&parts.headers, app).await?, Named::read(parts, app).await?);
+    let Named { workspace, session, peer, .. } = &named;
+    let about = Wanted { workspace, session: session.as_deref(), peer: peer.as_deref() };
+    pass.check(app, about, wanted).await?;
+    enter(parts, app, named, pass)
+}
+
+/// What a path names.
+#[derive(Default)]
+pub(super) struct Named {
+    workspace: Arc<str>,
+    session: Option<String>,
+    peer: Option<String>,
+    message: Option<String>,
+}
+
+impl Named {
+    /// A workspace that a body names.
+    pub(super) fn workspace(name: String) -> Self {
+        Self { workspace: name.into(), ..Self::default() }
+    }
+
+    async fn read(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Refusal> {
+        let Ok(params) = RawPathParams::from_request_parts(parts, app).await else {
+            return Err(Refusal::not_found("there is no such path: it is not UTF-8"));
+        };
+        let named =
+            |name: &str| params.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned());
+        let Some(workspace) = named("workspace").filter(|name| is_name(name)) else {
+            return Err(Refusal::not_found("there is no such workspace"));
+        };
+        let (session, peer) = (named("session"), named("peer"));
+        for (what, name) in [("session", &session), ("peer", &peer)] {
+            if name.as_deref().is_some_and(|name| !is_name(name)) {
+                return Err(Refusal::no_name(what));
+            }
+        }
+        Ok(Self { workspace: workspace.into(), session, peer, message: named("message") })
+    }
+}
+
+/// What a request is about.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) workspace: &'a str,
+    pub(super) session: Option<&'a str>,
+    pub(super) peer: Option<&'a str>,
+}
+
+impl Pass {
+    /// Refuses whoever may not do that.
+    pub(super) async fn check(&self, app: &Honcho, about: Wanted<'_>, wanted: Rights) -> Result<(), Refusal> {
+        let refused = || Refusal::from(unauthorized("this key does not open that"));
+        if !self.opens(about.workspace) || self.rights < wanted {
+            return Err(refused());
+        }
+        match (&self.session, &self.peer) {
+            (None, None) => Ok(()),
+            (Some(own), _) if about.session == Some(own) => Ok(()),
+            (None, Some(own)) if about.peer == Some(own) && about.session.is_none() => Ok(()),
+            // A member may read, and nothing else.
+            (None, Some(own)) if wanted == Rights::Read => {
+                let session = about.session.ok_or_else(refused)?;
+                let session = app.engine.workspace(about.workspace).session(session);
+                // A store in trouble is told as such: whoever is refused for good does not come again.
+                let member = found(session.member(own).await)?.flatten();
+                member.map(drop).ok_or_else(refused)
+            }
+            _ => Err(refused()),
+        }
+    }
+}
+
+/// Takes a place among the requests under way.
+pub(super) fn enter(
+    parts: &mut Parts,
+    app: &Arc<Honcho>,
+    named: Named,
+    pass: Pass,
+) -> Result<Access, Refusal> {
+    let place = app.load.requests.enter(&named.workspace)?;
+    parts.extensions.insert(Caller(Arc::clone(&named.workspace)));
+    let workspace = app.engine.workspace(Arc::clone(&named.workspace));
+    Ok(Access { app: Arc::clone(app), workspace, named, pass, _place: place })
+}
+
+/// A caller of a route that names no workspace in its path.
+pub(super) struct Enters(pub(super) Pass);
+
+impl FromRequestParts<Arc<Honcho>> for Enters {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Refusal> {
+        pass(&parts.headers, app).await.map(Self)
+    }
+}

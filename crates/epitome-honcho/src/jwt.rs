@@ -1,0 +1,393 @@
+//! Bearer tokens as Honcho signs them: a JWT by HS256, with claims of one letter.
+//!
+//! Who has the secret may make them elsewhere, so a token is read with care and none is kept. What a claim allows is the
+//! gate's matter; here is only whether a token says what its maker signed, and whether it is still good.
+
+use std::sync::LazyLock;
+
+use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
+use jsonwebtoken::errors::{Error, ErrorKind};
+use jsonwebtoken::signature::{self, Signer, Verifier};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode};
+use ring::hmac;
+use serde_json::{Map, Value};
+
+use super::moment::Moment;
+
+/// Longer ones are not looked at.
+const LONGEST: usize = 8 * 1024;
+
+/// What a token says of whoever holds it. The narrowest name wins: a token with `s` is for that session alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Claims {
+    /// When it was made, in its maker's words. Nothing depends on it.
+    pub(crate) t: Option<String>,
+    /// From when on it is no longer good.
+    pub(crate) exp: Option<Moment>,
+    /// Whether it is for everything.
+    pub(crate) ad: bool,
+    /// The workspace it is for.
+    pub(crate) w: Option<String>,
+    /// The peer of that workspace it is for.
+    pub(crate) p: Option<String>,
+    /// The session of that workspace it is for.
+    pub(crate) s: Option<String>,
+}
+
+impl Claims {
+    /// The token that says this. What is not claimed is left out.
+    pub(crate) fn sign(&self, secret: &[u8]) -> String {
+        let mut claims = Map::new();
+        let mut claim =
+            |name: &str, value: Option<Value>| value.map(|value| claims.insert(name.to_owned(), value));
+        let text = |text: &Option<String>| text.clone().map(Value::String);
+        claim("t", text(&self.t));
+        claim("exp", self.exp.map(|exp| Value::String(exp.to_string())));
+        claim("ad", self.ad.then_some(Value::Bool(true)));
+        claim("w", text(&self.w));
+        claim("p", text(&self.p));
+        claim("s", text(&self.s));
+        with_ring();
+        let key = EncodingKey::from_secret(secret);
+        // HMAC takes any key, and the claims are plain JSON: there is nothing to fail.
+        encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap_or_default()
+    }
+
+    /// What a token says, if its signature is by this secret and its time is not over. Otherwise a sentence for whoever
+    /// sent it, which tells nothing of the secret.
+    ///
+    /// No claim is read before the signature is known to be right. Claims we do not know are let be, and a claim that is
+    /// `null` is none. A peer or session without its workspace could be anybody's and is refused; so is a name that is empty,
+    /// which would otherwise widen what a token is for.
+    pub(crate) fn verify(token: &str, secret: &[u8], now: Moment) -> Result<Self, &'static str> {
+        if token.len() > LONGEST {
+            return Err("the token is longer than 8,192 bytes");
+        }
+        if secret.is_empty() {
+            return Err("no secret is set here to check tokens with");
+        }
+        with_ring();
+        let read = decode::<Map<String, Value>>(token, &DecodingKey::from_secret(secret), &SIGNED_ALONE);
+        let read = read.map_err(|wrong| told(&wrong))?;
+        if read.header.crit.is_some() {
+            return Err("the token's header asks for extensions (`crit`), and none are known here");
+        }
+        let claims = Self::read(&read.claims)?;
+        match claims.exp {
+            Some(exp) if exp <= now => Err("the token has expired"),
+            _ => Ok(claims),
+        }
+    }
+
+    fn read(claims: &Map<String, Value>) -> Result<Self, &'static str> {
+        let claim = |name: &str| claims.get(name).filter(|value| !value.is_null());
+        let name = |of: &str, wrong: &'static str| match claim(of) {
+            None => Ok(None),
+            Some(Value::String(name)) if !name.is_empty() => Ok(Some(name.clone())),
+            Some(_) => Err(wrong),
+        };
+        let read = Self {
+            t: claim("t").and_then(Value::as_str).map(str::to_owned),
+            exp: claim("exp").map(expiry).transpose()?,
+            ad: match claim("ad") {
+                None => false,
+                Some(Value::Bool(ad)) => *ad,
+                Some(_) => return Err("the token's claim `ad` must be true or false"),
+            },
+            w: name("w", "the token's claim `w` must be the name of a workspace")?,
+            p: name("p", "the token's claim `p` must be the name of a peer")?,
+            s: name("s", "the token's claim `s` must be the name of a session")?,
+        };
+        if read.w.is_none() && (read.p.is_some() || read.s.is_some()) {
+            return Err("the token is for a peer or a session, and does not say of which workspace (`w`)");
+        }
+        Ok(read)
+    }
+}
+
+/// When a token's time is over: a moment in words as Honcho writes it, or seconds since 1970 as others do.
+fn expiry(exp: &Value) -> Result<Moment, &'static str> {
+    const WRONG: &str = "the token's claim `exp` must be a moment in ISO 8601, or seconds since 1970";
+    match exp {
+        Value::String(text) => Moment::parse(text).ok_or(WRONG),
+        Value::Number(seconds) => match seconds.as_i64() {
+            Some(whole) => Ok(Moment(whole.saturating_mul(1_000_000))),
+            None => seconds.as_f64().map(of_seconds).ok_or(WRONG),
+        },
+        _ => Err(WRONG),
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "what is out of reach becomes the first or the last moment"
+)]
+fn of_seconds(seconds: f64) -> Moment {
+    Moment((seconds * 1e6) as i64)
+}
+
+/// What the library checks: that a token is signed by HS256. What claims say is read here: Honcho writes `exp` in words.
+static SIGNED_ALONE: LazyLock<Validation> = LazyLock::new(|| {
+    let mut validation = Validation::new(Algorithm::HS256);
+    validation.required_spec_claims.clear();
+    (validation.validate_exp, validation.validate_aud) = (false, false);
+    validation
+});
+
+/// Why a token is refused, without a word of it.
+fn told(wrong: &Error) -> &'static str {
+    match wrong.kind() {
+        ErrorKind::InvalidSignature => {
+            "the token's signature is not right: it was made with another secret, or changed since"
+        }
+        ErrorKind::InvalidAlgorithm | ErrorKind::InvalidAlgorithmName => {
+            "the token's header must say `alg` HS256"
+        }
+        ErrorKind::Json(_) => "the token's header and claims must be JSON objects, and `alg` HS256",
+        _ => "the token is not a JWT: it is three parts in base64url, with points between",
+    }
+}
+
+/// HMAC by `ring`, which TLS brings along anyway: the library's own choices are a large C library, or a dozen crates for
+/// signatures that nobody makes here.
+struct Hs256(hmac::Key);
+
+impl Hs256 {
+    fn new(algorithm: Algorithm, secret: &[u8]) -> Result<Box<Self>, Error> {
+        match algorithm {
+            Algorithm::HS256 => Ok(Box::new(Self(hmac::Key::new(hmac::HMAC_SHA256, secret)))),
+            _ => Err(ErrorKind::InvalidAlgorithm.into()),
+        }
+    }
+}
+
+impl Signer<Vec<u8>> for Hs256 {
+    fn try_sign(&self, message: &[u8]) -> Result<Vec<u8>, signature::Error> {
+        Ok(hmac::sign(&self.0, message).as_ref().to_vec())
+    }
+}
+
+impl Verifier<Vec<u8>> for Hs256 {
+    fn verify(&self, message: &[u8], tag: &Vec<u8>) -> Result<(), signature::Error> {
+        hmac::verify(&self.0, message, tag).map_err(|_| signature::Error::new())
+    }
+}
+
+impl JwtSigner for Hs256 {
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::HS256
+    }
+}
+
+impl JwtVerifier for Hs256 {
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::HS256
+    }
+}
+
+static RING: CryptoProvider = CryptoProvider {
+    signer_factory: |algorithm, key| Ok(Hs256::new(*algorithm, key.as_bytes())?),
+    verifier_factory: |algorithm, key| Ok(Hs256::new(*algorithm, key.try_get_as_bytes()?)?),
+    key_utils: KeyUtils::new_unimplemented(),
+};
+
+/// Has the library sign and verify by `ring`. Only the first call does anything.
+fn with_ring() {
+    let _ = RING.install_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+    use super::*;
+
+    const SECRET: &[u8] = b"not a real secret";
+    const NOW: Moment = Moment(1_794_709_024_121_578);
+
+    /// A token with any header and claims, signed as it should be.
+    fn signed(header: &str, claims: &str) -> String {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET);
+        let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(hmac::sign(&key, signed.as_bytes())))
+    }
+
+    fn said(claims: &str) -> Result<Claims, &'static str> {
+        Claims::verify(&signed(r#"{"alg":"HS256"}"#, claims), SECRET, NOW)
+    }
+
+    fn ann() -> Claims {
+        Claims {
+            t: Some("2026-11-15T02:17:04.121578".into()),
+            exp: Moment::parse("2027-01-01"),
+            ad: false,
+            w: Some("acme".into()),
+            p: Some("ann".into()),
+            s: Some("support-42".into()),
+        }
+    }
+
+    /// ```python
+    /// b = lambda x: base64.urlsafe_b64encode(x).rstrip(b"=")
+    /// head = b(b'{"alg":"HS256","typ":"JWT"}') + b"." + b(json.dumps(claims, separators=(",", ":")).encode())
+    /// head + b"." + b(hmac.new(b"not a real secret", head, hashlib.sha256).digest())
+    /// ```
+    const BY_PYTHON: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.\
+        eyJ0IjoiMjAyNi0xMS0xNVQwMjoxNzowNC4xMjE1NzgiLCJleHAiOiIyMDI3LTAxLTAxVDAwOjAwOjAwLjAwMDAwMFoiLCJ3IjoiYWNtZSIsInAi\
+        OiJhbm4iLCJzIjoic3VwcG9ydC00MiJ9.\
+        r0WoYv-1gH6OPC24Fhv0OG_UjXe2Xsaa_jnNHwZQLj4";
+
+    #[test]
+    fn a_token_is_as_python_makes_it() {
+        // The same header, whose two fields come in another order; the same claims, byte for byte; a signature over both.
+        let (ours, theirs) = (ann().sign(SECRET), BY_PYTHON);
+        let part = |token: &str, nr: usize| token.split('.').nth(nr).unwrap().to_owned();
+        let header = |token: &str| -> Value {
+            serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part(token, 0)).unwrap()).unwrap()
+        };
+        assert_eq!((header(&ours), part(&ours, 1)), (header(theirs), part(theirs, 1)));
+        assert_eq!(Claims::verify(&ours, SECRET, NOW), Ok(ann()));
+        assert_eq!(Claims::verify(BY_PYTHON, SECRET, NOW), Ok(ann()));
+    }
+
+    /// The example of RFC 7515, appendix A.1.
+    #[test]
+    fn the_standards_own_example_is_read() {
+        let secret = URL_SAFE_NO_PAD
+            .decode("AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow")
+            .unwrap();
+        let token = "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9.\
+            eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.\
+            dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
+        let exp = Moment(1_300_819_380_000_000);
+        let read = Claims::verify(token, &secret, Moment(exp.0 - 1));
+        assert_eq!(read, Ok(Claims { exp: Some(exp), ..Claims::default() }));
+        assert_eq!(Claims::verify(token, &secret, exp), Err("the token has expired"));
+    }
+
+    #[test]
+    fn a_token_changed_anywhere_is_refused() {
+        let token = ann().sign(SECRET);
+        for at in 0..token.len() {
+            for byte in (b' '..=b'~').filter(|byte| *byte != token.as_bytes()[at]) {
+                let mut changed = token.clone().into_bytes();
+                changed[at] = byte;
+                let changed = String::from_utf8(changed).unwrap();
+                assert!(Claims::verify(&changed, SECRET, NOW).is_err(), "{changed}");
+            }
+            let shorter = [&token[..at], &token[at + 1..]].concat();
+            let doubled = [&token[..=at], &token[at..]].concat();
+            for changed in [&token[..at], &shorter, &doubled] {
+                assert!(Claims::verify(changed, SECRET, NOW).is_err(), "{changed}");
+            }
+        }
+        for secret in [&b"not a real secreT"[..], b"not a real secret ", b"x"] {
+            assert!(Claims::verify(&token, secret, NOW).is_err());
+        }
+    }
+
+    #[test]
+    fn an_empty_secret_opens_nothing() {
+        let token = Claims { ad: true, ..Claims::default() }.sign(b"");
+        assert_eq!(Claims::verify(&token, b"", NOW), Err("no secret is set here to check tokens with"));
+    }
+
+    #[test]
+    fn only_hs256_is_read_however_well_it_is_signed() {
+        for header in [
+            r#"{"alg":"none"}"#,
+            r#"{"alg":"hs256"}"#,
+            r#"{"alg":"HS512","typ":"JWT"}"#,
+            r#"{"alg":["HS256"]}"#,
+            r#"{"typ":"JWT"}"#,
+            r#"{"alg":"HS256","crit":["b64"],"b64":false}"#,
+            "[]",
+            "",
+        ] {
+            assert!(Claims::verify(&signed(header, r#"{"ad":true}"#), SECRET, NOW).is_err(), "{header}");
+        }
+        for header in [r#"{"alg":"HS256"}"#, r#"{"kid":"1","typ":"at+jwt","alg":"HS256"}"#] {
+            assert!(Claims::verify(&signed(header, r#"{"ad":true}"#), SECRET, NOW).is_ok(), "{header}");
+        }
+        let bare =
+            format!("{}.{}.", URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#), URL_SAFE_NO_PAD.encode("{}"));
+        assert!(Claims::verify(&bare, SECRET, NOW).is_err());
+    }
+
+    #[test]
+    fn a_claim_is_what_it_should_be_or_none() {
+        let nobody = Claims::default();
+        assert_eq!(said("{}"), Ok(nobody.clone()));
+        assert_eq!(
+            said(r#"{"w":null,"exp":null,"ad":false,"t":"","iss":"joe"}"#),
+            Ok(Claims { t: Some(String::new()), ..nobody.clone() })
+        );
+        assert_eq!(said(r#"{"ad":true}"#), Ok(Claims { ad: true, ..nobody.clone() }));
+        assert_eq!(said(r#"{"w":"acme"}"#), Ok(Claims { w: Some("acme".into()), ..nobody }));
+        for claims in [
+            r#"{"p":"ann"}"#,
+            r#"{"s":"support-42"}"#,
+            r#"{"ad":true,"w":null,"s":"support-42"}"#,
+            r#"{"w":""}"#,
+            r#"{"w":"acme","s":""}"#,
+            r#"{"w":"acme","p":["ann"]}"#,
+            r#"{"w":1}"#,
+            r#"{"ad":"true"}"#,
+            r#"{"ad":1}"#,
+            r#"{"exp":"soon"}"#,
+            r#"{"exp":true}"#,
+            "[]",
+            "null",
+            "{",
+            "",
+        ] {
+            assert!(said(claims).is_err(), "{claims}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_good_until_its_moment() {
+        for (exp, good) in [
+            (r#""2026-11-15T02:17:04.121579""#, true),
+            (r#""2026-11-15T02:17:04.121578Z""#, false),
+            (r#""2026-11-15T02:17:04+00:00""#, false),
+            (r#""2026-11-15T02:17:04-01:00""#, true),
+            ("1794709025", true),
+            ("1794709024", false),
+            ("1794709024.5", true),
+            ("1e300", true),
+            ("-1e300", false),
+            ("18446744073709551615", true),
+        ] {
+            assert_eq!(said(&format!(r#"{{"exp":{exp}}}"#)).is_ok(), good, "{exp}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused_without_a_word_of_it() {
+        let long = "a".repeat(LONGEST + 1);
+        for token in ["", ".", "..", "...", "a.b", "a.b.c", "a.b.c.d", "ep_key", "é.é.é", &long] {
+            let told = Claims::verify(token, SECRET, NOW).unwrap_err();
+            assert!(!told.contains("not a real secret") && told.starts_with("the token"), "{told}");
+        }
+    }
+
+    #[test]
+    fn what_is_signed_is_read_as_it_was() {
+        for mask in 0..64_u8 {
+            let text = |bit: u8, text: &str| (mask & bit != 0).then(|| text.to_owned());
+            let claims = Claims {
+                t: text(1, "then"),
+                exp: (mask & 2 != 0).then_some(Moment(NOW.0 + i64::from(mask))),
+                ad: mask & 4 != 0,
+                w: text(8, "w \" é"),
+                p: text(16, "p"),
+                s: text(32, "s"),
+            };
+            let whole = claims.w.is_some() || (claims.p.is_none() && claims.s.is_none());
+            let read = Claims::verify(&claims.sign(SECRET), SECRET, NOW);
+            assert_eq!(read.ok(), whole.then_some(claims));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The routes of Honcho's v3, for programs that were written for it: they change a URL, and nothing else.
+//!
+//! Nothing is kept here. A workspace, a session, a message of theirs is one of ours, seen in their words; what they call a
+//! peer is an author. Where their server breaks a promise, ours is kept (`docs/honcho.md`).
+//!
+//! ```text
+//! gate, jwt        who may do what in the workspace a path names
+//! sent, check      what is sent and asked for, read by hand and refused fault by fault    (pure)
+//! filter, list     which items of a list are wanted, and which page of them               (pure)
+//! workspaces, peers, sessions, members, messages, upload, context, search, queue, keys     one file a noun
+//! state            what they share
+//! out, ids, moment ours in their words                                                     (pure)
+//! refusal          {"detail": …}
+//! ```
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::{any, get, post, put};
+use epitome_http::problem::{Mount, Problem};
+use epitome_http::reply::done;
+use serde_json::json;
+
+mod check;
+mod configuration;
+mod context;
+mod filter;
+mod gate;
+mod ids;
+mod jwt;
+mod keys;
+mod list;
+mod members;
+mod messages;
+mod moment;
+mod out;
+mod peers;
+mod queue;
+mod refusal;
+mod search;
+mod sent;
+mod sessions;
+mod state;
+mod upload;
+mod workspaces;
+
+pub use state::Honcho;
+
+use refusal::{Refusal, not_offered};
+
+/// Where its routes begin, and how they answer otherwise than native ones.
+pub const MOUNT: Mount = Mount { prefix: "/v3/", reads, bare: refusal::bare, words: refusal::words };
+
+/// Whether what is sent there only asks, as far as its answer may be long: their clients send what they ask for as a body.
+fn reads(path: &str) -> bool {
+    ["/list", "/search", "/sessions"].iter().any(|end| path.ends_with(end))
+}
+
+/// All routes. Whoever mounts them puts `epitome_http::around` around them, with [`MOUNT`].
+pub fn router(state: Arc<Honcho>) -> Router {
+    let workspace = Router::new()
+        .route("/", put(workspaces::put).delete(workspaces::delete))
+        .route("/search", post(search::everywhere))
+        .route("/queue/status", get(queue::status))
+        .route("/peers", post(peers::create))
+        .route("/peers/list", post(peers::list))
+        .route("/peers/{peer}", put(peers::put))
+        .route("/peers/{peer}/sessions", post(peers::sessions))
+        .route("/peers/{peer}/search", post(search::of_peer))
+        .route("/peers/{peer}/context", get(peers::context))
+        .route("/sessions", post(sessions::create))
+        .route("/sessions/list", post(sessions::list))
+        .route("/sessions/{session}", put(sessions::put).delete(sessions::delete))
+        .route("/sessions/{session}/clone", post(sessions::clone))
+        .route(
+            "/sessions/{session}/peers",
+            get(members::list).post(members::add).put(members::set).delete(members::remove),
+        )
+        .route("/sessions/{session}/peers/{peer}/config", get(members::look).put(members::put))
+        .route("/sessions/{session}/messages", post(messages::add))
+        .route("/sessions/{session}/messages/", post(messages::add))
+        .route("/sessions/{session}/messages/list", post(messages::list))
+        .route("/sessions/{session}/messages/upload", post(upload::upload))
+        .route("/sessions/{session}/messages/{message}", get(messages::look).put(messages::put))
+        .route("/sessions/{session}/context", get(context::read))
+        .route("/sessions/{session}/summaries", get(context::summaries))
+        .route("/sessions/{session}/search", post(search::in_session));
+    let workspace = ABSENT.iter().fold(workspace, |router, path| router.route(path, any(absent)));
+    Router::new()
+        .route("/v3/workspaces", post(workspaces::create))
+        .route("/v3/workspaces/list", post(workspaces::list))
+        .route("/v3/keys", post(keys::create))
+        .route("/health", get(health))
+        .nest("/v3/workspaces/{workspace}", workspace)
+        .with_state(state)
+}
+
+/// What is made of messages by reasoning about those who wrote them, and what goes with that.
+const ABSENT: &[&str] = &[
+    "/chat",
+    "/schedule_dream",
+    "/peers/{peer}/chat",
+    "/peers/{peer}/representation",
+    "/peers/{peer}/card",
+    "/conclusions",
+    "/conclusions/{*rest}",
+    "/scopes",
+    "/scopes/{*rest}",
+    "/webhooks",
+    "/webhooks/{*rest}",
+];
+
+/// Whoever looks after their server asks here whether it runs.
+async fn health() -> Result<Response, Problem> {
+    done(StatusCode::OK, &json!({"status": "ok"}))
+}
+
+/// Says so.
+async fn absent(_: gate::Reads) -> Refusal {
+    not_offered()
+}

@@ -1,0 +1,235 @@
+//! Messages: added, listed, looked at, noted.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use epitome::rules::message::{Message, Part, Role, Timestamp};
+use epitome::{Batch, Listed, Page as Range, Portion, Session, SessionInfo};
+use epitome_http::body::elsewhere;
+use epitome_http::reply::done;
+use serde_json::{Map, Value, json};
+
+use super::check::{self, Faults, MessageIn, Paging, Put};
+use super::filter::Filter;
+use super::gate::{Access, Reads, Writes, now};
+use super::ids::Ids;
+use super::list::{Wanted, page};
+use super::moment::Moment;
+use super::out::{MICROS, MessageOut, Scribe, WIRE};
+use super::refusal::{Refusal, found};
+use super::sent::{Body, Pairs};
+use super::state::Honcho;
+
+/// Adds messages: all of them or none, durable when it is answered. The session comes to be where there is none, and so do
+/// peers, who belong to it from now on.
+pub(super) async fn add(Writes(access): Writes, Body(body, charged): Body) -> Result<Response, Refusal> {
+    let messages = check::messages(&body)?;
+    drop(body);
+    let answer = append(&access, messages).await;
+    drop(charged);
+    answer
+}
+
+/// Adds messages that were read, and answers with them.
+pub(super) async fn append(access: &Access, given: Vec<MessageIn>) -> Result<Response, Refusal> {
+    let now = now();
+    let mut messages = Vec::with_capacity(given.len());
+    for (at, given) in given.into_iter().enumerate() {
+        let said = match &given.created_at {
+            None => Moment::from_millis(now.millis()),
+            Some(text) => Moment::parse(text).ok_or_else(|| Faults::no_moment(Some(at), text))?,
+        };
+        messages.push(message(given, said));
+    }
+    let appended = access.session().append(Batch::from(messages.clone())).await?;
+    for (message, seq) in messages.iter_mut().zip(appended.span.from..) {
+        message.seq = seq;
+    }
+    let (app, workspace) = (Arc::clone(&access.app), access.workspace.name().to_owned());
+    let name = access.session_name().to_owned();
+    let ids = app.ids().await?;
+    let size = messages.iter().fold(0, |sum: u64, message| sum.saturating_add(message.bytes()));
+    let write = move || {
+        let (number, encoding) = (appended.session, appended.encoding.name());
+        let scribe = Scribe::new((&ids, &app.counts), (&workspace, &name), number, encoding);
+        let told: Vec<MessageOut<'_>> = messages.iter().map(|message| scribe.message(message)).collect();
+        done(StatusCode::CREATED, &told)
+    };
+    Ok(elsewhere(usize::try_from(size).unwrap_or(usize::MAX), write).await??)
+}
+
+/// A message of theirs as we keep it.
+fn message(given: MessageIn, said: Moment) -> Message {
+    let MessageIn { content, peer_id, metadata, configuration, .. } = given;
+    let mut message = Message::new(Role::Peer, [Part::text(content)]);
+    message.author = Some(peer_id.into());
+    message.metadata = metadata.unwrap_or_default();
+    // The very beginning of time is what ours is where nobody said when.
+    message.at = Timestamp(if said.millis() == 0 { 1 } else { said.millis() });
+    // What ours do not tell stays with it.
+    let micros = said.0.saturating_sub(Moment::from_millis(message.at.0).0);
+    let mut came = Map::new();
+    if micros != 0 {
+        came.insert(MICROS.to_owned(), micros.into());
+    }
+    if let Some(configuration) = configuration.filter(|configuration| !configuration.is_empty()) {
+        came.insert("configuration".to_owned(), Value::Object(configuration));
+    }
+    message.wire = (!came.is_empty()).then(|| Box::new(json!({ WIRE: came })));
+    message
+}
+
+/// So many are read at a time where each is held against a filter.
+const CHUNK: usize = 500;
+
+/// And no more bytes than this.
+const CHUNK_BYTES: u64 = 4 << 20;
+
+/// A session's messages, oldest first unless told.
+pub(super) async fn list(
+    Reads(access): Reads,
+    pairs: Pairs,
+    Body(body, _charged): Body,
+) -> Result<Response, Refusal> {
+    let wanted = Wanted::read(&pairs, &body, MessageOut::FIELDS)?;
+    let (app, session) = (&access.app, access.session());
+    let Some(info) = found(session.info().await)? else {
+        return page(&wanted.paging, Listed::<()>::default());
+    };
+    let _turn = app.load.page().await;
+    let (paging, skip, limit) = (wanted.paging, wanted.skip(), wanted.limit());
+    let (workspace, ids) = (access.workspace.name().to_owned(), app.ids().await?);
+    let sieve = Arc::new(Sieve { app: Arc::clone(app), ids, workspace, info, filter: wanted.filter });
+    let listed = match sieve.filter.is_empty() {
+        true => all(&session, &sieve.info, &paging).await?,
+        false => some(&session, &sieve, &paging, (skip, limit)).await?,
+    };
+    let size = listed.items.iter().map(Message::bytes).sum::<u64>();
+    let write = move || {
+        let (Listed { items, total }, scribe) = (&listed, sieve.scribe());
+        let items = items.iter().map(|message| scribe.message(message)).collect();
+        page(&paging, Listed { items, total: *total })
+    };
+    elsewhere(usize::try_from(size).unwrap_or(usize::MAX), write).await?
+}
+
+/// A page of those that are wanted. All are looked at, so that it is known how many there are.
+async fn some(
+    session: &Session,
+    sieve: &Arc<Sieve>,
+    paging: &Paging,
+    (skip, limit): (u64, usize),
+) -> Result<Listed<Message>, Refusal> {
+    let (mut listed, mut last) = (Listed::default(), None);
+    loop {
+        let portion = session.messages(range(last, paging.reverse, &sieve.info, CHUNK)).await?;
+        last = portion.last().map(|message| message.seq);
+        let (more, sieve) = (portion.more, Arc::clone(sieve));
+        // However few they are: a filter may ask a thousand things of each.
+        for message in elsewhere(usize::MAX, move || sieve.kept(portion)).await? {
+            listed.take(message, skip, limit);
+            bearable(&listed.items)?;
+        }
+        if !more {
+            return Ok(listed);
+        }
+    }
+}
+
+/// Keeps those messages of a session that are wanted.
+struct Sieve {
+    app: Arc<Honcho>,
+    ids: Ids,
+    workspace: String,
+    info: SessionInfo,
+    filter: Filter,
+}
+
+impl Sieve {
+    fn scribe(&self) -> Scribe<'_> {
+        let Self { app, ids, workspace, info, .. } = self;
+        Scribe::new((ids, &app.counts), (workspace, &info.name), info.id, &info.encoding)
+    }
+
+    fn kept(&self, messages: Portion<Message>) -> Vec<Message> {
+        let scribe = self.scribe();
+        let keeps = |message: &Message| {
+            let told = scribe.message(message);
+            self.filter.keeps(|field| told.field(field))
+        };
+        messages.into_iter().filter(keeps).collect()
+    }
+}
+
+/// A page holds no more bytes of messages than this. Theirs never come to it; ours may be larger.
+const PAGE_BYTES: u64 = 16 << 20;
+
+fn bearable(items: &[Message]) -> Result<(), Refusal> {
+    match items.iter().map(Message::bytes).sum::<u64>() <= PAGE_BYTES {
+        true => Ok(()),
+        false => {
+            let detail = "the messages of this page are too large together; ask for a smaller size";
+            Err(Refusal::told(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail))
+        }
+    }
+}
+
+/// Those after the last one that was read, up to where the session ended when it was first asked for.
+fn range(last: Option<u64>, reverse: bool, info: &SessionInfo, limit: usize) -> Range {
+    let (after, before) = if reverse { (None, last) } else { (last, None) };
+    let end = info.messages.saturating_add(1);
+    Range {
+        after,
+        before: Some(before.unwrap_or(end)),
+        reverse,
+        limit,
+        bytes: Some(CHUNK_BYTES),
+        scope: None,
+    }
+}
+
+/// A page of all of them: where it begins is known without reading those before.
+async fn all(session: &Session, info: &SessionInfo, paging: &Paging) -> Result<Listed<Message>, Refusal> {
+    let (skip, limit) = (paging.page.saturating_sub(1).saturating_mul(paging.size), paging.size);
+    let mut items: Vec<Message> = Vec::new();
+    let mut last =
+        Some(if paging.reverse { info.messages.saturating_add(1).saturating_sub(skip) } else { skip });
+    while (items.len() as u64) < limit {
+        let left = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(items.len());
+        let portion = session.messages(range(last, paging.reverse, info, left)).await?;
+        last = portion.last().map(|message| message.seq);
+        let more = portion.more;
+        items.extend(portion);
+        bearable(&items)?;
+        if !more {
+            break;
+        }
+    }
+    Ok(Listed { items, total: info.messages })
+}
+
+/// One message.
+pub(super) async fn look(Reads(access): Reads) -> Result<Response, Refusal> {
+    one(&access, None).await
+}
+
+/// Replaces the caller's notes on a message.
+pub(super) async fn put(Writes(access): Writes, Body(body, _charged): Body) -> Result<Response, Refusal> {
+    one(&access, Put::read(&body, None)?.metadata).await
+}
+
+async fn one(access: &Access, metadata: Option<Map<String, Value>>) -> Result<Response, Refusal> {
+    let (app, session, id) = (&access.app, access.session(), access.message());
+    let missing = || Refusal::no_message(id);
+    let info = found(session.info().await)?.ok_or_else(missing)?;
+    let seq = app.ids().await?.mark(info.id).seq(id).filter(|seq| (1..=info.messages).contains(seq));
+    let seq = seq.ok_or_else(missing)?;
+    if let Some(metadata) = metadata {
+        session.note_message(seq, metadata).await?;
+    }
+    let range = Range { after: seq.checked_sub(1), limit: 1, ..Range::default() };
+    let read = session.messages(range).await?;
+    let message = read.first().filter(|message| message.seq == seq).ok_or_else(missing)?;
+    Ok(done(StatusCode::OK, &app.scribe(access.workspace.name(), &info).await?.message(message))?)
+}

@@ -1,0 +1,211 @@
+//! Timestamps as Honcho's clients write and read them: ISO 8601, to the microsecond.
+//!
+//! Our own times are milliseconds; the original's have six digits, and a client that sends one expects it back as it was.
+//! So a moment here is finer than ours. The calendar is `jiff`'s, whose own timestamps end a day before the year 9999 does:
+//! hence its civil dates, in UTC.
+
+use std::fmt::{self, Display, Formatter};
+
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
+use jiff::fmt::temporal::{DateTimePrinter, Pieces};
+
+/// Microseconds since 1970-01-01, UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(pub(crate) i64);
+
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+
+impl Moment {
+    /// Reads what Python's `isoformat` and JavaScript's `toISOString` write, and what stands between them: a date, or a
+    /// date and a time to the minute, second or fraction of one, with `T`, `t` or a blank between; then `Z`, `z`,
+    /// `+02:00`, `+0200`, `+02` or nothing, which is UTC.
+    ///
+    /// A fraction has up to nine digits and is cut to six. None for anything else, for a day or an hour that never was,
+    /// and for what is not in the years 1 to 9999 by UTC. A leap second (`:60`) is refused too: neither language can
+    /// write one.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        if !is_known_form(text) || text.get(17..19) == Some("60") {
+            return None;
+        }
+        let pieces = Pieces::parse(text).ok()?;
+        let ahead = pieces.to_numeric_offset().map_or(0, jiff::tz::Offset::seconds);
+        let local = pieces.date().to_datetime(pieces.time().unwrap_or_default());
+        let utc = local.checked_sub(SignedDuration::from_secs(ahead.into())).ok()?;
+        let since = utc.duration_since(EPOCH);
+        let micros = since.as_secs() * 1_000_000 + i64::from(since.subsec_nanos().div_euclid(1_000));
+        (utc.year() >= 1 && ahead.abs() < 86_400).then_some(Self(micros))
+    }
+
+    /// A time of ours.
+    pub(crate) fn from_millis(millis: i64) -> Self {
+        Self(millis.saturating_mul(1_000))
+    }
+
+    /// As a time of ours: what is finer is cut off, towards the past.
+    pub(crate) fn millis(self) -> i64 {
+        self.0.div_euclid(1_000)
+    }
+
+    /// `2026-11-15T02:17:11Z`: as the original tells when a summary was written.
+    pub(crate) fn seconds(self) -> String {
+        self.written(0)
+    }
+
+    fn written(self, digits: u8) -> String {
+        let utc = EPOCH.saturating_add(SignedDuration::from_micros(self.0));
+        // Digits that are not wanted are cut off, towards the past.
+        DateTimePrinter::new().precision(Some(digits)).datetime_to_string(&utc) + "Z"
+    }
+}
+
+/// `2026-11-15T02:17:04.121578Z`: always six digits, as the original does.
+impl Display for Moment {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.written(6))
+    }
+}
+
+/// Whether a text has the shape of what is accepted. ISO 8601 has many more, which the original refuses.
+fn is_known_form(text: &str) -> bool {
+    let digit = |byte: u8| if byte.is_ascii_digit() { '0' } else { char::from(byte) };
+    let shape: String = text.bytes().map(digit).collect();
+    let Some(rest) = shape.strip_prefix("0000-00-00") else { return false };
+    let Some(rest) = rest.strip_prefix(['T', 't', ' ']) else { return rest.is_empty() };
+    let (clock, zone) = rest.split_at(rest.find(['Z', 'z', '+', '-']).unwrap_or(rest.len()));
+    let fraction = clock
+        .strip_prefix("00:00:00.")
+        .is_some_and(|digits| "000000000".starts_with(digits) && !digits.is_empty());
+    let zones = ["", "Z", "z", "+00:00", "-00:00", "+0000", "-0000", "+00", "-00"];
+    (fraction || matches!(clock, "00:00" | "00:00:00")) && zones.contains(&zone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000;
+
+    fn told(text: &str) -> Option<String> {
+        Moment::parse(text).map(|moment| moment.to_string())
+    }
+
+    #[test]
+    fn what_python_and_javascript_write_is_read() {
+        for (text, same) in [
+            ("1970-01-01", "1970-01-01T00:00:00.000000Z"),
+            ("2024-01-01T12:00", "2024-01-01T12:00:00.000000Z"),
+            ("2024-01-01T12:00:07", "2024-01-01T12:00:07.000000Z"),
+            ("2024-01-01t12:00:07.1", "2024-01-01T12:00:07.100000Z"),
+            ("2024-01-01 12:00:07.123z", "2024-01-01T12:00:07.123000Z"),
+            ("2024-01-01T12:00:07.123456Z", "2024-01-01T12:00:07.123456Z"),
+            ("2024-01-01T12:00:07.123456789", "2024-01-01T12:00:07.123456Z"),
+            ("2024-01-01T12:00:07.000000999Z", "2024-01-01T12:00:07.000000Z"),
+            ("2024-01-01T01:00:00+02:00", "2023-12-31T23:00:00.000000Z"),
+            ("2024-01-01T12:00+0530", "2024-01-01T06:30:00.000000Z"),
+            ("2024-02-28T23:30:00.5-01", "2024-02-29T00:30:00.500000Z"),
+            ("2024-01-01T12:00:00-00:00", "2024-01-01T12:00:00.000000Z"),
+            ("0001-01-01T00:00:00", "0001-01-01T00:00:00.000000Z"),
+            ("9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999999Z"),
+            ("2000-02-29", "2000-02-29T00:00:00.000000Z"),
+        ] {
+            assert_eq!(told(text).as_deref(), Some(same), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_moment_is_refused() {
+        for text in [
+            "",
+            "now",
+            "2024",
+            "2024-01",
+            "20240101",
+            "2024-1-1",
+            "2023-02-29",
+            "2024-13-01",
+            "2024-04-31",
+            "0000-01-01",
+            "12024-01-01",
+            "2024-01-01T",
+            "2024-01-01Z",
+            "2024-01-01T12",
+            "2024-01-01T24:00",
+            "2024-01-01T12:60",
+            "2024-01-01T12:00:60",
+            "2024-01-01T12:00.5",
+            "2024-01-01T12:00:00.",
+            "2024-01-01T12:00:00.1234567890",
+            "2024-01-01T12:00:00.-1",
+            "2024-01-01T12:00:00,5",
+            "2024-01-01T12:00:00ZZ",
+            "2024-01-01T12:00:00Z ",
+            " 2024-01-01",
+            "2024-01-01  12:00",
+            "2024-01-01T+1:00",
+            "2024-01-01T12:00:00+24:00",
+            "2024-01-01T12:00:00+02:60",
+            "2024-01-01T12:00:00+2:00",
+            "2024-01-01T12:00:00+02:00:30",
+            "2024-01-01T12:00:00+",
+            "2024-01-01T12:00:00 +02:00",
+            "0001-01-01T00:00:00+00:01",
+            "9999-12-31T23:59:59-00:01",
+            "2024-01-0１",
+            "２024-01-01T12:00",
+            "1700000000",
+        ] {
+            assert_eq!(told(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_it_was() {
+        let (first, last) = (Moment::parse("0001-01-01").unwrap(), Moment::parse("9999-12-31").unwrap());
+        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+        for _ in 0..20_000 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let of = i64::try_from(state >> 1).unwrap();
+            let moment = Moment(first.0 + of % (last.0 - first.0));
+            assert_eq!(Moment::parse(&moment.to_string()), Some(moment));
+            assert_eq!(
+                Moment::parse(&moment.seconds()),
+                Some(Moment(moment.0 - moment.0.rem_euclid(SECOND)))
+            );
+            let plain = moment.to_string().replace('Z', "");
+            for (zone, ahead) in [("+05:45", 345), ("-0330", -210), ("+01", 60)] {
+                let there = Moment::parse(&format!("{plain}{zone}")).map(|there| there.0);
+                let there = there.unwrap_or(moment.0 - ahead * 60 * SECOND);
+                assert_eq!(there, moment.0 - ahead * 60 * SECOND);
+            }
+        }
+    }
+
+    #[test]
+    fn text_follows_time() {
+        let mut state = 1_u64;
+        let mut before = Moment::parse("0001-01-01").unwrap();
+        for _ in 0..5_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let after = Moment(before.0 + i64::try_from(state >> 16).unwrap() % 50_000_000_000_000 + 1);
+            assert!(before.to_string() < after.to_string(), "{before} {after}");
+            before = after;
+        }
+    }
+
+    #[test]
+    fn our_milliseconds_come_and_go() {
+        let moment = Moment(1_794_709_024_121_578);
+        assert_eq!(moment.to_string(), "2026-11-15T02:17:04.121578Z");
+        assert_eq!(moment.seconds(), "2026-11-15T02:17:04Z");
+        assert_eq!(moment.millis(), 1_794_709_024_121);
+        assert_eq!(Moment::from_millis(1_794_709_024_121).0, 1_794_709_024_121_000);
+        assert_eq!((Moment(-1).millis(), Moment(-1_000).millis()), (-1, -1));
+        for odd in [i64::MIN, i64::MAX] {
+            let moment = Moment::from_millis(odd);
+            assert!(!moment.to_string().is_empty() && !moment.seconds().is_empty());
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! How far the summaries are: what is waited for, and what was done lately.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use epitome::{SlotStatus, Workspace, is_name};
+use epitome_http::reply::done;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::gate::{Reads, now};
+use super::refusal::{Refusal, found};
+use super::sent::Pairs;
+
+/// So many sessions are told apart.
+const MOST_SESSIONS: usize = 1_000;
+
+#[derive(Debug, Default, Clone, Copy, Serialize)]
+struct Work {
+    #[serde(rename = "total_work_units")]
+    total: u64,
+    #[serde(rename = "completed_work_units")]
+    completed: u64,
+    #[serde(rename = "in_progress_work_units")]
+    working: u64,
+    #[serde(rename = "pending_work_units")]
+    pending: u64,
+}
+
+impl Work {
+    fn add(&mut self, completed: u64, working: u64, pending: u64) {
+        self.completed = self.completed.saturating_add(completed);
+        self.working = self.working.saturating_add(working);
+        self.pending = self.pending.saturating_add(pending);
+        self.total = self.completed.saturating_add(self.working).saturating_add(self.pending);
+    }
+
+    /// A slot with something to do.
+    fn slot(&mut self, status: SlotStatus) {
+        match status {
+            SlotStatus::Working => self.add(0, 1, 0),
+            // Nothing can be done before another message comes, or before settings know it again: whoever waits for the
+            // end would wait for ever.
+            SlotStatus::Parked | SlotStatus::Retired => {}
+            // One that is idle is here because its time has come, and nobody took it up yet.
+            SlotStatus::Idle | SlotStatus::Due | SlotStatus::Waiting => self.add(0, 0, 1),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Status {
+    #[serde(flatten)]
+    work: Work,
+    sessions: Option<Map<String, Value>>,
+}
+
+#[derive(Serialize)]
+struct Theirs<'a> {
+    session_id: &'a str,
+    #[serde(flatten)]
+    work: Work,
+}
+
+/// What is due, being written, and was written lately: of a session where one is named, else of the workspace.
+pub(super) async fn status(Reads(access): Reads, pairs: Pairs) -> Result<Response, Refusal> {
+    let workspace = &access.workspace;
+    let only = pairs.get("session_id").filter(|session| !session.is_empty());
+    if let Some(only) = only {
+        return Ok(done(
+            StatusCode::OK,
+            &Status { work: of_session(workspace, only).await?, sessions: None },
+        )?);
+    }
+    let queue = workspace.queue().await?;
+    let mut by: BTreeMap<Arc<str>, Work> = BTreeMap::new();
+    for (session, times) in workspace.condensed().await? {
+        by.entry(session).or_default().add(times, 0, 0);
+    }
+    for entry in &queue.slots {
+        by.entry(Arc::clone(&entry.session)).or_default().slot(entry.status);
+    }
+    let mut work = Work::default();
+    for theirs in by.values() {
+        work.add(theirs.completed, 0, 0);
+    }
+    // Those that are not listed are counted too.
+    work.add(0, queue.working, queue.due.saturating_add(queue.waiting));
+    let ids = access.app.ids().await?;
+    let mut sessions = Map::new();
+    for (session, work) in by.iter().filter(|(_, work)| work.total > 0).take(MOST_SESSIONS) {
+        let id = ids.session(workspace.name(), session);
+        let theirs = serde_json::to_value(Theirs { session_id: &id, work: *work }).unwrap_or_default();
+        sessions.insert(id, theirs);
+    }
+    let sessions = (!sessions.is_empty()).then_some(sessions);
+    Ok(done(StatusCode::OK, &Status { work, sessions })?)
+}
+
+/// The same of one session, which is asked itself: a queue may be longer than what is listed of it. Nothing where there is no
+/// such session.
+async fn of_session(workspace: &Workspace, name: &str) -> Result<Work, Refusal> {
+    let mut work = Work::default();
+    let session = workspace.session(name);
+    let explained = if is_name(name) { found(session.explain().await)? } else { None };
+    let Some(explained) = explained else { return Ok(work) };
+    let now = now().millis();
+    for slot in &explained.slots {
+        // Where nothing is due, a slot has nothing to do before its time.
+        if slot.status != SlotStatus::Idle || slot.due_at.is_some_and(|at| at.0 <= now) {
+            work.slot(slot.status);
+        }
+    }
+    let written = workspace.condensed().await?;
+    let written = written.iter().filter(|(session, _)| **session == *name).map(|(_, times)| times).sum();
+    work.add(written, 0, 0);
+    Ok(work)
+}

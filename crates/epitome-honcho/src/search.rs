@@ -1,0 +1,251 @@
+//! Messages by their words: those that have all of them first, then those that have some.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use epitome::search::is_dense;
+use epitome::{Error, Found, HitCursor, Portion, SEARCH_BYTES, Session, SessionInfo, Workspace};
+use epitome_http::body::elsewhere;
+use epitome_http::reply::done;
+use serde_json::Value;
+
+use super::check::SearchIn;
+use super::filter::Filter;
+use super::gate::{Access, Reads};
+use super::ids::Ids;
+use super::out::{MessageOut, Scribe};
+use super::refusal::{Refusal, found};
+use super::sent::Body;
+use super::state::Honcho;
+
+/// So many words of a query are looked for, the longest ones.
+const MOST_WORDS: usize = 8;
+
+/// Shorter words say little, and are in every message.
+const SHORTEST: usize = 3;
+
+/// So many messages with the same words are weighed.
+const WEIGHED: usize = 100;
+
+/// So often the next ones are looked at, where those before were somebody else's or not wanted.
+const PAGES: usize = 10;
+
+/// Where is looked.
+enum Place {
+    Session(Session),
+    Workspace(Workspace),
+}
+
+impl Place {
+    async fn search(&self, words: &str, after: Option<HitCursor>) -> Result<Portion<Found>, Error> {
+        match self {
+            Self::Session(session) => session.search(words, None, after, WEIGHED).await,
+            Self::Workspace(workspace) => workspace.search(words, after, WEIGHED).await,
+        }
+    }
+}
+
+/// In one session.
+pub(super) async fn in_session(
+    Reads(access): Reads,
+    Body(body, _charged): Body,
+) -> Result<Response, Refusal> {
+    search(&access, Place::Session(access.session()), &body, None).await
+}
+
+/// In all the workspace's sessions.
+pub(super) async fn everywhere(
+    Reads(access): Reads,
+    Body(body, _charged): Body,
+) -> Result<Response, Refusal> {
+    search(&access, Place::Workspace(access.workspace.clone()), &body, None).await
+}
+
+/// Among what a peer said.
+pub(super) async fn of_peer(Reads(access): Reads, Body(body, _charged): Body) -> Result<Response, Refusal> {
+    let place = Place::Workspace(access.workspace.clone());
+    search(&access, place, &body, Some(access.peer().to_owned())).await
+}
+
+async fn search(
+    access: &Access,
+    place: Place,
+    body: &Value,
+    peer: Option<String>,
+) -> Result<Response, Refusal> {
+    let SearchIn { query, filters, limit } = SearchIn::read(body)?;
+    let filter = Filter::read(&filters, MessageOut::FIELDS).map_err(Refusal::unfit)?;
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let app = &access.app;
+    let _turn = app.load.page().await;
+    let (ids, workspace) = (app.ids().await?, access.workspace.name().to_owned());
+    let wish = Arc::new(Wish { app: Arc::clone(app), ids, workspace, filter, peer });
+    let mut seeker = Seeker { workspace: access.workspace.clone(), place, wish, sessions: HashMap::new() };
+    let mut hits = seeker.ranked(&query, limit).await?;
+    hits.truncate(limit);
+    let (wish, sessions) = (seeker.wish, seeker.sessions);
+    let size = hits.iter().map(|hit| hit.message.bytes()).sum::<u64>();
+    let write = move || {
+        let told: Vec<MessageOut<'_>> = hits.iter().filter_map(|hit| wish.told(hit, &sessions)).collect();
+        done(StatusCode::OK, &told)
+    };
+    Ok(elsewhere(usize::try_from(size).unwrap_or(usize::MAX), write).await??)
+}
+
+/// What is wanted beside words.
+struct Wish {
+    app: Arc<Honcho>,
+    ids: Ids,
+    workspace: String,
+    filter: Filter,
+    peer: Option<String>,
+}
+
+/// What is known of the sessions in which something was found; nothing of those that are gone by now.
+type Sessions = HashMap<Arc<str>, Option<SessionInfo>>;
+
+impl Wish {
+    fn told<'a>(&'a self, hit: &'a Found, sessions: &'a Sessions) -> Option<MessageOut<'a>> {
+        let info = sessions.get(&hit.session)?.as_ref()?;
+        let about = (self.workspace.as_str(), &*info.name);
+        let scribe = Scribe::new((&self.ids, &self.app.counts), about, info.id, &info.encoding);
+        Some(scribe.message(&hit.message))
+    }
+
+    fn keeps(&self, hit: &Found, sessions: &Sessions) -> bool {
+        self.told(hit, sessions).is_some_and(|message| {
+            let theirs = self.peer.as_deref().is_none_or(|peer| message.peer_id == peer);
+            theirs && self.filter.keeps(|name| message.field(name))
+        })
+    }
+}
+
+/// Looks for messages.
+struct Seeker {
+    workspace: Workspace,
+    place: Place,
+    wish: Arc<Wish>,
+    sessions: Sessions,
+}
+
+impl Seeker {
+    /// Those with all words, newest first; then the others, those with most of the words first.
+    async fn ranked(&mut self, query: &str, limit: usize) -> Result<Vec<Found>, Refusal> {
+        // Quotes would mean something to us that they did not.
+        let plain: String = query.chars().map(|c| if c == '"' { ' ' } else { c }).take(1_000).collect();
+        let all = self.look(&plain, limit).await?;
+        let mut bytes: u64 = all.iter().map(|hit| hit.message.bytes()).sum();
+        let mut ranked: Vec<(usize, Found)> = all.into_iter().map(|hit| (MOST_WORDS, hit)).collect();
+        let mut places: HashMap<HitCursor, usize> =
+            ranked.iter().enumerate().map(|(at, (_, hit))| (hit.cursor.clone(), at)).collect();
+        if ranked.len() < limit {
+            for word in words(&plain) {
+                if bytes >= SEARCH_BYTES {
+                    break;
+                }
+                for hit in self.look(&word, WEIGHED).await? {
+                    match places.get(&hit.cursor).and_then(|at| ranked.get_mut(*at)) {
+                        Some((words, _)) => *words = words.saturating_add(1),
+                        None => {
+                            bytes = bytes.saturating_add(hit.message.bytes());
+                            places.insert(hit.cursor.clone(), ranked.len());
+                            ranked.push((1, hit));
+                        }
+                    }
+                }
+            }
+        }
+        // Of as many words, they stay as they were found.
+        ranked.sort_by_key(|(words, _)| std::cmp::Reverse(*words));
+        Ok(ranked.into_iter().map(|(_, hit)| hit).collect())
+    }
+
+    /// What has these words and is wanted, at least so many where there are; nothing where there are no words to look for.
+    async fn look(&mut self, words: &str, least: usize) -> Result<Vec<Found>, Refusal> {
+        let (mut kept, mut after) = (Vec::new(), None);
+        for _ in 0..PAGES {
+            let portion = match self.place.search(words, after).await {
+                Ok(portion) => portion,
+                Err(Error::Invalid(_) | Error::NotFound { .. } | Error::Conflict(_)) => break,
+                Err(error) => return Err(error.into()),
+            };
+            let more = portion.more;
+            after = portion.last().map(|hit| hit.cursor.clone());
+            for hit in &portion {
+                if !self.sessions.contains_key(&hit.session) {
+                    let info = found(self.workspace.session(Arc::clone(&hit.session)).info().await)?;
+                    self.sessions.insert(Arc::clone(&hit.session), info);
+                }
+            }
+            let (wish, sessions) = (Arc::clone(&self.wish), std::mem::take(&mut self.sessions));
+            let sift = move || {
+                let hits: Vec<Found> = portion.into_iter().filter(|hit| wish.keeps(hit, &sessions)).collect();
+                (hits, sessions)
+            };
+            let (hits, sessions) = elsewhere(usize::MAX, sift).await?;
+            self.sessions = sessions;
+            kept.extend(hits);
+            let bytes = kept.iter().map(|hit| hit.message.bytes()).sum::<u64>();
+            if !more || kept.len() >= least || bytes >= SEARCH_BYTES {
+                break;
+            }
+        }
+        Ok(kept)
+    }
+}
+
+/// The longest words of a query, each once, longest first; none where there is only one to look for. Where words are written
+/// without spaces between them, every two characters that stand together are one.
+fn words(query: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for run in query.split(|c: char| !c.is_alphanumeric()) {
+        let run: Vec<char> = run.chars().collect();
+        for part in run.chunk_by(|one, two| is_dense(*one) == is_dense(*two)) {
+            let size = if part.first().is_some_and(|c| is_dense(*c)) { 2 } else { part.len().max(SHORTEST) };
+            for word in part.windows(size) {
+                let word = String::from_iter(word).to_lowercase();
+                if !words.contains(&word) {
+                    words.push(word);
+                }
+            }
+        }
+    }
+    // Of pairs, those of endings and particles alone say least.
+    let telling = |word: &str| !word.chars().all(|c| matches!(c, '\u{3040}'..='\u{309F}'));
+    words.sort_by_key(|word| std::cmp::Reverse((word.chars().count(), telling(word))));
+    words.truncate(MOST_WORDS);
+    if words.len() < 2 { Vec::new() } else { words }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_looked_for_longest_first_and_one_alone_is_not() {
+        assert_eq!(
+            words("What was my favourite colour, again?"),
+            ["favourite", "colour", "again", "what", "was"]
+        );
+        assert_eq!(words("Walrus, WALRUS!"), [""; 0]);
+        assert_eq!(words("it is a so"), [""; 0]);
+        assert_eq!(words(""), [""; 0]);
+        assert_eq!(words("one two three four five six seven eight nine ten").len(), MOST_WORDS);
+    }
+
+    #[test]
+    fn where_no_space_parts_words_every_two_characters_are_one() {
+        assert_eq!(words("東京の天気"), ["東京", "京の", "の天", "天気"]);
+        assert!(words("東京の天気").iter().any(|pair| "東京都の天気はどうですか".contains(pair.as_str())));
+        assert_eq!(words("서울 날씨가"), ["서울", "날씨", "씨가"]);
+        assert_eq!(words("iPhoneの値段は?"), ["iphone", "の値", "値段", "段は"]);
+        // Two are one word, and so are looked for already; one is none.
+        assert_eq!(words("天気"), [""; 0]);
+        assert_eq!(words("猫 犬"), [""; 0]);
+        // Of many, those that say something.
+        let long = words("明日の東京の天気はどうなるのでしょうか");
+        assert_eq!(long, ["明日", "日の", "の東", "東京", "京の", "の天", "天気", "気は"]);
+    }
+}

@@ -1,0 +1,207 @@
+//! A text file as messages.
+
+use std::borrow::Cow;
+
+use axum::extract::{FromRequest, Request};
+use axum::http::{StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use epitome_http::body::Raw;
+use serde_json::{Map, Value};
+
+use super::check::MessageIn;
+use super::gate::Writes;
+use super::messages::append;
+use super::refusal::Refusal;
+
+/// The largest file.
+const LARGEST: usize = 5 << 20;
+
+/// The longest message, in characters.
+const LONGEST: usize = 25_000;
+
+/// The most messages at once.
+const MOST: usize = 1_000;
+
+/// Adds what a file says to a session: one message, or several where it is long. They come one after the other, all or
+/// none.
+pub(super) async fn upload(Writes(access): Writes, request: Request) -> Result<Response, Refusal> {
+    let said = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let boundary = said.and_then(|said| multer::parse_boundary(said).ok()).ok_or_else(|| {
+        let detail = "content-type: multipart/form-data with a boundary is wanted";
+        Refusal::told(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-a-form", detail)
+    })?;
+    let raw = Raw::from_request(request, &access.app).await?;
+    let form = Form::read(raw.bytes.clone(), boundary).await?;
+    let _charged = raw.charged()?;
+    let (text, fields) = (form.text()?, form.fields()?);
+    let sample = MessageIn::read(&Value::Object(fields))?;
+    let pieces = pieces(&text);
+    if pieces.len() > MOST {
+        return Err(Refusal::told(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too-large",
+            "the file makes too many messages",
+        ));
+    }
+    let messages = pieces.into_iter().map(|piece| MessageIn { content: piece.to_owned(), ..sample.clone() });
+    append(&access, messages.collect()).await
+}
+
+/// What a form holds.
+#[derive(Default)]
+struct Form {
+    file: Option<(String, Bytes)>,
+    fields: Vec<(String, String)>,
+}
+
+fn broken(_: multer::Error) -> Refusal {
+    Refusal::unfit("the form is broken, or ends too soon; send it again")
+}
+
+impl Form {
+    async fn read(bytes: Bytes, boundary: String) -> Result<Self, Refusal> {
+        let whole = futures_core_once(bytes);
+        let mut form = multer::Multipart::new(whole, boundary);
+        let mut read = Self::default();
+        while let Some(field) = form.next_field().await.map_err(broken)? {
+            let name = field.name().unwrap_or_default().to_owned();
+            if name == "file" {
+                let kind = field.content_type().map(|kind| kind.essence_str().to_owned()).unwrap_or_default();
+                read.file = Some((kind, field.bytes().await.map_err(broken)?));
+            } else {
+                read.fields.push((name, field.text().await.map_err(broken)?));
+            }
+        }
+        Ok(read)
+    }
+
+    /// What the file says.
+    fn text(&self) -> Result<String, Refusal> {
+        let Some((kind, bytes)) = &self.file else { return Err(Refusal::unfit("file: is missing")) };
+        if bytes.len() > LARGEST {
+            let detail = format!("File size exceeds maximum allowed size of {LARGEST} bytes");
+            return Err(Refusal::told(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail));
+        }
+        let other = ["image/", "audio/", "video/", "application/pdf", "application/zip"];
+        let is_text = !other.iter().any(|other| kind.starts_with(other));
+        let Some(text) = is_text.then(|| decoded(kind, bytes)).flatten() else {
+            let detail = format!(
+                "Unsupported file type: {kind:?}; only text files are taken here: in UTF-8, in UTF-16 with a byte order \
+                 mark, or in Latin-1 as text/plain"
+            );
+            return Err(Refusal::told(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-text", detail));
+        };
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text).replace('\0', "");
+        if text.trim().is_empty() { Err(Refusal::unfit("file: has no text in it")) } else { Ok(text) }
+    }
+
+    /// The other fields as a message would have them.
+    fn fields(&self) -> Result<Map<String, Value>, Refusal> {
+        let mut fields = Map::from_iter([("content".to_owned(), Value::from(""))]);
+        for (name, text) in &self.fields {
+            let value = match name.as_str() {
+                "peer_id" | "created_at" => Value::from(text.as_str()),
+                "metadata" | "configuration" => {
+                    serde_json::from_str(text).map_err(|_| Refusal::unfit(format!("{name}: is not JSON")))?
+                }
+                _ => continue,
+            };
+            fields.insert(name.clone(), value);
+        }
+        Ok(fields)
+    }
+}
+
+/// The text that these bytes are, where they are one: UTF-8, or UTF-16 that says so by its first character. What is called a
+/// text and is neither is Latin-1, where every byte is a character; a NUL is in no such text.
+fn decoded<'a>(kind: &str, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return Some(text.into());
+    }
+    let unit: fn([u8; 2]) -> u16 = match bytes {
+        [0xff, 0xfe, ..] => u16::from_le_bytes,
+        [0xfe, 0xff, ..] => u16::from_be_bytes,
+        _ if kind.starts_with("text/") && !bytes.contains(&0) => {
+            return Some(bytes.iter().copied().map(char::from).collect());
+        }
+        _ => return None,
+    };
+    let (pairs, rest) = bytes.as_chunks();
+    let text: String = char::decode_utf16(pairs.iter().copied().map(unit)).collect::<Result<_, _>>().ok()?;
+    (rest.is_empty() && !text.contains('\0')).then(|| text.into())
+}
+
+/// A text in pieces no longer than a message may be: at the end of a line where there is one in the last half, else
+/// anywhere. Put together again they are the text.
+fn pieces(text: &str) -> Vec<&str> {
+    let (mut pieces, mut rest) = (Vec::new(), text);
+    while let Some((most, _)) = rest.char_indices().nth(LONGEST) {
+        let head = rest.get(..most).unwrap_or(rest);
+        let line = head.rfind('\n').map(|at| at.saturating_add(1)).filter(|at| *at > most / 2);
+        let (piece, next) = rest.split_at_checked(line.unwrap_or(most)).unwrap_or((rest, ""));
+        pieces.push(piece);
+        rest = next;
+    }
+    if !rest.is_empty() {
+        pieces.push(rest);
+    }
+    pieces
+}
+
+/// Bytes that are there already, as a stream of one piece.
+fn futures_core_once(bytes: Bytes) -> Once {
+    Once(Some(bytes))
+}
+
+struct Once(Option<Bytes>);
+
+impl futures_core::Stream for Once {
+    type Item = Result<Bytes, std::convert::Infallible>;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        std::task::Poll::Ready(self.0.take().map(Ok))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_put_together_again_are_the_text() {
+        let lines = "a line of forty characters, more or less\n".repeat(2_000);
+        let words = "é".repeat(LONGEST + 1);
+        for text in [lines.as_str(), &words, "short", &"x".repeat(LONGEST)] {
+            let pieces = pieces(text);
+            assert_eq!(pieces.concat(), text);
+            assert!(pieces.iter().all(|piece| (1..=LONGEST).contains(&piece.chars().count())));
+        }
+        assert!(pieces(&lines).iter().all(|piece| piece.ends_with('\n')));
+        assert_eq!(pieces(&words).len(), 2);
+    }
+
+    #[test]
+    fn a_text_is_read_as_it_was_written() {
+        let text = "\u{feff}Grüße, ✓ 日本 😀\n";
+        let little: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let big: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
+        for kind in ["text/plain", "", "application/octet-stream"] {
+            for bytes in [text.as_bytes(), &little, &big] {
+                assert_eq!(decoded(kind, bytes).as_deref(), Some(text), "{kind} {bytes:x?}");
+            }
+            // Half a character, half a pair, and what is as long as in UTF-32.
+            for broken in [&little[..little.len() - 1], b"\xff\xfe\x00\xd8", b"\xff\xfe\0\0a\0\0\0"] {
+                assert_eq!(decoded(kind, broken), None, "{kind} {broken:x?}");
+            }
+        }
+        let latin = b"Gr\xfc\xdfe, 20 \xb0C";
+        assert_eq!(decoded("text/csv", latin).as_deref(), Some("Grüße, 20 °C"));
+        for (kind, bytes) in [("text/plain", b"\xfc\0".as_slice()), ("application/x", latin), ("", latin)] {
+            assert_eq!(decoded(kind, bytes), None, "{kind}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What happens around every request: an id, a time, a line in the log, figures, and problems put into words.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use tokio::sync::OwnedSemaphorePermit;
+use tower_http::compression::CompressionLayer;
+
+use crate::figures;
+use crate::problem::{DRESSED, Mount, Problem, dress};
+use crate::state::HttpState;
+
+/// By which a request is known, here and in the log.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The shared state, and the groups of routes that have manners of their own.
+type Around = (Arc<HttpState>, &'static [Mount]);
+
+/// The router with all of that around it. Paths under none of the `mounts` are answered in the native manner.
+pub fn around(router: Router, app: Arc<HttpState>, mounts: &'static [Mount]) -> Router {
+    let around: Around = (app, mounts);
+    router
+        .layer(from_fn_with_state(around.clone(), charge))
+        .layer(CompressionLayer::new())
+        .layer(from_fn_with_state(around, each))
+}
+
+/// Shorter answers are not charged.
+const SHORT: u64 = 64 << 10;
+
+/// Sets memory aside for a long answer until it is sent, however slowly that is read. Only where something was read:
+/// what was done is not to be answered as if it was not.
+async fn charge(State((app, mounts)): State<Around>, request: Request, next: Next) -> Response {
+    let reads = {
+        let path = request.uri().path();
+        request.method() == Method::GET || (Mount::of(mounts, path).reads)(path)
+    };
+    let mut response = next.run(request).await;
+    if !reads {
+        return response;
+    }
+    let Some(size) = http_body::Body::size_hint(response.body()).exact().filter(|size| *size > SHORT) else {
+        return response;
+    };
+    let Some(set_aside) = app.load.set_aside(usize::try_from(size).unwrap_or(usize::MAX)) else {
+        return Problem::busy("too many long answers are being sent; try again, or ask for less")
+            .into_response();
+    };
+    // What was read of the body may lie with the connection for long: the memory goes with the bytes.
+    let set_aside = Arc::new(set_aside);
+    response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(size));
+    let held = move |data| Bytes::from_owner(Held { data, _set_aside: Arc::clone(&set_aside) });
+    response.map(|body| Body::new(body.map_frame(move |frame| frame.map_data(&held))))
+}
+
+/// A piece of an answer, and the memory set aside for it.
+struct Held {
+    data: Bytes,
+    _set_aside: Arc<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+/// Methods and routes are few, and known: what a caller makes up is counted as one.
+pub fn method(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "PATCH" => "PATCH",
+        "DELETE" => "DELETE",
+        "OPTIONS" => "OPTIONS",
+        _ => "other",
+    }
+}
+
+async fn each(State((app, mounts)): State<Around>, mut request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let id = id(request.headers());
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        request.headers_mut().insert(REQUEST_ID, value);
+    }
+    let method = method(request.method());
+    // The path as it is described: names of sessions are nobody's but the caller's.
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let mount = Mount::of(mounts, request.uri().path());
+    let response = next.run(request).await;
+    let mut response = dress(response, &id, mount);
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    let (status, took) = (response.status().as_u16(), started.elapsed());
+    let route = route.unwrap_or_else(|| "none".to_owned());
+    let told = Answered { id: &id, method, route: &route, status, millis: took.as_secs_f64() * 1e3 };
+    let code = response.extensions().get::<Problem>().map(|problem| problem.code);
+    // What is not offered did not fail.
+    told.log(&app, code, status == 501 || response.headers().contains_key(DRESSED));
+    figures::answered(route, method, status, took);
+    response
+}
+
+/// What the log says of a request.
+pub struct Answered<'a> {
+    /// The request's id.
+    pub id: &'a str,
+    /// The method, of a fixed list.
+    pub method: &'static str,
+    /// The path as it is described, without names.
+    pub route: &'a str,
+    /// The status of the answer.
+    pub status: u16,
+    /// How long it took, in milliseconds.
+    pub millis: f64,
+}
+
+impl Answered<'_> {
+    /// `fine` is what is no success and no failure of ours.
+    pub fn log(&self, app: &HttpState, code: Option<&'static str>, fine: bool) {
+        let &Self { id, method, route, status, millis } = self;
+        let failed = status >= 500 && !fine;
+        // Whoever is refused for want of room is one of many.
+        let crowded = failed && code == Some(Problem::BUSY);
+        if let Some(refused) = crowded.then(|| app.crowd.happened()).flatten() {
+            tracing::warn!(refused, "too much is under way");
+        }
+        if failed && !crowded {
+            tracing::warn!(request = id, method, route, status, millis, code, "failed");
+        } else {
+            tracing::debug!(request = id, method, route, status, millis, code, "answered");
+        }
+    }
+}
+
+/// The caller's own id where it can be repeated, else a new one. It is no number that counts: that would tell how much
+/// others ask for.
+pub fn id(headers: &HeaderMap) -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    static KEYED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    let plain = |id: &&str| (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
+    let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(plain);
+    given.map_or_else(
+        || format!("{:016x}", KEYED.hash_one(NEXT.fetch_add(1, Ordering::Relaxed))),
+        str::to_owned,
+    )
+}

@@ -1,0 +1,374 @@
+//! What is sent in: read within bounds of size, time and memory, then as JSON.
+//!
+//! Nothing here trusts a length that was told. What is read is charged to one purse for the whole server, and so is
+//! what it takes to hold it as values: many small values take far more room than their text. A body may come gzipped;
+//! what it unpacks to is bounded in the same way.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, StatusCode, header};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use tokio::time::{Instant, timeout_at};
+
+use crate::gate::Caller;
+use crate::load::SetAside;
+use crate::problem::Problem;
+use crate::state::{HttpState, WithHttp};
+
+/// For so long what is not wanted is read and dropped, so that whoever sends it comes to read why.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// No more values than this are taken in one body: each takes memory, however few bytes it has.
+const MOST_VALUES: usize = 200_000;
+
+/// A value takes about so many bytes.
+const VALUE: usize = 100;
+
+/// More than this is read as JSON on another thread.
+const READ_HERE: usize = 64 << 10;
+
+/// A body as a JSON value, with the memory it is charged for.
+pub struct Sent {
+    /// What was sent.
+    pub value: Value,
+    /// The text itself, where it holds numbers that a value might not hold digit for digit.
+    pub exact: Option<Bytes>,
+    /// How long the text is.
+    pub size: usize,
+    /// Given back when whoever reads the value is done with it.
+    pub charged: Charged,
+}
+
+/// Memory set aside for a body.
+pub struct Charged(#[expect(dead_code, reason = "it is kept to be dropped")] Vec<SetAside>);
+
+/// A body as what is wanted.
+pub struct Json<T>(pub T);
+
+impl<S: WithHttp> FromRequest<Arc<S>> for Sent {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<S>) -> Result<Self, Problem> {
+        is_json(request.headers())?;
+        Raw::from_request(request, app).await?.json().await
+    }
+}
+
+/// A body as it came, unpacked, with the memory it is charged for.
+pub struct Raw {
+    /// The bytes.
+    pub bytes: Bytes,
+    purse: Purse,
+}
+
+impl<S: WithHttp> FromRequest<Arc<S>> for Raw {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<S>) -> Result<Self, Problem> {
+        let gzipped = is_gzipped(request.headers())?;
+        let http = app.http();
+        let most = usize::try_from(http.engine.settings().limits.body).unwrap_or(usize::MAX);
+        let caller = request.extensions().get::<Caller>().map(|Caller(name)| Arc::clone(name));
+        // Whoever runs the server has no workspace.
+        let workspace = caller.unwrap_or_else(|| "".into());
+        let mut purse = Purse { http: Arc::clone(http), workspace, taken: Vec::new() };
+        let waits = request.headers().contains_key(header::EXPECT);
+        let mut body = request.into_body();
+        let mut bytes = match read(&mut body, most, &mut purse).await {
+            Ok(bytes) => bytes,
+            Err(problem) => {
+                // What was read of it is gone: others need the room while the rest is dropped.
+                drop(purse);
+                // Whoever waits to be told to go on is told not to.
+                if problem.hang_up && problem.status != StatusCode::REQUEST_TIMEOUT && !waits {
+                    drain(body).await;
+                }
+                return Err(problem);
+            }
+        };
+        if gzipped {
+            // A few bytes may become many.
+            let unpacking = move || unpacked(&bytes, most, &mut purse).map(|bytes| (bytes, purse));
+            (bytes, purse) = elsewhere(READ_HERE + 1, unpacking).await??;
+        }
+        Ok(Self { bytes, purse })
+    }
+}
+
+impl Raw {
+    /// The same as a JSON value.
+    pub async fn json(self) -> Result<Sent, Problem> {
+        let Self { bytes, mut purse } = self;
+        // Its words are held twice: as they came and as values.
+        let Looked { values, plain } = look(&bytes)?;
+        purse.take(values.saturating_mul(VALUE).saturating_add(bytes.len()))?;
+        let (size, exact) = (bytes.len(), (!plain).then(|| bytes.clone()));
+        let value = elsewhere(size, move || parse(&bytes)).await??;
+        Ok(Sent { value, exact, size, charged: Charged(purse.taken) })
+    }
+
+    /// The memory alone, once all else was made of the bytes; they are held twice by then.
+    pub fn charged(mut self) -> Result<Charged, Problem> {
+        self.purse.take(self.bytes.len())?;
+        Ok(Charged(self.purse.taken))
+    }
+}
+
+/// A body of JSON as its text, for whoever gives it back as it came; with the memory that it and what is made of it are
+/// charged for.
+pub struct Text {
+    /// The text.
+    pub text: String,
+    /// Given back when whoever reads it is done.
+    pub charged: Charged,
+}
+
+impl<S: WithHttp> FromRequest<Arc<S>> for Text {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<S>) -> Result<Self, Problem> {
+        is_json(request.headers())?;
+        let Raw { bytes, mut purse } = Raw::from_request(request, app).await?;
+        let Looked { values, .. } = look(&bytes)?;
+        // Its words are held twice at least: as they came and as messages.
+        purse.take(values.saturating_mul(VALUE).saturating_add(bytes.len()))?;
+        let text = String::from_utf8(bytes.into()).map_err(|_| Problem::invalid("the body is not UTF-8"))?;
+        if text.trim().is_empty() {
+            return Err(Problem::invalid("the body is empty; JSON is wanted"));
+        }
+        Ok(Self { text, charged: Charged(purse.taken) })
+    }
+}
+
+impl<S: WithHttp, T: DeserializeOwned> FromRequest<Arc<S>> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<S>) -> Result<Self, Problem> {
+        let sent = Sent::from_request(request, app).await?;
+        typed(sent.value).map(Self)
+    }
+}
+
+/// A value as what is wanted.
+pub fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
+    let Value::Object(fields) = value else {
+        // A list would be taken for an object's values in order.
+        return Err(Problem::invalid("the body: an object is wanted"));
+    };
+    T::deserialize(&fields).map_err(|wrong| {
+        let told: String = wrong.to_string().chars().take(300).collect();
+        Problem::invalid(blamed::<T>(fields, &told))
+    })
+}
+
+/// So many fields are looked at for the one that is wrong: no body that is read so has more.
+const FIELDS: usize = 16;
+
+/// What was wrong, and with which field: the one without which something else is, or nothing.
+fn blamed<T: DeserializeOwned>(mut fields: Map<String, Value>, told: &str) -> String {
+    if told.contains(" field `") {
+        // It is named there.
+        return told.to_owned();
+    }
+    let keys: Vec<String> = fields.keys().take(FIELDS).cloned().collect();
+    for key in keys {
+        let Some(value) = fields.shift_remove(&key) else { continue };
+        if T::deserialize(&fields).err().is_none_or(|wrong| wrong.to_string() != told) {
+            return format!("{key}: {told}");
+        }
+        fields.insert(key, value);
+    }
+    told.to_owned()
+}
+
+/// What is charged so far.
+struct Purse {
+    http: Arc<HttpState>,
+    workspace: Arc<str>,
+    taken: Vec<SetAside>,
+}
+
+impl Purse {
+    fn take(&mut self, bytes: usize) -> Result<(), Problem> {
+        let taken = self.http.load.set_aside_for(&self.workspace, bytes).ok_or_else(|| {
+            Problem::busy("too much is being read at once; try again, or send less in one request")
+                .and_hang_up()
+        })?;
+        self.taken.push(taken);
+        Ok(())
+    }
+}
+
+/// Whoever sends something says that it is JSON. A page in somebody's browser cannot say so without being allowed to.
+pub fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
+    let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json")) {
+        return Ok(());
+    }
+    let detail = "content-type: application/json is wanted (with curl: --json instead of -d)";
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", detail).and_hang_up())
+}
+
+fn is_gzipped(headers: &HeaderMap) -> Result<bool, Problem> {
+    match headers.get(header::CONTENT_ENCODING).map(|value| value.to_str().unwrap_or("?").trim()) {
+        None => Ok(false),
+        Some(coding) if coding.is_empty() || coding.eq_ignore_ascii_case("identity") => Ok(false),
+        Some(coding) if ["gzip", "x-gzip"].iter().any(|known| coding.eq_ignore_ascii_case(known)) => Ok(true),
+        Some(_) => {
+            let detail = "content-encoding: gzip is understood, or none";
+            Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "encoding", detail).and_hang_up())
+        }
+    }
+}
+
+fn over(most: usize) -> Problem {
+    Problem::too_large(format!("the body is over {most} bytes (limits.body); send less at once"))
+}
+
+async fn drain(mut body: Body) {
+    let dropping = async { while let Some(Ok(_)) = body.frame().await {} };
+    let _ = tokio::time::timeout(DRAIN, dropping).await;
+}
+
+async fn read(body: &mut Body, most: usize, purse: &mut Purse) -> Result<Bytes, Problem> {
+    let told = http_body::Body::size_hint(body).lower();
+    if told > most as u64 {
+        return Err(over(most));
+    }
+    let bounds = &purse.http.bounds;
+    let (silence, end) = (bounds.silence, Instant::now() + bounds.body);
+    let mut first: Option<Bytes> = None;
+    let mut all = BytesMut::new();
+    let mut size = 0usize;
+    loop {
+        let Some(data) = piece(body, end, silence).await? else { break };
+        size = size.saturating_add(data.len());
+        if size > most {
+            return Err(over(most));
+        }
+        purse.take(data.len())?;
+        // Most come in one piece, which need not be copied.
+        match first.take() {
+            None if all.is_empty() => first = Some(data),
+            None => all.extend_from_slice(&data),
+            Some(before) => {
+                all.extend_from_slice(&before);
+                all.extend_from_slice(&data);
+            }
+        }
+    }
+    Ok(first.unwrap_or_else(|| all.freeze()))
+}
+
+/// The next piece of a body, within the time there is for it; none at its end.
+pub async fn piece(body: &mut Body, end: Instant, silence: Duration) -> Result<Option<Bytes>, Problem> {
+    loop {
+        let until = end.min(Instant::now() + silence);
+        let frame = match timeout_at(until, body.frame()).await {
+            Err(_) => {
+                let detail = "the body did not come to its end in time; send it again";
+                return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", detail).and_hang_up());
+            }
+            Ok(None) => return Ok(None),
+            Ok(Some(Err(_))) => {
+                return Err(Problem::invalid("the body broke off, or its chunks are wrong; send it again")
+                    .and_hang_up());
+            }
+            Ok(Some(Ok(frame))) => frame,
+        };
+        if let Ok(data) = frame.into_data() {
+            return Ok(Some(data));
+        }
+    }
+}
+
+/// So much is unpacked at a time, and charged before it is.
+const PIECE: usize = 64 << 10;
+
+fn unpacked(bytes: &[u8], most: usize, purse: &mut Purse) -> Result<Bytes, Problem> {
+    let mut packed = flate2::read::MultiGzDecoder::new(bytes);
+    let mut plain = Vec::new();
+    loop {
+        purse.take(PIECE)?;
+        let before = plain.len();
+        let piece = packed.by_ref().take(PIECE as u64).read_to_end(&mut plain);
+        piece.map_err(|_| Problem::invalid("the body is not gzip, or breaks off"))?;
+        if plain.len() > most {
+            return Err(over(most));
+        }
+        if plain.len() - before < PIECE {
+            return Ok(plain.into());
+        }
+    }
+}
+
+/// What a text shows without being read.
+struct Looked {
+    /// About how many values it holds.
+    values: usize,
+    /// Whether all its numbers are whole ones that come back as they were written.
+    plain: bool,
+}
+
+/// Whole numbers of so many digits are the same however they are held.
+const PLAIN_DIGITS: usize = 15;
+
+/// About how many values the text holds: what stands between commas and braces outside of strings.
+fn look(bytes: &[u8]) -> Result<Looked, Problem> {
+    let (mut count, mut quoted, mut escaped) = (0usize, false, false);
+    let (mut plain, mut digits) = (true, 0usize);
+    for byte in bytes {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            _ if quoted => {}
+            b'0'..=b'9' => {
+                digits += 1;
+                plain &= digits <= PLAIN_DIGITS;
+                continue;
+            }
+            b'.' | b'-' => plain = false,
+            b'e' | b'E' => plain &= digits == 0,
+            b',' | b'{' | b'[' => count += 1,
+            _ => {}
+        }
+        digits = 0;
+    }
+    if count > MOST_VALUES {
+        return Err(Problem::too_large(format!(
+            "the body holds over {MOST_VALUES} values; send less at once"
+        )));
+    }
+    Ok(Looked { values: count, plain })
+}
+
+fn parse(bytes: &[u8]) -> Result<Value, Problem> {
+    if std::str::from_utf8(bytes).is_err() {
+        return Err(Problem::invalid("the body is not UTF-8"));
+    }
+    serde_json::from_slice(bytes).map_err(|wrong| match wrong.is_eof() {
+        true if bytes.is_empty() => Problem::invalid("the body is empty; JSON is wanted"),
+        _ => Problem::invalid(format!("the body is not JSON: {wrong}")),
+    })
+}
+
+/// Does what takes a while where nobody waits behind it.
+pub async fn elsewhere<T: Send + 'static>(
+    size: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
+    if size <= READ_HERE {
+        return Ok(work());
+    }
+    let failed = |_| Problem::busy("the server is shutting down; try again");
+    tokio::task::spawn_blocking(work).await.map_err(failed)
+}

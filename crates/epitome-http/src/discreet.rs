@@ -1,0 +1,75 @@
+//! What went wrong with a model, without what is the matter of whoever runs the server: where it is asked, which variable
+//! holds its key, where files stand, and how often it failed for everybody. The command line tells all of that.
+
+/// The text, with addresses, paths, names of variables and what others had to do with it left out.
+pub fn discreet(text: &str) -> String {
+    let text = &uncounted(text);
+    let mut told = String::with_capacity(text.len());
+    for word in text.split_inclusive(' ') {
+        let bare = word.trim_end();
+        let end = bare.trim_end_matches([',', ';', ':', '.', ')']);
+        let shown = match end.trim_start_matches(['(', '`', '"']) {
+            address if address.contains("://") => "its address",
+            path if path.starts_with('/') || path.ends_with(".db") => "its place",
+            name if is_variable(name) => "its variable",
+            _ => {
+                told.push_str(word);
+                continue;
+            }
+        };
+        told.push_str(shown);
+        told.push_str(word.get(end.len()..).unwrap_or_default());
+    }
+    told
+}
+
+/// A provider's failures are counted for all workspaces together.
+fn uncounted(text: &str) -> String {
+    let Some((before, rest)) = text.split_once(" times in a row") else { return text.to_owned() };
+    match before.rsplit_once(" failed ") {
+        Some((before, count)) if count.bytes().all(|byte| byte.is_ascii_digit()) => {
+            format!("{before} failed several times in a row{rest}")
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// `OPENAI_API_KEY` and the like.
+fn is_variable(name: &str) -> bool {
+    let name = name.trim_end_matches(['`', '"']);
+    name.contains('_')
+        && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_variables_are_left_out_and_nothing_else() {
+        let check = |whole: &str, shown: &str| assert_eq!(discreet(whole), shown);
+        check(
+            "due since message 20; failed once: nothing answers at http://10.0.0.7:8000: connection refused",
+            "due since message 20; failed once: nothing answers at its address: connection refused",
+        );
+        check(
+            "the key in OPENAI_API_KEY is not accepted (401)",
+            "the key in its variable is not accepted (401)",
+        );
+        check(
+            "nothing answers messages at https://a.b/v1/messages (404); is base_url right?",
+            "nothing answers messages at its address (404); is base_url right?",
+        );
+        check(
+            "http://10.0.0.7:8000 failed 11 times in a row and is left alone for 60s",
+            "its address failed several times in a row and is left alone for 60s",
+        );
+        check(
+            "the disk is full: make room at /data/d.db, then try again",
+            "the disk is full: make room at its place, then try again",
+        );
+        check("`openai/gpt` failed 3 times: no answer", "`openai/gpt` failed 3 times: no answer");
+        check("not due: messages 12 of 20", "not due: messages 12 of 20");
+        check("", "");
+    }
+}

@@ -1,0 +1,318 @@
+//! Who may do what, and in which workspace.
+//!
+//! A handler that takes a [`Reads`], [`Writes`] or [`Runs`] gets the workspace the caller belongs to and no other:
+//! there is no way to name one in a path. A key that is unknown, revoked or expired is refused in the same words, and
+//! so is a workspace that is not the key's, whether it exists or not.
+//!
+//! These stand first among a handler's arguments: whoever may not come in learns nothing of their parameters, and not a
+//! byte of what they send is read. Headers that say two things are refused, since whoever stands in front of the server
+//! may have gone by the other one.
+//!
+//! Where no key is needed, whoever sends none must come from this machine by its own name, and from no page of
+//! somebody else's: a browser sends what such a page tells it to, and what is sent may do without being understood.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use epitome::key::{Key, Rights};
+use epitome::{Workspace, is_name};
+
+use crate::load::Place;
+use crate::problem::Problem;
+pub use crate::state::Keys;
+use crate::state::{HttpState, WithHttp};
+
+/// The workspace of whoever names none.
+const DEFAULT: &str = "default";
+
+/// Names a workspace, where the caller may choose.
+pub const WORKSPACE: &str = "x-epitome-workspace";
+
+/// A caller who may read.
+pub struct Reads(pub Access);
+
+/// A caller who may read and write.
+pub struct Writes(pub Access);
+
+/// A caller who runs the server.
+pub struct Runs;
+
+/// What a caller may see.
+pub struct Access {
+    /// The only workspace the caller sees.
+    pub workspace: Workspace,
+    /// By which key, so that whoever stays long can be asked again.
+    secret: Option<String>,
+    /// Its place among the requests under way.
+    place: Option<Place>,
+}
+
+impl Access {
+    /// For whoever stays: the place among those who are answered and leave is given back.
+    pub fn staying(mut self) -> Self {
+        self.place = None;
+        self
+    }
+}
+
+impl<S: WithHttp> FromRequestParts<Arc<S>> for Reads {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<S>) -> Result<Self, Problem> {
+        access(parts, app.http(), Rights::Read).await.map(Self)
+    }
+}
+
+impl<S: WithHttp> FromRequestParts<Arc<S>> for Writes {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<S>) -> Result<Self, Problem> {
+        access(parts, app.http(), Rights::Write).await.map(Self)
+    }
+}
+
+impl<S: WithHttp> FromRequestParts<Arc<S>> for Runs {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<S>) -> Result<Self, Problem> {
+        match identify(&parts.headers, app.http()).await?.1 {
+            None => Ok(Self),
+            Some(key) if key.rights == Rights::Admin => Ok(Self),
+            Some(_) => Err(forbidden("an admin key is wanted here")),
+        }
+    }
+}
+
+/// Whose request it is, for what comes after: once the gate was passed.
+#[derive(Clone)]
+pub struct Caller(pub Arc<str>);
+
+async fn access(parts: &mut Parts, app: &HttpState, wanted: Rights) -> Result<Access, Problem> {
+    let (secret, key) = identify(&parts.headers, app).await?;
+    let name = workspace(&parts.headers, key, wanted)?;
+    let place = app.load.requests.enter(&name)?;
+    parts.extensions.insert(Caller(Arc::clone(&name)));
+    Ok(Access { workspace: app.engine.workspace(name), secret, place: Some(place) })
+}
+
+/// The workspace of whoever came with this key, or with none.
+pub fn workspace(headers: &HeaderMap, key: Option<Key>, wanted: Rights) -> Result<Arc<str>, Problem> {
+    let named = named(headers)?;
+    if let Some(key) = &key
+        && key.rights < wanted
+    {
+        return Err(forbidden("this key may only read"));
+    }
+    match (key.and_then(|key| key.workspace), named) {
+        (Some(own), Some(named)) if *own != *named => {
+            Err(forbidden("this key is for another workspace; leave x-epitome-workspace out"))
+        }
+        (Some(own), _) => Ok(own),
+        (None, Some(named)) => Ok(named.into()),
+        (None, None) => Ok(DEFAULT.into()),
+    }
+}
+
+/// Told to whoever sends nothing where a key is wanted.
+pub const WANTED: &str = "a key is wanted: send `authorization: Bearer epk_...`";
+
+/// The key that was sent, where there is one; none only where none is needed.
+pub async fn identify(
+    headers: &HeaderMap,
+    app: &HttpState,
+) -> Result<(Option<String>, Option<Key>), Problem> {
+    let Some(secret) = secret(headers)? else {
+        return match app.keys {
+            Keys::Required => Err(unauthorized(WANTED)),
+            Keys::Off { loopback } => uninvited(headers, loopback).map(|()| (None, None)),
+        };
+    };
+    match app.engine.keys().check(&secret).await? {
+        Some(key) => Ok((Some(secret), Some(key))),
+        None => Err(unauthorized("the key is unknown, revoked or expired")),
+    }
+}
+
+/// Whether a key still lets its holder read this workspace: for those who stay. Where that cannot be seen it does not:
+/// they may come again.
+pub async fn still_reads(app: &HttpState, access: &Access) -> bool {
+    match &access.secret {
+        None => true,
+        Some(secret) => matches!(app.engine.keys().check(secret).await, Ok(Some(_))),
+    }
+}
+
+/// The bearer token that was sent, where there is one.
+pub fn secret(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let mut all = headers.get_all(header::AUTHORIZATION).iter();
+    let Some(value) = all.next() else { return Ok(None) };
+    let bearer = value.to_str().ok().and_then(|value| {
+        let (scheme, secret) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim().to_owned())
+    });
+    match bearer {
+        Some(secret) if all.next().is_none() => Ok(Some(secret)),
+        _ => Err(unauthorized("authorization: `Bearer` and a key is wanted, once")),
+    }
+}
+
+fn named(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let mut all = headers.get_all(WORKSPACE).iter();
+    let Some(value) = all.next() else { return Ok(None) };
+    let name =
+        std::str::from_utf8(value.as_bytes()).ok().filter(|name| is_name(name) && all.next().is_none());
+    match name {
+        Some(name) => Ok(Some(name.to_owned())),
+        None => Err(Problem::invalid(
+            "x-epitome-workspace: one name is wanted, of 1 to 512 bytes in UTF-8, no control characters",
+        )),
+    }
+}
+
+/// Refuses whoever comes without a key by another's doing: a page in a browser on this machine, say.
+pub fn uninvited(headers: &HeaderMap, loopback: bool) -> Result<(), Problem> {
+    if loopback && !is_local(headers) {
+        return Err(forbidden(
+            "the header `host` names neither this machine nor loopback; without keys only those are answered",
+        ));
+    }
+    if !is_from_here(headers) {
+        return Err(forbidden("the header `origin` names a page from elsewhere; a key is wanted for that"));
+    }
+    Ok(())
+}
+
+/// Whether the request was sent to this machine by a name only this machine answers to. A page from elsewhere can have
+/// its own name lead here, but it cannot change which name the browser says.
+fn is_local(headers: &HeaderMap) -> bool {
+    let mut all = headers.get_all(header::HOST).iter();
+    match (all.next(), all.next()) {
+        // No browser leaves it out.
+        (None, _) => true,
+        (Some(host), None) => host.to_str().is_ok_and(is_this_machine),
+        (Some(_), Some(_)) => false,
+    }
+}
+
+/// Whether no page from elsewhere sent it. A browser says for whom it sends whatever may change something.
+fn is_from_here(headers: &HeaderMap) -> bool {
+    headers.get_all(header::ORIGIN).iter().all(|origin| {
+        let host = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        host.is_some_and(|(_, host)| is_this_machine(host))
+    })
+}
+
+/// Whether a host, with its port or without, is this machine and nobody else's.
+fn is_this_machine(host: &str) -> bool {
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let bare = host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |(bare, _)| bare);
+    let inner = bare.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    if let Ok(address) = inner.unwrap_or(bare).parse::<IpAddr>() {
+        return address.is_loopback() && address.is_ipv6() == inner.is_some();
+    }
+    let name = bare.to_ascii_lowercase();
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
+    plain && (name == "localhost" || name.ends_with(".localhost"))
+}
+
+/// A key is missing or wrong.
+pub fn unauthorized(detail: &str) -> Problem {
+    Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
+}
+
+fn forbidden(detail: &str) -> Problem {
+    Problem::new(StatusCode::FORBIDDEN, "forbidden", detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn headers(name: &HeaderName, values: &[&[u8]]) -> HeaderMap {
+        let value = |value: &&[u8]| (name.clone(), HeaderValue::from_bytes(value).unwrap());
+        values.iter().map(value).fold(HeaderMap::new(), |mut all, (name, value)| {
+            all.append(name, value);
+            all
+        })
+    }
+
+    #[test]
+    fn only_names_of_this_machine_are_local() {
+        let local = |host: &str| is_local(&headers(&header::HOST, &[host.as_bytes()]));
+        for host in
+            ["localhost", "LOCALHOST:7878", "127.0.0.1:80", "127.1.2.3", "[::1]:7878", "a.localhost:1"]
+        {
+            assert!(local(host), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "evil.example:7878",
+            "localhost.evil.example",
+            "10.0.0.1:80",
+            "0.0.0.0:7878",
+            "[::2]",
+            "[::1].evil.example",
+            "127.0.0.1.nip.io",
+            "evil.example@localhost",
+            "localhost@evil.example",
+            "löcalhost",
+            "",
+            "localhost/evil.example",
+            "evil.example/.localhost",
+            "a@b.localhost",
+            "::1",
+            "[127.0.0.1]",
+            "localhost:",
+            "localhost:http",
+        ] {
+            assert!(!local(host), "{host}");
+        }
+        assert!(is_local(&HeaderMap::new()));
+        assert!(!is_local(&headers(&header::HOST, &[b"localhost", b"evil.example"])));
+        assert!(!is_local(&headers(&header::HOST, &[b"\xff"])));
+    }
+
+    #[test]
+    fn a_page_from_elsewhere_is_known_by_its_origin() {
+        let here = |origins: &[&[u8]]| is_from_here(&headers(&header::ORIGIN, origins));
+        assert!(here(&[]) && here(&[b"http://localhost:3000"]) && here(&[b"https://[::1]"]));
+        for origin in
+            ["null", "https://evil.example", "http://localhost.evil.example", "localhost", "", "\u{e9}"]
+        {
+            assert!(!here(&[origin.as_bytes()]), "{origin}");
+        }
+        assert!(!here(&[b"http://localhost", b"https://evil.example"]));
+    }
+
+    #[test]
+    fn one_key_is_read_and_nothing_else() {
+        let read =
+            |values: &[&[u8]]| secret(&headers(&header::AUTHORIZATION, values)).map_err(|wrong| wrong.status);
+        assert_eq!(read(&[]), Ok(None));
+        for value in ["Bearer epk_1", "bearer epk_1", "BEARER   epk_1", "Bearer epk_1\t"] {
+            assert_eq!(read(&[value.as_bytes()]), Ok(Some("epk_1".to_owned())), "{value}");
+        }
+        for value in ["", "epk_1", "Bearer", "Bearer\tepk_1", "Basic epk_1", "Bearer: epk_1", "Bearer \u{e9}"]
+        {
+            assert_eq!(read(&[value.as_bytes()]), Err(StatusCode::UNAUTHORIZED), "{value}");
+        }
+        assert_eq!(read(&[b"Bearer epk_1", b"Bearer epk_2"]), Err(StatusCode::UNAUTHORIZED));
+        assert_eq!(read(&[b"Bearer epk_1", b"Bearer epk_1"]), Err(StatusCode::UNAUTHORIZED));
+    }
+
+    #[test]
+    fn a_workspace_is_named_once_or_not_at_all() {
+        let name = HeaderName::from_static(WORKSPACE);
+        let read = |values: &[&[u8]]| named(&headers(&name, values)).map_err(|wrong| wrong.status);
+        assert_eq!(read(&[]), Ok(None));
+        assert_eq!(read(&["\u{e9}t\u{e9}".as_bytes()]), Ok(Some("\u{e9}t\u{e9}".to_owned())));
+        for wrong in [[b"".as_slice()].as_slice(), &[b"\xff"], &[b"a\tb"], &[b"a", b"a"], &[b"a", b"b"]] {
+            assert_eq!(read(wrong), Err(StatusCode::BAD_REQUEST), "{wrong:?}");
+        }
+    }
+}

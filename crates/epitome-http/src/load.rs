@@ -1,0 +1,251 @@
+//! How much may be under way at once. What is over it is refused at once, with the time to try again, so that
+//! nothing grows: not memory, not queues, not the time others wait.
+
+use std::collections::HashMap;
+use std::num::NonZero;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep};
+
+use crate::bounds::{Bounds, Places};
+use crate::problem::Problem;
+
+/// So many pages are read and written out at once. More would not be faster: there are only so many processors.
+const PAGING: usize = 8;
+
+/// So many contexts are made at once, beyond one for each processor. Pictures take few tokens and many bytes, so that each
+/// may hold a hundred megabytes until it is written out; and more at once would not be faster.
+const MORE_CONTEXTS: usize = 2;
+
+/// So many sessions are copied at once: one small request has very much written.
+const FORKS: usize = 2;
+
+/// Who waits for memory looks again after this.
+const MOMENT: Duration = Duration::from_millis(10);
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(2, NonZero::get)
+}
+
+/// What is under way.
+pub struct Load {
+    /// Requests that are worked on.
+    pub requests: Lane,
+    /// Requests that wait for a summary.
+    pub waiting: Lane,
+    /// Connections that listen to events.
+    pub listening: Lane,
+    /// Requests that are passed on.
+    pub forwarding: Lane,
+    memory: Memory,
+    /// For bodies that are passed on, until their answer begins.
+    pub passing: Memory,
+    /// Who reads messages by the page, and writes them out: each holds some megabytes until it is done.
+    paging: Semaphore,
+    contexts: Semaphore,
+    forks: Semaphore,
+}
+
+impl Load {
+    /// With everything free.
+    pub fn new(bounds: &Bounds) -> Self {
+        let lane = Lane::new;
+        Self {
+            requests: lane(bounds.requests, "requests are being worked on"),
+            waiting: lane(bounds.waiting, "requests wait for a summary"),
+            listening: lane(bounds.listening, "connections listen to events"),
+            forwarding: lane(bounds.forwarding, "requests are being passed on"),
+            memory: Memory::new(bounds.memory_kib),
+            passing: Memory::new(bounds.passing_kib),
+            paging: Semaphore::new(PAGING),
+            contexts: Semaphore::new(processors().saturating_add(MORE_CONTEXTS)),
+            forks: Semaphore::new(FORKS),
+        }
+    }
+
+    /// Waits for its turn to read a page. It is never long.
+    pub async fn page(&self) -> Option<SemaphorePermit<'_>> {
+        self.paging.acquire().await.ok()
+    }
+
+    /// Waits for its turn to make a context.
+    pub async fn context(&self) -> Option<SemaphorePermit<'_>> {
+        self.contexts.acquire().await.ok()
+    }
+
+    /// Waits for its turn to copy a session.
+    pub async fn fork(&self) -> Option<SemaphorePermit<'_>> {
+        self.forks.acquire().await.ok()
+    }
+
+    /// Sets so many bytes aside for whoever reads; none where there is no room for them now.
+    pub fn set_aside(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        self.memory.take(bytes)
+    }
+
+    /// Sets so many bytes aside for a workspace, which may have half of them all.
+    pub fn set_aside_for(&self, workspace: &Arc<str>, bytes: usize) -> Option<SetAside> {
+        self.memory.take_for(workspace, bytes)
+    }
+}
+
+/// Memory for one purpose, in KiB.
+pub struct Memory {
+    all: Arc<Semaphore>,
+    /// How much of it is whose, and how much may be one workspace's.
+    by: Counts,
+    of_one: usize,
+}
+
+impl Memory {
+    fn new(kib: usize) -> Self {
+        Self { all: Arc::new(Semaphore::new(kib)), by: Counts::default(), of_one: kib / 2 }
+    }
+
+    fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let kib = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX);
+        Arc::clone(&self.all).try_acquire_many_owned(kib).ok()
+    }
+
+    /// So many bytes for a workspace, which may have half of them all; none where there is no room for them now.
+    pub fn take_for(&self, workspace: &Arc<str>, bytes: usize) -> Option<SetAside> {
+        let theirs = self.by.take(workspace, bytes.div_ceil(1 << 10), self.of_one)?;
+        Some(SetAside { _all: self.take(bytes)?, _theirs: theirs })
+    }
+
+    /// The same, waited for: most who have some give it back soon. None where there is still no room after so long, or could
+    /// never be.
+    pub async fn wait_for(&self, workspace: &Arc<str>, bytes: usize, most: Duration) -> Option<SetAside> {
+        if bytes.div_ceil(1 << 10) > self.of_one {
+            return None;
+        }
+        let until = Instant::now() + most;
+        loop {
+            let taken = self.take_for(workspace, bytes);
+            if taken.is_some() || Instant::now() >= until {
+                return taken;
+            }
+            sleep(MOMENT).await;
+        }
+    }
+}
+
+/// Memory set aside for a workspace, until it is dropped.
+pub struct SetAside {
+    _all: OwnedSemaphorePermit,
+    _theirs: Share,
+}
+
+/// How much of something each workspace has; none is kept that has nothing.
+#[derive(Clone, Default)]
+struct Counts(Arc<Mutex<HashMap<Arc<str>, usize>>>);
+
+/// A workspace's share of something, until it is dropped.
+struct Share {
+    counts: Counts,
+    workspace: Arc<str>,
+    amount: usize,
+}
+
+impl Counts {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// So much more, where the workspace then has no more than `most`.
+    fn take(&self, workspace: &Arc<str>, amount: usize, most: usize) -> Option<Share> {
+        let mut counts = self.lock();
+        let has = counts.get(workspace).copied().unwrap_or(0).saturating_add(amount);
+        if has > most {
+            return None;
+        }
+        counts.insert(Arc::clone(workspace), has);
+        drop(counts);
+        Some(Share { counts: self.clone(), workspace: Arc::clone(workspace), amount })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut counts = self.counts.lock();
+        if let Some(has) = counts.get_mut(&self.workspace) {
+            *has = has.saturating_sub(self.amount);
+            if *has == 0 {
+                counts.remove(&self.workspace);
+            }
+        }
+    }
+}
+
+/// Things of one kind: so many in all, so many of one workspace's.
+pub struct Lane {
+    all: Arc<Semaphore>,
+    of_one: usize,
+    counts: Counts,
+    what: &'static str,
+}
+
+/// A place in a lane, until it is dropped.
+pub struct Place {
+    _all: OwnedSemaphorePermit,
+    _theirs: Share,
+}
+
+impl Lane {
+    fn new(places: Places, what: &'static str) -> Self {
+        let Places { all, of_one } = places;
+        Self { all: Arc::new(Semaphore::new(all)), of_one, counts: Counts::default(), what }
+    }
+
+    /// How many there are.
+    pub fn taken(&self) -> usize {
+        self.counts.lock().values().sum()
+    }
+
+    /// Takes a place for a workspace until it is dropped.
+    pub fn enter(&self, workspace: &Arc<str>) -> Result<Place, Problem> {
+        let full = |_| Problem::busy(format!("too many {}; try again", self.what));
+        let all = Arc::clone(&self.all).try_acquire_owned().map_err(full)?;
+        let Some(theirs) = self.counts.take(workspace, 1, self.of_one) else {
+            let (most, what) = (self.of_one, self.what);
+            return Err(Problem::too_many(format!("{most} {what} for this workspace already; try again")));
+        };
+        Ok(Place { _all: all, _theirs: theirs })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_given_back_and_one_workspace_cannot_take_them_all() {
+        let lane = Lane::new(Places { all: 3, of_one: 2 }, "things");
+        let (one, two): (Arc<str>, Arc<str>) = ("one".into(), "two".into());
+        let first = lane.enter(&one).unwrap();
+        let _second = lane.enter(&one).unwrap();
+        assert_eq!(lane.enter(&one).err().unwrap().status.as_u16(), 429);
+        let third = lane.enter(&two).unwrap();
+        assert_eq!(lane.enter(&two).err().unwrap().status.as_u16(), 503);
+        drop((first, third));
+        assert_eq!(lane.taken(), 1);
+        assert!(lane.enter(&one).is_ok() && lane.enter(&two).is_ok());
+    }
+
+    #[tokio::test]
+    async fn memory_that_others_give_back_is_waited_for_and_what_can_never_be_is_not() {
+        let (memory, one): (_, Arc<str>) = (Memory::new(100), "one".into());
+        let long = Duration::from_secs(600);
+        let first = memory.take_for(&one, 40 << 10);
+        assert!(memory.wait_for(&one, 51 << 10, long).await.is_none(), "half of it is a workspace's");
+        assert!(memory.wait_for(&one, 40 << 10, Duration::ZERO).await.is_none());
+        let given_back = async {
+            sleep(MOMENT).await;
+            drop(first);
+        };
+        let (waited, ()) = tokio::join!(memory.wait_for(&one, 40 << 10, long), given_back);
+        assert!(waited.is_some());
+    }
+}

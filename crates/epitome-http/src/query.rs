@@ -1,0 +1,218 @@
+//! What stands after the `?`: read strictly, and refused by name.
+//!
+//! A parameter nobody knows is a mistake, most often a slip of the pen, and would do nothing without a word. So are
+//! one given twice and one that is not UTF-8.
+
+use std::borrow::Cow;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use percent_encoding::percent_decode_str;
+use serde::de::value::{Error as Wrong, MapDeserializer};
+use serde::de::{DeserializeOwned, Deserializer, Error as _, IntoDeserializer, Visitor};
+use serde::forward_to_deserialize_any;
+
+use crate::problem::Problem;
+
+/// No parameters at all.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
+
+/// The parameters of a request.
+#[derive(Debug)]
+pub struct Query<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        read(parts.uri.query().unwrap_or_default()).map(Self).map_err(Problem::invalid)
+    }
+}
+
+fn read<T: DeserializeOwned>(query: &str) -> Result<T, String> {
+    let mut pairs = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unzip();
+        let name = text(name.unwrap_or(pair))?;
+        let given =
+            Given { name: name.clone(), value: text(value.unwrap_or_default())?, bare: value.is_none() };
+        pairs.push((name, given));
+    }
+    let told = |wrong: Wrong| {
+        let told = wrong.to_string();
+        match told.split_once("unknown field") {
+            Some(("", rest)) => format!(
+                "unknown parameter{}",
+                rest.replace("expected one of", "there are")
+                    .replace("expected", "there are")
+                    .replace("there are no fields", "there are none here")
+            ),
+            _ => told
+                .replace("duplicate field", "given twice: the parameter")
+                .replace("missing field", "left out: the parameter"),
+        }
+    };
+    T::deserialize(MapDeserializer::new(pairs.into_iter())).map_err(told)
+}
+
+fn text(raw: &str) -> Result<String, String> {
+    let spaced = raw.replace('+', " ");
+    let decoded = percent_decode_str(&spaced).decode_utf8().map(Cow::into_owned);
+    decoded.map_err(|_| "a parameter is not UTF-8".to_owned())
+}
+
+/// A value as it was written.
+struct Given {
+    name: String,
+    value: String,
+    /// Named without a value.
+    bare: bool,
+}
+
+/// No more of a wrong value is repeated.
+const SHOWN: usize = 60;
+
+impl Given {
+    fn wrong(&self, wanted: &str) -> Wrong {
+        let given: String = self.value.chars().take(SHOWN).collect();
+        Wrong::custom(format!("{}: {given:?} given; {wanted}", self.name))
+    }
+}
+
+impl<'de> IntoDeserializer<'de, Wrong> for Given {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+/// Numbers are read as the kind that is wanted.
+macro_rules! whole {
+    ($($method:ident $visit:ident $kind:ty),*) => {$(
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
+            let plain = self.value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+            match self.value.parse::<$kind>() {
+                Ok(number) if plain => visitor.$visit(number),
+                _ => Err(self.wrong("a whole number is wanted")),
+            }
+        }
+    )*};
+}
+
+impl<'de> Deserializer<'de> for Given {
+    type Error = Wrong;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
+        visitor.visit_string(self.value)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Wrong> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    /// A bare name is a yes.
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
+        match self.value.as_str() {
+            "true" => visitor.visit_bool(true),
+            "" if self.bare => visitor.visit_bool(true),
+            "false" => visitor.visit_bool(false),
+            _ => Err(self.wrong("true or false is wanted")),
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Wrong> {
+        match variants.contains(&self.value.as_str()) {
+            true => visitor.visit_enum(self.value.into_deserializer()),
+            false => Err(self.wrong(&format!("there are {}", variants.join(", ")))),
+        }
+    }
+
+    /// Larger ones than a store can count are nobody's.
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
+        let plain = self.value.bytes().all(|byte| byte.is_ascii_digit());
+        match self.value.parse::<i64>().map(u64::try_from) {
+            Ok(Ok(number)) if plain => visitor.visit_u64(number),
+            _ => Err(self.wrong("a whole number is wanted")),
+        }
+    }
+
+    whole! {
+        deserialize_u8 visit_u8 u8, deserialize_u16 visit_u16 u16, deserialize_u32 visit_u32 u32,
+        deserialize_i64 visit_i64 i64
+    }
+
+    forward_to_deserialize_any! {
+        i8 i16 i32 i128 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple tuple_struct map
+        struct identifier ignored_any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    #[serde(rename_all = "lowercase")]
+    enum How {
+        Clip,
+        Empty,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        tokens: Option<u64>,
+        #[serde(default)]
+        fill: bool,
+        scope: Option<String>,
+        oversize: Option<How>,
+    }
+
+    fn asked(query: &str) -> Result<Asked, String> {
+        read(query)
+    }
+
+    #[test]
+    fn what_is_given_is_read_as_what_is_wanted() {
+        let all = asked("tokens=40&fill&scope=a+b%C3%A9&oversize=clip").unwrap();
+        assert_eq!((all.tokens, all.fill, all.scope.as_deref()), (Some(40), true, Some("a bé")));
+        assert_eq!(all.oversize, Some(How::Clip));
+        let none = asked("").unwrap();
+        assert_eq!((none.tokens, none.fill, none.scope), (None, false, None));
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused_by_name() {
+        let refused = |query: &str| asked(query).unwrap_err();
+        assert_eq!(refused("tokens=many"), "tokens: \"many\" given; a whole number is wanted");
+        assert_eq!(refused("tokens=+5"), "tokens: \" 5\" given; a whole number is wanted");
+        assert_eq!(refused("fill=yes"), "fill: \"yes\" given; true or false is wanted");
+        assert_eq!(refused("fill="), "fill: \"\" given; true or false is wanted");
+        assert_eq!(refused("oversize=cut"), "oversize: \"cut\" given; there are clip, empty");
+        assert!(
+            refused("token=5").starts_with("unknown parameter `token`, there are"),
+            "{}",
+            refused("token=5")
+        );
+        assert_eq!(refused("fill&fill=true"), "given twice: the parameter `fill`");
+        assert_eq!(refused("scope=%ff"), "a parameter is not UTF-8");
+    }
+}

@@ -55,7 +55,7 @@ impl Wanted {
         let filter = self.filter;
         let keep = (!filter.is_empty())
             .then(|| -> Keep<T> { Box::new(move |item| filter.keeps(|name| field(item, name))) });
-        Listing { keep, skip, limit, reverse }
+        Listing { keep, skip, limit, reverse, ..Listing::default() }
     }
 }
 

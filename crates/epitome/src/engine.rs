@@ -27,7 +27,7 @@
 //! ```
 //!
 //! Nothing here waits for a model, [`Session::summarize`] with `wait` and [`Engine::work`] excepted. What is
-//! decided is decided in `epitome_core`; what is written goes through [`crate::store::Store::change`].
+//! decided is decided in `epitome_core`; what is written goes through [`crate::store::SessionLog::change`].
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -47,7 +47,9 @@ use crate::model::{Local, Model, Remote};
 pub(crate) use crate::pace::Pace;
 pub(crate) use crate::purse::Reserved;
 use crate::settings::{Patch, Provider, Settings};
-use crate::store::{Fault, Postgres, PostgresOptions, Sqlite, SqliteOptions, Store, UsageQuery, UsageSum};
+use crate::store::{
+    Fault, Listing, Postgres, PostgresOptions, Sqlite, SqliteOptions, Store, UsageQuery, UsageSum,
+};
 pub(crate) use crate::time::millis_between;
 use crate::worker;
 pub(crate) use crate::writer::Writer;
@@ -331,7 +333,8 @@ impl Engine {
     /// The workspaces there are, by name: those after this one, at most so many. For whoever runs the engine; no
     /// workspace is shown another.
     pub async fn workspaces(&self, after: Option<&str>, limit: usize) -> Result<Vec<Arc<str>>, Error> {
-        Ok(self.shared().store.workspaces(after, limit.min(1_000)).await?)
+        let page = Listing::by_name(after, limit.min(1_000));
+        Ok(self.shared().store.workspaces(page).await?.map(|row| row.name).items)
     }
 
     /// The settings under those of workspaces and sessions.

@@ -125,7 +125,7 @@ async fn nothing_is_written_when_nothing_is_decided(made: Made) {
     let store = &*made.store;
     assert!(store.change(&key("a"), Load::default(), Box::new(|_| None)).await.unwrap().is_none());
     assert!(standing(store, &key("a")).await.session.is_none());
-    assert_eq!(store.sessions("w", None, 9).await.unwrap(), []);
+    assert_eq!(store.sessions("w", None, Listing::by_name(None, 9)).await.unwrap().items, []);
 }
 
 async fn all_of_a_change_is_written_or_nothing(made: Made) {
@@ -415,14 +415,16 @@ async fn flags_change(made: Made) {
 
 async fn workspaces_have_settings(made: Made) {
     let store = &*made.store;
-    assert_eq!(store.workspace("w").await.unwrap(), "");
+    assert_eq!(settings(store, "w").await, "");
     set_workspace(store, "w", Some("{\"a\":1}")).await;
     set_workspace(store, "w", None).await;
-    assert_eq!(store.workspace("w").await.unwrap(), "{\"a\":1}");
+    assert_eq!(settings(store, "w").await, "{\"a\":1}");
     say(store, &key("a"), "u").await;
     assert_eq!(standing(store, &key("a")).await.workspace_settings, "{\"a\":1}");
-    assert_eq!(store.workspace("v").await.unwrap(), "");
-    let names = |after, limit| store.workspaces(after, limit);
+    assert_eq!(settings(store, "v").await, "");
+    let names = async |after, limit| {
+        store.workspaces(Listing::by_name(after, limit)).await.map(|listed| listed.map(|row| row.name).items)
+    };
     say(store, &SessionKey::new("another", "s"), "u").await;
     let all = names(None, 9).await.unwrap();
     assert!(
@@ -441,10 +443,19 @@ async fn nothing_crosses_workspaces_or_sessions(made: Made) {
     say(store, &key("b"), "u a u").await;
     assert_eq!(row(store, &other).await.tracker.head(), 1);
     let names = |rows: Vec<(Arc<str>, SessionRow)>| rows.into_iter().map(|(n, _)| n).collect::<Vec<_>>();
-    assert_eq!(names(store.sessions("w", None, 9).await.unwrap()), ["a".into(), "b".into()]);
-    assert_eq!(names(store.sessions("w", Some("a"), 9).await.unwrap()), ["b".into()]);
-    assert_eq!(names(store.sessions("w", None, 1).await.unwrap()), ["a".into()]);
-    assert_eq!(names(store.sessions("x", None, 9).await.unwrap()), []);
+    assert_eq!(
+        names(store.sessions("w", None, Listing::by_name(None, 9)).await.unwrap().items),
+        ["a".into(), "b".into()]
+    );
+    assert_eq!(
+        names(store.sessions("w", None, Listing::by_name(Some("a"), 9)).await.unwrap().items),
+        ["b".into()]
+    );
+    assert_eq!(
+        names(store.sessions("w", None, Listing::by_name(None, 1)).await.unwrap().items),
+        ["a".into()]
+    );
+    assert_eq!(names(store.sessions("x", None, Listing::by_name(None, 9)).await.unwrap().items), []);
     let search = Search {
         scope: Scope::Session,
         workspace: "v".into(),
@@ -518,17 +529,21 @@ async fn a_session_is_copied_and_shown(made: Made) {
     }
     let from = row(store, &key("a")).await;
     let copied = store.copy(from.id, 1_200).await.unwrap();
-    assert_eq!(store.sessions("w", None, 9).await.unwrap().len(), 1);
+    assert_eq!(store.sessions("w", None, Listing::by_name(None, 9)).await.unwrap().items.len(), 1);
     let slots = standing(store, &key("a")).await.slots;
     // The newest two, as an engine takes over: in the copy they are the first two.
     let history = PickSummaries::History { slot: None, before: None, limit: 2 };
     let mut summaries = store.summaries(from.id, history).await.unwrap();
     summaries[1].parent = None;
-    let reveal = |name: &str| (key(name), from.clone(), slots.clone(), summaries.clone());
-    let (taken, row_, slots_, summaries_) = reveal("a");
-    assert!(!store.reveal(copied, &taken, row_, slots_, summaries_, Vec::new()).await.unwrap());
-    let (free, row_, slots_, summaries_) = reveal("b");
-    assert!(store.reveal(copied, &free, row_, slots_, summaries_, Vec::new()).await.unwrap());
+    let copy = CopiedSession {
+        id: copied,
+        row: from.clone(),
+        slots: slots.clone(),
+        summaries: summaries.clone(),
+        events: Vec::new(),
+    };
+    assert!(!store.reveal(&key("a"), copy.clone()).await.unwrap());
+    assert!(store.reveal(&key("b"), copy).await.unwrap());
     let shown = standing(store, &key("b")).await;
     assert_eq!(shown.session.as_ref().unwrap().tracker, from.tracker);
     assert_eq!((slots[0].active, shown.slots[0].active), (Some(3), Some(2)));
@@ -607,7 +622,7 @@ async fn many_write_at_once_and_no_place_is_given_twice(made: Made) {
     assert_eq!(row.tracker.head(), 640);
     let all = made.store.messages(row.id, page((1, 999), false, 999)).await.unwrap();
     assert_eq!(seqs(&all), (1..=640).collect::<Vec<_>>());
-    assert_eq!(made.store.sessions("w", None, 99).await.unwrap().len(), 17);
+    assert_eq!(made.store.sessions("w", None, Listing::by_name(None, 99)).await.unwrap().items.len(), 17);
     assert_eq!(made.store.verify().await.unwrap(), []);
 }
 

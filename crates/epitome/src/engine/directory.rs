@@ -70,7 +70,7 @@ impl Engine {
         &self,
         listing: Listing<WorkspaceRow>,
     ) -> Result<Listed<WorkspaceInfo>, Error> {
-        Ok(self.shared().store.list_workspaces(listing).await?.map(WorkspaceInfo::from))
+        Ok(self.shared().store.workspaces(listing).await?.map(WorkspaceInfo::from))
     }
 
     /// A number nobody else knows, the same for everybody who opens the store: for making names that tell nothing, such as
@@ -83,7 +83,7 @@ impl Engine {
 impl Workspace {
     /// What is known of it, where there is one: it comes to be with its first session, author, setting or note.
     pub async fn info(&self) -> Result<Option<WorkspaceInfo>, Error> {
-        Ok(self.shared().store.workspace_row(self.name()).await?.map(WorkspaceInfo::from))
+        Ok(self.shared().store.workspaces(Listing::named(self.name())).await?.one().map(WorkspaceInfo::from))
     }
 
     /// Changes notes on it, and makes it where there is none.
@@ -119,7 +119,7 @@ impl Workspace {
         let made = told.take().unwrap_or(Err(Error::Closed))?;
         // Somebody may have deleted it since.
         let gone = || Error::NotFound { what: format!("workspace `{}`", self.name()) };
-        let now = store.workspace_row(self.name()).await?.ok_or_else(gone)?;
+        let now = store.workspaces(Listing::named(self.name())).await?.one().ok_or_else(gone)?;
         Ok(Written { now: now.into(), made })
     }
 
@@ -144,18 +144,18 @@ impl Workspace {
         member: Option<&str>,
         listing: Listing<SessionInfo>,
     ) -> Result<Listed<SessionInfo>, Error> {
-        let Listing { keep, skip, limit, reverse } = listing;
+        let Listing { keep, name, after, skip, limit, reverse } = listing;
         let keep = keep.map(|keep| -> Keep<(Arc<str>, SessionRow)> {
             Box::new(move |(name, row)| keep(&SessionInfo::new(Arc::clone(name), row.clone())))
         });
-        let listing = Listing { keep, skip, limit: limit.min(1_000), reverse };
-        let listed = self.shared().store.list_sessions(self.name(), member, listing).await?;
+        let listing = Listing { keep, name, after, skip, limit: limit.min(1_000), reverse };
+        let listed = self.shared().store.sessions(self.name(), member, listing).await?;
         Ok(listed.map(|(name, row)| SessionInfo::new(name, row)))
     }
 
     /// An author, where they are known here.
     pub async fn author(&self, name: &str) -> Result<Option<AuthorRow>, Error> {
-        Ok(self.shared().store.author(self.name(), name).await?)
+        Ok(self.shared().store.authors(self.name(), Listing::named(name)).await?.one())
     }
 
     /// Replaces notes on an author, each where it is given. One nobody knew comes to be, and the workspace with them.
@@ -183,13 +183,13 @@ impl Workspace {
         let made = told.take().unwrap_or(Err(Error::Closed))?;
         // They may have gone with their workspace since.
         let gone = || Error::NotFound { what: format!("author `{name}`") };
-        let now = store.author(self.name(), name).await?.ok_or_else(gone)?;
+        let now = store.authors(self.name(), Listing::named(name)).await?.one().ok_or_else(gone)?;
         Ok(Written { now, made })
     }
 
     /// Its authors by age.
     pub async fn list_authors(&self, listing: Listing<AuthorRow>) -> Result<Listed<AuthorRow>, Error> {
-        Ok(self.shared().store.list_authors(self.name(), listing).await?)
+        Ok(self.shared().store.authors(self.name(), listing).await?)
     }
 }
 
@@ -266,12 +266,12 @@ impl Session {
 
     /// Who belongs to it.
     pub async fn list_members(&self, listing: Listing<MemberRow>) -> Result<Listed<MemberRow>, Error> {
-        Ok(self.shared().store.list_members(self.number().await?, listing).await?)
+        Ok(self.shared().store.members(self.number().await?, listing).await?)
     }
 
     /// The member of that name.
     pub async fn member(&self, name: &str) -> Result<Option<MemberRow>, Error> {
-        Ok(self.shared().store.member(self.number().await?, name).await?)
+        Ok(self.shared().store.members(self.number().await?, Listing::named(name)).await?.one())
     }
 
     async fn number(&self) -> Result<SessionId, Error> {

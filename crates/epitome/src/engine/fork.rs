@@ -16,7 +16,8 @@ use super::session::check_metadata;
 use crate::error::Error;
 use crate::event::Happened;
 use crate::store::{
-    Load, Pick, PickSummaries, SessionId, SessionKey, SessionRow, SlotRow, SummaryRow, SummaryState,
+    CopiedSession, Load, Pick, PickSummaries, SessionId, SessionKey, SessionRow, SlotRow, SummaryRow,
+    SummaryState,
 };
 
 /// How a new session is made from another.
@@ -194,7 +195,8 @@ async fn whole(
         summaries.extend(lineage.into_iter().rev());
     }
     let events = vec![Happened::Message(Span { from: 1, through: at })];
-    match shared.store.reveal(copied, key, copy, rows, summaries, events).await? {
+    let copy = CopiedSession { id: copied, row: copy, slots: rows, summaries, events };
+    match shared.store.reveal(key, copy).await? {
         true => {
             shared.listeners.wake(&key.workspace);
             Ok(())

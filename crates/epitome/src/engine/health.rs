@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::Engine;
 use crate::error::Error;
 use crate::lock::lock;
-use crate::store::{QueueCounts, StoreError};
+use crate::store::{Listing, QueueCounts, StoreError};
 
 /// How much is left to do, in all workspaces together. No names are in it, so it may be shown where anybody can
 /// look.
@@ -84,7 +84,7 @@ impl Engine {
         }
         let shared = self.shared();
         let mut reasons = Vec::new();
-        if let Err(error) = shared.store.workspaces(None, 1).await {
+        if let Err(error) = shared.store.workspaces(Listing::by_name(None, 1)).await {
             reasons.push(Unready::from(&error));
         }
         let unwritable = lock(&shared.unwritable).clone().filter(|(when, _)| when.elapsed() < LATELY);

@@ -5,7 +5,7 @@ use epitome_core::message::Timestamp;
 use super::Engine;
 use crate::error::{Error, check_name};
 use crate::key::{CreatedKey, Key, NewKey, Rights};
-use crate::store::{KeyRow, StoreError};
+use crate::store::{KeyRow, PickKeys, StoreError};
 
 /// The keys that open workspaces. A handle: making one reads and writes nothing.
 ///
@@ -44,7 +44,7 @@ impl Keys {
     pub async fn create(&self, new: NewKey) -> Result<CreatedKey, Error> {
         let store = &self.engine.shared().store;
         let (id, secret) = make()?;
-        let (_, now) = store.key(&id).await?;
+        let (_, now) = store.keys(PickKeys::Id(id.clone())).await?;
         new.check(now)?;
         let key = Key {
             id,
@@ -67,7 +67,10 @@ impl Keys {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Key>, Error> {
-        Ok(self.engine.shared().store.keys(workspace, after, limit.min(1_000)).await?)
+        let (workspace, after) = (workspace.map(str::to_owned), after.map(str::to_owned));
+        let page = PickKeys::Page { workspace, after, limit: limit.min(1_000) };
+        let (rows, _) = self.engine.shared().store.keys(page).await?;
+        Ok(rows.into_iter().map(|row| row.key).collect())
     }
 
     /// Revokes a key: it opens nothing from now on. Where a workspace is named, only a key of that one. False when there
@@ -80,10 +83,10 @@ impl Keys {
     /// nothing. The store is asked each time, so that a key that was revoked anywhere stops at once.
     pub async fn check(&self, secret: &str) -> Result<Option<Key>, Error> {
         let Some(id) = id_of(secret) else { return Ok(None) };
-        let (found, now) = self.engine.shared().store.key(id).await?;
+        let (found, now) = self.engine.shared().store.keys(PickKeys::Id(id.to_owned())).await?;
         // Compared in the same time wherever they differ.
         let right = |row: &KeyRow| blake3::hash(secret.as_bytes()) == blake3::Hash::from_bytes(row.hash);
-        Ok(found.filter(right).map(|row| row.key).filter(|key| key.is_good_at(now)))
+        Ok(found.into_iter().find(right).map(|row| row.key).filter(|key| key.is_good_at(now)))
     }
 
     /// Whether no key was ever made: then nobody could come in.

@@ -13,7 +13,7 @@ use crate::error::{Error, check_name};
 use crate::inline::Inline;
 use crate::search::Query;
 use crate::settings::{Patch, Settings};
-use crate::store::{Load, Passed, Portion, Search, SessionKey, UsageQuery, UsageSum, WorkspaceRow};
+use crate::store::{Listing, Load, Passed, Portion, Search, SessionKey, UsageQuery, UsageSum, WorkspaceRow};
 
 /// A workspace's sessions and settings. A handle: making one reads and writes nothing.
 ///
@@ -50,19 +50,25 @@ impl Workspace {
 
     /// Its sessions by name: those after this one, at most so many.
     pub async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Vec<SessionInfo>, Error> {
-        let rows = self.engine.shared().store.sessions(&self.name, after, limit.min(1_000)).await?;
-        Ok(rows.into_iter().map(|(name, row)| SessionInfo::new(name, row)).collect())
+        let page = Listing::by_name(after, limit.min(1_000));
+        let listed = self.engine.shared().store.sessions(&self.name, None, page).await?;
+        Ok(listed.items.into_iter().map(|(name, row)| SessionInfo::new(name, row)).collect())
     }
 
     /// What was set here, over the engine's own settings.
     pub async fn patch(&self) -> Result<Patch, Error> {
-        read_patch(&self.engine.shared().store.workspace(&self.name).await?)
+        read_patch(&self.document().await?)
     }
 
     /// The settings that hold in its sessions, those that change some themselves excepted.
     pub async fn settings(&self) -> Result<Arc<Settings>, Error> {
-        let shared = self.engine.shared();
-        shared.settings_of(&shared.store.workspace(&self.name).await?, "")
+        self.engine.shared().settings_of(&self.document().await?, "")
+    }
+
+    /// What was set here, as it is stored; empty where nothing was.
+    async fn document(&self) -> Result<String, Error> {
+        let found = self.engine.shared().store.workspaces(Listing::named(Arc::clone(&self.name))).await?;
+        Ok(found.one().map(|row| row.settings).unwrap_or_default())
     }
 
     /// Changes settings: what the patch names, and nothing else. A null takes a change back. They hold from

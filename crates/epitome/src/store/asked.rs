@@ -7,7 +7,8 @@ use epitome_core::message::{Message, Seq, Span, Timestamp, Tokens};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
 
-use super::{SessionId, Standing, SummaryId, SummaryRow};
+use super::changes::Standing;
+use super::rows::{SessionId, SummaryId, SummaryRow};
 use crate::search::Query;
 
 /// How far a context may look, once it is known whose it is.

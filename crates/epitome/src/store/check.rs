@@ -8,7 +8,8 @@
 
 use epitome_core::message::{Seq, Tokens};
 
-use super::{Fault, SessionId, SessionRow};
+use super::maintenance::Fault;
+use super::rows::{SessionId, SessionRow};
 
 mod log;
 mod summaries;

@@ -1,10 +1,12 @@
 //! How values stand in columns, the same in every database.
 
+use std::borrow::Cow;
+
 use epitome_core::message::Role;
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
 
-use super::{SessionRow, SummaryState};
+use super::rows::SummaryState;
 
 /// From `IN_LOOP` on a call batch may begin.
 pub(super) const IN_LOOP: i16 = 1;
@@ -98,11 +100,8 @@ pub(super) fn state_of(text: &str) -> Option<SummaryState> {
     })
 }
 
-/// Whether a session changed in nothing but what every message changes.
-pub(super) fn only_grew(before: &SessionRow, row: &SessionRow) -> bool {
-    before.created == row.created
-        && before.encoding == row.encoding
-        && before.settings == row.settings
-        && before.metadata == row.metadata
-        && before.configuration == row.configuration
+/// Words that are no JSON, as a column can hold them. U+0000, which PostgreSQL has no place for, is written as U+2400,
+/// the sign that stands for it: nobody says it, but a program's output may hold it.
+pub(super) fn plain(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{2400}")) } else { Cow::Borrowed(text) }
 }

@@ -9,7 +9,8 @@ use async_trait::async_trait;
 use epitome_core::message::Timestamp;
 use serde_json::{Map, Value};
 
-use super::{SessionId, SessionRow, StoreError};
+use super::error::StoreError;
+use super::rows::{SessionId, SessionRow};
 
 /// What is known of a workspace.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -63,10 +64,14 @@ pub enum Membership {
 /// Says whether something is wanted in a list.
 pub type Keep<T> = Box<dyn Fn(&T) -> bool + Send + Sync>;
 
-/// Which page of a list.
+/// Which page of a list. By age, unless `after` is given.
 pub struct Listing<T> {
     /// Only these; all of them where nobody says.
     pub keep: Option<Keep<T>>,
+    /// Only the one of this name.
+    pub name: Option<Arc<str>>,
+    /// By name, and only those after this one. How many there are in all is not counted then.
+    pub after: Option<Arc<str>>,
     /// Past so many of those.
     pub skip: u64,
     /// At most so many.
@@ -77,7 +82,22 @@ pub struct Listing<T> {
 
 impl<T> Default for Listing<T> {
     fn default() -> Self {
-        Self { keep: None, skip: 0, limit: 100, reverse: false }
+        Self { keep: None, name: None, after: None, skip: 0, limit: 100, reverse: false }
+    }
+}
+
+impl<T> Listing<T> {
+    /// The one of that name.
+    #[must_use]
+    pub fn named(name: impl Into<Arc<str>>) -> Self {
+        Self { name: Some(name.into()), ..Self::default() }
+    }
+
+    /// Those after this one by name, at most so many.
+    #[must_use]
+    pub fn by_name(after: Option<&str>, limit: usize) -> Self {
+        // No name is empty, so all come after nothing.
+        Self { after: Some(after.unwrap_or_default().into()), limit, ..Self::default() }
     }
 }
 
@@ -100,6 +120,12 @@ impl<T> Listed<T> {
     /// The same, each of them made into something else.
     pub fn map<U>(self, make: impl FnMut(T) -> U) -> Listed<U> {
         Listed { items: self.items.into_iter().map(make).collect(), total: self.total }
+    }
+
+    /// The first of them.
+    #[must_use]
+    pub fn one(self) -> Option<T> {
+        self.items.into_iter().next()
     }
 
     /// Takes one more of those that are wanted, where it is on the page.
@@ -129,8 +155,30 @@ pub enum Deleted {
 /// Keeps workspaces, authors, members.
 #[async_trait]
 pub trait Directory: Send + Sync {
-    /// The workspace of that name, where there is one.
-    async fn workspace_row(&self, workspace: &str) -> Result<Option<WorkspaceRow>, StoreError>;
+    /// The workspaces that anything was ever written to.
+    async fn workspaces(&self, listing: Listing<WorkspaceRow>) -> Result<Listed<WorkspaceRow>, StoreError>;
+
+    /// A workspace's sessions; only those an author belongs to, where one is named.
+    async fn sessions(
+        &self,
+        workspace: &str,
+        member: Option<&str>,
+        listing: Listing<(Arc<str>, SessionRow)>,
+    ) -> Result<Listed<(Arc<str>, SessionRow)>, StoreError>;
+
+    /// A workspace's authors. They are not listed by name.
+    async fn authors(
+        &self,
+        workspace: &str,
+        listing: Listing<AuthorRow>,
+    ) -> Result<Listed<AuthorRow>, StoreError>;
+
+    /// A session's members, in the order in which their authors came to be. They are not listed by name.
+    async fn members(
+        &self,
+        session: SessionId,
+        listing: Listing<MemberRow>,
+    ) -> Result<Listed<MemberRow>, StoreError>;
 
     /// Changes what is kept of a workspace, which comes to be where there is none: `created` is the store's to say. As if
     /// nobody else were there.
@@ -139,26 +187,6 @@ pub trait Directory: Send + Sync {
         workspace: &str,
         decide: DecideRow<WorkspaceRow>,
     ) -> Result<(), StoreError>;
-
-    /// Deletes a workspace that has no sessions, with its settings, notes and authors. What it spent stays known.
-    async fn delete_workspace(&self, workspace: &str) -> Result<Deleted, StoreError>;
-
-    /// Workspaces by age.
-    async fn list_workspaces(
-        &self,
-        listing: Listing<WorkspaceRow>,
-    ) -> Result<Listed<WorkspaceRow>, StoreError>;
-
-    /// A workspace's sessions by age; only those an author belongs to, where one is named.
-    async fn list_sessions(
-        &self,
-        workspace: &str,
-        member: Option<&str>,
-        listing: Listing<(Arc<str>, SessionRow)>,
-    ) -> Result<Listed<(Arc<str>, SessionRow)>, StoreError>;
-
-    /// An author of a workspace, where they are known.
-    async fn author(&self, workspace: &str, name: &str) -> Result<Option<AuthorRow>, StoreError>;
 
     /// Changes what is kept of an author, who comes to be where there is none, and the workspace with them: `created` is
     /// the store's to say. As if nobody else were there.
@@ -169,23 +197,6 @@ pub trait Directory: Send + Sync {
         decide: DecideRow<AuthorRow>,
     ) -> Result<(), StoreError>;
 
-    /// A workspace's authors by age.
-    async fn list_authors(
-        &self,
-        workspace: &str,
-        listing: Listing<AuthorRow>,
-    ) -> Result<Listed<AuthorRow>, StoreError>;
-
-    /// A session's member of that name.
-    async fn member(&self, session: SessionId, name: &str) -> Result<Option<MemberRow>, StoreError>;
-
-    /// A session's members, in the order in which their authors came to be.
-    async fn list_members(
-        &self,
-        session: SessionId,
-        listing: Listing<MemberRow>,
-    ) -> Result<Listed<MemberRow>, StoreError>;
-
-    /// The store's secret: made with it, never changed, the same for everybody who opens it.
-    async fn secret(&self) -> Result<[u8; 32], StoreError>;
+    /// Deletes a workspace that has no sessions, with its settings, notes and authors. What it spent stays known.
+    async fn delete_workspace(&self, workspace: &str) -> Result<Deleted, StoreError>;
 }

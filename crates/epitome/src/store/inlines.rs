@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use epitome_core::message::{Timestamp, Tokens};
 use serde::Serialize;
 
-use super::StoreError;
+use super::error::StoreError;
 
 /// A list up to one of its messages, as a number that two different ones hardly share.
 pub type ListHash = [u8; 16];

@@ -21,8 +21,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use super::error::StoreError;
+use super::maintenance::Maintenance;
+use super::postgres::{Postgres, PostgresOptions};
 use super::sqlite::{Piece, Source};
-use super::{Postgres, PostgresOptions, Store, StoreError};
 
 mod row;
 mod tables;
@@ -31,7 +33,7 @@ use row::hash_into;
 pub(super) use row::{Cell, Cells, key_of, noted, read_noted, shown};
 pub(super) use tables::{Column, Kind, NUMBERED, TABLES, Table, list, quoted};
 
-pub(super) use super::postgres::plain;
+pub(super) use super::columns::plain;
 
 /// How a move is done.
 #[derive(Debug, Clone)]

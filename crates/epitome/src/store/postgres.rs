@@ -18,7 +18,9 @@ use deadpool_postgres::{HookError, Pool, PoolError, TimeoutType};
 use epitome_core::message::Timestamp;
 use tokio::sync::{Notify, watch};
 
-use super::{Changes, Decide, Load, SessionId, SessionKey, SlotRow, Standing, StoreError};
+use super::changes::{Changes, Decide, Load, Standing};
+use super::error::StoreError;
+use super::rows::{SessionId, SessionKey, SlotRow};
 use error::{Outcome, Tries, Trouble, silent};
 use hint::Hints;
 use indexing::Behind;
@@ -27,8 +29,6 @@ use pipe::{Link, Noticed};
 use recent::Recent;
 use swift::{Clock, Swift, Turns, Unheard};
 use tls::Address;
-
-pub(super) use rows::plain;
 
 mod change;
 mod chores;
@@ -134,7 +134,7 @@ impl fmt::Debug for PostgresOptions {
 ///
 /// ```no_run
 /// # async fn try_it() -> Result<(), epitome::store::StoreError> {
-/// use epitome::store::{Postgres, PostgresOptions, Store};
+/// use epitome::store::{Maintenance, Postgres, PostgresOptions};
 ///
 /// let store = Postgres::open("postgres://localhost/epitome", PostgresOptions::default()).await?;
 /// assert_eq!(store.verify().await?, []);

@@ -15,7 +15,37 @@ use epitome_core::track::Tracker;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{SessionId, SummaryId, SummaryState};
+pub use crate::ids::{SessionId, SummaryId, SummaryState};
+
+/// Which session: a name inside a workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionKey {
+    /// The tenant. Nothing crosses it.
+    pub workspace: Arc<str>,
+    /// The session's name there.
+    pub session: Arc<str>,
+}
+
+impl SessionKey {
+    /// The session of that name in that workspace.
+    pub fn new(workspace: impl Into<Arc<str>>, session: impl Into<Arc<str>>) -> Self {
+        Self { workspace: workspace.into(), session: session.into() }
+    }
+}
+
+/// Where a session is, as far as contexts go: as long as this is the same, so is every context of it, but for how old
+/// it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    /// The session's number: one that is made again under the same name is another.
+    pub session: SessionId,
+    /// Its last message.
+    pub head: Seq,
+    /// Counts up when a message's flags, a summary or the session's own row change.
+    pub revision: u64,
+    /// Counts up when its workspace's settings change.
+    pub workspace: u64,
+}
 
 /// What is known of a session beside its messages.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,6 +77,15 @@ pub struct SessionRow {
 }
 
 impl SessionRow {
+    /// Whether a session became this one by nothing but what every message changes.
+    pub(crate) fn only_grew_from(&self, before: &Self) -> bool {
+        before.created == self.created
+            && before.encoding == self.encoding
+            && before.settings == self.settings
+            && before.metadata == self.metadata
+            && before.configuration == self.configuration
+    }
+
     /// Whether remembering it takes little room: for stores that do.
     pub(crate) fn takes_little(&self, workspace_settings: &str) -> bool {
         let few = |notes: &Map<String, Value>| notes.len() <= MOST_NOTES && notes.values().all(is_short);

@@ -7,7 +7,8 @@ use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
 use epitome_core::track::Tracker;
 
-use super::{Reach, SummaryRow};
+use super::asked::Reach;
+use super::rows::SummaryRow;
 
 /// The cut before a message, in the whole session or among one author's own.
 pub(super) fn cut(own: bool, outline: &Outline) -> Cut {

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use epitome::key::{NewKey, Rights};
 use epitome::rules::message::{Message, Timestamp};
-use epitome::store::{InlineRow, Inlines, Membership, Passed, Sqlite, SqliteOptions};
+use epitome::store::prelude::*;
+use epitome::store::{InlineRow, Membership, Passed, Sqlite, SqliteOptions};
 use epitome::{Batch, ContextRequest, Engine, Flags, Fork, Notes, Page, Session, Summarize, Workspace};
 use rusqlite::Connection;
 use serde_json::{Map, Value, json};
@@ -99,7 +100,7 @@ pub(crate) async fn make(path: &Path, turns: u32) -> String {
     let passed =
         |model: &str| Passed { model: model.to_owned(), requests: 3, saved_cost: -5, ..Passed::default() };
     store.add_passed("home", vec![passed("gpt"), passed("Modell Ä")]).await.unwrap();
-    epitome::store::Store::close(&store).await;
+    store.close().await;
     odd_rows(path);
     key.secret
 }

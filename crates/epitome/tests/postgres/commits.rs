@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use epitome::store::{Load, Postgres, Store};
+use epitome::store::prelude::*;
+use epitome::store::{Load, Postgres};
 use epitome_core::message::Message;
 use epitome_core::slot::{Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use epitome::store::prelude::*;
 use epitome::store::*;
 use epitome_core::drawing::messages;
 use epitome_core::slot::{Limit, Scope, Slot};

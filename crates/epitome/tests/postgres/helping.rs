@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use epitome::store::{Load, Postgres, PostgresOptions, SessionKey, Store, StoreError, Want};
+use epitome::store::prelude::*;
+use epitome::store::{Load, Postgres, PostgresOptions, SessionKey, StoreError, Want};
 use epitome_core::message::Message;
 use tokio::task::JoinSet;
 

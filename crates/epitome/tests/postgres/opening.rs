@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use epitome::store::{Postgres, PostgresOptions, Store, StoreError};
+use epitome::store::prelude::*;
+use epitome::store::{Postgres, PostgresOptions, StoreError};
 use tokio::task::JoinSet;
 
 use crate::helping::{count_of_once, database, hasty, in_time, node, say};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use epitome::store::{Load, Postgres, PostgresOptions, Store, StoreError};
+use epitome::store::prelude::*;
+use epitome::store::{Load, Postgres, PostgresOptions, StoreError};
 use tokio::task::JoinSet;
 
 use crate::helping::{count_of_once, database, haste, hasty, in_time, many, node, say, want};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use epitome::store::{Postgres, PostgresOptions, Store, StoreError};
+use epitome::store::prelude::*;
+use epitome::store::{Postgres, PostgresOptions, StoreError};
 
 use crate::helping::{count_of_once, database, haste, hasty, in_time, many, node, say};
 use crate::postgres_server::{Held, Options, Server, server};

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use epitome::store::{Postgres, PostgresOptions, Store, StoreError};
+use epitome::store::prelude::*;
+use epitome::store::{Postgres, PostgresOptions, StoreError};
 use tempfile::TempDir;
 
 use crate::helping::{hasty, in_time, say};

@@ -36,7 +36,7 @@ async fn said_then(store: &dyn Store, clock: &Clock, at: i64, key: &SessionKey, 
 
 async fn members(store: &dyn Store, key: &SessionKey) -> Vec<(String, i64)> {
     let id = row(store, key).await.id;
-    let listed = store.list_members(id, Listing::default()).await.unwrap();
+    let listed = store.members(id, Listing::default()).await.unwrap();
     listed.items.into_iter().map(|member| (member.author.name.to_string(), member.author.created.0)).collect()
 }
 
@@ -78,10 +78,14 @@ async fn whoever_spoke_in_a_file_of_an_older_release_is_an_author_and_a_member()
     assert_eq!(members(&store, &theirs).await, told(&[("eve", 7)]));
     assert_eq!(members(&store, &key("b")).await, told(&[("bob", 5), ("ann", 8)]), "older ones first");
     assert_eq!(members(&store, &key("c")).await, told(&[]));
-    let sessions = store.list_sessions("w", Some("bob"), Listing::default()).await.unwrap();
+    let sessions = store.sessions("w", Some("bob"), Listing::default()).await.unwrap();
     assert_eq!(sessions.map(|(name, _)| name.to_string()).items, ["a", "b"]);
-    assert_eq!(store.author("w", "ghost").await.unwrap(), None, "what was deleted does not come back");
-    let workspace = store.workspace_row("w").await.unwrap().unwrap();
+    assert_eq!(
+        store.authors("w", Listing::named("ghost")).await.unwrap().one(),
+        None,
+        "what was deleted does not come back"
+    );
+    let workspace = store.workspaces(Listing::named("w")).await.unwrap().one().unwrap();
     assert_eq!(
         workspace,
         WorkspaceRow { name: "w".into(), created: workspace.created, ..Default::default() }
@@ -140,7 +144,7 @@ async fn who_left_by_another_process_is_a_member_again_with_the_next_message() {
     assert_eq!(two.delete_workspace("w").await.unwrap(), Deleted::Gone);
     join(&one, &key("a"), "alice").await;
     assert_eq!(names(&members(&two, &key("a")).await), ["alice"]);
-    assert!(two.author("w", "alice").await.unwrap().is_some());
+    assert!(two.authors("w", Listing::named("alice")).await.unwrap().one().is_some());
     assert_eq!(row(&two, &key("a")).await.tracker.head(), 1);
     // What one notes of an author the other goes on from.
     for store in [&one, &two, &one] {
@@ -152,7 +156,7 @@ async fn who_left_by_another_process_is_a_member_again_with_the_next_message() {
         };
         store.change_author("w", "alice", Box::new(decide)).await.unwrap();
     }
-    assert_eq!(one.author("w", "alice").await.unwrap().unwrap().metadata.len(), 3);
+    assert_eq!(one.authors("w", Listing::named("alice")).await.unwrap().one().unwrap().metadata.len(), 3);
     assert_eq!(one.secret().await.unwrap(), two.secret().await.unwrap());
     assert_eq!(one.verify().await.unwrap(), []);
 }
@@ -168,6 +172,6 @@ async fn more_members_than_a_writer_remembers_are_all_members() {
         assert!(store.change(&key("a"), Load::default(), decide).await.unwrap().is_some());
     }
     let id = row(&store, &key("a")).await.id;
-    assert_eq!(store.list_members(id, Listing::default()).await.unwrap().total, 5_000);
-    assert_eq!(store.list_authors("w", Listing::default()).await.unwrap().total, 5_000);
+    assert_eq!(store.members(id, Listing::default()).await.unwrap().total, 5_000);
+    assert_eq!(store.authors("w", Listing::default()).await.unwrap().total, 5_000);
 }

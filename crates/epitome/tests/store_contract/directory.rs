@@ -72,19 +72,19 @@ pub(crate) fn join(name: &str) -> Membership {
 
 pub(crate) async fn members(store: &dyn Store, key: &SessionKey) -> Vec<String> {
     let id = row(store, key).await.id;
-    let listed = store.list_members(id, Listing::default()).await.unwrap();
+    let listed = store.members(id, Listing::default()).await.unwrap();
     assert_eq!(listed.total, listed.items.len() as u64);
     listed.items.iter().map(|member| member.author.name.to_string()).collect()
 }
 
 pub(crate) async fn authors(store: &dyn Store, workspace: &str) -> Vec<String> {
-    let listed = store.list_authors(workspace, Listing::default()).await.unwrap();
+    let listed = store.authors(workspace, Listing::default()).await.unwrap();
     listed.items.iter().map(|author| author.name.to_string()).collect()
 }
 
 /// The sessions an author belongs to.
 pub(crate) async fn belongs(store: &dyn Store, workspace: &str, author: &str) -> Vec<String> {
-    let listed = store.list_sessions(workspace, Some(author), Listing::default()).await.unwrap();
+    let listed = store.sessions(workspace, Some(author), Listing::default()).await.unwrap();
     assert_eq!(listed.total, listed.items.len() as u64);
     listed.items.iter().map(|(name, _)| name.to_string()).collect()
 }
@@ -102,16 +102,16 @@ pub(crate) async fn a_workspace_comes_to_be_with_the_first_thing_in_it(made: Mad
         moved(store, &key, vec![join("bob")]).await;
         note_author(store, name, "ann", |row| row.created = Timestamp(9)).await;
         note_workspace(store, name, |row| (row.created, row.name) = (Timestamp(9), "other".into())).await;
-        let row = store.workspace_row(name).await.unwrap().unwrap();
+        let row = store.workspaces(Listing::named(name)).await.unwrap().one().unwrap();
         assert_eq!((&*row.name, row.created), (name, Timestamp(1)), "when is the store's to say");
-        let bob = store.author(name, "bob").await.unwrap().unwrap();
+        let bob = store.authors(name, Listing::named("bob")).await.unwrap().one().unwrap();
         assert_eq!(bob.created, Timestamp(2));
-        let ann = store.author(name, "ann").await.unwrap().unwrap();
+        let ann = store.authors(name, Listing::named("ann")).await.unwrap().one().unwrap();
         assert_eq!((&*ann.name, ann.created), ("ann", Timestamp(if name == "by author" { 1 } else { 2 })));
     }
-    assert_eq!(store.workspace_row("nobody's").await.unwrap(), None);
-    assert_eq!(store.author("by note", "nobody").await.unwrap(), None);
-    assert_eq!(store.author("nobody's", "ann").await.unwrap(), None);
+    assert_eq!(store.workspaces(Listing::named("nobody's")).await.unwrap().one(), None);
+    assert_eq!(store.authors("by note", Listing::named("nobody")).await.unwrap().one(), None);
+    assert_eq!(store.authors("nobody's", Listing::named("ann")).await.unwrap().one(), None);
 }
 
 pub(crate) async fn notes_of_all_kinds_come_back_as_they_were(made: Made) {
@@ -128,20 +128,23 @@ pub(crate) async fn notes_of_all_kinds_come_back_as_they_were(made: Made) {
     assert!(store.change(&key("a"), Load::default(), decide).await.unwrap().is_some());
     // Twice: a writer may know without reading.
     for _ in 0..2 {
-        let workspace = store.workspace_row("w").await.unwrap().unwrap();
+        let workspace = store.workspaces(Listing::named("w")).await.unwrap().one().unwrap();
         assert_eq!((workspace.metadata, workspace.configuration), (odd(), other()));
         let session = row(store, &key("a")).await;
         assert_eq!((session.metadata, session.configuration), (odd(), other()));
-        let member = store.member(session.id, "Zoë\u{200D}").await.unwrap().unwrap();
+        let member = store.members(session.id, Listing::named("Zoë\u{200D}")).await.unwrap().one().unwrap();
         assert_eq!((&member.author.metadata, &member.author.configuration), (&other(), &odd()));
         let keys = |notes: &Notes| notes.keys().cloned().collect::<Vec<_>>();
         assert_eq!((keys(&member.configuration), &member.configuration), (keys(&odd()), &odd()));
-        assert_eq!(store.author("w", "Zoë\u{200D}").await.unwrap().unwrap(), member.author);
+        assert_eq!(
+            store.authors("w", Listing::named("Zoë\u{200D}")).await.unwrap().one().unwrap(),
+            member.author
+        );
         say(store, &key("a"), "u").await;
     }
     // Emptied again, there are none.
     note_workspace(store, "w", |row| (row.metadata, row.configuration) = Default::default()).await;
-    let workspace = store.workspace_row("w").await.unwrap().unwrap();
+    let workspace = store.workspaces(Listing::named("w")).await.unwrap().one().unwrap();
     assert_eq!((workspace.metadata, workspace.configuration), Default::default());
     assert_eq!(store.verify().await.unwrap(), []);
 }
@@ -150,11 +153,14 @@ pub(crate) async fn whoever_decides_nothing_changes_nothing(made: Made) {
     let store = &*made.store;
     store.change_workspace("w", Box::new(|_| None)).await.unwrap();
     store.change_author("w", "ann", Box::new(|_| None)).await.unwrap();
-    assert_eq!(store.workspace_row("w").await.unwrap(), None);
-    assert_eq!(store.author("w", "ann").await.unwrap(), None);
+    assert_eq!(store.workspaces(Listing::named("w")).await.unwrap().one(), None);
+    assert_eq!(store.authors("w", Listing::named("ann")).await.unwrap().one(), None);
     note_author(store, "w", "ann", |row| row.metadata = odd()).await;
     note_workspace(store, "w", |row| row.metadata = odd()).await;
-    let before = (store.workspace_row("w").await.unwrap(), store.author("w", "ann").await.unwrap());
+    let before = (
+        store.workspaces(Listing::named("w")).await.unwrap().one(),
+        store.authors("w", Listing::named("ann")).await.unwrap().one(),
+    );
     let seen = before.clone();
     store
         .change_workspace(
@@ -169,7 +175,13 @@ pub(crate) async fn whoever_decides_nothing_changes_nothing(made: Made) {
     store.change_author("w", "ann", Box::new(|_| None)).await.unwrap();
     assert!(store.change_author("w", "ann", Box::new(|_| panic!("no"))).await.is_err());
     assert!(store.change_workspace("w", Box::new(|_| panic!("no"))).await.is_err());
-    assert_eq!((store.workspace_row("w").await.unwrap(), store.author("w", "ann").await.unwrap()), before);
+    assert_eq!(
+        (
+            store.workspaces(Listing::named("w")).await.unwrap().one(),
+            store.authors("w", Listing::named("ann")).await.unwrap().one()
+        ),
+        before
+    );
 }
 
 pub(crate) async fn a_workspace_goes_when_it_has_no_sessions_and_comes_back_new(made: Made) {
@@ -199,24 +211,31 @@ pub(crate) async fn a_workspace_goes_when_it_has_no_sessions_and_comes_back_new(
     assert_eq!(store.delete_workspace("w").await.unwrap(), Deleted::InUse);
     assert!(store.delete(&key("a")).await.unwrap());
     assert_eq!(store.delete_workspace("w").await.unwrap(), Deleted::InUse);
-    assert_eq!(store.workspace_row("w").await.unwrap().unwrap().metadata, odd(), "all of it stays");
+    assert_eq!(
+        store.workspaces(Listing::named("w")).await.unwrap().one().unwrap().metadata,
+        odd(),
+        "all of it stays"
+    );
     assert_eq!(authors(store, "w").await, ["ann"]);
     assert!(store.delete(&key("b")).await.unwrap());
     // At once: what is left of its sessions is removed when there is time.
     assert_eq!(store.delete_workspace("w").await.unwrap(), Deleted::Gone);
     assert_eq!(store.delete_workspace("w").await.unwrap(), Deleted::Absent);
-    assert_eq!(store.workspace_row("w").await.unwrap(), None);
-    assert_eq!((store.workspace("w").await.unwrap(), authors(store, "w").await), (String::new(), vec![]));
-    assert_eq!(store.workspaces(None, 9).await.unwrap(), ["v".into()]);
-    assert_eq!(store.list_workspaces(Listing::default()).await.unwrap().total, 1);
+    assert_eq!(store.workspaces(Listing::named("w")).await.unwrap().one(), None);
+    assert_eq!((settings(store, "w").await, authors(store, "w").await), (String::new(), vec![]));
+    assert_eq!(
+        store.workspaces(Listing::by_name(None, 9)).await.unwrap().map(|row| row.name).items,
+        ["v".into()]
+    );
+    assert_eq!(store.workspaces(Listing::default()).await.unwrap().total, 1);
     assert_eq!(authors(store, "v").await, ["ann"], "others stay");
     // Made again it is another one, whose events are not taken for the old one's.
     made.clock.set(2);
     told(&key("a")).await;
-    let new = store.workspace_row("w").await.unwrap().unwrap();
+    let new = store.workspaces(Listing::named("w")).await.unwrap().one().unwrap();
     let nothing_noted = WorkspaceRow { name: "w".into(), created: Timestamp(2), ..WorkspaceRow::default() };
     assert_eq!(new, nothing_noted);
-    let ann = store.author("w", "ann").await.unwrap().unwrap();
+    let ann = store.authors("w", Listing::named("ann")).await.unwrap().one().unwrap();
     assert_eq!(ann, AuthorRow { name: "ann".into(), created: Timestamp(2), ..AuthorRow::default() });
     assert_eq!(members(store, &key("a")).await, ["ann"]);
     assert_eq!(belongs(store, "w", "ann").await, ["a"]);
@@ -268,28 +287,28 @@ pub(crate) async fn lists_are_by_age_in_pages_both_ways_and_of_those_that_are_wa
         macro_rules! listing {
             (|$item:ident: $row:ty| $name:expr) => {{
                 let keep: Keep<$row> = Box::new(move |$item| wanted(&$name));
-                Listing { keep: some.then_some(keep), skip, limit, reverse }
+                Listing { keep: some.then_some(keep), skip, limit, reverse, ..Listing::default() }
             }};
         }
-        let found = store.list_workspaces(listing!(|row: WorkspaceRow| row.name)).await.unwrap();
+        let found = store.workspaces(listing!(|row: WorkspaceRow| row.name)).await.unwrap();
         assert_eq!(found.map(|row| row.name.to_string()), page(&workspaces), "workspaces, {at}");
-        let found = store.list_authors("w", listing!(|row: AuthorRow| row.name)).await.unwrap();
+        let found = store.authors("w", listing!(|row: AuthorRow| row.name)).await.unwrap();
         assert_eq!(found.map(|row| row.name.to_string()), page(&ours), "authors, {at}");
         for (member, theirs) in [(None, &ours[..]), (Some(name(0)), &ours[..]), (Some(name(5)), &ours[5..6])]
         {
             let listing = listing!(|row: (Arc<str>, SessionRow)| row.0);
-            let found = store.list_sessions("w", member.as_deref(), listing).await.unwrap();
+            let found = store.sessions("w", member.as_deref(), listing).await.unwrap();
             assert_eq!(found.map(|row| row.0.to_string()), page(theirs), "sessions of {member:?}, {at}");
         }
         let id = row(store, &key(&name(5))).await.id;
-        let found = store.list_members(id, listing!(|row: MemberRow| row.author.name)).await.unwrap();
+        let found = store.members(id, listing!(|row: MemberRow| row.author.name)).await.unwrap();
         let two = [ours[0].clone(), ours[5].clone()];
         assert_eq!(found.map(|row| row.author.name.to_string()), page(&two), "members, {at}");
     }
     for nobody in ["", "nobody", "%", "_"] {
         assert_eq!(belongs(store, "w", nobody).await, [""; 0]);
         assert_eq!(authors(store, nobody).await, [""; 0]);
-        assert_eq!(store.list_sessions(nobody, None, Listing::default()).await.unwrap().total, 0);
+        assert_eq!(store.sessions(nobody, None, Listing::default()).await.unwrap().total, 0);
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use epitome::store::{
-    Changes, Decide, Load, NewMessage, PostgresOptions, SessionKey, SessionRow, SlotRow, SqliteOptions,
-    Standing, Store, SummaryRow, SummaryState, WorkspaceRow, words,
+    Changes, CopiedSession, Decide, Listing, Load, NewMessage, PostgresOptions, SessionId, SessionKey,
+    SessionRow, SlotRow, SqliteOptions, Standing, Store, SummaryRow, SummaryState, WorkspaceRow, words,
 };
 use epitome_core::drawing::{messages, word_counter};
 use epitome_core::message::{Message, Seq, Timestamp};
@@ -185,4 +185,15 @@ pub(crate) async fn set_workspace(store: &dyn Store, name: &str, settings: Optio
         settings.map(|settings| WorkspaceRow { settings: settings.to_owned(), ..before })
     };
     store.change_workspace(name, Box::new(decide)).await.unwrap();
+}
+
+/// What was set in a workspace.
+pub(crate) async fn settings(store: &dyn Store, workspace: &str) -> String {
+    let found = store.workspaces(Listing::named(workspace)).await.unwrap();
+    found.one().map(|row| row.settings).unwrap_or_default()
+}
+
+/// A copy that has neither slots nor summaries.
+pub(crate) fn bare_copy(id: SessionId, row: SessionRow) -> CopiedSession {
+    CopiedSession { id, row, slots: vec![], summaries: vec![], events: vec![] }
 }

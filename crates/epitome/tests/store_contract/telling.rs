@@ -144,9 +144,8 @@ pub(crate) async fn a_copy_is_told_when_it_is_shown(made: Made) {
     let copied = store.copy(from.id, 1).await.unwrap();
     assert_eq!(all(store, "w").await.2, 1);
     let show = async |name: &str| {
-        let shown =
-            store.reveal(copied, &key(name), from.clone(), Vec::new(), Vec::new(), vec![said(1, 1)]).await;
-        shown.unwrap()
+        let copy = CopiedSession { events: vec![said(1, 1)], ..bare_copy(copied, from.clone()) };
+        store.reveal(&key(name), copy).await.unwrap()
     };
     assert!(!show("a").await);
     assert_eq!(all(store, "w").await.2, 1, "a name that was taken");
@@ -171,7 +170,7 @@ fn a_key(id: &str, workspace: Option<&str>, rights: Rights) -> KeyRow {
 pub(crate) async fn keys_are_kept_listed_and_revoked(made: Made) {
     let store = &*made.store;
     made.clock.set(5);
-    assert_eq!(store.key("1").await.unwrap(), (None, Timestamp(5)));
+    assert_eq!(store.keys(PickKeys::Id("1".to_owned())).await.unwrap(), (vec![], Timestamp(5)));
     let rows = [
         a_key("2", Some("w"), Rights::Read),
         a_key("1", Some("v"), Rights::Write),
@@ -182,12 +181,13 @@ pub(crate) async fn keys_are_kept_listed_and_revoked(made: Made) {
         let kept = store.add_key(row.clone()).await.unwrap();
         assert_eq!(kept, Key { created: Timestamp(5), ..row.key.clone() });
         let found = KeyRow { key: kept, hash: row.hash };
-        assert_eq!(store.key(&row.key.id).await.unwrap(), (Some(found), Timestamp(5)));
+        assert_eq!(store.keys(PickKeys::Id(row.key.id.clone())).await.unwrap(), (vec![found], Timestamp(5)));
     }
     assert!(store.add_key(rows[0].clone()).await.is_err(), "a number is given once");
     let ids = async |workspace: Option<&str>, after: Option<&str>, limit: usize| {
-        let found = store.keys(workspace, after, limit).await.unwrap();
-        found.into_iter().map(|key| key.id).collect::<Vec<_>>()
+        let (workspace, after) = (workspace.map(str::to_owned), after.map(str::to_owned));
+        let (found, _) = store.keys(PickKeys::Page { workspace, after, limit }).await.unwrap();
+        found.into_iter().map(|row| row.key.id).collect::<Vec<_>>()
     };
     assert_eq!(ids(None, None, 9).await, ["1", "2", "3", "4"]);
     assert_eq!(
@@ -204,7 +204,8 @@ pub(crate) async fn keys_are_kept_listed_and_revoked(made: Made) {
     assert!(store.revoke_key("2", Some("w")).await.unwrap() && store.revoke_key("3", None).await.unwrap());
     made.clock.set(7);
     assert!(store.revoke_key("2", None).await.unwrap(), "again is no harm");
-    let revoked: Vec<_> = store.keys(None, None, 9).await.unwrap().iter().map(|key| key.revoked).collect();
+    let page = PickKeys::Page { workspace: None, after: None, limit: 9 };
+    let revoked: Vec<_> = store.keys(page).await.unwrap().0.iter().map(|row| row.key.revoked).collect();
     assert_eq!(revoked, [None, Some(Timestamp(6)), Some(Timestamp(6)), None]);
 }
 

@@ -10,7 +10,7 @@ use super::super::{Progress, Spread, Tell, talk};
 use super::{MODEL_TAKES, failed};
 use crate::engine::{Engine, Pace};
 use crate::error::Error;
-use crate::store::{Postgres, PostgresOptions, SessionKey, Store, StoreError, Want};
+use crate::store::{Maintenance, Postgres, PostgresOptions, SessionKey, SlotQueue, StoreError, Want};
 
 /// A provider on loopback that takes its time, and says the same to everybody.
 async fn provider() -> Result<String, Error> {

@@ -4,7 +4,7 @@ use epitome_core::message::{Seq, Tokens};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::track::Tracker;
 
-use super::super::{SessionRow, message};
+use super::super::rows::{SessionRow, message};
 use super::Faults;
 
 /// A shape that is wrong makes those after it wrong. So many are told of a session.

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use epitome_core::message::Seq;
 use epitome_core::slot::Scope;
 
-use super::super::{SessionRow, SlotRow, SummaryId, SummaryRow, SummaryState};
+use super::super::rows::{SessionRow, SlotRow, SummaryId, SummaryRow, SummaryState};
 use super::Faults;
 
 type SlotKey = (Scope, String);

@@ -9,30 +9,23 @@ use epitome_core::message::{Span, Timestamp};
 use epitome_core::outline::Outline;
 use tokio_postgres::Row;
 
-use super::super::columns::only_grew;
-use super::super::{
-    Changes, Decide, Load, Log, Repeat, SessionId, SessionKey, SessionRow, SlotRow, Standing, SummaryId,
-    SummaryRow,
-};
+use super::super::changes::{Changes, Decide, Load, Log, MOST_PENDING, REMEMBERED_MILLIS, Repeat, Standing};
+use super::super::decode::{self, ReadRow, SLOT, SUMMARY};
+use super::super::given::Given;
+use super::super::rows::{SessionId, SessionKey, SessionRow, SlotRow, SummaryId, SummaryRow};
+use super::super::statements;
 use super::Postgres;
 use super::counts::{Counts, is_its};
 use super::directory::set_members;
 use super::error::{Outcome, nonsense, refused};
 use super::events;
-use super::given::Given;
 use super::known::Stamp;
 use super::lens::Lens;
 use super::pipe::Pipe;
-use super::put::{insert_messages, insert_session, next_summary, set_metadata, set_state, usage};
-use super::rows::{self, Columns, SESSION, SLOT, SUMMARY, get, uint};
+use super::put::{insert_messages, insert_session, next_summary, set_metadata, set_state};
+use super::rows::{self, Columns, SESSION, get};
 use super::swift::Unheard;
 use super::tx::Tx;
-
-/// How long an append is remembered by its key.
-pub(super) const REMEMBERED_MILLIS: i64 = 7 * 24 * 60 * 60 * 1_000;
-
-/// More shapes than this are never read for a decision.
-const MOST_PENDING: usize = 100_000;
 
 /// The number of the session of this name, inside of other statements.
 macro_rules! session_id {
@@ -76,23 +69,17 @@ pub(super) fn standing_of(found: &[Vec<Row>], load: &Load, now: Timestamp) -> Ou
     let [sessions, workspaces, slots, more @ ..] = found else {
         return Err(nonsense("the database answers less than it was asked"));
     };
-    let session = sessions.first().map(rows::session).transpose()?;
+    let session = sessions.first().map(|row| decode::session(row)).transpose()?;
     let counts = counts_of(found)?;
     let settings = workspaces.first().map(|row| get(row, 0)).transpose()?.unwrap_or_default();
-    let mut standing = Standing {
-        now,
-        workspace_settings: settings,
-        slots: slots.iter().map(|row| Ok(counts.complete(rows::slot(row)?))).collect::<Outcome<_>>()?,
-        session,
-        repeat: None,
-        log: Vec::new(),
-        summaries: Vec::new(),
-    };
+    let mut standing = Standing::bare(now, settings, session);
+    standing.slots =
+        slots.iter().map(|row| Ok(counts.complete(decode::slot(row)?))).collect::<Outcome<_>>()?;
     if load.idempotency.is_some()
         && let Some(row) = more.first().and_then(|rows| rows.first())
         && get::<i64>(row, 3)? >= now.0.saturating_sub(REMEMBERED_MILLIS)
     {
-        let span = Span::new(uint(row, 1)?, uint(row, 2)?)
+        let span = Span::new(row.uint(1)?, row.uint(2)?)
             .ok_or_else(|| nonsense("an append is remembered that added nothing"))?;
         standing.repeat = Some(Repeat { body: get(row, 0)?, span });
     }
@@ -133,12 +120,7 @@ async fn log(
 ) -> Outcome<Vec<Outline>> {
     let (lens, within) = match asked {
         Log::None => return Ok(Vec::new()),
-        Log::Pending(scope, name) => {
-            let slot = standing.slot(scope, name);
-            let ends = slot.and_then(|slot| Some((slot.state.due?.seq, slot.state.newest?.seq)));
-            let within = ends.and_then(|(due, newest)| Span::new(due.saturating_add(1), newest));
-            (Lens::new(session.id, scope), within)
-        }
+        Log::Pending(scope, name) => (Lens::new(session.id, scope), standing.pending(scope, name)),
         Log::Batch(seq) => {
             let head = session.tracker.head();
             let lens = Lens::whole(session.id);
@@ -161,7 +143,7 @@ pub(super) fn summaries_pipe<'a>(session: SessionId, ids: &[SummaryId]) -> Pipe<
 
 /// In the order in which they were asked for.
 pub(super) fn in_order(found: &[Row], ids: &[SummaryId]) -> Outcome<Vec<SummaryRow>> {
-    let mut found = found.iter().map(rows::summary).collect::<Outcome<Vec<_>>>()?;
+    let mut found = found.iter().map(|row| decode::summary(row)).collect::<Outcome<Vec<_>>>()?;
     let place = |row: &SummaryRow| ids.iter().position(|id| *id == row.id);
     found.sort_by_key(place);
     Ok(found)
@@ -230,13 +212,12 @@ impl Postgres {
         let now = tx.now;
         let before = standing.session.as_ref();
         if before.is_none() && changes.session.is_none() {
-            let only_usage = Changes { usage: Vec::new(), ..changes.clone() };
-            if !is_nothing(&only_usage) {
+            if !changes.need_no_session() {
                 tx.give_up().await?;
                 return Err(refused("there is no such session to write to"));
             }
             let mut pipe = Pipe::new();
-            usage(&mut pipe, &changes.usage, now);
+            changes.usage.iter().for_each(|row| pipe.add(statements::record(row, now)));
             tx.commit(pipe).await?;
             return Ok((0, true));
         }
@@ -249,25 +230,23 @@ impl Postgres {
             None => None,
         };
         let mut pipe = Pipe::new();
-        usage(&mut pipe, &changes.usage, now);
-        match (before, &changes.session) {
-            (Some(before), Some(row)) if only_grew(before, row) => rows::grow_session(&mut pipe, id, row)?,
-            (_, Some(row)) => rows::update_session(&mut pipe, id, row)?,
+        changes.usage.iter().for_each(|row| pipe.add(statements::record(row, now)));
+        match &changes.session {
+            Some(row) => rows::update_session(&mut pipe, id, before, row),
             // Whoever remembers how it was must see that it is not so any more.
-            (_, None) => {
+            None => {
                 pipe.push("UPDATE epitome.sessions SET version = version + 1 WHERE id = $1", [id.into()]);
             }
         }
-        if alters(before, changes) {
-            pipe.push("UPDATE epitome.sessions SET revision = revision + 1 WHERE id = $1", [id.into()]);
+        if changes.alter(before) {
+            pipe.add(statements::revise(id));
         }
         let change = i64::from_ne_bytes(super::random().to_ne_bytes());
         let mut columns = Columns::default();
         changes.messages.iter().for_each(|message| columns.push(message));
         insert_messages(&mut pipe, id, columns, now, change);
-        for (seq, pinned, skip) in &changes.flags {
-            let sql = "UPDATE epitome.messages SET pinned = $3, skip = $4 WHERE session = $1 AND seq = $2";
-            pipe.push(sql, [id.into(), (*seq).into(), (*pinned).into(), (*skip).into()]);
+        for flags in &changes.flags {
+            pipe.add(statements::set_flags(id, *flags));
         }
         for (seq, metadata) in &changes.metadata {
             set_metadata(&mut tx, &mut pipe, id, *seq, metadata).await?;
@@ -281,7 +260,7 @@ impl Postgres {
             let new = kept.filter(|(row, _)| is_its(row, slot));
             pointed |= new.is_some();
             let active = new.map(|(_, number)| number).or(slot.active);
-            rows::put_slot(&mut pipe, (id, &key.workspace), slot, active)?;
+            pipe.add(statements::put_slot((id, &key.workspace), slot, active));
         }
         if let Some(counts) = counted {
             let sql = "UPDATE epitome.sessions SET counts = $2 WHERE id = $1";
@@ -292,15 +271,10 @@ impl Postgres {
                 tx.give_up().await?;
                 return Err(refused("a summary was to be kept without its slot"));
             }
-            rows::insert_summary(&mut pipe, id, number, row)?;
+            pipe.add(statements::insert_summary(id, number, row));
         }
         if let Some((asked, repeat)) = &changes.idempotency {
-            let sql = "INSERT INTO epitome.idempotency (session, key, body, first, last, created) \
-                 VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (session, key) DO UPDATE SET body = excluded.body, \
-                 first = excluded.first, last = excluded.last, created = excluded.created";
-            let (first, last) = (repeat.span.from.into(), repeat.span.through.into());
-            let body = repeat.body.as_slice().into();
-            pipe.push(sql, [id.into(), asked.as_str().into(), body, first, last, now.into()]);
+            pipe.add(statements::put_repeat(id, asked, repeat, now));
         }
         events::tell(&mut pipe, key, &changes.events, kept.map(|(_, number)| number), now)?;
         let heard = match mark(id, changes, change, kept)? {
@@ -326,7 +300,7 @@ fn mark<'a>(
     let Some((row, number)) = kept else { return Ok(None) };
     let sql =
         "SELECT 1 FROM epitome.summaries WHERE session = $1 AND id = $2 AND created = $3 AND facts = $4";
-    let given = [id.into(), number.into(), row.created.into(), rows::json(&row.facts)?.into()];
+    let given = [id.into(), number.into(), row.created.into(), statements::json(&row.facts).into()];
     Ok(Some(Pipe::new().then(sql, given)))
 }
 
@@ -341,26 +315,4 @@ async fn was_written(tx: &mut Tx<'_>, session: SessionId, unheard: Unheard) -> O
 /// Asks whoever decides. One that panics takes nothing with it: the transaction goes with its connection.
 pub(super) fn decided<T>(decide: impl FnOnce() -> T) -> Outcome<T> {
     catch_unwind(AssertUnwindSafe(decide)).map_err(|_| refused("a decision panicked"))
-}
-
-/// Whether nothing at all is to be written.
-fn is_nothing(changes: &Changes) -> bool {
-    changes.session.is_none()
-        && changes.messages.is_empty()
-        && changes.slots.is_empty()
-        && changes.summary.is_none()
-        && changes.states.is_empty()
-        && changes.flags.is_empty()
-        && changes.metadata.is_empty()
-        && changes.members.is_empty()
-        && changes.idempotency.is_none()
-        && changes.usage.is_empty()
-        && changes.events.is_empty()
-}
-
-/// Whether contexts of a session that is there may say something else afterwards, beside new messages.
-fn alters(before: Option<&SessionRow>, changes: &Changes) -> bool {
-    let row = before.zip(changes.session.as_ref()).is_some_and(|(before, row)| !only_grew(before, row));
-    let messages = !changes.flags.is_empty() || !changes.metadata.is_empty();
-    row || messages || changes.summary.is_some() || !changes.states.is_empty()
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::super::SessionId;
+use super::super::changes::REMEMBERED_MILLIS;
+use super::super::rows::SessionId;
 use super::Postgres;
-use super::change::REMEMBERED_MILLIS;
 use super::error::Outcome;
 use super::pipe::Pipe;
 use super::rows::get;

@@ -1,17 +1,18 @@
 //! Copying sessions in pieces, showing them, and deleting them.
 
-use std::collections::HashMap;
-
 use epitome_core::message::Seq;
 
-use super::super::{SessionId, SessionKey, SessionRow, SlotRow, StoreError, SummaryId, SummaryRow};
+use super::super::decode::ReadRow;
+use super::super::error::StoreError;
+use super::super::log::CopiedSession;
+use super::super::rows::{SessionId, SessionKey};
+use super::super::statements;
 use super::error::Outcome;
 use super::pipe::Pipe;
 use super::put::{insert_session, make_workspace};
-use super::rows::{self, MESSAGE, get, uint};
+use super::rows::{self, MESSAGE, get};
 use super::tx::Tx;
 use super::{Postgres, again, events};
-use crate::event::Happened;
 
 /// So many messages are copied at a time.
 const COPY_CHUNK: Seq = 500;
@@ -90,11 +91,11 @@ impl Postgres {
         let (mut last, mut bytes) = (through, 0u64);
         for row in sizes {
             let before = bytes;
-            bytes = bytes.saturating_add(uint(row, 1)?);
+            bytes = bytes.saturating_add(row.uint(1)?);
             if before > 0 && bytes > COPY_BYTES {
                 break;
             }
-            last = uint(row, 0)?;
+            last = row.uint(0)?;
         }
         // One that was copied and not heard of is there already.
         let sql = format!(
@@ -112,14 +113,8 @@ impl Postgres {
     }
 
     /// Shows a copied session. False when the name is taken or there is no such copy.
-    pub(super) async fn reveal_once(
-        &self,
-        copied: SessionId,
-        key: &SessionKey,
-        (row, slots): (&SessionRow, &[SlotRow]),
-        summaries: &[SummaryRow],
-        events: &[Happened],
-    ) -> Outcome<bool> {
+    pub(super) async fn reveal_once(&self, key: &SessionKey, copy: &CopiedSession) -> Outcome<bool> {
+        let copied = copy.id;
         let there = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state = 'hidden' FOR UPDATE";
         let taken = "SELECT 1 FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'";
         let pipe = Pipe::new()
@@ -135,25 +130,14 @@ impl Postgres {
         let mut pipe = Pipe::new();
         let sql = "UPDATE epitome.sessions SET state = 'open', workspace = $2, name = $3 WHERE id = $1";
         pipe.push(sql, [copied.into(), (&*key.workspace).into(), (&*key.session).into()]);
-        rows::update_session(&mut pipe, copied, row)?;
-        // A parent has a smaller number than its child, so its new one is known by then.
-        let mut summaries = summaries.to_vec();
-        summaries.sort_by_key(|summary| summary.id);
-        let mut renamed: HashMap<SummaryId, SummaryId> = HashMap::new();
-        for (summary, number) in summaries.iter_mut().zip(1..) {
-            let anew = |id: Option<SummaryId>| id.and_then(|id| renamed.get(&id).copied());
-            summary.parent = anew(summary.parent);
-            summary.facts.built_on = anew(summary.facts.built_on);
-            renamed.insert(summary.id, number);
+        rows::update_session(&mut pipe, copied, None, &copy.row);
+        for summary in &copy.summaries {
+            pipe.add(statements::insert_summary(copied, summary.id, summary));
         }
-        for (summary, number) in summaries.iter().zip(1..) {
-            rows::insert_summary(&mut pipe, copied, number, summary)?;
+        for slot in &copy.slots {
+            pipe.add(statements::put_slot((copied, &key.workspace), slot, slot.active));
         }
-        for slot in slots {
-            let active = slot.active.and_then(|id| renamed.get(&id).copied());
-            rows::put_slot(&mut pipe, (copied, &key.workspace), slot, active)?;
-        }
-        events::tell(&mut pipe, key, events, None, tx.now)?;
+        events::tell(&mut pipe, key, &copy.events, None, tx.now)?;
         tx.commit(pipe).await?;
         Ok(true)
     }

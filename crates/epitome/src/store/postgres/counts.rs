@@ -8,10 +8,11 @@ use epitome_core::outline::Totals;
 use epitome_core::slot::{Scope, SlotState};
 use serde::{Deserialize, Serialize};
 
+use super::super::changes::{Changes, Standing};
 use super::super::columns::scope_text;
-use super::super::{Changes, SlotRow, Standing, SummaryRow};
+use super::super::rows::{SlotRow, SummaryRow};
+use super::super::statements::json;
 use super::error::{Outcome, nonsense};
-use super::rows::json;
 
 /// Of so many slots at most. A session may have two for each of its authors; what the others count is written to their rows,
 /// when they count.
@@ -43,7 +44,7 @@ impl Counts {
 
     /// The same again.
     pub(super) fn text(&self) -> Outcome<String> {
-        if self.0.is_empty() { Ok(String::new()) } else { json(&self.0) }
+        if self.0.is_empty() { Ok(String::new()) } else { Ok(json(&self.0)) }
     }
 
     /// A slot as it stands, where this is what its own row says.

@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tokio_postgres::error::SqlState;
 
-use super::super::StoreError;
+use super::super::error::StoreError;
 use super::PostgresOptions;
 
 /// What goes wrong inside, before it is said where.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(in crate::store) enum Trouble {
     /// Nobody answers, or not any more. Nothing was written; it is worth trying again for as long as anybody waits.
     Lost(String),
     /// Another writer came between: to be done again at once.

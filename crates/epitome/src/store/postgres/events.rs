@@ -6,15 +6,16 @@
 use std::sync::Arc;
 
 use epitome_core::message::Timestamp;
-use tokio_postgres::Row;
 
-use super::super::{SessionKey, SummaryId};
+use super::super::decode::{self, ReadRow};
+use super::super::rows::{SessionKey, SummaryId};
+use super::super::statements;
 use super::Postgres;
 use super::error::{Outcome, nonsense};
 use super::pipe::Pipe;
-use super::rows::{get, uint};
+use super::rows::get;
 use super::tx::Tx;
-use crate::event::{Event, Events, Happened};
+use crate::event::{Events, Happened};
 
 /// So many of a workspace are kept, and not many more.
 const KEPT: i64 = 10_000;
@@ -96,20 +97,18 @@ impl Postgres {
         }
         let ends = "SELECT coalesce((SELECT events_given FROM epitome.workspaces WHERE name = $1), 0), \
              (SELECT min(id) FROM epitome.events WHERE workspace = $1)";
-        let sql = "SELECT id, session, at, kind, data FROM epitome.events WHERE workspace = $1 AND id > $2 \
-             AND ($3::text IS NULL OR session = $3) ORDER BY id LIMIT $4";
         let pipe = Pipe::new()
             .then(ends, [workspace.into()])
-            .then(sql, [workspace.into(), after.into(), session.into(), limit.into()]);
+            .and(statements::events(workspace, after, session, limit));
         let (tx, found) = Tx::read(self, pipe).await?;
         tx.finish(Pipe::new()).await?;
         let [ends, events] = found.as_slice() else {
             return Err(nonsense("the database answers less than it was asked"));
         };
         let ends = ends.first().ok_or_else(|| nonsense("a row is missing"))?;
-        let newest = uint(ends, 0)?;
-        let oldest = get::<Option<i64>>(ends, 1)?.and_then(|oldest| u64::try_from(oldest).ok());
-        let events = events.iter().map(event).collect::<Outcome<Vec<_>>>()?;
+        let newest = ends.uint(0)?;
+        let oldest = ends.maybe_int(1)?.and_then(|oldest| u64::try_from(oldest).ok());
+        let events = events.iter().map(|row| decode::event(row)).collect::<Outcome<Vec<_>>>()?;
         Ok(Events { events, oldest: oldest.unwrap_or_else(|| newest.saturating_add(1)), newest })
     }
 
@@ -119,17 +118,6 @@ impl Postgres {
              AND kind = 'condensed' UNION ALL SELECT session FROM epitome.told WHERE workspace = $1 \
              AND kind = 'condensed') e GROUP BY session ORDER BY session";
         let found = self.once(Pipe::new().then(sql, [workspace.into()])).await?;
-        found.iter().flatten().map(|row| Ok((get::<&str>(row, 0)?.into(), uint(row, 1)?))).collect()
+        found.iter().flatten().map(|row| Ok((row.name(0)?, row.uint(1)?))).collect()
     }
-}
-
-/// An event's row: `id, session, at, kind, data`.
-pub(super) fn event(row: &Row) -> Outcome<Event> {
-    let what = Happened::read(get(row, 3)?, get(row, 4)?);
-    Ok(Event {
-        id: uint(row, 0)?,
-        session: get::<&str>(row, 1)?.into(),
-        at: Timestamp(get(row, 2)?),
-        what: what.ok_or_else(|| nonsense("an event is not as events are written"))?,
-    })
 }

@@ -9,14 +9,16 @@ use std::sync::Arc;
 
 use epitome_core::message::{Seq, Span};
 
-use super::super::{Filling, Hit, Portion, Search, SessionId};
+use super::super::asked::{Filling, Hit, Portion, Search};
+use super::super::decode::{AFTER_OUTLINE, OUTLINE, ReadRow, words};
+use super::super::given::{Given, int};
+use super::super::rows::SessionId;
 use super::Postgres;
 use super::error::Outcome;
-use super::given::{Given, int};
 use super::grams::Grams;
 use super::lens::Lens;
 use super::pipe::Pipe;
-use super::rows::{AFTER_OUTLINE, OUTLINE, author_of, get, words};
+use super::rows::{author_of, get};
 use crate::search::text_of;
 
 /// So many sessions are looked up at a time.
@@ -81,8 +83,8 @@ impl Finder<'_> {
             Ok(Own {
                 id: get(row, 0)?,
                 name: get::<&str>(row, 1)?.into(),
-                indexed: super::rows::uint(row, 2)?,
-                head: super::rows::uint(row, 3)?,
+                indexed: row.uint(2)?,
+                head: row.uint(3)?,
             })
         };
         found.iter().flatten().map(own).collect()
@@ -244,7 +246,7 @@ impl Finder<'_> {
             let found = found.first().map_or(&[][..], Vec::as_slice);
             let (mut lowest, mut bytes) = (1, 0u64);
             for row in found {
-                lowest = super::rows::uint(row, 0)?;
+                lowest = row.uint(0)?;
                 bytes = bytes.saturating_add(self.take(session.id, &session.name, row)?);
                 if self.hits.is_over() {
                     return Ok(());

@@ -11,16 +11,17 @@ use epitome_core::outline::Outline;
 use epitome_core::slot::Scope;
 use epitome_core::track::Tracker;
 
+use super::super::asked::{Look, Reach, Window};
+use super::super::changes::Standing;
+use super::super::decode::{self, AFTER_OUTLINE, OUTLINE, ReadRow, SUMMARY_TEXT, outline, with_words};
+use super::super::given::{Given, int};
+use super::super::rows::{SessionKey, SummaryRow};
 use super::super::tail::{Tail, at_end, covered, floor, shown};
-use super::super::{Look, Reach, SessionKey, Standing, SummaryRow, Window};
 use super::Postgres;
 use super::error::Outcome;
-use super::given::{Given, int};
 use super::pipe::Pipe;
 use super::recent::Held;
-use super::rows::{
-    self, AFTER_OUTLINE, AFTER_SESSION, OUTLINE, SESSION, SUMMARY_TEXT, get, outline, uint, with_words,
-};
+use super::rows::{AFTER_SESSION, SESSION, get};
 use super::tx::NOW;
 use super::window::{Found, of};
 
@@ -85,7 +86,7 @@ impl Postgres {
             let outline = outline(row)?;
             // What cannot be read may not have to be.
             let words = with_words(&outline, row, AFTER_OUTLINE).ok();
-            openers.insert(outline.seq, uint(row, AFTER_OUTLINE + 1)?);
+            openers.insert(outline.seq, row.uint(AFTER_OUTLINE + 1)?);
             read.insert(outline.seq, (outline, words.map(|(message, _)| message)));
         }
         let Some(window) = window(standing, reach, summaries, (after, read), &openers) else {
@@ -111,17 +112,14 @@ impl Postgres {
         let found = found.first().map_or(&[][..], Vec::as_slice);
         let Some(row) = found.first() else { return Ok(None) };
         let beside = AFTER_SUMMARY + AFTER_SESSION;
-        let standing = Standing {
-            now: self.moment(get(row, beside + 2)?),
-            workspace_settings: get(row, beside + 1)?,
-            session: Some(rows::session_at(row, AFTER_SUMMARY)?),
-            slots: Vec::new(),
-            repeat: None,
-            log: Vec::new(),
-            summaries: Vec::new(),
-        };
+        let standing = Standing::bare(
+            self.moment(get(row, beside + 2)?),
+            get(row, beside + 1)?,
+            Some(decode::session_at(row, AFTER_SUMMARY)?),
+        );
         let is_one = |row: &&tokio_postgres::Row| get::<Option<i64>>(row, 0).is_ok_and(|id| id.is_some());
-        let summaries = found.iter().filter(is_one).map(rows::summary).collect::<Outcome<Vec<_>>>()?;
+        let summaries =
+            found.iter().filter(is_one).map(|row| decode::summary(row)).collect::<Outcome<Vec<_>>>()?;
         Ok(Some((standing, get(row, beside)?, summaries)))
     }
 }

@@ -12,13 +12,14 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::super::{SessionId, message};
+use super::super::decode::{AFTER_OUTLINE, OUTLINE, outline};
+use super::super::given::Given;
+use super::super::rows::{SessionId, message};
 use super::Postgres;
 use super::error::Outcome;
-use super::given::Given;
 use super::grams::Grams;
 use super::pipe::Pipe;
-use super::rows::{AFTER_OUTLINE, OUTLINE, get, outline};
+use super::rows::get;
 use super::tx::Tx;
 use crate::search::text_of;
 
@@ -211,7 +212,7 @@ async fn piece(store: &Postgres, sessions: &[SessionId]) -> Outcome<Vec<SessionI
         let Some((grams, _)) = open.get(&session) else { continue };
         // What cannot be read is no reason to stop here for ever; `verify` tells of it.
         let text = message(&shape, body).map_or_else(|_| String::new(), |m| text_of(&m));
-        new.push(session, super::given::int(shape.seq), &grams.in_text(&text));
+        new.push(session, super::super::given::int(shape.seq), &grams.in_text(&text));
     }
     // Where there was no room for a session's words it comes again.
     let cut = bytes >= BYTES;

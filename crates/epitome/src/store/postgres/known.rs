@@ -4,7 +4,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::super::{Changes, Membership, SessionId, SessionKey, SessionRow, SlotRow, Standing};
+use super::super::changes::{Changes, Standing};
+use super::super::directory::Membership;
+use super::super::rows::{SessionId, SessionKey, SessionRow, SlotRow};
 use super::counts::Counts;
 
 /// So many sessions are remembered, of a few kilobytes each.

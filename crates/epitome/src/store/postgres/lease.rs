@@ -14,13 +14,16 @@ use epitome_core::message::Timestamp;
 use tokio_postgres::Row;
 
 use super::super::columns::{scope_of, scope_text};
-use super::super::{Lease, SessionId, SessionKey, Want};
+use super::super::decode::{self, SLOT};
+use super::super::given::Given;
+use super::super::rows::{SessionId, SessionKey};
+use super::super::slots::{Lease, Want};
+use super::super::statements;
 use super::Postgres;
 use super::counts::Counts;
 use super::error::{Outcome, Trouble};
-use super::given::Given;
 use super::pipe::Pipe;
-use super::rows::{self, SLOT, get};
+use super::rows::get;
 use super::tx::{NOW, Tx};
 
 /// So many of those that wait longest are looked at. Seldom are more ready, and then it is known whose turn it is.
@@ -325,19 +328,12 @@ impl<'a> Of<'a> {
 
 async fn take(tx: Tx<'_>, want: &Want, row: &Row) -> Outcome<Lease> {
     let mut counts = Counts::read(get(row, 9)?)?;
-    let (mut slot, id, now) = (counts.complete(rows::slot(row)?), get(row, 6)?, tx.now);
+    let (slot, id, now) = (counts.complete(decode::slot(row)?), get(row, 6)?, tx.now);
     counts.forget(&slot);
     let key = SessionKey::new(get::<&str>(row, 7)?, get::<&str>(row, 8)?);
-    if slot.state.due.is_none() {
-        slot.state.tick(now);
-        slot.mark(now);
-    }
-    slot.fence = slot.fence.saturating_add(1);
-    slot.work.owner = Some(want.owner.clone());
-    let hold = i64::try_from(want.hold.as_millis()).unwrap_or(i64::MAX);
-    slot.work.until = Some(Timestamp(now.0.saturating_add(hold)));
+    let slot = want.take(slot, now);
     let mut pipe = Pipe::new();
-    rows::put_slot(&mut pipe, (id, &key.workspace), &slot, slot.active)?;
+    pipe.add(statements::put_slot((id, &key.workspace), &slot, slot.active));
     let sql = "UPDATE epitome.sessions SET version = version + 1, counts = $2 WHERE id = $1";
     pipe.push(sql, [id.into(), counts.text()?.into()]);
     // Two that believe to hold it under one fence would both write.

@@ -7,10 +7,11 @@ use epitome_core::outline::Outline;
 use epitome_core::slot::Scope;
 use tokio_postgres::Row;
 
-use super::super::SessionId;
+use super::super::decode::{OUTLINE, ReadRow, outline};
+use super::super::rows::SessionId;
 use super::error::{Outcome, nonsense};
 use super::pipe::Pipe;
-use super::rows::{OUTLINE, author_of, get, outline, uint};
+use super::rows::{author_of, get};
 use super::tx::Tx;
 
 /// Whose messages.
@@ -58,7 +59,7 @@ impl<'a> Lens<'a> {
         let mut pipe = Pipe::new();
         self.shapes(&mut pipe, (within.from, within.through), false, limit);
         let found = tx.ask(pipe).await?;
-        found.iter().flatten().map(outline).collect()
+        found.iter().flatten().map(|row| outline(row)).collect()
     }
 
     /// The call batch a message stands in, as if the log ended at `last`.
@@ -76,7 +77,7 @@ impl<'a> Lens<'a> {
             .then(next, [session.into(), author.into(), seq.into(), last.into()]);
         let found = tx.ask(pipe).await?;
         let one =
-            |rows: Option<&Vec<Row>>| rows.and_then(|rows| rows.first()).map(|row| uint(row, 0)).transpose();
+            |rows: Option<&Vec<Row>>| rows.and_then(|rows| rows.first()).map(|row| row.uint(0)).transpose();
         batch(one(found.first())?, one(found.get(1))?, last)
     }
 
@@ -105,7 +106,7 @@ impl<'a> Lens<'a> {
             pipe.push(sql, [self.session.into(), self.author.into(), from, through]);
         }
         let found = tx.ask(pipe).await?;
-        found.iter().flatten().try_fold(0u64, |sum, row| Ok(sum.saturating_add(uint(row, 0)?)))
+        found.iter().flatten().try_fold(0u64, |sum, row| Ok(sum.saturating_add(row.uint(0)?)))
     }
 
     /// The newest message before this one that opens a turn of this author's.
@@ -150,7 +151,7 @@ fn batch(from: Option<Seq>, next: Option<Seq>, last: Seq) -> Outcome<Span> {
 pub(super) fn batches(found: &[Row], last: Seq) -> Outcome<Vec<Span>> {
     let mut batches: Vec<Span> = Vec::new();
     for row in found {
-        if batches.last().is_none_or(|batch| batch.through < uint(row, 0).unwrap_or(0)) {
+        if batches.last().is_none_or(|batch| batch.through < row.uint(0).unwrap_or(0)) {
             let seq = |at: usize| -> Outcome<Option<Seq>> {
                 Ok(get::<Option<i64>>(row, at)?.and_then(|seq| u64::try_from(seq).ok()))
             };

@@ -10,7 +10,7 @@ use deadpool_postgres::{
 use tokio::time::timeout;
 use tokio_postgres::Client;
 
-use super::super::StoreError;
+use super::super::error::StoreError;
 use super::error::{Outcome, Trouble, connecting, silent};
 use super::pipe::Noticed;
 use super::schema::{self, Tables};

@@ -13,8 +13,9 @@ use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Row, Statement};
 
+use super::super::given::Given;
+use super::super::sql::Sql;
 use super::error::{Outcome, Trouble, silent};
-use super::given::Given;
 
 /// Statements, in order.
 #[derive(Debug, Default)]
@@ -44,7 +45,18 @@ impl<'a> Pipe<'a> {
     }
 
     pub(super) fn push<const N: usize>(&mut self, sql: impl Into<Cow<'static, str>>, given: [Given<'a>; N]) {
-        self.steps.push(Step { sql: sql.into(), given: given.into() });
+        self.push_all(sql, given.into());
+    }
+
+    /// The same with a statement that both databases understand at its end.
+    pub(super) fn and(mut self, sql: Sql<'a>) -> Self {
+        self.add(sql);
+        self
+    }
+
+    /// Puts a statement that both databases understand at its end.
+    pub(super) fn add(&mut self, sql: Sql<'a>) {
+        self.push_all(sql.for_postgres(), sql.given);
     }
 
     /// The same with one more at its end, where how much that is given is known only then.
@@ -55,6 +67,7 @@ impl<'a> Pipe<'a> {
 
     /// Puts one at its end, where how much that is given is known only then.
     pub(super) fn push_all(&mut self, sql: impl Into<Cow<'static, str>>, given: Vec<Given<'a>>) {
+        let given = given.into_iter().map(Given::plain).collect();
         self.steps.push(Step { sql: sql.into(), given });
     }
 

@@ -3,11 +3,11 @@
 use epitome_core::message::Timestamp;
 
 use super::super::columns::state_text;
-use super::super::{SessionId, SessionKey, SummaryId, SummaryState, UsageRow, with_metadata};
+use super::super::rows::{SessionId, SessionKey, SummaryId, SummaryState, with_metadata};
+use super::super::statements;
 use super::error::{Outcome, nonsense};
-use super::given::Given;
 use super::pipe::Pipe;
-use super::rows::{self, Columns, MESSAGE, get};
+use super::rows::{Columns, MESSAGE, first, get};
 use super::tx::Tx;
 
 /// Messages, as many as there are with one statement.
@@ -82,12 +82,8 @@ pub(super) async fn make_workspace(tx: &mut Tx<'_>, name: &str) -> Outcome<bool>
 }
 
 pub(super) async fn next_summary(tx: &mut Tx<'_>, session: SessionId) -> Outcome<SummaryId> {
-    let sql = "SELECT coalesce(max(id), 0) + 1 FROM epitome.summaries WHERE session = $1";
-    let found = tx.ask(Pipe::new().then(sql, [session.into()])).await?;
-    found
-        .first()
-        .and_then(|rows| rows.first())
-        .map_or_else(|| Err(nonsense("a row is missing")), |row| get(row, 0))
+    let found = tx.ask(Pipe::new().and(statements::next_summary(session))).await?;
+    first(&found, |row| row.int(0))?.ok_or_else(|| nonsense("a row is missing"))
 }
 
 /// Changes a summary's state. When one is superseded, what the ones before it were made of is dropped: only
@@ -101,18 +97,5 @@ pub(super) fn set_state(pipe: &mut Pipe<'_>, session: SessionId, id: SummaryId, 
              WHERE this.session = $1 AND this.id = $2 AND old.session = $1 AND old.scope = this.scope \
              AND old.slot = this.slot AND old.id < $2 AND old.state <> 'standing' AND old.sources IS NOT NULL";
         pipe.push(sql, [session.into(), id.into()]);
-    }
-}
-
-/// Records calls of models, as of now where they do not say when.
-pub(super) fn usage<'a>(pipe: &mut Pipe<'a>, usage: &'a [UsageRow], now: Timestamp) {
-    for row in usage {
-        let sql = "INSERT INTO epitome.usage (workspace, session, scope, slot, model, outcome, input, cached, output, cost, \
-             millis, at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
-        let at = if row.at == Timestamp::default() { now } else { row.at };
-        let texts = [&row.workspace, &row.session, &row.scope, &row.slot, &row.model, &row.outcome];
-        let [a, b, c, d, e, f] = texts.map(|text| Given::Text(Some(rows::plain(text))));
-        let [g, h, i] = [row.input, row.cached, row.output].map(Given::from);
-        pipe.push(sql, [a, b, c, d, e, f, g, h, i, row.cost.into(), row.millis.into(), at.into()]);
     }
 }

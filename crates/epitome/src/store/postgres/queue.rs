@@ -5,12 +5,13 @@
 
 use epitome_core::message::Timestamp;
 
-use super::super::{QueueCounts, QueueRow};
+use super::super::decode::{self, ReadRow, SLOT};
+use super::super::rows::{QueueCounts, QueueRow};
 use super::Postgres;
 use super::counts::Counts;
 use super::error::{Outcome, nonsense};
 use super::pipe::Pipe;
-use super::rows::{self, SLOT, get, uint};
+use super::rows::get;
 use super::tx::{NOW, Tx};
 
 /// These columns of the slots in question, `s`, and of their sessions, `o`. `$1` is the workspace, `$2` the moment.
@@ -63,21 +64,13 @@ impl Postgres {
             return Err(nonsense("the database answers less than it was asked"));
         };
         let row = counts.first().ok_or_else(|| nonsense("a row is missing"))?;
-        let oldest: Option<i64> = get(row, 4)?;
-        let counts = QueueCounts {
-            working: uint(row, 0)?,
-            parked: uint(row, 1)?,
-            waiting: uint(row, 2)?,
-            due: uint(row, 3)?,
-            // A clock that went back makes nobody wait for less than nothing.
-            oldest_millis: oldest.map(|since| u64::try_from(now.0.saturating_sub(since)).unwrap_or(0)),
-        };
+        let counts = decode::queue_counts(row, now)?;
         Ok((counts, list.iter().map(|row| queued(row, now)).collect::<Outcome<_>>()?))
     }
 }
 
 fn queued(row: &tokio_postgres::Row, now: Timestamp) -> Outcome<QueueRow> {
-    let (workspace, session) = (get::<&str>(row, 6)?.into(), get::<&str>(row, 7)?.into());
-    let slot = Counts::read(get(row, 9)?)?.complete(rows::slot(row)?);
+    let (workspace, session) = (row.name(6)?, row.name(7)?);
+    let slot = Counts::read(get(row, 9)?)?.complete(decode::slot(row)?);
     Ok(QueueRow { now, workspace, session, slot })
 }

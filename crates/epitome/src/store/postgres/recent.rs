@@ -10,8 +10,10 @@ use epitome_core::message::{Message, Seq};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
 
+use super::super::asked::{Reach, Window};
+use super::super::changes::Standing;
+use super::super::rows::{SessionId, SessionKey, SummaryRow};
 use super::super::tail::{Tail, at_end, covered, floor, shown};
-use super::super::{Reach, SessionId, SessionKey, Standing, SummaryRow, Window};
 
 /// So many messages may have been said since.
 pub(super) const MOST_NEW: usize = 256;

@@ -2,7 +2,7 @@
 
 use tokio_postgres::Client;
 
-use super::super::StoreError;
+use super::super::error::StoreError;
 use super::error::{Trouble, nonsense};
 
 /// Every change of the tables there was, in order.

@@ -9,20 +9,29 @@ use async_trait::async_trait;
 use epitome_core::message::{Message, Seq};
 use epitome_core::slot::Scope;
 
-use super::super::{
-    Ahead, Decide, Fault, Hit, Lease, Load, Look, Pick, PickSummaries, Portion, QueueCounts, QueueRow,
-    Search, SessionId, SessionKey, SessionRow, SlotRow, Stamp, Standing, Store, StoreError, SummaryRow,
-    UsageQuery, UsageRow, UsageSum, View, Want, Window,
+use super::super::asked::{Ahead, Hit, Look, Pick, PickSummaries, Portion, Search, UsageQuery, View, Window};
+use super::super::changes::{Decide, Load, Standing};
+use super::super::decode;
+use super::super::error::StoreError;
+use super::super::log::{CopiedSession, SessionLog};
+use super::super::maintenance::{Fault, Maintenance};
+use super::super::rows::{
+    QueueCounts, QueueRow, SessionId, SessionKey, Stamp, SummaryRow, UsageRow, UsageSum,
 };
+use super::super::slots::{Lease, SlotQueue, Want};
+use super::super::statements;
+use super::super::usage::UsageLog;
+use super::error::nonsense;
 use super::known::Numbered;
 use super::pipe::Pipe;
+use super::rows::first;
 use super::tx::Tx;
 use super::window::{self, Found};
-use super::{Postgres, WAIT, Way, again, put};
-use crate::event::{Events, Happened};
+use super::{Postgres, WAIT, Way, again};
+use crate::event::Events;
 
 #[async_trait]
-impl Store for Postgres {
+impl SessionLog for Postgres {
     async fn change(
         &self,
         key: &SessionKey,
@@ -46,39 +55,6 @@ impl Store for Postgres {
 
     async fn stamp(&self, key: &SessionKey) -> Result<Option<Stamp>, StoreError> {
         again!(self, self.stamp_once(key))
-    }
-
-    async fn workspaces(&self, after: Option<&str>, limit: usize) -> Result<Vec<Arc<str>>, StoreError> {
-        again!(self, self.workspaces_once(after.unwrap_or_default(), limit))
-    }
-
-    async fn workspace(&self, workspace: &str) -> Result<String, StoreError> {
-        again!(self, self.workspace_once(workspace))
-    }
-
-    async fn sessions(
-        &self,
-        workspace: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<(Arc<str>, SessionRow)>, StoreError> {
-        again!(self, self.sessions_once(workspace, after, limit))
-    }
-
-    async fn lease(&self, want: Want) -> Result<Option<Lease>, StoreError> {
-        let lease: Result<Option<Lease>, StoreError> = again!(self, self.lease_once(&want));
-        if let Ok(Some(lease)) = &lease {
-            self.known.take(&lease.key);
-        }
-        lease
-    }
-
-    async fn nudged(&self) {
-        if !self.noticed.pooler.load(Ordering::Acquire) {
-            self.hints.heard.notified().await;
-        } else {
-            std::future::pending::<()>().await;
-        }
     }
 
     async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>, StoreError> {
@@ -156,34 +132,13 @@ impl Store for Postgres {
         session: SessionId,
         asked: &str,
     ) -> Result<Option<String>, StoreError> {
-        again!(self, self.recall_once(workspace, session, asked))
+        let recall = || statements::recall(workspace, session, asked);
+        let found: Result<Vec<String>, StoreError> = again!(self, self.all(recall(), |row| row.string(0)));
+        Ok(found?.into_iter().next())
     }
 
     async fn search(&self, search: Search) -> Result<Portion<Hit>, StoreError> {
         again!(self, self.search_once(&search))
-    }
-
-    async fn copy(&self, from: SessionId, through: Seq) -> Result<SessionId, StoreError> {
-        self.copy_all(from, through).await
-    }
-
-    async fn reveal(
-        &self,
-        copied: SessionId,
-        key: &SessionKey,
-        row: SessionRow,
-        slots: Vec<SlotRow>,
-        summaries: Vec<SummaryRow>,
-        events: Vec<Happened>,
-    ) -> Result<bool, StoreError> {
-        let shown = again!(self, self.reveal_once(copied, key, (&row, &slots), &summaries, &events));
-        self.behind.add(copied);
-        self.hints.tell.notify_one();
-        shown
-    }
-
-    async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
-        again!(self, self.delete_once(key))
     }
 
     async fn events(
@@ -200,17 +155,39 @@ impl Store for Postgres {
         again!(self, self.condensed_once(workspace))
     }
 
-    async fn record(&self, usage: Vec<UsageRow>) -> Result<(), StoreError> {
-        again!(self, async {
-            let (tx, _) = Tx::write(self, Pipe::new()).await?;
-            let mut pipe = Pipe::new();
-            put::usage(&mut pipe, &usage, tx.now);
-            tx.commit(pipe).await.map(|_| ())
-        })
+    async fn copy(&self, from: SessionId, through: Seq) -> Result<SessionId, StoreError> {
+        self.copy_all(from, through).await
     }
 
-    async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, StoreError> {
-        again!(self, self.usage_once(&query))
+    async fn reveal(&self, key: &SessionKey, mut copy: CopiedSession) -> Result<bool, StoreError> {
+        copy.renumber();
+        let shown = again!(self, self.reveal_once(key, &copy));
+        self.behind.add(copy.id);
+        self.hints.tell.notify_one();
+        shown
+    }
+
+    async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
+        again!(self, self.delete_once(key))
+    }
+}
+
+#[async_trait]
+impl SlotQueue for Postgres {
+    async fn lease(&self, want: Want) -> Result<Option<Lease>, StoreError> {
+        let lease: Result<Option<Lease>, StoreError> = again!(self, self.lease_once(&want));
+        if let Ok(Some(lease)) = &lease {
+            self.known.take(&lease.key);
+        }
+        lease
+    }
+
+    async fn nudged(&self) {
+        if !self.noticed.pooler.load(Ordering::Acquire) {
+            self.hints.heard.notified().await;
+        } else {
+            std::future::pending::<()>().await;
+        }
     }
 
     async fn queue(
@@ -219,6 +196,33 @@ impl Store for Postgres {
         limit: usize,
     ) -> Result<(QueueCounts, Vec<QueueRow>), StoreError> {
         again!(self, self.queue_once(workspace, limit))
+    }
+}
+
+#[async_trait]
+impl UsageLog for Postgres {
+    async fn record(&self, usage: Vec<UsageRow>) -> Result<(), StoreError> {
+        again!(self, async {
+            let (tx, _) = Tx::write(self, Pipe::new()).await?;
+            let mut pipe = Pipe::new();
+            usage.iter().for_each(|row| pipe.add(statements::record(row, tx.now)));
+            tx.commit(pipe).await.map(|_| ())
+        })
+    }
+
+    async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, StoreError> {
+        again!(self, self.all(statements::usage(&query), decode::usage_sum))
+    }
+}
+
+#[async_trait]
+impl Maintenance for Postgres {
+    async fn secret(&self) -> Result<[u8; 32], StoreError> {
+        again!(self, async {
+            let found = self.once(Pipe::new().then("SELECT secret FROM epitome.secrets", [])).await?;
+            let secret = first(&found, |row| row.bytes(0).map(<[u8]>::to_vec))?.unwrap_or_default();
+            secret.try_into().map_err(|_| nonsense("the store has no secret"))
+        })
     }
 
     async fn verify(&self) -> Result<Vec<Fault>, StoreError> {

@@ -15,13 +15,14 @@ use tokio::sync::{Mutex, MutexGuard, mpsc, oneshot, watch};
 use tokio::time::timeout_at;
 use tokio_postgres::Row;
 
-use super::super::columns::only_grew;
-use super::super::{Changes, Decide, Load, Log, Membership, SessionId, SessionKey, SlotRow, Standing};
+use super::super::changes::{Changes, Decide, Load, Log, Standing};
+use super::super::directory::Membership;
+use super::super::given::int;
+use super::super::rows::{SessionId, SessionKey, SlotRow};
 use super::Postgres;
 use super::change::decided;
 use super::counts::Counts;
 use super::error::{Outcome, Trouble};
-use super::given::int;
 use super::known::Seen;
 use super::pipe::Pipe;
 use super::rows::get;
@@ -305,7 +306,7 @@ fn is_plain(seen: &Seen, changes: &Changes) -> bool {
         .iter()
         .all(|change| matches!(change, Membership::Join(name, None) if seen.members.contains(name)));
     !changes.messages.is_empty()
-        && changes.session.as_ref().is_some_and(|row| only_grew(&seen.session, row))
+        && changes.session.as_ref().is_some_and(|row| row.only_grew_from(&seen.session))
         && slots
         && members
         && changes.summary.is_none()

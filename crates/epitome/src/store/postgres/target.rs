@@ -12,12 +12,12 @@ use std::sync::atomic::Ordering;
 
 use tokio_postgres::Row;
 
-use super::super::StoreError;
+use super::super::error::StoreError;
+use super::super::given::Given;
 use super::super::moving::{
     Cell, Cells, Kind, Mark, MoveError, NUMBERED, TABLES, Table, list, noted, quoted, read_noted,
 };
 use super::error::{Outcome, Trouble, nonsense};
-use super::given::Given;
 use super::pipe::Pipe;
 use super::rows::get;
 use super::tx::Tx;

@@ -14,7 +14,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::super::StoreError;
+use super::super::error::StoreError;
 
 /// An address that was read.
 #[derive(Clone)]

@@ -7,16 +7,14 @@ use super::super::check::{
     Faults, LogCheck, SessionColumns, SlotColumns, Stored, SummaryCheck, event_at, session_at, workspace_at,
 };
 use super::super::columns::scope_of;
-use super::super::{Fault, SessionId, SessionRow, SlotRow, SummaryId};
+use super::super::decode::{self, AFTER_OUTLINE, OUTLINE, ReadRow, SESSION_NAME, SLOT, outline};
+use super::super::maintenance::Fault;
+use super::super::rows::{SessionId, SessionRow, SlotRow, SummaryId};
 use super::Postgres;
 use super::counts::Counts;
 use super::error::{Outcome, Trouble};
-use super::events;
 use super::pipe::Pipe;
-use super::rows::{
-    self, AFTER_OUTLINE, AFTER_SESSION, OUTLINE, SESSION, SESSION_COUNTS, SESSION_NAME, SLOT, get, outline,
-    uint,
-};
+use super::rows::{AFTER_SESSION, SESSION, SESSION_COUNTS, get};
 use super::tx::Tx;
 
 /// So many rows are read at a time.
@@ -120,7 +118,7 @@ impl Check<'_> {
             for row in &found {
                 (after, workspace) = (get(row, 0)?, get(row, 5)?);
                 let at = format!("an event of {} that has no number yet", workspace_at(&workspace));
-                if let Err(reason) = why(events::event(row))? {
+                if let Err(reason) = why(decode::event(row))? {
                     self.faults.unreadable(&at, &reason);
                 }
                 if get::<Option<SessionId>>(row, 6)?.is_none() {
@@ -158,7 +156,7 @@ impl Check<'_> {
             for row in &found {
                 (after, workspace) = (get(row, 0)?, get(row, 5)?);
                 let at = event_at(&workspace, after);
-                if let Err(reason) = why(events::event(row))? {
+                if let Err(reason) = why(decode::event(row))? {
                     self.faults.unreadable(&at, &reason);
                 }
                 if get::<Option<SessionId>>(row, 6)?.is_none() {
@@ -187,7 +185,7 @@ impl Check<'_> {
                 after = get(row, 0)?;
                 let (name, workspace): (&str, &str) = (get(row, SESSION_NAME)?, get(row, WORKSPACE)?);
                 let at = session_at(workspace, name);
-                match why(rows::session(row))? {
+                match why(decode::session(row))? {
                     Ok(session) => self.session(&at, workspace, &session, row).await?,
                     Err(reason) => self.faults.unreadable(&at, &reason),
                 }
@@ -203,10 +201,10 @@ impl Check<'_> {
 
     async fn session(&mut self, at: &str, workspace: &str, session: &SessionRow, row: &Row) -> Outcome<()> {
         let columns = SessionColumns {
-            head: uint(row, AFTER_SESSION)?,
-            turns: uint(row, AFTER_SESSION + 1)?,
-            tokens: uint(row, AFTER_SESSION + 2)?,
-            indexed: uint(row, AFTER_SESSION + 3)?,
+            head: row.uint(AFTER_SESSION)?,
+            turns: row.uint(AFTER_SESSION + 1)?,
+            tokens: row.uint(AFTER_SESSION + 2)?,
+            indexed: row.uint(AFTER_SESSION + 3)?,
         };
         let id = session.id;
         let count = "SELECT count(*) FROM epitome.words WHERE session = $1 AND seq BETWEEN 1 AND $2";
@@ -218,7 +216,7 @@ impl Check<'_> {
         let found = self.tx.ask(pipe).await?;
         let [count, slots] = found.as_slice() else { return Ok(()) };
         if columns.check(&mut self.faults, at, session) {
-            let known = count.first().map_or(Ok(0), |row| uint(row, 0))?;
+            let known = count.first().map_or(Ok(0), |row| row.uint(0))?;
             columns.check_index(&mut self.faults, at, known);
         }
         self.log(at, session).await?;
@@ -253,7 +251,7 @@ impl Check<'_> {
             let found = self.ask(Pipe::new().then(sql, [session.into(), after.into(), PAGE.into()])).await?;
             for row in &found {
                 after = get(row, 0)?;
-                check.summary(&mut self.faults, after, why(rows::summary(row))?);
+                check.summary(&mut self.faults, after, why(decode::summary(row))?);
             }
             if found.len() < PAGE {
                 return Ok(());
@@ -276,7 +274,7 @@ impl Check<'_> {
             for row in &found {
                 after = get(row, 0)?;
                 bytes = bytes.saturating_add(get::<&str>(row, AFTER_OUTLINE)?.len() as u64);
-                if !check.message(&mut self.faults, uint(row, 0)?, why(stored(row))?) {
+                if !check.message(&mut self.faults, row.uint(0)?, why(stored(row))?) {
                     break 'log;
                 }
             }
@@ -293,16 +291,16 @@ fn stored(row: &Row) -> Outcome<Stored<'_>> {
     Ok(Stored {
         outline: outline(row)?,
         body: get(row, AFTER_OUTLINE)?,
-        opener: uint(row, AFTER_OUTLINE + 1)?,
+        opener: row.uint(AFTER_OUTLINE + 1)?,
     })
 }
 
 fn slot(row: &Row) -> Outcome<(SlotRow, SlotColumns)> {
     let columns = SlotColumns {
-        covered: uint(row, 6)?,
+        covered: row.uint(6)?,
         due: get(row, 7)?,
         ready_at: get(row, 8)?,
         workspace: get(row, 9)?,
     };
-    Ok((rows::slot(row)?, columns))
+    Ok((decode::slot(row)?, columns))
 }

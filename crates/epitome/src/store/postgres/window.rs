@@ -10,20 +10,21 @@ use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
 use tokio_postgres::Row;
 
+use super::super::asked::{Look, View, Window};
+use super::super::changes::{Load, Standing};
 use super::super::columns::scope_text;
+use super::super::decode::{self, AFTER_OUTLINE, OUTLINE, ReadRow, SUMMARY_TEXT, outline, with_words};
+use super::super::given::Given;
+use super::super::rows::{SessionId, SessionKey, SessionRow};
 use super::super::tail::{Tail, at_end, covered, cut, floor, shown};
-use super::super::{Load, Look, SessionId, SessionKey, SessionRow, Standing, View, Window};
 use super::Postgres;
 use super::change::standing_of;
 use super::error::{Outcome, nonsense};
-use super::given::Given;
 use super::known::Numbered;
 use super::lens::{Lens, batches};
 use super::pipe::Pipe;
 use super::recent::{Held, LARGEST, MOST_NEW};
-use super::rows::{
-    self, AFTER_OUTLINE, AFTER_SESSION, OUTLINE, SESSION, SUMMARY_TEXT, get, outline, uint, with_words,
-};
+use super::rows::{AFTER_SESSION, SESSION, get};
 use super::tx::{NOW, Tx};
 
 /// So many of the first messages are read for those that lead.
@@ -82,7 +83,7 @@ impl Postgres {
         };
         let head = row.tracker.head();
         let last = as_of.min(head);
-        let summaries = summaries.iter().map(rows::summary).collect::<Outcome<Vec<_>>>()?;
+        let summaries = summaries.iter().map(|row| decode::summary(row)).collect::<Outcome<Vec<_>>>()?;
         let leading = leading(&mut tx, &lens, first, last).await?;
         let pinned = runs(&mut tx, &lens, &batches(pinned, last)?).await?;
         let pinned: Vec<Outline> = pinned.into_iter().filter(|o| !o.leading && !o.stray).collect();
@@ -154,15 +155,11 @@ impl Postgres {
         let Some(row) = found.first().filter(|_| found.len() <= MOST_NEW) else { return Ok(None) };
         let beside = AFTER_OUTLINE + 2 + AFTER_SESSION;
         let revision = get(row, beside)?;
-        let standing = Standing {
-            now: self.moment(get(row, beside + 2)?),
-            workspace_settings: get(row, beside + 1)?,
-            session: Some(rows::session_at(row, AFTER_OUTLINE + 2)?),
-            slots: Vec::new(),
-            repeat: None,
-            log: Vec::new(),
-            summaries: Vec::new(),
-        };
+        let standing = Standing::bare(
+            self.moment(get(row, beside + 2)?),
+            get(row, beside + 1)?,
+            Some(decode::session_at(row, AFTER_OUTLINE + 2)?),
+        );
         let Some(reach) = look(&standing) else { return Ok(Some(Found::Nothing)) };
         let said = |row: &&Row| get::<Option<i64>>(row, 0).is_ok_and(|seq| seq.is_some());
         let new = found.iter().filter(said).rev().map(|row| {
@@ -171,7 +168,7 @@ impl Postgres {
                 Some(_) => Some(with_words(&outline, row, AFTER_OUTLINE)?.0),
                 None => None,
             };
-            Ok((outline, uint(row, AFTER_OUTLINE + 1)?, words))
+            Ok((outline, row.uint(AFTER_OUTLINE + 1)?, words))
         });
         let new = new.collect::<Outcome<Vec<_>>>()?;
         let Some((window, held)) = held.grown(standing, revision, reach, new) else { return Ok(None) };
@@ -223,7 +220,7 @@ fn summaries<'a>(pipe: &mut Pipe<'a>, id: SessionId, view: &'a View) {
 /// The system and developer messages at the head: most often all of them are among the first few.
 async fn leading(tx: &mut Tx<'_>, lens: &Lens<'_>, first: &[Row], last: Seq) -> Outcome<Vec<Outline>> {
     let mut leading = Vec::new();
-    let mut some = first.iter().map(outline).collect::<Outcome<Vec<_>>>()?;
+    let mut some = first.iter().map(|row| outline(row)).collect::<Outcome<Vec<_>>>()?;
     loop {
         let more = some.len() >= LEADING;
         for outline in some {
@@ -248,7 +245,7 @@ async fn runs(tx: &mut Tx<'_>, lens: &Lens<'_>, runs: &[Span]) -> Outcome<Vec<Ou
         lens.shapes(&mut pipe, (run.from, run.through), false, usize::MAX);
     }
     let found = tx.ask(pipe).await?;
-    found.iter().flatten().map(outline).collect()
+    found.iter().flatten().map(|row| outline(row)).collect()
 }
 
 /// Takes in the newest messages, more and more of them until there are enough. Tells who opened their turns.
@@ -266,7 +263,7 @@ async fn fill(
         for row in found {
             let outline = outline(row)?;
             lowest = outline.seq;
-            openers.insert(lowest, uint(row, AFTER_OUTLINE)?);
+            openers.insert(lowest, row.uint(AFTER_OUTLINE)?);
             if !tail.take(outline) {
                 return Ok(openers);
             }
@@ -301,7 +298,7 @@ async fn opener(
         lens.shapes(&mut pipe, (seq, seq), false, 1);
     }
     let found = tx.ask(pipe).await?;
-    let opener = found.iter().flatten().map(outline).next().transpose()?;
+    let opener = found.iter().flatten().map(|row| outline(row)).next().transpose()?;
     Ok(opener.filter(|opener| opener.turn == first.turn && opener.seq < from))
 }
 
@@ -324,7 +321,7 @@ async fn end(
     let mut pipe = Pipe::new();
     lens.shapes(&mut pipe, (last.saturating_add(1), Seq::MAX), false, 1);
     let found = tx.ask(pipe).await?;
-    let next = found.iter().flatten().map(outline).next().transpose()?;
+    let next = found.iter().flatten().map(|row| outline(row)).next().transpose()?;
     Ok((next.map_or(at_end, |next| cut(lens.is_own(), &next)), open))
 }
 
@@ -339,7 +336,7 @@ async fn words(tx: Tx<'_>, session: SessionId, shown: &BTreeMap<Seq, &Outline>) 
             None => Span::new(seq, seq),
             Some(Span { from, through }) if seq.saturating_add(1) == from => Span::new(seq, through),
             kept => {
-                rest.push(super::given::int(seq));
+                rest.push(super::super::given::int(seq));
                 kept
             }
         };
@@ -356,7 +353,7 @@ async fn words(tx: Tx<'_>, session: SessionId, shown: &BTreeMap<Seq, &Outline>) 
     let found = tx.finish(pipe).await?;
     let mut words = Vec::with_capacity(shown.len());
     for row in found.iter().flatten() {
-        if let Some(shape) = shown.get(&uint(row, 0)?) {
+        if let Some(shape) = shown.get(&row.uint(0)?) {
             words.push(with_words(shape, row, 1)?.0);
         }
     }

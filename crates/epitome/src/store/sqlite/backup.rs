@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use super::super::StoreError;
+use super::super::error::StoreError;
 use super::error::Outcome;
 
 /// Copies what a connection has open. The target appears when it is whole, or not at all.

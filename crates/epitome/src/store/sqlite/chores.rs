@@ -5,10 +5,10 @@ use epitome_core::message::Timestamp;
 use epitome_core::outline::Outline;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::super::{SessionId, message};
-use super::change::REMEMBERED_MILLIS;
+use super::super::changes::REMEMBERED_MILLIS;
+use super::super::decode::{AFTER_OUTLINE, OUTLINE, outline};
+use super::super::rows::{SessionId, message};
 use super::error::Outcome;
-use super::rows::{AFTER_OUTLINE, OUTLINE, outline};
 use crate::search::{indexed, text_of};
 
 /// So many messages are taken into the index at a time.

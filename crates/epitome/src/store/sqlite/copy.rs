@@ -1,16 +1,19 @@
 //! Copying sessions in pieces, showing them, and deleting them.
 
-use std::collections::HashMap;
-
 use epitome_core::message::{Seq, Timestamp};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
-use super::super::{SessionId, SessionKey, SessionRow, SlotRow, SummaryId, SummaryRow};
+use super::super::decode::ReadRow;
+use super::super::given::int;
+use super::super::log::CopiedSession;
+use super::super::rows::{SessionId, SessionKey};
+use super::super::statements;
 use super::change::{insert_session, make_workspace, number};
 use super::directory::copy_members;
 use super::error::Outcome;
 use super::events;
-use super::rows::{self, int};
+use super::known::Known;
+use super::rows::{self, exists, first_of, run};
 
 /// So many messages are copied at a time.
 const COPY_CHUNK: Seq = 500;
@@ -21,10 +24,8 @@ const COPY_BYTES: u64 = 4 << 20;
 /// Makes the hidden session that messages are copied into. `None` when there is nothing to copy from.
 pub(super) fn begin(db: &Connection, from: SessionId, now: Timestamp) -> Outcome<Option<SessionId>> {
     let sql = "SELECT workspace, name FROM sessions WHERE id = ?1 AND state = 'open'";
-    let key = db
-        .prepare_cached(sql)?
-        .query_row([from], |row| Ok(SessionKey::new(row.get::<_, String>(0)?, row.get::<_, String>(1)?)));
-    let Some(key) = key.optional()? else { return Ok(None) };
+    let key = first_of(db, sql, [from], |row| Ok(SessionKey::new(row.text(0)?, row.text(1)?)))?;
+    let Some(key) = key else { return Ok(None) };
     let copied = insert_session(db, &key, "hidden", now)?;
     copy_members(db, from, copied)?;
     Ok(Some(copied))
@@ -53,11 +54,11 @@ pub(super) fn piece(
     let (mut last, mut bytes) = (through, 0u64);
     while let Some(row) = sizes.next()? {
         let before = bytes;
-        bytes = bytes.saturating_add(rows::uint(row, 1)?);
+        bytes = bytes.saturating_add(row.uint(1)?);
         if before > 0 && bytes > COPY_BYTES {
             break;
         }
-        last = rows::uint(row, 0)?;
+        last = row.uint(0)?;
     }
     let columns = "seq, role, author, turn, tokens, before, chars, longest, calls, answers, own_answers, open, \
          own_open, shape, pinned, skip, cut, own_cut, opener, at, created, body";
@@ -81,35 +82,28 @@ pub(super) fn give_up(db: &Connection, copied: SessionId) -> Outcome<()> {
 /// Shows a copied session. False when the name is taken or there is no such copy.
 pub(super) fn reveal(
     db: &Connection,
-    copied: SessionId,
+    known: &Known,
     key: &SessionKey,
-    row: &SessionRow,
-    slots: &[SlotRow],
-    mut summaries: Vec<SummaryRow>,
+    mut copy: CopiedSession,
     now: Timestamp,
 ) -> Outcome<bool> {
+    let copied = copy.id;
     let sql = "SELECT 1 FROM sessions WHERE id = ?1 AND state = 'hidden'";
-    let there = db.prepare_cached(sql)?.query_row([copied], |_| Ok(())).optional()?.is_some();
-    if !there || number(db, key)?.is_some() {
+    if !exists(db, sql, [copied])? || number(db, key)?.is_some() {
         return Ok(false);
     }
     make_workspace(db, &key.workspace, now)?;
     let sql = "UPDATE sessions SET state = 'open', workspace = ?2, name = ?3 WHERE id = ?1";
     db.prepare_cached(sql)?.execute(params![copied, key.workspace, key.session])?;
-    rows::update_session(db, copied, row)?;
-    // A parent has a smaller number than its child, so its new one is known by then.
-    summaries.sort_by_key(|summary| summary.id);
-    let mut renamed: HashMap<SummaryId, SummaryId> = HashMap::new();
-    for mut summary in summaries {
-        let anew = |id: Option<SummaryId>| id.and_then(|id| renamed.get(&id).copied());
-        summary.parent = anew(summary.parent);
-        summary.facts.built_on = anew(summary.facts.built_on);
-        renamed.insert(summary.id, rows::insert_summary(db, copied, &summary)?);
+    rows::update_session(db, copied, None, &copy.row)?;
+    copy.renumber();
+    for summary in &copy.summaries {
+        run(db, &statements::insert_summary(copied, summary.id, summary))?;
     }
-    for slot in slots {
-        let active = slot.active.and_then(|id| renamed.get(&id).copied());
-        rows::put_slot(db, copied, slot, active)?;
+    for slot in &copy.slots {
+        run(db, &statements::put_slot((copied, &key.workspace), slot, slot.active))?;
     }
+    events::write(db, known, key, &copy.events, None, now)?;
     Ok(true)
 }
 

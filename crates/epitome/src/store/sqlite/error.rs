@@ -4,11 +4,11 @@ use std::path::Path;
 
 use rusqlite::ErrorCode;
 
-use super::super::StoreError;
+use super::super::error::StoreError;
 
 /// What goes wrong inside, before it is said where.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(in crate::store) enum Trouble {
     /// The database says so.
     Sql(rusqlite::Error),
     /// What was read makes no sense.

@@ -6,13 +6,15 @@
 use std::sync::Arc;
 
 use epitome_core::message::Timestamp;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, params};
 
-use super::super::{SessionKey, SummaryId};
+use super::super::decode;
+use super::super::rows::{SessionKey, SummaryId};
+use super::super::statements;
 use super::error::{Outcome, nonsense};
 use super::known::Known;
-use super::rows::{int, rows, uint};
-use crate::event::{Event, Events, Happened};
+use super::rows::{all, all_of, first_of};
+use crate::event::{Events, Happened};
 
 /// So many of a workspace are kept, and up to [`TRIMMED`] more.
 const KEPT: i64 = 10_000;
@@ -77,17 +79,10 @@ pub(super) fn read(
     limit: usize,
 ) -> Outcome<Events> {
     let sql = concat!("SELECT ", newest!(), ", (SELECT min(id) FROM events WHERE workspace = ?1)");
-    let ends = |row: &Row<'_>| Ok((uint(row, 0)?, row.get::<_, Option<i64>>(1)?));
-    let (newest, oldest) = db.prepare_cached(sql)?.query_row([workspace], ends)?;
+    let ends = first_of(db, sql, [workspace], |row| Ok((row.uint(0)?, row.maybe_int(1)?)))?;
+    let (newest, oldest) = ends.unwrap_or_default();
     let oldest = oldest.and_then(|oldest| u64::try_from(oldest).ok());
-    let sql = "SELECT id, session, at, kind, data FROM events \
-         WHERE workspace = ?1 AND id > ?2 AND (?3 IS NULL OR session = ?3) ORDER BY id LIMIT ?4";
-    let mut statement = db.prepare_cached(sql)?;
-    let mut found = statement.query(params![workspace, int(after), session, rows(limit)])?;
-    let mut events = Vec::new();
-    while let Some(row) = found.next()? {
-        events.push(event(row)?);
-    }
+    let events = all(db, &statements::events(workspace, after, session, limit), decode::event)?;
     Ok(Events { events, oldest: oldest.unwrap_or_else(|| newest.saturating_add(1)), newest })
 }
 
@@ -95,19 +90,5 @@ pub(super) fn read(
 pub(super) fn condensed(db: &Connection, workspace: &str) -> Outcome<Vec<(Arc<str>, u64)>> {
     let sql = "SELECT session, count(*) FROM events WHERE workspace = ?1 AND kind = 'condensed' \
          GROUP BY session ORDER BY session";
-    let mut statement = db.prepare_cached(sql)?;
-    let found = statement.query_map([workspace], |row| Ok((row.get(0)?, uint(row, 1)?)))?;
-    Ok(found.collect::<Result<_, _>>()?)
-}
-
-/// An event's row: `id, session, at, kind, data`.
-pub(super) fn event(row: &Row<'_>) -> Outcome<Event> {
-    let text = |at: usize| row.get_ref(at)?.as_str().map_err(rusqlite::Error::from);
-    let what = Happened::read(text(3)?, text(4)?);
-    Ok(Event {
-        id: uint(row, 0)?,
-        session: row.get::<_, Arc<str>>(1)?,
-        at: Timestamp(row.get(2)?),
-        what: what.ok_or_else(|| nonsense("an event is not as events are written"))?,
-    })
+    all_of(db, sql, [workspace], |row| Ok((row.name(0)?, row.uint(1)?)))
 }

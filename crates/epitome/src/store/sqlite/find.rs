@@ -7,13 +7,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use epitome_core::message::{Message, Span};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
-use super::super::{Filling, Hit, Portion, Search, SessionId};
+use super::super::asked::{Filling, Hit, Portion, Search};
+use super::super::given::int;
+use super::super::rows::SessionId;
 use super::chores::row_id;
 use super::error::Outcome;
 use super::lens::Lens;
-use super::rows::int;
+use super::rows::{all_of, first_of};
 use crate::search::text_of;
 
 /// In a workspace of no more sessions than this, each is asked for by itself.
@@ -56,11 +58,8 @@ impl Finder<'_> {
         }
         let sql = "SELECT id, indexed FROM sessions INDEXED BY sessions_to_index WHERE state = 'open' \
              AND indexed < head AND workspace = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id DESC";
-        let mut behind = self.db.prepare_cached(sql)?;
         let given = params![self.search.workspace, lower >> 32, upper >> 32];
-        let behind = behind.query_map(given, |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let behind: Vec<(SessionId, i64)> = behind.collect::<Result<_, _>>()?;
-        for (session, indexed) in behind {
+        for (session, indexed) in all_of(self.db, sql, given, |row| Ok((row.int(0)?, row.int(1)?)))? {
             self.candidates(trigrams, row_id(session.saturating_add(1), 0).max(lower), upper)?;
             upper = upper.min(row_id(session.saturating_add(1), 0));
             let known = row_id(session, indexed).saturating_add(1);
@@ -83,10 +82,8 @@ impl Finder<'_> {
         }
         let sql = "SELECT id, indexed FROM sessions WHERE workspace = ?1 AND state = 'open' \
              AND id BETWEEN ?2 AND ?3 ORDER BY id DESC";
-        let mut own = self.db.prepare_cached(sql)?;
         let given = params![self.search.workspace, lower >> 32, upper >> 32];
-        let own = own.query_map(given, |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(Some(own.collect::<Result<_, _>>()?))
+        all_of(self.db, sql, given, |row| Ok((row.int(0)?, row.int(1)?))).map(Some)
     }
 
     fn candidates(&mut self, trigrams: &str, lower: i64, upper: i64) -> Outcome<()> {
@@ -156,8 +153,7 @@ impl Finder<'_> {
         }
         let sql = "SELECT name FROM sessions WHERE id = ?1 AND workspace = ?2 AND state = 'open'";
         let given = params![session, self.search.workspace];
-        let name = self.db.prepare_cached(sql)?.query_row(given, |row| row.get::<_, String>(0)).optional()?;
-        let name = name.map(Arc::from);
+        let name = first_of(self.db, sql, given, |row| row.name(0))?;
         self.names.insert(session, name.clone());
         Ok(name)
     }

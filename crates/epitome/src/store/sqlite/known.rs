@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use epitome_core::message::Timestamp;
 use rusqlite::Connection;
 
-use super::super::{Changes, SessionId, SessionKey, SessionRow, SlotRow, Standing};
+use super::super::changes::{Changes, Standing};
+use super::super::rows::{SessionId, SessionKey, SessionRow, SlotRow};
 use super::error::Outcome;
 
 /// So many sessions are remembered, of a few kilobytes each, and of so many workspaces the last event.

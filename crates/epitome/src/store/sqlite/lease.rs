@@ -3,10 +3,14 @@
 use epitome_core::message::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, Rows, params};
 
-use super::super::{Lease, SessionId, SessionKey, SlotRow, Want};
+use super::super::columns::scope_of;
+use super::super::decode::{self, SLOT};
+use super::super::rows::{SessionId, SessionKey, SlotRow};
+use super::super::slots::{Lease, Want};
+use super::super::statements;
 use super::change::number;
 use super::error::{Outcome, nonsense};
-use super::rows::{self, SLOT, scope_of};
+use super::rows::{first_of, run};
 
 /// So many of those that wait longest are looked at. Seldom are more ready, and then it is known whose turn it is.
 const NEAR: usize = 64;
@@ -28,16 +32,8 @@ pub(super) struct Found {
 /// Takes the slot whose turn it is.
 pub(super) fn lease(db: &Connection, want: &Want, now: Timestamp) -> Outcome<Option<Lease>> {
     let Some(found) = ready(db, want, now)? else { return Ok(None) };
-    let mut slot = read(db, &found)?;
-    if slot.state.due.is_none() {
-        slot.state.tick(now);
-        slot.mark(now);
-    }
-    slot.fence = slot.fence.saturating_add(1);
-    slot.work.owner = Some(want.owner.clone());
-    let hold = i64::try_from(want.hold.as_millis()).unwrap_or(i64::MAX);
-    slot.work.until = Some(Timestamp(now.0.saturating_add(hold)));
-    rows::put_slot(db, found.id, &slot, slot.active)?;
+    let slot = want.take(read(db, &found)?, now);
+    run(db, &statements::put_slot((found.id, &found.key.workspace), &slot, slot.active))?;
     Ok(Some(Lease { key: found.key, id: found.id, slot, now }))
 }
 
@@ -154,6 +150,6 @@ fn of_workspace(db: &Connection, want: &Want, workspace: &str, now: Timestamp) -
 
 fn read(db: &Connection, found: &Found) -> Outcome<SlotRow> {
     let sql = format!("SELECT {SLOT} FROM slots s WHERE s.session = ?1 AND s.scope = ?2 AND s.name = ?3");
-    let mut statement = db.prepare_cached(&sql)?;
-    Ok(statement.query_row(params![found.id, found.scope, found.name], rows::slot)?)
+    let slot = first_of(db, &sql, params![found.id, found.scope, found.name], decode::slot)?;
+    slot.ok_or_else(|| nonsense("a row is missing"))
 }

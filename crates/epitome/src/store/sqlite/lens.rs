@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 use epitome_core::message::{Message, Seq, Span};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
-use rusqlite::{Connection, OptionalExtension, Params, params};
+use rusqlite::{Connection, Params, params};
 
-use super::super::{SessionId, message};
+use super::super::decode::{OUTLINE, ReadRow, outline, with_words, words};
+use super::super::given::int;
+use super::super::rows::SessionId;
 use super::error::{Outcome, nonsense};
-use super::rows::{AFTER_OUTLINE, IN_LOOP, OUTLINE, int, outline, uint};
+use super::rows::{IN_LOOP, all_of, first_of};
 
 /// Where to read, and whose messages.
 pub(super) struct Lens<'a> {
@@ -109,8 +111,7 @@ impl<'a> Lens<'a> {
             "SELECT {OUTLINE} FROM messages INDEXED BY messages_openers WHERE session = ?1 AND author = ?2 \
              AND author IS NOT NULL AND (shape & 2) <> 0 AND seq < ?3 ORDER BY seq DESC LIMIT 1"
         );
-        let mut statement = self.db.prepare_cached(&sql)?;
-        Ok(statement.query_row(params![self.session, self.author, int(seq)], outline).optional()?)
+        first_of(self.db, &sql, params![self.session, self.author, int(seq)], outline)
     }
 
     /// The first message after this one.
@@ -131,17 +132,14 @@ impl<'a> Lens<'a> {
                  AND seq <= ?3 AND (?2 IS NULL OR author = ?2) ORDER BY seq"
             }
         };
-        let mut statement = self.db.prepare_cached(sql)?;
-        let found = statement.query_map(params![self.session, self.author, int(last)], |row| uint(row, 0))?;
-        Ok(found.collect::<Result<_, _>>()?)
+        all_of(self.db, sql, params![self.session, self.author, int(last)], |row| row.uint(0))
     }
 
     /// How many messages there are in a run.
     pub(super) fn count(&self, within: Span) -> Outcome<u64> {
         let sql = format!("SELECT count(*) FROM {} AND seq BETWEEN ?3 AND ?4", self.rows());
-        let mut statement = self.db.prepare_cached(&sql)?;
         let within = params![self.session, self.author, int(within.from), int(within.through)];
-        Ok(statement.query_row(within, |row| uint(row, 0))?)
+        Ok(self.seq(&sql, within)?.unwrap_or(0))
     }
 
     /// Messages with their words and the bytes these take, one by one, until `each` says false.
@@ -171,9 +169,7 @@ impl<'a> Lens<'a> {
     /// One message with its words, and the bytes these take.
     pub(super) fn one(&self, seq: Seq) -> Outcome<Option<(Message, u64)>> {
         let sql = format!("SELECT {OUTLINE}, body FROM messages WHERE session = ?1 AND seq = ?2");
-        let mut statement = self.db.prepare_cached(&sql)?;
-        let mut found = statement.query(params![self.session, int(seq)])?;
-        found.next()?.map(words).transpose()
+        first_of(self.db, &sql, params![self.session, int(seq)], words)
     }
 
     /// The messages of a run whose shapes are known already, with their words; those of others are left out.
@@ -183,7 +179,7 @@ impl<'a> Lens<'a> {
         let mut found = statement.query(params![self.session, int(run.from), int(run.through)])?;
         let mut all = Vec::new();
         while let Some(row) = found.next()? {
-            if let Some(shape) = known.get(&uint(row, 0)?) {
+            if let Some(shape) = known.get(&row.uint(0)?) {
                 all.push(with_words(shape, row, 1)?.0);
             }
         }
@@ -191,7 +187,7 @@ impl<'a> Lens<'a> {
     }
 
     fn seq(&self, sql: &str, given: impl Params) -> Outcome<Option<Seq>> {
-        Ok(self.db.prepare_cached(sql)?.query_row(given, |row| uint(row, 0)).optional()?)
+        first_of(self.db, sql, given, |row| row.uint(0))
     }
 }
 
@@ -200,17 +196,4 @@ impl<'a> Lens<'a> {
 pub(super) enum Flag {
     Pinned,
     Skipped,
-}
-
-/// The message of a row that holds [`OUTLINE`] and the body, and the body's bytes.
-fn words(row: &rusqlite::Row<'_>) -> Outcome<(Message, u64)> {
-    with_words(&outline(row)?, row, AFTER_OUTLINE)
-}
-
-/// The message of this shape, with the words that stand at that place of a row, and how many bytes they are there.
-fn with_words(shape: &Outline, row: &rusqlite::Row<'_>, at: usize) -> Outcome<(Message, u64)> {
-    let body = row.get_ref(at)?.as_str().map_err(|_| nonsense("a message has no words"))?;
-    let message = message(shape, body)
-        .map_err(|_| nonsense(format!("the words of message {} cannot be read", shape.seq)))?;
-    Ok((message, body.len() as u64))
 }

@@ -9,9 +9,9 @@ use epitome_core::message::Timestamp;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 
-use super::super::StoreError;
-use super::SqliteOptions;
+use super::super::error::StoreError;
 use super::error::{Outcome, Trouble, nonsense};
+use super::options::SqliteOptions;
 
 /// `EPIT`: what SQLite's header says of whose file it is.
 const APPLICATION: i64 = 0x4550_4954;

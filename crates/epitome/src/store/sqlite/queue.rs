@@ -6,9 +6,10 @@
 use epitome_core::message::Timestamp;
 use rusqlite::{Connection, params};
 
-use super::super::{QueueCounts, QueueRow};
+use super::super::decode::{self, SLOT};
+use super::super::rows::{QueueCounts, QueueRow};
 use super::error::Outcome;
-use super::rows::{self, SLOT};
+use super::rows::{all_of, first_of, rows};
 
 /// Those with something due, held, failing or parked ones too; and those whose time has come.
 pub(super) fn queue(
@@ -44,12 +45,9 @@ fn list(db: &Connection, workspace: Option<&str>, limit: usize, now: Timestamp) 
     let sql = format!(
         "SELECT * FROM ({busy}) ORDER BY coalesce(json_extract(work, '$.waiting_since'), ready_at), 7, 8, 1, 2 LIMIT ?3"
     );
-    let mut statement = db.prepare_cached(&sql)?;
-    let found = statement.query_map(params![workspace, now.0, rows::rows(limit)], |row| {
-        let (workspace, session) = (row.get::<_, String>(6)?.into(), row.get::<_, String>(7)?.into());
-        Ok(QueueRow { now, workspace, session, slot: rows::slot(row)? })
-    })?;
-    Ok(found.collect::<Result<_, _>>()?)
+    all_of(db, &sql, params![workspace, now.0, rows(limit)], |row| {
+        Ok(QueueRow { now, workspace: row.name(6)?, session: row.name(7)?, slot: decode::slot(row)? })
+    })
 }
 
 /// How many of them are worked on, cannot be cut yet, wait to be tried again, or can be taken, and since when.
@@ -64,16 +62,6 @@ fn count(db: &Connection, workspace: Option<&str>, now: Timestamp) -> Outcome<Qu
          coalesce(sum(is_ = 4), 0), min(since) FILTER (WHERE is_ = 4) FROM ({})",
         busy(columns, workspace)
     );
-    let counted = db.prepare_cached(&sql)?.query_row(params![workspace, now.0], |row| {
-        let oldest: Option<i64> = row.get(4)?;
-        Ok(QueueCounts {
-            working: rows::uint(row, 0)?,
-            parked: rows::uint(row, 1)?,
-            waiting: rows::uint(row, 2)?,
-            due: rows::uint(row, 3)?,
-            // A clock that went back makes nobody wait for less than nothing.
-            oldest_millis: oldest.map(|since| u64::try_from(now.0.saturating_sub(since)).unwrap_or(0)),
-        })
-    })?;
-    Ok(counted)
+    let counted = first_of(db, &sql, params![workspace, now.0], |row| decode::queue_counts(row, now))?;
+    Ok(counted.unwrap_or_default())
 }

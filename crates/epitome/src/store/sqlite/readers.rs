@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::super::StoreError;
-use super::SqliteOptions;
+use super::super::error::StoreError;
 use super::error::{Outcome, Trouble};
 use super::open;
+use super::options::SqliteOptions;
 
 /// Asks for a connection that nobody used before.
 #[derive(Clone, Copy)]

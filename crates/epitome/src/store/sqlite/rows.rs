@@ -1,107 +1,130 @@
-//! Rows of tables, and what they mean.
-//!
-//! Columns are read by their place, so each list of columns stands right beside the function that reads it.
+//! Rows of SQLite's tables, read and written.
 
-use epitome_core::message::{Role, Seq, Timestamp};
-use epitome_core::outline::{Cut, Outline};
-use rusqlite::types::Type;
-use rusqlite::{Connection, Row, params};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use epitome_core::message::{Seq, Timestamp};
+use rusqlite::types::{ToSqlOutput, Value as SqlValue, ValueRef};
+use rusqlite::{Connection, OptionalExtension, Params, Row, ToSql, params, params_from_iter};
 use serde_json::{Map, Value};
 
-use super::super::columns;
-pub(super) use super::super::columns::{only_grew, scope_of, scope_text, state_text};
-use super::super::{Facts, NewMessage, SessionId, SessionRow, SlotRow, SummaryId, SummaryRow, with_metadata};
-use super::error::{Outcome, nonsense};
+use super::super::columns::{cut_number, role_number, scope_text, shape_bits};
+use super::super::decode::{NOT_OF_ITS_KIND, ReadRow, session_columns};
+use super::super::given::{Given, int};
+use super::super::rows::{NewMessage, SessionId, SessionRow, SlotRow, SummaryId, SummaryRow, with_metadata};
+use super::super::sql::Sql;
+use super::super::statements::{self, json};
+use super::error::{Outcome, Trouble, nonsense};
 
-/// A number as SQLite has it. What is too large stays the largest.
-pub(super) fn int(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}
+/// From here on a call batch may begin.
+pub(super) const IN_LOOP: i64 = super::super::columns::IN_LOOP as i64;
+
+/// What is read of a session.
+pub(super) const SESSION: &str = session_columns!();
 
 /// How many rows a caller wants at most.
 pub(super) fn rows(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// A number that is never negative.
-pub(super) fn uint(row: &Row<'_>, at: usize) -> rusqlite::Result<u64> {
-    let value: i64 = row.get(at)?;
-    u64::try_from(value).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(at, value))
+impl ReadRow for Row<'_> {
+    type Error = Trouble;
+
+    fn maybe_int(&self, at: usize) -> Outcome<Option<i64>> {
+        match self.get_ref(at)? {
+            ValueRef::Null => Ok(None),
+            ValueRef::Integer(value) => Ok(Some(value)),
+            _ => Err(self.nonsense(NOT_OF_ITS_KIND)),
+        }
+    }
+
+    fn maybe_text(&self, at: usize) -> Outcome<Option<&str>> {
+        match self.get_ref(at)? {
+            ValueRef::Null => Ok(None),
+            ValueRef::Text(text) => {
+                std::str::from_utf8(text).map(Some).map_err(|_| self.nonsense(NOT_OF_ITS_KIND))
+            }
+            _ => Err(self.nonsense(NOT_OF_ITS_KIND)),
+        }
+    }
+
+    fn bytes(&self, at: usize) -> Outcome<&[u8]> {
+        self.get_ref(at)?.as_blob().map_err(|_| self.nonsense(NOT_OF_ITS_KIND))
+    }
+
+    fn nonsense(&self, what: &str) -> Trouble {
+        nonsense(what)
+    }
 }
 
-fn odd(at: usize) -> rusqlite::Error {
-    rusqlite::Error::InvalidColumnType(at, String::new(), Type::Integer)
+impl ToSql for Given<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match self {
+            Self::Int(value) => ToSqlOutput::Owned(value.map_or(SqlValue::Null, SqlValue::Integer)),
+            Self::Bool(value) => ToSqlOutput::Owned(SqlValue::Integer((*value).into())),
+            Self::Text(None) => ToSqlOutput::Owned(SqlValue::Null),
+            Self::Text(Some(text)) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+            Self::Bytes(bytes) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
+            _ => return Err(rusqlite::Error::ToSqlConversionFailure("SQLite has no lists".into())),
+        })
+    }
 }
 
-/// A value as it is written into a column.
-pub(super) fn json<T: Serialize>(value: &T) -> Outcome<String> {
-    serde_json::to_string(value).map_err(|_| nonsense("a value cannot be written as JSON"))
+/// A row that was found.
+pub(super) type Found<'a> = &'a dyn ReadRow<Error = Trouble>;
+
+/// Runs a statement, and reads all rows it returns.
+pub(super) fn all<T>(
+    db: &Connection,
+    sql: &Sql<'_>,
+    read: impl FnMut(Found<'_>) -> Outcome<T>,
+) -> Outcome<Vec<T>> {
+    all_of(db, &sql.for_sqlite(), params_from_iter(&sql.given), read)
 }
 
-/// A column's value again.
-fn parsed<T: DeserializeOwned>(row: &Row<'_>, at: usize) -> rusqlite::Result<T> {
-    let text = row.get_ref(at)?.as_str().map_err(|_| odd(at))?;
-    serde_json::from_str(text)
-        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(at, Type::Text, Box::new(error)))
+/// Runs a statement, and reads the first row it returns.
+pub(super) fn first<T>(
+    db: &Connection,
+    sql: &Sql<'_>,
+    read: impl FnOnce(Found<'_>) -> Outcome<T>,
+) -> Outcome<Option<T>> {
+    first_of(db, &sql.for_sqlite(), params_from_iter(&sql.given), read)
 }
 
-/// Somebody's notes as they are written into a column: `''` for none.
-pub(super) fn notes_text(notes: &Map<String, Value>) -> Outcome<String> {
-    if notes.is_empty() { Ok(String::new()) } else { json(notes) }
+/// Runs a statement that returns nothing.
+pub(super) fn run(db: &Connection, sql: &Sql<'_>) -> Outcome<()> {
+    db.prepare_cached(&sql.for_sqlite())?.execute(params_from_iter(&sql.given))?;
+    Ok(())
 }
 
-/// The notes again.
-pub(super) fn notes(row: &Row<'_>, at: usize) -> rusqlite::Result<Map<String, Value>> {
-    let none = row.get_ref(at)?.as_str().is_ok_and(str::is_empty);
-    if none { Ok(Map::new()) } else { parsed(row, at) }
+/// As [`all`], of a statement in SQLite's own words.
+pub(super) fn all_of<T>(
+    db: &Connection,
+    sql: &str,
+    given: impl Params,
+    mut read: impl FnMut(Found<'_>) -> Outcome<T>,
+) -> Outcome<Vec<T>> {
+    let mut statement = db.prepare_cached(sql)?;
+    let mut found = statement.query(given)?;
+    let mut rows = Vec::new();
+    while let Some(row) = found.next()? {
+        rows.push(read(row)?);
+    }
+    Ok(rows)
 }
 
-/// From here on a call batch may begin.
-pub(super) const IN_LOOP: i64 = columns::IN_LOOP as i64;
-
-fn role(row: &Row<'_>, at: usize) -> rusqlite::Result<Role> {
-    columns::role_of(row.get(at)?).ok_or_else(|| odd(at))
+/// As [`first`], of a statement in SQLite's own words.
+pub(super) fn first_of<T>(
+    db: &Connection,
+    sql: &str,
+    given: impl Params,
+    read: impl FnOnce(Found<'_>) -> Outcome<T>,
+) -> Outcome<Option<T>> {
+    let mut statement = db.prepare_cached(sql)?;
+    let mut found = statement.query(given)?;
+    found.next()?.map(|row| read(row)).transpose()
 }
 
-fn cut(row: &Row<'_>, at: usize) -> rusqlite::Result<Cut> {
-    columns::cut_of(row.get(at)?).ok_or_else(|| odd(at))
-}
-
-/// What [`outline`] reads.
-pub(super) const OUTLINE: &str = "seq, role, author, turn, tokens, before, chars, longest, calls, answers, \
-     own_answers, open, own_open, shape, pinned, skip, cut, own_cut, at";
-
-/// How many columns that is: the next one's place.
-pub(super) const AFTER_OUTLINE: usize = 19;
-
-pub(super) fn outline(row: &Row<'_>) -> rusqlite::Result<Outline> {
-    let (leading, opens_turn, thinking, stray) = columns::shape_of(row.get(13)?);
-    Ok(Outline {
-        seq: uint(row, 0)?,
-        role: role(row, 1)?,
-        author: row.get::<_, Option<String>>(2)?.map(Into::into),
-        turn: uint(row, 3)?,
-        tokens: uint(row, 4)?,
-        before: uint(row, 5)?,
-        chars: uint(row, 6)?,
-        longest: uint(row, 7)?,
-        calls: row.get(8)?,
-        answers: row.get(9)?,
-        own_answers: row.get(10)?,
-        open: row.get(11)?,
-        own_open: row.get(12)?,
-        leading,
-        opens_turn,
-        thinking,
-        stray,
-        pinned: row.get(14)?,
-        skip: row.get(15)?,
-        cut: cut(row, 16)?,
-        own_cut: cut(row, 17)?,
-        at: Timestamp(row.get(18)?),
-    })
+/// Whether a statement returns anything.
+pub(super) fn exists(db: &Connection, sql: &str, given: impl Params) -> Outcome<bool> {
+    Ok(db.prepare_cached(sql)?.query_row(given, |_| Ok(())).optional()?.is_some())
 }
 
 pub(super) fn insert_message(
@@ -117,7 +140,7 @@ pub(super) fn insert_message(
     db.prepare_cached(sql)?.execute(params![
         session,
         int(o.seq),
-        columns::role_number(o.role),
+        role_number(o.role),
         o.author.as_deref(),
         int(o.turn),
         int(o.tokens),
@@ -129,11 +152,11 @@ pub(super) fn insert_message(
         o.own_answers,
         o.open,
         o.own_open,
-        columns::shape_bits(o),
+        shape_bits(o),
         o.pinned,
         o.skip,
-        columns::cut_number(o.cut),
-        columns::cut_number(o.own_cut),
+        cut_number(o.cut),
+        cut_number(o.own_cut),
         int(message.opener),
         o.at.0,
         now.0,
@@ -157,45 +180,27 @@ pub(super) fn set_metadata(
     Ok(())
 }
 
-/// What [`session`] reads.
-pub(super) const SESSION: &str = "id, encoding, tracker, opener, batch_from, batch_skipped, skipped, settings, \
-     metadata, created, updated, name, workspace, configuration";
-
-pub(super) fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
-    Ok(SessionRow {
-        id: row.get(0)?,
-        encoding: row.get(1)?,
-        tracker: parsed(row, 2)?,
-        opener: uint(row, 3)?,
-        batch_from: uint(row, 4)?,
-        batch_skipped: row.get(5)?,
-        skipped: uint(row, 6)?,
-        settings: row.get(7)?,
-        metadata: notes(row, 8)?,
-        configuration: notes(row, 13)?,
-        created: Timestamp(row.get(9)?),
-        updated: Timestamp(row.get(10)?),
-    })
-}
-
 /// Writes a session's row over the one it has. Which messages can be searched is not the caller's to say.
-pub(super) fn update_session(db: &Connection, id: SessionId, row: &SessionRow) -> Outcome<()> {
+pub(super) fn update_session(
+    db: &Connection,
+    id: SessionId,
+    before: Option<&SessionRow>,
+    row: &SessionRow,
+) -> Outcome<()> {
     grow_session(db, id, row)?;
-    let sql = "UPDATE sessions SET encoding = ?2, settings = ?3, metadata = ?4, configuration = ?5, created = ?6 \
-         WHERE id = ?1";
-    let (metadata, configuration) = (notes_text(&row.metadata)?, notes_text(&row.configuration)?);
-    let given = params![id, row.encoding, row.settings, metadata, configuration, row.created.0];
-    db.prepare_cached(sql)?.execute(given)?;
-    Ok(())
+    if before.is_some_and(|before| row.only_grew_from(before)) {
+        return Ok(());
+    }
+    run(db, &statements::update_session(id, row))
 }
 
 /// Writes what every message changes, and nothing else.
-pub(super) fn grow_session(db: &Connection, id: SessionId, row: &SessionRow) -> Outcome<()> {
+fn grow_session(db: &Connection, id: SessionId, row: &SessionRow) -> Outcome<()> {
     let sql = "UPDATE sessions SET tracker = ?2, head = ?3, turns = ?4, tokens = ?5, opener = ?6, \
          batch_from = ?7, batch_skipped = ?8, skipped = ?9, updated = ?10 WHERE id = ?1";
     db.prepare_cached(sql)?.execute(params![
         id,
-        json(&row.tracker)?,
+        json(&row.tracker),
         int(row.tracker.head()),
         int(row.tracker.turns()),
         int(row.tracker.tokens()),
@@ -208,51 +213,11 @@ pub(super) fn grow_session(db: &Connection, id: SessionId, row: &SessionRow) -> 
     Ok(())
 }
 
-/// What [`slot`] reads, where the table is called `s`.
-pub(super) const SLOT: &str = "s.scope, s.name, s.state, s.active, s.fence, s.work";
-
-pub(super) fn slot(row: &Row<'_>) -> rusqlite::Result<SlotRow> {
-    Ok(SlotRow {
-        scope: scope_of(row.get_ref(0)?.as_str().map_err(|_| odd(0))?),
-        name: row.get(1)?,
-        state: parsed(row, 2)?,
-        active: row.get(3)?,
-        fence: uint(row, 4)?,
-        work: parsed(row, 5)?,
-    })
-}
-
-pub(super) fn put_slot(
-    db: &Connection,
-    session: SessionId,
-    slot: &SlotRow,
-    active: Option<SummaryId>,
-) -> Outcome<()> {
-    let sql = "INSERT INTO slots (session, scope, name, state, covered, due, active, ready_at, work, fence, \
-         workspace) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, \
-         coalesce((SELECT workspace FROM sessions WHERE id = ?1), '')) ON CONFLICT (session, scope, name) DO UPDATE SET \
-         state = excluded.state, covered = excluded.covered, due = excluded.due, active = excluded.active, \
-         ready_at = excluded.ready_at, work = excluded.work, fence = excluded.fence";
-    db.prepare_cached(sql)?.execute(params![
-        session,
-        scope_text(&slot.scope),
-        slot.name,
-        json(&slot.state)?,
-        int(slot.state.covered),
-        slot.state.due.map(|due| int(due.seq)),
-        active,
-        slot.ready_at().map(|at| at.0),
-        json(&slot.work)?,
-        int(slot.fence),
-    ])?;
-    Ok(())
-}
-
-/// As [`put_slot`], for a slot that is there and whose summary stays: no more is written than what changed.
+/// As `statements::put_slot`, for a slot that is there and whose summary stays: no more is written than what changed.
 /// Most appends only count, and touch no index.
 pub(super) fn move_slot(
     db: &Connection,
-    session: SessionId,
+    (session, workspace): (SessionId, &str),
     before: &SlotRow,
     slot: &SlotRow,
 ) -> Outcome<()> {
@@ -261,63 +226,21 @@ pub(super) fn move_slot(
     }
     let due = |slot: &SlotRow| (slot.state.covered, slot.state.due.map(|due| due.seq), slot.ready_at());
     if due(before) != due(slot) || before.fence != slot.fence || before.work != slot.work {
-        return put_slot(db, session, slot, slot.active);
+        return run(db, &statements::put_slot((session, workspace), slot, slot.active));
     }
     let sql = "UPDATE slots SET state = ?4 WHERE session = ?1 AND scope = ?2 AND name = ?3";
     db.prepare_cached(sql)?.execute(params![
         session,
         scope_text(&slot.scope),
         slot.name,
-        json(&slot.state)?
+        json(&slot.state)
     ])?;
     Ok(())
 }
 
-/// What [`summary`] reads.
-pub(super) const SUMMARY: &str = "id, scope, slot, through, state, parent, text, sources, facts, created";
-
-/// The same without what it was made of, which is much.
-pub(super) const SUMMARY_TEXT: &str = "id, scope, slot, through, state, parent, text, CASE WHEN sources IS NULL THEN NULL ELSE '' END, facts, created";
-
-pub(super) fn summary(row: &Row<'_>) -> rusqlite::Result<SummaryRow> {
-    let dropped = row.get_ref(7)?.data_type() == Type::Null;
-    let mut facts: Facts = parsed(row, 8)?;
-    facts.elastic &= !dropped;
-    Ok(SummaryRow {
-        id: row.get(0)?,
-        scope: scope_of(row.get_ref(1)?.as_str().map_err(|_| odd(1))?),
-        slot: row.get(2)?,
-        through: uint(row, 3)?,
-        state: row.get_ref(4)?.as_str().ok().and_then(columns::state_of).ok_or_else(|| odd(4))?,
-        parent: row.get(5)?,
-        text: row.get(6)?,
-        sources: if dropped { String::new() } else { row.get(7)? },
-        facts,
-        created: Timestamp(row.get(9)?),
-    })
-}
-
-/// Keeps a summary under its session's next number, which it gives back.
+/// Stores a summary under its session's next number, which it returns.
 pub(super) fn insert_summary(db: &Connection, session: SessionId, row: &SummaryRow) -> Outcome<SummaryId> {
-    let sources = (!row.sources.is_empty()).then_some(&row.sources);
-    let sql =
-        "SELECT coalesce(max(id), 0) + 1 FROM summaries INDEXED BY summaries_by_number WHERE session = ?1";
-    let id: SummaryId = db.prepare_cached(sql)?.query_row([session], |row| row.get(0))?;
-    let sql = "INSERT INTO summaries (session, id, scope, slot, through, state, parent, text, sources, facts, created, \
-         asked) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
-    db.prepare_cached(sql)?.execute(params![
-        session,
-        id,
-        scope_text(&row.scope),
-        row.slot,
-        int(row.through),
-        state_text(row.state),
-        row.parent,
-        row.text,
-        sources,
-        json(&row.facts)?,
-        row.created.0,
-        row.facts.asked,
-    ])?;
+    let id = first(db, &statements::next_summary(session), |row| row.int(0))?.unwrap_or(1);
+    run(db, &statements::insert_summary(session, id, row))?;
     Ok(id)
 }

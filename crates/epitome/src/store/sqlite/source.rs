@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, ToSql, params_from_iter};
 
-use super::super::StoreError;
+use super::super::error::StoreError;
 use super::super::moving::{Cell, Cells, Kind, MoveError, NUMBERED, TABLES, Table, key_of, list, shown};
 use super::error::{Outcome, nonsense};
-use super::{SqliteOptions, open};
+use super::open;
+use super::options::SqliteOptions;
 
 /// How much is read at once.
 #[derive(Debug, Clone, Copy)]

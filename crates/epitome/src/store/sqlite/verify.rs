@@ -7,11 +7,16 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use super::super::check::{
     Faults, LogCheck, SessionColumns, SlotColumns, Stored, SummaryCheck, event_at, session_at, workspace_at,
 };
-use super::super::{Fault, SessionId, SessionRow, SlotRow, SummaryId};
+use super::super::columns::scope_of;
+use super::super::decode::{
+    self, AFTER_OUTLINE, OUTLINE, ReadRow, SESSION_NAME, SESSION_WORKSPACE, SLOT, SUMMARY, outline,
+};
+use super::super::given::int;
+use super::super::maintenance::Fault;
+use super::super::rows::{SessionId, SessionRow, SlotRow, SummaryId};
 use super::chores::row_id;
 use super::error::{Outcome, Trouble, nonsense};
-use super::events;
-use super::rows::{self, AFTER_OUTLINE, OUTLINE, SESSION, SLOT, SUMMARY, int, outline, uint};
+use super::rows::SESSION;
 
 /// Names everything that is not as it should be.
 pub(super) fn verify(db: &Connection) -> Outcome<Vec<Fault>> {
@@ -134,7 +139,7 @@ impl Check<'_> {
         while let Some(row) = found.next()? {
             let (id, workspace): (i64, String) = (row.get(0)?, row.get(5)?);
             let at = event_at(&workspace, id);
-            self.note(&at, events::event(row));
+            self.note(&at, decode::event(row));
             if row.get::<_, Option<SessionId>>(6)?.is_none() {
                 self.faults.event_of_nobody(&at);
             }
@@ -150,9 +155,9 @@ impl Check<'_> {
         let mut statement = db.prepare(&sql)?;
         let mut found = statement.query([])?;
         while let Some(row) = found.next()? {
-            let (name, workspace): (String, String) = (row.get(11)?, row.get(12)?);
+            let (name, workspace): (String, String) = (row.get(SESSION_NAME)?, row.get(SESSION_WORKSPACE)?);
             let at = session_at(&workspace, &name);
-            let session = rows::session(row).map_err(Trouble::from);
+            let session = decode::session(row);
             if let Some(session) = self.note(&at, session) {
                 let columns = self.columns(&at, &session, row);
                 self.note(&at, columns);
@@ -170,15 +175,15 @@ impl Check<'_> {
 
     fn columns(&mut self, at: &str, session: &SessionRow, row: &Row<'_>) -> Outcome<()> {
         let columns = SessionColumns {
-            head: uint(row, 14)?,
-            turns: uint(row, 15)?,
-            tokens: uint(row, 16)?,
-            indexed: uint(row, 17)?,
+            head: row.uint(14)?,
+            turns: row.uint(15)?,
+            tokens: row.uint(16)?,
+            indexed: row.uint(17)?,
         };
         if columns.check(&mut self.faults, at, session) {
             let sql = "SELECT count(*) FROM words WHERE rowid BETWEEN ?1 AND ?2";
             let ends = [row_id(session.id, 1), row_id(session.id, int(columns.indexed))];
-            let known = self.db.prepare_cached(sql)?.query_row(ends, |row| uint(row, 0))?;
+            let known = self.db.prepare_cached(sql)?.query_row(ends, |row| Ok(row.uint(0)))??;
             columns.check_index(&mut self.faults, at, known);
         }
         Ok(())
@@ -190,7 +195,7 @@ impl Check<'_> {
         let mut found = statement.query([session.id])?;
         let mut check = LogCheck::new(at);
         while let Some(row) = found.next()? {
-            if !check.message(&mut self.faults, uint(row, 0)?, stored(row).map_err(why)) {
+            if !check.message(&mut self.faults, row.uint(0)?, stored(row).map_err(why)) {
                 break;
             }
         }
@@ -205,7 +210,7 @@ impl Check<'_> {
         let mut found = statement.query([session.id])?;
         while let Some(row) = found.next()? {
             let id: SummaryId = row.get(0)?;
-            check.summary(&mut self.faults, id, rows::summary(row).map_err(why));
+            check.summary(&mut self.faults, id, decode::summary(row).map_err(why));
         }
         let sql = format!(
             "SELECT {SLOT}, s.covered, s.due, s.ready_at, s.workspace FROM slots s WHERE s.session = ?1"
@@ -213,7 +218,7 @@ impl Check<'_> {
         let mut statement = self.db.prepare(&sql)?;
         let mut found = statement.query([session.id])?;
         while let Some(row) = found.next()? {
-            let key = (rows::scope_of(&row.get::<_, String>(0)?), row.get::<_, String>(1)?);
+            let key = (scope_of(&row.get::<_, String>(0)?), row.get::<_, String>(1)?);
             check.slot(&mut self.faults, key, row.get(3)?, slot(row).map_err(why));
         }
         check.finish(&mut self.faults);
@@ -223,13 +228,13 @@ impl Check<'_> {
 
 fn stored<'r>(row: &'r Row<'_>) -> Outcome<Stored<'r>> {
     let body = row.get_ref(AFTER_OUTLINE)?.as_str().map_err(|_| nonsense("its words are no text"))?;
-    Ok(Stored { outline: outline(row)?, body, opener: uint(row, AFTER_OUTLINE + 1)? })
+    Ok(Stored { outline: outline(row)?, body, opener: row.uint(AFTER_OUTLINE + 1)? })
 }
 
 fn slot(row: &Row<'_>) -> Outcome<(SlotRow, SlotColumns)> {
-    let slot = rows::slot(row)?;
+    let slot = decode::slot(row)?;
     let columns = SlotColumns {
-        covered: uint(row, 6)?,
+        covered: row.uint(6)?,
         due: row.get(7)?,
         ready_at: row.get(8)?,
         workspace: row.get(9)?,

@@ -7,13 +7,18 @@ use std::collections::BTreeMap;
 use epitome_core::message::{Message, Seq, Span, Tokens};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::Scope;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
+use super::super::asked::{Reach, View, Window};
+use super::super::changes::Standing;
+use super::super::columns::scope_text;
+use super::super::decode::{SUMMARY_TEXT, summary};
+use super::super::given::int;
+use super::super::rows::{SessionRow, SummaryRow};
 use super::super::tail::{Tail, at_end, covered, floor, shown};
-use super::super::{Reach, SessionRow, Standing, SummaryRow, View, Window};
 use super::error::{Outcome, nonsense};
 use super::lens::{Flag, Lens};
-use super::rows::{self, SUMMARY_TEXT, int, scope_text};
+use super::rows::{all_of, first_of};
 
 /// Reads a window of a session that exists.
 pub(super) fn window(
@@ -65,28 +70,20 @@ fn standing_summaries(db: &Connection, session: i64, scope: &Scope) -> Outcome<V
         "SELECT {SUMMARY_TEXT} FROM summaries INDEXED BY summaries_standing \
          WHERE session = ?1 AND scope = ?2 AND state = 'standing' ORDER BY slot"
     );
-    let mut statement = db.prepare_cached(&sql)?;
-    let found = statement.query_map(params![session, scope_text(scope)], rows::summary)?;
-    Ok(found.collect::<Result<_, _>>()?)
+    all_of(db, &sql, params![session, scope_text(scope)], summary)
 }
 
 /// For each slot the one that reaches furthest up to there.
 fn summaries_as_of(db: &Connection, session: i64, scope: &Scope, last: Seq) -> Outcome<Vec<SummaryRow>> {
     let scope = scope_text(scope);
-    let mut names =
-        db.prepare_cached("SELECT name FROM slots WHERE session = ?1 AND scope = ?2 ORDER BY name")?;
-    let names = names.query_map(params![session, scope], |row| row.get::<_, String>(0))?;
+    let names = "SELECT name FROM slots WHERE session = ?1 AND scope = ?2 ORDER BY name";
+    let names = all_of(db, names, params![session, scope], |row| row.string(0))?;
     let sql = format!(
         "SELECT {SUMMARY_TEXT} FROM summaries WHERE session = ?1 AND scope = ?2 AND slot = ?3 AND through <= ?4 \
          AND state <> 'undone' ORDER BY through DESC, id DESC LIMIT 1"
     );
-    let mut best = db.prepare_cached(&sql)?;
-    let mut found = Vec::new();
-    for name in names {
-        let given = params![session, scope, name?, int(last)];
-        found.extend(best.query_row(given, rows::summary).optional()?);
-    }
-    Ok(found)
+    let best = |name: &String| first_of(db, &sql, params![session, scope, name, int(last)], summary);
+    Ok(names.iter().map(best).collect::<Outcome<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
 fn leading(lens: &Lens<'_>, last: Seq) -> Outcome<Vec<Outline>> {
@@ -156,8 +153,8 @@ fn opener(lens: &Lens<'_>, tail: &[Outline], from: Seq) -> Outcome<Option<Outlin
     } else {
         let sql = "SELECT opener FROM messages WHERE session = ?1 AND seq = ?2";
         let given = params![lens.session, int(first.seq)];
-        let seq = lens.db.prepare_cached(sql)?.query_row(given, |row| rows::uint(row, 0))?;
-        match Span::new(seq, seq) {
+        let seq = first_of(lens.db, sql, given, |row| row.uint(0))?;
+        match seq.and_then(|seq| Span::new(seq, seq)) {
             Some(one) => lens.run(one, 1)?.pop(),
             None => None,
         }

@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::super::StoreError;
+use super::super::error::StoreError;
+use super::chores;
 use super::error::{Outcome, Trouble};
 use super::known::Known;
-use super::{SqliteOptions, WriteStage, chores};
+use super::options::{SqliteOptions, WriteStage};
 
 /// So many may wait to be written. Those beyond wait for their turn to wait, without holding a thread.
 const QUEUE: usize = 1_024;

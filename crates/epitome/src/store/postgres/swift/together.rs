@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 
 use super::super::super::columns::scope_text;
+use super::super::super::given::{Given, int};
+use super::super::super::statements::json;
 use super::super::error::{Outcome, nonsense};
-use super::super::given::{Given, int};
 use super::super::pipe::Pipe;
-use super::super::rows::{Columns, MESSAGE, json};
+use super::super::rows::{Columns, MESSAGE};
 use super::Append;
 
 /// One statement that writes them all. Who may be written to is found and held first; they stay in their place then, and
@@ -43,7 +44,7 @@ pub(super) fn fill<'a>(pipe: &mut Pipe<'a>, together: &'a [Box<Append>]) -> Outc
         if !workspaces.iter().any(|name| *name == *append.workspace) {
             workspaces.push(Cow::Borrowed(&append.workspace));
         }
-        trackers.push(Cow::Owned(json(tracker)?));
+        trackers.push(Cow::Owned(json(tracker)));
         counts.push(Cow::Owned(append.counts.text()?));
         batch_skipped.push(row.batch_skipped);
         for message in &append.changes.messages {
@@ -130,8 +131,8 @@ impl<'a> Slots<'a> {
             let names = [
                 Cow::Borrowed(scope_text(&slot.scope)),
                 Cow::Borrowed(slot.name.as_str()),
-                Cow::Owned(json(&slot.state)?),
-                Cow::Owned(json(&slot.work)?),
+                Cow::Owned(json(&slot.state)),
+                Cow::Owned(json(&slot.work)),
             ];
             for (column, value) in self.names.iter_mut().zip(names) {
                 column.push(value);

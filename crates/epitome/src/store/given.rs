@@ -1,0 +1,88 @@
+//! Values that statements are given, whichever database they go to. Lists are for PostgreSQL alone.
+
+use std::borrow::Cow;
+
+use epitome_core::message::Timestamp;
+
+/// A value for a statement.
+#[derive(Debug, Clone)]
+pub(super) enum Given<'a> {
+    Int(Option<i64>),
+    Bool(bool),
+    Text(Option<Cow<'a, str>>),
+    Bytes(Cow<'a, [u8]>),
+    Ints(Vec<i64>),
+    MaybeInts(Vec<Option<i64>>),
+    Middling(Vec<i32>),
+    Small(Vec<i16>),
+    Bools(Vec<bool>),
+    Texts(Vec<Cow<'a, str>>),
+    MaybeTexts(Vec<Option<Cow<'a, str>>>),
+    Blobs(Vec<Cow<'a, [u8]>>),
+}
+
+impl From<i64> for Given<'_> {
+    fn from(value: i64) -> Self {
+        Self::Int(Some(value))
+    }
+}
+
+impl From<Option<i64>> for Given<'_> {
+    fn from(value: Option<i64>) -> Self {
+        Self::Int(value)
+    }
+}
+
+/// What is too large for the database stays the largest it knows.
+impl From<u64> for Given<'_> {
+    fn from(value: u64) -> Self {
+        Self::Int(Some(int(value)))
+    }
+}
+
+impl From<usize> for Given<'_> {
+    fn from(value: usize) -> Self {
+        Self::Int(Some(i64::try_from(value).unwrap_or(i64::MAX)))
+    }
+}
+
+impl From<Timestamp> for Given<'_> {
+    fn from(value: Timestamp) -> Self {
+        Self::Int(Some(value.0))
+    }
+}
+
+impl From<bool> for Given<'_> {
+    fn from(value: bool) -> Self {
+        Self::Bool(value)
+    }
+}
+
+impl<'a> From<&'a str> for Given<'a> {
+    fn from(value: &'a str) -> Self {
+        Self::Text(Some(Cow::Borrowed(value)))
+    }
+}
+
+impl From<String> for Given<'_> {
+    fn from(value: String) -> Self {
+        Self::Text(Some(Cow::Owned(value)))
+    }
+}
+
+impl<'a> From<Option<&'a str>> for Given<'a> {
+    fn from(value: Option<&'a str>) -> Self {
+        Self::Text(value.map(Cow::Borrowed))
+    }
+}
+
+impl<'a> From<&'a [u8]> for Given<'a> {
+    fn from(value: &'a [u8]) -> Self {
+        Self::Bytes(Cow::Borrowed(value))
+    }
+}
+
+/// A number as a column holds it. What is too large stays the largest.
+pub(super) fn int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 use epitome::search::Query;
 use epitome::store::prelude::*;
 use epitome::store::{
-    Hit, Load, Look, Postgres, PostgresOptions, Reach, Search, SessionKey, Store, View, Want, Window,
+    Hit, Load, Look, Postgres, PostgresOptions, Reach, Search, SessionKey, View, Want, Window,
 };
 use epitome_core::message::{Message, Span};
 use epitome_core::slot::{Limit, Scope, Slot};

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use epitome::Engine;
-use epitome::store::{Postgres, PostgresOptions, Store};
+use epitome::store::prelude::*;
+use epitome::store::{Postgres, PostgresOptions};
 use epitome_testkit::both_stores::on_postgres;
 use epitome_testkit::postgres_server::{Database, server};
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use epitome::store::prelude::*;
 use epitome::store::{Postgres, PostgresOptions, Sqlite, SqliteOptions, Store};
 use epitome::{Builder, Engine};
 use epitome_testkit::both_stores::on_postgres;

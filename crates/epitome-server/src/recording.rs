@@ -330,11 +330,11 @@ fn list_of(value: &Value) -> Option<&'static str> {
     let object = value.as_object()?;
     let is_list = |key: &str| object.get(key).is_some_and(Value::is_array);
     let is_text = |key: &str| object.get(key).is_some_and(Value::is_string);
-    match () {
-        () if is_list("messages") => Some("messages"),
-        () if is_list("input") || (is_text("input") && !object.contains_key("type")) => Some("input"),
-        () => None,
-    }
+    let holds = |dialect: &Dialect| {
+        let (list, may_be_text) = (dialect.format().about().list, dialect.format().about().list_may_be_text);
+        is_list(list) || (may_be_text && is_text(list) && !object.contains_key("type"))
+    };
+    Dialect::all().into_iter().find(holds).map(|dialect| dialect.format().about().list)
 }
 
 /// What it is called, where it says.
@@ -352,11 +352,7 @@ pub(crate) const REQUEST: &str = "request";
 
 /// The field of a conversation that is a message too.
 pub(crate) fn spoken(dialect: Dialect) -> Option<&'static str> {
-    match dialect {
-        Dialect::Anthropic => Some("system"),
-        Dialect::Responses => Some("instructions"),
-        Dialect::OpenAi | Dialect::Ours => None,
-    }
+    dialect.format().about().head.map(|head| head.field)
 }
 
 /// A conversation without its list, to be read; and its other fields, in order, to be kept. What is told by messages
@@ -395,14 +391,7 @@ fn texts(text: &str, key: Option<&str>) -> Vec<String> {
 fn of_conversation(value: &Value) -> Dialect {
     let list = list_of(value).and_then(|key| value.get(key)).unwrap_or(value);
     let told = list.as_array().and_then(|list| list.iter().find_map(Dialect::of));
-    told.unwrap_or_else(|| {
-        let has = |key: &str| value.get(key).is_some();
-        match () {
-            () if has("input") => Dialect::Responses,
-            () if has("system") => Dialect::Anthropic,
-            () => Dialect::OpenAi,
-        }
-    })
+    told.unwrap_or_else(|| Dialect::of_fields(value))
 }
 
 /// The dialect of lone messages, where their beginning tells (most that tell nothing are the same in all), and whether
@@ -418,7 +407,7 @@ fn look(path: &Path) -> io::Result<(Dialect, bool)> {
             break;
         }
     }
-    Ok((found.unwrap_or(Dialect::OpenAi), count == 1))
+    Ok((found.unwrap_or(Dialect::OPENAI), count == 1))
 }
 
 /// Without the place inside the line where that is all there is: the file's line is told already.

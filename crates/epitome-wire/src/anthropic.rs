@@ -4,19 +4,187 @@
 //! the role `system`. Blocks that are unknown, such as those of tools that run at the provider, live in the residue
 //! of the message they stand in.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
+use epitome_core::inspect::Finish;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolCall, ToolResult};
+use epitome_core::view;
 use serde_json::{Map, Value, json};
 
-use super::field::{self, Object, Result};
-use super::fit::{Fitter, Wants, opener};
-use super::{Dialect, blank_if_nothing, media, restored};
+use crate::asking::{Answer, Hearing, Question, Then, kind, text};
+use crate::body::{Body, FLAGS, Marks, Members, Piece, is_blank_text, raw};
+use crate::field::{self, Object, Result};
+use crate::fit::{Fitter, Wants, is_blank, opener};
+use crate::format::{About, Endpoint, Format, Head, Merged, Refusal, RequestSign, Sign};
+use crate::usage::{Usage, tokens};
+use crate::{Dialect, blank_if_nothing, flags, media, part_of, restored};
+
+mod turns;
 
 const LONGEST_ID: usize = 64;
 
 /// What a later standing order begins with, where there is no place for one.
-pub(super) const NOTE: &str = "[note from the system]\n";
+const NOTE: &str = "[note from the system]\n";
 
-pub(super) fn read(wire: &Value) -> Result<Message> {
+/// Anthropic's messages.
+#[derive(Debug)]
+pub(crate) struct Anthropic;
+
+static ABOUT: About = About {
+    head: Some(Head { field: "system", opening: "{\"role\":\"system\",\"content\":", inner: "content" }),
+    elsewhere: &["context_management"],
+    has_flags_in_blocks: true,
+    endpoint: Some(Endpoint {
+        provider: "anthropic",
+        base_url: "https://api.anthropic.com/v1",
+        route: "messages",
+        called: "messages",
+        client_base: "/anthropic",
+        key_env: "ANTHROPIC_API_KEY",
+        key: ("x-api-key", ""),
+        credentials: &["anthropic-version", "anthropic-beta"],
+        headers: &[("anthropic-version", "2023-06-01")],
+    }),
+    ..About::new("anthropic")
+};
+
+impl Format for Anthropic {
+    fn about(&self) -> &About {
+        &ABOUT
+    }
+
+    fn sign(&self, message: &Object) -> Option<Sign> {
+        let mut pieces = message.get("content").and_then(Value::as_array).into_iter().flatten();
+        let marked = |piece: &Value| piece.get("cache_control").is_some() || piece.get("citations").is_some();
+        pieces.any(marked).then_some(Sign::Mark)
+    }
+
+    fn has_piece(&self, kind: &str) -> bool {
+        matches!(kind, "thinking" | "redacted_thinking" | "image" | "document" | "search_result")
+            || kind.ends_with("tool_use")
+            || kind.ends_with("tool_result")
+    }
+
+    fn request_sign(&self, request: &Members<'_>, system_in_list: bool) -> Option<RequestSign> {
+        let has = |field: &str| request.get(field).is_some();
+        let tools = request.get("tools").map(raw::items).unwrap_or_default();
+        let schema = |tool: &&str| Members::of(tool).get("input_schema").is_some();
+        if has("system") || has("anthropic_version") || tools.iter().any(schema) {
+            return Some(RequestSign::Own);
+        }
+        // A system message in the list is never its own.
+        let claude = request.get("model").is_some_and(|model| model.starts_with("\"claude"));
+        let own = claude || ["stop_sequences", "thinking", "top_k"].into_iter().any(has);
+        (own && !system_in_list).then_some(RequestSign::Likely)
+    }
+
+    fn read(&self, wire: &Value) -> Result<Message> {
+        read(wire)
+    }
+
+    fn spell(&self, message: &Message) -> Vec<Value> {
+        spell(message)
+    }
+
+    fn wants(&self) -> Wants {
+        wants()
+    }
+
+    fn write(&self, messages: &[Message]) -> Map<String, Value> {
+        write(messages)
+    }
+
+    fn restore_body(&self, mut list: Vec<Value>) -> Map<String, Value> {
+        let is_system = |wire: &Value| wire.get("role").is_some_and(|role| role == "system");
+        let head = list.iter().take_while(|wire| is_system(wire)).count();
+        let system: Vec<Value> =
+            list.drain(..head).filter_map(|mut wire| Some(wire.get_mut("content")?.take())).collect();
+        let mut fields = Map::new();
+        fields.extend(joined(system).map(|system| ("system".to_owned(), system)));
+        fields.insert("messages".to_owned(), Value::Array(list));
+        fields
+    }
+
+    fn pieces<'a>(&self, text: &'a str, value: &Value) -> Vec<Piece<'a>> {
+        blocks(text, value)
+    }
+
+    fn split(&self, message: &Message, wire: &Value) -> Result<Option<Vec<Merged>>> {
+        split(message, wire)
+    }
+
+    fn rewrite(&self, body: &Body, messages: &[Message], marks: Marks) -> String {
+        turns::with(body, messages, marks)
+    }
+
+    fn ask(&self, question: &Question<'_>) -> Value {
+        let mut body = Map::new();
+        body.insert("model".to_owned(), json!(question.model));
+        body.insert(question.limit.to_owned(), json!(question.most));
+        if !question.system.is_empty() {
+            body.insert("system".to_owned(), json!(question.system));
+        }
+        body.insert("messages".to_owned(), json!([{"role": "user", "content": question.user}]));
+        body.insert("stream".to_owned(), json!(question.stream));
+        Value::Object(body)
+    }
+
+    fn answer(&self, body: &Value) -> Option<Answer> {
+        let blocks = body.get("content")?.as_array()?;
+        let mut hearing = Hearing::whole();
+        for block in blocks.iter().filter(|block| kind(block) == "text") {
+            hearing.text.push_str(block.get("text")?.as_str()?);
+        }
+        stop(&mut hearing, body);
+        count(body, &mut hearing.usage);
+        Some(hearing.answer())
+    }
+
+    fn hear(&self, hearing: &mut Hearing, event: &Value) -> Then {
+        let inside = |field: &str| event.get(field).unwrap_or(&Value::Null);
+        match kind(event) {
+            "message_start" => count(inside("message"), &mut hearing.usage),
+            // Empty, as far as was seen; what would stand there belongs to the text.
+            "content_block_start" => hearing.text.push_str(text(inside("content_block"), "text")),
+            "content_block_delta" if kind(inside("delta")) == "text_delta" => {
+                hearing.text.push_str(text(inside("delta"), "text"));
+            }
+            "message_delta" => {
+                stop(hearing, inside("delta"));
+                count(event, &mut hearing.usage);
+            }
+            "message_stop" => {
+                hearing.ended = true;
+                return Then::End;
+            }
+            "error" => return Then::Failed(event.clone()),
+            "" => return Then::Odd,
+            // Pings, ends of blocks, and what will be thought of later.
+            _ => {}
+        }
+        Then::GoOn
+    }
+
+    fn may_matter(&self, word: &[u8], _: &[u8]) -> bool {
+        matches!(word, b"message_start" | b"message_delta" | b"message_stop" | b"error")
+    }
+
+    fn failure(&self, body: &Value) -> Option<Value> {
+        body.get("error").filter(|error| !error.is_null()).map(|_| body.clone())
+    }
+
+    fn count(&self, said: &Value, usage: &mut Usage) {
+        count(said, usage);
+    }
+
+    fn refusal(&self, refusal: &Refusal<'_>) -> Value {
+        let Refusal { message, kind, id, .. } = refusal;
+        json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": id})
+    }
+}
+
+fn read(wire: &Value) -> Result<Message> {
     let fields = field::object(wire)?;
     let role = match field::name(fields, "role")? {
         "user" => Role::User,
@@ -42,7 +210,7 @@ pub(super) fn read(wire: &Value) -> Result<Message> {
 }
 
 /// A block; one that is unknown, or that this role never says, is passed over.
-pub(super) fn read_block(role: Role, block: &Object, parts: &mut Vec<Part>) -> Result<()> {
+fn read_block(role: Role, block: &Object, parts: &mut Vec<Part>) -> Result<()> {
     let kind = field::name(block, "type")?;
     match (kind, role) {
         ("thinking", Role::Assistant) => parts.push(Part::Thinking {
@@ -74,12 +242,7 @@ pub(super) fn read_block(role: Role, block: &Object, parts: &mut Vec<Part>) -> R
             content: answer(block)?,
             error: field::flag(block, "is_error")?,
         })),
-        _ => read_words(block, &mut |piece| {
-            parts.push(match piece {
-                Content::Text { text } => Part::Text { text },
-                Content::Media(media) => Part::Media(media),
-            });
-        })?,
+        _ => read_words(block, &mut |piece| parts.push(part_of(piece)))?,
     }
     Ok(())
 }
@@ -150,7 +313,7 @@ fn texts(block: &Object, say: &mut dyn FnMut(Content)) {
 }
 
 /// One message, the plain way.
-pub(super) fn spell(message: &Message) -> Vec<Value> {
+fn spell(message: &Message) -> Vec<Value> {
     let role = match message.role {
         Role::System | Role::Developer => "system",
         Role::Assistant => "assistant",
@@ -167,7 +330,7 @@ fn words(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }
 
-pub(super) fn spell_part(part: &Part) -> Value {
+fn spell_part(part: &Part) -> Value {
     match part {
         Part::Text { text } => words(text),
         Part::Media(media) => spell_media(media),
@@ -190,18 +353,9 @@ pub(super) fn spell_part(part: &Part) -> Value {
             let mut spelled = Map::new();
             spelled.insert("type".to_owned(), json!("tool_result"));
             spelled.insert("tool_use_id".to_owned(), json!(&*result.call));
-            match result.content.as_slice() {
-                [] => {}
-                [Content::Text { text }] => {
-                    spelled.insert("content".to_owned(), json!(text));
-                }
-                several => {
-                    let several = several.iter().map(|piece| match piece {
-                        Content::Text { text } => words(text),
-                        Content::Media(media) => spell_media(media),
-                    });
-                    spelled.insert("content".to_owned(), several.collect());
-                }
+            if !result.content.is_empty() {
+                let content = media::spelled(&result.content, words, spell_media);
+                spelled.insert("content".to_owned(), content);
             }
             if result.error {
                 spelled.insert("is_error".to_owned(), json!(true));
@@ -221,7 +375,7 @@ fn spell_media(media: &Media) -> Value {
 }
 
 /// What the provider takes: reasoning that it signed, and media in results too.
-pub(super) fn wants() -> Wants {
+fn wants() -> Wants {
     let carried = |media: &Media| match &media.source {
         // A file of OpenAI's begins so, and is not known here.
         MediaSource::File(id) => !id.starts_with("file-"),
@@ -234,6 +388,8 @@ pub(super) fn wants() -> Wants {
         longest_id: LONGEST_ID,
         carried,
         media_in_results: true,
+        media_came_in_results: false,
+        reasoning_goes_back: false,
         // Who has an id was written by another provider.
         reasoning: |signature, id| signature.is_some() && id.is_none(),
         item_ids: false,
@@ -242,7 +398,7 @@ pub(super) fn wants() -> Wants {
 
 /// What goes out: sides that take turns, the user first; a reply's reasoning where it was; a standing order that
 /// comes later as a note from the user's side.
-pub(super) fn write(messages: &[Message]) -> Map<String, Value> {
+fn write(messages: &[Message]) -> Map<String, Value> {
     let mut fitter = Fitter::new(wants());
     let (mut system, mut turns) = (Vec::new(), Vec::<(&str, Vec<Value>)>::new());
     let mut unreasoned = false;
@@ -318,12 +474,190 @@ fn lost_a_block(message: &Message) -> bool {
     if !thinks || message.role != Role::Assistant || message.wire.is_none() {
         return false;
     }
-    let came = restored::of(Dialect::Anthropic, message).values();
+    let came = restored::of(Dialect::ANTHROPIC, message).values();
     let mut blocks = came.iter().filter_map(|wire| wire.get("content")?.as_array()).flatten();
     let sent = ["text", "thinking", "redacted_thinking", "tool_use", "image", "document", "search_result"];
     blocks.any(|block| block.get("type").and_then(Value::as_str).is_none_or(|kind| !sent.contains(&kind)))
 }
 
-pub(super) fn is_reasoning(block: &Value) -> bool {
+fn is_reasoning(block: &Value) -> bool {
     block.get("type").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("thinking"))
+}
+
+/// What stood at the head of a request: one as it is, several as one list of blocks.
+fn joined(mut contents: Vec<Value>) -> Option<Value> {
+    if contents.len() < 2 {
+        return contents.pop();
+    }
+    let blocks = contents.into_iter().flat_map(|content| match content {
+        Value::Array(blocks) => blocks,
+        text => vec![json!({ "type": "text", "text": text })],
+    });
+    Some(blocks.collect())
+}
+
+/// The messages that were merged into this one of Anthropic's, each with its blocks and as it would stand alone: a
+/// summary of ours, and runs of blocks with flags of their own. None where it is one message.
+fn split(message: &Message, wire: &Value) -> Result<Option<Vec<Merged>>> {
+    let (Some(fields), Some(blocks)) = (wire.as_object(), wire.get("content").and_then(Value::as_array))
+    else {
+        return Ok(None);
+    };
+    if message.role == Role::Tool && blocks.iter().all(|block| block.get(FLAGS).is_none()) {
+        return Ok(None);
+    }
+    let whole = flags::of(fields)?;
+    let mut groups: Vec<(Range<usize>, (bool, bool), bool)> = Vec::new();
+    for (at, block) in blocks.iter().enumerate() {
+        let own = block.as_object().map_or(Ok((false, false)), flags::of);
+        let own = own.map_err(|error| error.under(&format!("content[{at}]")))?;
+        let marks = (whole.0 || own.0, whole.1 || own.1);
+        let text = block.get("text").and_then(Value::as_str).filter(|text| text.starts_with('<'));
+        let summary = text.is_some_and(|text| {
+            let alone = Message { parts: vec![Part::text(text)], ..Message::new(message.role, []) };
+            view::recognise(&alone).is_some()
+        });
+        match groups.last_mut() {
+            Some((run, flags, was)) if *flags == marks && !*was && !summary => run.end = at + 1,
+            _ => groups.push((at..at + 1, marks, summary)),
+        }
+    }
+    if groups.len() < 2 && groups.iter().all(|(_, flags, _)| *flags == whole) {
+        return Ok(None);
+    }
+    let groups = groups.into_iter().map(|(run, (pinned, skip), _)| {
+        let said = blocks.get(run.clone()).unwrap_or_default();
+        let mut alone = Map::new();
+        alone.insert("role".to_owned(), fields.get("role").cloned().unwrap_or_default());
+        alone.insert("content".to_owned(), Value::Array(said.to_vec()));
+        alone.insert(FLAGS.to_owned(), json!({ "pinned": pinned, "skip": skip }));
+        (run, Value::Object(alone))
+    });
+    Ok(Some(groups.collect()))
+}
+
+/// The blocks of a message of Anthropic's; a string is one of them.
+fn blocks<'a>(text: &'a str, value: &Value) -> Vec<Piece<'a>> {
+    let role = match value.get("role").and_then(Value::as_str) {
+        Some("assistant") => Role::Assistant,
+        Some("system") => Role::System,
+        _ => Role::User,
+    };
+    let Some(content) = Members::of(text).get("content") else { return Vec::new() };
+    if content.starts_with('"') {
+        let text: Cow<'a, str> = format!("{{\"type\":\"text\",\"text\":{content}}}").into();
+        let said = value.get("content").and_then(Value::as_str).unwrap_or_default();
+        return vec![Piece { sound: !is_blank(said), ..Piece::new(text, vec![Part::text(said)]) }];
+    }
+    let values = value.get("content").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let pieces = raw::items(content).into_iter().zip(values).map(|(text, block)| {
+        let mut parts = Vec::new();
+        if let Some(fields) = block.as_object() {
+            let _ = read_block(role, fields, &mut parts);
+        }
+        let empty = |part: &Part| matches!(part, Part::Text { text } if text.is_empty());
+        parts.retain(|part| !empty(part));
+        // What it answers with in letters of nothing is refused wherever it stands.
+        let nested = block.get("content").and_then(Value::as_array).into_iter().flatten();
+        let kind = block.get("type").and_then(Value::as_str).unwrap_or_default();
+        let misplaced = match kind {
+            // Of these nothing was read where they are the other side's to say.
+            "tool_use" | "tool_result" | "thinking" | "redacted_thinking" => parts.is_empty(),
+            "image" | "document" | "search_result" => role != Role::User,
+            kind => role == Role::System && kind != "text",
+        };
+        let sound = !misplaced && !is_blank_text(block) && !nested.into_iter().any(is_blank_text);
+        Piece { sound, ..Piece::new(text, parts) }
+    });
+    pieces.collect()
+}
+
+/// Takes the reason it stopped for, where there is one.
+fn stop(hearing: &mut Hearing, from: &Value) {
+    if let Some(reason) = from.get("stop_reason").and_then(Value::as_str) {
+        hearing.calls_tool = reason == "tool_use";
+        hearing.finish = Some(match reason {
+            "end_turn" | "stop_sequence" => Finish::Complete,
+            // Neither came to its end, and a pause waits to be gone on with.
+            "max_tokens" | "model_context_window_exceeded" | "pause_turn" => Finish::Length,
+            "refusal" => Finish::Filtered,
+            _ => Finish::Unknown,
+        });
+    }
+}
+
+/// What was counted comes in two pieces where it is streamed. The numbers are sums so far, and some servers fill in only one of
+/// the pieces: the larger one counts.
+fn count(reply: &Value, sums: &mut Usage) {
+    let Some(usage) = reply.get("usage") else { return };
+    let places = [
+        (&mut sums.input, "input_tokens"),
+        (&mut sums.cache_read, "cache_read_input_tokens"),
+        (&mut sums.cache_write, "cache_creation_input_tokens"),
+        (&mut sums.output, "output_tokens"),
+    ];
+    for (place, key) in places {
+        if let Some(said) = tokens(usage.get(key)) {
+            *place = Some(place.unwrap_or(0).max(said));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tally;
+
+    fn hear(hearing: &mut Hearing, event: &str) -> Then {
+        hearing.event(Dialect::ANTHROPIC, event.as_bytes())
+    }
+
+    fn answer(body: &Value) -> Option<Answer> {
+        Dialect::ANTHROPIC.format().answer(body)
+    }
+
+    fn whole(content: &Value, reason: &str) -> Option<(String, Finish)> {
+        answer(&json!({"content": content, "stop_reason": reason})).map(|answer| (answer.text, answer.finish))
+    }
+
+    #[test]
+    fn only_text_is_taken_and_the_reason_is_known() {
+        let said = |text: &str, finish| Some((text.to_owned(), finish));
+        let thought = json!([{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Ann."}]);
+        assert_eq!(whole(&thought, "end_turn"), said("Ann.", Finish::Complete));
+        let text = || json!([{"type": "text", "text": "Ann."}]);
+        assert_eq!(whole(&text(), "max_tokens"), said("Ann.", Finish::Length));
+        assert_eq!(whole(&text(), "refusal"), said("Ann.", Finish::Filtered));
+        assert_eq!(whole(&text(), "tool_use"), said("", Finish::Unknown));
+        assert_eq!(whole(&text(), "model_context_window_exceeded"), said("Ann.", Finish::Length));
+        assert_eq!(whole(&text(), "pause_turn"), said("Ann.", Finish::Length));
+        assert_eq!(whole(&text(), "weary"), said("Ann.", Finish::Unknown));
+        assert_eq!(whole(&json!([]), "end_turn"), said("", Finish::Complete));
+        assert_eq!(whole(&json!("Ann."), "end_turn"), None);
+        assert_eq!(whole(&json!([{"type": "text", "text": 7}]), "end_turn"), None);
+    }
+
+    #[test]
+    fn a_stream_is_whole_only_with_its_end() {
+        let mut heard = Hearing::default();
+        let mut tell = |event: Value| hear(&mut heard, &event.to_string());
+        tell(
+            json!({"type": "message_start", "message": {"usage": {"input_tokens": 30, "output_tokens": 1}}}),
+        );
+        tell(json!({"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "Hm."}}));
+        tell(json!({"type": "ping"}));
+        tell(json!({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Ann."}}));
+        tell(json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"},
+                "usage": {"output_tokens": 8}}));
+        assert!(matches!(
+            tell(json!({"type": "error", "error": {"type": "overloaded_error"}})),
+            Then::Failed(_)
+        ));
+        assert!(matches!(tell(json!({"no": "type"})), Then::Odd));
+        assert!(!heard.is_whole());
+        assert!(matches!(hear(&mut heard, r#"{"type": "message_stop"}"#), Then::End));
+        let answer = heard.answer();
+        assert_eq!((answer.text.as_str(), answer.finish, answer.whole), ("Ann.", Finish::Complete, true));
+        assert_eq!(answer.tally, Some(Tally { input: 30, cached: 0, output: 8 }));
+    }
 }

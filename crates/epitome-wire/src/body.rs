@@ -2,8 +2,9 @@
 //!
 //! Whoever condenses is given somebody's request and gives it back with other messages. All the rest of it is none
 //! of our business and stays letter for letter: other fields, their order, their numbers. So does every message that
-//! is shown as it came: [`pieces`] and [`bits`] find out which are. [`read`] takes a body in, [`write`] and [`turns`] lay
-//! the list, [`cached`] sees to marks for a cache, [`raw`] cuts texts without parsing them. What a wire takes is the matter of `fit`, as for all that is sent.
+//! is shown as it came: [`pieces`] and [`writer`] find out which are. [`read`] takes a body in,
+//! [`write`] lays the list, [`cached`] sees to marks for a cache, [`raw`] cuts texts without parsing them. What a provider takes is
+//! the matter of `fit`, as for all that is sent.
 
 use std::ops::Range;
 
@@ -11,15 +12,20 @@ use epitome_core::message::{Message, Seq, Tokens};
 use epitome_core::tokens::Counter;
 use serde_json::Value;
 
-use super::{Dialect, DialectError};
+use crate::{Dialect, DialectError};
 
-mod bits;
-mod cached;
+pub(crate) mod cached;
 mod pieces;
-mod raw;
+pub(crate) mod raw;
 mod read;
-mod turns;
-mod write;
+pub(crate) mod write;
+pub(crate) mod writer;
+
+pub use pieces::Piece;
+pub(crate) use pieces::{is_blank_text, is_refused};
+pub(crate) use raw::FLAGS;
+pub use raw::Members;
+pub(crate) use write::rewrite;
 
 /// Whether our own fields are left on messages that go out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +45,7 @@ pub enum Marks {
 /// let text = r#"{"model": "m", "temperature": 1.0, "messages": [
 ///     {"role": "user", "content": "Hello", "x": 1e2, "epitome": {"pinned": true}}, {"role": "assistant", "content": "Hi"}]}"#;
 /// let body = Body::read(text, None)?;
-/// assert_eq!((body.dialect(), body.model(), body.messages().len()), (Dialect::OpenAi, Some("m"), 2));
+/// assert_eq!((body.dialect(), body.model(), body.messages().len()), (Dialect::OPENAI, Some("m"), 2));
 /// assert_eq!(body.with(body.messages(), Marks::Kept), text);
 ///
 /// let mut shorter = body.messages().to_vec();
@@ -52,19 +58,19 @@ pub enum Marks {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Body {
-    text: String,
-    dialect: Dialect,
+    pub(crate) text: String,
+    pub(crate) dialect: Dialect,
     /// The other fields, the list's own included, by their places; none where it is a bare list.
-    fields: Option<Vec<(String, Range<usize>)>>,
+    pub(crate) fields: Option<Vec<(String, Range<usize>)>>,
     /// Where the list is.
-    list: Range<usize>,
+    pub(crate) list: Range<usize>,
     /// Where its items are.
-    items: Vec<Range<usize>>,
+    pub(crate) items: Vec<Range<usize>>,
     /// The system prompt that is a field, as the wire message it stands for.
     head: Option<String>,
-    messages: Vec<Message>,
+    pub(crate) messages: Vec<Message>,
     /// Of what each message was made.
-    origins: Vec<Origin>,
+    pub(crate) origins: Vec<Origin>,
     model: Option<String>,
     /// The item that stands for history that is elsewhere.
     reference: Option<&'static str>,
@@ -72,15 +78,15 @@ pub struct Body {
 
 /// Of what a message was made.
 #[derive(Debug, Clone, PartialEq)]
-struct Origin {
+pub(crate) struct Origin {
     /// The items of the list; none where it is the head.
-    items: Range<usize>,
+    pub(crate) items: Range<usize>,
     /// The blocks of that item, where several messages were made of it.
-    blocks: Option<Range<usize>>,
+    pub(crate) blocks: Option<Range<usize>>,
 }
 
 impl Origin {
-    fn is_head(&self) -> bool {
+    pub(crate) fn is_head(&self) -> bool {
         self.items.is_empty()
     }
 }
@@ -155,11 +161,7 @@ impl Body {
     /// ```
     #[must_use]
     pub fn elsewhere(&self) -> Option<&'static str> {
-        let fields: &[&'static str] = match self.dialect {
-            Dialect::Responses => &["previous_response_id", "conversation", "context_management"],
-            Dialect::Anthropic => &["context_management"],
-            Dialect::OpenAi | Dialect::Ours => &[],
-        };
+        let fields = self.dialect.0.about().elsewhere;
         let given = |name: &&&str| self.field(name).is_some_and(|text| text != "null");
         fields.iter().find(given).copied().or(self.reference)
     }
@@ -170,7 +172,7 @@ impl Body {
     /// are new, or that a strict provider would refuse are spelled by us. Whatever else is in the request stays.
     #[must_use]
     pub fn with(&self, messages: &[Message], marks: Marks) -> String {
-        write::with(self, messages, marks)
+        self.dialect.0.rewrite(self, messages, marks)
     }
 
     /// The same request without our own fields, and nothing else changed.
@@ -184,17 +186,17 @@ impl Body {
     /// ```
     #[must_use]
     pub fn stripped(&self) -> String {
-        if !raw::may_have_flags(&self.text) {
+        if self.dialect.0.about().is_native || !raw::may_have_flags(&self.text) {
             return self.text.clone();
         }
         let text = |place: &Range<usize>| self.text.get(place.clone()).unwrap_or_default();
-        let item = |place: &Range<usize>| write::stripped(self.dialect, text(place)).into_owned();
+        let in_blocks = self.dialect.0.about().has_flags_in_blocks;
+        let item = |place: &Range<usize>| write::stripped(text(place), in_blocks).into_owned();
         let mut edits: Vec<(Range<usize>, String)> =
             self.items.iter().map(|place| (place.clone(), item(place))).collect();
-        if self.dialect == Dialect::Anthropic
-            && let Some(system) = self.place("system")
-        {
-            edits.push((system.clone(), write::stripped_blocks(text(&system))));
+        let head = self.dialect.0.about().head.filter(|_| in_blocks);
+        if let Some(place) = head.and_then(|head| self.place(head.field)) {
+            edits.push((place.clone(), write::stripped_blocks(text(&place))));
         }
         write::replaced(&self.text, edits)
     }
@@ -218,16 +220,16 @@ impl Body {
         [from_item, through_item.max(from_item)]
     }
 
-    fn origin(&self, seq: Seq) -> Option<&Origin> {
+    pub(crate) fn origin(&self, seq: Seq) -> Option<&Origin> {
         self.origins.get(usize::try_from(seq).ok()?.checked_sub(1)?)
     }
 
-    fn place(&self, name: &str) -> Option<Range<usize>> {
+    pub(crate) fn place(&self, name: &str) -> Option<Range<usize>> {
         let fields = self.fields.as_ref()?;
         fields.iter().rev().find(|(key, _)| key == name).map(|(_, place)| place.clone())
     }
 
-    fn field(&self, name: &str) -> Option<&str> {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.text.get(self.place(name)?)
     }
 

@@ -7,7 +7,7 @@
 use serde_json::{Number, Value};
 
 /// Whether writing `value` again gives every number and every field that `text`, of which it was read, has.
-pub(super) fn is_exact(text: &str, value: &Value) -> bool {
+pub(crate) fn is_exact(text: &str, value: &Value) -> bool {
     let mut fields = 0;
     let mut rest = text.bytes().enumerate();
     let (mut quoted, mut escaped) = (false, false);

@@ -3,26 +3,28 @@
 //! Every complaint is one line that names the place. What people said is never repeated in it: only the value of
 //! a field that has few lawful ones is, and shortened.
 
+use epitome_core::message::Content;
 use serde_json::{Map, Value};
 
-use super::DialectError;
+use crate::DialectError;
 
-pub(super) type Object = Map<String, Value>;
-pub(super) type Result<T> = std::result::Result<T, DialectError>;
+/// The fields of a JSON object.
+pub type Object = Map<String, Value>;
+pub(crate) type Result<T> = std::result::Result<T, DialectError>;
 
-pub(super) fn object(value: &Value) -> Result<&Object> {
+pub(crate) fn object(value: &Value) -> Result<&Object> {
     value
         .as_object()
         .ok_or_else(|| DialectError::new("", format!("is {}; it must be an object", kind(value))))
 }
 
 /// A field that must be there and be text.
-pub(super) fn text<'a>(fields: &'a Object, key: &str) -> Result<&'a str> {
+pub(crate) fn text<'a>(fields: &'a Object, key: &str) -> Result<&'a str> {
     optional_text(fields, key)?.ok_or_else(|| missing(key))
 }
 
 /// A field that may be missing or null.
-pub(super) fn optional_text<'a>(fields: &'a Object, key: &str) -> Result<Option<&'a str>> {
+pub(crate) fn optional_text<'a>(fields: &'a Object, key: &str) -> Result<Option<&'a str>> {
     match fields.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
@@ -31,13 +33,13 @@ pub(super) fn optional_text<'a>(fields: &'a Object, key: &str) -> Result<Option<
 }
 
 /// A field that must name something.
-pub(super) fn name<'a>(fields: &'a Object, key: &str) -> Result<&'a str> {
+pub(crate) fn name<'a>(fields: &'a Object, key: &str) -> Result<&'a str> {
     let name = text(fields, key)?;
     if name.is_empty() { Err(DialectError::new(key, "is empty; it must name something")) } else { Ok(name) }
 }
 
 /// A field that may be missing or null.
-pub(super) fn flag(fields: &Object, key: &str) -> Result<bool> {
+pub(crate) fn flag(fields: &Object, key: &str) -> Result<bool> {
     match fields.get(key) {
         None | Some(Value::Null) => Ok(false),
         Some(Value::Bool(flag)) => Ok(*flag),
@@ -46,13 +48,13 @@ pub(super) fn flag(fields: &Object, key: &str) -> Result<bool> {
 }
 
 /// An object that must be there.
-pub(super) fn inner<'a>(fields: &'a Object, key: &str) -> Result<&'a Object> {
+pub(crate) fn inner<'a>(fields: &'a Object, key: &str) -> Result<&'a Object> {
     let found = fields.get(key).ok_or_else(|| missing(key))?;
     object(found).map_err(|error| error.under(key))
 }
 
 /// A list; missing and null are an empty one.
-pub(super) fn list<'a>(fields: &'a Object, key: &str) -> Result<&'a [Value]> {
+pub(crate) fn list<'a>(fields: &'a Object, key: &str) -> Result<&'a [Value]> {
     match fields.get(key) {
         None | Some(Value::Null) => Ok(&[]),
         Some(Value::Array(values)) => Ok(values),
@@ -61,7 +63,7 @@ pub(super) fn list<'a>(fields: &'a Object, key: &str) -> Result<&'a [Value]> {
 }
 
 /// Reads each of a list that stands under `key`.
-pub(super) fn each(key: &str, values: &[Value], mut read: impl FnMut(&Object) -> Result<()>) -> Result<()> {
+pub(crate) fn each(key: &str, values: &[Value], mut read: impl FnMut(&Object) -> Result<()>) -> Result<()> {
     for (at, value) in values.iter().enumerate() {
         let read = object(value).and_then(&mut read);
         read.map_err(|error| error.under(&format!("{key}[{at}]")))?;
@@ -69,18 +71,38 @@ pub(super) fn each(key: &str, values: &[Value], mut read: impl FnMut(&Object) ->
     Ok(())
 }
 
+/// What is said under `key`: nothing, a text, or a list of pieces, each of which `piece` reads.
+pub(crate) fn content(
+    fields: &Object,
+    key: &str,
+    say: &mut dyn FnMut(Content),
+    piece: impl Fn(&Object, &mut dyn FnMut(Content)) -> Result<()>,
+) -> Result<()> {
+    match fields.get(key) {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::String(text)) => {
+            if !text.is_empty() {
+                say(Content::Text { text: text.clone() });
+            }
+            Ok(())
+        }
+        Some(Value::Array(pieces)) => each(key, pieces, |found| piece(found, say)),
+        Some(other) => Err(wrong(key, other, "a string, a list or null")),
+    }
+}
+
 /// The complaint about a field that must be there.
-pub(super) fn missing(key: &str) -> DialectError {
+pub(crate) fn missing(key: &str) -> DialectError {
     DialectError::new(key, "is missing")
 }
 
 /// The complaint about a value of the wrong kind.
-pub(super) fn wrong(key: &str, value: &Value, allowed: &str) -> DialectError {
+pub(crate) fn wrong(key: &str, value: &Value, allowed: &str) -> DialectError {
     DialectError::new(key, format!("is {}; it must be {allowed}", kind(value)))
 }
 
 /// The complaint about a word that is none of the lawful ones.
-pub(super) fn unknown(key: &str, word: &str, allowed: &str) -> DialectError {
+pub(crate) fn unknown(key: &str, word: &str, allowed: &str) -> DialectError {
     let mut short: String = word.chars().take(24).collect();
     if short.len() < word.len() {
         short.push('…');

@@ -14,25 +14,31 @@ use std::sync::Arc;
 use epitome_core::message::{Author, Content, Media, Message, Part, Role, ToolCall, ToolResult};
 use epitome_core::view::NOTE;
 
-use super::media;
+use crate::media;
 
 /// What a tool says that failed and said nothing.
 const FAILED: &str = "[error]";
 
-/// What one wire asks for.
-pub(super) struct Wants {
+/// What can be sent in a format.
+#[derive(Debug, Clone, Copy)]
+pub struct Wants {
+    /// The longest id of a call, in characters.
     pub longest_id: usize,
     /// Whether a user's message can carry this medium.
     pub carried: fn(&Media) -> bool,
     /// Whether a tool's answer can, too.
     pub media_in_results: bool,
+    /// Whether it can where it came so: we write answers in words, but the caller's provider reads what they sent.
+    pub media_came_in_results: bool,
     /// Whether reasoning is sent that has this signature and this id.
     pub reasoning: fn(Option<&str>, Option<&str>) -> bool,
+    /// Whether all reasoning goes back to the provider in a request that came with it.
+    pub reasoning_goes_back: bool,
     /// Whether calls and reasoning have names of their own (`fc_…`, `rs_…`).
     pub item_ids: bool,
 }
 
-pub(super) struct Fitter {
+pub(crate) struct Fitter {
     wants: Wants,
     ids: Names,
     tools: Names,
@@ -42,13 +48,20 @@ pub(super) struct Fitter {
 }
 
 impl Fitter {
-    pub(super) fn new(wants: Wants) -> Self {
+    pub(crate) fn new(wants: Wants) -> Self {
         let ids = Names::new(wants.longest_id);
         Self { wants, ids, tools: Names::new(64), authors: Names::new(64), items: HashSet::new() }
     }
 
+    /// For a request that is passed on.
+    pub(crate) fn for_body(wants: Wants) -> Self {
+        let reasoning =
+            if wants.reasoning_goes_back { |_: Option<&str>, _: Option<&str>| true } else { wants.reasoning };
+        Self::new(Wants { reasoning, ..wants })
+    }
+
     /// The message as it is to be spelled; `None` where nothing of it can be sent.
-    pub(super) fn fit(&mut self, message: &Message) -> Option<Message> {
+    pub(crate) fn fit(&mut self, message: &Message) -> Option<Message> {
         let mut parts: Vec<Part> =
             message.parts.iter().filter_map(|part| self.part(message.role, part)).collect();
         // Reasoning that leads to nothing is refused.
@@ -61,12 +74,12 @@ impl Fitter {
     }
 
     /// Who says it, in letters that are allowed.
-    pub(super) fn author(&mut self, message: &Message) -> Option<Author> {
+    pub(crate) fn author(&mut self, message: &Message) -> Option<Author> {
         message.author.as_deref().map(|author| self.authors.shown(author))
     }
 
     /// One part of a message, as it is to be spelled; `None` where it cannot be sent.
-    pub(super) fn part(&mut self, role: Role, part: &Part) -> Option<Part> {
+    pub(crate) fn part(&mut self, role: Role, part: &Part) -> Option<Part> {
         match part {
             Part::Text { text } => (role != Role::Tool && !is_blank(text)).then(|| part.clone()),
             Part::Media(media) if role != Role::Tool => Some(match self.carried(media) {
@@ -103,9 +116,13 @@ impl Fitter {
         }
     }
 
-    /// Whether a user's message could carry this medium as it is.
-    pub(super) fn carries(&self, media: &Media) -> bool {
-        self.carried(media).is_some()
+    /// Whether an answer of a tool may go out with these media, since it came with them.
+    pub(crate) fn shows(&self, content: &[Content]) -> bool {
+        let shown = |piece: &Content| match piece {
+            Content::Text { text } => !is_blank(text),
+            Content::Media(media) => self.carried(media).is_some(),
+        };
+        self.wants.media_came_in_results && content.iter().all(shown)
     }
 
     /// The medium, saying what it is, where this wire carries it.
@@ -154,16 +171,16 @@ impl Fitter {
 }
 
 /// What stands first where the list would begin otherwise than with the user.
-pub(super) fn opener() -> Message {
+pub(crate) fn opener() -> Message {
     Message::user(NOTE)
 }
 
-pub(super) fn is_blank(text: &str) -> bool {
+pub(crate) fn is_blank(text: &str) -> bool {
     text.chars().all(char::is_whitespace)
 }
 
 /// `^[a-zA-Z0-9_-]{1,longest}$`
-fn is_plain(name: &str, longest: usize) -> bool {
+pub(crate) fn is_plain(name: &str, longest: usize) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     (1..=longest).contains(&name.len()) && name.chars().all(plain)
 }

@@ -3,12 +3,12 @@
 use epitome_core::message::Message;
 use serde_json::{Map, Value, json};
 
-use super::field::{self, Object, Result};
+use crate::field::{self, Object, Result};
 
 const FIELD: &str = "epitome";
 
 /// The flags `pinned` and `skip` of a wire message.
-pub(super) fn of(fields: &Object) -> Result<(bool, bool)> {
+pub(crate) fn of(fields: &Object) -> Result<(bool, bool)> {
     match fields.get(FIELD) {
         None | Some(Value::Null) => Ok((false, false)),
         Some(flags) => field::object(flags)
@@ -21,7 +21,7 @@ pub(super) fn of(fields: &Object) -> Result<(bool, bool)> {
 ///
 /// False where an item has no room for them.
 #[must_use]
-pub(super) fn show(items: &mut [Value], message: &Message) -> bool {
+pub(crate) fn show(items: &mut [Value], message: &Message) -> bool {
     let said = |items: &[Value]| {
         let all = items.iter().filter_map(Value::as_object).map(|item| of(item).unwrap_or_default());
         all.fold((false, false), |all, one| (all.0 | one.0, all.1 | one.1))

@@ -5,21 +5,15 @@
 //!
 //! A stream is mostly words. Events that cannot tell anything are not parsed, but passed over by their quotation marks.
 
-use std::collections::BTreeSet;
-
 use epitome_core::message::Tokens;
 use serde_json::Value;
 
-use super::Dialect;
-use super::events::Events;
-use super::failure::failure;
-use super::usage::Usage;
+use crate::Dialect;
+use crate::asking::{Hearing, Then, is_done};
+use crate::events::Events;
 
-/// So much of a reply that is one document is held until it can be read, in bytes.
+/// The largest reply in one document that is read, in bytes.
 const MOST_HELD: usize = 1 << 20;
-
-/// Of more answers to one request none is followed to its end.
-const MOST_CHOICES: usize = 1_024;
 
 /// What a provider counted for one request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -51,7 +45,7 @@ pub struct Heard {
 /// ```
 /// use epitome_wire::{Dialect, Listener};
 ///
-/// let mut listener = Listener::new(Dialect::OpenAi, Some("text/event-stream"));
+/// let mut listener = Listener::new(Dialect::OPENAI, Some("text/event-stream"));
 /// listener.hear(b"data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"},\"finish_reason\":null}]}\n\n");
 /// listener.hear(b"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: {\"choices\":[],");
 /// listener.hear(b"\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":3}}\n\ndata: [DONE]\n\n");
@@ -63,7 +57,8 @@ pub struct Heard {
 pub struct Listener {
     dialect: Dialect,
     form: Form,
-    told: Told,
+    hearing: Hearing,
+    failed: Option<Value>,
 }
 
 #[derive(Debug)]
@@ -72,18 +67,6 @@ enum Form {
     Stream(Events),
     /// Nothing more is read of it.
     Deaf,
-}
-
-/// What was told so far.
-#[derive(Debug, Default)]
-struct Told {
-    usage: Usage,
-    /// It was said that this is all.
-    ended: bool,
-    failed: Option<Value>,
-    /// The answers of chat that were begun, besides the first, and those that came to their end.
-    begun: BTreeSet<u64>,
-    finished: BTreeSet<u64>,
 }
 
 impl Listener {
@@ -96,16 +79,16 @@ impl Listener {
         } else {
             Form::Whole(Vec::new())
         };
-        Self { dialect, form, told: Told::default() }
+        Self { dialect, form, hearing: Hearing::default(), failed: None }
     }
 
     /// Takes the next piece.
     pub fn hear(&mut self, bytes: &[u8]) {
-        let Self { dialect, form, told } = self;
+        let Self { dialect, form, hearing, failed } = self;
         match form {
             Form::Whole(before) if before.len().saturating_add(bytes.len()) > MOST_HELD => *form = Form::Deaf,
             Form::Whole(before) => before.extend_from_slice(bytes),
-            Form::Stream(events) => events.each(bytes, |event| told.event(*dialect, event)),
+            Form::Stream(events) => events.each(bytes, |event| take(*dialect, event, hearing, failed)),
             Form::Deaf => {}
         }
     }
@@ -113,149 +96,55 @@ impl Listener {
     /// What was heard of it, once nothing more comes.
     #[must_use]
     pub fn end(self) -> Heard {
-        let Self { dialect, form, mut told } = self;
+        let Self { dialect, form, mut hearing, mut failed } = self;
         match form {
             Form::Whole(bytes) => {
                 if let Ok(reply) = serde_json::from_slice::<Value>(&bytes) {
-                    told.whole(dialect, &reply);
+                    dialect.0.count(&reply, &mut hearing.usage);
+                    failed = dialect.0.failure(&reply);
+                    hearing.ended = dialect.0.is_done(&reply);
                 }
             }
             Form::Stream(mut events) => {
                 if let Some(last) = events.end() {
-                    told.event(dialect, last.as_bytes());
+                    take(dialect, last.as_bytes(), &mut hearing, &mut failed);
                 }
             }
             Form::Deaf => {}
         }
-        told.heard()
-    }
-}
-
-impl Told {
-    fn heard(self) -> Heard {
-        // Some servers end a stream of chat with its last reason, and without another word.
-        let all_finished = self.finished.contains(&0) && self.begun.is_subset(&self.finished);
-        let complete = (self.ended || all_finished) && self.failed.is_none();
-        let written = self.usage.cache_write.unwrap_or(0);
-        let counted = self.usage.tally().map(|tally| Counted {
+        let written = hearing.usage.cache_write.unwrap_or(0);
+        let counted = hearing.usage.tally().map(|tally| Counted {
             input: tally.input,
             cached: tally.cached,
             written,
             output: tally.output,
         });
-        Heard { counted, complete, failed: self.failed }
-    }
-
-    /// A reply that is one document.
-    fn whole(&mut self, dialect: Dialect, reply: &Value) {
-        self.count(dialect, reply);
-        let error = || reply.get("error").filter(|error| !error.is_null());
-        self.failed = match dialect {
-            Dialect::OpenAi | Dialect::Ours => failure(reply),
-            Dialect::Responses | Dialect::Anthropic => error().map(|_| reply.clone()),
-        };
-        // One that is worked on in the background is answered before it is done.
-        let status = reply.get("status").and_then(Value::as_str).filter(|_| dialect == Dialect::Responses);
-        self.ended = status.is_none_or(|status| matches!(status, "completed" | "incomplete"));
-    }
-
-    /// One event of a stream.
-    fn event(&mut self, dialect: Dialect, data: &[u8]) {
-        if data.trim_ascii() == b"[DONE]" {
-            self.ended = true;
-            return;
-        }
-        if !may_tell(dialect, data) {
-            return;
-        }
-        let Ok(event) = serde_json::from_str::<Value>(&String::from_utf8_lossy(data)) else { return };
-        let kind = event.get("type").and_then(Value::as_str).unwrap_or_default();
-        match dialect {
-            Dialect::Responses => {
-                let response = event.get("response").unwrap_or(&Value::Null);
-                match kind {
-                    "response.completed" | "response.incomplete" => {
-                        self.ended = true;
-                        self.count(dialect, response);
-                    }
-                    "response.failed" => {
-                        self.count(dialect, response);
-                        self.failed = Some(response.get("error").cloned().unwrap_or_default());
-                    }
-                    "error" => self.failed = Some(event),
-                    _ => {}
-                }
-            }
-            Dialect::Anthropic => match kind {
-                "message_start" => self.count(dialect, event.get("message").unwrap_or(&Value::Null)),
-                "message_delta" => self.count(dialect, &event),
-                "message_stop" => self.ended = true,
-                "error" => self.failed = Some(event),
-                _ => {}
-            },
-            Dialect::OpenAi | Dialect::Ours => {
-                self.failed = failure(&event).or(self.failed.take());
-                self.count(dialect, &event);
-                for choice in event.get("choices").and_then(Value::as_array).into_iter().flatten() {
-                    self.follow(choice);
-                }
-            }
-        }
-    }
-
-    /// A piece of one of the answers of chat.
-    fn follow(&mut self, choice: &Value) {
-        let index = choice.get("index").and_then(Value::as_u64).unwrap_or(0);
-        let room = self.begun.len() < MOST_CHOICES;
-        if index > 0 && room {
-            self.begun.insert(index);
-        }
-        // Some servers have an empty reason where others have none.
-        let reason = choice.get("finish_reason").and_then(Value::as_str).unwrap_or_default();
-        if !reason.is_empty() && room {
-            self.finished.insert(index);
-        }
-    }
-
-    /// Takes over what a reply, or a piece of one, says was counted.
-    fn count(&mut self, dialect: Dialect, reply: &Value) {
-        let Some(usage) = reply.get("usage").filter(|usage| usage.is_object()) else { return };
-        let counted = match dialect {
-            Dialect::Anthropic => return self.usage.hear_anthropic(usage),
-            Dialect::Responses => Usage::responses(usage),
-            Dialect::OpenAi | Dialect::Ours => Usage::openai(usage),
-        };
-        if counted.input.is_some() {
-            self.usage = counted;
-        }
+        Heard { counted, complete: hearing.is_whole() && failed.is_none(), failed }
     }
 }
 
+/// Takes one event of a stream.
+fn take(dialect: Dialect, data: &[u8], hearing: &mut Hearing, failed: &mut Option<Value>) {
+    if !is_done(data) && !may_matter(dialect, data) {
+        return;
+    }
+    if let Then::Failed(error) = hearing.event(dialect, data) {
+        *failed = Some(error);
+    }
+    // What is said is not remembered here.
+    hearing.text.clear();
+}
+
 /// Whether an event may say what is listened for: whether a word that would say so stands between two quotation marks. It may
-/// say yes to what tells nothing, and never no to what does.
-fn may_tell(dialect: Dialect, data: &[u8]) -> bool {
+/// say yes to what says nothing, and never no to what does.
+fn may_matter(dialect: Dialect, data: &[u8]) -> bool {
     let mut pieces = data.split(|byte| *byte == b'"').peekable();
     while let Some(word) = pieces.next() {
-        let mut is = |value: &[u8]| pieces.peek().is_some_and(|next| is_value(next, value));
-        let tells = match (dialect, word) {
-            (Dialect::Responses, b"response.completed" | b"response.incomplete" | b"response.failed") => true,
-            (Dialect::Anthropic, b"message_start" | b"message_delta" | b"message_stop") => true,
-            (Dialect::Responses | Dialect::Anthropic, b"error") => true,
-            // These stand in every event of chat, mostly with nothing.
-            (Dialect::OpenAi | Dialect::Ours, b"usage" | b"finish_reason" | b"error") => !is(b"null"),
-            (Dialect::OpenAi | Dialect::Ours, b"index") => !is(b"0"),
-            _ => false,
-        };
-        if tells {
+        if dialect.0.may_matter(word, pieces.peek().copied().unwrap_or_default()) {
             return true;
         }
     }
     false
-}
-
-/// Whether what follows a name gives it this value.
-fn is_value(text: &[u8], value: &[u8]) -> bool {
-    text.trim_ascii_start().strip_prefix(b":").is_some_and(|rest| rest.trim_ascii_start().starts_with(value))
 }
 
 #[cfg(test)]
@@ -281,13 +170,13 @@ mod tests {
     #[test]
     fn whole_replies_tell_what_was_counted() {
         let chat = json!({"usage": {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}});
-        check(Dialect::OpenAi, JSON, &chat.to_string(), true, Some([9, 4, 0, 2]));
+        check(Dialect::OPENAI, JSON, &chat.to_string(), true, Some([9, 4, 0, 2]));
         let responses = json!({"usage": {"input_tokens": 9, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 4}}});
-        check(Dialect::Responses, JSON, &responses.to_string(), true, Some([9, 4, 0, 2]));
+        check(Dialect::RESPONSES, JSON, &responses.to_string(), true, Some([9, 4, 0, 2]));
         let anthropic = json!({"usage": {"input_tokens": 1, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 3, "output_tokens": 2}});
-        check(Dialect::Anthropic, JSON, &anthropic.to_string(), true, Some([9, 5, 3, 2]));
-        check(Dialect::OpenAi, JSON, "{\"usage\": {\"prompt", false, None);
-        check(Dialect::OpenAi, JSON, "", false, None);
+        check(Dialect::ANTHROPIC, JSON, &anthropic.to_string(), true, Some([9, 5, 3, 2]));
+        check(Dialect::OPENAI, JSON, "{\"usage\": {\"prompt", false, None);
+        check(Dialect::OPENAI, JSON, "", false, None);
     }
 
     #[test]
@@ -296,15 +185,15 @@ mod tests {
         let delta =
             "event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":20}}\n\n";
         let stop = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
-        check(Dialect::Anthropic, STREAM, &format!("{start}{delta}{stop}"), true, Some([7, 0, 0, 20]));
-        check(Dialect::Anthropic, STREAM, &format!("{start}{delta}"), false, Some([7, 0, 0, 20]));
+        check(Dialect::ANTHROPIC, STREAM, &format!("{start}{delta}{stop}"), true, Some([7, 0, 0, 20]));
+        check(Dialect::ANTHROPIC, STREAM, &format!("{start}{delta}"), false, Some([7, 0, 0, 20]));
         let half = "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"},\"finish_reason\":null}]}\n\n";
-        check(Dialect::OpenAi, STREAM, half, false, None);
+        check(Dialect::OPENAI, STREAM, half, false, None);
         let end = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"length\"}]}\n\n";
-        check(Dialect::OpenAi, STREAM, &format!("{half}{end}"), true, None);
+        check(Dialect::OPENAI, STREAM, &format!("{half}{end}"), true, None);
         let done = "data: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":7,\"output_tokens\":2}}}\n\n";
-        check(Dialect::Responses, STREAM, done, true, Some([7, 0, 0, 2]));
-        check(Dialect::Responses, STREAM, &done.replace("completed", "created"), false, None);
+        check(Dialect::RESPONSES, STREAM, done, true, Some([7, 0, 0, 2]));
+        check(Dialect::RESPONSES, STREAM, &done.replace("completed", "created"), false, None);
     }
 
     #[test]
@@ -316,18 +205,18 @@ mod tests {
             assert!(!heard.complete && heard.failed.unwrap().to_string().contains(code), "{stream}");
         };
         let failed = "data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"context_length_exceeded\"}}}\n\n";
-        check(Dialect::Responses, failed, "context_length_exceeded");
+        check(Dialect::RESPONSES, failed, "context_length_exceeded");
         check(
-            Dialect::Anthropic,
+            Dialect::ANTHROPIC,
             "data: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n",
             "overloaded",
         );
-        check(Dialect::OpenAi, "data: {\"error\":{\"code\":\"server_error\"}}\n\n", "server_error");
+        check(Dialect::OPENAI, "data: {\"error\":{\"code\":\"server_error\"}}\n\n", "server_error");
     }
 
     #[test]
     fn a_document_that_is_too_large_is_not_held() {
-        let mut listener = Listener::new(Dialect::OpenAi, Some(JSON));
+        let mut listener = Listener::new(Dialect::OPENAI, Some(JSON));
         (0..=MOST_HELD >> 10).for_each(|_| listener.hear(&[b'x'; 1 << 10]));
         assert!(matches!(listener.form, Form::Deaf));
         assert_eq!(listener.end(), Heard::default());
@@ -336,20 +225,20 @@ mod tests {
     #[test]
     fn words_are_not_parsed_and_what_tells_something_is() {
         let check = |dialect, data: &str, expected: bool| {
-            assert_eq!(may_tell(dialect, data.as_bytes()), expected, "{data}");
+            assert_eq!(may_matter(dialect, data.as_bytes()), expected, "{data}");
         };
         let chat =
             |rest: &str| format!("{{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"Hi\"}},{rest}}}]}}");
-        check(Dialect::OpenAi, &chat("\"finish_reason\": null"), false);
-        check(Dialect::OpenAi, &chat("\"finish_reason\" : null}],\"usage\" :null,\"x\":[{"), false);
-        check(Dialect::OpenAi, &chat("\"finish_reason\":\"stop\""), true);
-        check(Dialect::OpenAi, &chat("\"finish_reason\":null}],\"usage\":{\"a\":[{}]},\"x\":[{"), true);
-        check(Dialect::OpenAi, &chat("\"index\" : 1"), true);
+        check(Dialect::OPENAI, &chat("\"finish_reason\": null"), false);
+        check(Dialect::OPENAI, &chat("\"finish_reason\" : null}],\"usage\" :null,\"x\":[{"), false);
+        check(Dialect::OPENAI, &chat("\"finish_reason\":\"stop\""), true);
+        check(Dialect::OPENAI, &chat("\"finish_reason\":null}],\"usage\":{\"a\":[{}]},\"x\":[{"), true);
+        check(Dialect::OPENAI, &chat("\"index\" : 1"), true);
         let quoted =
             r#"{"type":"content_block_delta","delta":{"text":"say \"message_stop\" or \"error\" "}}"#;
-        check(Dialect::Anthropic, quoted, false);
-        check(Dialect::Anthropic, r#"{ "type" : "message_stop" }"#, true);
-        check(Dialect::Responses, r#"{"type":"response.output_text.delta","delta":"error"}"#, true);
-        check(Dialect::Responses, r#"{"type":"response.output_text.delta","delta":"an error"}"#, false);
+        check(Dialect::ANTHROPIC, quoted, false);
+        check(Dialect::ANTHROPIC, r#"{ "type" : "message_stop" }"#, true);
+        check(Dialect::RESPONSES, r#"{"type":"response.output_text.delta","delta":"error"}"#, true);
+        check(Dialect::RESPONSES, r#"{"type":"response.output_text.delta","delta":"an error"}"#, false);
     }
 }

@@ -3,23 +3,23 @@
 //! What a dialect has no place for is named in words, so that the reader of the list knows that there was
 //! something. No bytes are ever changed or read, but for the first few where nobody said what they are.
 
-use epitome_core::message::{Media, MediaSource};
+use epitome_core::message::{Content, Media, MediaSource};
 use serde_json::{Value, json};
 
-use super::field::{self, Object, Result};
+use crate::field::{self, Object, Result};
 
 /// A picture of which nobody said more.
-pub(super) const IMAGE: &str = "image/*";
+pub(crate) const IMAGE: &str = "image/*";
 /// A file of which nobody said what it is.
-pub(super) const FILE: &str = "application/octet-stream";
+pub(crate) const FILE: &str = "application/octet-stream";
 
-pub(super) fn of(mime: &str, source: MediaSource) -> Media {
+pub(crate) fn of(mime: &str, source: MediaSource) -> Media {
     Media { mime: mime.to_owned(), source, size: None }
 }
 
 /// A medium behind an address; the bytes themselves where the address holds them in base64. Parameters stay with the
 /// type, so that the address can be given back.
-pub(super) fn at_address(url: &str, mime: &str) -> Media {
+pub(crate) fn at_address(url: &str, mime: &str) -> Media {
     let rest = url.strip_prefix("data:");
     if let Some((told, data)) = rest.and_then(|rest| rest.split_once(";base64,"))
         && !told.is_empty()
@@ -32,8 +32,30 @@ pub(super) fn at_address(url: &str, mime: &str) -> Media {
     of(mime, MediaSource::Url(url.to_owned()))
 }
 
+/// The bytes of a file: as an address that holds them, or bare.
+pub(crate) fn file_data(data: &str) -> Media {
+    let media = at_address(data, "");
+    let bare = matches!(media.source, MediaSource::Url(_));
+    if bare { of("", MediaSource::Base64(data.to_owned())) } else { media }
+}
+
+/// What a tool said, spelled: a text where it is one, else a list of pieces.
+pub(crate) fn spelled(content: &[Content], words: fn(&str) -> Value, media: fn(&Media) -> Value) -> Value {
+    match content {
+        [] => json!(""),
+        [Content::Text { text }] => json!(text),
+        several => several
+            .iter()
+            .map(|piece| match piece {
+                Content::Text { text } => words(text),
+                Content::Media(found) => media(found),
+            })
+            .collect(),
+    }
+}
+
 /// Its address; none where it is with the provider.
-pub(super) fn address(media: &Media) -> Option<String> {
+pub(crate) fn address(media: &Media) -> Option<String> {
     match &media.source {
         // Nobody said what it is: the bare base64, as it came.
         MediaSource::Base64(data) if media.mime.is_empty() => Some(data.clone()),
@@ -43,29 +65,29 @@ pub(super) fn address(media: &Media) -> Option<String> {
     }
 }
 
-pub(super) fn is_picture(media: &Media) -> bool {
+pub(crate) fn is_picture(media: &Media) -> bool {
     media.mime.starts_with("image/")
 }
 
 /// A picture that all providers can read, or of which nobody knows better.
-pub(super) fn is_known_picture(media: &Media) -> bool {
+pub(crate) fn is_known_picture(media: &Media) -> bool {
     matches!(media.mime.as_str(), "image/png" | "image/jpeg" | "image/gif" | "image/webp" | IMAGE)
 }
 
 /// Whether OpenAI's wires have the means to send a picture or a file: no picture of another kind, and no address that
 /// holds the bytes in a way that is not read.
-pub(super) fn is_seen(media: &Media) -> bool {
+pub(crate) fn is_seen(media: &Media) -> bool {
     let inline = matches!(&media.source, MediaSource::Url(url) if url.starts_with("data:"));
     !inline && !is_sound(media) && (is_known_picture(media) || !is_picture(media))
 }
 
 /// Whether OpenAI's wires have the means to send it, apart from the role that says it.
-pub(super) fn is_sound(media: &Media) -> bool {
+pub(crate) fn is_sound(media: &Media) -> bool {
     media.mime.starts_with("audio/") || media.mime.starts_with("video/")
 }
 
 /// What is sent in place of a medium that a dialect cannot carry.
-pub(super) fn in_words(media: &Media) -> String {
+pub(crate) fn in_words(media: &Media) -> String {
     let mime: String = essence(&media.mime).chars().filter(|c| !c.is_control()).collect();
     if mime.trim().is_empty() { "[media]".to_owned() } else { format!("[{}]", mime.trim()) }
 }
@@ -76,7 +98,7 @@ fn essence(mime: &str) -> &str {
 }
 
 /// A medium that has to say what it is by its proper name, where its first bytes tell.
-pub(super) fn told(media: &Media) -> Media {
+pub(crate) fn told(media: &Media) -> Media {
     let mut media = media.clone();
     media.mime = essence(&media.mime).to_ascii_lowercase();
     if matches!(media.mime.as_str(), "image/jpg" | "image/pjpeg") {
@@ -99,9 +121,9 @@ pub(super) fn told(media: &Media) -> Media {
 }
 
 /// `input_audio`, which both of OpenAI's wires spell alike.
-pub(super) fn sound(piece: &Object) -> Result<Media> {
+pub(crate) fn sound(piece: &Object) -> Result<Media> {
     let audio = field::inner(piece, "input_audio")?;
-    let under = |error: super::DialectError| error.under("input_audio");
+    let under = |error: crate::DialectError| error.under("input_audio");
     let format = field::name(audio, "format").map_err(under)?;
     let data = field::text(audio, "data").map_err(under)?;
     let mime = if format == "mp3" { "audio/mpeg".to_owned() } else { format!("audio/{format}") };
@@ -109,7 +131,7 @@ pub(super) fn sound(piece: &Object) -> Result<Media> {
 }
 
 /// The inverse of [`sound`].
-pub(super) fn sound_spelled(media: &Media) -> Option<Value> {
+pub(crate) fn sound_spelled(media: &Media) -> Option<Value> {
     let MediaSource::Base64(data) = &media.source else { return None };
     let format = match media.mime.strip_prefix("audio/")? {
         "mpeg" => "mp3",
@@ -120,6 +142,6 @@ pub(super) fn sound_spelled(media: &Media) -> Option<Value> {
 }
 
 /// What a file is called whose name nobody told; OpenAI wants one.
-pub(super) fn file_name(media: &Media) -> &'static str {
+pub(crate) fn file_name(media: &Media) -> &'static str {
     if media.mime == "application/pdf" { "attachment.pdf" } else { "attachment" }
 }

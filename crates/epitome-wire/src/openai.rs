@@ -4,27 +4,99 @@
 //! `reasoning`), the calls of before 2023 are too (`function_call`, role `function`, where the function's name is
 //! the only tie between the two), and whatever else there is stays in the residue.
 
+use epitome_core::inspect::Finish;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolResult};
 use serde_json::{Map, Value, json};
 
-use super::field::{self, Object, Result};
-use super::fit::{Fitter, Wants};
-use super::{blank_if_nothing, media};
+use crate::asking::{Answer, Hearing, Question, Then, text};
+use crate::body::{Piece, is_refused};
+use crate::field::{self, Object, Result};
+use crate::fit::{Wants, is_blank};
+use crate::format::{About, Endpoint, Format, Sign};
+use crate::usage::{Usage, tokens};
+use crate::{DialectError, blank_if_nothing, media, part_of};
 
 const ROLES: &str = "system, developer, user, assistant, tool and function";
 
 /// Longer ids are refused by the provider: "Expected a string with maximum length 40".
 const LONGEST_ID: usize = 40;
 
-pub(super) fn read(wire: &Value) -> Result<Message> {
+/// OpenAI's chat completions, and everybody who speaks it.
+#[derive(Debug)]
+pub(crate) struct OpenAi;
+
+/// Whose servers they are, for both of OpenAI's formats.
+pub(crate) const ENDPOINT: Endpoint = Endpoint {
+    provider: "openai",
+    base_url: "https://api.openai.com/v1",
+    route: "chat/completions",
+    called: "chat completions",
+    client_base: "/openai/v1",
+    key_env: "OPENAI_API_KEY",
+    key: ("authorization", "Bearer "),
+    // The first is Azure's.
+    credentials: &["api-key", "openai-organization", "openai-project"],
+    headers: &[],
+};
+
+static ABOUT: About = About {
+    // No server takes both.
+    limit_names: &["max_tokens", "max_completion_tokens"],
+    endpoint: Some(ENDPOINT),
+    ..About::new("openai")
+};
+
+impl Format for OpenAi {
+    fn about(&self) -> &About {
+        &ABOUT
+    }
+
+    fn sign(&self, message: &Object) -> Option<Sign> {
+        let fields = ["tool_calls", "tool_call_id", "function_call", "reasoning_content"];
+        let role = message.get("role").and_then(Value::as_str);
+        let own = fields.iter().any(|key| message.contains_key(*key))
+            || matches!(role, Some("tool" | "function" | "developer"));
+        own.then_some(Sign::Field)
+    }
+
+    fn has_piece(&self, kind: &str) -> bool {
+        matches!(kind, "image_url" | "input_audio" | "file" | "refusal")
+    }
+
+    fn read(&self, wire: &Value) -> Result<Message> {
+        read(wire)
+    }
+
+    fn spell(&self, message: &Message) -> Vec<Value> {
+        spell(message)
+    }
+
+    fn pieces<'a>(&self, text: &'a str, value: &Value) -> Vec<Piece<'a>> {
+        let parts = read(value).map(|message| message.parts).unwrap_or_default();
+        let form = is_old_call(value).then(|| FUNCTION.to_owned());
+        vec![Piece { form, custom: custom_calls(value), sound: is_sound(value), ..Piece::new(text, parts) }]
+    }
+
+    fn answer_in_form(&self, spelled: &Value, form: &dyn Fn(&str) -> Option<String>) -> Option<Value> {
+        let call = spelled.get("tool_call_id")?.as_str()?;
+        form(call)?;
+        Some(json!({ "role": FUNCTION, "name": call, "content": spelled.get("content") }))
+    }
+
+    fn keep_inside(&self, spelled: &mut Object, came: &Value, own: &Message, fitted: &Message) {
+        keep_inside(spelled, came, own, fitted);
+    }
+}
+
+fn read(wire: &Value) -> Result<Message> {
     let fields = field::object(wire)?;
     let role = match field::name(fields, "role")? {
         "system" => Role::System,
         "developer" => Role::Developer,
         "user" => Role::User,
         "assistant" => Role::Assistant,
-        "tool" => return answer(fields, "tool_call_id"),
-        "function" => return answer(fields, "name"),
+        "tool" => return read_answer(fields, "tool_call_id"),
+        "function" => return read_answer(fields, "name"),
         other => return Err(field::unknown("role", other, ROLES)),
     };
     // A reply may be calls alone. Whoever else says nothing at all has most likely misspelled it.
@@ -37,12 +109,7 @@ pub(super) fn read(wire: &Value) -> Result<Message> {
         let thought = thought.filter_map(|key| fields.get(key)?.as_str()).find(|text| !text.is_empty());
         parts.extend(thought.map(Part::thinking));
     }
-    content(fields, &mut |said| {
-        parts.push(match said {
-            Content::Text { text } => Part::Text { text },
-            Content::Media(media) => Part::Media(media),
-        });
-    })?;
+    content(fields, &mut |said| parts.push(part_of(said)))?;
     if role == Role::Assistant {
         let refusal = fields.get("refusal").and_then(Value::as_str).filter(|words| !words.is_empty());
         // Where there is content, it says so itself.
@@ -55,7 +122,7 @@ pub(super) fn read(wire: &Value) -> Result<Message> {
     Ok(Message { author: author.map(Into::into), ..Message::new(role, blank_if_nothing(parts)) })
 }
 
-fn answer(fields: &Object, call: &str) -> Result<Message> {
+fn read_answer(fields: &Object, call: &str) -> Result<Message> {
     let mut said = Vec::new();
     content(fields, &mut |piece| said.push(piece))?;
     let call = field::name(fields, call)?.into();
@@ -64,27 +131,17 @@ fn answer(fields: &Object, call: &str) -> Result<Message> {
 
 /// What is said; kinds that are unknown are passed over, and so is a text of no letters.
 fn content(fields: &Object, say: &mut dyn FnMut(Content)) -> Result<()> {
-    match fields.get("content") {
-        None | Some(Value::Null) => Ok(()),
-        Some(Value::String(text)) => {
-            if !text.is_empty() {
-                say(Content::Text { text: text.clone() });
-            }
-            Ok(())
+    field::content(fields, "content", say, |piece, say| {
+        let kind = field::name(piece, "type")?;
+        match kind {
+            "text" | "refusal" => say(Content::Text { text: field::text(piece, kind)?.to_owned() }),
+            "image_url" => say(Content::Media(picture(piece)?)),
+            "input_audio" => say(Content::Media(media::sound(piece)?)),
+            "file" => file(piece)?.into_iter().for_each(|file| say(Content::Media(file))),
+            _ => {}
         }
-        Some(Value::Array(pieces)) => field::each("content", pieces, |piece| {
-            let kind = field::name(piece, "type")?;
-            match kind {
-                "text" | "refusal" => say(Content::Text { text: field::text(piece, kind)?.to_owned() }),
-                "image_url" => say(Content::Media(picture(piece)?)),
-                "input_audio" => say(Content::Media(media::sound(piece)?)),
-                "file" => file(piece)?.into_iter().for_each(|file| say(Content::Media(file))),
-                _ => {}
-            }
-            Ok(())
-        }),
-        Some(other) => Err(field::wrong("content", other, "a string, a list or null")),
-    }
+        Ok(())
+    })
 }
 
 fn picture(piece: &Object) -> Result<Media> {
@@ -101,11 +158,9 @@ fn picture(piece: &Object) -> Result<Media> {
 
 fn file(piece: &Object) -> Result<Option<Media>> {
     let inner = field::inner(piece, "file")?;
-    let under = |error: super::DialectError| error.under("file");
+    let under = |error: DialectError| error.under("file");
     if let Some(data) = field::optional_text(inner, "file_data").map_err(under)? {
-        let media = media::at_address(data, "");
-        let bare = matches!(media.source, MediaSource::Url(_));
-        return Ok(Some(if bare { media::of("", MediaSource::Base64(data.to_owned())) } else { media }));
+        return Ok(Some(media::file_data(data)));
     }
     let id = field::optional_text(inner, "file_id").map_err(under)?;
     Ok(id.map(|id| media::of(media::FILE, MediaSource::File(id.to_owned()))))
@@ -120,14 +175,14 @@ fn calls(fields: &Object, parts: &mut Vec<Part>) -> Result<()> {
             _ => return Ok(()),
         };
         let called = field::inner(call, kind)?;
-        let under = |error: super::DialectError| error.under(kind);
+        let under = |error: DialectError| error.under(kind);
         let name = field::name(called, "name").map_err(under)?;
         let arguments = arguments_of(called, arguments).map_err(under)?;
         parts.push(Part::call(field::name(call, "id")?, name, arguments));
         Ok(())
     })?;
     if let Some(called) = fields.get("function_call").filter(|called| !called.is_null()) {
-        let under = |error: super::DialectError| error.under("function_call");
+        let under = |error: DialectError| error.under("function_call");
         let called = field::object(called).map_err(under)?;
         let name = field::name(called, "name").map_err(under)?;
         parts.push(Part::call(name, name, arguments_of(called, "arguments").map_err(under)?));
@@ -144,7 +199,7 @@ fn arguments_of(called: &Object, key: &str) -> Result<String> {
 }
 
 /// One message, the plain way. A message with results is several, results first.
-pub(super) fn spell(message: &Message) -> Vec<Value> {
+fn spell(message: &Message) -> Vec<Value> {
     let mut out: Vec<Value> = message.results().map(spell_answer).collect();
     if message.role == Role::Tool {
         return out;
@@ -154,9 +209,7 @@ pub(super) fn spell(message: &Message) -> Vec<Value> {
     for part in &message.parts {
         match part {
             Part::Text { text } => content.push(words(text)),
-            Part::Media(media) => {
-                content.push(spell_media(media).unwrap_or_else(|| words(&media::in_words(media))));
-            }
+            Part::Media(media) => content.push(spell_or_say(media)),
             Part::Thinking { text, .. } => thoughts.push(text.as_str()),
             Part::ToolCall(call) => calls.push(json!({
                 "id": &*call.id,
@@ -195,18 +248,12 @@ fn words(text: &str) -> Value {
 }
 
 fn spell_answer(result: &ToolResult) -> Value {
-    let content = match result.content.as_slice() {
-        [] => json!(""),
-        [Content::Text { text }] => json!(text),
-        several => several
-            .iter()
-            .map(|content| match content {
-                Content::Text { text } => words(text),
-                Content::Media(media) => spell_media(media).unwrap_or_else(|| words(&media::in_words(media))),
-            })
-            .collect(),
-    };
+    let content = media::spelled(&result.content, words, spell_or_say);
     json!({ "role": "tool", "tool_call_id": &*result.call, "content": content })
+}
+
+fn spell_or_say(media: &Media) -> Value {
+    spell_media(media).unwrap_or_else(|| words(&media::in_words(media)))
 }
 
 fn spell_media(media: &Media) -> Option<Value> {
@@ -225,7 +272,7 @@ fn spell_media(media: &Media) -> Option<Value> {
 }
 
 /// What the provider takes: no reasoning, and results in words.
-pub(super) fn wants() -> Wants {
+pub(crate) fn wants() -> Wants {
     let carried = |media: &Media| match &media.source {
         MediaSource::Base64(_) if media.mime.starts_with("audio/") => {
             matches!(media.mime.as_str(), "audio/wav" | "audio/x-wav" | "audio/mpeg")
@@ -239,15 +286,316 @@ pub(super) fn wants() -> Wants {
         longest_id: LONGEST_ID,
         carried,
         media_in_results: false,
+        media_came_in_results: false,
         reasoning: |_, _| false,
+        // Who sends reasoning here has a server that wants it back.
+        reasoning_goes_back: true,
         item_ids: false,
     }
 }
 
-/// What goes out.
-pub(super) fn write(messages: &[Message]) -> Map<String, Value> {
-    let mut fitter = Fitter::new(wants());
-    let fitted = messages.iter().filter_map(|message| fitter.fit(message));
-    let list: Vec<Value> = fitted.flat_map(|message| spell(&message)).collect();
-    Map::from_iter([("messages".to_owned(), Value::Array(list))])
+/// What came before there were tools.
+const FUNCTION: &str = "function";
+
+fn is_old_call(value: &Value) -> bool {
+    value.get("function_call").is_some_and(Value::is_object)
+        || value.get("role").is_some_and(|role| role == FUNCTION)
+}
+
+/// The calls of a chat message whose arguments are their own kind of text.
+fn custom_calls(value: &Value) -> Vec<String> {
+    let calls = value.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
+    let custom = calls.filter(|call| call.get("type").is_some_and(|kind| kind == "custom"));
+    custom.filter_map(|call| Some(call.get("id")?.as_str()?.to_owned())).collect()
+}
+
+/// Whether what a chat message says holds nothing that is known to be refused.
+fn is_sound_content(value: &Value) -> bool {
+    let given = |key: &str| value.get(key).filter(|given| !given.is_null());
+    let role = given("role").and_then(Value::as_str).unwrap_or_default();
+    let calls = given("tool_calls").is_some() || given("function_call").is_some();
+    match given("content") {
+        Some(Value::Array(pieces)) => {
+            !pieces.is_empty() && !pieces.iter().any(|piece| is_refused(piece, role))
+        }
+        // A tool may have nothing to say, and so may a reply that calls one.
+        Some(Value::String(text)) if text.is_empty() => calls || matches!(role, "tool" | FUNCTION),
+        Some(Value::String(text)) => matches!(role, "tool" | FUNCTION) || !is_blank(text),
+        _ => role == "assistant" && (calls || given("refusal").is_some() || given("audio").is_some()),
+    }
+}
+
+fn is_sound(value: &Value) -> bool {
+    let role = value.get("role").and_then(Value::as_str).unwrap_or_default();
+    let given = |key: &str| value.get(key).is_some_and(|given| !given.is_null());
+    let named = value.get("name").is_none_or(|name| name.as_str().is_some_and(|name| !name.is_empty()));
+    // A call of a kind that is unknown would stay without its answer, which nobody takes for one.
+    let known = |call: &Value| {
+        call.get("type").is_none_or(|kind| kind.is_null() || kind == "function" || kind == "custom")
+    };
+    let called = value.get("tool_calls").is_none_or(|calls| {
+        calls.as_array().is_some_and(|calls| !calls.is_empty() && calls.iter().all(known))
+    });
+    let calls = given("tool_calls") || given("function_call");
+    is_sound_content(value) && named && called && (role == "assistant" || !calls)
+}
+
+/// Puts into a chat message that is spelled anew what it said in other letters, and what its calls had besides: some
+/// servers want a signature back that they put there.
+fn keep_inside(fields: &mut Object, came: &Value, own: &Message, fitted: &Message) {
+    if came.get("role") != fields.get("role") {
+        return;
+    }
+    let words = |message: &Message| -> Vec<Part> {
+        let said = |part: &&Part| matches!(part, Part::Text { .. } | Part::Media(_));
+        message.parts.iter().filter(said).cloned().collect()
+    };
+    if own.role != Role::Tool
+        && words(own) == words(fitted)
+        && let Some(content) = came.get("content").filter(|_| is_sound_content(came))
+    {
+        fields.insert("content".to_owned(), content.clone());
+    }
+    // Servers disagree on what it is called.
+    if came.get("reasoning_content").is_none()
+        && came.get("reasoning").is_some()
+        && let Some(thought) = fields.shift_remove("reasoning_content")
+    {
+        fields.insert("reasoning".to_owned(), thought);
+    }
+    let had = came.get("tool_calls").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let calls = fields.get_mut("tool_calls").and_then(Value::as_array_mut);
+    let Some(calls) = calls.filter(|calls| calls.len() == had.len()) else { return };
+    for (call, had) in calls.iter_mut().zip(had) {
+        let same = call.pointer("/function/name") == had.pointer("/function/name");
+        if let (true, Some(call), Some(had)) = (same, call.as_object_mut(), had.as_object()) {
+            for (key, value) in had {
+                call.entry(key.as_str()).or_insert_with(|| value.clone());
+            }
+        }
+    }
+}
+
+pub(crate) fn ask(question: &Question<'_>) -> Value {
+    let mut messages = Vec::new();
+    if !question.system.is_empty() {
+        messages.push(json!({"role": "system", "content": question.system}));
+    }
+    messages.push(json!({"role": "user", "content": question.user}));
+    let mut body = Map::new();
+    body.insert("model".to_owned(), json!(question.model));
+    body.insert("messages".to_owned(), Value::Array(messages));
+    body.insert(question.limit.to_owned(), json!(question.most));
+    body.insert("stream".to_owned(), json!(question.stream));
+    if question.stream {
+        body.insert("stream_options".to_owned(), json!({"include_usage": true}));
+    }
+    Value::Object(body)
+}
+
+pub(crate) fn answer(body: &Value) -> Option<Answer> {
+    let choice = body.get("choices")?.get(0)?;
+    let message = choice.get("message").filter(|message| message.is_object())?;
+    let mut hearing = Hearing::whole();
+    count(body, &mut hearing.usage);
+    say(&mut hearing, message)?;
+    stop(&mut hearing, choice);
+    Some(hearing.answer())
+}
+
+pub(crate) fn hear(hearing: &mut Hearing, event: &Value) -> Then {
+    if let Some(error) = failure(event) {
+        return Then::Failed(error);
+    }
+    count(event, &mut hearing.usage);
+    let choices = event.get("choices").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    for choice in choices {
+        let index = choice.get("index").and_then(Value::as_u64).unwrap_or(0);
+        // Some servers have an empty reason where others have none.
+        hearing.follow(index, !text(choice, "finish_reason").is_empty());
+    }
+    // The last event brings the usage only; a gateway's own may bring nothing we know.
+    let Some(choice) = choices.first() else { return Then::GoOn };
+    if choice.get("delta").is_some_and(|delta| say(hearing, delta).is_none()) {
+        return Then::Odd;
+    }
+    // Nothing is said after the reason, but the usage and the end mark still come.
+    stop(hearing, choice);
+    Then::GoOn
+}
+
+/// Takes the text of a message or of a piece of one; `None` where there should be text and is none.
+fn say(hearing: &mut Hearing, message: &Value) -> Option<()> {
+    match message.get("content") {
+        None | Some(Value::Null) => {}
+        Some(Value::String(text)) => hearing.text.push_str(text),
+        Some(Value::Array(parts)) => parts.iter().for_each(|part| hearing.text.push_str(text(part, "text"))),
+        Some(_) => return None,
+    }
+    if !text(message, "refusal").is_empty() {
+        hearing.finish = Some(Finish::Filtered);
+    }
+    Some(())
+}
+
+/// Takes the reason it stopped for, where there is one. A refusal stays one whatever is given as the reason.
+fn stop(hearing: &mut Hearing, choice: &Value) {
+    let reason = text(choice, "finish_reason");
+    if reason.is_empty() {
+        return;
+    }
+    if hearing.finish != Some(Finish::Filtered) {
+        hearing.finish = Some(finish(reason));
+    }
+    hearing.calls_tool = matches!(reason, "tool_calls" | "function_call");
+}
+
+fn finish(reason: &str) -> Finish {
+    match reason.to_lowercase().as_str() {
+        "stop" | "eos" | "end_turn" => Finish::Complete,
+        "length" | "max_tokens" | "model_length" => Finish::Length,
+        "content_filter" | "refusal" | "safety" | "sensitive" | "recitation" | "blocklist"
+        | "prohibited_content" | "spii" => Finish::Filtered,
+        _ => Finish::Unknown,
+    }
+}
+
+/// `prompt_tokens` holds what was read from a cache, and what was put into one.
+pub(crate) fn count(reply: &Value, sums: &mut Usage) {
+    let Some(usage) = reply.get("usage") else { return };
+    // DeepSeek and Moonshot have their own places; OpenRouter and LiteLLM pass on what Anthropic tells.
+    let read = ["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"];
+    let write = ["/prompt_tokens_details/cache_write_tokens", "/cache_creation_input_tokens"];
+    let first = |places: &[&str]| places.iter().find_map(|place| tokens(usage.pointer(place)));
+    let output = tokens(usage.get("completion_tokens"));
+    sums.replace(Usage::parted(tokens(usage.get("prompt_tokens")), first(&read), first(&write), output));
+}
+
+/// These stand in every event, mostly with nothing.
+pub(crate) fn may_matter(word: &[u8], after: &[u8]) -> bool {
+    let is = |value: &[u8]| {
+        let given = after.trim_ascii_start().strip_prefix(b":");
+        given.is_some_and(|given| given.trim_ascii_start().starts_with(value))
+    };
+    match word {
+        b"usage" | b"finish_reason" | b"error" => !is(b"null"),
+        b"index" => !is(b"0"),
+        _ => false,
+    }
+}
+
+/// The failure that stands in a body or an event: beside what was said, in its choice, or as the reason it ended
+/// for. What was said until then is half of an answer, at most.
+pub(crate) fn failure(body: &Value) -> Option<Value> {
+    let told = |from: &Value| match from.get("error")? {
+        Value::Object(error) => (!error.is_empty()).then(|| from.clone()),
+        Value::String(error) => (!error.is_empty()).then(|| from.clone()),
+        _ => None,
+    };
+    let choice = body.get("choices").and_then(|choices| choices.get(0)).unwrap_or(&Value::Null);
+    let ended = || {
+        let reason = choice.get("finish_reason")?.as_str()?.to_lowercase();
+        fails(&reason).then(|| json!({"error": {"type": reason}}))
+    };
+    told(body).or_else(|| told(choice)).or_else(ended)
+}
+
+/// Whether an answer that ended for this has failed.
+fn fails(reason: &str) -> bool {
+    // `error` is OpenRouter's, `network_error` Zhipu's, `malformed_function_call` Gemini's, `abort` vLLM's; the
+    // longest is DeepSeek's.
+    let known =
+        ["abort", "aborted", "cancelled", "canceled", "timeout", "failed", "insufficient_system_resource"];
+    reason.contains("error") || reason.starts_with("malformed_") || known.contains(&reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Dialect, Tally};
+
+    fn hear(hearing: &mut Hearing, event: &str) -> Then {
+        hearing.event(Dialect::OPENAI, event.as_bytes())
+    }
+
+    fn whole(message: &Value, reason: &str) -> Option<(String, Finish)> {
+        let body = json!({"choices": [{"message": message, "finish_reason": reason}]});
+        answer(&body).map(|answer| (answer.text, answer.finish))
+    }
+
+    #[test]
+    fn the_text_is_taken_whatever_form_it_has_and_reasoning_is_not() {
+        let said = |text: &str, finish| Some((text.to_owned(), finish));
+        let plain = json!({"role": "assistant", "content": "Ann.", "reasoning_content": "Hm."});
+        assert_eq!(whole(&plain, "stop"), said("Ann.", Finish::Complete));
+        let parts = json!({"content": [{"type": "text", "text": "An"}, {"type": "text", "text": "n."}]});
+        assert_eq!(whole(&parts, "length"), said("Ann.", Finish::Length));
+        let refusal = json!({"content": null, "refusal": "I can't."});
+        assert_eq!(whole(&refusal, "content_filter"), said("", Finish::Filtered));
+        let calls = json!({"content": "I'll look.", "tool_calls": [{"id": "x"}]});
+        assert_eq!(whole(&calls, "tool_calls"), said("", Finish::Unknown));
+        assert_eq!(whole(&json!({"content": "x"}), "weary"), said("x", Finish::Unknown));
+        let untold = json!({"choices": [{"message": {"content": "x"}, "finish_reason": null}]});
+        assert_eq!(answer(&untold).unwrap().finish, Finish::Unknown);
+    }
+
+    #[test]
+    fn a_refusal_stays_one_though_the_reason_is_stop() {
+        let (_, finish) = whole(&json!({"content": null, "refusal": "I can't."}), "stop").unwrap();
+        assert_eq!(finish, Finish::Filtered);
+    }
+
+    #[test]
+    fn what_failed_is_told_wherever_it_stands() {
+        let body = |reason: &str, more: Value| {
+            let mut body = json!({"choices": [{"message": {"content": "Ann."}, "finish_reason": reason}]});
+            let fields = more.as_object().unwrap().clone();
+            body.as_object_mut().unwrap().extend(fields);
+            body
+        };
+        for reason in ["error", "network_error", "ERROR", "abort", "insufficient_system_resource"] {
+            let told = failure(&body(reason, json!({}))).unwrap();
+            assert_eq!(told, json!({"error": {"type": reason.to_lowercase()}}));
+        }
+        for reason in ["stop", "length", "tool_calls", "content_filter", "weary"] {
+            for more in [json!({}), json!({"error": null}), json!({"error": {}}), json!({"error": ""})] {
+                assert_eq!(failure(&body(reason, more)), None, "{reason}");
+            }
+        }
+        let told = failure(&body("stop", json!({"error": {"code": 429}}))).unwrap();
+        assert_eq!(told["error"]["code"], 429);
+        let inside = json!({"choices": [{"delta": {}, "error": {"code": 502}}]}).to_string();
+        assert!(
+            matches!(hear(&mut Hearing::default(), &inside), Then::Failed(told) if told["error"]["code"] == 502)
+        );
+    }
+
+    #[test]
+    fn what_is_no_chat_completion_is_none() {
+        for body in [json!({}), json!([]), json!({"choices": []}), json!({"choices": [{"text": "old"}]})] {
+            assert!(answer(&body).is_none(), "{body}");
+        }
+        assert_eq!(whole(&json!({"content": 7}), "stop"), None);
+    }
+
+    #[test]
+    fn a_stream_is_put_together_and_is_whole_only_with_its_end() {
+        let mut heard = Hearing::default();
+        for text in ["An", "n."] {
+            let event = json!({"choices": [{"delta": {"content": text}}]}).to_string();
+            assert!(matches!(hear(&mut heard, &event), Then::GoOn));
+        }
+        assert!(!heard.is_whole());
+        let last = json!({"choices": [{"delta": {}, "finish_reason": "stop"}]}).to_string();
+        assert!(matches!(hear(&mut heard, &last), Then::GoOn));
+        let usage = json!({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2}}).to_string();
+        assert!(matches!(hear(&mut heard, &usage), Then::GoOn));
+        assert!(matches!(hear(&mut heard, "[DONE]"), Then::End));
+        let answer = heard.answer();
+        assert_eq!((answer.text.as_str(), answer.finish, answer.whole), ("Ann.", Finish::Complete, true));
+        assert_eq!(answer.tally, Some(Tally { input: 9, cached: 0, output: 2 }));
+        let failed = json!({"error": {"type": "server_error"}}).to_string();
+        assert!(matches!(hear(&mut Hearing::default(), &failed), Then::Failed(_)));
+        assert!(matches!(hear(&mut Hearing::default(), "<html>"), Then::Odd));
+    }
 }

@@ -10,10 +10,44 @@ use epitome_core::message::{
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::DialectError;
-use super::field::{self, Object, Result};
+use crate::DialectError;
+use crate::field::{self, Object, Result};
+use crate::format::{About, Format, Sign};
 
-pub(super) fn read(wire: &Value) -> Result<Message> {
+/// What it is called.
+const NAME: &str = "epitome";
+
+/// Messages as this crate writes them.
+#[derive(Debug)]
+pub(crate) struct Ours;
+
+static ABOUT: About = About { is_native: true, ..About::new(NAME) };
+
+impl Format for Ours {
+    fn about(&self) -> &About {
+        &ABOUT
+    }
+
+    fn sign(&self, message: &Object) -> Option<Sign> {
+        message.get("parts").is_some_and(Value::is_array).then_some(Sign::Shape)
+    }
+
+    fn read(&self, wire: &Value) -> Result<Message> {
+        read(wire)
+    }
+
+    fn spell(&self, message: &Message) -> Vec<Value> {
+        spell(message)
+    }
+
+    /// The messages, without what came with them in another format.
+    fn write(&self, messages: &[Message]) -> Map<String, Value> {
+        let list = messages.iter().flat_map(|message| spell(&Message { wire: None, ..message.clone() }));
+        Map::from_iter([("messages".to_owned(), list.collect())])
+    }
+}
+
+fn read(wire: &Value) -> Result<Message> {
     let fields = field::object(wire)?;
     let named = field::name(fields, "role")?;
     let role = Role::deserialize(Value::from(named))
@@ -106,11 +140,11 @@ fn read_media(piece: &Object) -> Result<Media> {
 }
 
 /// One message, the plain way: as `serde` has it, places and times that are not known yet left out.
-pub(super) fn spell(message: &Message, name: &str) -> Vec<Value> {
+fn spell(message: &Message) -> Vec<Value> {
     let Ok(Value::Object(mut spelled)) = serde_json::to_value(message) else { return Vec::new() };
     spelled.retain(|key, value| !(matches!(key.as_str(), "seq" | "at") && value.as_i64() == Some(0)));
     if let Some(Value::Object(came)) = spelled.get_mut("wire") {
-        came.shift_remove(name);
+        came.shift_remove(NAME);
         if came.is_empty() {
             spelled.shift_remove("wire");
         }
@@ -119,7 +153,7 @@ pub(super) fn spell(message: &Message, name: &str) -> Vec<Value> {
 }
 
 /// Makes what came in say where the message stands by now, and changes nothing where it does.
-pub(super) fn show(items: &mut [Value], message: &Message) {
+pub(crate) fn show(items: &mut [Value], message: &Message) {
     let Some(fields) = items.first_mut().and_then(Value::as_object_mut) else { return };
     let seq = fields.get("seq").and_then(Value::as_u64).unwrap_or_default();
     if seq != message.seq {
@@ -134,10 +168,4 @@ pub(super) fn show(items: &mut [Value], message: &Message) {
             fields.insert(flag.to_owned(), set.into());
         }
     }
-}
-
-/// What goes out: the messages, without what came with them on another wire.
-pub(super) fn write(messages: &[Message], name: &str) -> Map<String, Value> {
-    let list = messages.iter().flat_map(|message| spell(&Message { wire: None, ..message.clone() }, name));
-    Map::from_iter([("messages".to_owned(), list.collect())])
 }

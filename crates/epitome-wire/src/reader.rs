@@ -4,11 +4,11 @@
 
 use std::collections::HashMap;
 
-use epitome_core::message::Message;
+use epitome_core::message::{Message, Role};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{Dialect, DialectError, blank_if_nothing, exact, field, residue, responses};
+use crate::{Dialect, DialectError, blank_if_nothing, exact, field, residue};
 
 /// Deeper residues are kept as text: what is stored nests them once more, and readers give up at 128.
 const DEEPEST: usize = 64;
@@ -19,7 +19,7 @@ const DEEPEST: usize = 64;
 /// use epitome_wire::Dialect;
 /// use serde_json::json;
 ///
-/// let mut reader = Dialect::Responses.reader();
+/// let mut reader = Dialect::RESPONSES.reader();
 /// assert_eq!(reader.push(&json!({ "type": "reasoning", "id": "rs_1", "summary": [] }))?, None);
 /// let call = json!({ "type": "function_call", "call_id": "c1", "name": "today", "arguments": "{}" });
 /// assert_eq!(reader.push(&call)?, None);
@@ -30,7 +30,7 @@ const DEEPEST: usize = 64;
 #[derive(Debug)]
 pub struct Reader {
     dialect: Dialect,
-    /// What may go on with the next one. Only Responses have replies in several items.
+    /// What may go on with the next one, in formats whose replies are several items.
     pending: Option<Pending>,
 }
 
@@ -52,7 +52,7 @@ pub struct Read {
 }
 
 impl Reader {
-    pub(super) fn new(dialect: Dialect) -> Self {
+    pub(crate) fn new(dialect: Dialect) -> Self {
         Self { dialect, pending: None }
     }
 
@@ -77,11 +77,11 @@ impl Reader {
     fn take(&mut self, wire: Value, text: Option<String>) -> Result<Option<Read>, DialectError> {
         let message = self.dialect.understood(&wire)?;
         let next = Pending { message, came: vec![wire], texts: vec![text] };
-        if self.dialect != Dialect::Responses {
+        if !self.dialect.0.about().reply_is_items {
             return Ok(Some(next.read(self.dialect)));
         }
         Ok(match self.pending.take() {
-            Some(pending) if responses::goes_on(&pending.message, &next.message) => {
+            Some(pending) if goes_on(&pending.message, &next.message) => {
                 self.pending = Some(pending.and(next));
                 None
             }
@@ -104,7 +104,7 @@ impl Pending {
     /// The message, with what its plain spelling does not say.
     fn read(self, dialect: Dialect) -> Read {
         let Self { mut message, came, texts } = self;
-        if dialect == Dialect::Responses {
+        if dialect.0.about().reply_is_items {
             message.parts = blank_if_nothing(message.parts);
         }
         let whole = |texts: Vec<Option<String>>| {
@@ -115,7 +115,7 @@ impl Pending {
         let residue = if texts.iter().any(Option::is_some) {
             Some(whole(texts))
         } else {
-            let residue = residue::diff(&dialect.spelled(&message), &came);
+            let residue = residue::diff(&dialect.0.spell(&message), &came);
             residue.map(|found| if residue::depth(&found) > DEEPEST { whole(texts) } else { found })
         };
         if let Some(residue) = residue {
@@ -128,8 +128,13 @@ impl Pending {
     }
 }
 
+/// Whether an item continues the reply before it.
+pub(crate) fn goes_on(reply: &Message, next: &Message) -> bool {
+    reply.role == Role::Assistant && next.role == Role::Assistant
+}
+
 /// A reply with one more of its items.
-pub(super) fn joined_reply(mut reply: Message, next: Message) -> Message {
+pub(crate) fn joined_reply(mut reply: Message, next: Message) -> Message {
     reply.parts.extend(next.parts);
     reply.pinned |= next.pinned;
     reply.skip |= next.skip;
@@ -137,13 +142,13 @@ pub(super) fn joined_reply(mut reply: Message, next: Message) -> Message {
 }
 
 /// A whole request, or a bare list.
-pub(super) fn read(dialect: Dialect, body: &Value) -> Result<Vec<Message>, DialectError> {
+pub(crate) fn read(dialect: Dialect, body: &Value) -> Result<Vec<Message>, DialectError> {
     let Parted { head, list, key } = parted(dialect, body)?;
     collect(dialect, head.as_ref(), list.iter(), key, Reader::push)
 }
 
 /// The same, of its text.
-pub(super) fn read_text(dialect: Dialect, text: &str) -> Result<Vec<Message>, DialectError> {
+pub(crate) fn read_text(dialect: Dialect, text: &str) -> Result<Vec<Message>, DialectError> {
     let body = parsed(text)?;
     let Parted { head, key, .. } = parted(dialect, &body)?;
     let list = if body.is_array() {
@@ -171,7 +176,7 @@ fn collect<T>(
     let mut reader = Reader::new(dialect);
     let mut out = Vec::new();
     if let Some(head) = head {
-        let field = if dialect == Dialect::Responses { responses::INSTRUCTIONS } else { "system" };
+        let field = dialect.0.about().head.map_or("", |head| head.field);
         out.extend(reader.push(head).map_err(|error| error.renamed(field))?);
     }
     for (at, wire) in list.enumerate() {
@@ -192,7 +197,7 @@ struct Parted<'a> {
 }
 
 fn parted(dialect: Dialect, body: &Value) -> Result<Parted<'_>, DialectError> {
-    let key = if dialect == Dialect::Responses { "input" } else { "messages" };
+    let key = dialect.0.about().list;
     let fields = match body {
         Value::Array(list) => return Ok(Parted { head: None, list, key }),
         Value::Object(fields) => fields,
@@ -201,28 +206,26 @@ fn parted(dialect: Dialect, body: &Value) -> Result<Parted<'_>, DialectError> {
     let list = match fields.get(key) {
         None => return Err(field::missing(key)),
         Some(Value::Array(list)) => list,
-        Some(text @ Value::String(_)) if dialect == Dialect::Responses => std::slice::from_ref(text),
-        Some(other) if dialect == Dialect::Responses => {
-            return Err(field::wrong(key, other, "a string or a list"));
-        }
-        Some(other) => return Err(field::wrong(key, other, "a list")),
+        Some(text @ Value::String(_)) if dialect.0.about().list_may_be_text => std::slice::from_ref(text),
+        Some(other) => return Err(field::wrong(key, other, list_is(dialect))),
     };
-    let given = |name: &str| fields.get(name).filter(|found| !found.is_null());
-    let head = match dialect {
-        Dialect::Responses => {
-            given(responses::INSTRUCTIONS).map(|text| json!({ responses::INSTRUCTIONS: text }))
-        }
-        Dialect::Anthropic => given("system").map(|system| json!({ "role": "system", "content": system })),
-        Dialect::OpenAi | Dialect::Ours => None,
-    };
+    let head = dialect.0.about().head.and_then(|head| {
+        let given = fields.get(head.field).filter(|found| !found.is_null())?;
+        serde_json::from_str(&head.message(&given.to_string())).ok()
+    });
     Ok(Parted { head, list, key })
 }
 
-pub(super) fn parsed(text: &str) -> Result<Value, DialectError> {
+/// What the list of a request may be.
+pub(crate) fn list_is(dialect: Dialect) -> &'static str {
+    if dialect.0.about().list_may_be_text { "a string or a list" } else { "a list" }
+}
+
+pub(crate) fn parsed(text: &str) -> Result<Value, DialectError> {
     serde_json::from_str(text).map_err(|error| unreadable(&error))
 }
 
-pub(super) fn unreadable(error: &serde_json::Error) -> DialectError {
+pub(crate) fn unreadable(error: &serde_json::Error) -> DialectError {
     // It says what is wrong and where, never what stands there.
     DialectError::new("", format!("is no JSON: {error}"))
 }

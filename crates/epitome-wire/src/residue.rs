@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 const SHARED: usize = 24;
 
 /// What to do to `plain` to get `came`; `None` where they are the same, order of keys included.
-pub(super) fn diff(plain: &[Value], came: &[Value]) -> Option<Value> {
+pub(crate) fn diff(plain: &[Value], came: &[Value]) -> Option<Value> {
     let mut shared = Vec::new();
     plain.iter().for_each(|value| long_strings(value, &mut shared));
     let mut places = HashMap::new();
@@ -26,7 +26,7 @@ pub(super) fn diff(plain: &[Value], came: &[Value]) -> Option<Value> {
 }
 
 /// `plain`, with this done to it.
-pub(super) fn apply(plain: &[Value], edit: &Value) -> Option<Vec<Value>> {
+pub(crate) fn apply(plain: &[Value], edit: &Value) -> Option<Vec<Value>> {
     let mut shared = Vec::new();
     plain.iter().for_each(|value| long_strings(value, &mut shared));
     match applied(&Value::Array(plain.to_vec()), edit, &shared)? {
@@ -36,7 +36,7 @@ pub(super) fn apply(plain: &[Value], edit: &Value) -> Option<Vec<Value>> {
 }
 
 /// How deep brackets nest in it.
-pub(super) fn depth(value: &Value) -> usize {
+pub(crate) fn depth(value: &Value) -> usize {
     let inner = match value {
         Value::Array(values) => values.iter().map(depth).max(),
         Value::Object(fields) => fields.values().map(depth).max(),

@@ -7,24 +7,203 @@
 //!
 //! `instructions`, and an `input` that is a bare string, are items here too: `{"instructions": …}` and the string.
 
+use epitome_core::inspect::Finish;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolCall, ToolResult};
 use serde_json::{Map, Value, json};
 
-use super::field::{self, Object, Result};
-use super::fit::{Fitter, Wants};
-use super::{blank_if_nothing, media};
+use crate::asking::{Answer, Hearing, Question, Then, kind, text};
+use crate::body::{Members, Piece, is_blank_text, is_refused};
+use crate::field::{self, Object, Result};
+use crate::fit::{Fitter, Wants, is_blank, is_plain};
+use crate::format::{About, Endpoint, Format, Head, Sign};
+use crate::usage::{Usage, tokens};
+use crate::{Dialect, blank_if_nothing, media, openai, part_of, restored};
 
 const ROLES: &str = "system, developer, user and assistant";
 const LONGEST_ID: usize = 64;
 /// The field of a request, and the item that stands for it.
-pub(super) const INSTRUCTIONS: &str = "instructions";
+const INSTRUCTIONS: &str = "instructions";
 
-/// Whether an item goes on with the reply before it.
-pub(super) fn goes_on(reply: &Message, next: &Message) -> bool {
-    reply.role == Role::Assistant && next.role == Role::Assistant
+/// OpenAI's Responses.
+#[derive(Debug)]
+pub(crate) struct Responses;
+
+static ABOUT: About = About {
+    list: "input",
+    list_may_be_text: true,
+    head: Some(Head { field: INSTRUCTIONS, opening: "{\"instructions\":", inner: INSTRUCTIONS }),
+    reply_is_items: true,
+    elsewhere: &["previous_response_id", "conversation", "context_management"],
+    references: &["item_reference", "compaction", "compaction_summary"],
+    text_kind: "input_text",
+    limit_names: &["max_output_tokens"],
+    endpoint: Some(Endpoint { route: "responses", called: "responses", ..openai::ENDPOINT }),
+    ..About::new("responses")
+};
+
+impl Format for Responses {
+    fn about(&self) -> &About {
+        &ABOUT
+    }
+
+    fn sign(&self, message: &Object) -> Option<Sign> {
+        let instructions = !message.contains_key("role") && message.contains_key(INSTRUCTIONS);
+        if instructions && !message.contains_key("output") {
+            return Some(Sign::Shape);
+        }
+        message.get("type").is_some_and(Value::is_string).then_some(Sign::Type)
+    }
+
+    fn has_piece(&self, kind: &str) -> bool {
+        matches!(kind, "input_text" | "output_text" | "input_image" | "input_file")
+    }
+
+    fn read(&self, wire: &Value) -> Result<Message> {
+        read(wire)
+    }
+
+    fn spell(&self, message: &Message) -> Vec<Value> {
+        spell(message)
+    }
+
+    fn wants(&self) -> Wants {
+        wants()
+    }
+
+    /// Standing orders are items, since those keep their role and stay apart; only what came as `instructions` goes
+    /// back there, so that who puts these fields into the request they came from says nothing twice.
+    fn write(&self, messages: &[Message]) -> Map<String, Value> {
+        let mut fitter = Fitter::new(wants());
+        let mut fields = Map::new();
+        let mut rest = messages;
+        if let Some((first, others)) = messages.split_first().filter(|(first, _)| came_as_instructions(first))
+        {
+            let words = first.parts.iter().filter_map(|part| match part {
+                Part::Text { text } => Some(text.as_str()),
+                _ => None,
+            });
+            fields.insert(INSTRUCTIONS.to_owned(), json!(words.collect::<Vec<_>>().join("\n\n")));
+            rest = others;
+        }
+        let fitted = rest.iter().filter_map(|message| fitter.fit(message));
+        let input: Vec<Value> = fitted.flat_map(|message| spell(&message)).collect();
+        fields.insert("input".to_owned(), Value::Array(input));
+        fields
+    }
+
+    fn restore_body(&self, mut list: Vec<Value>) -> Map<String, Value> {
+        let mut fields = Map::new();
+        let first = list.first_mut().and_then(|item| item.get_mut(INSTRUCTIONS));
+        if let Some(instructions) = first.map(Value::take) {
+            fields.insert(INSTRUCTIONS.to_owned(), instructions);
+            list.remove(0);
+        }
+        let input = match list.as_slice() {
+            [text @ Value::String(_)] => text.clone(),
+            _ => Value::Array(list),
+        };
+        fields.insert("input".to_owned(), input);
+        fields
+    }
+
+    fn pieces<'a>(&self, text: &'a str, value: &Value) -> Vec<Piece<'a>> {
+        vec![piece(text, value)]
+    }
+
+    /// As a permission is.
+    fn is_aside(&self, item: &str) -> bool {
+        Members::of(item).get("type").is_some_and(|kind| kind != "\"message\"")
+    }
+
+    fn answer_in_form(&self, spelled: &Value, form: &dyn Fn(&str) -> Option<String>) -> Option<Value> {
+        if kind(spelled) != "function_call_output" {
+            return None;
+        }
+        let call = spelled.get("call_id")?.as_str()?;
+        let output = spelled.get("output").cloned().unwrap_or_default();
+        Some(match form(call)?.as_str() {
+            "local_shell_call" => json!({ "type": "local_shell_call_output", "id": call, "output": output }),
+            "tool_search_call" => json!({ "type": "tool_search_output", "call_id": call, "tools": [] }),
+            "shell_call" => {
+                let said = json!({ "stdout": output, "stderr": "", "outcome": { "type": "timeout" } });
+                json!({ "type": "shell_call_output", "call_id": call, "output": [said] })
+            }
+            form => json!({ "type": format!("{form}_output"), "call_id": call, "output": output }),
+        })
+    }
+
+    fn form_has_words(&self, form: &str) -> bool {
+        form == "custom_tool_call"
+    }
+
+    fn ask(&self, question: &Question<'_>) -> Value {
+        let mut body = Map::new();
+        body.insert("model".to_owned(), json!(question.model));
+        if !question.system.is_empty() {
+            body.insert(INSTRUCTIONS.to_owned(), json!(question.system));
+        }
+        body.insert("input".to_owned(), json!(question.user));
+        body.insert(question.limit.to_owned(), json!(question.most));
+        // What was said is nobody's to keep.
+        body.insert("store".to_owned(), json!(false));
+        body.insert("stream".to_owned(), json!(question.stream));
+        Value::Object(body)
+    }
+
+    fn answer(&self, body: &Value) -> Option<Answer> {
+        let mut hearing = Hearing::default();
+        end(&mut hearing, body)?;
+        Some(hearing.answer())
+    }
+
+    fn hear(&self, hearing: &mut Hearing, event: &Value) -> Then {
+        let response = event.get("response").unwrap_or(&Value::Null);
+        match kind(event) {
+            "response.output_text.delta" => hearing.text.push_str(text(event, "delta")),
+            // All of it is said again at the end.
+            "response.completed" | "response.incomplete" => {
+                hearing.ended = true;
+                return if end(hearing, response).is_some() { Then::End } else { Then::Odd };
+            }
+            "response.failed" => {
+                count(response, &mut hearing.usage);
+                return Then::Failed(response.clone());
+            }
+            "error" => return Then::Failed(event.clone()),
+            "" => return Then::Odd,
+            _ => {}
+        }
+        Then::GoOn
+    }
+
+    fn may_matter(&self, word: &[u8], _: &[u8]) -> bool {
+        matches!(word, b"response.completed" | b"response.incomplete" | b"response.failed" | b"error")
+    }
+
+    fn failure(&self, body: &Value) -> Option<Value> {
+        body.get("error").filter(|error| !error.is_null()).map(|_| body.clone())
+    }
+
+    /// One that is worked on in the background is answered before it is done.
+    fn is_done(&self, body: &Value) -> bool {
+        body.get("status")
+            .and_then(Value::as_str)
+            .is_none_or(|status| matches!(status, "completed" | "incomplete"))
+    }
+
+    fn count(&self, said: &Value, usage: &mut Usage) {
+        count(said, usage);
+    }
 }
 
-pub(super) fn read(item: &Value) -> Result<Message> {
+/// Whether a message was the field `instructions` of the request it came in.
+fn came_as_instructions(message: &Message) -> bool {
+    message.role.is_system()
+        && matches!(restored::of(Dialect::RESPONSES, message).values().as_slice(),
+            [Value::Object(item)] if item.contains_key(INSTRUCTIONS))
+}
+
+fn read(item: &Value) -> Result<Message> {
     if let Value::String(text) = item {
         return Ok(Message::user(text));
     }
@@ -60,26 +239,18 @@ fn said(fields: &Object) -> Result<Message> {
         return Err(field::missing("content"));
     }
     let mut parts = Vec::new();
-    content(fields, "content", &mut |piece| {
-        parts.push(match piece {
-            Content::Text { text } => Part::Text { text },
-            Content::Media(media) => Part::Media(media),
-        });
-    })?;
+    content(fields, "content", &mut |piece| parts.push(part_of(piece)))?;
     Ok(Message::new(role, blank_if_nothing(parts)))
 }
 
 /// What is said; kinds that are unknown are passed over.
 fn content(fields: &Object, key: &str, say: &mut dyn FnMut(Content)) -> Result<()> {
     match fields.get(key) {
-        None | Some(Value::Null) => Ok(()),
-        Some(Value::String(text)) => {
-            if !text.is_empty() {
-                say(Content::Text { text: text.clone() });
-            }
+        Some(other @ (Value::Object(_) | Value::Number(_) | Value::Bool(_))) if key == "output" => {
+            say(Content::Text { text: other.to_string() });
             Ok(())
         }
-        Some(Value::Array(pieces)) => field::each(key, pieces, |piece| {
+        _ => field::content(fields, key, say, |piece, say| {
             match field::optional_text(piece, "type")?.unwrap_or_default() {
                 "input_text" | "output_text" | "text" => {
                     say(Content::Text { text: field::text(piece, "text")?.to_owned() });
@@ -90,11 +261,6 @@ fn content(fields: &Object, key: &str, say: &mut dyn FnMut(Content)) -> Result<(
             }
             Ok(())
         }),
-        Some(other) if key == "output" => {
-            say(Content::Text { text: other.to_string() });
-            Ok(())
-        }
-        Some(other) => Err(field::wrong(key, other, "a string, a list or null")),
     }
 }
 
@@ -112,9 +278,7 @@ fn medium(piece: &Object) -> Result<Option<Media>> {
         }));
     }
     if let Some(data) = field::optional_text(piece, "file_data")? {
-        let media = media::at_address(data, "");
-        let bare = matches!(media.source, MediaSource::Url(_));
-        return Ok(Some(if bare { media::of("", MediaSource::Base64(data.to_owned())) } else { media }));
+        return Ok(Some(media::file_data(data)));
     }
     let id = field::optional_text(piece, "file_id")?;
     Ok(id.map(|id| media::of(mime, MediaSource::File(id.to_owned()))))
@@ -160,7 +324,7 @@ fn call(kind: &str, fields: &Object) -> Result<Message> {
 }
 
 /// By which field an output names its call.
-pub(super) fn answers_by(kind: &str) -> &'static str {
+fn answers_by(kind: &str) -> &'static str {
     if kind == "local_shell_call_output" { "id" } else { "call_id" }
 }
 
@@ -180,7 +344,7 @@ fn answer(kind: &str, fields: &Object) -> Result<Message> {
 }
 
 /// One message, the plain way: of a reply each part is an item, of anything else all words are one.
-pub(super) fn spell(message: &Message) -> Vec<Value> {
+fn spell(message: &Message) -> Vec<Value> {
     let role = if message.role == Role::Peer { Role::User } else { message.role };
     let mut out = Vec::new();
     let mut content = Vec::new();
@@ -219,7 +383,7 @@ pub(super) fn spell(message: &Message) -> Vec<Value> {
             Part::ToolResult(result) => out.push(json!({
                 "type": "function_call_output",
                 "call_id": &*result.call,
-                "output": spell_answer(&result.content),
+                "output": media::spelled(&result.content, words, spell_media),
             })),
         }
     }
@@ -235,20 +399,6 @@ fn item(role: Role, content: &[Value]) -> Value {
 
 fn words(text: &str) -> Value {
     json!({ "type": "input_text", "text": text })
-}
-
-fn spell_answer(content: &[Content]) -> Value {
-    match content {
-        [] => json!(""),
-        [Content::Text { text }] => json!(text),
-        several => several
-            .iter()
-            .map(|piece| match piece {
-                Content::Text { text } => words(text),
-                Content::Media(media) => spell_media(media),
-            })
-            .collect(),
-    }
 }
 
 fn spell_media(media: &Media) -> Value {
@@ -268,7 +418,7 @@ fn spell_media(media: &Media) -> Value {
 }
 
 /// What the provider takes: reasoning by the name or the seal it gave it, and results in words.
-pub(super) fn wants() -> Wants {
+fn wants() -> Wants {
     let carried = |media: &Media| match &media.source {
         // A file of Anthropic's begins so, and is not known here.
         MediaSource::File(id) => !id.starts_with("file_"),
@@ -278,30 +428,190 @@ pub(super) fn wants() -> Wants {
         longest_id: LONGEST_ID,
         carried,
         media_in_results: false,
+        media_came_in_results: true,
+        reasoning_goes_back: false,
         // Who has no id was written by another provider.
         reasoning: |signature, id| id.is_some_and(|id| !id.is_empty() || signature.is_some()),
         item_ids: true,
     }
 }
 
-/// What goes out.
-///
-/// Standing orders are items, since those keep their role and stay apart; only what came as `instructions` goes
-/// back there, so that who puts these fields into the request they came from says nothing twice.
-pub(super) fn write(messages: &[Message], first_is_instructions: bool) -> Map<String, Value> {
-    let mut fitter = Fitter::new(wants());
-    let mut fields = Map::new();
-    let mut rest = messages;
-    if let (true, Some((first, others))) = (first_is_instructions, messages.split_first()) {
-        let words = first.parts.iter().filter_map(|part| match part {
-            Part::Text { text } => Some(text.as_str()),
-            _ => None,
-        });
-        fields.insert(INSTRUCTIONS.to_owned(), json!(words.collect::<Vec<_>>().join("\n\n")));
-        rest = others;
+/// What an item was on the wire.
+fn piece<'a>(text: &'a str, value: &Value) -> Piece<'a> {
+    let kind = kind(value);
+    let form = match kind {
+        "tool_search_output" => "tool_search_call",
+        kind => kind.strip_suffix("_output").unwrap_or(kind),
+    };
+    let form = (form != "function_call" && form.ends_with("_call")).then(|| form.to_owned());
+    let unsaid = matches!(kind, "" | "message" | "function_call_output");
+    let id = value.get("id").filter(|_| unsaid).and_then(Value::as_str).map(str::to_owned);
+    let mut parts = read(value).map(|message| message.parts).unwrap_or_default();
+    parts.retain(|part| !matches!(part, Part::Text { text } if text.is_empty()));
+    let calls = parts.iter().filter_map(|part| match part {
+        Part::ToolCall(call) => Some(call.id.to_string()),
+        _ => None,
+    });
+    let custom = if form.is_some() { calls.collect() } else { Vec::new() };
+    Piece { form, custom, id, sound: is_sound(value), ..Piece::new(text, parts) }
+}
+
+fn is_sound(value: &Value) -> bool {
+    let Some(item) = value.as_object() else { return false };
+    let is_message = item.get("type").is_none_or(|kind| kind == "message");
+    let role = item.get("role").and_then(Value::as_str).unwrap_or_default();
+    let content = match item.get("content") {
+        Some(Value::Array(pieces)) if is_message => {
+            !pieces.is_empty() && !pieces.iter().any(|piece| is_refused(piece, role))
+        }
+        Some(Value::String(text)) if is_message => !is_blank(text),
+        _ => !is_message,
+    };
+    if item.get("type").is_some_and(Value::is_null) {
+        return false;
     }
-    let fitted = rest.iter().filter_map(|message| fitter.fit(message));
-    let input: Vec<Value> = fitted.flat_map(|message| spell(&message)).collect();
-    fields.insert("input".to_owned(), Value::Array(input));
-    fields
+    let start = match item.get("type").and_then(Value::as_str) {
+        _ if is_message => "msg",
+        Some("function_call_output") => "fc",
+        // How these begin is seen in their parts.
+        Some("reasoning" | "function_call") => "",
+        _ => return is_sound_output(item),
+    };
+    let plain = |id: &str| id.starts_with(start) && is_plain(id, 64);
+    let named = item.get("id").is_none_or(|id| id.as_str().is_some_and(plain));
+    content
+        && named
+        && is_sound_output(item)
+        && (item.contains_key("role") || !item.contains_key("instructions"))
+}
+
+/// Words, or a list of what a user could say as well; of other tools nothing is known.
+fn is_sound_output(item: &Object) -> bool {
+    let kind = item.get("type").and_then(Value::as_str);
+    let pairs =
+        |kind: &str| kind.ends_with("_output") || matches!(kind, "function_call" | "custom_tool_call");
+    if kind.is_some_and(pairs) && !item.contains_key("call_id") {
+        return false;
+    }
+    if !matches!(kind, Some("function_call_output" | "custom_tool_call_output")) {
+        return true;
+    }
+    let known = |piece: &Value| {
+        let kind = piece.get("type").and_then(Value::as_str);
+        matches!(kind, Some("input_text" | "input_image" | "input_file")) && !is_blank_text(piece)
+    };
+    match item.get("output") {
+        Some(Value::Array(pieces)) => !pieces.is_empty() && pieces.iter().all(known),
+        output => output.is_some_and(Value::is_string),
+    }
+}
+
+/// Takes a response that came to an end.
+fn end(hearing: &mut Hearing, response: &Value) -> Option<()> {
+    count(response, &mut hearing.usage);
+    let failed = response.get("error").is_some_and(|error| !error.is_null());
+    let finish = match response.get("status").and_then(Value::as_str)? {
+        _ if failed => return None,
+        "completed" => Finish::Complete,
+        "incomplete" => match response.pointer("/incomplete_details/reason").and_then(Value::as_str) {
+            Some("content_filter") => Finish::Filtered,
+            _ => Finish::Length,
+        },
+        _ => return None,
+    };
+    (hearing.text, hearing.finish, hearing.ended) = (String::new(), Some(finish), true);
+    for item in response.get("output")?.as_array()? {
+        hearing.calls_tool |= kind(item).ends_with("_call");
+        let said = item.get("content").and_then(Value::as_array).into_iter().flatten();
+        for piece in said.filter(|_| kind(item) == "message") {
+            match kind(piece) {
+                "output_text" => hearing.text.push_str(piece.get("text")?.as_str()?),
+                "refusal" => hearing.finish = Some(Finish::Filtered),
+                _ => {}
+            }
+        }
+    }
+    Some(())
+}
+
+/// `input_tokens` holds what was read from a cache.
+fn count(reply: &Value, sums: &mut Usage) {
+    let Some(usage) = reply.get("usage") else { return };
+    let read = tokens(usage.pointer("/input_tokens_details/cached_tokens"));
+    let (input, output) = (tokens(usage.get("input_tokens")), tokens(usage.get("output_tokens")));
+    sums.replace(Usage::parted(input, read, None, output));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tally;
+
+    fn hear(hearing: &mut Hearing, event: &str) -> Then {
+        hearing.event(Dialect::RESPONSES, event.as_bytes())
+    }
+
+    fn answer(body: &Value) -> Option<Answer> {
+        Dialect::RESPONSES.format().answer(body)
+    }
+
+    fn response(status: &str, output: &Value) -> Value {
+        json!({"status": status, "error": null, "output": output, "incomplete_details": null,
+            "usage": {"input_tokens": 30, "input_tokens_details": {"cached_tokens": 10}, "output_tokens": 8}})
+    }
+
+    fn says(kind: &str, text: &str) -> Value {
+        json!([{"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
+            {"type": "message", "role": "assistant", "content": [{"type": kind, "text": text, "refusal": text}]}])
+    }
+
+    #[test]
+    fn only_what_is_said_is_taken_and_the_reason_is_known() {
+        let whole = |body: &Value| answer(body).map(|answer| (answer.text, answer.finish));
+        let said = |text: &str, finish| Some((text.to_owned(), finish));
+        let text = says("output_text", "Ann.");
+        assert_eq!(whole(&response("completed", &text)), said("Ann.", Finish::Complete));
+        assert_eq!(whole(&response("incomplete", &text)), said("Ann.", Finish::Length));
+        let mut filtered = response("incomplete", &text);
+        filtered["incomplete_details"] = json!({"reason": "content_filter"});
+        assert_eq!(whole(&filtered), said("Ann.", Finish::Filtered));
+        assert_eq!(whole(&response("completed", &says("refusal", "No."))), said("", Finish::Filtered));
+        let called = json!([{"type": "function_call", "name": "f", "arguments": "{}"}, text[1]]);
+        assert_eq!(whole(&response("completed", &called)), said("", Finish::Complete));
+        assert_eq!(
+            answer(&response("completed", &text)).unwrap().tally,
+            Some(Tally { input: 30, cached: 10, output: 8 })
+        );
+    }
+
+    #[test]
+    fn what_failed_or_is_not_done_is_no_answer() {
+        let text = says("output_text", "Ann.");
+        for status in ["queued", "in_progress", "failed", "cancelled"] {
+            assert!(answer(&response(status, &text)).is_none(), "{status}");
+        }
+        let mut failed = response("completed", &text);
+        failed["error"] = json!({"code": "server_error"});
+        assert!(answer(&failed).is_none() && answer(&json!({})).is_none());
+        assert!(answer(&json!({"status": "completed", "output": "Ann."})).is_none());
+    }
+
+    #[test]
+    fn a_stream_is_whole_only_with_its_end() {
+        let mut heard = Hearing::default();
+        let mut tell = |event: Value| hear(&mut heard, &event.to_string());
+        assert!(matches!(tell(json!({"type": "response.created", "response": {}})), Then::GoOn));
+        assert!(matches!(tell(json!({"type": "response.output_text.delta", "delta": "An"})), Then::GoOn));
+        assert!(matches!(tell(json!({"type": "error", "code": "server_error"})), Then::Failed(_)));
+        assert!(matches!(
+            tell(json!({"type": "response.failed", "response": {"error": {}}})),
+            Then::Failed(_)
+        ));
+        assert!(matches!(tell(json!({"no": "type"})), Then::Odd));
+        assert!(!heard.is_whole());
+        let last = json!({"type": "response.completed", "response": response("completed", &says("output_text", "Ann."))});
+        assert!(matches!(hear(&mut heard, &last.to_string()), Then::End));
+        let answer = heard.answer();
+        assert_eq!((answer.text.as_str(), answer.finish, answer.whole), ("Ann.", Finish::Complete, true));
+    }
 }

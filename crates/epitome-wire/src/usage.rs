@@ -44,24 +44,15 @@ impl Usage {
         (input > 0).then_some(Tally { input, cached, output: self.output.unwrap_or(0) })
     }
 
-    /// OpenAI's: `prompt_tokens` holds what was read from a cache, and what was put into one.
-    pub fn openai(usage: &Value) -> Self {
-        // DeepSeek and Moonshot have their own places; OpenRouter and LiteLLM pass on what Anthropic tells.
-        let read = ["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"];
-        let write = ["/prompt_tokens_details/cache_write_tokens", "/cache_creation_input_tokens"];
-        let first = |places: &[&str]| places.iter().find_map(|place| tokens(usage.pointer(place)));
-        let output = tokens(usage.get("completion_tokens"));
-        Self::parted(tokens(usage.get("prompt_tokens")), first(&read), first(&write), output)
-    }
-
-    /// Responses': `input_tokens` holds what was read from a cache.
-    pub fn responses(usage: &Value) -> Self {
-        let read = tokens(usage.pointer("/input_tokens_details/cached_tokens"));
-        Self::parted(tokens(usage.get("input_tokens")), read, None, tokens(usage.get("output_tokens")))
+    /// Takes over numbers that say all there is to say, where they say anything.
+    pub(crate) fn replace(&mut self, other: Self) {
+        if other.input.is_some() {
+            *self = other;
+        }
     }
 
     /// Of a sum, and of what was read and written in it. Providers were seen to report more of them than all together.
-    fn parted(
+    pub(crate) fn parted(
         all: Option<Tokens>,
         read: Option<Tokens>,
         write: Option<Tokens>,
@@ -72,26 +63,10 @@ impl Usage {
         let cache_write = write.map(|write| write.min(rest.unwrap_or(0)));
         Self { input: rest.map(|rest| rest - cache_write.unwrap_or(0)), cache_read, cache_write, output }
     }
-
-    /// Takes over what Anthropic tells, which comes in two pieces where it is streamed. Its numbers are sums so far, and
-    /// some servers fill in only one of the pieces: the larger one is told.
-    pub fn hear_anthropic(&mut self, usage: &Value) {
-        let places = [
-            (&mut self.input, "input_tokens"),
-            (&mut self.cache_read, "cache_read_input_tokens"),
-            (&mut self.cache_write, "cache_creation_input_tokens"),
-            (&mut self.output, "output_tokens"),
-        ];
-        for (place, key) in places {
-            if let Some(told) = tokens(usage.get(key)) {
-                *place = Some(place.unwrap_or(0).max(told));
-            }
-        }
-    }
 }
 
 /// A count. What is there and no count is told as more than can be.
-fn tokens(value: Option<&Value>) -> Option<Tokens> {
+pub(crate) fn tokens(value: Option<&Value>) -> Option<Tokens> {
     let value = value.filter(|value| !value.is_null())?;
     Some(value.as_u64().unwrap_or(Tokens::MAX))
 }
@@ -99,7 +74,18 @@ fn tokens(value: Option<&Value>) -> Option<Tokens> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Dialect;
     use serde_json::json;
+
+    fn counted(dialect: Dialect, said: &[Value]) -> Usage {
+        let mut usage = Usage::default();
+        said.iter().for_each(|said| dialect.format().count(&json!({ "usage": said }), &mut usage));
+        usage
+    }
+
+    fn openai(said: &Value) -> Usage {
+        counted(Dialect::OPENAI, std::slice::from_ref(said))
+    }
 
     fn tally(input: Tokens, cached: Tokens, output: Tokens) -> Option<Tally> {
         Some(Tally { input, cached, output })
@@ -109,14 +95,15 @@ mod tests {
     fn what_openai_counts_holds_the_cache_and_what_anthropic_counts_does_not() {
         let usage = json!({"prompt_tokens": 100, "completion_tokens": 20,
             "prompt_tokens_details": {"cached_tokens": 60}});
-        assert_eq!(Usage::openai(&usage).tally(), tally(100, 60, 20));
-        let mut heard = Usage::default();
-        heard.hear_anthropic(&json!({"input_tokens": 40, "cache_read_input_tokens": 60,
-            "cache_creation_input_tokens": 5, "output_tokens": 1}));
-        heard.hear_anthropic(&json!({"output_tokens": 20}));
-        assert_eq!(heard.tally(), tally(105, 60, 20));
-        heard.hear_anthropic(&json!({"input_tokens": 0, "output_tokens": 21}));
-        assert_eq!(heard.tally(), tally(105, 60, 21));
+        assert_eq!(openai(&usage).tally(), tally(100, 60, 20));
+        let mut said = vec![
+            json!({"input_tokens": 40, "cache_read_input_tokens": 60,
+                "cache_creation_input_tokens": 5, "output_tokens": 1}),
+            json!({"output_tokens": 20}),
+        ];
+        assert_eq!(counted(Dialect::ANTHROPIC, &said).tally(), tally(105, 60, 20));
+        said.push(json!({"input_tokens": 0, "output_tokens": 21}));
+        assert_eq!(counted(Dialect::ANTHROPIC, &said).tally(), tally(105, 60, 21));
     }
 
     #[test]
@@ -140,7 +127,7 @@ mod tests {
                 Some(40),
             ),
         ] {
-            let heard = Usage::openai(&usage);
+            let heard = openai(&usage);
             assert_eq!((heard.tally(), heard.cache_write), (tally(100, read, 0), write), "{usage}");
         }
     }
@@ -157,12 +144,11 @@ mod tests {
             json!({"prompt_tokens": 10, "completion_tokens": 9_000_000_000u64}),
             json!({"prompt_tokens": u64::MAX, "completion_tokens": u64::MAX}),
         ] {
-            assert_eq!(Usage::openai(&usage).tally(), None, "{usage}");
+            assert_eq!(openai(&usage).tally(), None, "{usage}");
         }
         let more_cached = json!({"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 99}});
-        assert_eq!(Usage::openai(&more_cached).tally(), tally(10, 10, 0));
-        let mut heard = Usage::default();
-        heard.hear_anthropic(&json!({"input_tokens": u64::MAX, "cache_read_input_tokens": u64::MAX}));
-        assert_eq!(heard.tally(), None);
+        assert_eq!(openai(&more_cached).tally(), tally(10, 10, 0));
+        let absurd = json!({"input_tokens": u64::MAX, "cache_read_input_tokens": u64::MAX});
+        assert_eq!(counted(Dialect::ANTHROPIC, &[absurd]).tally(), None);
     }
 }

@@ -46,7 +46,7 @@ pub(crate) const FACTS: &[(&str, &str)] = &[
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     let given: Vec<String> = std::env::args().skip(1).collect();
-    let dialect = given.iter().find_map(|name| name.parse().ok()).unwrap_or(Dialect::OpenAi);
+    let dialect = given.iter().find_map(|name| name.parse().ok()).unwrap_or(Dialect::OPENAI);
     print!("{}", show(dialect, given.iter().any(|name| name == "summarizer")).await?);
     Ok(())
 }
@@ -236,12 +236,12 @@ impl Agent {
         let mut body: Map<String, Value> = self.dialect.write(ready);
         body.insert("model".to_owned(), json!("stand-in"));
         body.insert("tools".to_owned(), json!(self.tools));
-        let path = match self.dialect {
-            Dialect::Anthropic => {
+        let path = match self.dialect.name() {
+            "anthropic" => {
                 body.insert("max_tokens".to_owned(), json!(1_024));
                 "messages"
             }
-            Dialect::Responses => "responses",
+            "responses" => "responses",
             _ => "chat/completions",
         };
         let body = Value::Object(body).to_string();
@@ -259,13 +259,13 @@ struct Usage {
 impl Usage {
     fn of(dialect: Dialect, usage: &Value) -> Self {
         let number = |value: &Value| value.as_u64().unwrap_or(0);
-        match dialect {
+        match dialect.name() {
             // Anthropic tells the two parts apart; the whole is their sum.
-            Dialect::Anthropic => {
+            "anthropic" => {
                 let cached = number(&usage["cache_read_input_tokens"]);
                 Self { input: number(&usage["input_tokens"]) + cached, cached }
             }
-            Dialect::Responses => Self {
+            "responses" => Self {
                 input: number(&usage["input_tokens"]),
                 cached: number(&usage["input_tokens_details"]["cached_tokens"]),
             },
@@ -280,9 +280,9 @@ impl Usage {
 /// The reply of an answer.
 fn read(dialect: Dialect, answer: &Value) -> Result<Message, Error> {
     let mut reader = dialect.reader();
-    let read = match dialect {
-        Dialect::Anthropic => reader.push(&json!({ "role": "assistant", "content": answer["content"] }))?,
-        Dialect::Responses => {
+    let read = match dialect.name() {
+        "anthropic" => reader.push(&json!({ "role": "assistant", "content": answer["content"] }))?,
+        "responses" => {
             for item in answer["output"].as_array().into_iter().flatten() {
                 reader.push(item)?;
             }
@@ -321,9 +321,9 @@ pub(crate) fn tools(dialect: Dialect) -> Vec<Value> {
         ("run_tests", "Runs the tests whose names hold a word."),
     ];
     let schema = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
-    let told = all.map(|(name, description)| match dialect {
-        Dialect::Anthropic => json!({ "name": name, "description": description, "input_schema": schema }),
-        Dialect::Responses => {
+    let told = all.map(|(name, description)| match dialect.name() {
+        "anthropic" => json!({ "name": name, "description": description, "input_schema": schema }),
+        "responses" => {
             json!({ "type": "function", "name": name, "description": description, "parameters": schema })
         }
         _ => {

@@ -14,7 +14,7 @@
 //! let mut history = vec![Message::system("You are a harbour master."), Message::user("Which berths are free?")];
 //! loop {
 //!     let ready = condenser.before_model(&history).await;
-//!     let request = Dialect::OpenAi.write(&ready);        // send it
+//!     let request = Dialect::OPENAI.write(&ready);        // send it
 //!     # let _ = request; let (reply, input_tokens) = (Message::assistant("Berths 4 and 7."), 61);
 //!     ready.turn().reported(input_tokens);               // the provider's own count, if it tells
 //!     history.push(reply);

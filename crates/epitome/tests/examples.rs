@@ -61,10 +61,10 @@ async fn the_example_of_a_model_of_ones_own_survives_its_failure() {
 #[tokio::test]
 async fn the_example_of_an_agent_works_ten_times_past_its_window_and_keeps_its_thread() {
     for (dialect, summarizer) in [
-        (Dialect::OpenAi, false),
-        (Dialect::OpenAi, true),
-        (Dialect::Anthropic, false),
-        (Dialect::Anthropic, true),
+        (Dialect::OPENAI, false),
+        (Dialect::OPENAI, true),
+        (Dialect::ANTHROPIC, false),
+        (Dialect::ANTHROPIC, true),
     ] {
         let printed = agent_loop::show(dialect, summarizer).await.unwrap();
         assert!(

@@ -99,11 +99,11 @@ pub struct Talk<'a> {
 
 impl<'a> Talk<'a> {
     pub fn new(serving: &'a Serving, dialect: Dialect, off: bool, name: Option<&String>) -> Self {
-        let (path, key) = match dialect {
-            Dialect::Anthropic => {
+        let (path, key) = match dialect.name() {
+            "anthropic" => {
                 ("/anthropic/v1/messages", format!("x-api-key: {KEY}\r\nanthropic-version: 2023-06-01"))
             }
-            Dialect::Responses => ("/openai/v1/responses", format!("authorization: Bearer {KEY}")),
+            "responses" => ("/openai/v1/responses", format!("authorization: Bearer {KEY}")),
             _ => ("/openai/v1/chat/completions", format!("authorization: Bearer {KEY}")),
         };
         let mut head = format!("POST {path} HTTP/1.1\r\nhost: {}\r\n{key}\r\n", serving.address);

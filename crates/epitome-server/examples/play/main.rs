@@ -80,7 +80,7 @@ impl Wish {
     /// As the command line says it.
     pub fn read(mut args: impl Iterator<Item = String>) -> Result<Self, Error> {
         let mut wish = Self {
-            shape: Dialect::OpenAi,
+            shape: Dialect::OPENAI,
             chain: 1,
             settings: Vec::new(),
             window: 128_000,

@@ -45,7 +45,7 @@ impl Run {
         }
         let Writer { messages, tools, .. } = writer;
         let id = parts.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>().join(" + ");
-        let read = Dialect::OpenAi.read(&json!({ "messages": messages }))?;
+        let read = Dialect::OPENAI.read(&json!({ "messages": messages }))?;
         Ok(Self { id: id.chars().filter(char::is_ascii).take(200).collect(), messages, read, tools })
     }
 
@@ -63,13 +63,13 @@ impl Run {
     pub fn request(&self, shape: Dialect, messages: usize, stream: bool) -> String {
         let mut body = Map::new();
         body.insert("model".to_owned(), json!("stand-in"));
-        match shape {
-            Dialect::OpenAi => {
+        match shape.name() {
+            "openai" => {
                 body.insert("messages".to_owned(), json!(self.messages[..messages]));
             }
             _ => body.extend(shape.write(&self.read[..messages])),
         }
-        if shape == Dialect::Anthropic {
+        if shape == Dialect::ANTHROPIC {
             body.insert("max_tokens".to_owned(), json!(1_024));
         }
         if !self.tools.is_empty() {
@@ -78,7 +78,7 @@ impl Run {
         if stream {
             body.insert("stream".to_owned(), json!(true));
         }
-        if stream && shape == Dialect::OpenAi {
+        if stream && shape == Dialect::OPENAI {
             body.insert("stream_options".to_owned(), json!({ "include_usage": true }));
         }
         Value::Object(body).to_string()
@@ -87,9 +87,9 @@ impl Run {
 
 fn tool(shape: Dialect, name: &str) -> Value {
     let (schema, what) = (json!({ "type": "object" }), "A tool of the recording.");
-    match shape {
-        Dialect::Anthropic => json!({ "name": name, "description": what, "input_schema": schema }),
-        Dialect::Responses => {
+    match shape.name() {
+        "anthropic" => json!({ "name": name, "description": what, "input_schema": schema }),
+        "responses" => {
             json!({ "type": "function", "name": name, "description": what, "parameters": schema })
         }
         _ => {

@@ -93,7 +93,11 @@ pub(crate) struct Args {
 }
 
 fn format(name: &str) -> Result<Dialect, String> {
-    name.parse().map_err(|_| "no such format; there are openai, responses and anthropic".to_owned())
+    name.parse().map_err(|_| {
+        let foreign: Vec<Dialect> =
+            Dialect::all().into_iter().filter(|dialect| !dialect.format().about().is_native).collect();
+        format!("no such format; there are {}", Dialect::names(&foreign))
+    })
 }
 
 impl Args {

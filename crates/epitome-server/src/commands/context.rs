@@ -75,7 +75,7 @@ impl FromStr for Format {
             return Ok(Self::Text);
         }
         name.parse().map(Self::Wire).map_err(|_: epitome::dialect::DialectError| {
-            "no such format; there are text, openai, responses, anthropic and epitome".to_owned()
+            format!("no such format; there are text, {}", Dialect::names(&Dialect::all()))
         })
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["named", "session"])]
     all: bool,
     /// openai, responses, anthropic or epitome
-    #[arg(long, value_name = "FORMAT", default_value_t = Dialect::Ours)]
+    #[arg(long, value_name = "FORMAT", default_value_t = Dialect::OURS)]
     format: Dialect,
     /// The file (-, standard output); one that is there is not replaced
     #[arg(short, long, value_name = "FILE")]
@@ -87,9 +87,9 @@ async fn write(
     to: &mut Target,
     show: &mut Show,
 ) -> Result<u64, Failure> {
-    let gathered = args.all && args.format != Dialect::Ours;
+    let gathered = args.all && !args.format.format().about().is_native;
     let mut frame = None;
-    if args.format == Dialect::Ours {
+    if args.format.format().about().is_native {
         let mut header = Map::new();
         header.insert("session".to_owned(), json!(info.name));
         header.insert("created".to_owned(), json!(info.created));
@@ -160,7 +160,7 @@ fn is_bare(wire: &str) -> bool {
 /// What stands before and after the messages of a conversation on one line: the fields it came with, in their order.
 /// True where the first message is told by one of them.
 fn around(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (String, String, bool) {
-    let list = if format == Dialect::Responses { "input" } else { "messages" };
+    let list = format.format().about().list;
     let named = || {
         let id = [("id".to_owned(), json!(info.name)), (list.to_owned(), Value::Null)];
         id.into_iter().collect::<Map<String, Value>>()
@@ -171,7 +171,12 @@ fn around(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (Strin
         fields.insert(list.to_owned(), Value::Null);
     }
     let first: Value = first.and_then(|first| serde_json::from_str(first).ok()).unwrap_or_default();
-    let own = spoken(format);
+    let own = format.format().about().head;
+    let all = Dialect::all();
+    let is_another = |name: &str| {
+        all.iter().any(|other| other.format().about().list == name || spoken(*other) == Some(name))
+            && own.is_none_or(|own| own.field != name)
+    };
     let mut told = false;
     let (mut before, mut behind, mut seen) = (Vec::new(), Vec::new(), false);
     for (name, value) in fields {
@@ -181,16 +186,12 @@ fn around(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (Strin
         }
         let value = match name.as_str() {
             _ if !value.is_null() => value,
-            "system" if own == Some("system") && first.get("role") == Some(&json!("system")) => {
+            name if own.is_some_and(|own| own.field == name && own.stands_for(&first)) => {
                 told = true;
-                first.get("content").cloned().unwrap_or_default()
-            }
-            "instructions" if own == Some("instructions") && first.get("instructions").is_some() => {
-                told = true;
-                first.get("instructions").cloned().unwrap_or_default()
+                own.and_then(|own| first.get(own.inner)).cloned().unwrap_or_default()
             }
             // Another format's place for what is a message here.
-            "system" | "instructions" | "messages" | "input" if own != Some(name.as_str()) => continue,
+            name if is_another(name) => continue,
             _ => value,
         };
         let field = format!("{}:{value}", json!(name));

@@ -1,7 +1,8 @@
 //! Messages: added, read, flagged.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, LazyLock};
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -14,10 +15,13 @@ use epitome_http::gate::{Reads, Writes};
 use epitome_http::problem::Problem;
 use epitome_http::query::{Nothing, Query};
 use epitome_http::reply::{Known, done};
-use serde::{Deserialize, Serialize};
+use serde::de::{EnumAccess, Error, VariantAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use super::App;
 use super::openapi::{Messages, MessagesPage};
@@ -28,29 +32,52 @@ use super::wire::{AppendedOut, FlagsIn, MessageOut, Page};
 const IDEMPOTENCY: &str = "idempotency-key";
 
 /// In whose form messages come or go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Format {
-    /// OpenAI's chat completions.
-    Openai,
-    /// OpenAI's Responses.
-    Responses,
-    /// Anthropic's messages.
-    Anthropic,
-    /// As Epitome keeps them.
-    Epitome,
-}
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Format(Dialect);
 
 impl From<Format> for Dialect {
     fn from(format: Format) -> Self {
-        match format {
-            Format::Openai => Self::OpenAi,
-            Format::Responses => Self::Responses,
-            Format::Anthropic => Self::Anthropic,
-            Format::Epitome => Self::Ours,
-        }
+        format.0
     }
 }
+
+/// All formats by their names; they are registered before the first request.
+static FORMATS: LazyLock<Vec<&'static str>> =
+    LazyLock::new(|| Dialect::all().into_iter().map(Dialect::name).collect());
+
+impl<'de> Deserialize<'de> for Format {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Named;
+
+        impl<'de> Visitor<'de> for Named {
+            type Value = Format;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a format")
+            }
+
+            fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<Format, A::Error> {
+                let (name, rest) = data.variant::<String>()?;
+                rest.unit_variant()?;
+                name.parse().map(Format).map_err(A::Error::custom)
+            }
+        }
+
+        deserializer.deserialize_enum("Format", &FORMATS, Named)
+    }
+}
+
+impl PartialSchema for Format {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some("In whose form messages come or go."))
+            .enum_values(Some(FORMATS.iter().copied()))
+            .into()
+    }
+}
+
+impl ToSchema for Format {}
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -107,7 +134,7 @@ fn read(value: Value, text: Option<&[u8]>) -> Result<Vec<Message>, Problem> {
         _ => return Err(Problem::invalid("a message, a list of them, or {\"messages\": [...]} is wanted")),
     };
     let told = format.map(Dialect::from).or_else(|| list.iter().find_map(Dialect::of));
-    let dialect = told.unwrap_or(Dialect::OpenAi);
+    let dialect = told.unwrap_or(Dialect::OPENAI);
     let read = match text {
         Some(text) => dialect.read_text(&text),
         None => dialect.read(&Value::Array(list)),
@@ -142,13 +169,12 @@ fn wrapped(mut fields: Map<String, Value>) -> Result<(Option<Format>, Vec<Value>
     let Some(Value::Array(list)) = fields.remove("messages") else {
         return Err(Problem::invalid("messages: a list is wanted"));
     };
-    let format =
-        match fields.remove("format") {
-            None => None,
-            Some(format) => Some(Format::deserialize(format).map_err(|_| {
-                Problem::invalid("format: there are openai, responses, anthropic and epitome")
-            })?),
-        };
+    let format = match fields.remove("format") {
+        None => None,
+        Some(format) => Some(Format::deserialize(format).map_err(|_| {
+            Problem::invalid(format!("format: there are {}", Dialect::names(&Dialect::all())))
+        })?),
+    };
     match fields.keys().next() {
         None => Ok((format, list)),
         Some(unknown) => {

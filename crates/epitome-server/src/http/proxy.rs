@@ -1,7 +1,8 @@
 //! The proxy: change one line, and long conversations fit.
 //!
-//! A client whose base URL points here speaks to its own provider, with its own key. Requests of three routes are looked
-//! at on their way, and shortened where they are due; everything else goes through as it is.
+//! A client whose base URL points here speaks to its own provider, with its own key. Requests on the routes of known formats
+//! are looked at on their way, and shortened where they are due; everything else goes through as it is. Which providers and routes
+//! there are is told by the formats themselves (`epitome::dialect`).
 //!
 //! ```text
 //! gate      whose key is it (ours, where keys are on), which workspace, is there room
@@ -68,8 +69,7 @@ pub(super) const LEAST_LIMIT: u64 = 500;
 
 /// What all requests that are passed on share.
 pub(crate) struct Proxy {
-    openai: Upstream,
-    anthropic: Upstream,
+    upstreams: Vec<Arc<Upstream>>,
     shadow: bool,
     /// For so long an upstream may say nothing.
     silence: Duration,
@@ -81,8 +81,7 @@ pub(crate) struct Proxy {
 impl Proxy {
     pub(crate) fn new(settings: &settings::Proxy, log: Option<RequestsLog>) -> Self {
         Self {
-            openai: Upstream::new(&settings.openai_upstream),
-            anthropic: Upstream::new(&settings.anthropic_upstream),
+            upstreams: upstreams(settings),
             shadow: settings.shadow,
             silence: settings.timeout,
             condensers: Condensers::default(),
@@ -103,64 +102,38 @@ impl Proxy {
         }
     }
 
-    fn upstream(&self, side: Side) -> &Upstream {
-        match side {
-            Side::OpenAi => &self.openai,
-            Side::Anthropic => &self.anthropic,
-        }
+    /// The provider that a path belongs to.
+    fn upstream(&self, path: &str) -> Option<&Arc<Upstream>> {
+        self.upstreams.iter().find(|upstream| upstream.within(path).is_some())
     }
 }
 
-/// Whose API it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
-    OpenAi,
-    Anthropic,
-}
-
-impl Side {
-    fn of(path: &str) -> Self {
-        if path.starts_with(Self::Anthropic.prefix()) { Self::Anthropic } else { Self::OpenAi }
-    }
-
-    /// What its paths begin with here, and do not there.
-    fn prefix(self) -> &'static str {
-        match self {
-            Self::OpenAi => "/openai",
-            Self::Anthropic => "/anthropic",
+/// The providers that formats are spoken by: at the address that is set, or at their own.
+fn upstreams(settings: &settings::Proxy) -> Vec<Arc<Upstream>> {
+    let set = [("openai", &settings.openai_upstream), ("anthropic", &settings.anthropic_upstream)];
+    let mut upstreams: Vec<Upstream> = Vec::new();
+    for dialect in Dialect::all() {
+        let Some(endpoint) = dialect.format().about().endpoint else { continue };
+        let known = upstreams.iter().position(|upstream| upstream.provider == endpoint.provider);
+        let at = known.unwrap_or_else(|| {
+            let address = set.iter().find(|(provider, _)| *provider == endpoint.provider);
+            let address = address.map_or(endpoint.address(), |(_, address)| address);
+            upstreams.push(Upstream::new(endpoint.provider, address));
+            upstreams.len() - 1
+        });
+        if let Some(upstream) = upstreams.get_mut(at) {
+            upstream.speaks(dialect);
         }
     }
-
-    /// What a client's base URL ends with, which is not the same for both.
-    fn base(self) -> &'static str {
-        match self {
-            Self::OpenAi => "/openai/v1",
-            Self::Anthropic => "/anthropic",
-        }
-    }
-}
-
-/// In which form a request holds a list of messages; none where it holds none that we know of.
-fn dialect(method: &Method, path: &str) -> Option<Dialect> {
-    match path {
-        _ if method != Method::POST => None,
-        "/openai/v1/chat/completions" => Some(Dialect::OpenAi),
-        "/openai/v1/responses" => Some(Dialect::Responses),
-        "/anthropic/v1/messages" => Some(Dialect::Anthropic),
-        _ => None,
-    }
+    upstreams.into_iter().map(Arc::new).collect()
 }
 
 pub(super) fn routes(app: Arc<App>) -> Router {
-    // The three have routes of their own so that they are told apart in figures.
-    let paths = [
-        "/openai/v1/chat/completions",
-        "/openai/v1/responses",
-        "/openai/{*rest}",
-        "/anthropic/v1/messages",
-        "/anthropic/{*rest}",
-    ];
-    let router = paths.into_iter().fold(Router::new(), |router, path| router.route(path, any(each)));
+    let endpoints = || Dialect::all().into_iter().filter_map(|dialect| dialect.format().about().endpoint);
+    // Those that are looked at have routes of their own so that they are told apart in figures.
+    let mut paths: Vec<String> = endpoints().map(|endpoint| endpoint.proxy_path()).collect();
+    paths.extend(app.proxy.upstreams.iter().map(|upstream| format!("/{}/{{*rest}}", upstream.provider)));
+    let router = paths.iter().fold(Router::new(), |router, path| router.route(path, any(each)));
     router.with_state(app)
 }
 
@@ -169,13 +142,18 @@ pub(super) fn routes(app: Arc<App>) -> Router {
 async fn each(State(app): State<Arc<App>>, request: Request) -> Response {
     let started = Instant::now();
     let id = id(request.headers());
-    let side = Side::of(request.uri().path());
+    let upstream = app.proxy.upstream(request.uri().path()).map(Arc::clone);
+    let spoken = upstream.as_ref().map_or(Dialect::OPENAI, |upstream| upstream.usual());
     let method = method(request.method());
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let route = route.unwrap_or_else(|| "none".to_owned());
-    let (response, code) = match pass(&app, side, request).await {
+    let passed = match upstream {
+        Some(upstream) => pass(&app, upstream, request).await,
+        None => Err(Problem::not_found("there is nothing here")),
+    };
+    let (response, code) = match passed {
         Ok(response) => (response, None),
-        Err(problem) => (refused(side, &problem, &id), Some(problem.code)),
+        Err(problem) => (refused(spoken, &problem, &id), Some(problem.code)),
     };
     let (status, took) = (response.status().as_u16(), started.elapsed());
     Answered { id: &id, method, route: &route, status, millis: took.as_secs_f64() * 1e3 }.log(
@@ -187,23 +165,21 @@ async fn each(State(app): State<Arc<App>>, request: Request) -> Response {
     response
 }
 
-async fn pass(app: &Arc<App>, side: Side, request: Request) -> Result<Response, Problem> {
+async fn pass(app: &Arc<App>, upstream: Arc<Upstream>, request: Request) -> Result<Response, Problem> {
     let entered = gate::enter(app, request.headers()).await?;
     let (parts, body) = request.into_parts();
-    let rest = rest(side, &parts.uri)?;
-    let url = app
-        .proxy
-        .upstream(side)
+    let rest = rest(&upstream, &parts.uri)?;
+    let url = upstream
         .url(rest)
         .ok_or_else(|| Problem::invalid("the path is none that can be passed on; does it hold `..`?"))?;
     if wants_something_else(&parts.headers) {
         let detail = "no connection is passed on that becomes something else (`upgrade`); only requests are";
         return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "upgrade", detail).and_hang_up());
     }
-    let dialect = dialect(&parts.method, parts.uri.path());
+    let dialect = upstream.dialect(&parts.method, parts.uri.path());
     let passage = Passage {
         app: Arc::clone(app),
-        side,
+        upstream,
         method: parts.method,
         url,
         headers: upstream::onward(&parts.headers, dialect.is_some()),
@@ -231,21 +207,23 @@ fn wants_something_else(headers: &HeaderMap) -> bool {
 }
 
 /// The path and what comes after it, as it is there.
-fn rest(side: Side, uri: &Uri) -> Result<&str, Problem> {
+fn rest<'a>(upstream: &Upstream, uri: &'a Uri) -> Result<&'a str, Problem> {
     let whole = uri.path_and_query().map_or("", |whole| whole.as_str());
-    let rest = whole.strip_prefix(side.prefix()).unwrap_or_default();
+    let rest = upstream.within(whole).unwrap_or_default();
     if rest.starts_with("/v1/") || rest == "/v1" {
         return Ok(rest);
     }
-    let detail = format!("there is nothing here; a client's base URL ends in {} on this server", side.base());
-    Err(Problem::not_found(detail))
+    let base = upstream.usual().format().about().endpoint.map_or("", |endpoint| endpoint.client_base);
+    Err(Problem::not_found(format!(
+        "there is nothing here; a client's base URL ends in {base} on this server"
+    )))
 }
 
 /// A request on its way.
 pub(super) struct Passage {
     app: Arc<App>,
     entered: Entered,
-    side: Side,
+    upstream: Arc<Upstream>,
     method: Method,
     url: reqwest::Url,
     /// As they are sent on.
@@ -333,8 +311,7 @@ impl Passage {
         body: Option<reqwest::Body>,
         progress: Option<taking::Progress>,
     ) -> Result<Reply, Problem> {
-        let upstream = self.app.proxy.upstream(self.side);
-        let sending = upstream.send(self.method.clone(), self.url.clone(), self.headers.clone(), body);
+        let sending = self.upstream.send(self.method.clone(), self.url.clone(), self.headers.clone(), body);
         taking::while_it_moves(sending, self.app.proxy.silence, progress).await
     }
 

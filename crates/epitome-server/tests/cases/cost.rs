@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::cases::out::{request, talk};
 use crate::run::Place;
 
-const CHAT: Dialect = Dialect::OpenAi;
+const CHAT: Dialect = Dialect::OPENAI;
 
 pub(crate) fn a_picture_is_no_text() {
     let picture = format!("data:image/png;base64,{}", "iVBORw0KGgo".repeat(100_000));

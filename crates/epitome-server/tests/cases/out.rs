@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 use super::provider::Provider;
 use crate::judges;
 
-pub(crate) const SHAPES: [Dialect; 3] = [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic];
+pub(crate) const SHAPES: [Dialect; 3] = [Dialect::OPENAI, Dialect::RESPONSES, Dialect::ANTHROPIC];
 
 /// What one run of the command gave, or what an upstream got in place of a request.
 pub(crate) struct Out {
@@ -85,17 +85,17 @@ pub(crate) fn provider() -> (Provider, Runtime) {
 
 /// A list as a wire spells it, mending nothing.
 pub(crate) fn spelled(shape: Dialect, list: &[Message]) -> Value {
-    match shape {
-        Dialect::OpenAi => judges::chat::spell(list).body,
-        Dialect::Responses => judges::responses::spell(list).body,
+    match shape.name() {
+        "openai" => judges::chat::spell(list).body,
+        "responses" => judges::responses::spell(list).body,
         _ => judges::anthropic::spell(list).body,
     }
 }
 
 pub(crate) fn complaints(shape: Dialect, body: &Value) -> Vec<String> {
-    match shape {
-        Dialect::OpenAi => judges::chat::complaints(body),
-        Dialect::Responses => judges::responses::complaints(body),
+    match shape.name() {
+        "openai" => judges::chat::complaints(body),
+        "responses" => judges::responses::complaints(body),
         _ => judges::anthropic::complaints(body),
     }
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::cases::out::{provider, request};
 use crate::run::Place;
 
-const CHAT: Dialect = Dialect::OpenAi;
+const CHAT: Dialect = Dialect::OPENAI;
 
 pub(crate) fn an_overflow_that_history_did_not_cause_is_named() {
     let mut body = request(3);
@@ -31,7 +31,7 @@ pub(crate) fn one_loop_over_the_whole_list_is_left_alone() {
     let args = ["--force", "--keep-messages", "1", "--model", "main"];
     let list = crate::judges::signed(&epitome_core::drawing::messages(drawing).unwrap());
     // Chat sends no reasoning, so there is no loop to be kept whole.
-    for shape in [Dialect::Responses, Dialect::Anthropic] {
+    for shape in [Dialect::RESPONSES, Dialect::ANTHROPIC] {
         place.strict(shape, &crate::cases::out::spelled(shape, &list), &args).is_as_it_was("no_legal_cut");
     }
     assert_eq!(provider.calls(), 0);

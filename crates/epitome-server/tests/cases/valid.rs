@@ -117,7 +117,7 @@ pub(crate) fn arguments_are_json() {
     list.push(json!({ "role": "tool", "tool_call_id": "c1", "content": "ok" }));
     list.push(json!({ "role": "user", "content": "Go on." }));
     let args = ["--force", "--keep-messages", "3", "--strip"];
-    let out = Place::new().strict(Dialect::OpenAi, &json!({ "messages": list }), &args);
+    let out = Place::new().strict(Dialect::OPENAI, &json!({ "messages": list }), &args);
     let body = out.is_condensed().body();
     let calls =
         body["messages"].as_array().unwrap().iter().filter_map(|m| m["tool_calls"].as_array()).flatten();
@@ -136,7 +136,7 @@ pub(crate) fn items_are_paired_by_either_id() {
         { "type": "function_call", "id": "fc_2", "call_id": "call_2", "name": "read", "arguments": "{}" },
         { "type": "function_call_output", "call_id": "call_2", "output": "more" },
     ] });
-    let out = Place::new().strict(Dialect::Responses, &list, &["--force", "--keep-messages", "4", "--strip"]);
+    let out = Place::new().strict(Dialect::RESPONSES, &list, &["--force", "--keep-messages", "4", "--strip"]);
     let kept = out.is_condensed().body()["input"].as_array().unwrap().clone();
     assert!(kept.ends_with(&list["input"].as_array().unwrap()[3..]), "as they came: {}", out.text);
 }
@@ -147,10 +147,10 @@ pub(crate) fn the_system_prompt_is_first_and_untouched() {
     let mut headed = vec![json!({ "role": "system", "content": system, "name": "boss" })];
     headed.extend(talk(9));
     for (shape, body) in [
-        (Dialect::OpenAi, json!({ "messages": headed })),
-        (Dialect::Responses, json!({ "instructions": system, "input": talk(9) })),
+        (Dialect::OPENAI, json!({ "messages": headed })),
+        (Dialect::RESPONSES, json!({ "instructions": system, "input": talk(9) })),
         (
-            Dialect::Anthropic,
+            Dialect::ANTHROPIC,
             json!({ "system": [{ "type": "text", "text": system, "cache_control": { "type": "ephemeral" } }], "messages": talk(9) }),
         ),
     ] {
@@ -160,7 +160,7 @@ pub(crate) fn the_system_prompt_is_first_and_untouched() {
             for field in ["system", "instructions"] {
                 assert_eq!(out.get(field), body.get(field), "{shape} {strategy}");
             }
-            if shape == Dialect::OpenAi {
+            if shape == Dialect::OPENAI {
                 assert_eq!(out["messages"][0], body["messages"][0], "{strategy}");
             }
         }
@@ -171,8 +171,8 @@ pub(crate) fn the_system_prompt_is_first_and_untouched() {
 pub(crate) fn pinned(shape: Dialect) -> Value {
     let list = signed(&messages("s u!:9 a:300 u:300 a:9 u~:9 u:9").unwrap());
     let mut body = spelled(shape, &list);
-    let key = if shape == Dialect::Responses { "input" } else { "messages" };
-    let at = usize::from(shape == Dialect::OpenAi);
+    let key = if shape == Dialect::RESPONSES { "input" } else { "messages" };
+    let at = usize::from(shape == Dialect::OPENAI);
     body[key][at]["epitome"] = json!({ "pinned": true });
     body
 }

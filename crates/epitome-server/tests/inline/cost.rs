@@ -7,7 +7,7 @@ use crate::cases;
 use crate::cases::out::{provider, request};
 use crate::run::Place;
 
-const CHAT: Dialect = Dialect::OpenAi;
+const CHAT: Dialect = Dialect::OPENAI;
 
 #[test]
 fn case_36_a_picture_is_no_text_to_the_command() {

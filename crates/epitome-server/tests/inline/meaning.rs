@@ -16,7 +16,7 @@ fn words(message: &epitome_core::message::Message) -> String {
     texts.collect()
 }
 
-const CHAT: Dialect = Dialect::OpenAi;
+const CHAT: Dialect = Dialect::OPENAI;
 const BY_MODEL: [&str; 5] = ["--force", "--keep-messages", "4", "--model", "main"];
 
 #[test]
@@ -109,7 +109,7 @@ fn case_28_a_second_pass_of_the_command_builds_on_the_first() {
 fn case_29_pinned_rules_survive_every_pass_of_the_command() {
     let place = Place::new();
     let rule = "Rule: never refund without order 10071.";
-    for (shape, key) in [(CHAT, "messages"), (Dialect::Responses, "input"), (Dialect::Anthropic, "messages")]
+    for (shape, key) in [(CHAT, "messages"), (Dialect::RESPONSES, "input"), (Dialect::ANTHROPIC, "messages")]
     {
         let mut list = vec![json!({ "role": "user", "content": rule, "epitome": { "pinned": true } })];
         list.push(json!({ "role": "assistant", "content": "Understood." }));

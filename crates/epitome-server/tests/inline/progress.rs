@@ -8,7 +8,7 @@ use crate::cases::out::{provider, request, talk};
 use crate::run::Place;
 use epitome_testkit::provider::Act;
 
-const CHAT: Dialect = Dialect::OpenAi;
+const CHAT: Dialect = Dialect::OPENAI;
 
 #[test]
 fn case_13_the_command_names_an_overflow_that_history_did_not_cause() {

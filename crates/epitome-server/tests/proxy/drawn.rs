@@ -29,18 +29,18 @@ const STRATEGIES: [&str; 6] = [
     "summarize(tokens(40))",
 ];
 
-const DIALECTS: [Dialect; 3] = [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic];
+const DIALECTS: [Dialect; 3] = [Dialect::OPENAI, Dialect::RESPONSES, Dialect::ANTHROPIC];
 
 fn request(dialect: Dialect, messages: &[Message], stream: bool) -> Value {
     let mut body: Map<String, Value> = dialect.restore_body(messages);
     body.insert("model".to_owned(), json!("nobody-knows"));
-    if dialect == Dialect::OpenAi {
+    if dialect == Dialect::OPENAI {
         // Some servers know it, and this one does not.
         for message in body.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten() {
             message.as_object_mut().unwrap().remove("reasoning_content");
         }
     }
-    if dialect == Dialect::Anthropic {
+    if dialect == Dialect::ANTHROPIC {
         // What is wrong with standing orders stays wrong: they are nobody's to touch.
         if let Some(system) = body.get_mut("system").and_then(Value::as_array_mut) {
             system.retain(|block| block["text"] != "");
@@ -114,7 +114,7 @@ fn talk(
     seen: &mut Seen,
 ) -> Result<(), TestCaseError> {
     let (dialect, mut messages) = (DIALECTS[at], drawn.messages());
-    if dialect != Dialect::Responses {
+    if dialect != Dialect::RESPONSES {
         // Only there has a call two ids. Elsewhere a result by the other one answers nothing, and the call stays open.
         for part in messages.iter_mut().flat_map(|message| &mut message.parts) {
             if let Part::ToolCall(call) = part {
@@ -125,11 +125,11 @@ fn talk(
     // Who it is that a tool answers is told on no wire, and who replies only on one: of calls with one id by two agents
     // the first then has the answer.
     for message in &mut messages {
-        if message.role == Role::Tool || dialect != Dialect::OpenAi {
+        if message.role == Role::Tool || dialect != Dialect::OPENAI {
             message.author = None;
         }
     }
-    let field = if dialect == Dialect::Responses { "input" } else { "messages" };
+    let field = if dialect == Dialect::RESPONSES { "input" } else { "messages" };
     let mut before: Option<Vec<Value>> = None;
     // No agent asks its model while calls are open, or right after a reply.
     let log = Log::new(messages.clone(), Counter::new(Encoding::default()));

@@ -13,7 +13,7 @@ use crate::run::Place;
 use crate::upstream::Manner;
 use epitome_testkit::provider::{Act, Provider, Request};
 
-const CHAT: Dialect = Dialect::OpenAi;
+const CHAT: Dialect = Dialect::OPENAI;
 
 /// Due every 2,000 tokens or so, and short summaries.
 const LOCAL: [&str; 6] = ["--trigger", "tokens(2000)", "--keep-messages", "4", "--max-tokens", "400"];
@@ -48,7 +48,7 @@ impl<'a> Agent<'a> {
         self.turns += 1;
         let [asked, answered] = turn(self.turns);
         self.list.push(asked.clone());
-        let key = if self.shape == Dialect::Responses { "input" } else { "messages" };
+        let key = if self.shape == Dialect::RESPONSES { "input" } else { "messages" };
         let out = self.place.strict(self.shape, &json!({ key: self.list }), &self.args);
         assert!(out.text.matches("<summary covers=").count() <= 1, "{}", out.text);
         assert!(out.text_of_all().contains(asked["content"].as_str().unwrap()), "{}", out.text);
@@ -286,7 +286,7 @@ fn case_33_reasoning_is_neither_read_nor_written_by_the_summarizer_through_the_p
     let place = Place::asking(&provider, 100_000);
     provider.always(Act::Thinks);
     let mut agent = Agent::new(&place, &BY_MODEL);
-    agent.shape = Dialect::Anthropic;
+    agent.shape = Dialect::ANTHROPIC;
     let thought = "The user seems angry, perhaps a bribe?";
     let written = agent_until_thinking(&mut agent, thought);
     assert!(prompts(&provider).iter().all(|prompt| !prompt.contains("bribe")));

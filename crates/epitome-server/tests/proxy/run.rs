@@ -67,9 +67,9 @@ impl Place {
 
     /// Sends a request through, and gives the answer.
     pub(crate) fn send(&self, shape: Dialect, text: &str, args: &[&str]) -> Answer {
-        let path = match shape {
-            Dialect::Anthropic => "/anthropic/v1/messages",
-            Dialect::Responses => "/openai/v1/responses",
+        let path = match shape.name() {
+            "anthropic" => "/anthropic/v1/messages",
+            "responses" => "/openai/v1/responses",
             _ => "/openai/v1/chat/completions",
         };
         let mut client = self.server.client().with("x-epitome-workspace", &self.workspace(args));
@@ -106,7 +106,7 @@ impl Place {
         if body.get("model").is_none() {
             body["model"] = json!("some-model");
         }
-        if shape == Dialect::Anthropic {
+        if shape == Dialect::ANTHROPIC {
             body["max_tokens"] = json!(1);
         }
         let out = self.condense(shape, &body.to_string(), args);

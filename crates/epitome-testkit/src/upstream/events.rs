@@ -10,9 +10,9 @@ const PIECE: usize = 24;
 
 /// The events of this answer. OpenAI's chat tells what it counted only to those who ask.
 pub fn told(dialect: Dialect, whole: &Value, counts: bool) -> Vec<String> {
-    match dialect {
-        Dialect::Anthropic => anthropic(whole),
-        Dialect::Responses => responses(whole),
+    match dialect.name() {
+        "anthropic" => anthropic(whole),
+        "responses" => responses(whole),
         _ => chat(whole, counts),
     }
 }

@@ -83,9 +83,9 @@ const MOST_MARKS: usize = 4;
 /// The first thing that is wrong with a request but its size.
 pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
     let Some(fields) = body.as_object() else { return Some("the body is no JSON object".to_owned()) };
-    let known = match dialect {
-        Dialect::Responses => RESPONSES,
-        Dialect::Anthropic => ANTHROPIC,
+    let known = match dialect.name() {
+        "responses" => RESPONSES,
+        "anthropic" => ANTHROPIC,
         _ => CHAT,
     };
     if let Some(own) = fields.keys().find(|key| !known.contains(&key.as_str())) {
@@ -96,8 +96,8 @@ pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
     }
     // Calls may be open at the end of a list, but not of a request: something is said behind it, to hear of them.
     let mut closed = body.clone();
-    let mut heard = match dialect {
-        Dialect::Anthropic => {
+    let mut heard = match dialect.name() {
+        "anthropic" => {
             if !body["max_tokens"].is_u64() {
                 return Some("max_tokens: required".to_owned());
             }
@@ -115,7 +115,7 @@ pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
             }
             heard
         }
-        Dialect::Responses => {
+        "responses" => {
             // What came before is with the provider, which knows what it asked for.
             if body["input"].is_string()
                 || ["previous_response_id", "conversation"].iter().any(|at| !body[at].is_null())
@@ -154,12 +154,12 @@ impl Refusal {
     /// As the provider tells it.
     pub fn told(&self, dialect: Dialect) -> Value {
         let too_long = matches!(self, Self::TooLong { .. });
-        let message = match (self, dialect) {
+        let message = match (self, dialect.name()) {
             (Self::Shape(what), _) => what.clone(),
-            (Self::TooLong { input, window: Some(window) }, Dialect::Anthropic) => {
+            (Self::TooLong { input, window: Some(window) }, "anthropic") => {
                 format!("prompt is too long: {input} tokens > {window} maximum")
             }
-            (Self::TooLong { .. }, Dialect::Anthropic) => "prompt is too long".to_owned(),
+            (Self::TooLong { .. }, "anthropic") => "prompt is too long".to_owned(),
             (Self::TooLong { input, window: Some(window) }, _) => format!(
                 "This model's maximum context length is {window} tokens. However, your messages resulted in {input} \
                  tokens. Please reduce the length of the messages."
@@ -170,11 +170,11 @@ impl Refusal {
                     .to_owned()
             }
         };
-        if dialect == Dialect::Anthropic {
+        if dialect == Dialect::ANTHROPIC {
             let error = json!({ "type": "invalid_request_error", "message": message });
             return json!({ "type": "error", "error": error, "request_id": "req_1" });
         }
-        let param = if dialect == Dialect::Responses { "input" } else { "messages" };
+        let param = if dialect == Dialect::RESPONSES { "input" } else { "messages" };
         let code = if too_long { json!("context_length_exceeded") } else { Value::Null };
         json!({ "error": { "message": message, "type": "invalid_request_error", "param": param, "code": code } })
     }

@@ -105,8 +105,8 @@ impl Said {
     /// The whole answer, as the provider gives it.
     pub fn told(&self, dialect: Dialect, input: u64, cached: u64) -> Value {
         let output = 20 + self.words.len() as u64 / 4 + 30 * self.calls.len() as u64;
-        match dialect {
-            Dialect::Anthropic => json!({
+        match dialect.name() {
+            "anthropic" => json!({
                 "id": format!("msg_{}", self.number), "type": "message", "role": "assistant", "model": "stand-in",
                 "content": self.blocks(),
                 "stop_reason": if self.calls.is_empty() { "end_turn" } else { "tool_use" }, "stop_sequence": null,
@@ -115,7 +115,7 @@ impl Said {
                     "cache_creation_input_tokens": 0, "output_tokens": output,
                 },
             }),
-            Dialect::Responses => json!({
+            "responses" => json!({
                 "id": format!("resp_{}", self.number), "object": "response", "status": "completed", "created_at": CREATED,
                 "model": "stand-in", "output": self.items(), "error": null, "incomplete_details": null,
                 "parallel_tool_calls": true, "tool_choice": "auto", "tools": [],

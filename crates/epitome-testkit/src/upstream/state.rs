@@ -96,14 +96,14 @@ impl State {
     /// What it says.
     pub fn answer(&mut self, seen: &Seen, act: Option<Act>) -> Answer {
         let dialect = match (seen.method.as_str(), seen.route()) {
-            ("POST", "/v1/chat/completions") => Some(Dialect::OpenAi),
-            ("POST", "/v1/responses") => Some(Dialect::Responses),
-            ("POST", "/v1/messages") => Some(Dialect::Anthropic),
+            ("POST", "/v1/chat/completions") => Some(Dialect::OPENAI),
+            ("POST", "/v1/responses") => Some(Dialect::RESPONSES),
+            ("POST", "/v1/messages") => Some(Dialect::ANTHROPIC),
             _ => None,
         };
         let is_anthropic =
             seen.route().starts_with("/v1/messages") || seen.header("anthropic-version").is_some();
-        let spoken = dialect.unwrap_or(if is_anthropic { Dialect::Anthropic } else { Dialect::OpenAi });
+        let spoken = dialect.unwrap_or(if is_anthropic { Dialect::ANTHROPIC } else { Dialect::OPENAI });
         if !self.is_known(seen) {
             return Answer::error(
                 spoken,
@@ -254,7 +254,7 @@ impl Answer {
 
     /// An error in the provider's own form.
     fn error(dialect: Dialect, status: u16, kind: &str, code: &str, message: &str) -> Self {
-        let told = if dialect == Dialect::Anthropic {
+        let told = if dialect == Dialect::ANTHROPIC {
             json!({ "type": "error", "error": { "type": kind, "message": message }, "request_id": "req_1" })
         } else {
             json!({ "error": { "message": message, "type": kind, "param": null, "code": code } })

@@ -11,19 +11,21 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// Our field on foreign messages and blocks.
-pub(super) const FLAGS: &str = "epitome";
+pub(crate) const FLAGS: &str = "epitome";
 
 /// The fields of an object in order, with their texts. One that is there twice is here twice.
-pub(super) struct Members<'a>(pub(super) Vec<(String, &'a str)>);
+#[derive(Debug)]
+pub struct Members<'a>(pub(crate) Vec<(String, &'a str)>);
 
 impl<'a> Members<'a> {
     /// Those of this text; none where it is no object.
-    pub(super) fn of(text: &'a str) -> Self {
+    pub(crate) fn of(text: &'a str) -> Self {
         serde_json::from_str(text).unwrap_or(Self(Vec::new()))
     }
 
     /// The text of a field. Of several that have this name the last one counts, as for every reader.
-    pub(super) fn get(&self, name: &str) -> Option<&'a str> {
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&'a str> {
         self.0.iter().rev().find(|(key, _)| key == name).map(|(_, text)| *text)
     }
 }
@@ -53,19 +55,19 @@ impl<'de> Deserialize<'de> for Members<'de> {
 }
 
 /// The items of a list, each by its text; none where it is no list.
-pub(super) fn items(text: &str) -> Vec<&str> {
+pub(crate) fn items(text: &str) -> Vec<&str> {
     let items: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
     items.into_iter().map(RawValue::get).collect()
 }
 
 /// Where a piece of a text stands in it.
-pub(super) fn place(whole: &str, piece: &str) -> Range<usize> {
+pub(crate) fn place(whole: &str, piece: &str) -> Range<usize> {
     let from = piece.as_ptr().addr().saturating_sub(whole.as_ptr().addr());
     from..from.saturating_add(piece.len())
 }
 
 /// An object without the fields of these names, its text otherwise as it was.
-pub(super) fn without(object: &str, name: &dyn Fn(&str) -> bool) -> String {
+pub(crate) fn without(object: &str, name: &dyn Fn(&str) -> bool) -> String {
     let members = Members::of(object).0;
     let places: Vec<Range<usize>> = members.iter().map(|(_, text)| place(object, text)).collect();
     let mut out = String::with_capacity(object.len());
@@ -90,7 +92,7 @@ pub(super) fn without(object: &str, name: &dyn Fn(&str) -> bool) -> String {
 }
 
 /// An object with one more field at its end.
-pub(super) fn and(object: &str, name: &str, text: &str) -> String {
+pub(crate) fn and(object: &str, name: &str, text: &str) -> String {
     let Some(inner) = object.trim_end().strip_suffix('}') else { return object.to_owned() };
     let comma = if inner.trim_end().ends_with('{') { "" } else { "," };
     format!("{inner}{comma}{}:{text}}}", Value::from(name))
@@ -98,7 +100,7 @@ pub(super) fn and(object: &str, name: &str, text: &str) -> String {
 
 /// Whether our flags may stand in it: a quick look that is never wrong when it says no. A letter of their name may be
 /// written as a number.
-pub(super) fn may_have_flags(text: &str) -> bool {
+pub(crate) fn may_have_flags(text: &str) -> bool {
     text.contains(FLAGS) || text.contains("\\u006") || text.contains("\\u007")
 }
 

@@ -2,15 +2,15 @@
 
 use std::ops::Range;
 
-use epitome_core::message::{Message, Part, Role};
-use epitome_core::view;
+use epitome_core::message::Message;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
 
-use super::raw::{self, FLAGS, Members};
+use super::raw::{self, Members};
 use super::{Body, Origin};
-use crate::reader::{joined_reply, parsed, unreadable};
-use crate::{Dialect, DialectError, blank_if_nothing, field, flags, responses};
+use crate::format::RequestSign;
+use crate::reader::{goes_on, joined_reply, list_is, parsed, unreadable};
+use crate::{Dialect, DialectError, blank_if_nothing, field};
 
 /// Reads a body; the dialect is told from its shape where none is given.
 pub(super) fn body(text: &str, dialect: Option<Dialect>) -> Result<Body, DialectError> {
@@ -19,16 +19,13 @@ pub(super) fn body(text: &str, dialect: Option<Dialect>) -> Result<Body, Dialect
     if fields.is_none() && first != Some('[') {
         return Err(field::wrong("", &parsed(text)?, "a request or a list of messages"));
     }
-    let key = match (&fields, dialect) {
-        (_, Some(Dialect::Responses)) => "input",
-        (Some(fields), None) if fields.get("messages").is_none() && fields.get("input").is_some() => "input",
-        _ => "messages",
-    };
+    let key = dialect.or_else(|| by_list(fields.as_ref()?)).unwrap_or(Dialect::OPENAI).0.about().list;
     let list = match &fields {
         None => text.trim(),
         Some(fields) => once(fields, key)?.ok_or_else(|| field::missing(key))?,
     };
-    let texts = if fields.is_some() && key == "input" && list.starts_with('"') {
+    let may_be_text = |dialect: &Dialect| dialect.0.about().list == key && dialect.0.about().list_may_be_text;
+    let texts = if fields.is_some() && list.starts_with('"') && Dialect::all().iter().any(may_be_text) {
         vec![list]
     } else if list.starts_with('[') {
         serde_json::from_str::<Vec<&RawValue>>(list)
@@ -37,20 +34,20 @@ pub(super) fn body(text: &str, dialect: Option<Dialect>) -> Result<Body, Dialect
             .map(RawValue::get)
             .collect()
     } else {
-        let allowed = if key == "input" { "a string or a list" } else { "a list" };
-        return Err(field::wrong(key, &parsed(list)?, allowed));
+        let of_key = Dialect::all().into_iter().find(|dialect| dialect.0.about().list == key);
+        return Err(field::wrong(key, &parsed(list)?, of_key.map_or("a list", list_is)));
     };
     let under =
         |key: &'static str, at: usize| move |error: DialectError| error.under(&format!("{key}[{at}]"));
     let values = texts.iter().enumerate().map(|(at, text)| parsed(text).map_err(under(key, at)));
     let values: Vec<Value> = values.collect::<Result<_, _>>()?;
     let dialect = dialect.unwrap_or_else(|| told(fields.as_ref(), key, &values));
-    let key = if dialect == Dialect::Responses { "input" } else { "messages" };
+    let key = dialect.0.about().list;
 
     let mut reading = Reading { dialect, messages: Vec::new(), origins: Vec::new() };
     let head = fields.as_ref().map_or(Ok(None), |fields| head(dialect, fields))?;
     if let Some(head) = &head {
-        let name = if dialect == Dialect::Responses { responses::INSTRUCTIONS } else { "system" };
+        let name = dialect.0.about().head.map_or("", |head| head.field);
         let value = parsed(head).map_err(|error| error.under(name))?;
         reading.take(&value, 0..0).map_err(|error| error.renamed(name))?;
     }
@@ -89,50 +86,41 @@ fn once<'a>(fields: &Members<'a>, name: &str) -> Result<Option<&'a str>, Dialect
 
 /// The system prompt that is a field, as a wire message.
 fn head(dialect: Dialect, fields: &Members<'_>) -> Result<Option<String>, DialectError> {
-    let given = |name: &str| Ok(once(fields, name)?.filter(|text| *text != "null"));
-    Ok(match dialect {
-        Dialect::Responses => {
-            given(responses::INSTRUCTIONS)?.map(|text| format!("{{\"{}\":{text}}}", responses::INSTRUCTIONS))
-        }
-        Dialect::Anthropic => {
-            given("system")?.map(|text| format!("{{\"role\":\"system\",\"content\":{text}}}"))
-        }
-        Dialect::OpenAi | Dialect::Ours => None,
-    })
+    let Some(head) = dialect.0.about().head else { return Ok(None) };
+    let given = once(fields, head.field)?.filter(|text| *text != "null");
+    Ok(given.map(|text| head.message(text)))
 }
 
 /// What an item is called that stands for messages which are not here.
 fn reference(dialect: Dialect, value: &Value) -> Option<&'static str> {
-    let kinds = ["item_reference", "compaction", "compaction_summary"];
-    let kind = value.get("type")?.as_str().filter(|_| dialect == Dialect::Responses)?;
-    kinds.into_iter().find(|known| *known == kind)
+    let kind = value.get("type")?.as_str()?;
+    dialect.0.about().references.iter().copied().find(|known| *known == kind)
+}
+
+/// The first format whose list is among these fields.
+fn by_list(fields: &Members<'_>) -> Option<Dialect> {
+    Dialect::all().into_iter().find(|dialect| fields.get(dialect.0.about().list).is_some())
 }
 
 /// The dialect of a body, by its shape.
 fn told(fields: Option<&Members<'_>>, key: &str, values: &[Value]) -> Dialect {
-    if let Some(fields) = fields {
-        if key == "input" {
-            return Dialect::Responses;
-        }
-        let tools = fields.get("tools").map(raw::items).unwrap_or_default();
-        let schema = |tool: &&str| Members::of(tool).get("input_schema").is_some();
-        if fields.get("system").is_some()
-            || fields.get("anthropic_version").is_some()
-            || tools.iter().any(schema)
-        {
-            return Dialect::Anthropic;
-        }
+    let mut candidates = Dialect::all();
+    if fields.is_some() {
+        candidates.retain(|dialect| dialect.0.about().list == key);
     }
-    values.iter().find_map(Dialect::of).unwrap_or_else(|| {
-        // Words alone, which two of them take. The stricter one is meant where a field or the model is its own; a system
-        // message in the list is never its own.
-        let system = values.iter().any(|value| value.get("role").is_some_and(|role| role == "system"));
-        let own = |fields: &Members<'_>| {
-            let claude = fields.get("model").is_some_and(|model| model.starts_with("\"claude"));
-            claude || ["stop_sequences", "thinking", "top_k"].iter().any(|field| fields.get(field).is_some())
-        };
-        if !system && fields.is_some_and(own) { Dialect::Anthropic } else { Dialect::OpenAi }
-    })
+    if let ([only], Some(_)) = (candidates.as_slice(), fields) {
+        return *only;
+    }
+    let system = values.iter().any(|value| value.get("role").is_some_and(|role| role == "system"));
+    let by_fields = |sign: RequestSign| {
+        let fields = fields?;
+        candidates.iter().copied().find(|dialect| dialect.0.request_sign(fields, system) == Some(sign))
+    };
+    by_fields(RequestSign::Own)
+        .or_else(|| values.iter().find_map(Dialect::of))
+        .or_else(|| by_fields(RequestSign::Likely))
+        // Words alone, which most of them take.
+        .unwrap_or(Dialect::OPENAI)
 }
 
 /// Messages in the making.
@@ -145,18 +133,16 @@ struct Reading {
 impl Reading {
     fn take(&mut self, wire: &Value, items: Range<usize>) -> Result<(), DialectError> {
         let message = self.dialect.understood(wire)?;
-        if self.dialect == Dialect::Anthropic
-            && let Some(groups) = groups(&message, wire)?
-        {
-            for (blocks, wire) in groups {
+        if let Some(merged) = self.dialect.0.split(&message, wire)? {
+            for (blocks, wire) in merged {
                 let message = self.dialect.understood(&wire)?;
                 self.push(message, Origin { items: items.clone(), blocks: Some(blocks) });
             }
             return Ok(());
         }
-        if self.dialect == Dialect::Responses
+        if self.dialect.0.about().reply_is_items
             && let (Some(reply), Some(origin)) = (self.messages.last_mut(), self.origins.last_mut())
-            && responses::goes_on(reply, &message)
+            && goes_on(reply, &message)
         {
             *reply = joined_reply(std::mem::replace(reply, Message::user("")), message);
             origin.items.end = items.end;
@@ -174,51 +160,10 @@ impl Reading {
     fn finish(mut self) -> Self {
         for (message, seq) in self.messages.iter_mut().zip(1..) {
             message.seq = seq;
-            if self.dialect == Dialect::Responses {
+            if self.dialect.0.about().reply_is_items {
                 message.parts = blank_if_nothing(std::mem::take(&mut message.parts));
             }
         }
         self
     }
-}
-
-/// The messages that were merged into this one of Anthropic's, each with its blocks and as it would stand alone: a
-/// summary of ours, and runs of blocks with flags of their own. None where it is one message.
-#[expect(clippy::type_complexity, reason = "said once")]
-fn groups(message: &Message, wire: &Value) -> Result<Option<Vec<(Range<usize>, Value)>>, DialectError> {
-    let (Some(fields), Some(blocks)) = (wire.as_object(), wire.get("content").and_then(Value::as_array))
-    else {
-        return Ok(None);
-    };
-    if message.role == Role::Tool && blocks.iter().all(|block| block.get(FLAGS).is_none()) {
-        return Ok(None);
-    }
-    let whole = flags::of(fields)?;
-    let mut groups: Vec<(Range<usize>, (bool, bool), bool)> = Vec::new();
-    for (at, block) in blocks.iter().enumerate() {
-        let own = block.as_object().map_or(Ok((false, false)), flags::of);
-        let own = own.map_err(|error| error.under(&format!("content[{at}]")))?;
-        let marks = (whole.0 || own.0, whole.1 || own.1);
-        let text = block.get("text").and_then(Value::as_str).filter(|text| text.starts_with('<'));
-        let summary = text.is_some_and(|text| {
-            let alone = Message { parts: vec![Part::text(text)], ..Message::new(message.role, []) };
-            view::recognise(&alone).is_some()
-        });
-        match groups.last_mut() {
-            Some((run, flags, was)) if *flags == marks && !*was && !summary => run.end = at + 1,
-            _ => groups.push((at..at + 1, marks, summary)),
-        }
-    }
-    if groups.len() < 2 && groups.iter().all(|(_, flags, _)| *flags == whole) {
-        return Ok(None);
-    }
-    let groups = groups.into_iter().map(|(run, (pinned, skip), _)| {
-        let said = blocks.get(run.clone()).unwrap_or_default();
-        let mut alone = Map::new();
-        alone.insert("role".to_owned(), fields.get("role").cloned().unwrap_or_default());
-        alone.insert("content".to_owned(), Value::Array(said.to_vec()));
-        alone.insert(FLAGS.to_owned(), json!({ "pinned": pinned, "skip": skip }));
-        (run, Value::Object(alone))
-    });
-    Ok(Some(groups.collect()))
 }

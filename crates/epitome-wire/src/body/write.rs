@@ -1,6 +1,6 @@
 //! The list that goes out, and the request around it.
 //!
-//! What becomes of one message is the matter of [`super::bits`]; how Anthropic's sides take turns, of [`super::turns`].
+//! What becomes of one message is the matter of [`super::writer`].
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -10,28 +10,23 @@ use epitome_core::message::{CallId, Message, Part, Seq};
 use epitome_core::view;
 use serde_json::Value;
 
-use super::bits::Writer;
 use super::raw::{self, FLAGS, Members};
-use super::{Body, Marks, cached, turns};
-use crate::{Dialect, flags};
+use super::writer::Writer;
+use super::{Body, Marks, cached};
+use crate::flags;
 
-pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
-    if body.dialect == Dialect::Anthropic {
-        return turns::with(body, messages, marks);
-    }
+/// The request with these messages in one flat list.
+pub(crate) fn rewrite(body: &Body, messages: &[Message], marks: Marks) -> String {
     let mut writer = Writer::new(body);
     let (mut texts, mut summary) = (Vec::new(), None);
     for message in shown(body, messages) {
         if body.origin(message.seq).is_some_and(super::Origin::is_head) {
             continue;
         }
-        let spelled = match body.dialect {
-            Dialect::Ours => writer.ours(message),
-            Dialect::Responses => writer.items(message),
-            _ => writer.chat(message),
-        };
+        let spelled = writer.wires(message);
         summary = summary.or(is_new_summary(body, message).then_some(texts.len()));
-        texts.extend(if body.dialect == Dialect::Ours { spelled } else { flagged(spelled, message, marks) });
+        let native = body.dialect.0.about().is_native;
+        texts.extend(if native { spelled } else { flagged(spelled, message, marks) });
     }
     if let Some(summary) = summary.filter(|_| cached::may_be_in(&body.text)) {
         pass_on_mark(body, &mut texts, summary);
@@ -42,7 +37,7 @@ pub(super) fn with(body: &Body, messages: &[Message], marks: Marks) -> String {
 }
 
 /// Whether it is a summary that was not in the request.
-pub(super) fn is_new_summary(body: &Body, message: &Message) -> bool {
+pub(crate) fn is_new_summary(body: &Body, message: &Message) -> bool {
     body.origin(message.seq).is_none() && view::recognise(message).is_some()
 }
 
@@ -51,14 +46,13 @@ fn pass_on_mark(body: &Body, texts: &mut [String], summary: usize) {
     let items = body.items.iter().filter_map(|place| body.text.get(place.clone()));
     let sent: Vec<&str> = texts.iter().map(String::as_str).collect();
     let mark = cached::left(items, &sent, summary);
-    let kind = if body.dialect == Dialect::Responses { "input_text" } else { "text" };
     if let (Some(mark), Some(text)) = (mark, texts.get_mut(summary)) {
-        *text = cached::marked_message(text, kind, &mark);
+        *text = cached::marked_message(text, body.dialect.0.about().text_kind, &mark);
     }
 }
 
 /// The list itself, as it came where nothing in it changed.
-pub(super) fn list(body: &Body, texts: &[String]) -> String {
+pub(crate) fn list(body: &Body, texts: &[String]) -> String {
     let came = body.text.get(body.list.clone()).unwrap_or_default();
     let items = body.items.iter().filter_map(|place| body.text.get(place.clone()));
     if texts.len() == body.items.len() && texts.iter().map(String::as_str).eq(items) {
@@ -69,7 +63,7 @@ pub(super) fn list(body: &Body, texts: &[String]) -> String {
 
 /// The messages, and beside them those of which nothing was read: the core leaves out what says nothing, and who sent a
 /// kind that is new to us has a provider that waits for it.
-pub(super) fn shown<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'a Message> {
+pub(crate) fn shown<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'a Message> {
     let own = |seq: Seq| body.messages.get(usize::try_from(seq).ok()?.checked_sub(1)?);
     let says_nothing =
         |message: &&Message| matches!(message.parts.as_slice(), [Part::Text { text }] if text.is_empty());
@@ -99,16 +93,16 @@ pub(super) fn shown<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'a Mess
     out
 }
 
-/// Whether this is an item of Responses that nobody says, as a permission is.
+/// Whether no side says this.
 fn is_no_speech(body: &Body, message: &Message) -> bool {
     let items = body.origin(message.seq).and_then(|origin| body.items.get(origin.items.clone()));
-    let mut texts = items.unwrap_or_default().iter().filter_map(|place| body.text.get(place.clone()));
-    body.dialect == Dialect::Responses
-        && texts.all(|item| Members::of(item).get("type").is_some_and(|kind| kind != "\"message\""))
+    let mut texts =
+        items.unwrap_or_default().iter().filter_map(|place| body.text.get(place.clone())).peekable();
+    texts.peek().is_some() && texts.all(|item| body.dialect.0.is_aside(item))
 }
 
 /// Texts in place of others, in order of their places.
-pub(super) fn replaced(text: &str, mut edits: Vec<(Range<usize>, String)>) -> String {
+pub(crate) fn replaced(text: &str, mut edits: Vec<(Range<usize>, String)>) -> String {
     edits.sort_by_key(|(place, _)| place.start);
     let mut out = String::with_capacity(text.len());
     let mut before = 0;
@@ -121,14 +115,14 @@ pub(super) fn replaced(text: &str, mut edits: Vec<(Range<usize>, String)>) -> St
     out
 }
 
-/// A wire message without our own fields.
-pub(super) fn stripped(dialect: Dialect, item: &str) -> Cow<'_, str> {
-    if dialect == Dialect::Ours || !raw::may_have_flags(item) {
+/// A wire message without our own fields, those of its blocks included where it has any.
+pub(crate) fn stripped(item: &str, in_blocks: bool) -> Cow<'_, str> {
+    if !raw::may_have_flags(item) {
         return Cow::Borrowed(item);
     }
     let members = Members::of(item);
     let bare = match members.get("content") {
-        Some(content) if dialect == Dialect::Anthropic => {
+        Some(content) if in_blocks => {
             Cow::Owned(replaced(item, vec![(raw::place(item, content), stripped_blocks(content))]))
         }
         _ => Cow::Borrowed(item),
@@ -140,7 +134,7 @@ pub(super) fn stripped(dialect: Dialect, item: &str) -> Cow<'_, str> {
 }
 
 /// A list of blocks without our own fields; anything else as it is.
-pub(super) fn stripped_blocks(content: &str) -> String {
+pub(crate) fn stripped_blocks(content: &str) -> String {
     if !content.starts_with('[') || !raw::may_have_flags(content) {
         return content.to_owned();
     }
@@ -152,10 +146,10 @@ pub(super) fn stripped_blocks(content: &str) -> String {
 }
 
 /// The texts that stand for a message, with its flags as they are now, or without any.
-pub(super) fn flagged(texts: Vec<String>, message: &Message, marks: Marks) -> Vec<String> {
+pub(crate) fn flagged(texts: Vec<String>, message: &Message, marks: Marks) -> Vec<String> {
     if marks == Marks::Stripped {
         // Blocks with flags are never here.
-        return texts.into_iter().map(|text| stripped(Dialect::OpenAi, &text).into_owned()).collect();
+        return texts.into_iter().map(|text| stripped(&text, false).into_owned()).collect();
     }
     let has = |text: &String| raw::may_have_flags(text);
     if !(message.pinned || message.skip || texts.iter().any(has)) {

@@ -1,9 +1,7 @@
 //! Models that are asked over a network.
 //!
-//! Two wires are spoken, OpenAI's chat completions (by far the most servers) and Anthropic's messages, whole
-//! or streamed, and OpenAI's Responses to whoever [lends](lent) a key that is used there. What each sends and says is a
-//! plain mapping in `openai`, `anthropic` and `responses`; what their failures mean stands in `fault`; `http` bounds it
-//! all in time and size.
+//! What is sent and what is taken of what comes back, whole or streamed, is the matter of a provider's format in
+//! `epitome-wire`. What failures mean stands in `fault`; `http` bounds it all in time and size; [`lent`] asks with a caller's key.
 //!
 //! A call is made once. Whether it is made again, when, and of whom, is the worker's matter; whether a text
 //! may be kept is [`epitome_core::inspect`]'s. Only what an answer says of its own end is taken from here,
@@ -13,7 +11,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -25,25 +23,19 @@ use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-use super::{Ask, Model, ModelError, Reply, Tally, table};
+use super::{Ask, Model, ModelError, Reply, table};
 use crate::settings::{ModelSettings, Provider, Settings, SettingsError};
-use epitome_wire::{ErrorText, Events, failure};
+use epitome_wire::{Answer, Dialect, ErrorText, Events, Hearing, Question, Tally, Then};
 
-mod anthropic;
 mod fault;
 mod http;
 mod key;
 mod lent;
-mod openai;
-mod responses;
-mod stream;
 
 use fault::{Asked, Fault, fault};
 pub use http::speak_tls;
 use http::{Call, Cut, Line};
 use key::{Key, Known};
-use openai::LimitName;
-use stream::{Heard, Then};
 
 pub use lent::{Credentials, Lender, lent};
 
@@ -103,7 +95,7 @@ const TRIAL_TOKENS: Tokens = 1_024;
 /// ```
 pub struct Remote {
     model: String,
-    wire: Wire,
+    dialect: Dialect,
     line: Arc<Line>,
     key: Key,
     /// Whom it is asked of, as whoever counts failures knows them.
@@ -117,30 +109,12 @@ pub struct Remote {
     told: AtomicU64,
     /// How much more than the summary it may write. It grows when answers come to no end.
     headroom: AtomicU64,
-    /// Whether OpenAI's newer name of the limit is used.
-    newer: AtomicBool,
+    /// Which of the names of the limit is used.
+    limit: AtomicUsize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wire {
-    OpenAi,
-    Responses,
-    Anthropic,
-}
-
-impl Wire {
-    /// Its route, after the version.
-    fn path(self) -> &'static str {
-        match self {
-            Self::OpenAi => "chat/completions",
-            Self::Responses => "responses",
-            Self::Anthropic => "messages",
-        }
-    }
-}
-
-/// Where a wire is spoken.
-fn address(base: &str, wire: Wire) -> Result<Url, String> {
+/// Where a format is spoken.
+fn address(base: &str, dialect: Dialect) -> Result<Url, String> {
     let base = base.trim_end_matches('/');
     let sound = |url: &str| {
         let url = Url::parse(url).map_err(|error| format!("is no address: {error}"))?;
@@ -153,29 +127,8 @@ fn address(base: &str, wire: Wire) -> Result<Url, String> {
         }
         Ok(url)
     };
-    sound(base).and_then(|_| sound(&format!("{base}/{}", wire.path())))
-}
-
-/// What is asked, in no wire's form.
-struct Question<'a> {
-    model: &'a str,
-    system: &'a str,
-    user: &'a str,
-    /// The size of both, as counted here.
-    tokens: Tokens,
-    /// How many tokens may be written.
-    most: Tokens,
-    stream: bool,
-}
-
-/// What came back, of no wire's form.
-#[derive(Debug)]
-struct Answer {
-    text: String,
-    finish: Finish,
-    tally: Option<Tally>,
-    /// Whether it came to its end.
-    whole: bool,
+    let route = dialect.format().about().endpoint.map_or("", |endpoint| endpoint.route);
+    sound(base).and_then(|_| sound(&format!("{base}/{route}")))
 }
 
 /// A model that answered.
@@ -267,18 +220,12 @@ impl Remote {
             key: format!("models.{name}.{key}"),
             problem,
         };
-        let wire = match settings.provider {
-            Provider::OpenAi => Wire::OpenAi,
-            Provider::Anthropic => Wire::Anthropic,
-            Provider::Local => {
-                return Err(wrong(
-                    "provider",
-                    "`local` is built in, and not asked over a network".to_owned(),
-                ));
-            }
+        let Some(dialect) = settings.provider.dialect() else {
+            let problem = "`local` is built in, and not asked over a network";
+            return Err(wrong("provider", problem.to_owned()));
         };
         let base = settings.base_url.as_deref().unwrap_or(settings.provider.base_url());
-        let url = address(base, wire).map_err(|problem| wrong("base_url", problem))?;
+        let url = address(base, dialect).map_err(|problem| wrong("base_url", problem))?;
         let line = Arc::new(Line::new(url, settings.timeout));
         let key = Key::Own {
             key: key.filter(|key| !key.expose_secret().trim().is_empty()),
@@ -287,16 +234,18 @@ impl Remote {
             setting: format!("models.{name}.key_env"),
         };
         let provider = line.origin().to_owned();
-        Ok(Self::made(settings, wire, line, key, provider))
+        Ok(Self::made(settings, dialect, line, key, provider))
     }
 
-    fn made(settings: &ModelSettings, wire: Wire, line: Arc<Line>, key: Key, provider: String) -> Self {
+    fn made(settings: &ModelSettings, dialect: Dialect, line: Arc<Line>, key: Key, provider: String) -> Self {
         let known = table::find(&settings.model);
-        // Those who made it speak the newer name; everybody else knows the older one.
-        let newer = line.host() == Some("api.openai.com");
+        // Those who made it speak the newest name; everybody else knows the oldest one.
+        let own = dialect.format().about().endpoint.and_then(|endpoint| Url::parse(endpoint.base_url).ok());
+        let newest = dialect.format().about().limit_names.len().saturating_sub(1);
+        let limit = if line.host() == own.as_ref().and_then(Url::host_str) { newest } else { 0 };
         Self {
             model: settings.model.clone(),
-            wire,
+            dialect,
             line,
             key,
             provider,
@@ -306,7 +255,7 @@ impl Remote {
             reserve: settings.output_reserve.or(known.map(|known| known.output_reserve)),
             told: AtomicU64::new(Tokens::MAX),
             headroom: AtomicU64::new(HEADROOM),
-            newer: AtomicBool::new(newer),
+            limit: AtomicUsize::new(limit),
         }
     }
 
@@ -341,7 +290,7 @@ impl Remote {
     }
 
     fn question<'a>(&'a self, system: &'a str, user: &'a str, tokens: Tokens, most: Tokens) -> Question<'a> {
-        Question { model: &self.model, system, user, tokens, most, stream: self.stream }
+        Question { model: &self.model, system, user, tokens, most, limit: "", stream: self.stream }
     }
 
     /// Its window, where anybody knows it.
@@ -371,34 +320,32 @@ impl Remote {
 
     /// One question and its answer, whole or cut short.
     async fn ask(&self, question: &Question<'_>) -> Result<(Answer, Option<Cut>), Fault> {
-        let newer = self.newer.load(Ordering::Relaxed);
-        match self.try_once(question, newer).await? {
-            Tried::Answer(answer, cut) => Ok((answer, cut)),
-            Tried::Dislikes(_) => match self.try_once(question, !newer).await? {
+        let names = self.dialect.format().about().limit_names;
+        let known = self.limit.load(Ordering::Relaxed).min(names.len().saturating_sub(1));
+        let mut last = None;
+        for at in (known..names.len()).chain(0..known) {
+            match self.try_once(question, names.get(at).copied().unwrap_or_default()).await? {
                 Tried::Answer(answer, cut) => {
-                    self.newer.store(!newer, Ordering::Relaxed);
-                    Ok((answer, cut))
+                    self.limit.store(at, Ordering::Relaxed);
+                    return Ok((answer, cut));
                 }
-                Tried::Dislikes(fault) => Err(fault),
-            },
+                Tried::Dislikes(fault) => last = Some(fault),
+            }
         }
+        Err(last.unwrap_or_else(|| Fault::refused(Wrong::Other, "the format has no name for the limit")))
     }
 
-    async fn try_once(&self, question: &Question<'_>, newer: bool) -> Result<Tried, Fault> {
-        let limit = if newer { LimitName::MaxCompletionTokens } else { LimitName::MaxTokens };
-        let body = match self.wire {
-            Wire::OpenAi => openai::body(question, question.most, limit),
-            Wire::Responses => responses::body(question, question.most),
-            Wire::Anthropic => anthropic::body(question, question.most),
-        };
-        let mut call = self.line.post(self.key.headers(self.wire)?, body.to_string()).await?;
+    async fn try_once(&self, question: &Question<'_>, limit: &'static str) -> Result<Tried, Fault> {
+        let format = self.dialect.format();
+        let body = format.ask(&Question { limit, ..*question });
+        let mut call = self.line.post(self.key.headers(self.dialect)?, body.to_string()).await?;
         if call.status == 200 {
             let (answer, cut) = self.listen(&mut call, question).await?;
             return Ok(Tried::Answer(answer, cut));
         }
         let told = ErrorText::read(&call.error().await);
         let fault = self.fault(call.status, &told, call.retry_after, question);
-        if call.status == 400 && self.wire == Wire::OpenAi && told.dislikes(limit.name()) {
+        if call.status == 400 && format.about().limit_names.len() > 1 && told.dislikes(limit) {
             return Ok(Tried::Dislikes(fault));
         }
         Err(fault)
@@ -420,17 +367,11 @@ impl Remote {
                 &format!("the answer is {what}; nothing could be read of it"),
             ));
         };
-        if self.wire == Wire::OpenAi
-            && let Some(told) = failure(&body)
-        {
+        let format = self.dialect.format();
+        if let Some(told) = format.failure(&body) {
             return Err(self.failed(&told, question));
         }
-        let answer = match self.wire {
-            Wire::OpenAi => openai::answer(&body),
-            Wire::Responses => responses::answer(&body),
-            Wire::Anthropic => anthropic::answer(&body),
-        };
-        match answer {
+        match format.answer(&body) {
             Some(answer) => Ok((answer, None)),
             None if body.get("error").is_some_and(|error| !error.is_null()) => {
                 Err(self.failed(&body, question))
@@ -443,7 +384,7 @@ impl Remote {
 
     /// Hears a stream of events out. What was heard before it broke is kept, for what it says of its cost.
     async fn follow(&self, call: &mut Call, question: &Question<'_>) -> Result<(Answer, Option<Cut>), Fault> {
-        let (mut events, mut heard) = (Events::default(), Heard::default());
+        let (mut events, mut heard) = (Events::default(), Hearing::default());
         let cut = 'heard: loop {
             let (new, over) = match call.next().await {
                 Ok(Some(bytes)) => (events.feed(&bytes), None),
@@ -451,12 +392,7 @@ impl Remote {
                 Err(cut) => (Vec::new(), Some(cut)),
             };
             for event in new {
-                let then = match self.wire {
-                    Wire::OpenAi => openai::hear(&mut heard, &event),
-                    Wire::Responses => responses::hear(&mut heard, &event),
-                    Wire::Anthropic => anthropic::hear(&mut heard, &event),
-                };
-                match then {
+                match heard.event(self.dialect, event.as_bytes()) {
                     Then::GoOn => {}
                     Then::End => break 'heard None,
                     Then::Failed(told) => return Err(self.failed(&told, question)),
@@ -485,7 +421,9 @@ impl Remote {
     fn fault(&self, status: u16, told: &ErrorText, wait: Option<Duration>, question: &Question<'_>) -> Fault {
         let Known { variable, setting, is_there: with_key } = self.key.known();
         let address = self.line.address();
-        let asked = Asked { model: &self.model, address, variable, setting, with_key, sent: question.tokens };
+        let called = self.dialect.format().about().endpoint.map_or("", |endpoint| endpoint.called);
+        let sent = question.tokens;
+        let asked = Asked { model: &self.model, address, called, variable, setting, with_key, sent };
         let fault = fault(status, told, wait, &asked);
         if let ModelError::TooLong { sent, limit: Some(limit) } = fault.error {
             // Where it counts more than we do, its window holds less of what we count. It may also have
@@ -557,7 +495,7 @@ impl Model for Remote {
 
     async fn write(&self, ask: &Ask) -> Result<Reply, ModelError> {
         // No prompt is made that nobody may be asked.
-        self.key.headers(self.wire).map_err(|fault| fault.error)?;
+        self.key.headers(self.dialect).map_err(|fault| fault.error)?;
         let room = self.room().unwrap_or(UNKNOWN_ROOM);
         let own = ask.clone();
         // Counting a megabyte takes long enough to be felt by whoever else is served.

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use epitome_core::message::Tokens;
+use epitome_wire::{Dialect, Endpoint};
 use serde_json::{Map, Value, json};
 
 use super::read::Table;
@@ -33,24 +34,26 @@ impl Provider {
         }
     }
 
+    /// The format that its models are asked in; none for `local`.
+    #[must_use]
+    pub fn dialect(self) -> Option<Dialect> {
+        Dialect::of_provider(self.name())
+    }
+
     /// Where it is found when nobody says otherwise; nothing for `local`.
     #[must_use]
     pub fn base_url(self) -> &'static str {
-        match self {
-            Self::OpenAi => "https://api.openai.com/v1",
-            Self::Anthropic => "https://api.anthropic.com/v1",
-            Self::Local => "",
-        }
+        self.endpoint().map_or("", |endpoint| endpoint.base_url)
     }
 
     /// The environment's variable that holds the key when nobody says otherwise; nothing for `local`.
     #[must_use]
     pub fn key_env(self) -> &'static str {
-        match self {
-            Self::OpenAi => "OPENAI_API_KEY",
-            Self::Anthropic => "ANTHROPIC_API_KEY",
-            Self::Local => "",
-        }
+        self.endpoint().map_or("", |endpoint| endpoint.key_env)
+    }
+
+    fn endpoint(self) -> Option<Endpoint> {
+        self.dialect()?.format().about().endpoint
     }
 }
 

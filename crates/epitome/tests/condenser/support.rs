@@ -79,11 +79,11 @@ pub(crate) fn texts(messages: &[Message]) -> String {
 /// What the providers say about a list, all of them.
 pub(crate) fn complaints(messages: &[Message]) -> Vec<String> {
     let mut all = Vec::new();
-    for dialect in [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic] {
+    for dialect in [Dialect::OPENAI, Dialect::RESPONSES, Dialect::ANTHROPIC] {
         let body = Value::Object(dialect.write(messages));
-        let mut told = match dialect {
-            Dialect::OpenAi => judges::chat::complaints(&body),
-            Dialect::Responses => judges::responses::complaints(&body),
+        let mut told = match dialect.name() {
+            "openai" => judges::chat::complaints(&body),
+            "responses" => judges::responses::complaints(&body),
             _ => judges::anthropic::complaints(&body),
         };
         // The judge knows only reasoning that comes first; dialects must not reorder what came otherwise.

@@ -52,7 +52,7 @@ const ANTHROPIC: &str = r#"{
   ]}"#;
 
 const ALL: [(Dialect, &str); 3] =
-    [(Dialect::OpenAi, CHAT), (Dialect::Responses, RESPONSES), (Dialect::Anthropic, ANTHROPIC)];
+    [(Dialect::OPENAI, CHAT), (Dialect::RESPONSES, RESPONSES), (Dialect::ANTHROPIC, ANTHROPIC)];
 
 fn read(text: &str) -> Body {
     Body::read(text, None).unwrap()
@@ -248,17 +248,17 @@ fn words_alone_are_anthropics_where_the_model_or_a_field_says_so() {
     let words =
         r#""messages": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]"#;
     for (fields, dialect) in [
-        (r#""model": "claude-sonnet-4-5", "max_tokens": 100"#, Dialect::Anthropic),
-        (r#""model": "m", "max_tokens": 100, "stop_sequences": ["x"]"#, Dialect::Anthropic),
-        (r#""model": "m", "max_tokens": 100"#, Dialect::OpenAi),
-        (r#""model": "anthropic/claude-sonnet-4-5""#, Dialect::OpenAi),
+        (r#""model": "claude-sonnet-4-5", "max_tokens": 100"#, Dialect::ANTHROPIC),
+        (r#""model": "m", "max_tokens": 100, "stop_sequences": ["x"]"#, Dialect::ANTHROPIC),
+        (r#""model": "m", "max_tokens": 100"#, Dialect::OPENAI),
+        (r#""model": "anthropic/claude-sonnet-4-5""#, Dialect::OPENAI),
     ] {
         let body = Body::read(&format!("{{{fields}, {words}}}"), None).unwrap();
         assert_eq!(body.dialect(), dialect, "{fields}");
     }
     let system =
         r#"{"model": "claude-sonnet-4-5", "messages": [{"role": "system", "content": "Be brief."}]}"#;
-    assert_eq!(Body::read(system, None).unwrap().dialect(), Dialect::OpenAi, "behind a gateway");
+    assert_eq!(Body::read(system, None).unwrap().dialect(), Dialect::OPENAI, "behind a gateway");
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn what_stands_beside_results_leaves_while_others_are_to_come() {
         (json!([result]), json!([result])),
     ] {
         let text = list(json!({ "role": "user", "content": last })).to_string();
-        let body = Body::read(&text, Some(Dialect::Anthropic)).unwrap();
+        let body = Body::read(&text, Some(Dialect::ANTHROPIC)).unwrap();
         let shown = epitome::rules::view::mend(body.messages().iter().cloned());
         let out: Value = serde_json::from_str(&body.with(&shown, Marks::Stripped)).unwrap();
         assert_eq!(out[2]["content"], sent, "{out}");

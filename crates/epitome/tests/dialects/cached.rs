@@ -98,10 +98,10 @@ proptest! {
         drawn in session(), odds in odds(), policy in policies(), press in press(),
         at in prop::collection::vec(any::<prop::sample::Index>(), 0..5), long in 0..5usize,
     ) {
-        let plain = in_blocks(&wired(Dialect::Anthropic, odder(drawn.messages(), &odds)));
+        let plain = in_blocks(&wired(Dialect::ANTHROPIC, odder(drawn.messages(), &odds)));
         let body = marked(&plain, &at, long);
         prop_assert_eq!(judges::anthropic::cache_marks(&body), Vec::<String>::new());
-        let body = Body::read(&body.to_string(), Some(Dialect::Anthropic)).unwrap();
+        let body = Body::read(&body.to_string(), Some(Dialect::ANTHROPIC)).unwrap();
         let Some(shown) = condensed(&body, &policy, press) else { return Ok(()) };
         let out = body.with(&shown, Marks::Stripped);
         let sent: Value = serde_json::from_str(&out).unwrap();
@@ -111,7 +111,7 @@ proptest! {
         let lost = count(&out) == 0 && count(body.text()) > 0;
         prop_assert!(!(summarized && lost), "{} of {}", &out, body.text());
         // Marks change nothing else.
-        let bare = Body::read(&plain.to_string(), Some(Dialect::Anthropic)).unwrap();
+        let bare = Body::read(&plain.to_string(), Some(Dialect::ANTHROPIC)).unwrap();
         let bare: Value = serde_json::from_str(&bare.with(&shown, Marks::Stripped)).unwrap();
         prop_assert_eq!(without(&sent), bare);
     }
@@ -121,7 +121,7 @@ proptest! {
         drawn in session(), later in session(), policy in policies(),
         at in prop::collection::vec(any::<prop::sample::Index>(), 0..5), moved in any::<bool>(),
     ) {
-        let dialect = Dialect::Anthropic;
+        let dialect = Dialect::ANTHROPIC;
         let plain = in_blocks(&wired(dialect, drawn.messages()));
         let first = marked(&plain, &at, 0);
         let more = later.messages().into_iter().filter(|message| !message.role.is_system()).collect::<Vec<_>>();
@@ -185,7 +185,7 @@ fn several_marks_that_leave_become_one_on_the_summary_and_those_that_stay_stay()
     let (short, long) = (json!({"type": "ephemeral"}), json!({"type": "ephemeral", "ttl": "1h"}));
     let marks = [(1, long.clone()), (3, short.clone()), (8, short.clone())];
     let request = json!({"model": "m", "system": "Be brief.", "messages": talk(&marks)});
-    let sent = pass(&request.to_string(), Dialect::Anthropic);
+    let sent = pass(&request.to_string(), Dialect::ANTHROPIC);
     assert_eq!(sent["messages"][0]["content"][0][CACHE], long);
     assert!(sent["messages"][0]["content"][0]["text"].as_str().unwrap().contains("<summary"));
     let last = sent["messages"].as_array().unwrap().last().unwrap();
@@ -197,7 +197,7 @@ fn several_marks_that_leave_become_one_on_the_summary_and_those_that_stay_stay()
 fn a_summary_gets_no_mark_where_none_left() {
     let request = json!({"model": "m", "messages": talk(&[(8, json!({"type": "ephemeral"}))]),
         "system": [{"type": "text", "text": "Be brief.", CACHE: {"type": "ephemeral"}}]});
-    let sent = pass(&request.to_string(), Dialect::Anthropic);
+    let sent = pass(&request.to_string(), Dialect::ANTHROPIC);
     assert_eq!(count(&sent.to_string()), 2);
     assert_eq!(sent["messages"][0]["content"][0][CACHE], Value::Null);
 }
@@ -206,12 +206,12 @@ fn a_summary_gets_no_mark_where_none_left() {
 fn gateways_that_take_marks_in_other_forms_get_them_there() {
     let mark = json!({"type": "ephemeral"});
     let request = json!({"model": "m", "messages": talk(&[(1, mark.clone()), (8, mark.clone())])});
-    let sent = pass(&request.to_string(), Dialect::OpenAi);
+    let sent = pass(&request.to_string(), Dialect::OPENAI);
     assert_eq!(sent["messages"][0]["content"][0][CACHE], mark);
     assert_eq!(sent["messages"][0]["content"][0]["type"], "text");
     assert_eq!(count(&sent.to_string()), 2);
     assert_eq!(judges::chat::complaints(&without(&sent)), Vec::<String>::new());
-    let plain = pass(&json!({"model": "m", "messages": talk(&[])}).to_string(), Dialect::OpenAi);
+    let plain = pass(&json!({"model": "m", "messages": talk(&[])}).to_string(), Dialect::OPENAI);
     assert!(plain["messages"][0]["content"].is_string(), "as it always was");
 
     let mut items = talk(&[(1, mark.clone())]);
@@ -219,7 +219,7 @@ fn gateways_that_take_marks_in_other_forms_get_them_there() {
         let word = if item["role"] == "user" { "input_text" } else { "output_text" };
         item["content"][0]["type"] = json!(word);
     }
-    let sent = pass(&json!({"model": "m", "input": items}).to_string(), Dialect::Responses);
+    let sent = pass(&json!({"model": "m", "input": items}).to_string(), Dialect::RESPONSES);
     assert_eq!(sent["input"][0]["content"][0][CACHE], mark);
     assert_eq!(judges::responses::complaints(&without(&sent)), Vec::<String>::new());
 }
@@ -231,6 +231,6 @@ fn what_a_call_is_given_is_no_mark() {
         json!([{"type": "tool_use", "id": "t1", "name": "f", "input": {CACHE: {"type": "ephemeral"}}}]);
     messages[2]["content"] =
         json!([{"type": "tool_result", "tool_use_id": "t1", "content": "yes ".repeat(200)}]);
-    let sent = pass(&json!({"model": "m", "messages": messages}).to_string(), Dialect::Anthropic);
+    let sent = pass(&json!({"model": "m", "messages": messages}).to_string(), Dialect::ANTHROPIC);
     assert_eq!(count(&sent.to_string()), 0);
 }

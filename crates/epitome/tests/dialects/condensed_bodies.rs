@@ -14,7 +14,7 @@ use crate::drawn_wire::{anthropic, chat, responses};
 use crate::written_promises::{counter, odder, odds};
 use crate::{complaints, config, conversations};
 
-const FOREIGN: [Dialect; 3] = [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic];
+const FOREIGN: [Dialect; 3] = [Dialect::OPENAI, Dialect::RESPONSES, Dialect::ANTHROPIC];
 
 pub(crate) fn policies() -> impl Strategy<Value = Policy> {
     let keep =
@@ -53,9 +53,9 @@ fn heard(dialect: Dialect, text: &str) -> Vec<String> {
     let mut body: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
     if body.is_array() {
         let messages = dialect.read(&body).unwrap();
-        body = match dialect {
-            Dialect::Anthropic => Value::Object(dialect.restore_body(&messages)),
-            Dialect::Responses => json!({ "input": body }),
+        body = match dialect.name() {
+            "anthropic" => Value::Object(dialect.restore_body(&messages)),
+            "responses" => json!({ "input": body }),
             _ => json!({ "messages": body }),
         };
     }
@@ -79,16 +79,16 @@ fn heard(dialect: Dialect, text: &str) -> Vec<String> {
 fn common(dialect: Dialect, mut wire: Value) -> Option<Value> {
     let kind = wire["type"].as_str().unwrap_or_default().to_owned();
     let fields = wire.as_object_mut()?;
-    let known: &[&str] = match dialect {
-        Dialect::OpenAi => &["text", "image_url", "input_audio", "file"],
-        Dialect::Responses => &["input_text", "output_text", "input_image", "input_file"],
+    let known: &[&str] = match dialect.name() {
+        "openai" => &["text", "image_url", "input_audio", "file"],
+        "responses" => &["input_text", "output_text", "input_image", "input_file"],
         _ => &["text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"],
     };
     if let Some(pieces) = fields.get_mut("content").and_then(Value::as_array_mut) {
         let strange = |piece: &Value| !known.contains(&piece["type"].as_str().unwrap_or_default());
         for piece in pieces.iter_mut() {
             if strange(piece) {
-                let word = if dialect == Dialect::Responses { "input_text" } else { "text" };
+                let word = if dialect == Dialect::RESPONSES { "input_text" } else { "text" };
                 *piece = json!({ "type": word, "text": "strange" });
             }
             if let Some(inner) = piece.get_mut("content").and_then(Value::as_array_mut) {
@@ -96,7 +96,7 @@ fn common(dialect: Dialect, mut wire: Value) -> Option<Value> {
             }
         }
     }
-    if dialect == Dialect::Responses {
+    if dialect == Dialect::RESPONSES {
         if let Some(Value::Array(pieces)) = fields.get("content").cloned() {
             // Only its own side says it so.
             let word =
@@ -129,7 +129,7 @@ fn common(dialect: Dialect, mut wire: Value) -> Option<Value> {
             _ => return None,
         }
     }
-    if dialect == Dialect::OpenAi {
+    if dialect == Dialect::OPENAI {
         common_chat(fields);
     }
     Some(wire)
@@ -239,7 +239,7 @@ fn has_flags(dialect: Dialect, text: &str) -> bool {
     let list = ["messages", "input"].iter().find_map(|key| body.get(key)).unwrap_or(&body);
     let items = list.as_array().into_iter().flatten();
     let blocks = items.clone().filter_map(|item| item.get("content")?.as_array()).flatten();
-    let blocks = blocks.filter(|_| dialect == Dialect::Anthropic);
+    let blocks = blocks.filter(|_| dialect == Dialect::ANTHROPIC);
     items.chain(blocks).any(|value| value.get("epitome").is_some())
 }
 
@@ -289,7 +289,7 @@ proptest! {
         for (dialect, list) in FOREIGN.into_iter().zip([chat, responses, anthropic]) {
             let list: Vec<Value> =
                 list.into_iter().filter(|wire| dialect.read(&json!([wire])).is_ok()).collect();
-            let key = if dialect == Dialect::Responses { "input" } else { "messages" };
+            let key = if dialect == Dialect::RESPONSES { "input" } else { "messages" };
             let text = if bare { json!(list).to_string() } else { json!({ key: list, "x": 1 }).to_string() };
             check(dialect, &text, &policy, press)?;
         }
@@ -375,7 +375,7 @@ proptest! {
             };
             let (short, long) = (texts(&short), texts(&long));
             // The last may be merged with what comes.
-            let steady = short.len().saturating_sub(usize::from(dialect == Dialect::Anthropic));
+            let steady = short.len().saturating_sub(usize::from(dialect == Dialect::ANTHROPIC));
             prop_assert_eq!(&short[..steady], &long[..steady], "{}", dialect);
         }
     }
@@ -417,7 +417,7 @@ fn conversations_are_condensed_again_and_again() {
 /// The request with more at its end, as a client adds it.
 pub(crate) fn grown(dialect: Dialect, text: &str, more: &[Message]) -> String {
     let mut body: Value = serde_json::from_str(text).unwrap();
-    let key = if dialect == Dialect::Responses { "input" } else { "messages" };
+    let key = if dialect == Dialect::RESPONSES { "input" } else { "messages" };
     let mut more: Value = serde_json::from_str(&wired(dialect, more.to_vec())).unwrap();
     let more = std::mem::take(more[key].as_array_mut().unwrap());
     body[key].as_array_mut().unwrap().extend(more);

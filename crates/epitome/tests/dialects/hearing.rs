@@ -49,11 +49,11 @@ const CHAT_USAGE: &str = r#"data: {"id":"c1","choices":[],"usage":{"prompt_token
 #[test]
 fn chat_tells_its_count_in_the_last_event_or_not_at_all() {
     let done = "data: [DONE]\n\n";
-    check(Dialect::OpenAi, &format!("{CHAT}{CHAT_STOP}{CHAT_USAGE}{done}"), true, Some([90, 64, 0, 12]));
-    check(Dialect::OpenAi, &format!("{CHAT}{CHAT_STOP}{done}"), true, None);
-    check(Dialect::OpenAi, &format!("{CHAT}{CHAT_STOP}"), true, None);
-    check(Dialect::OpenAi, CHAT, false, None);
-    check(Dialect::OpenAi, &format!("{CHAT}data: {{\"choices\":[{{\"index\":0,\"fini"), false, None);
+    check(Dialect::OPENAI, &format!("{CHAT}{CHAT_STOP}{CHAT_USAGE}{done}"), true, Some([90, 64, 0, 12]));
+    check(Dialect::OPENAI, &format!("{CHAT}{CHAT_STOP}{done}"), true, None);
+    check(Dialect::OPENAI, &format!("{CHAT}{CHAT_STOP}"), true, None);
+    check(Dialect::OPENAI, CHAT, false, None);
+    check(Dialect::OPENAI, &format!("{CHAT}data: {{\"choices\":[{{\"index\":0,\"fini"), false, None);
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn azure_begins_with_no_choice_and_gateways_with_comments() {
 "#;
     let comments = ": OPENROUTER PROCESSING\n\n: OPENROUTER PROCESSING\n\n";
     let text = format!("{comments}{azure}{CHAT}:\n\n{CHAT_STOP}{CHAT_USAGE}data: [DONE]\n\n");
-    check(Dialect::OpenAi, &text, true, Some([90, 64, 0, 12]));
+    check(Dialect::OPENAI, &text, true, Some([90, 64, 0, 12]));
 }
 
 #[test]
@@ -73,11 +73,11 @@ fn of_several_answers_the_last_ends_the_stream() {
     };
     let (open, stop) = ("null", "\"stop\"");
     let one_ended = format!("{}{}{}", piece(0, open), piece(1, open), piece(0, stop));
-    check(Dialect::OpenAi, &one_ended, false, None);
-    check(Dialect::OpenAi, &format!("{one_ended}{}", piece(1, stop)), true, None);
-    check(Dialect::OpenAi, &format!("{}{}", piece(1, open), piece(1, stop)), false, None);
-    check(Dialect::OpenAi, &format!("{one_ended}data: [DONE]\n\n"), true, None);
-    check(Dialect::OpenAi, &piece(0, "\"\""), false, None);
+    check(Dialect::OPENAI, &one_ended, false, None);
+    check(Dialect::OPENAI, &format!("{one_ended}{}", piece(1, stop)), true, None);
+    check(Dialect::OPENAI, &format!("{}{}", piece(1, open), piece(1, stop)), false, None);
+    check(Dialect::OPENAI, &format!("{one_ended}data: [DONE]\n\n"), true, None);
+    check(Dialect::OPENAI, &piece(0, "\"\""), false, None);
 }
 
 #[test]
@@ -104,13 +104,13 @@ data: {"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":
         r#"{"input_tokens":30,"cache_creation_input_tokens":10,"cache_read_input_tokens":100,"output_tokens":15}"#,
     );
     let stop = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
-    check(Dialect::Anthropic, &format!("{start}{delta}{stop}"), true, Some([135, 100, 10, 15]));
-    check(Dialect::Anthropic, &format!("{start}{restated}{stop}"), true, Some([140, 100, 10, 15]));
-    check(Dialect::Anthropic, &format!("{start}{delta}"), false, Some([135, 100, 10, 15]));
-    check(Dialect::Anthropic, start, false, Some([135, 100, 10, 1]));
+    check(Dialect::ANTHROPIC, &format!("{start}{delta}{stop}"), true, Some([135, 100, 10, 15]));
+    check(Dialect::ANTHROPIC, &format!("{start}{restated}{stop}"), true, Some([140, 100, 10, 15]));
+    check(Dialect::ANTHROPIC, &format!("{start}{delta}"), false, Some([135, 100, 10, 15]));
+    check(Dialect::ANTHROPIC, start, false, Some([135, 100, 10, 1]));
     // One event in several lines of data.
     let lines = "data: {\"type\":\ndata: \"message_stop\"}\n\n";
-    check(Dialect::Anthropic, &format!("{start}{delta}{lines}"), true, Some([135, 100, 10, 15]));
+    check(Dialect::ANTHROPIC, &format!("{start}{delta}{lines}"), true, Some([135, 100, 10, 15]));
 }
 
 const CREATED: &str = r#"event: response.created
@@ -130,10 +130,10 @@ fn responses_end_with_one_of_three_events() {
         )
     };
     let counted = Some([7, 4, 0, 2]);
-    check(Dialect::Responses, &format!("{CREATED}{}", last("response.completed")), true, counted);
-    check(Dialect::Responses, &format!("{CREATED}{}", last("response.incomplete")), true, counted);
-    check(Dialect::Responses, CREATED, false, None);
-    let failed = stream(Dialect::Responses, &format!("{CREATED}{}", last("response.failed")));
+    check(Dialect::RESPONSES, &format!("{CREATED}{}", last("response.completed")), true, counted);
+    check(Dialect::RESPONSES, &format!("{CREATED}{}", last("response.incomplete")), true, counted);
+    check(Dialect::RESPONSES, CREATED, false, None);
+    let failed = stream(Dialect::RESPONSES, &format!("{CREATED}{}", last("response.failed")));
     assert!(!failed.complete && failed.failed.is_some() && failed.counted.is_some());
 }
 
@@ -148,23 +148,23 @@ fn a_stream_that_fails_at_once_says_whether_it_was_too_long() {
     let long = "prompt is too long: 9000 tokens > 8000 maximum";
     let error = format!("{{\"type\":\"invalid_request_error\",\"message\":\"{long}\"}}");
     check(
-        Dialect::Anthropic,
+        Dialect::ANTHROPIC,
         &format!("event: error\ndata: {{\"type\":\"error\",\"error\":{error}}}\n\n"),
         Some(Some(8_000)),
     );
-    check(Dialect::OpenAi, &format!("data: {{\"error\":{error}}}\n\ndata: [DONE]\n\n"), Some(Some(8_000)));
+    check(Dialect::OPENAI, &format!("data: {{\"error\":{error}}}\n\ndata: [DONE]\n\n"), Some(Some(8_000)));
     let code = r#""code":"context_length_exceeded","message":"Your input exceeds the context window.""#;
     check(
-        Dialect::Responses,
+        Dialect::RESPONSES,
         &format!("{CREATED}data: {{\"type\":\"response.failed\",\"response\":{{\"error\":{{{code}}}}}}}\n\n"),
         Some(None),
     );
-    check(Dialect::Responses, &format!("data: {{\"type\":\"error\",{code},\"param\":null}}\n\n"), Some(None));
-    check(Dialect::Responses, &format!("data: {{\"type\":\"error\",\"error\":{{{code}}}}}\n\n"), Some(None));
+    check(Dialect::RESPONSES, &format!("data: {{\"type\":\"error\",{code},\"param\":null}}\n\n"), Some(None));
+    check(Dialect::RESPONSES, &format!("data: {{\"type\":\"error\",\"error\":{{{code}}}}}\n\n"), Some(None));
     let busy =
         "data: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n";
-    check(Dialect::Anthropic, busy, None);
-    check(Dialect::OpenAi, "data: {\"choices\":[{\"index\":0,\"finish_reason\":\"error\"}]}\n\n", None);
+    check(Dialect::ANTHROPIC, busy, None);
+    check(Dialect::OPENAI, "data: {\"choices\":[{\"index\":0,\"finish_reason\":\"error\"}]}\n\n", None);
 }
 
 #[test]
@@ -173,16 +173,16 @@ fn a_document_is_complete_unless_it_says_that_it_failed_or_is_not_done() {
         let heard = heard(dialect, "application/json", text.as_bytes().chunks(3));
         assert_eq!((heard.complete, heard.failed.is_some()), (complete, failed), "{text}");
     };
-    check(Dialect::OpenAi, r#"{"choices":[{"finish_reason":"stop"}],"error":null}"#, true, false);
-    check(Dialect::OpenAi, r#"{"error":{"message":"no","code":502}}"#, false, true);
-    check(Dialect::Anthropic, r#"{"type":"message","usage":{"input_tokens":3}}"#, true, false);
-    check(Dialect::Anthropic, r#"{"type":"error","error":{"type":"api_error"}}"#, false, true);
-    check(Dialect::Responses, r#"{"status":"incomplete","error":null}"#, true, false);
-    check(Dialect::Responses, r#"{"status":"queued","error":null}"#, false, false);
-    check(Dialect::Responses, r#"{"status":"failed","error":{"code":"server_error"}}"#, false, true);
-    check(Dialect::OpenAi, "<html>Bad gateway</html>", false, false);
-    check(Dialect::OpenAi, r#"{"choices":["#, false, false);
-    check(Dialect::OpenAi, "", false, false);
+    check(Dialect::OPENAI, r#"{"choices":[{"finish_reason":"stop"}],"error":null}"#, true, false);
+    check(Dialect::OPENAI, r#"{"error":{"message":"no","code":502}}"#, false, true);
+    check(Dialect::ANTHROPIC, r#"{"type":"message","usage":{"input_tokens":3}}"#, true, false);
+    check(Dialect::ANTHROPIC, r#"{"type":"error","error":{"type":"api_error"}}"#, false, true);
+    check(Dialect::RESPONSES, r#"{"status":"incomplete","error":null}"#, true, false);
+    check(Dialect::RESPONSES, r#"{"status":"queued","error":null}"#, false, false);
+    check(Dialect::RESPONSES, r#"{"status":"failed","error":{"code":"server_error"}}"#, false, true);
+    check(Dialect::OPENAI, "<html>Bad gateway</html>", false, false);
+    check(Dialect::OPENAI, r#"{"choices":["#, false, false);
+    check(Dialect::OPENAI, "", false, false);
 }
 
 /// A line of a stream, sensible or not.
@@ -244,7 +244,7 @@ proptest! {
         let mut bytes = lines.join("\n").into_bytes();
         bytes.extend(noise);
         let kind = if streamed { STREAM } else { "application/json" };
-        let dialect = Dialect::ALL[which];
+        let dialect = Dialect::all()[which];
         let whole = heard(dialect, kind, std::iter::once(bytes.as_slice()));
         let parts = pieces(&bytes, &sizes);
         prop_assert_eq!(heard(dialect, kind, parts.iter().map(Vec::as_slice)), whole);
@@ -255,9 +255,9 @@ proptest! {
     fn nothing_that_tells_something_is_passed_over(spaces in prop::collection::vec("[ \t]{0,2}", 4), which in 0..3usize) {
         let gap = |at: usize| spaces[at].as_str();
         let (dialect, event) = match which {
-            0 => (Dialect::Anthropic, format!("{{\"type\"{}:{}\"message_stop\"}}", gap(0), gap(1))),
-            1 => (Dialect::Responses, format!("{{\"a\":1,\"type\"{}:{}\"response.completed\"}}", gap(0), gap(1))),
-            _ => (Dialect::OpenAi, format!("{{\"choices\":[{{\"finish_reason\"{}:{}\"stop\"}}]}}", gap(0), gap(1))),
+            0 => (Dialect::ANTHROPIC, format!("{{\"type\"{}:{}\"message_stop\"}}", gap(0), gap(1))),
+            1 => (Dialect::RESPONSES, format!("{{\"a\":1,\"type\"{}:{}\"response.completed\"}}", gap(0), gap(1))),
+            _ => (Dialect::OPENAI, format!("{{\"choices\":[{{\"finish_reason\"{}:{}\"stop\"}}]}}", gap(0), gap(1))),
         };
         let text = format!("data:{}{event}{}\n\n", gap(2), gap(3));
         prop_assert!(heard(dialect, STREAM, std::iter::once(text.as_bytes())).complete);

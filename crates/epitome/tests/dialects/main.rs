@@ -33,14 +33,14 @@ use epitome_testkit::budget::config;
 /// tried case by case in `writing`.
 fn complaints(dialect: Dialect, fields: &Map<String, Value>) -> Vec<String> {
     let body = Value::Object(fields.clone());
-    match dialect {
-        Dialect::OpenAi => judges::chat::complaints(&body),
-        Dialect::Responses => judges::responses::complaints(&body),
-        Dialect::Anthropic => {
+    match dialect.name() {
+        "openai" => judges::chat::complaints(&body),
+        "responses" => judges::responses::complaints(&body),
+        "anthropic" => {
             let mut complaints = judges::anthropic::complaints(&body);
             complaints.retain(|complaint| !complaint.contains("thinking must come first"));
             complaints
         }
-        Dialect::Ours => Vec::new(),
+        _ => Vec::new(),
     }
 }

@@ -47,7 +47,7 @@ fn the_same_loop_reads_the_same_in_all_dialects() {
         Message::tool("c1", "Friday"),
     ];
     for (dialect, body) in
-        [(Dialect::OpenAi, chat), (Dialect::Responses, responses), (Dialect::Anthropic, anthropic)]
+        [(Dialect::OPENAI, chat), (Dialect::RESPONSES, responses), (Dialect::ANTHROPIC, anthropic)]
     {
         let bare: Vec<Message> =
             read(dialect, &body).into_iter().map(|message| Message { wire: None, ..message }).collect();
@@ -67,7 +67,7 @@ fn a_reply_of_several_items_is_one_message() {
         json!({ "type": "function_call_output", "call_id": "fc_2", "output": "2" }),
         json!({ "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": "Done" }] }),
     ];
-    let mut reader = Dialect::Responses.reader();
+    let mut reader = Dialect::RESPONSES.reader();
     let mut reads: Vec<Read> = Vec::new();
     for item in &items {
         reads.extend(reader.push(item).unwrap());
@@ -76,7 +76,7 @@ fn a_reply_of_several_items_is_one_message() {
     assert_eq!(reads.iter().map(|read| read.count).collect::<Vec<_>>(), [1, 4, 1, 1, 1]);
     let messages: Vec<Message> = reads.into_iter().map(|read| read.message).collect();
     assert_eq!(draw(&messages), "u:2 a*-(x=fc_1,y=fc_2) r(x) r(fc_2) a");
-    assert_eq!(Dialect::Responses.restore(&messages), items);
+    assert_eq!(Dialect::RESPONSES.restore(&messages), items);
     // Whichever of its two names an output uses, it finds its call.
     let mended = epitome_core::view::mend(messages);
     assert_eq!(draw(&mended), "u:2 a*-(x=fc_1,y=fc_2) r(x) r(y) a");
@@ -91,9 +91,9 @@ fn a_tool_of_the_providers_keeps_its_output() {
         { "type": "computer_call_output", "call_id": "y", "output": {
             "type": "computer_screenshot", "image_url": "data:image/png;base64,aGVsbG8=" } },
     ]);
-    let messages = read(Dialect::Responses, &items);
+    let messages = read(Dialect::RESPONSES, &items);
     assert_eq!(draw(&messages), "a-(x=sh_1) r(x):0 a-(y) r(y):0");
-    assert_eq!(json!(Dialect::Responses.restore(&messages)), items);
+    assert_eq!(json!(Dialect::RESPONSES.restore(&messages)), items);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_user_message_of_results_only_is_a_tools() {
     let result = json!({ "type": "tool_result", "tool_use_id": "t1" });
     let text = json!({ "type": "text", "text": "Go on" });
     let messages = read(
-        Dialect::Anthropic,
+        Dialect::ANTHROPIC,
         &json!([
             { "role": "user", "content": [result, result] },
             { "role": "user", "content": [result, text] },
@@ -121,18 +121,18 @@ fn old_calls_are_tied_by_the_functions_name() {
         { "role": "assistant", "content": null, "function_call": { "name": "today", "arguments": "{}" } },
         { "role": "function", "name": "today", "content": "Friday" },
     ]);
-    let messages = read(Dialect::OpenAi, &list);
+    let messages = read(Dialect::OPENAI, &list);
     assert_eq!(draw(&messages), "a-(today) r(today)");
-    assert_eq!(json!(Dialect::OpenAi.restore(&messages)), list);
+    assert_eq!(json!(Dialect::OPENAI.restore(&messages)), list);
 }
 
 #[test]
 fn reasoning_of_other_servers_is_read_and_given_back() {
     for field in ["reasoning_content", "reasoning"] {
         let list = json!([{ "role": "assistant", "content": "Friday", field: "It was Thursday yesterday." }]);
-        let messages = read(Dialect::OpenAi, &list);
+        let messages = read(Dialect::OPENAI, &list);
         assert_eq!(messages[0].parts[0], Part::thinking("It was Thursday yesterday."));
-        assert_eq!(json!(Dialect::OpenAi.restore(&messages)), list);
+        assert_eq!(json!(Dialect::OPENAI.restore(&messages)), list);
     }
 }
 
@@ -145,12 +145,12 @@ fn the_words_of_a_refusal_are_words() {
             { "role": "assistant", "content": "Why not?", "refusal": "I can't help with that." },
             { "role": "user", "content": null, "refusal": "no field of theirs" },
         ]);
-        let messages = read(Dialect::OpenAi, &list);
+        let messages = read(Dialect::OPENAI, &list);
         assert_eq!(messages[1].parts, [Part::text("I can't help with that.")]);
         assert_eq!(messages[2].parts, [Part::text("Why not?")]);
         assert_eq!(messages[3].parts, [Part::text("")]);
-        assert_eq!(json!(Dialect::OpenAi.restore(&messages)), list);
-        let written = Dialect::OpenAi.write(&messages);
+        assert_eq!(json!(Dialect::OPENAI.restore(&messages)), list);
+        let written = Dialect::OPENAI.write(&messages);
         assert_eq!(
             written["messages"][1],
             json!({ "role": "assistant", "content": "I can't help with that." })
@@ -174,19 +174,19 @@ fn the_words_of_documents_and_search_results_are_words() {
             { "type": "search_result", "source": "https://x.org", "title": "X", "content": [text("Found in Oslo.")] },
         ] }] },
     ]);
-    let messages = read(Dialect::Anthropic, &list);
+    let messages = read(Dialect::ANTHROPIC, &list);
     let words = ["Chapter one.", "Two.", "Chapter three.", "The end.", "Sum it up."];
     assert_eq!(messages[0].parts, words.map(Part::text));
     assert_eq!(messages[2].parts, [Part::result("t1", "Found in Oslo.")]);
-    assert_eq!(json!(Dialect::Anthropic.restore(&messages)), list);
+    assert_eq!(json!(Dialect::ANTHROPIC.restore(&messages)), list);
 }
 
 #[test]
 fn flags_ride_on_every_wire() {
     for (dialect, wire) in [
-        (Dialect::OpenAi, json!({ "role": "user", "content": "Hello" })),
-        (Dialect::Responses, json!({ "role": "user", "content": "Hello" })),
-        (Dialect::Anthropic, json!({ "role": "user", "content": "Hello" })),
+        (Dialect::OPENAI, json!({ "role": "user", "content": "Hello" })),
+        (Dialect::RESPONSES, json!({ "role": "user", "content": "Hello" })),
+        (Dialect::ANTHROPIC, json!({ "role": "user", "content": "Hello" })),
     ] {
         let mut flagged = wire.clone();
         flagged["epitome"] = json!({ "pinned": true, "skip": true });
@@ -202,106 +202,106 @@ fn flags_ride_on_every_wire() {
 fn complaints_name_the_place_and_repeat_no_words() {
     let call = |function: Value| json!([{ "role": "assistant", "tool_calls": [{ "id": "x", "function": function }] }]);
     for (dialect, body, expected) in [
-        (Dialect::OpenAi, json!("Hello"), "is a string; it must be a request or a list of messages"),
-        (Dialect::OpenAi, json!({}), "messages: is missing"),
-        (Dialect::OpenAi, json!({ "messages": "secret" }), "messages: is a string; it must be a list"),
-        (Dialect::OpenAi, json!(["secret"]), "messages[0]: is a string; it must be an object"),
-        (Dialect::OpenAi, json!([{ "content": "secret" }]), "messages[0].role: is missing"),
-        (Dialect::OpenAi, json!([{ "role": "user", "text": "secret" }]), "messages[0].content: is missing"),
-        (Dialect::Anthropic, json!([{ "role": "assistant" }]), "messages[0].content: is missing"),
-        (Dialect::Responses, json!([{ "role": "user", "text": "secret" }]), "input[0].content: is missing"),
+        (Dialect::OPENAI, json!("Hello"), "is a string; it must be a request or a list of messages"),
+        (Dialect::OPENAI, json!({}), "messages: is missing"),
+        (Dialect::OPENAI, json!({ "messages": "secret" }), "messages: is a string; it must be a list"),
+        (Dialect::OPENAI, json!(["secret"]), "messages[0]: is a string; it must be an object"),
+        (Dialect::OPENAI, json!([{ "content": "secret" }]), "messages[0].role: is missing"),
+        (Dialect::OPENAI, json!([{ "role": "user", "text": "secret" }]), "messages[0].content: is missing"),
+        (Dialect::ANTHROPIC, json!([{ "role": "assistant" }]), "messages[0].content: is missing"),
+        (Dialect::RESPONSES, json!([{ "role": "user", "text": "secret" }]), "input[0].content: is missing"),
         (
-            Dialect::OpenAi,
+            Dialect::OPENAI,
             json!([{ "role": "user", "content": [{ "type": "text", "text": "a" }, { "text": "secret" }] }]),
             "messages[0].content[1].type: is missing",
         ),
-        (Dialect::OpenAi, call(json!({})), "messages[0].tool_calls[0].function.name: is missing"),
+        (Dialect::OPENAI, call(json!({})), "messages[0].tool_calls[0].function.name: is missing"),
         (
-            Dialect::OpenAi,
+            Dialect::OPENAI,
             json!([{ "role": "tool", "content": "secret" }]),
             "messages[0].tool_call_id: is missing",
         ),
-        (Dialect::Responses, json!({ "input": 7 }), "input: is a number; it must be a string or a list"),
+        (Dialect::RESPONSES, json!({ "input": 7 }), "input: is a number; it must be a string or a list"),
         (
-            Dialect::Responses,
+            Dialect::RESPONSES,
             json!({ "instructions": 7, "input": [] }),
             "instructions: is a number; it must be a string",
         ),
         (
-            Dialect::Responses,
+            Dialect::RESPONSES,
             json!([{ "type": "function_call", "call_id": "", "name": "f" }]),
             "input[0].call_id: is empty; it must name something",
         ),
         (
-            Dialect::Anthropic,
+            Dialect::ANTHROPIC,
             json!({ "system": [{ "type": "text" }], "messages": [] }),
             "system[0].text: is missing",
         ),
         (
-            Dialect::Anthropic,
+            Dialect::ANTHROPIC,
             json!([{ "role": "user", "content": [{ "type": "tool_result", "content": "secret" }] }]),
             "messages[0].content[0].tool_use_id: is missing",
         ),
         (
-            Dialect::Anthropic,
+            Dialect::ANTHROPIC,
             json!([{ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "x", "content": [
                 { "type": "image", "source": { "type": "base64" } }] }] }]),
             "messages[0].content[0].content[0].source.data: is missing",
         ),
         (
-            Dialect::Ours,
+            Dialect::OURS,
             json!([{ "role": "user", "parts": [{ "type": "words of somebody who says a lot" }] }]),
             "messages[0].parts[0].type: \"words of somebody who sa…\" is unknown; there are text, thinking, tool_call, \
              tool_result and media",
         ),
         (
-            Dialect::Ours,
+            Dialect::OURS,
             json!([{ "role": "user", "parts": "secret" }]),
             "messages[0].parts: is a string; it must be a list",
         ),
     ] {
         assert_eq!(dialect.read(&body).unwrap_err().to_string(), expected);
     }
-    let error = Dialect::OpenAi.read_text("[{\"role\": secret").unwrap_err().to_string();
+    let error = Dialect::OPENAI.read_text("[{\"role\": secret").unwrap_err().to_string();
     assert!(error.starts_with("is no JSON: ") && !error.contains("secret"), "{error}");
 }
 
 #[test]
 fn the_shape_tells_the_dialect() {
     for (wire, dialect) in [
-        (json!({ "role": "user", "parts": [] }), Some(Dialect::Ours)),
-        (json!({ "role": "tool", "tool_call_id": "x", "content": "" }), Some(Dialect::OpenAi)),
-        (json!({ "role": "developer", "content": "Hello" }), Some(Dialect::OpenAi)),
-        (json!({ "role": "assistant", "content": null, "tool_calls": [] }), Some(Dialect::OpenAi)),
-        (json!({ "role": "user", "content": [{ "type": "image_url" }] }), Some(Dialect::OpenAi)),
-        (json!({ "type": "reasoning", "summary": [] }), Some(Dialect::Responses)),
-        (json!({ "type": "item_reference", "id": "x" }), Some(Dialect::Responses)),
-        (json!({ "role": "user", "content": [{ "type": "input_text" }] }), Some(Dialect::Responses)),
-        (json!({ "type": "message", "role": "user", "content": "Hello" }), Some(Dialect::Responses)),
+        (json!({ "role": "user", "parts": [] }), Some(Dialect::OURS)),
+        (json!({ "role": "tool", "tool_call_id": "x", "content": "" }), Some(Dialect::OPENAI)),
+        (json!({ "role": "developer", "content": "Hello" }), Some(Dialect::OPENAI)),
+        (json!({ "role": "assistant", "content": null, "tool_calls": [] }), Some(Dialect::OPENAI)),
+        (json!({ "role": "user", "content": [{ "type": "image_url" }] }), Some(Dialect::OPENAI)),
+        (json!({ "type": "reasoning", "summary": [] }), Some(Dialect::RESPONSES)),
+        (json!({ "type": "item_reference", "id": "x" }), Some(Dialect::RESPONSES)),
+        (json!({ "role": "user", "content": [{ "type": "input_text" }] }), Some(Dialect::RESPONSES)),
+        (json!({ "type": "message", "role": "user", "content": "Hello" }), Some(Dialect::RESPONSES)),
         (
             json!({ "type": "message", "role": "assistant", "content": [{ "type": "tool_use" }] }),
-            Some(Dialect::Anthropic),
+            Some(Dialect::ANTHROPIC),
         ),
-        (json!({ "role": "user", "content": [{ "type": "document" }] }), Some(Dialect::Anthropic)),
+        (json!({ "role": "user", "content": [{ "type": "document" }] }), Some(Dialect::ANTHROPIC)),
         (
             json!({ "role": "assistant", "content": [{ "type": "web_search_tool_result" }] }),
-            Some(Dialect::Anthropic),
+            Some(Dialect::ANTHROPIC),
         ),
         (
             json!({ "role": "user", "content": [{ "type": "text", "text": "a", "cache_control": {} }] }),
-            Some(Dialect::Anthropic),
+            Some(Dialect::ANTHROPIC),
         ),
         (
             json!({ "role": "assistant", "content": [{ "type": "text", "text": "a", "citations": null }] }),
-            Some(Dialect::Anthropic),
+            Some(Dialect::ANTHROPIC),
         ),
-        (json!({ "role": "user", "content": [{ "type": "search_result" }] }), Some(Dialect::Anthropic)),
+        (json!({ "role": "user", "content": [{ "type": "search_result" }] }), Some(Dialect::ANTHROPIC)),
         (
             json!({ "role": "tool", "content": [{ "type": "text", "text": "a", "cache_control": {} }] }),
-            Some(Dialect::OpenAi),
+            Some(Dialect::OPENAI),
         ),
-        (json!({ "instructions": "Be brief." }), Some(Dialect::Responses)),
-        (json!({ "instructions": "Be brief.", "input": "Hello" }), Some(Dialect::Responses)),
+        (json!({ "instructions": "Be brief." }), Some(Dialect::RESPONSES)),
+        (json!({ "instructions": "Be brief.", "input": "Hello" }), Some(Dialect::RESPONSES)),
         (json!({ "role": "user", "instructions": "Be brief.", "content": "Hello" }), None),
         (
             json!({ "type": "assistant", "message": { "role": "assistant", "content": [] }, "uuid": "x" }),

@@ -27,7 +27,7 @@ fn check(dialect: Dialect, list: Vec<Value>) -> Result<(), TestCaseError> {
     let list = Value::Array(readable(dialect, list));
     let messages = stored(&dialect.read(&list).unwrap());
     for message in &messages {
-        let fine = dialect == Dialect::Ours || message.check(&Default::default()).is_ok();
+        let fine = dialect == Dialect::OURS || message.check(&Default::default()).is_ok();
         prop_assert!(fine, "{:?}", message);
     }
     let restored = Value::Array(dialect.restore(&messages));
@@ -39,10 +39,10 @@ fn check(dialect: Dialect, list: Vec<Value>) -> Result<(), TestCaseError> {
 
 fn any_dialect() -> impl Strategy<Value = (Dialect, Vec<Value>)> {
     prop_oneof![
-        prop::collection::vec(chat(), 1..5).prop_map(|list| (Dialect::OpenAi, list)),
-        prop::collection::vec(responses(), 1..6).prop_map(|list| (Dialect::Responses, list)),
-        prop::collection::vec(anthropic(), 1..5).prop_map(|list| (Dialect::Anthropic, list)),
-        prop::collection::vec(ours(), 1..5).prop_map(|list| (Dialect::Ours, list)),
+        prop::collection::vec(chat(), 1..5).prop_map(|list| (Dialect::OPENAI, list)),
+        prop::collection::vec(responses(), 1..6).prop_map(|list| (Dialect::RESPONSES, list)),
+        prop::collection::vec(anthropic(), 1..5).prop_map(|list| (Dialect::ANTHROPIC, list)),
+        prop::collection::vec(ours(), 1..5).prop_map(|list| (Dialect::OURS, list)),
     ]
 }
 
@@ -51,27 +51,27 @@ proptest! {
 
     #[test]
     fn chat_is_given_back(list in prop::collection::vec(chat(), 1..5)) {
-        check(Dialect::OpenAi, list)?;
+        check(Dialect::OPENAI, list)?;
     }
 
     #[test]
     fn responses_are_given_back(list in prop::collection::vec(responses(), 1..8)) {
-        check(Dialect::Responses, list)?;
+        check(Dialect::RESPONSES, list)?;
     }
 
     #[test]
     fn anthropics_are_given_back(list in prop::collection::vec(anthropic(), 1..5)) {
-        check(Dialect::Anthropic, list)?;
+        check(Dialect::ANTHROPIC, list)?;
     }
 
     #[test]
     fn ours_are_given_back(list in prop::collection::vec(ours(), 1..5)) {
-        check(Dialect::Ours, list)?;
+        check(Dialect::OURS, list)?;
     }
 
     #[test]
     fn noise_is_refused_or_given_back(list in prop::collection::vec(noise(), 1..4)) {
-        for dialect in Dialect::ALL {
+        for dialect in Dialect::all() {
             check(dialect, list.clone())?;
             for wire in &list {
                 let _ = Dialect::of(wire);
@@ -81,7 +81,7 @@ proptest! {
 
     #[test]
     fn reading_anything_never_panics_and_complaints_are_one_line(value in anything(), text in ".{0,40}") {
-        for dialect in Dialect::ALL {
+        for dialect in Dialect::all() {
             for body in [value.clone(), json!({ "messages": value, "input": value }), json!([value])] {
                 if let Err(error) = dialect.read(&body) {
                     prop_assert!(!error.to_string().contains('\n'));
@@ -162,7 +162,7 @@ proptest! {
             }
             // What came in one dialect can be shown in every other.
             let sound = message.check(&Default::default()).is_ok();
-            for other in Dialect::ALL.into_iter().filter(|_| sound) {
+            for other in Dialect::all().into_iter().filter(|_| sound) {
                 prop_assert!(!other.restore(std::slice::from_ref(&plain)).is_empty());
                 prop_assert!(!other.restore(std::slice::from_ref(&message)).is_empty());
             }
@@ -179,7 +179,7 @@ fn whole_bodies_are_given_back() {
     let responses = json!({ "instructions": "Be brief.", "input": "Hello" });
     let chat = json!({ "messages": [{ "role": "developer", "content": "Be brief." }] });
     for (dialect, body) in
-        [(Dialect::Anthropic, anthropic), (Dialect::Responses, responses), (Dialect::OpenAi, chat)]
+        [(Dialect::ANTHROPIC, anthropic), (Dialect::RESPONSES, responses), (Dialect::OPENAI, chat)]
     {
         for messages in [dialect.read(&body).unwrap(), dialect.read_text(&text(&body)).unwrap()] {
             assert_eq!(text(&Value::Object(dialect.restore_body(&stored(&messages)))), text(&body));
@@ -212,10 +212,10 @@ fn plain_messages_carry_no_residue() {
     ];
     let ours = [json!({ "role": "user", "parts": [{ "type": "text", "text": "Hello" }] })];
     for (dialect, list) in [
-        (Dialect::OpenAi, &chat[..]),
-        (Dialect::Anthropic, &anthropic),
-        (Dialect::Responses, &responses),
-        (Dialect::Ours, &ours),
+        (Dialect::OPENAI, &chat[..]),
+        (Dialect::ANTHROPIC, &anthropic),
+        (Dialect::RESPONSES, &responses),
+        (Dialect::OURS, &ours),
     ] {
         let messages = dialect.read(&json!(list)).unwrap();
         assert!(messages.iter().all(|message| message.wire.is_none()), "{dialect}: {messages:?}");
@@ -228,33 +228,33 @@ fn a_long_text_with_a_field_beside_it_is_kept_once() {
     let data = "QUJD".repeat(25_000);
     for (dialect, wire) in [
         (
-            Dialect::OpenAi,
+            Dialect::OPENAI,
             json!({ "x": 1, "content": [{ "type": "text", "text": long, "y": 2 }], "role": "user" }),
         ),
         (
-            Dialect::OpenAi,
+            Dialect::OPENAI,
             json!({ "role": "assistant", "reasoning": long, "content": null, "function_call": {
             "name": "f", "arguments": long } }),
         ),
         (
-            Dialect::OpenAi,
+            Dialect::OPENAI,
             json!({ "role": "user", "content": [{ "type": "file", "file": { "file_data": data } }] }),
         ),
-        (Dialect::OpenAi, json!({ "role": "assistant", "content": null, "refusal": long })),
+        (Dialect::OPENAI, json!({ "role": "assistant", "content": null, "refusal": long })),
         (
-            Dialect::OpenAi,
+            Dialect::OPENAI,
             json!({ "role": "user", "x": 1, "content": [
             { "type": "image_url", "image_url": { "url": format!("data:image/png;a=b;base64,{data}") } }] }),
         ),
-        (Dialect::Responses, json!({ "role": "user", "content": long })),
+        (Dialect::RESPONSES, json!({ "role": "user", "content": long })),
         (
-            Dialect::Responses,
+            Dialect::RESPONSES,
             json!({ "type": "message", "role": "assistant", "id": "msg_1", "content": [
             { "type": "output_text", "text": long, "annotations": [] }, { "type": "output_text", "text": "b" }] }),
         ),
-        (Dialect::Responses, json!({ "instructions": long })),
+        (Dialect::RESPONSES, json!({ "instructions": long })),
         (
-            Dialect::Anthropic,
+            Dialect::ANTHROPIC,
             json!({ "role": "user", "content": [
             { "type": "text", "text": long, "cache_control": { "type": "ephemeral" } },
             { "type": "new_kind" },
@@ -264,7 +264,7 @@ fn a_long_text_with_a_field_beside_it_is_kept_once() {
         ] }),
         ),
         (
-            Dialect::Ours,
+            Dialect::OURS,
             json!({ "parts": [{ "type": "text", "text": long, "y": 2 }], "role": "user", "x": 1 }),
         ),
     ] {
@@ -279,16 +279,16 @@ fn a_long_text_with_a_field_beside_it_is_kept_once() {
 fn what_is_nested_deeply_can_still_be_stored() {
     let deep = (0..124).fold(json!(1), |inner, _| json!([inner]));
     let wire = json!({ "role": "user", "content": "Hello", "x": deep });
-    let messages = stored(&Dialect::OpenAi.read(&json!([wire])).unwrap());
-    assert_eq!(Dialect::OpenAi.restore(&messages), [wire]);
+    let messages = stored(&Dialect::OPENAI.read(&json!([wire])).unwrap());
+    assert_eq!(Dialect::OPENAI.restore(&messages), [wire]);
 }
 
 #[test]
 fn what_was_exported_as_ours_is_whole_when_it_is_imported() {
     let came = json!([{ "x": 1, "role": "user", "content": "Hello" }]);
-    let messages = Dialect::OpenAi.read(&came).unwrap();
-    let exported = Value::Array(Dialect::Ours.restore(&messages));
-    let imported = Dialect::Ours.read(&exported).unwrap();
-    assert_eq!(text(&Value::Array(Dialect::OpenAi.restore(&imported))), text(&came));
-    assert_eq!(Dialect::Ours.restore(&imported), *exported.as_array().unwrap());
+    let messages = Dialect::OPENAI.read(&came).unwrap();
+    let exported = Value::Array(Dialect::OURS.restore(&messages));
+    let imported = Dialect::OURS.read(&exported).unwrap();
+    assert_eq!(text(&Value::Array(Dialect::OPENAI.restore(&imported))), text(&came));
+    assert_eq!(Dialect::OURS.restore(&imported), *exported.as_array().unwrap());
 }

@@ -41,7 +41,7 @@ fn thinking(text: &str, signature: Option<&str>, id: Option<&str>) -> Part {
 fn lists_are_spelled_as_the_providers_show_them() {
     let list = drawing::messages("s u a*(x=fc_x) r(x) s a").unwrap();
     assert_eq!(
-        written(Dialect::OpenAi, &list),
+        written(Dialect::OPENAI, &list),
         json!({ "messages": [
             { "role": "system", "content": "m1" },
             { "role": "user", "content": "m2" },
@@ -58,7 +58,7 @@ fn lists_are_spelled_as_the_providers_show_them() {
         json!({ "type": "message", "role": role, "content": [{ "type": kind, "text": text }] })
     };
     assert_eq!(
-        written(Dialect::Responses, &list),
+        written(Dialect::RESPONSES, &list),
         json!({ "input": [
             input("system", "m1"),
             input("user", "m2"),
@@ -70,7 +70,7 @@ fn lists_are_spelled_as_the_providers_show_them() {
         ] })
     );
     assert_eq!(
-        written(Dialect::Anthropic, &list),
+        written(Dialect::ANTHROPIC, &list),
         json!({ "system": [text("m1")], "messages": [
             { "role": "user", "content": [text("m2")] },
             { "role": "assistant", "content": [
@@ -90,7 +90,7 @@ fn lists_are_spelled_as_the_providers_show_them() {
 fn two_messages_of_one_side_are_merged_where_sides_take_turns() {
     let list = drawing::messages("u u a a u").unwrap();
     assert_eq!(
-        written(Dialect::Anthropic, &list)["messages"],
+        written(Dialect::ANTHROPIC, &list)["messages"],
         json!([
             { "role": "user", "content": [text("m1"), text("m2")] },
             { "role": "assistant", "content": [text("m3"), text("m4")] },
@@ -102,7 +102,7 @@ fn two_messages_of_one_side_are_merged_where_sides_take_turns() {
         Message::assistant("Let me think."),
         Message::new(Role::Assistant, [thinking("hm", Some("abc"), None), Part::text("Hi")]),
     ];
-    let reply = &written(Dialect::Anthropic, &merged)["messages"][1]["content"];
+    let reply = &written(Dialect::ANTHROPIC, &merged)["messages"][1]["content"];
     assert_eq!(
         reply,
         &json!([thought("hm", "abc"), text("Let me think."), text("Hi")]),
@@ -121,7 +121,7 @@ fn two_messages_of_one_side_are_merged_where_sides_take_turns() {
             ],
         ),
     ];
-    let reply = &written(Dialect::Anthropic, &both)["messages"][1]["content"];
+    let reply = &written(Dialect::ANTHROPIC, &both)["messages"][1]["content"];
     let expected = [thought("1", "a"), thought("2", "b"), text("A"), text("B"), thought("3", "c"), text("C")];
     assert_eq!(reply, &json!(expected), "what came between words stays there");
 }
@@ -140,8 +140,8 @@ fn reasoning_between_words_stays_where_it_was() {
         { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "t1", "content": "one" }] },
         { "role": "assistant", "content": [text("Well."), thought("Or not.", "c2lp"), text("There.")] },
     ] });
-    let messages = Dialect::Anthropic.read(&came).unwrap();
-    assert_eq!(written(Dialect::Anthropic, &messages), came);
+    let messages = Dialect::ANTHROPIC.read(&came).unwrap();
+    assert_eq!(written(Dialect::ANTHROPIC, &messages), came);
 }
 
 #[test]
@@ -161,9 +161,9 @@ fn reasoning_around_blocks_that_are_not_sent_is_not_sent() {
         [(searched, json!([text("Found.")])), (marked, json!([thought("First.", "c2ln"), text("Found.")]))]
     {
         let came = json!([{ "role": "user", "content": "Find it." }, reply]);
-        let messages = Dialect::Anthropic.read(&came).unwrap();
-        assert_eq!(written(Dialect::Anthropic, &messages)["messages"][1]["content"], expected);
-        assert_eq!(json!(Dialect::Anthropic.restore(&messages)), came);
+        let messages = Dialect::ANTHROPIC.read(&came).unwrap();
+        assert_eq!(written(Dialect::ANTHROPIC, &messages)["messages"][1]["content"], expected);
+        assert_eq!(json!(Dialect::ANTHROPIC.restore(&messages)), came);
     }
 }
 
@@ -182,8 +182,8 @@ fn a_turn_that_lost_reasoning_has_none_from_there_on() {
         { "role": "user", "content": "And now?" },
         { "role": "assistant", "content": [thought("4", "d"), text("Here.")] },
     ]);
-    let messages = Dialect::Anthropic.read(&came).unwrap();
-    let written = written(Dialect::Anthropic, &messages);
+    let messages = Dialect::ANTHROPIC.read(&came).unwrap();
+    let written = written(Dialect::ANTHROPIC, &messages);
     let thoughts: Vec<&str> = ["1", "2", "3", "4"]
         .into_iter()
         .filter(|text| written.to_string().contains(&format!("\"thinking\":\"{text}\"")))
@@ -195,7 +195,7 @@ fn a_turn_that_lost_reasoning_has_none_from_there_on() {
 #[test]
 fn a_list_that_would_begin_with_a_reply_gets_a_mark_before_it() {
     let list = drawing::messages("s a u").unwrap();
-    let messages = &written(Dialect::Anthropic, &list)["messages"];
+    let messages = &written(Dialect::ANTHROPIC, &list)["messages"];
     assert_eq!(messages[0], json!({ "role": "user", "content": [text("[…]")] }));
 }
 
@@ -210,9 +210,9 @@ fn reasoning_goes_only_to_who_wrote_it() {
         Message::new(Role::Assistant, [thinking("again", None, Some("rs_1")), Part::text("5")]),
     ];
     for (dialect, shown) in [
-        (Dialect::OpenAi, vec![]),
-        (Dialect::Responses, vec!["openai", "unnamed"]),
-        (Dialect::Anthropic, vec!["anthropic"]),
+        (Dialect::OPENAI, vec![]),
+        (Dialect::RESPONSES, vec!["openai", "unnamed"]),
+        (Dialect::ANTHROPIC, vec!["anthropic"]),
     ] {
         let written = written(dialect, &list).to_string();
         for thought in ["none", "anthropic", "openai", "unnamed", "again"] {
@@ -227,8 +227,8 @@ fn sealed_reasoning_goes_back_sealed() {
         { "role": "user", "content": "Hello" },
         { "role": "assistant", "content": [{ "type": "redacted_thinking", "data": "abc" }, text("Hi")] },
     ]);
-    let messages = Dialect::Anthropic.read(&came).unwrap();
-    assert_eq!(written(Dialect::Anthropic, &messages)["messages"][1], came[1]);
+    let messages = Dialect::ANTHROPIC.read(&came).unwrap();
+    assert_eq!(written(Dialect::ANTHROPIC, &messages)["messages"][1], came[1]);
 }
 
 #[test]
@@ -236,19 +236,19 @@ fn instructions_go_back_where_they_came_from() {
     let body = json!({ "instructions": "Be brief.", "input": [
         { "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "Hello" }] },
     ] });
-    let messages = Dialect::Responses.read(&body).unwrap();
-    assert_eq!(written(Dialect::Responses, &messages), body);
+    let messages = Dialect::RESPONSES.read(&body).unwrap();
+    assert_eq!(written(Dialect::RESPONSES, &messages), body);
     let items = json!({ "input": [
         { "type": "message", "role": "system", "content": [{ "type": "input_text", "text": "Be brief." }] },
         { "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "Hello" }] },
     ] });
-    let messages = Dialect::Responses.read(&items).unwrap();
-    assert_eq!(written(Dialect::Responses, &messages), items);
+    let messages = Dialect::RESPONSES.read(&items).unwrap();
+    assert_eq!(written(Dialect::RESPONSES, &messages), items);
 }
 
 #[test]
 fn nothing_of_ours_is_on_the_wire() {
-    for dialect in [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic] {
+    for dialect in [Dialect::OPENAI, Dialect::RESPONSES, Dialect::ANTHROPIC] {
         let wire = json!([{ "role": "user", "content": "Hello", "x": 1, "epitome": { "pinned": true, "skip": true } }]);
         let mut messages = dialect.read(&wire).unwrap();
         messages[0].metadata.insert("note".to_owned(), json!("mine"));
@@ -278,7 +278,7 @@ fn what_says_nothing_is_not_sent() {
         Message::assistant(""),
         Message::user("\t"),
     ];
-    for dialect in [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic] {
+    for dialect in [Dialect::OPENAI, Dialect::RESPONSES, Dialect::ANTHROPIC] {
         assert_eq!(
             written(dialect, &list),
             written(dialect, &[Message::user("Hello"), Message::assistant("Hi")])
@@ -294,7 +294,7 @@ fn a_call_and_its_result_are_renamed_alike() {
         Message::new(Role::Assistant, [Part::call(id.as_str(), "files.read", "")]),
         Message::tool(id.as_str(), "done"),
     ];
-    let chat = written(Dialect::OpenAi, &list);
+    let chat = written(Dialect::OPENAI, &list);
     let call = &chat["messages"][1]["tool_calls"][0];
     assert_eq!(call["id"], chat["messages"][2]["tool_call_id"]);
     assert_eq!(call["function"]["arguments"], "{}");
@@ -329,7 +329,7 @@ fn media_go_where_they_can_and_are_named_where_not() {
     ] {
         let list = [Message::new(Role::User, [Part::text("Look"), Part::Media(media.clone())])];
         for (dialect, expected) in
-            [(Dialect::OpenAi, chat), (Dialect::Responses, responses), (Dialect::Anthropic, anthropic)]
+            [(Dialect::OPENAI, chat), (Dialect::RESPONSES, responses), (Dialect::ANTHROPIC, anthropic)]
         {
             let written = written(dialect, &list);
             let list = written.get("messages").unwrap_or(&written["input"]);
@@ -344,17 +344,17 @@ fn media_go_where_they_can_and_are_named_where_not() {
 fn a_picture_in_an_answer_is_named_where_answers_are_words() {
     let content = vec![Content::Text { text: "Here".to_owned() }, Content::Media(picture("image/png"))];
     let mut list = failed(content);
-    assert_eq!(written(Dialect::OpenAi, &list)["messages"][2]["content"], "Here\n[image/png]");
-    assert_eq!(written(Dialect::Responses, &list)["input"][2]["output"], "Here\n[image/png]");
+    assert_eq!(written(Dialect::OPENAI, &list)["messages"][2]["content"], "Here\n[image/png]");
+    assert_eq!(written(Dialect::RESPONSES, &list)["input"][2]["output"], "Here\n[image/png]");
     // "all content must be type `text` if `is_error` is true"
     assert_eq!(
-        written(Dialect::Anthropic, &list)["messages"][2]["content"][0],
+        written(Dialect::ANTHROPIC, &list)["messages"][2]["content"][0],
         json!({ "type": "tool_result", "tool_use_id": "x", "content": "Here\n[image/png]", "is_error": true })
     );
     if let Some(Part::ToolResult(result)) = list[2].parts.first_mut() {
         result.error = false;
     }
-    let answer = &written(Dialect::Anthropic, &list)["messages"][2]["content"][0];
+    let answer = &written(Dialect::ANTHROPIC, &list)["messages"][2]["content"][0];
     assert_eq!((&answer["content"][1]["type"], answer.get("is_error")), (&json!("image"), None));
 }
 
@@ -363,13 +363,13 @@ fn a_tool_that_failed_without_a_word_is_given_one() {
     // "content cannot be empty if `is_error` is true"; and who knows no such flag would take it for success.
     for content in [vec![], vec![Content::Text { text: " \n".to_owned() }]] {
         let list = failed(content);
-        assert_eq!(written(Dialect::OpenAi, &list)["messages"][2]["content"], "[error]");
-        assert_eq!(written(Dialect::Responses, &list)["input"][2]["output"], "[error]");
-        let answer = &written(Dialect::Anthropic, &list)["messages"][2]["content"][0];
+        assert_eq!(written(Dialect::OPENAI, &list)["messages"][2]["content"], "[error]");
+        assert_eq!(written(Dialect::RESPONSES, &list)["input"][2]["output"], "[error]");
+        let answer = &written(Dialect::ANTHROPIC, &list)["messages"][2]["content"][0];
         assert_eq!((&answer["content"], &answer["is_error"]), (&json!("[error]"), &json!(true)));
     }
     let list = failed(vec![Content::Text { text: "No such file.".to_owned() }]);
-    assert_eq!(written(Dialect::OpenAi, &list)["messages"][2]["content"], "No such file.", "as it was said");
+    assert_eq!(written(Dialect::OPENAI, &list)["messages"][2]["content"], "No such file.", "as it was said");
 }
 
 #[test]
@@ -386,17 +386,17 @@ fn a_jpg_is_a_jpeg_and_parameters_are_no_part_of_a_type() {
             text("What is this?"),
             { "type": "image_url", "image_url": { "url": url } },
         ] }]);
-        let messages = Dialect::OpenAi.read(&came).unwrap();
-        assert_eq!(json!(Dialect::OpenAi.restore(&messages)), came);
+        let messages = Dialect::OPENAI.read(&came).unwrap();
+        assert_eq!(json!(Dialect::OPENAI.restore(&messages)), came);
         assert_eq!(
-            written(Dialect::Anthropic, &messages)["messages"][0]["content"][1],
+            written(Dialect::ANTHROPIC, &messages)["messages"][0]["content"][1],
             json!({ "type": "image", "source": { "type": "base64", "media_type": sent, "data": "/9j/4AAQ" } })
         );
         let url = format!("data:{sent};base64,/9j/4AAQ");
-        let piece = &written(Dialect::OpenAi, &messages)["messages"][0]["content"][1];
+        let piece = &written(Dialect::OPENAI, &messages)["messages"][0]["content"][1];
         assert_eq!(piece["image_url"]["url"], url.as_str());
         assert_eq!(
-            written(Dialect::Responses, &messages)["input"][0]["content"][1]["image_url"],
+            written(Dialect::RESPONSES, &messages)["input"][0]["content"][1]["image_url"],
             url.as_str()
         );
     }
@@ -413,8 +413,8 @@ fn bytes_in_an_address_are_never_sent_as_an_address() {
             text("Look"),
             { "type": "image_url", "image_url": { "url": url } },
         ] }]);
-        let messages = Dialect::OpenAi.read(&came).unwrap();
-        for dialect in [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic] {
+        let messages = Dialect::OPENAI.read(&came).unwrap();
+        for dialect in [Dialect::OPENAI, Dialect::RESPONSES, Dialect::ANTHROPIC] {
             let written = written(dialect, &messages);
             let list = written.get("messages").unwrap_or(&written["input"]);
             assert_eq!(list[0]["content"][1]["text"], named, "{dialect}: {written}");
@@ -428,7 +428,7 @@ fn pictures_that_providers_cannot_read_are_named_in_words() {
         let linked = Media { source: MediaSource::Url("https://example.org/a".to_owned()), ..picture(mime) };
         for media in [picture(mime), linked] {
             let list = [Message::new(Role::User, [Part::text("Look."), Part::Media(media)])];
-            for dialect in [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic] {
+            for dialect in [Dialect::OPENAI, Dialect::RESPONSES, Dialect::ANTHROPIC] {
                 let written = written(dialect, &list);
                 let list = written.get("messages").unwrap_or(&written["input"]);
                 assert_eq!(list[0]["content"][1]["text"], format!("[{mime}]"), "{dialect}");

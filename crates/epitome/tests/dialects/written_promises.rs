@@ -15,7 +15,7 @@ use crate::drawn::{Log, session, summaries};
 use crate::odd::odd;
 use crate::{complaints, config, conversations};
 
-const FOREIGN: [Dialect; 3] = [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic];
+const FOREIGN: [Dialect; 3] = [Dialect::OPENAI, Dialect::RESPONSES, Dialect::ANTHROPIC];
 
 pub(crate) fn counter() -> Counter {
     word_counter().with_overhead(Overhead { message: 3, author: 1, call: 2, tool: 5 })
@@ -169,7 +169,7 @@ proptest! {
                 let before = dialect.write(&list[..at]);
                 let (before_list, whole_list) = (wire_list(&before), wire_list(&whole));
                 // The last one may be merged with what comes next.
-                let same = before_list.len() - usize::from(dialect == Dialect::Anthropic && !before_list.is_empty());
+                let same = before_list.len() - usize::from(dialect == Dialect::ANTHROPIC && !before_list.is_empty());
                 prop_assert!(before_list.len() <= whole_list.len(), "{}: shorter at {}", dialect, at);
                 prop_assert_eq!(
                     serde_json::to_string(&before_list[..same]).unwrap(),
@@ -216,10 +216,10 @@ proptest! {
     #[test]
     fn ours_is_written_without_what_came_on_a_wire(drawn in session(), odds in odds()) {
         let list = odder(drawn.messages(), &odds);
-        let fields = Dialect::Ours.write(&list);
+        let fields = Dialect::OURS.write(&list);
         prop_assert!(!serde_json::to_string(&fields).unwrap().contains("\"wire\""));
         let bare = |message: &Message| Message { wire: None, ..message.clone() };
-        let read = Dialect::Ours.read(&Value::Object(fields)).unwrap();
+        let read = Dialect::OURS.read(&Value::Object(fields)).unwrap();
         prop_assert_eq!(read.iter().map(bare).collect::<Vec<_>>(), list.iter().map(bare).collect::<Vec<_>>());
     }
 }

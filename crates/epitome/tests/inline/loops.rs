@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::agent_loop::{Agent, RULE, SYSTEM, WINDOW, tools};
 use epitome_testkit::upstream::{Manner, Upstream};
 
-const WIRES: [Dialect; 3] = [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic];
+const WIRES: [Dialect; 3] = [Dialect::OPENAI, Dialect::RESPONSES, Dialect::ANTHROPIC];
 
 /// So many calls each agent makes, at least.
 const CALLS: u64 = 300;
@@ -156,9 +156,9 @@ async fn a_summarizer_that_fails_each_other_time_stops_nobody() {
 #[tokio::test]
 async fn agents_that_share_a_condenser_never_hear_of_each_other() {
     let settings = json!({ "strategy": "amortized", "threshold": 0.75, "max_tokens": 1_200 });
-    let condenser = builder(Dialect::OpenAi, WINDOW, &settings).build().unwrap();
+    let condenser = builder(Dialect::OPENAI, WINDOW, &settings).build().unwrap();
     let run = |own: &'static str, other| {
-        run_on(condenser.clone(), Dialect::OpenAi, Manner { never: Some(other), ..manner() }, own)
+        run_on(condenser.clone(), Dialect::OPENAI, Manner { never: Some(other), ..manner() }, own)
     };
     let (ann, bob) = tokio::join!(run("Ann's quay", "Bob's dock"), run("Bob's dock", "Ann's quay"));
     for (name, ran) in [("Ann", ann), ("Bob", bob)] {

@@ -16,7 +16,7 @@ use crate::support::{
 
 /// The letters that would be sent.
 fn letters(messages: &[Message]) -> String {
-    serde_json::to_string(&Dialect::OpenAi.write(messages)["messages"]).unwrap()
+    serde_json::to_string(&Dialect::OPENAI.write(messages)["messages"]).unwrap()
 }
 
 /// Whether what is sent now begins with what was sent, letter for letter.

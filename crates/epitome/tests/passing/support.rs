@@ -125,11 +125,11 @@ pub(crate) fn tokens(messages: &[Message]) -> Tokens {
 /// What the providers say about a list, all of them.
 pub(crate) fn complaints(messages: &[Message]) -> Vec<String> {
     let mut all = Vec::new();
-    for dialect in [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic] {
+    for dialect in [Dialect::OPENAI, Dialect::RESPONSES, Dialect::ANTHROPIC] {
         let body = Value::Object(dialect.write(messages));
-        let told = match dialect {
-            Dialect::OpenAi => judges::chat::complaints(&body),
-            Dialect::Responses => judges::responses::complaints(&body),
+        let told = match dialect.name() {
+            "openai" => judges::chat::complaints(&body),
+            "responses" => judges::responses::complaints(&body),
             _ => judges::anthropic::complaints(&body),
         };
         all.extend(told.into_iter().map(|told| format!("{dialect:?}: {told}")));

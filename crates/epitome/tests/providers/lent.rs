@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use crate::provider::{Act, CACHED, INPUT, OUTPUT, Provider};
 use crate::support::{KEY, ask, assert_discreet};
 
-const WIRES: [Dialect; 3] = [Dialect::OpenAi, Dialect::Responses, Dialect::Anthropic];
+const WIRES: [Dialect; 3] = [Dialect::OPENAI, Dialect::RESPONSES, Dialect::ANTHROPIC];
 
 /// A caller's headers, with what is none of the provider's.
 fn credentials(dialect: Dialect) -> Credentials {
     let bearer = format!("Bearer {KEY}");
     let key =
-        if dialect == Dialect::Anthropic { ("X-Api-Key", KEY) } else { ("Authorization", bearer.as_str()) };
+        if dialect == Dialect::ANTHROPIC { ("X-Api-Key", KEY) } else { ("Authorization", bearer.as_str()) };
     let rest = [
         ("cookie", "session=1"),
         ("host", "elsewhere.example"),
@@ -38,9 +38,9 @@ async fn a_summary_is_written_by_the_callers_own_model_on_the_callers_own_route(
         assert_eq!(reply.finish, Finish::Complete);
         assert_eq!(reply.tally, Some(Tally { input: INPUT, cached: CACHED, output: OUTPUT }));
         let request = provider.last();
-        let path = match dialect {
-            Dialect::Responses => "/v1/responses",
-            Dialect::Anthropic => "/v1/messages",
+        let path = match dialect.name() {
+            "responses" => "/v1/responses",
+            "anthropic" => "/v1/messages",
             _ => "/v1/chat/completions",
         };
         assert_eq!((request.path.as_str(), &request.body["model"]), (path, &json!("stand-in-1")));
@@ -57,15 +57,15 @@ async fn a_summary_is_written_by_the_callers_own_model_on_the_callers_own_route(
             .collect();
         assert_eq!(betas, ["one", "two"]);
         let version = request.header("anthropic-version");
-        assert_eq!(version.is_some(), dialect == Dialect::Anthropic, "{dialect}: {version:?}");
+        assert_eq!(version.is_some(), dialect == Dialect::ANTHROPIC, "{dialect}: {version:?}");
     }
 }
 
 #[tokio::test]
 async fn answers_on_the_route_of_responses_are_known_for_what_they_are() {
     let provider = Provider::start().await;
-    let lender = Lender::new(Dialect::Responses, &provider.url()).unwrap();
-    let model = lender.lend("stand-in-1", credentials(Dialect::Responses));
+    let lender = Lender::new(Dialect::RESPONSES, &provider.url()).unwrap();
+    let model = lender.lend("stand-in-1", credentials(Dialect::RESPONSES));
     for (act, finish) in [
         (Act::Thinks, Finish::Complete),
         (Act::Length, Finish::Length),
@@ -111,7 +111,7 @@ async fn a_lent_key_is_shown_nowhere() {
 async fn what_cannot_be_a_header_is_refused_without_being_shown() {
     let provider = Provider::start().await;
     let odd = Credentials::of([("authorization", "Bearer sk-odd\nsecret")]);
-    let model = lent(Dialect::OpenAi, &provider.url(), "m", odd).unwrap();
+    let model = lent(Dialect::OPENAI, &provider.url(), "m", odd).unwrap();
     let error = model.write(&ask()).await.unwrap_err().to_string();
     assert!(error.contains("the caller's header authorization") && !error.contains("odd"), "{error}");
     assert_eq!(provider.calls(), 0);
@@ -119,7 +119,7 @@ async fn what_cannot_be_a_header_is_refused_without_being_shown() {
 
 #[tokio::test]
 async fn callers_fail_apart_from_each_other_and_from_models_of_the_settings() {
-    let lender = Lender::new(Dialect::OpenAi, "http://127.0.0.1:1/v1").unwrap();
+    let lender = Lender::new(Dialect::OPENAI, "http://127.0.0.1:1/v1").unwrap();
     let of = |key: &str| lender.lend("m", Credentials::of([("authorization", key)])).provider().to_owned();
     assert_eq!(of("Bearer a"), of("Bearer a"), "whose model fails is known again");
     let all: std::collections::HashSet<String> = (0..2_000).map(|n| of(&format!("Bearer {n}"))).collect();
@@ -131,12 +131,12 @@ async fn callers_fail_apart_from_each_other_and_from_models_of_the_settings() {
 #[tokio::test]
 async fn nobody_is_asked_with_a_key_of_ours() {
     let provider = Provider::start().await;
-    let model = lent(Dialect::Anthropic, &provider.url(), "m", Credentials::default()).unwrap();
+    let model = lent(Dialect::ANTHROPIC, &provider.url(), "m", Credentials::default()).unwrap();
     model.write(&ask()).await.unwrap();
     let request = provider.last();
     for name in ["authorization", "x-api-key", "api-key"] {
         assert_eq!(request.header(name), None);
     }
     assert_eq!(request.body["stream"], Value::Bool(false));
-    assert!(lent(Dialect::OpenAi, "http://ann:pass@x/v1", "m", Credentials::default()).is_err());
+    assert!(lent(Dialect::OPENAI, "http://ann:pass@x/v1", "m", Credentials::default()).is_err());
 }

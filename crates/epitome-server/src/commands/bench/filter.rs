@@ -95,7 +95,7 @@ fn request() -> String {
         sum < REQUEST
     };
     let messages: Vec<Message> = (0..).map(said).take_while(enough).collect();
-    let mut request = Dialect::OpenAi.write(&messages);
+    let mut request = Dialect::OPENAI.write(&messages);
     request.insert("model".to_owned(), json!("gpt-4o"));
     serde_json::Value::Object(request).to_string()
 }

@@ -223,7 +223,7 @@ pub(super) async fn peers(program: &Path, sizes: &Sizes, tell: Tell<'_>) -> Resu
 /// What the peers read: the plan, and a message a line with its tokens.
 fn write(folder: &Path, plan: &Plan, history: &[Message]) -> Result<(), Trouble> {
     let counter = Counter::new(Encoding::O200k);
-    let spelled = Dialect::OpenAi.write(history);
+    let spelled = Dialect::OPENAI.write(history);
     let spelled = spelled.get("messages").and_then(Value::as_array).into_iter().flatten();
     let mut lines = String::new();
     for (message, wire) in history.iter().zip(spelled) {
@@ -244,7 +244,7 @@ fn judged(folder: &Path) -> Result<Judged, String> {
     let mut judged = Judged::default();
     for line in std::io::BufReader::new(lines).lines() {
         let line = line.map_err(|error| wrong(&error))?;
-        judged.judge(&Dialect::OpenAi.read_text(&line).map_err(|error| wrong(&error))?);
+        judged.judge(&Dialect::OPENAI.read_text(&line).map_err(|error| wrong(&error))?);
     }
     Ok(judged)
 }

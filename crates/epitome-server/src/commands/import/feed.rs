@@ -300,7 +300,7 @@ struct New {
 impl New {
     /// What is left of it when it begins with what is held.
     fn without(&self, held: &Message) -> Option<Self> {
-        let read = |pieces: &[String]| Dialect::Responses.read_text(&format!("[{}]", pieces.join(","))).ok();
+        let read = |pieces: &[String]| Dialect::RESPONSES.read_text(&format!("[{}]", pieces.join(","))).ok();
         (1..self.pieces.len()).find_map(|at| {
             let (first, rest) = self.pieces.split_at_checked(at)?;
             let [first] = <[Message; 1]>::try_from(read(first)?).ok()?;

@@ -123,7 +123,7 @@ impl Written {
 
 /// The list as OpenAI's chat has it, each message with its size.
 fn wire(messages: &[Message], tokens: &[Tokens]) -> Vec<Value> {
-    let mut written = match Dialect::OpenAi.write(messages).remove("messages") {
+    let mut written = match Dialect::OPENAI.write(messages).remove("messages") {
         Some(Value::Array(written)) => written,
         _ => Vec::new(),
     };

@@ -248,7 +248,7 @@ async fn work_out(
         ..Call::of(body.messages())
     };
     let lent = (condenser.borrows() && !shadow && !model.is_empty())
-        .then(|| passage.app.proxy.upstream(passage.side).lend(asked.dialect, model, &passage.headers))
+        .then(|| passage.upstream.lend(asked.dialect, model, &passage.headers))
         .flatten();
     let lent = lent.map(|lent| (model, lent));
     let passing = workspace.inline().before_with(&condenser, lent, &caller, call).await;
@@ -311,7 +311,7 @@ mod tests {
         headers.for_each(|(name, value): (axum::http::HeaderName, _)| {
             all.append(name, value);
         });
-        Asked::of(&all, Dialect::OpenAi, shadow)
+        Asked::of(&all, Dialect::OPENAI, shadow)
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use axum::http::HeaderMap;
 use epitome::Workspace;
+use epitome::dialect::Dialect;
 use epitome::key::Rights;
 
 use super::super::App;
@@ -16,9 +17,6 @@ use super::super::problem::Problem;
 
 /// Where our key comes.
 pub(super) const KEY: &str = "x-epitome-key";
-
-/// Where providers' keys come.
-const THEIRS: [&str; 3] = ["authorization", "x-api-key", "api-key"];
 
 /// What our keys begin with.
 const OURS: &str = "epk_";
@@ -58,7 +56,7 @@ pub(super) async fn enter(app: &App, headers: &HeaderMap) -> Result<Entered, Pro
         },
         (Some(_), Some(_)) => return Err(unauthorized("x-epitome-key: one key is wanted")),
     };
-    if THEIRS.iter().any(|name| headers.get_all(*name).iter().any(|value| is_ours(value.as_bytes()))) {
+    if theirs().iter().any(|name| headers.get_all(*name).iter().any(|value| is_ours(value.as_bytes()))) {
         // It would be shown to the provider.
         let detail = "a key of this server came where the provider's belongs, and was not passed on: send ours in x-epitome-key";
         return Err(unauthorized(detail));
@@ -68,13 +66,25 @@ pub(super) async fn enter(app: &App, headers: &HeaderMap) -> Result<Entered, Pro
     Ok(Entered { workspace: app.engine.workspace(name), id: id(headers), place })
 }
 
+/// The headers that providers' keys come in.
+fn theirs() -> Vec<&'static str> {
+    let mut names: Vec<&'static str> = Vec::new();
+    let endpoints = Dialect::all().into_iter().filter_map(|dialect| dialect.format().about().endpoint);
+    for name in endpoints.map(|endpoint| endpoint.key.0).chain(["api-key"]) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
 fn is_ours(value: &[u8]) -> bool {
     String::from_utf8_lossy(value).split_whitespace().any(|word| word.starts_with(OURS))
 }
 
 fn id(headers: &HeaderMap) -> [u8; 32] {
     let mut hash = blake3::Hasher::new();
-    for name in THEIRS {
+    for name in theirs() {
         for value in headers.get_all(name) {
             hash.update(name.as_bytes());
             hash.update(&value.len().to_le_bytes());

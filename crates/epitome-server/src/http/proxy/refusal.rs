@@ -3,23 +3,17 @@
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use serde_json::json;
+use epitome::dialect::Dialect;
+use epitome::dialect::format::Refusal;
 
 use super::super::problem::Problem;
-use super::Side;
 use super::told::{OUTCOME, WORD_REFUSED};
 
 /// A problem as an answer of this provider's.
-pub(super) fn refused(side: Side, problem: &Problem, id: &str) -> Response {
-    let told = format!("epitome: {}", problem.detail);
-    let told = match side {
-        Side::OpenAi => json!({"error": {
-            "message": told, "type": kind(problem.status), "param": null, "code": problem.code,
-        }}),
-        Side::Anthropic => json!({
-            "type": "error", "error": {"type": kind(problem.status), "message": told}, "request_id": id,
-        }),
-    };
+pub(super) fn refused(dialect: Dialect, problem: &Problem, id: &str) -> Response {
+    let message = &format!("epitome: {}", problem.detail);
+    let (kind, code) = (kind(problem.status), problem.code);
+    let told = dialect.format().refusal(&Refusal { message, kind, code, id });
     let mut response = Response::new(Body::from(told.to_string()));
     *response.status_mut() = problem.status;
     let headers = response.headers_mut();

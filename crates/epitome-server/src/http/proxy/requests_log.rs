@@ -148,12 +148,12 @@ fn messages(line: &Line, sizes: &mut Sizes) -> Option<Vec<Value>> {
     if let Some(tools) = request.shift_remove("tools") {
         messages.push(json!({"role": "tools", "content": tools}));
     }
-    for field in ["instructions", "system"] {
-        if let Some(system) = request.shift_remove(field) {
+    for head in Dialect::all().into_iter().filter_map(|dialect| dialect.format().about().head) {
+        if let Some(system) = request.shift_remove(head.field) {
             messages.push(json!({"role": "system", "content": system}));
         }
     }
-    let list = request.shift_remove(if line.dialect == Dialect::Responses { "input" } else { "messages" })?;
+    let list = request.shift_remove(line.dialect.format().about().list)?;
     match list {
         Value::Array(list) => messages.extend(list.into_iter().flat_map(blocks)),
         text => messages.push(json!({"role": "user", "content": text})),
@@ -221,7 +221,7 @@ impl Sizes {
         if message["role"] == "tools" {
             return self.counter.tools(message["content"].as_array().map_or(&[][..], Vec::as_slice));
         }
-        let field = if dialect == Dialect::Responses { "input" } else { "messages" };
+        let field = dialect.format().about().list;
         let mut request = Map::new();
         request.insert(field.to_owned(), json!([message]));
         let read = Body::read(&Value::Object(request).to_string(), Some(dialect));

@@ -43,18 +43,44 @@ const OURS: &str = "x-epitome";
 /// An answer of a provider.
 pub(super) type Reply = Response<Pieces>;
 
-/// Where requests go on to.
+/// A provider that requests go on to.
 pub(super) struct Upstream {
+    /// What its paths here are called after.
+    pub(super) provider: &'static str,
     base: String,
     /// Made when it is first needed: most who serve use one of two at most. None where the system has no certificates.
     client: OnceLock<Option<Client>>,
-    /// The same for those who lend their keys: one for each route there is a model behind.
-    lenders: [OnceLock<Option<Lender>>; 3],
+    /// The formats that are spoken there, the first of which its errors are written in; each with who lends keys for it.
+    formats: Vec<(Dialect, OnceLock<Option<Lender>>)>,
 }
 
 impl Upstream {
-    pub(super) fn new(base: &str) -> Self {
-        Self { base: base.to_owned(), client: OnceLock::new(), lenders: Default::default() }
+    pub(super) fn new(provider: &'static str, base: &str) -> Self {
+        Self { provider, base: base.to_owned(), client: OnceLock::new(), formats: Vec::new() }
+    }
+
+    /// One more format is spoken there.
+    pub(super) fn speaks(&mut self, dialect: Dialect) {
+        self.formats.push((dialect, OnceLock::new()));
+    }
+
+    /// The format of its errors, and of clients that say nothing else.
+    pub(super) fn usual(&self) -> Dialect {
+        self.formats.first().map_or(Dialect::OPENAI, |(dialect, _)| *dialect)
+    }
+
+    /// The path without what stands before it here only; none where it is another provider's.
+    pub(super) fn within<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let rest = path.strip_prefix('/')?.strip_prefix(self.provider)?;
+        (rest.is_empty() || rest.starts_with('/')).then_some(rest)
+    }
+
+    /// In which format a request holds a list of messages; none where it holds none that we know of.
+    pub(super) fn dialect(&self, method: &Method, path: &str) -> Option<Dialect> {
+        let is = |dialect: &Dialect| {
+            dialect.format().about().endpoint.is_some_and(|endpoint| endpoint.proxy_path() == path)
+        };
+        self.formats.iter().map(|(dialect, _)| *dialect).find(is).filter(|_| method == Method::POST)
     }
 
     /// The address of a path there; none where it would lead out of it.
@@ -67,12 +93,7 @@ impl Upstream {
 
     /// The model that a caller asks for, with their own key.
     pub(super) fn lend(&self, dialect: Dialect, model: &str, headers: &HeaderMap) -> Option<Arc<dyn Model>> {
-        let [chat, responses, messages] = &self.lenders;
-        let lender = match dialect {
-            Dialect::OpenAi | Dialect::Ours => chat,
-            Dialect::Responses => responses,
-            Dialect::Anthropic => messages,
-        };
+        let (_, lender) = self.formats.iter().find(|(spoken, _)| *spoken == dialect)?;
         let lender = lender.get_or_init(|| Lender::new(dialect, &format!("{}/v1", self.base)).ok());
         let said = headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
         Some(Arc::new(lender.as_ref()?.lend(model, Credentials::of(said))))
@@ -237,7 +258,7 @@ mod tests {
 
     #[test]
     fn no_path_leads_out_of_the_upstream() {
-        let upstream = Upstream::new("http://127.0.0.1:9/deep");
+        let upstream = Upstream::new("openai", "http://127.0.0.1:9/deep");
         let url = |rest: &str| upstream.url(rest).map(|url| url.to_string());
         assert_eq!(
             url("/v1/models?limit=2&x=%2F").unwrap(),

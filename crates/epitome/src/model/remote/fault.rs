@@ -38,6 +38,8 @@ impl Fault {
 pub(super) struct Asked<'a> {
     pub(super) model: &'a str,
     pub(super) address: &'a str,
+    /// What its route is called.
+    pub(super) called: &'a str,
     /// The environment's variable the key came from.
     pub(super) variable: &'a str,
     /// Where that is set.
@@ -54,7 +56,7 @@ pub(super) fn fault(
     retry_after: Option<Duration>,
     asked: &Asked<'_>,
 ) -> Fault {
-    let Asked { model, address, variable, setting, .. } = asked;
+    let Asked { model, address, called, variable, setting, .. } = asked;
     let word = told.word(status);
     if (300..400).contains(&status) {
         let reason =
@@ -87,7 +89,7 @@ pub(super) fn fault(
         404 if told.is("not_found_error") || told.says(&["model"]) => no_model(model, status),
         404 | 405 => Fault::refused(
             Wrong::Address,
-            &format!("nothing answers {} at {address} ({status}); is base_url right?", wire(address)),
+            &format!("nothing answers {called} at {address} ({status}); is base_url right?"),
         ),
         408 | 425 => Fault::no_answer(Wrong::Other, &format!("the provider gave up waiting ({status})")),
         400..500 => Fault::refused(Wrong::Other, &format!("the provider refused the request ({word})")),
@@ -98,14 +100,6 @@ pub(super) fn fault(
 
 fn no_model(model: &str, status: u16) -> Fault {
     Fault::refused(Wrong::Model, &format!("the provider knows no model `{model}` ({status})"))
-}
-
-fn wire(address: &str) -> &'static str {
-    match address {
-        _ if address.ends_with("/messages") => "messages",
-        _ if address.ends_with("/responses") => "responses",
-        _ => "chat completions",
-    }
 }
 
 /// How long a provider wants to be left alone: in milliseconds, in seconds, or until a date.
@@ -152,6 +146,7 @@ mod tests {
     const ASKED: Asked<'_> = Asked {
         model: "gpt-5-mini",
         address: "https://api.openai.com/v1/chat/completions",
+        called: "chat completions",
         variable: "OPENAI_API_KEY",
         setting: "models.cheap.key_env",
         with_key: true,

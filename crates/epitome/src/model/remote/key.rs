@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use epitome_wire::Dialect;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::fault::Fault;
-use super::{Credentials, Wire, Wrong, anthropic};
+use super::{Credentials, Wrong};
 
 /// As whom it is asked.
 pub(super) enum Key {
@@ -35,15 +36,16 @@ pub(super) struct Known<'a> {
 
 impl Key {
     /// The headers that show it.
-    pub(super) fn headers(&self, wire: Wire) -> Result<HeaderMap, Fault> {
+    pub(super) fn headers(&self, dialect: Dialect) -> Result<HeaderMap, Fault> {
         let (key, needed, variable, setting) = match self {
             Self::Own { key, needed, variable, setting } => (key, *needed, variable, setting),
-            Self::Lent(credentials) => return credentials.headers(wire),
+            Self::Lent(credentials) => return credentials.headers(dialect),
         };
-        let mut headers = HeaderMap::new();
-        if wire == Wire::Anthropic {
-            headers.insert("anthropic-version", HeaderValue::from_static(anthropic::VERSION));
-        }
+        let endpoint = dialect.format().about().endpoint;
+        let fixed = endpoint.map_or(&[][..], |endpoint| endpoint.headers).iter();
+        let mut headers: HeaderMap = fixed
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect();
         let Some(key) = key else {
             if needed {
                 let reason = format!("no key: the environment has no {variable} ({setting})");
@@ -51,15 +53,10 @@ impl Key {
             }
             return Ok(headers);
         };
-        let key = key.expose_secret().trim();
-        let (name, value) = match wire {
-            Wire::OpenAi | Wire::Responses => {
-                (AUTHORIZATION.as_str(), HeaderValue::from_str(&format!("Bearer {key}")))
-            }
-            Wire::Anthropic => ("x-api-key", HeaderValue::from_str(key)),
-        };
-        let reason = "holds something that cannot be a key";
-        let mut value = value.map_err(|_| Fault::refused(Wrong::Key, &format!("{variable} {reason}")))?;
+        let (name, before) = endpoint.map_or(("authorization", "Bearer "), |endpoint| endpoint.key);
+        let value = format!("{before}{}", key.expose_secret().trim());
+        let reason = format!("{variable} holds something that cannot be a key");
+        let mut value = HeaderValue::from_str(&value).map_err(|_| Fault::refused(Wrong::Key, &reason))?;
         value.set_sensitive(true);
         headers.insert(name, value);
         Ok(headers)

@@ -13,20 +13,9 @@ use secrecy::{ExposeSecret, SecretString};
 use super::fault::Fault;
 use super::http::Line;
 use super::key::Key;
-use super::{Remote, Wire, Wrong, address, anthropic};
+use super::{Remote, Wrong, address};
 use crate::settings::{ModelSettings, Provider, SettingsError};
 use epitome_wire::Dialect;
-
-/// The headers that say who asks, and in which form.
-const LENT: [&str; 7] = [
-    "authorization",
-    "x-api-key",
-    "api-key",
-    "anthropic-version",
-    "anthropic-beta",
-    "openai-organization",
-    "openai-project",
-];
 
 /// Callers of one provider are told apart by so many numbers, where it fails: whose key is wrong shall be left alone, and nobody
 /// else, and there shall not be one number for every key that was ever tried.
@@ -47,14 +36,17 @@ pub struct Credentials(Vec<(&'static str, SecretString)>);
 impl Credentials {
     /// Those among the headers of a request. All others are left out.
     pub fn of<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let endpoints = Dialect::all().into_iter().filter_map(|dialect| dialect.format().about().endpoint);
+        let names = endpoints.flat_map(|endpoint| [&[endpoint.key.0], endpoint.credentials].concat());
+        let names: Vec<&'static str> = names.collect();
         let known = |(name, value): (&str, &str)| {
-            let name = LENT.into_iter().find(|known| known.eq_ignore_ascii_case(name))?;
-            Some((name, SecretString::from(value)))
+            let name = names.iter().find(|known| known.eq_ignore_ascii_case(name))?;
+            Some((*name, SecretString::from(value)))
         };
         Self(headers.into_iter().filter_map(known).collect())
     }
 
-    pub(super) fn headers(&self, wire: Wire) -> Result<HeaderMap, Fault> {
+    pub(super) fn headers(&self, dialect: Dialect) -> Result<HeaderMap, Fault> {
         let mut headers = HeaderMap::new();
         for (name, value) in &self.0 {
             let reason = format!("the caller's header {name} holds something that cannot be sent");
@@ -63,8 +55,9 @@ impl Credentials {
             value.set_sensitive(true);
             headers.append(HeaderName::from_static(name), value);
         }
-        if wire == Wire::Anthropic && !headers.contains_key("anthropic-version") {
-            headers.insert("anthropic-version", HeaderValue::from_static(anthropic::VERSION));
+        let endpoint = dialect.format().about().endpoint;
+        for (name, value) in endpoint.map_or(&[][..], |endpoint| endpoint.headers) {
+            headers.entry(*name).or_insert(HeaderValue::from_static(value));
         }
         Ok(headers)
     }
@@ -100,14 +93,14 @@ impl fmt::Debug for Credentials {
 /// use epitome::dialect::Dialect;
 /// use epitome::model::{Credentials, Lender, Model};
 ///
-/// let lender = Lender::new(Dialect::Anthropic, "https://api.anthropic.com/v1")?;
+/// let lender = Lender::new(Dialect::ANTHROPIC, "https://api.anthropic.com/v1")?;
 /// let model = lender.lend("claude-sonnet-4-5", Credentials::of([("x-api-key", "sk-very-secret")]));
 /// assert_eq!(model.name(), "claude-sonnet-4-5");
 /// assert!(!format!("{model:?}").contains("secret"));
 /// # Ok::<(), epitome::settings::SettingsError>(())
 /// ```
 pub struct Lender {
-    wire: Wire,
+    dialect: Dialect,
     line: Arc<Line>,
     /// What is usual for models that nobody set anything for.
     usual: ModelSettings,
@@ -119,15 +112,12 @@ impl Lender {
     ///
     /// Refused is what is no address, or holds a password.
     pub fn new(dialect: Dialect, base_url: &str) -> Result<Self, SettingsError> {
-        let (wire, provider) = match dialect {
-            Dialect::OpenAi | Dialect::Ours => (Wire::OpenAi, Provider::OpenAi),
-            Dialect::Responses => (Wire::Responses, Provider::OpenAi),
-            Dialect::Anthropic => (Wire::Anthropic, Provider::Anthropic),
-        };
-        let usual = ModelSettings::new(provider, "");
-        let url = address(base_url, wire)
+        let spoken = dialect.format().about().endpoint.is_some();
+        let dialect = if spoken { dialect } else { Dialect::OPENAI };
+        let usual = ModelSettings::new(Provider::OpenAi, "");
+        let url = address(base_url, dialect)
             .map_err(|problem| SettingsError::Wrong { key: "base_url".to_owned(), problem })?;
-        Ok(Self { wire, line: Arc::new(Line::new(url, usual.timeout)), usual })
+        Ok(Self { dialect, line: Arc::new(Line::new(url, usual.timeout)), usual })
     }
 
     /// The model that the caller asks for, asked as they ask it.
@@ -135,7 +125,7 @@ impl Lender {
     pub fn lend(&self, model: &str, credentials: Credentials) -> Remote {
         let provider = format!("{}, with the key of caller {}", self.line.origin(), credentials.caller());
         let settings = ModelSettings { model: model.to_owned(), ..self.usual.clone() };
-        Remote::made(&settings, self.wire, Arc::clone(&self.line), Key::Lent(credentials), provider)
+        Remote::made(&settings, self.dialect, Arc::clone(&self.line), Key::Lent(credentials), provider)
     }
 }
 

@@ -6,12 +6,11 @@
 use epitome_core::message::{CallId, Message, Part, Role};
 use serde_json::{Map, Value, json};
 
-use super::bits::{Bit, Writer, texts};
-use super::raw::{self, FLAGS, Members};
-use super::write::{flagged, is_new_summary, list, replaced, shown, stripped, stripped_blocks};
-use super::{Body, Marks, Origin, cached};
-use crate::Dialect;
-use crate::anthropic::{NOTE, is_reasoning, spell_part};
+use super::{NOTE, is_reasoning, spell_part};
+use crate::body::raw::{self, FLAGS, Members};
+use crate::body::write::{flagged, is_new_summary, list, replaced, shown, stripped, stripped_blocks};
+use crate::body::writer::{Bit, Writer, texts};
+use crate::body::{Body, Marks, Origin, cached};
 use crate::fit::opener;
 
 /// The two flags of a message.
@@ -212,7 +211,7 @@ fn said((pinned, skip): Flags) -> Option<String> {
 impl Block {
     /// Its text, with its flags where they are to be kept and the whole message does not say them.
     fn marked(&self, marks: Marks, whole: Option<Flags>) -> String {
-        let bare = stripped(Dialect::OpenAi, &self.text);
+        let bare = stripped(&self.text, false);
         match said(self.flags).filter(|_| marks == Marks::Kept && whole.is_none()) {
             Some(flags) => raw::and(&bare, FLAGS, &flags),
             None => bare.into_owned(),
@@ -263,7 +262,7 @@ impl<'a> Turn<'a> {
             && let Some(came) = self.came(body)
         {
             return match (marks, self.from.as_slice()) {
-                (Marks::Stripped, _) => Some(stripped(Dialect::Anthropic, came).into_owned()),
+                (Marks::Stripped, _) => Some(stripped(came, true).into_owned()),
                 (Marks::Kept, [(message, _)]) => flagged(vec![came.to_owned()], message, marks).pop(),
                 (Marks::Kept, _) => Some(came.to_owned()),
             };

@@ -6,17 +6,16 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use epitome_core::message::{CallId, Content, Message, Part, Seq};
+use epitome_core::message::{CallId, Message, Part, Seq};
 use serde_json::{Map, Value, json};
 
 use super::Body;
-use super::pieces::{self, FUNCTION, Piece};
+use super::pieces::{self, Piece};
 use super::raw;
-use crate::fit::{Fitter, Wants, is_blank};
-use crate::{Dialect, anthropic, openai, responses};
+use crate::fit::Fitter;
 
 /// A run of a message's parts on its way out.
-pub(super) enum Bit<'a> {
+pub(crate) enum Bit<'a> {
     /// As it came; with what it would be otherwise.
     Came { text: Cow<'a, str>, parts: Vec<Part>, form: Option<String> },
     /// To be spelled; with the piece that it was.
@@ -39,8 +38,8 @@ struct Opened<'a> {
 }
 
 /// Writes one message after the other.
-pub(super) struct Writer<'a> {
-    pub(super) body: &'a Body,
+pub(crate) struct Writer<'a> {
+    pub(crate) body: &'a Body,
     fitter: Fitter,
     opened: Option<Opened<'a>>,
     /// Calls that went out as they came and are of an uncommon kind: their answers are of it, too.
@@ -50,19 +49,14 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(body: &'a Body) -> Self {
-        let wants = match body.dialect {
-            Dialect::Responses => responses::wants(),
-            Dialect::Anthropic => anthropic::wants(),
-            // Who sends reasoning here has a server that wants it back.
-            Dialect::OpenAi | Dialect::Ours => Wants { reasoning: |_, _| true, ..openai::wants() },
-        };
-        Self { body, fitter: Fitter::new(wants), opened: None, forms: HashMap::new(), ids: HashSet::new() }
+    pub(crate) fn new(body: &'a Body) -> Self {
+        let fitter = Fitter::for_body(body.dialect.0.wants());
+        Self { body, fitter, opened: None, forms: HashMap::new(), ids: HashSet::new() }
     }
 
     /// A message as runs of parts. Those of its own origin go out as they came where nothing speaks against it.
     /// With them, whether they are all that the message came as.
-    pub(super) fn bits(&mut self, message: &Message) -> (Vec<Bit<'a>>, bool) {
+    pub(crate) fn bits(&mut self, message: &Message) -> (Vec<Bit<'a>>, bool) {
         let fitted: Vec<Option<Part>> =
             message.parts.iter().map(|part| self.fitter.part(message.role, part)).collect();
         let Some(mut opened) = self.opened(message.seq) else {
@@ -134,10 +128,10 @@ impl<'a> Writer<'a> {
         let origin = body.origin(seq)?;
         let mut pieces = Vec::new();
         if origin.is_head() {
-            pieces.extend(pieces::of(body.dialect, body.head.as_deref()?));
+            pieces.extend(read_again(body, body.head.as_deref()?));
         }
         for place in body.items.get(origin.items.clone()).unwrap_or_default() {
-            pieces.extend(pieces::of(body.dialect, body.text.get(place.clone())?));
+            pieces.extend(read_again(body, body.text.get(place.clone())?));
         }
         if let Some(blocks) = &origin.blocks {
             pieces = pieces.into_iter().skip(blocks.start).take(blocks.len()).collect();
@@ -162,7 +156,7 @@ impl<'a> Writer<'a> {
                 return false;
             }
             // What a tool of the provider's gave has a form of its own, in which words have no place.
-            if asked.is_some_and(|form| !matches!(form.as_str(), FUNCTION | "custom_tool_call")) {
+            if asked.is_some_and(|form| !self.body.dialect.0.form_has_words(form)) {
                 return true;
             }
         }
@@ -170,15 +164,10 @@ impl<'a> Writer<'a> {
             && (pieces::is_taken(piece, came, fitted) || self.shows(came, fitted))
     }
 
-    /// Whether this is an answer with media that the provider takes in one: where we write a list ourselves, answers are
-    /// words, but whoever sent this has a provider that reads it.
+    /// Whether this is an answer with media that goes out as it came.
     fn shows(&self, came: &Part, fitted: Option<&Part>) -> bool {
         let (Part::ToolResult(came), Some(Part::ToolResult(fitted))) = (came, fitted) else { return false };
-        let shown = |piece: &Content| match piece {
-            Content::Text { text } => !is_blank(text),
-            Content::Media(media) => self.fitter.carries(media),
-        };
-        self.body.dialect == Dialect::Responses && came.call == fitted.call && came.content.iter().all(shown)
+        came.call == fitted.call && self.fitter.shows(&came.content)
     }
 
     /// Remembers of which kind the calls are that go out as they came.
@@ -190,8 +179,17 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A message of chat.
-    pub(super) fn chat(&mut self, message: &Message) -> Vec<String> {
+    /// The wire messages that stand for a message.
+    pub(crate) fn wires(&mut self, message: &Message) -> Vec<String> {
+        match self.body.dialect.0 {
+            format if format.about().is_native => self.native(message),
+            format if format.about().reply_is_items => self.items(message),
+            _ => self.one(message),
+        }
+    }
+
+    /// A message that is one on the wire too, its answers aside.
+    fn one(&mut self, message: &Message) -> Vec<String> {
         let (bits, _) = self.bits(message);
         let author = self.fitter.author(message);
         if let [Bit::Came { text, parts, form }] = bits.as_slice()
@@ -209,19 +207,18 @@ impl<'a> Writer<'a> {
             return Vec::new();
         }
         let fitted = Message { author, ..Message::new(message.role, parts) };
-        let mut spelled = openai::spell(&fitted);
+        let mut spelled = self.spelled(&fitted);
         let came: Option<Value> = was.as_deref().and_then(|was| serde_json::from_str(was).ok());
         for value in &mut spelled {
-            self.as_asked(value, "tool_call_id");
             if let (Some(fields), Some(came), Some(own)) = (value.as_object_mut(), &came, self.own(message)) {
-                pieces::keep_inside(fields, came, own, &fitted);
+                self.body.dialect.0.keep_inside(fields, came, own, &fitted);
             }
         }
         texts(&spelled, was.as_deref())
     }
 
-    /// The items of a message of Responses.
-    pub(super) fn items(&mut self, message: &Message) -> Vec<String> {
+    /// A message that is several items on the wire.
+    fn items(&mut self, message: &Message) -> Vec<String> {
         let mut out = Vec::new();
         for bit in self.bits(message).0 {
             match bit {
@@ -230,10 +227,7 @@ impl<'a> Writer<'a> {
                     out.push(text.into_owned());
                 }
                 Bit::Fitted { parts, was } => {
-                    let mut spelled = responses::spell(&Message::new(message.role, parts));
-                    for value in &mut spelled {
-                        self.as_asked(value, "call_id");
-                    }
+                    let spelled = self.spelled(&Message::new(message.role, parts));
                     out.extend(texts(&spelled, was.as_deref()));
                 }
             }
@@ -248,36 +242,18 @@ impl<'a> Writer<'a> {
         out
     }
 
-    /// An answer spelled by us, in the form of its call.
-    fn as_asked(&self, value: &mut Value, key: &str) {
-        let answers = value.get("role").is_some_and(|role| role == "tool")
-            || value.get("type").is_some_and(|kind| kind == "function_call_output");
-        let call = value.get(key).and_then(Value::as_str).filter(|_| answers).map(CallId::from);
-        let Some((call, form)) = call.and_then(|call| self.forms.get_key_value(&call)) else { return };
-        if form == FUNCTION {
-            *value = json!({ "role": FUNCTION, "name": &**call, "content": value.get("content") });
-        } else {
-            let output = value.get("output").cloned().unwrap_or_default();
-            *value = match form.as_str() {
-                "local_shell_call" => {
-                    json!({ "type": "local_shell_call_output", "id": &**call, "output": output })
-                }
-                "tool_search_call" => {
-                    json!({ "type": "tool_search_output", "call_id": &**call, "tools": [] })
-                }
-                "shell_call" => {
-                    let said = json!({ "stdout": output, "stderr": "", "outcome": { "type": "timeout" } });
-                    json!({ "type": "shell_call_output", "call_id": &**call, "output": [said] })
-                }
-                form => json!({ "type": format!("{form}_output"), "call_id": &**call, "output": output }),
-            };
-        }
+    /// A fitted message, its answers in the form of their calls.
+    fn spelled(&self, message: &Message) -> Vec<Value> {
+        let format = self.body.dialect.0;
+        let form = |call: &str| self.forms.get(&CallId::from(call)).cloned();
+        let spelled = format.spell(message).into_iter();
+        spelled.map(|value| format.answer_in_form(&value, &form).unwrap_or(value)).collect()
     }
 
     /// A message in our own form.
-    pub(super) fn ours(&mut self, message: &Message) -> Vec<String> {
+    fn native(&mut self, message: &Message) -> Vec<String> {
         let Some(mut opened) = self.opened(message.seq) else {
-            return Dialect::Ours.spelled(message).iter().map(Value::to_string).collect();
+            return self.body.dialect.0.spell(message).iter().map(Value::to_string).collect();
         };
         let came = opened.pieces.pop().map(|piece| piece.text).unwrap_or_default();
         if self.own(message) == Some(message) {
@@ -290,6 +266,11 @@ impl<'a> Writer<'a> {
         fields.insert("skip".to_owned(), message.skip.into());
         vec![Value::Object(fields).to_string()]
     }
+}
+
+/// Reads a wire message again, for its pieces.
+fn read_again<'a>(body: &Body, text: &'a str) -> Vec<Piece<'a>> {
+    serde_json::from_str(text).map_or_else(|_| Vec::new(), |value| body.dialect.0.pieces(text, &value))
 }
 
 /// The piece that this part came in, among those that are not behind.
@@ -325,7 +306,7 @@ fn flush<'a>(loose: &mut Vec<Part>, bits: &mut Vec<Bit<'a>>) {
 }
 
 /// What was spelled, as text; what stands for one piece has the fields of it that we do not know.
-pub(super) fn texts(spelled: &[Value], was: Option<&str>) -> Vec<String> {
+pub(crate) fn texts(spelled: &[Value], was: Option<&str>) -> Vec<String> {
     let mut texts: Vec<String> = spelled.iter().map(Value::to_string).collect();
     if let ([value], Some(was), [text]) = (spelled, was, texts.as_mut_slice()) {
         for (key, other) in pieces::others(was, value) {

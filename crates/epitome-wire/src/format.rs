@@ -1,0 +1,311 @@
+//! What a provider's format has to say for itself.
+//!
+//! One trait, implemented once for each format, in one file each. Reading, writing, rewriting, asking, listening and HTTP
+//! ask a format through it and match on no name, so one more format is one more file and one line in `registry`.
+//!
+//! Three methods have no default: [`Format::about`], the facts in a table, [`Format::read`] and [`Format::spell`]. By default
+//! everything about answers is as in chat completions, which most servers speak.
+
+use std::ops::Range;
+use std::panic::RefUnwindSafe;
+
+use epitome_core::message::Message;
+use serde_json::{Map, Value, json};
+
+use crate::asking::{Answer, Hearing, Question, Then};
+use crate::body::{self, Body, Marks, Members, Piece};
+use crate::field::Object;
+use crate::fit::{Fitter, Wants};
+use crate::usage::Usage;
+use crate::{DialectError, openai};
+
+/// How clearly a message shows that it is of a format, from the clearest to the vaguest. Where several formats see themselves in
+/// one message, the clearest counts, and of equal ones that of the format that was registered first. A piece of content that
+/// only one format has ([`Format::has_piece`]) counts right after [`Sign::Shape`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sign {
+    /// No other format has a message of this shape.
+    Shape,
+    /// Its type is one of its own.
+    Type,
+    /// A field or a role is its own.
+    Field,
+    /// A field that gateways take on other formats too.
+    Mark,
+}
+
+/// How clearly the other fields of a request show its format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RequestSign {
+    /// No other format has such a field: this counts before any message does.
+    Own,
+    /// Most likely: this counts where no message shows anything.
+    Likely,
+}
+
+/// The facts about a format: `About { list: "input", ..About::new("mine") }`.
+#[derive(Debug, Clone, Copy)]
+pub struct About {
+    /// What it is called in flags, settings and stored messages: lower case letters, digits and `-`. It never changes.
+    pub name: &'static str,
+    /// Whether it is Epitome's own, which says a message's flags, place and notes in fields of its own.
+    pub is_native: bool,
+    /// The field of a request that is the list of messages.
+    pub list: &'static str,
+    /// Whether a text may stand for the whole list.
+    pub list_may_be_text: bool,
+    /// The field of a request that is the system prompt; none where that is a message.
+    pub head: Option<Head>,
+    /// Whether a reply is several items in a row, which are one message here.
+    pub reply_is_items: bool,
+    /// Fields of a request by which the provider holds part of the history itself.
+    pub elsewhere: &'static [&'static str],
+    /// Types of items that stand for such a part.
+    pub references: &'static [&'static str],
+    /// Whether blocks inside a message may have flags of their own.
+    pub has_flags_in_blocks: bool,
+    /// The type of a piece of content that is words.
+    pub text_kind: &'static str,
+    /// The names of the field that limits what may be written, the oldest first. Where one is refused, the next is tried.
+    pub limit_names: &'static [&'static str],
+    /// Where it is spoken; none where no provider speaks it.
+    pub endpoint: Option<Endpoint>,
+}
+
+impl About {
+    /// A format whose requests are `{"messages": […]}`, with nothing special about it.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            is_native: false,
+            list: "messages",
+            list_may_be_text: false,
+            head: None,
+            reply_is_items: false,
+            elsewhere: &[],
+            references: &[],
+            has_flags_in_blocks: false,
+            text_kind: "text",
+            limit_names: &["max_tokens"],
+            endpoint: None,
+        }
+    }
+}
+
+/// The system prompt of formats that have it in a field of the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// The field.
+    pub field: &'static str,
+    /// How the message begins that stands for it; its value and a `}` follow.
+    pub opening: &'static str,
+    /// The field of that message that holds the value.
+    pub inner: &'static str,
+}
+
+impl Head {
+    /// Whether this message stands for the field.
+    #[must_use]
+    pub fn stands_for(&self, message: &Value) -> bool {
+        let own: Value = serde_json::from_str(&self.message("null")).unwrap_or_default();
+        let fields = own.as_object().into_iter().flatten();
+        message.get(self.inner).is_some()
+            && fields
+                .filter(|(name, _)| *name != self.inner)
+                .all(|(name, value)| message.get(name) == Some(value))
+    }
+
+    /// The message that stands for this value of the field.
+    pub(crate) fn message(&self, value: &str) -> String {
+        format!("{}{value}}}", self.opening)
+    }
+}
+
+/// Where a format is spoken over HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Who speaks it: the name in settings (`provider = "openai"`, `[proxy] openai_upstream`) and the beginning of its
+    /// paths in the proxy (`/openai/v1/…`). Formats of one provider share it.
+    pub provider: &'static str,
+    /// The provider's own address, up to and with the version: `https://api.openai.com/v1`.
+    pub base_url: &'static str,
+    /// Its route after the version: `chat/completions`.
+    pub route: &'static str,
+    /// What the route is called in errors.
+    pub called: &'static str,
+    /// What a client's base URL ends with that points at the proxy.
+    pub client_base: &'static str,
+    /// The environment's variable that usually holds the key.
+    pub key_env: &'static str,
+    /// The header that shows a key, and what stands before the key in it.
+    pub key: (&'static str, &'static str),
+    /// Other headers in which the provider takes a key, tells who asks, or in which version.
+    pub credentials: &'static [&'static str],
+    /// Headers that every request has.
+    pub headers: &'static [(&'static str, &'static str)],
+}
+
+impl Endpoint {
+    /// The provider's own address, without the version.
+    #[must_use]
+    pub fn address(&self) -> &'static str {
+        self.base_url.strip_suffix("/v1").unwrap_or(self.base_url)
+    }
+
+    /// What its paths in the proxy begin with.
+    #[must_use]
+    pub fn prefix(&self) -> String {
+        format!("/{}", self.provider)
+    }
+
+    /// The path in the proxy whose requests are read and condensed.
+    #[must_use]
+    pub fn proxy_path(&self) -> String {
+        format!("/{}/v1/{}", self.provider, self.route)
+    }
+}
+
+/// A provider's format. See the [module](self).
+pub trait Format: Send + Sync + RefUnwindSafe + 'static {
+    /// The facts about it.
+    fn about(&self) -> &About;
+
+    /// Whether this message shows that it is of this format.
+    fn sign(&self, _message: &Object) -> Option<Sign> {
+        None
+    }
+
+    /// Whether only this format has pieces of content of this `type`.
+    fn has_piece(&self, _kind: &str) -> bool {
+        false
+    }
+
+    /// Whether the fields of a request, its list aside, show that it is of this format. `system_in_list`: whether a message of
+    /// the list has the role `system`.
+    fn request_sign(&self, _request: &Members<'_>, _system_in_list: bool) -> Option<RequestSign> {
+        None
+    }
+
+    // Messages.
+
+    /// Reads one message. The flags on it (`epitome: {…}`) are read by the caller.
+    fn read(&self, wire: &Value) -> Result<Message, DialectError>;
+
+    /// Spells one message plainly, without flags. What is spelled must be read as the same message again.
+    fn spell(&self, message: &Message) -> Vec<Value>;
+
+    /// What of a message can be sent.
+    fn wants(&self) -> Wants {
+        openai::wants()
+    }
+
+    /// Writes the fields of a request that carry a valid list.
+    fn write(&self, messages: &[Message]) -> Map<String, Value> {
+        let mut fitter = Fitter::new(self.wants());
+        let fitted = messages.iter().filter_map(|message| fitter.fit(message));
+        let list: Vec<Value> = fitted.flat_map(|message| self.spell(&message)).collect();
+        Map::from_iter([(self.about().list.to_owned(), Value::Array(list))])
+    }
+
+    /// The fields of a request whose messages are these: the inverse of reading one.
+    fn restore_body(&self, list: Vec<Value>) -> Map<String, Value> {
+        Map::from_iter([(self.about().list.to_owned(), Value::Array(list))])
+    }
+
+    // Rewriting a whole request: what stays the same goes out in its own letters.
+
+    /// What a message is made of: each piece goes out as it came, or not at all.
+    fn pieces<'a>(&self, text: &'a str, value: &Value) -> Vec<Piece<'a>> {
+        vec![Piece::new(text, self.read(value).map(|message| message.parts).unwrap_or_default())]
+    }
+
+    /// The messages that were merged into one of this format, each by its blocks and as it would stand alone; none where it is
+    /// one message.
+    fn split(&self, _message: &Message, _wire: &Value) -> Result<Option<Vec<Merged>>, DialectError> {
+        Ok(None)
+    }
+
+    /// Whether an item is said by no side, so that it may stand between a call and its answer.
+    fn is_aside(&self, _item: &str) -> bool {
+        false
+    }
+
+    /// An answer to a call of an uncommon kind, in the form of that kind; none where `spelled` is not such an answer.
+    fn answer_in_form(&self, _spelled: &Value, _form: &dyn Fn(&str) -> Option<String>) -> Option<Value> {
+        None
+    }
+
+    /// Whether answers to calls of this kind hold words, so that they can be compared.
+    fn form_has_words(&self, _form: &str) -> bool {
+        true
+    }
+
+    /// Puts what a message came with into what is spelled in its place, where that still belongs there.
+    fn keep_inside(&self, _spelled: &mut Object, _came: &Value, _own: &Message, _fitted: &Message) {}
+
+    /// The request with these messages in place of its own.
+    fn rewrite(&self, body: &Body, messages: &[Message], marks: Marks) -> String {
+        body::rewrite(body, messages, marks)
+    }
+
+    // Asking a model, and listening to answers.
+
+    /// The body of a request that asks a question.
+    fn ask(&self, question: &Question<'_>) -> Value {
+        openai::ask(question)
+    }
+
+    /// The answer of a whole body; none where the body is no answer.
+    fn answer(&self, body: &Value) -> Option<Answer> {
+        openai::answer(body)
+    }
+
+    /// Takes one event of a stream.
+    fn hear(&self, hearing: &mut Hearing, event: &Value) -> Then {
+        openai::hear(hearing, event)
+    }
+
+    /// Whether an event may matter to who wants to know only what was counted, how it ended and what failed: `word` stands in it
+    /// between two quotation marks, and `after` is what follows. Events of which no word matters are not parsed.
+    fn may_matter(&self, word: &[u8], after: &[u8]) -> bool {
+        openai::may_matter(word, after)
+    }
+
+    /// The failure in a body that stands where an answer should.
+    fn failure(&self, body: &Value) -> Option<Value> {
+        openai::failure(body)
+    }
+
+    /// Whether a whole body is an answer that came to its end.
+    fn is_done(&self, _body: &Value) -> bool {
+        true
+    }
+
+    /// Adds what the provider says it counted.
+    fn count(&self, said: &Value, usage: &mut Usage) {
+        openai::count(said, usage);
+    }
+
+    /// An error as the provider would say it, for its own clients.
+    fn refusal(&self, refusal: &Refusal<'_>) -> Value {
+        let Refusal { message, kind, code, .. } = refusal;
+        json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
+    }
+}
+
+/// A message that was merged into another: its blocks, and its wire message alone.
+pub type Merged = (Range<usize>, Value);
+
+/// What is refused on behalf of a provider.
+#[derive(Debug, Clone, Copy)]
+pub struct Refusal<'a> {
+    /// What is wrong.
+    pub message: &'a str,
+    /// The provider's word for such errors.
+    pub kind: &'a str,
+    /// Ours.
+    pub code: &'a str,
+    /// The request's id.
+    pub id: &'a str,
+}

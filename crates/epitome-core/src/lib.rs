@@ -85,7 +85,7 @@
 //! | [`local`] | how is one written without a model? |
 //! | [`excerpt`] | how is one message made smaller? |
 //! | [`shelf`] | who holds the words meanwhile? |
-//! | [`measure`] | what survived, and what did it cost? |
+//! | [`valid`] | what would a provider refuse? |
 //! | [`drawing`] | how is a session written in one line, for tests and examples? |
 //!
 //! # Words
@@ -128,7 +128,6 @@ pub mod keep;
 pub mod ledger;
 pub mod local;
 mod marks;
-pub mod measure;
 pub mod media;
 pub mod message;
 pub mod names;
@@ -145,5 +144,6 @@ pub mod strategy;
 pub mod tokens;
 pub mod track;
 pub mod trigger;
+pub mod valid;
 pub mod view;
 mod words;

@@ -4,10 +4,13 @@
 //! takes its arguments, the settings, and a [`Show`] it prints through.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
+
+use epitome_lab::{bench, demo, replay};
+use epitome_terminal::flags::whole;
 
 use crate::failure::{Failure, Opened};
 use crate::near::near;
@@ -15,12 +18,11 @@ use crate::settings::{Given, Loaded, Place, World, load, load_without_database};
 use crate::show::{Color, Show};
 
 mod backup;
-mod bench;
 mod check_config;
 mod completions;
 mod condense;
 mod context;
-mod demo;
+mod echo;
 mod expand;
 mod explain;
 mod export;
@@ -30,7 +32,6 @@ mod late;
 mod list;
 mod messages;
 mod migrate;
-mod replay;
 mod search;
 mod serve;
 mod summarize;
@@ -306,14 +307,6 @@ fn unknown_command(word: &str) -> Failure {
     }
 }
 
-/// A number that counts something, for flags.
-fn whole(text: &str) -> Result<u64, String> {
-    match text.parse() {
-        Ok(number) if number > 0 => Ok(number),
-        _ => Err("give a whole number from 1".to_owned()),
-    }
-}
-
 fn understand(args: Vec<OsString>, name: Option<&'static str>) -> Result<Asked, Failure> {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
@@ -358,6 +351,7 @@ async fn act(job: Job, world: &World, show: &mut Show, database: &mut Option<Ope
     let command = match what {
         What::WriteConfig(path) => return write_config::run(&path, world, show),
         What::Command(Command::Demo(args)) => return demo::run(&args, globals.db.as_deref(), show).await,
+        What::Command(Command::Bench(args)) if args.is_echo() => return echo::run(show).await,
         What::Command(Command::Bench(args)) => return bench::run(&args, show).await,
         What::Command(Command::Completions(args)) => return completions::run(&args, Cli::command(), show),
         What::Command(command) => Some(command),
@@ -371,7 +365,15 @@ async fn act(job: Job, world: &World, show: &mut Show, database: &mut Option<Ope
             let loaded = load_without_database(&given, world).map_err(Failure::Setting)?;
             return condense::run(args, &loaded, show).await;
         }
-        Some(Command::Replay(args)) => return replay::run(args, &given, world, show).await,
+        Some(Command::Replay(args)) => {
+            let load = |config: Option<&Path>, set: &[String]| {
+                let mut given = given.clone();
+                given.config = config.map(Path::to_owned).or(given.config);
+                given.set.extend_from_slice(set);
+                load_without_database(&given, world).map(|loaded| (loaded.settings, loaded.patch))
+            };
+            return replay::run(args, &load, show).await;
+        }
         Some(Command::Migrate(args)) => {
             // Who says where to needs no other database.
             let read = if args.to.is_some() { load_without_database } else { load };

@@ -9,7 +9,6 @@ mod condensing;
 mod database;
 mod http;
 mod log;
-mod recording;
 mod settings;
 mod signals;
 

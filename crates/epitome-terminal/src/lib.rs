@@ -4,12 +4,14 @@
 //! |---|---|
 //! | [`show`] | where output goes: lines, JSON, tables, colours, progress, numbers and dates as people read them |
 //! | [`failure`] | why a command failed: its one line on standard error and its exit code |
+//! | [`flags`] | values of flags that several commands take |
 //! | [`near`] | suggestions for mistyped names |
 //! | [`leftovers`] | files and processes that a signal must not leave behind |
 //!
 //! Nothing here reads settings, opens a database or knows a command: callers hand in plain values.
 
 pub mod failure;
+pub mod flags;
 pub mod leftovers;
 pub mod near;
 pub mod show;

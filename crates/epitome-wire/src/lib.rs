@@ -51,6 +51,7 @@ mod media;
 mod openai;
 mod ours;
 mod reader;
+pub mod recording;
 mod registry;
 mod residue;
 mod responses;

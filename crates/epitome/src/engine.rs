@@ -388,6 +388,12 @@ impl Engine {
         }
     }
 
+    /// Forgets the rendered summaries it keeps in memory, so that a benchmark sees what the first context costs.
+    #[doc(hidden)]
+    pub fn forget_rendered(&self) {
+        self.shared().memo.forget();
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.inner.shared
     }

@@ -33,7 +33,6 @@
 //!
 //! Nothing of HTTP servers or flags stands here: a program that embeds Epitome gets neither.
 
-pub mod bench;
 mod breaker;
 mod brief;
 pub mod condenser;
@@ -51,7 +50,6 @@ mod names;
 mod pace;
 mod price;
 mod purse;
-pub mod replay;
 pub mod retry;
 pub mod search;
 pub mod settings;

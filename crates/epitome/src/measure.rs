@@ -57,7 +57,7 @@ pub fn describe() {
 pub(crate) const KEPT: &str = "kept";
 
 /// What is recorded where the answer was there already, and nobody was called.
-pub(crate) const REUSED: &str = "reused";
+pub const REUSED: &str = "reused";
 
 /// The same as [`KEPT`], where it only stands in for a model's.
 const STAND_IN: &str = "stand_in";

@@ -45,7 +45,9 @@ pub use keyring::{KeyHash, KeyRow, Keyring, PickKeys};
 pub use log::{CopiedSession, SessionLog};
 pub use maintenance::{Fault, Maintenance};
 pub use moving::{MoveError, MoveOptions, MoveProgress, MoveStage, Moved, MovedTable, move_to_postgres};
-pub(crate) use postgres::client as postgres_client;
+/// A connection as the store makes it, for benchmarks on its tables.
+#[doc(hidden)]
+pub use postgres::client as postgres_client;
 pub use postgres::{Postgres, PostgresOptions};
 pub use rows::{
     Facts, NewMessage, QueueCounts, QueueRow, SessionId, SessionKey, SessionRow, SlotRow, Sources, Stamp,

@@ -15,8 +15,6 @@ mod alone;
 mod checking;
 #[path = "providers/faults.rs"]
 mod faults;
-#[path = "providers/forgetting.rs"]
-mod forgetting;
 #[path = "providers/lent.rs"]
 mod lent;
 #[path = "providers/own_address.rs"]

@@ -16,7 +16,6 @@ mod cuts;
 mod fidelity;
 mod fuzz;
 mod hard_cases;
-mod measures;
 mod plans;
 mod promises;
 mod prompts;

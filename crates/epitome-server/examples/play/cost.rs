@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use epitome::rules::measure::cost::{Cost as Sum, Run, Sent};
+use epitome_lab::measure::cost::{Cost as Sum, Run, Sent};
 use serde_json::Value;
 
 use super::Error;

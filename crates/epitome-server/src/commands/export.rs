@@ -12,9 +12,9 @@ use super::SessionArgs;
 use crate::database::Database;
 use crate::failure::Failure;
 use crate::leftovers::{self, Leftover};
-use crate::recording::{HEADER, REQUEST, spoken};
 use crate::settings::Loaded;
 use crate::show::{Show, count};
+use epitome::dialect::recording::{HEADER, REQUEST, spoken};
 
 const EXAMPLES: &str = "\
 Examples:

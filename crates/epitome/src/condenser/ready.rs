@@ -102,7 +102,7 @@ impl Turn {
 
     /// Waits until what is being written for this conversation is there, and takes what that cost: no report tells it
     /// again.
-    pub(crate) async fn settled(&self) -> Vec<Spent> {
+    pub async fn settled(&self) -> Vec<Spent> {
         let ended = lock(&self.conversation).under_way();
         if let Some(mut ended) = ended {
             while ended.changed().await.is_ok() {}

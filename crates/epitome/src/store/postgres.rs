@@ -328,7 +328,7 @@ const IDLE: Duration = Duration::from_secs(10);
 const WAIT: Duration = Duration::from_secs(5);
 
 /// A connection of one's own, to measure against.
-pub(crate) async fn client(url: &str) -> Result<tokio_postgres::Client, StoreError> {
+pub async fn client(url: &str) -> Result<tokio_postgres::Client, StoreError> {
     let address = tls::Address::read(url)?;
     let (client, connection) = address
         .config

@@ -18,7 +18,7 @@ use epitome::{Batch, Page, Session, Workspace, is_name};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::recording::{Item, Pieces, Place, REQUEST, Recording};
+use epitome::dialect::recording::{Item, Pieces, Place, REQUEST, Recording};
 
 /// A batch is added when it holds so many messages, or so many bytes.
 const BATCH: u64 = 1_000;

@@ -1,0 +1,214 @@
+//! Durable appends, against a bare loop on the same table.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use epitome::Engine;
+use epitome::Error;
+use epitome::store::StoreError;
+use rusqlite::{Connection, OpenFlags, params};
+use serde::Serialize;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use super::sample::median;
+use super::{Line, Progress, Tell, invalid, remove, talk};
+
+/// So many append at once, each waiting for one message to be durable before it says the next.
+const TASKS: usize = 16;
+
+/// At least this part of the bare loop's rows.
+const TARGET: f64 = 0.7;
+
+/// Durable appends from 16 tasks, a message each, a session each.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Appends {
+    /// Through `Session::append`, triggers checked and slots moved; summaries are left to others.
+    pub rows_per_second: f64,
+    /// A thread that inserts the same messages into the same table of another file and commits those that
+    /// wait together: nothing else is read or written.
+    pub bare_rows_per_second: f64,
+    /// The first by the second: the median of the rounds' own ratios.
+    pub ratio: f64,
+    /// How often they took turns.
+    pub rounds: usize,
+}
+
+impl Appends {
+    pub(super) fn line(&self) -> Line {
+        let figure = format!(
+            "{:.0}/s, {:.2} of a bare loop's {:.0}/s",
+            self.rows_per_second, self.ratio, self.bare_rows_per_second
+        );
+        Line::new("durable appends, 16 tasks", figure, "0.70 of it", Some(self.ratio >= TARGET))
+    }
+}
+
+/// Measures appends in a directory: in turns, `rounds` times, so many rows each time.
+pub async fn appends(dir: &Path, rounds: usize, rows: usize, tell: Tell<'_>) -> Result<Appends, Error> {
+    let (ours, theirs) = (dir.join("appends.db"), dir.join("bare.db"));
+    // The same schema in both.
+    Engine::builder().workers(0).open(&theirs).await?.close().await;
+    let engine = Engine::builder().workers(0).open(&ours).await?;
+    let bare = Bare::start(&theirs)?;
+    let each = rows.div_ceil(TASKS);
+    let total = rounds.max(1) as u64;
+    let (mut engine_rates, mut bare_rates, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    // The first round only warms both up.
+    for round in 0..=total {
+        tell(Progress { stage: "durable appends", done: round, of: total });
+        // Who goes first changes, so that neither always finds the disk quiet.
+        let (engine_rate, bare_rate) = if round % 2 == 0 {
+            let rate = through_engine(&engine, each).await?;
+            quiet(&ours).await?;
+            (rate, bare.round(round, each).await?)
+        } else {
+            let rate = bare.round(round, each).await?;
+            (through_engine(&engine, each).await?, rate)
+        };
+        quiet(&ours).await?;
+        if round > 0 {
+            ratios.push(engine_rate / bare_rate);
+            engine_rates.push(engine_rate);
+            bare_rates.push(bare_rate);
+        }
+    }
+    engine.close().await;
+    drop(bare);
+    remove(&ours);
+    remove(&theirs);
+    Ok(Appends {
+        rows_per_second: median(engine_rates),
+        bare_rows_per_second: median(bare_rates),
+        ratio: median(ratios),
+        rounds: rounds.max(1),
+    })
+}
+
+/// Waits until the writer of a database has taken all words into its index, which it does when nobody appends: it
+/// must not slow down the other's turn.
+pub async fn quiet(path: &Path) -> Result<(), Error> {
+    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
+    let behind = "SELECT count(*) FROM sessions WHERE indexed < head";
+    for _ in 0..1_000 {
+        if db.query_row(behind, [], |row| row.get::<_, i64>(0)).map_err(failed)? == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn failed(error: rusqlite::Error) -> Error {
+    Error::Store(StoreError::Failed { reason: error.to_string() })
+}
+
+/// Rows a second.
+async fn through_engine(engine: &Engine, each: usize) -> Result<f64, Error> {
+    let started = Instant::now();
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let session = engine.session(format!("task {task}"));
+        tasks.spawn(async move {
+            for n in 0..each as u64 {
+                session.append(talk::said(n)).await?;
+            }
+            Ok::<_, Error>(())
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.map_err(|_| Error::Closed)??;
+    }
+    Ok(rate(each, started))
+}
+
+fn rate(each: usize, started: Instant) -> f64 {
+    (each * TASKS) as f64 / started.elapsed().as_secs_f64()
+}
+
+/// A message on its way to the bare loop.
+struct Row {
+    session: i64,
+    seq: i64,
+    body: String,
+    done: oneshot::Sender<bool>,
+}
+
+/// The loop anybody would write first: a thread, a channel, one transaction for all that wait.
+struct Bare {
+    rows: SyncSender<Row>,
+}
+
+impl Bare {
+    fn start(path: &Path) -> Result<Self, Error> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let db = Connection::open_with_flags(path, flags).map_err(failed)?;
+        // The file is in WAL mode already.
+        db.execute_batch("PRAGMA synchronous = FULL; PRAGMA cache_size = -8192").map_err(failed)?;
+        let (rows, waiting) = sync_channel(1_024);
+        std::thread::Builder::new()
+            .name("epitome-bare".to_owned())
+            .spawn(move || write(&db, &waiting))
+            .map_err(|error| StoreError::Failed { reason: error.to_string() })?;
+        Ok(Self { rows })
+    }
+
+    /// Rows a second.
+    async fn round(&self, round: u64, each: usize) -> Result<f64, Error> {
+        let started = Instant::now();
+        let mut tasks = JoinSet::new();
+        for task in 0..TASKS {
+            let rows = self.rows.clone();
+            let session = i64::try_from(task).unwrap_or(0);
+            let first = i64::try_from(round).unwrap_or(0).saturating_mul(1 << 32);
+            tasks.spawn(async move {
+                for n in 0..each as u64 {
+                    let message = talk::said(n);
+                    let body = talk::body(&message).map_err(invalid)?;
+                    let (done, waits) = oneshot::channel();
+                    let seq = first.saturating_add(i64::try_from(n).unwrap_or(0));
+                    // Never full: there are fewer tasks than places.
+                    rows.send(Row { session, seq, body, done }).map_err(|_| Error::Closed)?;
+                    if !waits.await.unwrap_or(false) {
+                        return Err(Error::Store(StoreError::Failed {
+                            reason: "the bare loop failed".to_owned(),
+                        }));
+                    }
+                }
+                Ok::<_, Error>(())
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.map_err(|_| Error::Closed)??;
+        }
+        Ok(rate(each, started))
+    }
+}
+
+fn write(db: &Connection, waiting: &Receiver<Row>) {
+    while let Ok(first) = waiting.recv() {
+        let mut together = vec![first];
+        together.extend(waiting.try_iter().take(127));
+        let kept = commit(db, &together).is_ok();
+        for row in together {
+            // Whoever asked may have gone.
+            let _ = row.done.send(kept);
+        }
+    }
+}
+
+fn commit(db: &Connection, rows: &[Row]) -> rusqlite::Result<()> {
+    db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+    let sql = "INSERT INTO messages (session, seq, role, author, turn, tokens, before, chars, longest, calls, answers, \
+         own_answers, open, own_open, shape, pinned, skip, cut, own_cut, opener, at, created, body) \
+         VALUES (?1,?2,2,NULL,1,?3,?3,?3,?3,0,0,0,0,0,0,0,0,2,2,1,?3,?3,?4)";
+    let mut insert = db.prepare_cached(sql)?;
+    for row in rows {
+        let chars = i64::try_from(row.body.len()).unwrap_or(0);
+        insert.execute(params![row.session, row.seq, chars, row.body])?;
+    }
+    db.prepare_cached("COMMIT")?.execute([])?;
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! Contexts of a long session, against those of a short one.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use epitome::Error;
+use epitome::rules::message::Seq;
+use epitome::{Engine, Session};
+use serde::Serialize;
+
+use super::{Line, Progress, Spread, Tell, remove, talk, thousands};
+
+/// What is asked for, in tokens.
+const BUDGET: u64 = 4_000;
+
+/// The messages of the short session.
+const SHORT: u64 = 100;
+
+/// So many are appended at once.
+const BATCH: u64 = 1_000;
+
+/// A long session may take this much longer.
+const TARGET_RATIO: f64 = 1.5;
+
+/// And no longer than this, in milliseconds.
+const TARGET_MILLIS: f64 = 0.5;
+
+/// Contexts of 4,000 tokens, with the default slots summarized by `local`, each session in its own file.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Contexts {
+    /// The messages of the long session.
+    pub messages: u64,
+    /// The long session.
+    pub long: OfSession,
+    /// A session of 100 messages.
+    pub short: OfSession,
+    /// The long one's median by the short one's, once asked for before.
+    pub warm_ratio: f64,
+    /// The same where nothing is remembered.
+    pub cold_ratio: f64,
+    /// The long session, for the first time after a new summary: the worker has made its text fit by then, as it
+    /// does for sessions that contexts were asked of before.
+    pub renewed: Spread,
+}
+
+/// How long a session's contexts take.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct OfSession {
+    /// As long as no new summary was written.
+    pub warm: Spread,
+    /// The first time in a process: a summary's text is made to fit the budget then, and remembered.
+    pub cold: Spread,
+}
+
+impl Contexts {
+    pub(super) fn lines(&self) -> [Line; 3] {
+        let (long, short) = (&self.long, &self.short);
+        let figure = |long: &Spread, ratio: f64, short: &Spread| {
+            format!(
+                "{:.3} ms (p95 {:.3}), {ratio:.2} of {:.3} ms at {SHORT} messages",
+                long.median, long.p95, short.median
+            )
+        };
+        let of =
+            |kind: &str| format!("context of 4,000 tokens, {} messages, {kind}", thousands(self.messages));
+        [
+            Line::new(
+                of("asked again"),
+                figure(&long.warm, self.warm_ratio, &short.warm),
+                "1.50, 0.5 ms",
+                Some(self.warm_ratio <= TARGET_RATIO && long.warm.median < TARGET_MILLIS),
+            ),
+            Line::new(
+                of("first after a new summary"),
+                format!("{:.3} ms (p95 {:.3})", self.renewed.median, self.renewed.p95),
+                "0.5 ms",
+                Some(self.renewed.median < TARGET_MILLIS),
+            ),
+            Line::new(
+                of("first in a process"),
+                figure(&long.cold, self.cold_ratio, &short.cold),
+                "1.50, 0.5 ms",
+                Some(self.cold_ratio <= TARGET_RATIO && long.cold.median < TARGET_MILLIS),
+            ),
+        ]
+    }
+}
+
+/// Measures contexts in a directory, so many of each kind.
+pub async fn contexts(dir: &Path, messages: u64, times: usize, tell: Tell<'_>) -> Result<Contexts, Error> {
+    let (long_file, short_file) = (dir.join("long.db"), dir.join("short.db"));
+    let long_engine = Engine::builder().workers(0).open(&long_file).await?;
+    let short_engine = Engine::builder().workers(0).open(&short_file).await?;
+    let told = |done| tell(Progress { stage: "a long session", done, of: messages });
+    let long = summarized(&long_engine, messages, &told).await?;
+    let short = summarized(&short_engine, SHORT, &|_| {}).await?;
+    let mut taken: [Vec<_>; 4] = Default::default();
+    let [long_cold, long_warm, short_cold, short_warm] = &mut taken;
+    for time in 0..times.max(1) {
+        if time % 50 == 0 {
+            tell(Progress { stage: "contexts", done: time as u64, of: times as u64 });
+        }
+        for (engine, session, cold, warm) in [
+            (&long_engine, &long, &mut *long_cold, &mut *long_warm),
+            (&short_engine, &short, &mut *short_cold, &mut *short_warm),
+        ] {
+            // As it is after a new summary: nothing of it is remembered.
+            engine.forget_rendered();
+            for times in [cold, warm] {
+                let started = Instant::now();
+                let context = session.context(BUDGET).await?;
+                times.push(started.elapsed());
+                if !context.report.exhaustive {
+                    return Err(Error::Conflict("the measured context is not exhaustive".to_owned()));
+                }
+            }
+        }
+    }
+    long_engine.close().await;
+    let renewed = renewed(&long_file, messages, times.div_ceil(10), tell).await?;
+    short_engine.close().await;
+    remove(&long_file);
+    remove(&short_file);
+    let [long_cold, long_warm, short_cold, short_warm] = taken.map(Spread::of);
+    Ok(Contexts {
+        messages,
+        long: OfSession { warm: long_warm, cold: long_cold },
+        short: OfSession { warm: short_warm, cold: short_cold },
+        warm_ratio: long_warm.median / short_warm.median,
+        cold_ratio: long_cold.median / short_cold.median,
+        renewed,
+    })
+}
+
+/// The long session's contexts, each after messages that brought a new summary.
+async fn renewed(file: &Path, messages: u64, times: usize, tell: Tell<'_>) -> Result<Spread, Error> {
+    let engine = Engine::open(file).await?;
+    let session = engine.session("measured");
+    session.context(BUDGET).await?;
+    let mut taken = Vec::new();
+    for time in 0..times.max(1) as u64 {
+        tell(Progress { stage: "contexts after new summaries", done: time, of: times as u64 });
+        let before = through(&session).await?;
+        session.append(talk::many(messages + time * 20, 20)).await?;
+        settled(&engine, &session, before).await?;
+        let started = Instant::now();
+        session.context(BUDGET).await?;
+        taken.push(started.elapsed());
+    }
+    engine.close().await;
+    Ok(Spread::of(taken))
+}
+
+/// How far the newest summary reaches.
+async fn through(session: &Session) -> Result<Seq, Error> {
+    Ok(session.summaries().await?.iter().map(|summary| summary.through).max().unwrap_or(0))
+}
+
+/// Waits until a further summary is kept and none is being written, then as long as an agent would at the very least.
+async fn settled(engine: &Engine, session: &Session, before: Seq) -> Result<(), Error> {
+    let workspace = engine.workspace("default");
+    let (mut listener, until) = (workspace.listen(), Instant::now() + Duration::from_secs(10));
+    while through(session).await? <= before && Instant::now() < until {
+        listener.heard().await;
+    }
+    while workspace.queue().await?.working > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    Ok(())
+}
+
+/// The session `measured` of so many messages, summarized; tells how many there are so far.
+pub async fn summarized(
+    engine: &Engine,
+    messages: u64,
+    told: &(dyn Fn(u64) + Sync),
+) -> Result<Session, Error> {
+    let session = engine.session("measured");
+    let mut from = 0;
+    while from < messages {
+        let count = BATCH.min(messages - from);
+        session.append(talk::many(from, count)).await?;
+        session.work().await?;
+        from += count;
+        told(from);
+    }
+    Ok(session)
+}

@@ -1,0 +1,137 @@
+//! What a large database takes of memory.
+
+use std::path::Path;
+use std::time::Instant;
+
+use epitome::Engine;
+use epitome::Error;
+use serde::Serialize;
+use tokio::task::JoinSet;
+
+use super::{Line, Progress, Tell, remove, talk};
+
+/// A session's messages: one append.
+const SESSION: u64 = 1_000;
+
+/// So many sessions are summarized and asked for contexts.
+const USED: u64 = 50;
+
+/// In bytes: 150 MB.
+const TARGET: u64 = 150_000_000;
+
+/// What the process takes with a large database open, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Memory {
+    /// The messages in the database, in sessions of 1,000.
+    pub messages: u64,
+    /// Messages a second while it was made: batches of 1,000, no worker.
+    pub rows_per_second: f64,
+    /// The bytes of the database's file.
+    pub database: u64,
+    /// Resident at the end, when some sessions had been appended to, summarized and shown; nothing where the
+    /// system does not tell.
+    pub resident: Option<u64>,
+    /// The most that was ever resident, since the process began.
+    pub peak: Option<u64>,
+}
+
+impl Memory {
+    pub(super) fn line(&self) -> Line {
+        let mb = |bytes: u64| bytes / 1_000_000;
+        let figure = match (self.resident, self.peak) {
+            (Some(resident), Some(peak)) => format!(
+                "{} MB (at most {}), {:.2} of its {} MB",
+                mb(resident),
+                mb(peak),
+                resident as f64 / self.database.max(1) as f64,
+                mb(self.database)
+            ),
+            _ => "not told by this system".to_owned(),
+        };
+        let name = format!("memory, database of {} messages", self.messages);
+        Line::new(name, figure, "150 MB", self.peak.or(self.resident).map(|bytes| bytes < TARGET))
+    }
+}
+
+/// Makes a database of so many messages in a directory, uses it, and looks at the process.
+pub async fn memory(dir: &Path, messages: u64, tell: Tell<'_>) -> Result<Memory, Error> {
+    let file = dir.join("memory.db");
+    let started = Instant::now();
+    let sessions = large(&file, messages, tell).await?;
+    let rows_per_second = messages as f64 / started.elapsed().as_secs_f64();
+
+    let engine = Engine::builder().workers(0).open(&file).await?;
+    let used = USED.min(sessions);
+    for n in 0..used {
+        tell(Progress { stage: "its use", done: n, of: used });
+        let session = engine.session(name(n * (sessions / used)));
+        session.append(talk::many(n, 20)).await?;
+        session.work().await?;
+        session.context(4_000).await?;
+        session.context(64_000).await?;
+    }
+    let (resident, peak) = resident(std::process::id());
+    engine.close().await;
+    let database = std::fs::metadata(&file).map_or(0, |file| file.len());
+    remove(&file);
+    Ok(Memory { messages, rows_per_second, database, resident, peak })
+}
+
+/// Makes a database of so many messages, in sessions of 1,000 called `session 0` and so on. Tells how many sessions.
+pub async fn large(file: &Path, messages: u64, tell: Tell<'_>) -> Result<u64, Error> {
+    let engine = Engine::builder().workers(0).open(file).await?;
+    let sessions = messages.div_ceil(SESSION).max(1);
+    let mut tasks = JoinSet::new();
+    for n in 0..sessions {
+        tell(Progress { stage: "a large database", done: n, of: sessions });
+        let session = engine.session(name(n));
+        let count = SESSION.min(messages.saturating_sub(n * SESSION)).max(1);
+        tasks.spawn(async move { session.append(talk::many(n * SESSION, count)).await });
+        // While one is written the next is counted.
+        while tasks.len() > 3 {
+            joined(&mut tasks).await?;
+        }
+    }
+    while !tasks.is_empty() {
+        joined(&mut tasks).await?;
+    }
+    engine.close().await;
+    Ok(sessions)
+}
+
+fn name(n: u64) -> String {
+    format!("session {n}")
+}
+
+async fn joined(tasks: &mut JoinSet<Result<epitome::Appended, Error>>) -> Result<(), Error> {
+    match tasks.join_next().await {
+        Some(done) => done.map_err(|_| Error::Closed)?.map(|_| ()),
+        None => Ok(()),
+    }
+}
+
+/// What is resident now of a process, and what was at most; in bytes. Nothing where the system does not tell.
+#[must_use]
+pub fn resident(process: u32) -> (Option<u64>, Option<u64>) {
+    // Linux tells it; elsewhere there is no such file.
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    (field(&status, "VmRSS:"), field(&status, "VmHWM:"))
+}
+
+fn field(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1_024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_where_the_system_tells_it() {
+        let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
+        assert_eq!((field(status, "VmRSS:"), field(status, "VmHWM:")), (Some(1 << 20), Some(2 << 20)));
+        assert_eq!(field("", "VmRSS:"), None);
+    }
+}

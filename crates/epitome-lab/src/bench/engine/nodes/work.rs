@@ -1,0 +1,149 @@
+//! Nodes at work, and how soon one hears of another's append.
+
+use std::time::{Duration, Instant};
+
+use epitome::Error;
+use epitome::rules::slot::Scope;
+use epitome::store::{Maintenance, Postgres, PostgresOptions, SessionKey, SlotQueue, StoreError, Want};
+use epitome::{Engine, Pace};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::super::{Progress, Spread, Tell, talk};
+use super::{MODEL_TAKES, failed};
+
+/// A provider on loopback that takes its time, and says the same to everybody.
+async fn provider() -> Result<String, Error> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(answer(stream));
+        }
+    });
+    Ok(format!("http://{address}/v1"))
+}
+
+/// Answers one request after the other, until the caller has no more.
+async fn answer(mut stream: TcpStream) {
+    let mut read = Vec::new();
+    loop {
+        while let Some(end) = request_end(&read) {
+            read.drain(..end);
+            tokio::time::sleep(MODEL_TAKES).await;
+            let body = r#"{"id": "1", "object": "chat.completion", "model": "slow", "choices": [{"index": 0, "finish_reason": "stop",
+                "message": {"role": "assistant", "content": "The customer asked for orders; each was answered, and all arrive on Friday."}}],
+                "usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}}"#;
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
+            if stream.write_all((head + body).as_bytes()).await.is_err() {
+                return;
+            }
+        }
+        match stream.read_buf(&mut read).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Where the first request ends, once all of it is there.
+fn request_end(read: &[u8]) -> Option<usize> {
+    let head = read.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let text = std::str::from_utf8(read.get(..head)?).ok()?.to_ascii_lowercase();
+    let length =
+        text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+    let end = head.checked_add(length.unwrap_or(0))?;
+    (read.len() >= end).then_some(end)
+}
+
+/// Summaries a second by so many nodes, each with four workers.
+pub(super) async fn work(url: &str, sessions: usize, nodes: usize, tell: Tell<'_>) -> Result<f64, Error> {
+    tell(Progress { stage: "nodes at work", done: nodes as u64 - 1, of: 2 });
+    let base = provider().await?;
+    let settings = format!(
+        r#"{{"slot": [{{"name": "s", "trigger": "messages(20)", "max_tokens": 200}}], "summarize": {{"models": ["slow"]}},
+        "models": {{"slow": {{"provider": "openai", "model": "slow", "base_url": "{base}", "window": 100000}}}}}}"#
+    );
+    let node = |workers: usize| {
+        let pace = Pace { workers, ..Pace::default() };
+        Engine::builder().settings(&settings).pace(pace).open_postgres(url)
+    };
+    let writer = node(0).await?;
+    let workspace = writer.workspace(format!("work of {nodes}"));
+    for n in 0..sessions {
+        workspace.session(format!("session {n}")).append(talk::many(n as u64 * 20, 20)).await?;
+    }
+    let started = Instant::now();
+    let mut engines = Vec::new();
+    for _ in 0..nodes {
+        engines.push(node(4).await?);
+    }
+    let until = Instant::now() + Duration::from_secs(120);
+    loop {
+        let queue = workspace.queue().await?;
+        if queue.due + queue.working == 0 {
+            break;
+        }
+        if Instant::now() > until {
+            return Err(failed("nodes did not do what was due within two minutes"));
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let rate = sessions as f64 / started.elapsed().as_secs_f64();
+    for engine in engines {
+        engine.close().await;
+    }
+    writer.close().await;
+    Ok(rate)
+}
+
+/// How long after the commit of what made it due another node has the slot.
+pub(super) async fn heard(url: &str, leases: usize, tell: Tell<'_>) -> Result<Spread, Error> {
+    let settings = r#"{"slot": [{"name": "s", "trigger": "messages(2)", "max_tokens": 200}]}"#;
+    let writer = Engine::builder().workers(0).settings(settings).open_postgres(url).await?;
+    let other = Postgres::open(url, PostgresOptions::default()).await?;
+    let workspace = "heard";
+    let want = |session: &str| Want {
+        owner: "another".to_owned(),
+        hold: Duration::from_secs(600),
+        session: Some(SessionKey::new(workspace, session)),
+        except: Default::default(),
+        after: None,
+        full: Default::default(),
+    };
+    let mut times = Vec::new();
+    for n in 0..leases.max(1) {
+        tell(Progress { stage: "leases elsewhere", done: n as u64, of: leases as u64 });
+        let name = format!("session {n}");
+        let session = writer.workspace(workspace).session(name.as_str());
+        let waiting = async {
+            loop {
+                if let Some(lease) = other.lease(want(&name)).await? {
+                    return Ok::<_, StoreError>((Instant::now(), lease));
+                }
+                // As a worker waits: told, or after a second.
+                let _ = tokio::time::timeout(Duration::from_secs(1), other.nudged()).await;
+            }
+        };
+        let said = async {
+            tokio::time::sleep(Duration::from_millis(7 + (n as u64 * 13) % 40)).await;
+            session.append(talk::many(0, 2)).await?;
+            Ok::<_, Error>(Instant::now())
+        };
+        let both = async { tokio::join!(waiting, said) };
+        let (leased, committed) = tokio::time::timeout(Duration::from_secs(60), both)
+            .await
+            .map_err(|_| failed("what became due was not found by another node within a minute"))?;
+        let ((leased, lease), committed) = (leased?, committed?);
+        if lease.slot.scope != Scope::Session {
+            return Err(failed("another slot was taken"));
+        }
+        times.push(leased.saturating_duration_since(committed));
+    }
+    other.close().await;
+    writer.close().await;
+    Ok(Spread::of(times))
+}

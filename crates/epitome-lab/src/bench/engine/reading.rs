@@ -1,0 +1,149 @@
+//! Counting and summarizing, against the bare tokenizer on the same texts.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use epitome::rules::local::Extracts;
+use epitome::rules::message::{Message, Tokens};
+use epitome::rules::slot::Limit;
+use epitome::rules::tokens::{Counter, Encoding};
+use serde::Serialize;
+
+use super::bare::{Bare, texts};
+use super::sample::median;
+use super::{Line, Progress, Spread, Tell, talk};
+
+/// What a summary is written of, and how long it may be: those of the slot `short`.
+const WINDOW: usize = 20;
+const ROOM: Tokens = 1_000;
+
+/// At least this part of the tokenizer's speed.
+const TARGET: f64 = 0.8;
+
+/// The texts of an agent's session, read by each in turns. Speeds are in megabytes a second, and every ratio is the
+/// median of the rounds' own.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Reading {
+    /// The messages of the session.
+    pub messages: u64,
+    /// The tokenizer on the texts alone.
+    pub bare: f64,
+    /// Every message counted, with what surrounds its words.
+    pub counting: f64,
+    /// Its speed by the tokenizer's.
+    pub counting_ratio: f64,
+    /// Every message read by `local`.
+    pub reading: f64,
+    /// Its speed by the tokenizer's.
+    pub reading_ratio: f64,
+    /// A summary of 1,000 tokens that `local` writes after every 20 messages, in milliseconds.
+    pub writing: Spread,
+    /// The tokenizer on those summaries, in milliseconds.
+    pub written: Spread,
+    /// Writing them by counting them.
+    pub writing_ratio: f64,
+}
+
+impl Reading {
+    pub(super) fn lines(&self) -> [Line; 3] {
+        let figure = |speed: f64, ratio: f64| {
+            format!("{speed:.0} MB/s, {ratio:.2} of the bare tokenizer's {:.0} MB/s", self.bare)
+        };
+        let Self { writing, written, writing_ratio, .. } = self;
+        let written = format!(
+            "{:.2} ms (p95 {:.2}), {writing_ratio:.0} times {:.3} ms to count it",
+            writing.median, writing.p95, written.median
+        );
+        let met = self.counting_ratio >= TARGET;
+        [
+            Line::new(
+                "counting messages",
+                figure(self.counting, self.counting_ratio),
+                "0.80 of it",
+                Some(met),
+            ),
+            Line::new("summarizing by local, reading", figure(self.reading, self.reading_ratio), "", None),
+            Line::new("summarizing by local, writing 1,000 tokens", written, "", None),
+        ]
+    }
+}
+
+/// Measures a session of so many messages, so many times.
+#[must_use]
+pub fn reading(messages: u64, rounds: usize, tell: Tell<'_>) -> Reading {
+    let list: Vec<Message> = (0..messages.max(WINDOW as u64)).map(talk::worked).collect();
+    let bytes: usize = list.iter().flat_map(texts).map(str::len).sum();
+    let (bare, counter) = (Bare::new(), Counter::new(Encoding::O200k));
+    let total = rounds.max(1) as u64;
+    let (mut speeds, mut ratios) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
+    let (mut writing, mut written) = (Vec::new(), Vec::new());
+    // The first round only warms up: both have seen every piece then.
+    for round in 0..=total {
+        tell(Progress { stage: "counting and summarizing", done: round, of: total });
+        let alone = timed(|| bare.count(&list));
+        let counted = timed(|| list.iter().map(|message| counter.message(message)).sum());
+        let summaries = Summaries::of(&list, &counter, &bare);
+        if round > 0 {
+            let taken = [alone, counted, summaries.read].map(|taken| taken.as_secs_f64());
+            for (speeds, taken) in speeds.iter_mut().zip(taken) {
+                speeds.push(bytes as f64 / 1e6 / taken);
+            }
+            let [bare, counted, read] = taken;
+            let [write, count] = [&summaries.write, &summaries.count]
+                .map(|times| times.iter().sum::<Duration>().as_secs_f64());
+            for (ratios, ratio) in ratios.iter_mut().zip([bare / counted, bare / read, write / count]) {
+                ratios.push(ratio);
+            }
+            writing.extend(summaries.write);
+            written.extend(summaries.count);
+        }
+    }
+    let [bare, counting, reading] = speeds.map(median);
+    let [counting_ratio, reading_ratio, writing_ratio] = ratios.map(median);
+    let [writing, written] = [writing, written].map(Spread::of);
+    let messages = list.len() as u64;
+    Reading {
+        messages,
+        bare,
+        counting,
+        counting_ratio,
+        reading,
+        reading_ratio,
+        writing,
+        written,
+        writing_ratio,
+    }
+}
+
+fn timed(work: impl FnOnce() -> u64) -> Duration {
+    let started = Instant::now();
+    black_box(work());
+    started.elapsed()
+}
+
+/// A session read window after window, as a slot does, with a summary after each.
+struct Summaries {
+    /// All of the reading.
+    read: Duration,
+    /// Each of the summaries, and counting it.
+    write: Vec<Duration>,
+    count: Vec<Duration>,
+}
+
+impl Summaries {
+    fn of(list: &[Message], counter: &Counter, bare: &Bare) -> Self {
+        let mut extracts = Extracts::default();
+        let mut all = Self { read: Duration::ZERO, write: Vec::new(), count: Vec::new() };
+        for window in list.chunks(WINDOW) {
+            let started = Instant::now();
+            window.iter().for_each(|message| extracts.read(message));
+            all.read += started.elapsed();
+            let started = Instant::now();
+            let text = extracts.summarize(Limit::Tokens(ROOM), counter);
+            all.write.push(started.elapsed());
+            let text = [Message::user(text)];
+            all.count.push(timed(|| bare.count(&text)));
+        }
+        all
+    }
+}

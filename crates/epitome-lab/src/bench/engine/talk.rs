@@ -1,0 +1,75 @@
+//! What is said in measured sessions: short messages with names in them, no two alike.
+
+use epitome::rules::message::{Message, Part, Role};
+use serde::Serialize;
+
+const TOWNS: [&str; 8] = ["Oslo", "Lagos", "Lima", "Pune", "Turin", "Quito", "Busan", "Perth"];
+const GOODS: [&str; 7] = ["lamps", "ropes", "pumps", "tiles", "seeds", "books", "bolts"];
+const DAYS: [&str; 5] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"];
+
+/// The n-th message of a conversation, of some thirty tokens.
+#[must_use]
+pub fn said(n: u64) -> Message {
+    let (town, goods, day) = (of(&TOWNS, n / 2), of(&GOODS, n / 3), of(&DAYS, n / 5));
+    let order = 40_071 + n / 2 * 37;
+    if n.is_multiple_of(2) {
+        Message::user(format!(
+            "Please look at order {order}: the {goods} for {town} have not arrived, and the customer wrote twice since {day}."
+        ))
+    } else {
+        Message::assistant(format!(
+            "Order {order} left the depot in {town} with carrier {}; it arrives on {day}, and the customer was told so.",
+            n % 19
+        ))
+    }
+}
+
+/// The n-th message of an agent with a tool: the user asks, it looks the order up, is told, and answers; then the
+/// user asks again. Twenty to forty tokens each.
+#[must_use]
+pub fn worked(n: u64) -> Message {
+    let turn = n / 4;
+    let (town, goods, day) = (of(&TOWNS, turn), of(&GOODS, turn / 2), of(&DAYS, turn / 3));
+    let order = 40_071 + turn * 37;
+    let call = format!("call_{turn}");
+    match n % 4 {
+        0 => Message::user(format!(
+            "Please look at order {order}: the {goods} for {town} have not arrived, and the customer wrote twice since {day}."
+        )),
+        1 => {
+            Message::new(Role::Assistant, [Part::call(call, "find_order", format!("{{\"order\": {order}}}"))])
+        }
+        2 => Message::tool(
+            call,
+            format!(
+                "order {order}, {} {goods}: left the depot in {town} with carrier {} on {day}; not yet signed for",
+                turn % 89 + 1,
+                turn % 19
+            ),
+        ),
+        _ => Message::assistant(format!(
+            "Order {order} left the depot in {town} with carrier {}; it arrives after {day}, and the customer was told so.",
+            turn % 19
+        )),
+    }
+}
+
+/// Messages from the n-th on.
+#[must_use]
+pub fn many(from: u64, count: u64) -> Vec<Message> {
+    (from..from.saturating_add(count)).map(said).collect()
+}
+
+/// What a store keeps of a message as text, for the bare loops that the engine is compared with.
+pub(super) fn body(message: &Message) -> Result<String, serde_json::Error> {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        parts: &'a [Part],
+    }
+    serde_json::to_string(&Body { parts: &message.parts })
+}
+
+fn of(words: &[&'static str], n: u64) -> &'static str {
+    let count = words.len() as u64;
+    usize::try_from(n % count).ok().and_then(|at| words.get(at).copied()).unwrap_or_default()
+}

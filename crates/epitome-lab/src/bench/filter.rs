@@ -1,0 +1,101 @@
+//! `epitome condense` as another program uses it: started, given a request, waited for.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use epitome::dialect::Dialect;
+use epitome::rules::message::Message;
+use serde::Serialize;
+use serde_json::json;
+
+use super::own::own;
+use super::server::Trouble;
+use crate::bench::engine::{Folder, Line, Progress, Spread, Tell, said};
+
+/// The bytes of the request.
+const REQUEST: u64 = 1_000_000;
+
+/// In milliseconds.
+const TARGET: f64 = 150.0;
+
+/// The command on a large request, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Filter {
+    /// The bytes of the request.
+    bytes: u64,
+    /// From the start of the process to its end.
+    condense: Spread,
+    /// A process that only says its version.
+    start: Spread,
+}
+
+impl Filter {
+    pub(super) fn line(&self) -> Line {
+        let Self { condense, start, .. } = self;
+        let figure =
+            format!("{:.1} ms (p95 {:.1}), {:.1} to start", condense.median, condense.p95, start.median);
+        let met = condense.median < TARGET;
+        Line::new("`epitome condense`, a request of 1 MB, start included", figure, "150 ms", Some(met))
+    }
+}
+
+/// Measures so many runs of it, in a folder.
+pub(super) async fn filter(dir: &Path, runs: usize, tell: Tell<'_>) -> Result<Filter, Trouble> {
+    let folder = Folder::new(dir)?;
+    let path = folder.path().to_owned();
+    let request = request();
+    let bytes = request.len() as u64;
+    std::fs::write(path.join("request.json"), request)?;
+    let (mut condense, mut start) = (Vec::new(), Vec::new());
+    for run in 0..=runs.max(1) {
+        tell(Progress { stage: "epitome condense", done: run as u64, of: runs as u64 });
+        let path = path.clone();
+        let both = move || Ok::<_, io::Error>((once(&path, "condense")?, once(&path, "--version")?));
+        let (condensed, started) = tokio::task::spawn_blocking(both).await.map_err(io::Error::other)??;
+        // The first only warms up.
+        if run > 0 {
+            condense.push(condensed);
+            start.push(started);
+        }
+    }
+    let came = std::fs::metadata(path.join("answer.json"))?.len();
+    if came * 2 > bytes {
+        return Err(io::Error::other("the measured request was not condensed").into());
+    }
+    let [condense, start] = [condense, start].map(Spread::of);
+    Ok(Filter { bytes, condense, start })
+}
+
+/// Runs it once, request in and answer out by files.
+fn once(folder: &Path, argument: &str) -> io::Result<Duration> {
+    let answer = if argument == "condense" { "answer.json" } else { "version" };
+    let mut command = own(folder)?;
+    command.arg(argument);
+    command.stdin(File::open(folder.join("request.json"))?).stdout(File::create(folder.join(answer))?);
+    command.stderr(Stdio::null());
+    let started = Instant::now();
+    let status = command.status()?;
+    let taken = started.elapsed();
+    if status.success() {
+        Ok(taken)
+    } else {
+        Err(io::Error::other(format!("`epitome {argument}`: {status}")))
+    }
+}
+
+/// A request of chat completions.
+fn request() -> String {
+    let mut sum = 0;
+    let enough = |message: &Message| {
+        // What a message takes on the wire besides its words.
+        sum += message.bytes() + 35;
+        sum < REQUEST
+    };
+    let messages: Vec<Message> = (0..).map(said).take_while(enough).collect();
+    let mut request = Dialect::OPENAI.write(&messages);
+    request.insert("model".to_owned(), json!("gpt-4o"));
+    serde_json::Value::Object(request).to_string()
+}

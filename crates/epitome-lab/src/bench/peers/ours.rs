@@ -1,0 +1,112 @@
+//! Our own condenser on the histories that the peers play, in the same steps.
+
+use std::time::{Duration, Instant};
+
+use epitome::rules::message::Message;
+use epitome::{Condenser, Error};
+use serde_json::json;
+
+use super::{Judged, Measured, Plan, Spread, TURN};
+use crate::bench::engine::resident;
+
+/// No threshold of a list that is only looked at.
+const NEVER: u64 = 1_000_000_000;
+
+pub(super) async fn played(history: &[Message], plan: &Plan) -> Result<Measured, Error> {
+    let mut judged = Judged::default();
+    let (session, condensed) = session(history, plan, Some(&mut judged)).await?;
+    let mut sessions = vec![session];
+    for _ in 1..plan.sessions {
+        sessions.push(self::session(history, plan, None).await?.0);
+    }
+    sessions.sort_by_key(|session| session.iter().sum::<Duration>());
+    let session = sessions.swap_remove(sessions.len() / 2);
+    let mut turns = Vec::new();
+    for messages in &plan.lengths {
+        turns.push((*messages, looked_at(history, *messages, plan).await?));
+    }
+    Ok(Measured {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        memory: resident(std::process::id()).1,
+        turns,
+        whole: session.iter().sum::<Duration>().as_secs_f64() * 1_000.0,
+        session: Spread::of(session),
+        condensed,
+        lists: judged.lists,
+        refused: judged.refused,
+        complaint: judged.complaint,
+    })
+}
+
+/// A session from its first message on: its turns, and how often it was condensed.
+async fn session(
+    history: &[Message],
+    plan: &Plan,
+    mut judged: Option<&mut Judged>,
+) -> Result<(Vec<Duration>, u64), Error> {
+    let mut player = Player::new(plan.trigger, plan.keep)?;
+    let mut turns = Vec::new();
+    for turn in 0..plan.session.div_ceil(TURN) {
+        turns.push(player.turn(history, turn * TURN, judged.as_deref_mut()).await);
+    }
+    Ok((turns, player.condensed))
+}
+
+/// Turns of a long list on which nothing is due, after one that is not measured.
+async fn looked_at(history: &[Message], messages: u64, plan: &Plan) -> Result<Spread, Error> {
+    let mut player = Player::new(NEVER, plan.keep)?;
+    player.add(history, 0, messages);
+    player.turn(history, messages, None).await;
+    let mut taken = Vec::new();
+    for turn in 1..=plan.turns {
+        taken.push(player.turn(history, messages + turn * TURN, None).await);
+    }
+    if player.condensed > 0 {
+        return Err(Error::Conflict("a list was condensed that nothing was due of".to_owned()));
+    }
+    Ok(Spread::of(taken))
+}
+
+/// An agent that holds its own list.
+struct Player {
+    condenser: Condenser,
+    list: Vec<Message>,
+    condensed: u64,
+}
+
+impl Player {
+    fn new(trigger: u64, keep: u64) -> Result<Self, Error> {
+        let settings = json!({ "condense": {
+            "trigger": format!("tokens({trigger})"),
+            "keep": format!("messages({keep})"),
+        }});
+        let condenser = Condenser::builder().settings(&settings.to_string()).build()?;
+        Ok(Self { condenser, list: Vec::new(), condensed: 0 })
+    }
+
+    fn add(&mut self, history: &[Message], from: u64, count: u64) {
+        let place = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).min(history.len());
+        self.list.extend_from_slice(history.get(place(from)..place(from + count)).unwrap_or_default());
+    }
+
+    /// What the two calls of a turn wait for.
+    async fn turn(&mut self, history: &[Message], start: u64, mut judged: Option<&mut Judged>) -> Duration {
+        self.add(history, start, 1);
+        let first = self.before_call(judged.as_deref_mut()).await;
+        self.add(history, start + 1, 2);
+        let second = self.before_call(judged).await;
+        self.add(history, start + 3, 1);
+        first + second
+    }
+
+    async fn before_call(&mut self, judged: Option<&mut Judged>) -> Duration {
+        let started = Instant::now();
+        let ready = self.condenser.before_model(&self.list).await;
+        let taken = started.elapsed();
+        self.condensed += u64::from(ready.report.condensed);
+        if let Some(judged) = judged {
+            judged.judge(&ready);
+        }
+        taken
+    }
+}

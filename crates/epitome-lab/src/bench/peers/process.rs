@@ -1,0 +1,90 @@
+//! A peer's process: started, waited for within bounds, and asked why where it failed.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use epitome_terminal::leftovers;
+use epitome_terminal::show::{clipped, tame};
+
+use super::Answer;
+
+/// An answer is not longer than this, in bytes.
+const LONGEST: u64 = 16_000_000;
+
+/// So much of its log is looked at, in bytes from the end.
+const END: u64 = 16_000;
+
+/// So often it is looked whether it has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What it answered, or why it did not. Only a program that cannot be started at all is an error.
+pub(super) async fn asked(
+    program: &Path,
+    name: &str,
+    folder: &Path,
+    patience: Duration,
+) -> io::Result<Result<Answer, String>> {
+    let (answer, log) = (folder.join("answer.json"), folder.join("log"));
+    let mut command = Command::new(program);
+    command.arg(name).arg(folder).current_dir(folder).stdin(Stdio::null());
+    // Files and no pipes: nobody waits for whoever else holds them open.
+    command.stdout(File::create(&answer)?).stderr(File::create(&log)?);
+    let status = match ended(&mut command, patience).await {
+        Ok(status) => status,
+        Err(error) => {
+            let told = format!("--peers: {} cannot be started: {error}", program.display());
+            return Err(io::Error::new(error.kind(), told));
+        }
+    };
+    Ok(match status {
+        None => Err(format!("no answer within {} s", patience.as_secs())),
+        Some(status) if !status.success() => Err(match last(&log) {
+            Some(line) => format!("{status}: {line}"),
+            None => status.to_string(),
+        }),
+        Some(_) => read(&answer).map_err(|why| format!("its answer cannot be read: {why}")),
+    })
+}
+
+/// How it ended; nothing where it had to be ended.
+async fn ended(command: &mut Command, patience: Duration) -> io::Result<Option<ExitStatus>> {
+    let (process, _noted) = leftovers::start(command)?;
+    let until = Instant::now() + patience;
+    loop {
+        if let Some(status) = process.lock().unwrap_or_else(PoisonError::into_inner).try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() > until {
+            let mut process = process.lock().unwrap_or_else(PoisonError::into_inner);
+            process.kill()?;
+            process.wait()?;
+            return Ok(None);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn read(answer: &Path) -> Result<Answer, String> {
+    let bytes = std::fs::metadata(answer).map_err(|error| error.to_string())?.len();
+    if bytes > LONGEST {
+        return Err(format!("it has {bytes} bytes"));
+    }
+    let text = std::fs::read(answer).map_err(|error| error.to_string())?;
+    serde_json::from_slice(&text).map_err(|error| error.to_string())
+}
+
+/// The last thing it said.
+fn last(log: &Path) -> Option<String> {
+    let mut file = File::open(log).ok()?;
+    let bytes = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(bytes.saturating_sub(END))).ok()?;
+    let mut text = Vec::new();
+    file.take(END).read_to_end(&mut text).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+    Some(clipped(&tame(line), 200))
+}

@@ -1,0 +1,88 @@
+//! The server that is measured: this very program, started once more.
+
+use std::io::{self, BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use epitome_terminal::leftovers::{self, Leftover};
+
+use super::super::own::own;
+use super::client::{self, Client};
+
+/// For so long a server may take until it is ready.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A running server. It is killed when this is dropped, and when this process is told to end.
+pub(crate) struct Child {
+    process: Arc<Mutex<std::process::Child>>,
+    pub(crate) address: SocketAddr,
+    pub(crate) started: Instant,
+    _noted: Leftover,
+}
+
+impl Child {
+    /// `epitome serve` on a database in a folder, away from whatever settings there are.
+    pub(crate) async fn serve(folder: &Path, database: &str, settings: &[String]) -> io::Result<Self> {
+        let mut args = vec!["serve".to_owned(), "--listen".to_owned(), "127.0.0.1:0".to_owned()];
+        args.extend(["--db".to_owned(), database.to_owned()]);
+        for setting in settings {
+            args.extend(["--set".to_owned(), setting.clone()]);
+        }
+        Self::start(folder, args).await
+    }
+
+    /// The one that has nothing behind it.
+    pub(crate) async fn echo(folder: &Path) -> io::Result<Self> {
+        Self::start(folder, vec!["bench".to_owned(), "--echo".to_owned()]).await
+    }
+
+    async fn start(folder: &Path, args: Vec<String>) -> io::Result<Self> {
+        let log = folder.join("server.log");
+        let mut command = own(folder)?;
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(std::fs::File::create(&log)?);
+        let started = Instant::now();
+        let (process, noted) = leftovers::start(&mut command)?;
+        let out = process.lock().unwrap_or_else(PoisonError::into_inner).stdout.take();
+        let said = tokio::task::spawn_blocking(move || {
+            let mut line = String::new();
+            out.map_or(Ok(0), |out| BufReader::new(out).read_line(&mut line)).map(|_| line)
+        });
+        let mut child = Self { process, address: ([127, 0, 0, 1], 0).into(), started, _noted: noted };
+        let said = said.await??;
+        let address = said.trim().strip_prefix("listening on http://").and_then(|at| at.parse().ok());
+        child.address = address.ok_or_else(|| {
+            let told = std::fs::read_to_string(&log).unwrap_or_default();
+            io::Error::other(format!("the server did not start: {}", told.trim()))
+        })?;
+        Ok(child)
+    }
+
+    /// Waits until it says that it is ready, and tells how long that took from the start of the process.
+    pub(crate) async fn ready(&self) -> io::Result<Duration> {
+        let request = client::get("/readyz");
+        loop {
+            let asked = async { Client::connect(self.address).await?.ask(&request).await.map(|_| ()) };
+            match asked.await {
+                Ok(()) => return Ok(self.started.elapsed()),
+                Err(error) if self.started.elapsed() > PATIENCE => return Err(error),
+                Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+            }
+        }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner).id()
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        // Where it has ended already there is nothing to kill.
+        let _ = process.kill();
+        let _ = process.wait();
+    }
+}

@@ -1,0 +1,479 @@
+//! How the demo looks: calm, in one accent, and as wide as there is room.
+
+use std::path::Path;
+use std::time::Duration;
+
+use epitome::rules::message::{Message, Tokens};
+use epitome_terminal::failure::Failure;
+use epitome_terminal::show::{Show, clipped, columns, count, grouped};
+
+use super::play::{Found, OneSummary, PRICE, PRICED, Played, Savings, Size, Written};
+
+/// In which colour a piece of a line is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ink {
+    Plain,
+    Bold,
+    /// What only goes with it.
+    Dim,
+    /// The one accent: what Epitome made.
+    Accent,
+    /// What is well.
+    Good,
+    /// What should be looked at.
+    Bad,
+}
+
+use Ink::{Accent, Bad, Bold, Dim, Good, Plain};
+
+/// A piece of a line, in its colour.
+type Piece = (Ink, String);
+
+fn piece(ink: Ink, text: impl Into<String>) -> Piece {
+    (ink, text.into())
+}
+
+/// Where the demo is shown.
+pub(super) struct Screen<'a> {
+    show: &'a mut Show,
+    /// How wide text is set.
+    width: usize,
+    /// Whether somebody watches, who wants to see it happen.
+    live: bool,
+    /// Whether nothing is to be said: all of it becomes one object.
+    mute: bool,
+    /// Whether the line that moves is there.
+    moving: bool,
+    /// What was said last by a person.
+    said: String,
+}
+
+impl<'a> Screen<'a> {
+    pub(super) fn new(show: &'a mut Show, fast: bool, mute: bool) -> Self {
+        let live = !fast && show.watched && show.width.is_some();
+        let width = show.width.unwrap_or(80).min(110);
+        Self { show, width, live, mute, moving: false, said: String::new() }
+    }
+
+    /// Waits a moment, where somebody watches.
+    pub(super) async fn pause(&mut self, time: Duration) -> Result<(), Failure> {
+        if self.live {
+            self.show.flush()?;
+            tokio::time::sleep(time).await;
+        }
+        Ok(())
+    }
+
+    /// What this is going to be.
+    pub(super) fn opening(&mut self, messages: &[Message]) -> Result<(), Failure> {
+        let calls: u64 = messages.iter().map(|message| message.calls().count() as u64).sum();
+        self.line(&[piece(Bold, "A long conversation, kept short and whole")])?;
+        self.blank()?;
+        self.words(&format!(
+            "An engineer on call and her agent hunt a failing checkout for two days: {}, {}. To send all of that at \
+             each step gets slow and dear, and one day no longer fits. Epitome keeps every word, and writes summaries \
+             as the conversation grows; here with its built-in model, without key or network.",
+            count(messages.len() as u64, "message"),
+            count(calls, "tool call"),
+        ))?;
+        self.blank()?;
+        let told = if self.is_narrow() {
+            "tokens replaced → summary"
+        } else {
+            "tokens: old summary + messages → new summary"
+        };
+        self.line(&[piece(Dim, format!("  slot   stands for   {told}        took"))])
+    }
+
+    /// The line that moves: how far it is, and what was said last.
+    pub(super) async fn progress(
+        &mut self,
+        message: &Message,
+        done: u64,
+        all: u64,
+        tokens: Tokens,
+    ) -> Result<(), Failure> {
+        if !self.live {
+            return Ok(());
+        }
+        let spoken = message.author.as_deref().zip(message.parts.first());
+        if let Some((who, epitome::rules::message::Part::Text { text })) = spoken {
+            self.said = format!("{who}: {text}");
+        }
+        let (full, empty) = bar(done, all, 14);
+        let told = format!("  {done:>3} messages {:>6} tokens  ", grouped(tokens));
+        let left = self.width.saturating_sub(columns(&told) + 16 + 1);
+        let pieces = [
+            piece(Plain, "  "),
+            piece(Accent, full),
+            piece(Dim, empty),
+            piece(Plain, told),
+            piece(Dim, clipped(&self.said, left)),
+        ];
+        // Never to the last column: there a terminal would begin a new line.
+        let line = self.painted(&fitting(&pieces, self.width.saturating_sub(1)));
+        self.show.raw(format!("\r{line}\u{1b}[K").as_bytes())?;
+        self.moving = true;
+        let millis = if spoken.is_some() { 60 } else { 7 };
+        self.pause(Duration::from_millis(millis)).await
+    }
+
+    /// A summary was written.
+    pub(super) fn written(&mut self, written: &Written) -> Result<(), Failure> {
+        let ink = if written.slot == "long" { Accent } else { Plain };
+        let (replaced, new) = if self.is_narrow() { (18, 7) } else { (33, 11) };
+        self.line(&[
+            piece(ink, format!("  {:5}", written.slot)),
+            piece(Plain, format!("  1-{:<8}", written.through)),
+            piece(Dim, format!("{:>replaced$} → ", grouped(written.replaced))),
+            piece(Plain, format!("{:new$}", format!("{:>5}", grouped(written.tokens)))),
+            piece(Dim, format!("{:>12}", took(written.millis.saturating_mul(1_000)))),
+        ])
+    }
+
+    /// It was played to its end.
+    pub(super) fn played(&mut self, played: &Played) -> Result<(), Failure> {
+        self.blank()?;
+        let spent: u64 = played.summaries.iter().map(|written| written.tokens).max().unwrap_or(0);
+        self.words(&format!(
+            "{} and {} are stored, every one word for word; {} were written beside them, none over {} tokens.",
+            count(played.messages, "message"),
+            count(played.tokens, "token"),
+            count(played.summaries.len() as u64, "summary"),
+            grouped(spent),
+        ))
+    }
+
+    /// The conversation in several sizes.
+    pub(super) fn sizes(&mut self, sizes: &[Size], all: Tokens) -> Result<(), Failure> {
+        self.heading(&format!("{} tokens, in as many as you have room for", grouped(all)))?;
+        let drawn = self.width >= 76;
+        let bars = if drawn { self.width.saturating_sub(61).min(28) } else { 0 };
+        let space = " ".repeat(if drawn { bars + 2 } else { 0 });
+        let head = format!("  budget    used  {space}summary  verbatim  exhaustive        took");
+        self.line(&[piece(Dim, head)])?;
+        for size in sizes {
+            let mut line = vec![
+                piece(Bold, format!("  {:>6}", grouped(size.budget))),
+                piece(Plain, format!("  {:>6}  ", grouped(size.used))),
+            ];
+            if drawn {
+                line.extend(parts(size, bars));
+                line.push(piece(Plain, "  "));
+            }
+            let through = size.summary_through.map_or("-".to_owned(), |through| format!("1-{through}"));
+            let (ink, whole) = if size.exhaustive { (Good, "yes") } else { (Bad, "no") };
+            line.extend([
+                piece(Plain, format!("{through:>7}  {:>8}  ", size.verbatim)),
+                piece(ink, format!("{whole:>10}")),
+                piece(Dim, format!("  {:>10}", took(size.micros))),
+            ]);
+            self.line(&line)?;
+        }
+        if drawn {
+            self.line(&[
+                piece(Plain, format!("{:18}", "")),
+                piece(Plain, "▓"),
+                piece(Dim, " pinned  "),
+                piece(Accent, "█"),
+                piece(Dim, " summary  "),
+                piece(Good, "▒"),
+                piece(Dim, " messages  "),
+                piece(Dim, "· free"),
+            ])?;
+        }
+        self.blank()?;
+        self.words(
+            "A context is a summary and what came since; --fill spends the rest of the budget on older messages, word \
+             for word.",
+        )?;
+        if let Some((size, gap)) = sizes.iter().find_map(|size| Some((size, size.gap?))) {
+            self.blank()?;
+            self.words(&format!(
+                "Exhaustive: each message is in the summary or there word for word. {} tokens are too few for that \
+                 today; the context says so itself, and that {}-{} is missing.",
+                grouped(size.budget),
+                gap.from,
+                gap.through,
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// What is still known of what was said long ago.
+    pub(super) fn facts(&mut self, facts: &[Found], sizes: &[Size]) -> Result<(), Failure> {
+        self.heading("What is in view, and what is one search away")?;
+        self.words(
+            "The last message asks for the incident report, from memory. Is what it needs in the context, and can \
+             the rest be found?",
+        )?;
+        self.blank()?;
+        // Where there is little room, the sizes and the search are what matters: where it was said is left out, and
+        // what it is told shortly.
+        let narrow = self.is_narrow();
+        let (size_width, search_width) = if narrow { (4, 7) } else { (5, 8) };
+        let whole = facts.iter().map(|fact| columns(fact.what)).max().unwrap_or(0).max(35);
+        let rest = 2 + sizes.len() * size_width + search_width;
+        let what = if narrow { self.width.saturating_sub(rest).clamp(8, whole) } else { whole };
+        let where_said = |said: &str| if narrow { String::new() } else { format!("  {said:>7}") };
+        let mut head = format!("  {:what$}{}", "", where_said("said in"));
+        for size in sizes {
+            head.push_str(&format!("{:>size_width$}", short(size.budget)));
+        }
+        head.push_str(&format!("{:>search_width$}", "search"));
+        self.line(&[piece(Dim, head)])?;
+        for fact in facts {
+            let said = fact.message.map_or("-".to_owned(), |seq| format!("#{seq}"));
+            let named = clipped(fact.what, what);
+            let mut line = vec![piece(Plain, format!("  {named:what$}")), piece(Dim, where_said(&said))];
+            line.extend(fact.in_contexts.iter().map(|there| mark(*there, size_width)));
+            line.push(mark(fact.message.is_some(), search_width));
+            self.line(&line)?;
+        }
+        let of = facts.len();
+        let found = facts.iter().filter(|fact| fact.message.is_some()).count();
+        let sum = |named: String, told: &dyn Fn(&Found, usize) -> bool| {
+            let counts = (0..sizes.len()).map(|at| facts.iter().filter(|fact| told(fact, at)).count());
+            let counts: String = counts.map(|count| format!("{count:>size_width$}")).collect();
+            format!("  {:what$}{}{counts}", clipped(&named, what), where_said(""))
+        };
+        let ours =
+            sum(format!("in the context, of {of}"), &|fact, at| fact.in_contexts.get(at) == Some(&true));
+        let alone = if narrow { "newest messages alone" } else { "in the newest messages alone" };
+        let recent = sum(format!("{alone}, of {of}"), &|fact, at| fact.in_recent.get(at) == Some(&true));
+        self.line(&[piece(Bold, format!("{ours}{found:>search_width$}"))])?;
+        self.line(&[piece(Dim, recent)])?;
+        let missing = |fact: &&Found| fact.in_contexts.get(1) == Some(&false) && fact.excerpt.is_some();
+        let Some((fact, size)) = facts.iter().find(missing).zip(sizes.get(1)) else { return Ok(()) };
+        self.blank()?;
+        self.words(&format!(
+            "What is not in {} tokens is one search away: {} finds #{}, \"{}\"",
+            grouped(size.budget),
+            fact.query,
+            fact.message.unwrap_or(0),
+            fact.excerpt.as_deref().unwrap_or_default(),
+        ))
+    }
+
+    /// One summary, whole.
+    pub(super) fn summary(&mut self, summary: &OneSummary) -> Result<(), Failure> {
+        self.heading(&format!(
+            "The summary in a context of {}: messages 1-{} in {} tokens",
+            grouped(summary.budget),
+            summary.through,
+            summary.tokens
+        ))?;
+        for line in summary.text.lines() {
+            for (at, row) in wrapped(line, self.width.saturating_sub(4)).into_iter().enumerate() {
+                let indent = if at == 0 { "  " } else { "    " };
+                self.line(&[piece(Plain, indent), piece(Plain, row)])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was sent, and what it costs.
+    pub(super) fn savings(&mut self, savings: &Savings) -> Result<(), Failure> {
+        self.heading(&format!("What the agent's {} calls of its model would send", grouped(savings.calls)))?;
+        let narrow = self.is_narrow();
+        let [label, tokens, price, caching] = if narrow { [22, 10, 12, 14] } else { [34, 12, 14, 16] };
+        let head = format!(
+            "  {:label$}{:>tokens$}{:>price$}{:>caching$}",
+            "", "tokens", "list price", "with caching"
+        );
+        self.line(&[piece(Dim, head)])?;
+        let budget = grouped(savings.budget);
+        let (whole, contexts) = if narrow {
+            ("whole conversation", format!("contexts of ≤ {budget}"))
+        } else {
+            ("the whole conversation", format!("contexts of at most {budget} tokens"))
+        };
+        for (what, sent, ink) in
+            [(whole, &savings.whole, Plain), (contexts.as_str(), &savings.contexts, Good)]
+        {
+            let (list, cached) = (money(sent.dollars), money(sent.dollars_with_caching));
+            self.line(&[
+                piece(Plain, format!("  {what:label$}")),
+                piece(ink, format!("{:>tokens$}{list:>price$}", grouped(sent.tokens))),
+                piece(Dim, format!("{cached:>caching$}")),
+            ])?;
+        }
+        self.blank()?;
+        self.line(&[piece(Good, format!("  {:.1} times fewer tokens.", savings.times))])?;
+        let left = savings.calls.saturating_sub(savings.exhaustive);
+        let all = match left {
+            0 => "All contexts were exhaustive".to_owned(),
+            _ => format!(
+                "{} contexts were exhaustive; in the other {left} the messages since the last summary did not all fit, \
+                 and each names what it leaves out",
+                grouped(savings.exhaustive)
+            ),
+        };
+        self.dim_words(&format!(
+            "{all}. The price is an example: what {PRICED} lists, ${PRICE:.2} for a million \
+             tokens of input. Prompt caching narrows the gap: the last column is the best case, where each token that \
+             was sent before in the same place costs a tenth, and each other one a quarter more."
+        ))
+    }
+
+    /// What to try now.
+    pub(super) fn next(&mut self, path: &Path, program: &str, session: &str) -> Result<(), Failure> {
+        self.heading("Try it on this conversation")?;
+        let path = path.display().to_string();
+        let db = if path.contains([' ', '\'', '"']) { format!("{path:?}") } else { path };
+        self.whole_line(&[piece(Accent, format!("  export EPITOME_DB={db}"))])?;
+        for command in [
+            format!("context {session} --tokens 1000"),
+            "search ord_58213".to_owned(),
+            format!("explain {session}"),
+            format!("expand {session} --slot short --limit 5"),
+            format!("undo {session} --slot short"),
+            "--help".to_owned(),
+        ] {
+            self.whole_line(&[piece(Accent, format!("  {program} {command}"))])?;
+        }
+        Ok(())
+    }
+
+    /// Whether there is no room for all that tables could tell.
+    fn is_narrow(&self) -> bool {
+        self.width < 80
+    }
+
+    fn heading(&mut self, text: &str) -> Result<(), Failure> {
+        self.blank()?;
+        for row in wrapped(text, self.width) {
+            self.line(&[piece(Bold, row)])?;
+        }
+        self.blank()
+    }
+
+    fn blank(&mut self) -> Result<(), Failure> {
+        self.line(&[])
+    }
+
+    fn words(&mut self, text: &str) -> Result<(), Failure> {
+        for row in wrapped(text, self.width) {
+            self.line(&[piece(Plain, row)])?;
+        }
+        Ok(())
+    }
+
+    fn dim_words(&mut self, text: &str) -> Result<(), Failure> {
+        for row in wrapped(text, self.width.saturating_sub(2)) {
+            self.line(&[piece(Dim, format!("  {row}"))])?;
+        }
+        Ok(())
+    }
+
+    /// A line, clipped where a terminal is too narrow for it.
+    fn line(&mut self, pieces: &[Piece]) -> Result<(), Failure> {
+        let fitting = fitting(pieces, self.show.width.unwrap_or(usize::MAX));
+        self.whole_line(&fitting)
+    }
+
+    /// A line to be copied: never clipped.
+    fn whole_line(&mut self, pieces: &[Piece]) -> Result<(), Failure> {
+        if self.mute {
+            return Ok(());
+        }
+        if std::mem::take(&mut self.moving) {
+            self.show.raw(b"\r\x1b[K")?;
+        }
+        let line = self.painted(pieces);
+        self.show.line(line.trim_end())?;
+        if self.live { self.show.flush() } else { Ok(()) }
+    }
+
+    fn painted(&self, pieces: &[Piece]) -> String {
+        let style = self.show.style;
+        let paint = |(ink, text): &Piece| match ink {
+            Plain => text.clone(),
+            Bold => style.bold(text),
+            Dim => style.dim(text),
+            Accent => style.cyan(text),
+            Good => style.green(text),
+            Bad => style.yellow(text),
+        };
+        pieces.iter().map(paint).collect()
+    }
+}
+
+/// So much of a line as fits.
+fn fitting(pieces: &[Piece], mut left: usize) -> Vec<Piece> {
+    let mut fitting = Vec::new();
+    for (ink, text) in pieces {
+        if left == 0 {
+            break;
+        }
+        let short = clipped(text, left);
+        left = if short == *text { left.saturating_sub(columns(text)) } else { 0 };
+        fitting.push((*ink, short));
+    }
+    fitting
+}
+
+/// How long something took, told so that it is mostly the same.
+fn took(micros: u64) -> String {
+    if micros < 1_000 { "under 1 ms".to_owned() } else { format!("{} ms", grouped(micros / 1_000)) }
+}
+
+/// `16k`.
+fn short(tokens: Tokens) -> String {
+    if tokens >= 1_000 && tokens.is_multiple_of(1_000) {
+        format!("{}k", tokens / 1_000)
+    } else {
+        tokens.to_string()
+    }
+}
+
+fn money(dollars: f64) -> String {
+    format!("${dollars:.2}")
+}
+
+/// Whether something is there.
+fn mark(there: bool, width: usize) -> Piece {
+    if there { piece(Good, format!("{:>width$}", "✓")) } else { piece(Dim, format!("{:>width$}", "·")) }
+}
+
+/// The full and the empty part of a bar.
+fn bar(have: u64, need: u64, columns: usize) -> (String, String) {
+    let full = share(have, need, columns);
+    ("█".repeat(full), "░".repeat(columns.saturating_sub(full)))
+}
+
+/// How many columns of a bar that is.
+fn share(have: u64, need: u64, columns: usize) -> usize {
+    let full = u128::from(have) * columns as u128 / u128::from(need.max(1));
+    usize::try_from(full).unwrap_or(columns).min(columns)
+}
+
+/// What a context's budget went to. Whatever is there gets a column at least.
+fn parts(size: &Size, columns: usize) -> Vec<Piece> {
+    let mut left = columns;
+    let mut drawn = Vec::new();
+    let spent =
+        [(size.pinned(), Plain, "▓"), (size.spent.summary, Accent, "█"), (size.spent.messages, Good, "▒")];
+    for (tokens, ink, glyph) in spent {
+        let wide = share(tokens, size.budget, columns).max(usize::from(tokens > 0)).min(left);
+        left = left.saturating_sub(wide);
+        drawn.push(piece(ink, glyph.repeat(wide)));
+    }
+    drawn.push(piece(Dim, "·".repeat(left)));
+    drawn
+}
+
+/// A text in rows of so many columns at most; a word longer than that has a row of its own.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut rows: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match rows.last_mut() {
+            Some(row) if columns(row) + 1 + columns(word) <= width => {
+                row.push(' ');
+                row.push_str(word);
+            }
+            _ => rows.push(word.to_owned()),
+        }
+    }
+    rows
+}

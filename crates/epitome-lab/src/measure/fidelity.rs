@@ -1,0 +1,418 @@
+//! What a later turn needs, and whether a context still holds it.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use epitome::rules::message::{Message, Role};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::found::{found_names, holds_name};
+use super::terms::{each_term, each_word, stem};
+use super::{spoken, text_of, values_of};
+
+/// What was last seen more tokens back than this, by a quarter of the letters, is far.
+pub const FAR: u64 = 2_000;
+
+/// So many places of a recording are looked at.
+const PLACES: usize = 6;
+/// Before so much was said nothing needs condensing.
+const EARLY: u64 = 1_000;
+
+/// A line of a summary that is longer counts as several.
+const LINE: usize = 1_000;
+/// So many words stand together, and so far apart such windows begin.
+const WINDOW: usize = 60;
+const STRIDE: usize = 20;
+/// Of longer answers nobody can say what must be there; and so many messages that prove one are enough.
+const ANSWER: usize = 8;
+const EVIDENCE: usize = 40;
+
+/// A recorded conversation, as measures see it: what was said, where tools were called.
+#[derive(Debug, Clone)]
+pub struct Recorded {
+    /// How many messages at its head are always shown.
+    pinned: usize,
+    texts: Vec<String>,
+    /// The values of the calls of each message, where there are calls.
+    calls: Vec<Option<Vec<String>>>,
+    replies: Vec<bool>,
+    authors: BTreeSet<String>,
+}
+
+/// A name that a call uses and that was seen before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Need {
+    /// Word for word.
+    pub name: String,
+    /// How many tokens back it was last seen, by a quarter of the letters.
+    pub back: u64,
+}
+
+impl Need {
+    /// Whether that is more than [`FAR`].
+    #[must_use]
+    pub fn is_far(&self) -> bool {
+        self.back > FAR
+    }
+}
+
+/// About the tokens of a text: a quarter of its letters and four, as if every message had the same tokenizer.
+fn about(text: &str) -> u64 {
+    text.chars().count() as u64 / 4 + 4
+}
+
+impl Recorded {
+    /// Of these messages the first so many are always shown.
+    #[must_use]
+    pub fn new(pinned: usize, messages: &[Message]) -> Self {
+        let calls = |message: &Message| {
+            let values: Vec<String> = message.calls().map(values_of).collect();
+            (!values.is_empty()).then_some(values)
+        };
+        Self {
+            pinned,
+            texts: messages.iter().map(text_of).collect(),
+            calls: messages.iter().map(calls).collect(),
+            replies: messages.iter().map(|message| message.role == Role::Assistant).collect(),
+            authors: messages
+                .iter()
+                .filter_map(|message| message.author.as_deref().map(str::to_owned))
+                .collect(),
+        }
+    }
+
+    /// What was said, message by message.
+    #[must_use]
+    pub fn texts(&self) -> &[String] {
+        &self.texts
+    }
+
+    /// About how many tokens stand before a message, without the head that is always shown.
+    #[must_use]
+    pub fn size(&self, at: usize) -> u64 {
+        self.texts.get(self.pinned..at).unwrap_or_default().iter().map(|text| about(text)).sum()
+    }
+
+    /// Where a context is asked for: how many messages have been said by then. Calls of tools that need something
+    /// said before, a few of them, evenly spread.
+    #[must_use]
+    pub fn places(&self) -> Vec<usize> {
+        let (mut size, mut at) = (0u64, Vec::new());
+        for (place, text) in self.texts.iter().enumerate().skip(self.pinned) {
+            let calls = self.calls.get(place).is_some_and(Option::is_some);
+            if calls && self.replies.get(place) == Some(&true) && size > EARLY {
+                at.push(place);
+            }
+            size = size.saturating_add(about(text));
+        }
+        if at.len() > PLACES {
+            let nth = |k: usize| at.get(k * (at.len() - 1) / (PLACES - 1)).copied();
+            at = (0..PLACES).filter_map(nth).collect();
+        }
+        at.retain(|place| !self.needs(*place).is_empty());
+        at
+    }
+
+    /// The names that the calls of this message use and that were said before it, the head that is always shown
+    /// left aside. In order.
+    #[must_use]
+    pub fn needs(&self, at: usize) -> Vec<Need> {
+        let head = self.texts.get(..self.pinned.min(at)).unwrap_or_default().join("\n");
+        let calls = self.calls.get(at).and_then(Option::as_ref);
+        let wanted: BTreeSet<String> =
+            calls.into_iter().flatten().flat_map(|values| found_names(values)).collect();
+        let mut wanted: Vec<String> = wanted.into_iter().filter(|name| !holds_name(&head, name)).collect();
+        let (mut needs, mut back) = (Vec::new(), 0u64);
+        for text in self.texts.get(self.pinned..at).unwrap_or_default().iter().rev() {
+            if wanted.is_empty() {
+                break;
+            }
+            // Only where the letters stand can the name be found.
+            if wanted.iter().any(|name| text.contains(name.as_str())) {
+                let there = found_names(text);
+                wanted.retain(|name| {
+                    let found = there.contains(name);
+                    if found {
+                        needs.push(Need { name: name.clone(), back });
+                    }
+                    !found
+                });
+            }
+            back = back.saturating_add(about(text));
+        }
+        needs.sort_by(|a, b| a.name.cmp(&b.name));
+        needs
+    }
+}
+
+/// A context, as a measure reads it: without the head that is always shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shown {
+    /// The text of its summary; empty where it has none.
+    pub summary: String,
+    /// What each message after it says.
+    pub messages: Vec<String>,
+}
+
+impl Shown {
+    /// Whether a name is in it, word for word.
+    #[must_use]
+    pub fn holds(&self, name: &str) -> bool {
+        self.units().any(|unit| holds_name(unit, name))
+    }
+
+    /// What stands together: a message, or a line of the summary.
+    fn units(&self) -> impl Iterator<Item = &str> {
+        let lines = self.summary.split('\n').filter(|line| !line.trim().is_empty());
+        lines.flat_map(pieces).chain(self.messages.iter().map(String::as_str))
+    }
+}
+
+/// A line in pieces of a bounded length.
+fn pieces(line: &str) -> impl Iterator<Item = &str> {
+    let mut rest = line;
+    std::iter::from_fn(move || {
+        let end = rest.char_indices().nth(LINE).map_or(rest.len(), |(at, _)| at);
+        let (piece, left) = rest.split_at_checked(end)?;
+        rest = left;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+/// A question about a recorded conversation, with its answer and the messages that prove it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Question {
+    /// What is asked.
+    pub question: String,
+    /// What is right: a text or a number.
+    pub answer: Value,
+    /// The messages that tell it, by their places from 0.
+    #[serde(default)]
+    pub evidence: Vec<usize>,
+}
+
+/// The questions about one conversation, ready to be held against contexts.
+#[derive(Debug)]
+pub struct Questions {
+    terms: Terms,
+    /// What each term weighs: rare ones more.
+    weights: Vec<f64>,
+    rarest: f64,
+    items: Vec<Item>,
+}
+
+#[derive(Debug)]
+struct Item {
+    answer: Vec<u32>,
+    question: Vec<u32>,
+    evidence: Vec<Vec<u32>>,
+    /// Whether its answer can be found at all.
+    scored: bool,
+}
+
+/// Terms by numbers.
+#[derive(Debug, Default)]
+struct Terms {
+    known: HashMap<String, u32>,
+}
+
+impl Terms {
+    fn number(&mut self, term: &str) -> u32 {
+        if let Some(number) = self.known.get(term) {
+            return *number;
+        }
+        let number = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
+        self.known.insert(term.to_owned(), number);
+        number
+    }
+
+    /// The terms of a text, in order.
+    fn list(&mut self, text: &str) -> Vec<u32> {
+        let mut out = Vec::new();
+        each_term(text, |term| out.push(self.number(term)));
+        out
+    }
+
+    /// The same, each once.
+    fn set(&mut self, text: &str) -> Vec<u32> {
+        let mut set = self.list(text);
+        set.sort_unstable();
+        set.dedup();
+        set
+    }
+}
+
+impl Questions {
+    /// About this conversation.
+    #[must_use]
+    pub fn new(recorded: &Recorded, questions: &[Question]) -> Self {
+        let mut terms = Terms::default();
+        let sets: Vec<Vec<u32>> = recorded.texts.iter().map(|text| terms.set(text)).collect();
+        let mut counts: HashMap<u32, u32> = HashMap::new();
+        for term in sets.iter().flatten() {
+            *counts.entry(*term).or_default() += 1;
+        }
+        let all = recorded.texts.len() as f64;
+        let names: HashSet<u32> = recorded
+            .authors
+            .iter()
+            .flat_map(|name| {
+                let lowered = name.to_lowercase().replace('_', " ");
+                let mut out = Vec::new();
+                each_word(&lowered, |word| out.push(terms.number(stem(&word.replace("'s", "")))));
+                out
+            })
+            .collect();
+        let items = questions
+            .iter()
+            .map(|asked| {
+                let answer = terms.set(&spoken(&asked.answer));
+                let mut question = terms.set(&asked.question);
+                question.retain(|term| !names.contains(term) && !answer.contains(term));
+                let step = if asked.evidence.len() > EVIDENCE { asked.evidence.len() / EVIDENCE } else { 1 };
+                let evidence = asked.evidence.iter().step_by(step.max(1));
+                let evidence = evidence.filter_map(|at| sets.get(*at).cloned()).collect();
+                let scored = !answer.is_empty() && answer.len() <= ANSWER;
+                Item { answer, question, evidence, scored }
+            })
+            .collect();
+        let weight =
+            |number: u32| counts.get(&number).map(|count| ((all + 1.0) / (f64::from(*count) + 0.5)).ln());
+        let rarest = (all + 1.0).ln();
+        let known = u32::try_from(terms.known.len()).unwrap_or(u32::MAX);
+        let weights = (0..known).map(|number| weight(number).unwrap_or(rarest)).collect();
+        let mut new = Self { terms, weights, rarest, items };
+        // What the whole conversation does not answer is no fault of a context's.
+        let windows = new.windows(recorded.texts.iter().map(String::as_str));
+        let hits: Vec<bool> = new.items.iter().map(|item| item.scored && windows.answers(item)).collect();
+        for (item, hit) in new.items.iter_mut().zip(hits) {
+            item.scored = hit;
+        }
+        new
+    }
+
+    fn windows<'t>(&mut self, units: impl Iterator<Item = &'t str>) -> Windows {
+        let mut windows = Windows::default();
+        for unit in units {
+            let list = self.terms.list(unit);
+            let starts = (list.len() + STRIDE).saturating_sub(WINDOW).max(1);
+            for from in (0..starts).step_by(STRIDE).filter(|_| !list.is_empty()) {
+                windows.add(list.get(from..(from + WINDOW).min(list.len())).unwrap_or_default());
+            }
+        }
+        windows
+    }
+
+    /// Of each question that can be answered, whether this context answers it; and of each that has evidence, how
+    /// much of that is told.
+    pub fn held(&mut self, shown: &Shown) -> (Vec<f64>, Vec<f64>) {
+        let windows = self.windows(shown.units());
+        let answered = self.items.iter().filter(|item| item.scored);
+        let answers = answered.map(|item| if windows.answers(item) { 1.0 } else { 0.0 }).collect();
+        let told = |item: &Item| {
+            let shares: Vec<f64> = item
+                .evidence
+                .iter()
+                .filter_map(|evidence| windows.told(evidence, |term| self.weight(term)))
+                .collect();
+            (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
+        };
+        (answers, self.items.iter().filter_map(told).collect())
+    }
+
+    fn weight(&self, term: u32) -> f64 {
+        usize::try_from(term).ok().and_then(|term| self.weights.get(term)).copied().unwrap_or(self.rarest)
+    }
+}
+
+/// Which windows of a text hold a term.
+#[derive(Default)]
+struct Windows {
+    count: u32,
+    holding: HashMap<u32, Vec<u32>>,
+}
+
+impl Windows {
+    fn add(&mut self, terms: &[u32]) {
+        for term in terms {
+            let windows = self.holding.entry(*term).or_default();
+            if windows.last() != Some(&self.count) {
+                windows.push(self.count);
+            }
+        }
+        self.count += 1;
+    }
+
+    fn of(&self, term: u32) -> &[u32] {
+        self.holding.get(&term).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether one window holds three quarters of the answer and a word of the question.
+    fn answers(&self, item: &Item) -> bool {
+        let near: HashSet<u32> = item.question.iter().flat_map(|term| self.of(*term)).copied().collect();
+        let mut counts: HashMap<u32, usize> = HashMap::new();
+        for window in item.answer.iter().flat_map(|term| self.of(*term)) {
+            *counts.entry(*window).or_default() += 1;
+        }
+        let enough = 0.75 * item.answer.len() as f64;
+        counts.iter().any(|(window, count)| {
+            *count as f64 >= enough && (item.question.is_empty() || near.contains(window))
+        })
+    }
+
+    /// The share of the evidence that the best window tells, by weight.
+    fn told(&self, evidence: &[u32], weight: impl Fn(u32) -> f64) -> Option<f64> {
+        let total: f64 = evidence.iter().map(|term| weight(*term)).sum();
+        if total <= 0.0 {
+            return None;
+        }
+        let mut sums: HashMap<u32, f64> = HashMap::new();
+        for term in evidence {
+            for window in self.of(*term) {
+                *sums.entry(*window).or_default() += weight(*term);
+            }
+        }
+        let best = sums.values().copied().fold(0.0, f64::max);
+        Some((best / total).min(1.0))
+    }
+}
+
+/// A mean, and how sure it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Mean {
+    /// Of how many.
+    pub count: u64,
+    sum: f64,
+    squares: f64,
+}
+
+impl Mean {
+    /// Takes in one more.
+    pub fn add(&mut self, value: f64) {
+        self.count = self.count.saturating_add(1);
+        self.sum += value;
+        self.squares += value * value;
+    }
+
+    /// Takes in what another knows.
+    pub fn join(&mut self, other: &Self) {
+        self.count = self.count.saturating_add(other.count);
+        self.sum += other.sum;
+        self.squares += other.squares;
+    }
+
+    /// The mean; nothing of nothing.
+    #[must_use]
+    pub fn value(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / self.count as f64)
+    }
+
+    /// Its standard error.
+    #[must_use]
+    pub fn error(&self) -> Option<f64> {
+        let mean = self.value().filter(|_| self.count > 1)?;
+        let count = self.count as f64;
+        let variance = ((self.squares / count - mean * mean) * count / (count - 1.0)).max(0.0);
+        Some((variance / count).sqrt())
+    }
+}

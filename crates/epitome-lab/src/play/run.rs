@@ -1,0 +1,428 @@
+//! One conversation, one policy.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use epitome::Condenser;
+use epitome::Error;
+use epitome::measure::REUSED;
+use epitome::rules::context::Oversize;
+use epitome::rules::message::{Message, Role, Tokens};
+use epitome::rules::tokens::{Counter, Encoding};
+use epitome::rules::valid::complaints;
+use epitome::rules::view::split;
+use epitome::settings::Patch;
+use epitome::{Context, ContextRequest, Engine, Session};
+use serde_json::json;
+
+use super::{Conversation, DISTANCES, Form, Made, Options, Outcome, Policy};
+use crate::measure::cost::{Run, Sent};
+use crate::measure::{Questions, Recorded, Shown, text_of};
+
+/// So many faults of a conversation are told.
+const FAULTS: usize = 8;
+
+/// Who writes summaries and costs nothing.
+const LOCAL: &str = "local";
+
+/// What is sent for one reply.
+struct List<'a> {
+    messages: &'a [Message],
+    /// What it is known by and its size, piece by piece: results are sent one by one.
+    sent: &'a [Sent],
+    /// Whether it was made, and not just passed on: what is wrong with a recording is no fault of a policy's.
+    made: bool,
+}
+
+/// Plays it, hands out what it makes on the way, and tells what came of it: one outcome for each budget, or one where
+/// the policy knows none.
+pub async fn play(
+    conversation: &Conversation,
+    policy: &Policy,
+    options: &Options,
+    made: &mut (dyn FnMut(Made<'_>) + Send),
+) -> Result<Vec<Outcome>, Error> {
+    let mut judge = Judge::new(conversation, options);
+    match &policy.form {
+        Form::Whole => Ok(vec![whole(conversation, &mut judge, made)]),
+        Form::Inline { window } => inline(conversation, policy, *window, &mut judge, made).await,
+        Form::Context(request) => contexts(conversation, policy, request, &mut judge, options, made).await,
+    }
+}
+
+/// Everything that was said. It only grows, so nothing of it is looked at twice, however long it gets.
+fn whole(
+    conversation: &Conversation,
+    judge: &mut Judge<'_>,
+    made: &mut (dyn FnMut(Made<'_>) + Send),
+) -> Outcome {
+    let (mut track, mut sent, mut said) = (Track::default(), Vec::new(), 0);
+    for at in judge.calls() {
+        for message in conversation.messages.get(said..at).unwrap_or_default() {
+            judge.send(message, &mut sent);
+        }
+        said = at;
+        let list =
+            List { messages: conversation.messages.get(..at).unwrap_or_default(), sent: &sent, made: false };
+        track.take(judge, at, &list, made);
+        track.look(judge, at, list.messages, made);
+    }
+    track.outcome
+}
+
+async fn inline(
+    conversation: &Conversation,
+    policy: &Policy,
+    window: Option<Tokens>,
+    judge: &mut Judge<'_>,
+    made: &mut (dyn FnMut(Made<'_>) + Send),
+) -> Result<Vec<Outcome>, Error> {
+    let mut builder = Condenser::builder().patch(policy.patch.clone());
+    if let Some(window) = window {
+        builder = builder.window(window);
+    }
+    let condenser = builder.build()?;
+    let mut history = conversation.messages.clone();
+    pin(&mut history, conversation.pinned);
+    let mut track = Track::default();
+    for at in judge.calls() {
+        let ready = condenser.before_model(history.get(..at).unwrap_or_default()).await;
+        let sent = judge.sent(&ready);
+        track.take(judge, at, &List { messages: &ready, sent: &sent, made: !ready.is_untouched() }, made);
+        track.look(judge, at, &ready, made);
+        for problem in &ready.report.problems {
+            track.fault(at, problem);
+        }
+        // It is played faster than it was said: by the next call a model would have written what it was asked for.
+        let later = ready.turn().settled().await;
+        for spent in
+            ready.report.spent.iter().chain(&later).filter(|spent| asked(&spent.model, &spent.outcome))
+        {
+            track.outcome.cost.summarized(spent.input, spent.output);
+            made(Made::Summarizer { budget: None, input: spent.input, output: spent.output });
+        }
+    }
+    Ok(vec![track.outcome])
+}
+
+async fn contexts(
+    conversation: &Conversation,
+    policy: &Policy,
+    request: &ContextRequest,
+    judge: &mut Judge<'_>,
+    options: &Options,
+    made: &mut (dyn FnMut(Made<'_>) + Send),
+) -> Result<Vec<Outcome>, Error> {
+    // It is played faster than it was said, so summaries are written in this task, before it goes on.
+    // Whatever an engine may hand out by its settings, the budgets here are what is asked about.
+    let largest = Patch::from_value(json!({ "context": { "max_tokens": u32::MAX } }))
+        .map_err(|problem| Error::Invalid(problem.to_string()))?;
+    let engine = Engine::builder().patch(policy.patch.merged(&largest)).leaves_summaries().memory().await?;
+    let session = engine.session("replayed");
+    let head: Tokens = conversation
+        .messages
+        .iter()
+        .take(conversation.pinned)
+        .map(|message| judge.counter.message(message))
+        .sum();
+    let mut tracks: Vec<Track> = options.budgets.iter().map(|budget| Track::of(*budget)).collect();
+    let mut said = 0;
+    for at in judge.calls() {
+        while let Some(message) = conversation.messages.get(said).filter(|_| said < at) {
+            let mut message = message.clone();
+            message.seq = 0;
+            message.pinned |= said < conversation.pinned;
+            session.append(vec![message]).await?;
+            if request.summary {
+                session.work().await?;
+            }
+            said += 1;
+        }
+        for (track, budget) in tracks.iter_mut().zip(&options.budgets) {
+            let ask = |more: Tokens| {
+                let tokens = Some(budget.saturating_add(head).saturating_add(more));
+                session.context(ContextRequest { tokens, oversize: Oversize::Clip, ..request.clone() })
+            };
+            let context = ask(0).await?;
+            track.outcome.gaps += u64::from(!context.report.exhaustive);
+            if context.report.tokens.total() > budget.saturating_add(head) {
+                track.fault(at, "over its budget");
+            }
+            let sent = judge.sent(&context.messages);
+            track.take(judge, at, &List { messages: &context.messages, sent: &sent, made: true }, made);
+            if judge.is_place(at) {
+                let context = measured(context, ask, judge, head, *budget).await?;
+                track.look(judge, at, &context.messages, made);
+            }
+        }
+    }
+    // Where nothing was said there is no session.
+    if said > 0 {
+        spent(&session, &mut tracks, made).await?;
+        for failure in session.explain().await?.slots.into_iter().filter_map(|slot| slot.last_error) {
+            tracks.iter_mut().for_each(|track| track.fault(said, &failure));
+        }
+    }
+    engine.close().await;
+    Ok(tracks.into_iter().map(|track| track.outcome).collect())
+}
+
+/// So often a larger context is asked for.
+const ASKED: usize = 3;
+
+/// The context that comes to the budget as the measure counts: words, and four for each message. The engine counts a
+/// little more, the frame of a summary and what is around a call, so it is asked for that much more.
+async fn measured<A: Future<Output = Result<Context, Error>>>(
+    first: Context,
+    ask: impl Fn(Tokens) -> A,
+    judge: &Judge<'_>,
+    head: Tokens,
+    budget: Tokens,
+) -> Result<Context, Error> {
+    let beside = |context: &Context| {
+        let used = judge.tokens(&judge.shown(&context.messages));
+        (used, context.report.tokens.total().saturating_sub(head).saturating_sub(used))
+    };
+    let (mut best, mut asked) = (first, 0);
+    let mut more = beside(&best).1;
+    for _ in 0..ASKED {
+        if more <= asked {
+            break;
+        }
+        let context = ask(more).await?;
+        let (used, around) = beside(&context);
+        if used <= budget {
+            (best, asked, more) = (context, more, around);
+        } else {
+            // Other messages are shown then, around which there is less.
+            more = around.min(more.saturating_sub(used - budget));
+        }
+    }
+    Ok(best)
+}
+
+/// What models were asked for, by the engine's own books: the same whatever the budget.
+async fn spent(
+    session: &Session,
+    tracks: &mut [Track],
+    made: &mut (dyn FnMut(Made<'_>) + Send),
+) -> Result<(), Error> {
+    for sum in session.usage().await?.into_iter().filter(|sum| asked(&sum.model, &sum.outcome)) {
+        // The books hold sums. What each call was of them makes no difference to what they cost.
+        let share = |of: Tokens, call: u64| of / sum.calls + u64::from(call < of % sum.calls);
+        for track in &mut *tracks {
+            for call in 0..sum.calls {
+                let (input, output) = (share(sum.input, call), share(sum.output, call));
+                track.outcome.cost.summarized(input, output);
+                made(Made::Summarizer { budget: track.outcome.budget, input, output });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a model was asked, and had to be paid.
+fn asked(model: &str, outcome: &str) -> bool {
+    model != LOCAL && outcome != REUSED
+}
+
+fn pin(messages: &mut [Message], pinned: usize) {
+    messages.iter_mut().take(pinned).for_each(|message| message.pinned = true);
+}
+
+/// Knows what is needed where, and holds lists against it.
+struct Judge<'a> {
+    conversation: &'a Conversation,
+    recorded: Recorded,
+    questions: Option<Questions>,
+    /// Where something is needed.
+    places: Vec<usize>,
+    costs: bool,
+    counter: Counter,
+    hash: RandomState,
+    sizes: HashMap<u64, Tokens>,
+}
+
+impl<'a> Judge<'a> {
+    fn new(conversation: &'a Conversation, options: &Options) -> Self {
+        let recorded = Recorded::new(conversation.pinned, &conversation.messages);
+        let asked = !conversation.questions.is_empty();
+        let questions = asked.then(|| Questions::new(&recorded, &conversation.questions));
+        let places = if asked { vec![conversation.messages.len()] } else { recorded.places() };
+        let counter = Counter::new(Encoding::O200k);
+        let (hash, sizes) = (RandomState::new(), HashMap::new());
+        Self { conversation, recorded, questions, places, costs: options.costs, counter, hash, sizes }
+    }
+
+    /// Whether something is needed after so many messages.
+    fn is_place(&self, at: usize) -> bool {
+        self.places.binary_search(&at).is_ok()
+    }
+
+    /// After how many messages the agent's model is called: before each reply, or where nobody replies, after each
+    /// message.
+    fn calls(&self) -> Vec<usize> {
+        let mut calls = Vec::new();
+        if self.costs {
+            let said = &self.conversation.messages;
+            let reply = |message: &Message| message.role == Role::Assistant;
+            let replies = |(at, message): (usize, &Message)| (at > 0 && reply(message)).then_some(at);
+            calls.extend(said.iter().enumerate().filter_map(replies));
+            if calls.is_empty() {
+                calls.extend(1..=said.len());
+            }
+        }
+        calls.extend(&self.places);
+        calls.sort_unstable();
+        calls.dedup();
+        calls
+    }
+
+    /// The list without the head that is always shown.
+    fn shown(&self, list: &[Message]) -> Shown {
+        let mut head = self.conversation.messages.iter().take(self.conversation.pinned).peekable();
+        let mut shown = Shown::default();
+        for message in list {
+            if head.next_if(|first| first.role == message.role && first.parts == message.parts).is_some() {
+                continue;
+            }
+            match split(message) {
+                Some((found, rest)) => {
+                    shown.summary = found.text;
+                    shown.messages.extend(rest.map(|rest| text_of(&rest)));
+                }
+                None => shown.messages.push(text_of(message)),
+            }
+        }
+        shown
+    }
+
+    /// As the published scorer counts: the words, and four for each message that has any.
+    fn tokens(&self, shown: &Shown) -> Tokens {
+        let texts = std::iter::once(&shown.summary).chain(&shown.messages);
+        texts.filter(|text| !text.is_empty()).map(|text| self.counter.text(text).saturating_add(4)).sum()
+    }
+
+    /// What each message is known by, and its size. A message is counted once, however often it is sent.
+    fn sent(&mut self, list: &[Message]) -> Vec<Sent> {
+        let mut sent = Vec::with_capacity(list.len());
+        list.iter().for_each(|message| self.send(message, &mut sent));
+        sent
+    }
+
+    fn send(&mut self, message: &Message, sent: &mut Vec<Sent>) {
+        if !self.costs {
+            return;
+        }
+        if message.results().count() < 2 {
+            sent.push(self.piece(message));
+            return;
+        }
+        for part in &message.parts {
+            let mut one = Message::new(message.role, [part.clone()]);
+            one.author.clone_from(&message.author);
+            sent.push(self.piece(&one));
+        }
+    }
+
+    fn piece(&mut self, message: &Message) -> Sent {
+        let mut state = self.hash.build_hasher();
+        // Whatever can be read can be written again; were it not so, the message would count as an empty one.
+        state
+            .write(&serde_json::to_vec(&(message.role, &message.author, &message.parts)).unwrap_or_default());
+        let hash = state.finish();
+        let tokens = *self.sizes.entry(hash).or_insert_with(|| self.counter.message(message));
+        Sent { hash, tokens }
+    }
+}
+
+/// What comes of one budget.
+#[derive(Default)]
+struct Track {
+    outcome: Outcome,
+    run: Run,
+}
+
+impl Track {
+    fn of(budget: Tokens) -> Self {
+        Self { outcome: Outcome { budget: Some(budget), ..Outcome::default() }, ..Self::default() }
+    }
+
+    fn fault(&mut self, at: usize, what: &str) {
+        self.outcome.faulty += 1;
+        if self.outcome.faults.len() < FAULTS {
+            self.outcome.faults.push(format!("after message {at}: {what}"));
+        }
+    }
+
+    /// Takes in the list that is sent after so many messages.
+    fn take(
+        &mut self,
+        judge: &mut Judge<'_>,
+        at: usize,
+        list: &List<'_>,
+        made: &mut (dyn FnMut(Made<'_>) + Send),
+    ) {
+        let budget = self.outcome.budget;
+        if judge.costs {
+            self.outcome.cuts += u64::from(!self.run.goes_on(list.sent));
+            let paid = self.run.send(&mut self.outcome.cost, list.sent);
+            self.outcome.curve.push(self.outcome.curve.last().copied().unwrap_or(0.0) + paid);
+            let tokens: Vec<Tokens> = list.sent.iter().map(|sent| sent.tokens).collect();
+            made(Made::Request { budget, messages: list.messages, tokens: &tokens });
+        }
+        if list.made {
+            for complaint in complaints(list.messages) {
+                self.fault(at, &complaint);
+            }
+        }
+    }
+
+    /// Looks at what a list holds, where something is needed.
+    fn look(
+        &mut self,
+        judge: &mut Judge<'_>,
+        at: usize,
+        list: &[Message],
+        made: &mut (dyn FnMut(Made<'_>) + Send),
+    ) {
+        if !judge.is_place(at) {
+            return;
+        }
+        let shown = judge.shown(list);
+        let tokens = judge.tokens(&shown);
+        self.outcome.size.add(tokens as f64);
+        self.measure(judge, at, &shown);
+        if let Some(budget) = self.outcome.budget {
+            if tokens > budget {
+                self.fault(at, "over its budget");
+            }
+            made(Made::Context { at, budget, shown: &shown, tokens });
+        }
+    }
+
+    fn measure(&mut self, judge: &mut Judge<'_>, at: usize, shown: &Shown) {
+        let outcome = &mut self.outcome;
+        if let Some(questions) = &mut judge.questions {
+            let (answers, evidence) = questions.held(shown);
+            answers.into_iter().for_each(|value| outcome.ar.add(value));
+            evidence.into_iter().for_each(|value| outcome.er.add(value));
+            return;
+        }
+        // Where everything fits, nothing was condensed.
+        if outcome.budget.is_some_and(|budget| judge.recorded.size(at) <= budget) {
+            return;
+        }
+        for need in judge.recorded.needs(at) {
+            let held = if shown.holds(&need.name) { 1.0 } else { 0.0 };
+            outcome.fer.add(held);
+            if need.is_far() {
+                outcome.fer_far.add(held);
+            }
+            let bin = DISTANCES.iter().position(|most| need.back <= *most).unwrap_or(DISTANCES.len());
+            if let Some(mean) = outcome.by_distance.get_mut(bin) {
+                mean.add(held);
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! One page that stands by itself: no script, nothing fetched.
+
+use std::fmt::Write;
+
+use epitome::rules::message::Tokens;
+use epitome_terminal::show::{count, grouped};
+
+use super::chart::{self, escaped};
+use super::results::{Cell, Cells, Counted, MEASURES, Results, Set, paid, share};
+use crate::measure::Mean;
+
+const STYLE: &str = "\
+body{font:15px/1.5 system-ui,sans-serif;color:#111;max-width:60rem;margin:2rem auto;padding:0 1rem}\
+h1{font-size:1.6rem}h2{font-size:1.25rem;margin-top:2.5rem;border-top:1px solid #ccc;padding-top:1rem}\
+table{border-collapse:collapse;margin:1rem 0;font-size:.85rem;font-variant-numeric:tabular-nums}\
+th,td{padding:.2rem .5rem;text-align:right;border-bottom:1px solid #e4e4e4;white-space:nowrap}\
+th:first-child,td:first-child{text-align:left}thead th{border-bottom:2px solid #999;white-space:normal;vertical-align:bottom}\
+.wide{overflow-x:auto}\
+svg{max-width:100%;height:auto;display:block;margin:1rem 0}\
+.big{font-size:1.1rem;background:#f3f6f9;border-left:4px solid #0072b2;padding:.5rem 1rem;margin:.4rem 0}\
+.bad{border-left-color:#d55e00}.small{color:#555;font-size:.9rem}\
+@media print{body{font-size:10px;margin:0}svg,tr{break-inside:avoid}}";
+
+pub(super) fn page(results: &Results) -> String {
+    let mut out = String::new();
+    let _ = write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+         <title>What will I lose, what will I save?</title><style>{STYLE}</style></head><body>\n\
+         <h1>What will I lose, what will I save?</h1>\n",
+    );
+    let pooled = results.pooled();
+    for line in said(results, &pooled) {
+        let _ = writeln!(out, "<p class=\"big\">{line}</p>");
+    }
+    let faulty = results.faulty();
+    if faulty > 0 {
+        let _ = writeln!(
+            out,
+            "<p class=\"big bad\">{}: a provider would refuse a list, a promise was not kept, or a model wrote no summary.</p>",
+            count(faulty, "fault")
+        );
+    }
+    let sum = |of: fn(&Set) -> u64| results.sets.iter().map(of).sum();
+    let _ = writeln!(
+        out,
+        "<p>{}, {}, played message by message through Epitome {}. Before each reply the list was made that the agent's \
+         model would have been sent, from what had been said until then. What is lost is measured by what the recording \
+         turns out to need next; what is saved, by what was sent.</p>",
+        count(sum(|set| set.conversations), "recorded conversation"),
+        count(sum(|set| set.messages), "message"),
+        env!("CARGO_PKG_VERSION"),
+    );
+    if results.sets.iter().filter(|set| set.messages > 0).count() > 1 {
+        out.push_str("<h2>All together</h2>\n");
+        table(results, &pooled, &mut out);
+    }
+    for set in results.sets.iter().filter(|set| set.messages > 0) {
+        section(results, set, &mut out);
+    }
+    out.push_str(METHOD);
+    out.push_str("</body></html>\n");
+    out
+}
+
+fn section(results: &Results, set: &Set, out: &mut String) {
+    let _ = write!(
+        out,
+        "<h2>{}</h2>\n<p class=\"small\">{}, {}</p>\n",
+        escaped(&set.name),
+        count(set.conversations, "conversation"),
+        count(set.messages, "message"),
+    );
+    for chart in chart::of_set(results, set) {
+        out.push_str(&chart.svg(false));
+    }
+    table(results, &set.cells, out);
+}
+
+/// The answer in words: for each policy, with the budget in the middle, or the next smaller one that tells something.
+fn said(results: &Results, cells: &Cells) -> Vec<String> {
+    let whole = results.whole(cells);
+    let tells = |cell: &Cell| cell.sum.fer.count + cell.sum.ar.count + cell.sum.er.count > 0;
+    let has = |budget: &&Tokens| cells.iter().any(|((_, of), cell)| *of == Some(**budget) && tells(cell));
+    let middle = results.budgets.len() / 2;
+    let small = results.budgets.get(..=middle).unwrap_or_default();
+    let told = small.iter().rev().find(has).or(results.budgets.get(middle));
+    let mut lines = Vec::new();
+    for ((policy, budget), cell) in cells {
+        if results.is_whole(*policy) || budget.is_some_and(|budget| told != Some(&budget)) {
+            continue;
+        }
+        let lost = |mean: &Mean, what: String| {
+            mean.value().map(|kept| match (1.0 - kept) * 100.0 {
+                little if little > 0.0 && little < 1.0 => format!("<b>under 1&nbsp;%</b> of {what}"),
+                lost => format!("<b>{lost:.0}&nbsp;%</b> of {what}"),
+            })
+        };
+        let lost: Vec<String> = [
+            lost(&cell.sum.fer, format!("{} that later calls need", count(cell.sum.fer.count, "name"))),
+            lost(&cell.sum.ar, count(cell.sum.ar.count, "answer")),
+            lost(&cell.sum.er, format!("what proves {}", count(cell.sum.er.count, "answer"))),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let mut parts = Vec::new();
+        parts.push(match lost.as_slice() {
+            [] => "what you lose cannot be told here".to_owned(),
+            lost => format!("you lose {}", lost.join(", ")),
+        });
+        if let Some(whole) = &whole {
+            let (plain, cached) = paid(&cell.sum.cost, whole);
+            parts.push(format!(
+                "you {} of what everything costs, {} with a prompt cache",
+                saved(plain),
+                saved(cached)
+            ));
+        }
+        let budget = budget.map_or_else(String::new, |budget| format!(" with {} tokens", grouped(budget)));
+        lines.push(format!("<b>{}</b>{budget}: {}.", escaped(results.name(*policy)), parts.join("; ")));
+    }
+    lines
+}
+
+fn saved(paid: f64) -> String {
+    match (1.0 - paid) * 100.0 {
+        saved if saved > -0.5 => format!("save <b>{:.0}&nbsp;%</b>", saved.max(0.0)),
+        more => format!("pay <b>{:.0}&nbsp;% more</b>", -more),
+    }
+}
+
+fn table(results: &Results, cells: &Cells, out: &mut String) {
+    let whole = results.whole(cells);
+    let measures: Vec<_> =
+        MEASURES.iter().filter(|(_, of)| cells.values().any(|cell| of(cell).count > 0)).collect();
+    let mut headings = vec!["policy", "budget"];
+    headings.extend(measures.iter().map(|(name, _)| *name));
+    headings.extend((!measures.is_empty()).then_some("cases"));
+    if whole.is_some() {
+        headings.extend(["plain", "cached", "largest", "cuts"]);
+    }
+    let counted: [Counted; 2] = [("gaps", |cell| cell.sum.gaps), ("faults", |cell| cell.sum.faulty)];
+    let counted: Vec<_> =
+        counted.into_iter().filter(|(_, of)| cells.values().any(|cell| of(cell) > 0)).collect();
+    headings.extend(counted.iter().map(|(name, _)| *name));
+    let _ = writeln!(
+        out,
+        "<div class=\"wide\"><table><thead><tr><th>{}</th></tr></thead><tbody>",
+        headings.join("</th><th>")
+    );
+    for ((policy, budget), cell) in cells {
+        let Cell { sum, .. } = cell;
+        let mut row = vec![escaped(results.name(*policy)), budget.map_or_else(String::new, grouped)];
+        row.extend(measures.iter().map(|(_, of)| share(of(cell))));
+        row.extend(measures.iter().map(|(_, of)| of(cell).count).max().map(grouped));
+        if let Some(whole) = &whole {
+            let (plain, cached) = paid(&sum.cost, whole);
+            row.extend([plain, cached].map(|share| format!("{:.0} %", share * 100.0)));
+            row.extend([grouped(sum.cost.peak), grouped(sum.cuts)]);
+        }
+        row.extend(counted.iter().map(|(_, of)| grouped(of(cell))));
+        let _ = writeln!(out, "<tr><td>{}</td></tr>", row.join("</td><td>"));
+    }
+    out.push_str("</tbody></table></div>\n");
+    if cells.values().all(|cell| cell.sum.faulty == 0) {
+        out.push_str("<p class=\"small\">Every list was valid and inside its budget.</p>\n");
+    }
+}
+
+const METHOD: &str = "<h2>How this was measured</h2>\n\
+<p class=\"small\">Policies: slots are summaries, kept up to date, and the newest messages, filling the budget; steady is the \
+same with a beginning that stays as it is for as long as it can, for prompt caches; recent is the newest messages that fit and \
+nothing else; inline, economic and mask shorten the agent's own list when that is due, at a set size, where it costs least, or \
+by leaving out old tool outputs; whole is everything, always.</p>\n\
+<p class=\"small\">Names: of the paths, identifiers, ids, dates and figures that the next tool call uses and that were \
+seen before it, those the list still holds word for word; long ago means more than 2,000 tokens back. Answers: questions \
+about the conversation of which some passage of the list holds three quarters of the answer's words and a word of the \
+question. Evidence: the share of the words of the messages that prove an answer, in the best single passage. Messages \
+that always stay are not counted in a budget. Cost is in tokens of plain input: plain where all input costs the same; \
+cached where the beginning that a request shares with the one before it costs a tenth and everything else a quarter \
+more, both in percent of sending everything. A model's summaries are in both. Gaps are contexts that leave something \
+out which no summary tells; faults are lists that a provider would refuse or that are over their budget, and \
+models that wrote no summary. After ± stands the standard error. These measures see words, not meaning: a \
+paraphrase counts as lost, and a name that is there may stand in the wrong place.</p>\n";

@@ -1,0 +1,240 @@
+//! Policies, as the command line names them.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use epitome::rules::message::Tokens;
+use epitome_terminal::near::near;
+use serde_json::Value;
+
+use super::Load;
+use crate::play::{Form, Policy};
+
+/// What a policy may begin with.
+const WORDS: [&str; 7] = ["whole", "recent", "slots", "steady", "inline", "economic", "mask"];
+
+/// Settings of `[condense]` that go by their own names here.
+const SHORT: [&str; 7] = ["strategy", "trigger", "keep", "keep_first", "model", "max_tokens", "wait"];
+
+/// What every policy may be told, and what lists and contexts may be told besides.
+const ANY: [&str; 2] = ["name", "config"];
+const LISTS: [&str; 1] = ["window"];
+const CONTEXTS: [&str; 3] = ["fill", "fit", "steady"];
+
+/// How much of the newest is kept where cuts are made for their price.
+const KEPT: &str = "condense.keep=tokens(2000)";
+
+/// Reads `WORD KEY=VALUE …`.
+pub(super) fn read(spec: &str, window: Tokens, load: Load<'_>) -> Result<Policy, String> {
+    let mut words = words(spec).into_iter();
+    let first = words.next().unwrap_or_default();
+    let wrong = |what: String| format!("--policy {spec:?}: {what}");
+    let mut draft = Draft::new(&first, window).map_err(wrong)?;
+    for word in words {
+        draft.take(&word).map_err(wrong)?;
+    }
+    draft.finish(&first, load).map_err(wrong)
+}
+
+/// A policy that is being read.
+struct Draft {
+    policy: Policy,
+    /// The settings file of its own, where it names one.
+    config: Option<PathBuf>,
+    /// `KEY=VALUE` for settings, after those of the command line.
+    set: Vec<String>,
+    /// Single keys of slots.
+    slots: Vec<(String, String)>,
+    /// The words that are a part of its name, where it is given none.
+    said: Vec<String>,
+    named: Option<String>,
+}
+
+impl Draft {
+    /// Begins with the first word.
+    fn new(first: &str, window: Tokens) -> Result<Self, String> {
+        let policy = match first {
+            "whole" => Policy::whole(),
+            "recent" => Policy::recent(),
+            "slots" => Policy::slots(),
+            "steady" => Policy::steady(),
+            "inline" | "economic" | "mask" => Policy::inline(Some(window)),
+            other => {
+                let told = match near(other, WORDS, 1).first() {
+                    Some(meant) => format!("did you mean {meant}?"),
+                    None => format!("there are {}", WORDS.join(", ")),
+                };
+                return Err(format!("no policy begins with {other:?}; {told}"));
+            }
+        };
+        let set = match first {
+            "economic" => vec!["condense.trigger=economic", KEPT],
+            "mask" => vec!["condense.strategy=mask", "condense.trigger=messages(1)"],
+            _ => Vec::new(),
+        };
+        let set = set.into_iter().map(str::to_owned).collect();
+        Ok(Self { policy, config: None, set, slots: Vec::new(), said: Vec::new(), named: None })
+    }
+
+    /// Takes one `KEY=VALUE`.
+    fn take(&mut self, word: &str) -> Result<(), String> {
+        let pair = word.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
+        let (key, value) = pair.ok_or_else(|| format!("{word:?} is no KEY=VALUE"))?;
+        match (key, &mut self.policy.form) {
+            ("name", _) => {
+                self.named = Some(value.to_owned());
+                return Ok(());
+            }
+            ("config", _) => {
+                self.config = Some(PathBuf::from(value));
+                return Ok(());
+            }
+            ("window", Form::Inline { window }) => {
+                let tokens = value.parse().ok().filter(|tokens| *tokens > 0);
+                let wrong = || format!("window: {value:?}; give a whole number from 1");
+                *window = Some(tokens.ok_or_else(wrong)?);
+                return Ok(());
+            }
+            ("fill" | "fit" | "steady", Form::Context(request)) => {
+                let on = value.parse().map_err(|_| format!("{key}: {value:?}; give true or false"))?;
+                match key {
+                    "fill" => request.fill = on,
+                    "fit" => request.fit = on,
+                    _ => request.steady = on,
+                }
+            }
+            ("model", Form::Context(_)) => self.set.push(format!("summarize.models={value}")),
+            (short, Form::Inline { .. }) if SHORT.contains(&short) => {
+                self.set.push(format!("condense.{short}={value}"));
+            }
+            (key, _) if key.starts_with("slot.") => self.slots.push((key.to_owned(), value.to_owned())),
+            _ => self.set.push(word.to_owned()),
+        }
+        self.said.push(word.to_owned());
+        Ok(())
+    }
+
+    /// Names it, and reads the settings it plays with.
+    fn finish(mut self, first: &str, load: Load<'_>) -> Result<Policy, String> {
+        if let Form::Context(request) = &self.policy.form
+            && request.fill
+            && request.steady
+        {
+            return Err("fill and steady exclude each other".to_owned());
+        }
+        let said = [&[first.to_owned()], self.said.as_slice()].concat();
+        self.policy.name = self.named.unwrap_or_else(|| said.join(" "));
+        let told = |what: String| {
+            let by = ["--set slot: ", "--set: ", "--set "];
+            let what = by.iter().find_map(|by| what.strip_prefix(by)).unwrap_or(&what);
+            misspelt(what, &self.policy.form).unwrap_or_else(|| what.to_owned())
+        };
+        let (settings, mut patch) = load(self.config.as_deref(), &self.set).map_err(told)?;
+        if !self.slots.is_empty() {
+            self.set.extend(patched(settings.to_value(), &self.slots)?);
+            let by_name = |what: String| {
+                let names = settings.slots.iter().map(|slot| slot.slot.name.as_str());
+                told(names.enumerate().fold(what, |what, (at, name)| {
+                    what.replace(&format!("slot[{at}]"), &format!("slot.{name}"))
+                }))
+            };
+            (_, patch) = load(self.config.as_deref(), &self.set).map_err(by_name)?;
+        }
+        self.policy.patch = patch;
+        Ok(self.policy)
+    }
+}
+
+/// What is said of a key that goes by no other name, where a short one may have been meant.
+fn misspelt(what: &str, form: &Form) -> Option<String> {
+    let (key, _) = what.split_once(": no such setting")?;
+    if key.contains('.') {
+        return None;
+    }
+    let own: Vec<&str> = match form {
+        Form::Inline { .. } => SHORT.into_iter().chain(LISTS).collect(),
+        Form::Context(_) => CONTEXTS.to_vec(),
+        Form::Whole => Vec::new(),
+    };
+    let known: Vec<&str> = own.into_iter().chain(ANY).collect();
+    Some(match near(key, known.iter().copied(), 1).first() {
+        Some(meant) => format!("{key}: no such setting; did you mean {meant}?"),
+        None => format!(
+            "{key}: no such setting; here are {}, and whole names such as context.max_tokens",
+            known.join(", ")
+        ),
+    })
+}
+
+/// The list of slots with single keys of theirs set, as settings take it: whole.
+fn patched(mut settings: Value, keys: &[(String, String)]) -> Result<Vec<String>, String> {
+    let mut sets = Vec::new();
+    let mut list = settings.get_mut("slot").map(Value::take).unwrap_or_default();
+    for (key, value) in keys {
+        let mut slots = list.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut);
+        let known: Vec<String> =
+            slots.by_ref().filter_map(|slot| Some(slot.get("name")?.as_str()?.to_owned())).collect();
+        let Some((name, key_of)) = key.strip_prefix("slot.").and_then(|key| key.rsplit_once('.')) else {
+            return Err(format!("{key}: say slot.NAME.KEY, as in slot.short.max_tokens=500"));
+        };
+        let mut slots = list.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut);
+        let Some(slot) = slots.find(|slot| slot.get("name").and_then(Value::as_str) == Some(name)) else {
+            return Err(format!("{key}: there is no slot {name:?}; there are {}", known.join(", ")));
+        };
+        match key_of {
+            // Where a trigger is told by itself, that is the one that holds.
+            "trigger" => sets.push(format!("trigger.{name}={value}")),
+            "max_tokens" => drop(slot.remove("max_chars")),
+            "max_chars" => drop(slot.remove("max_tokens")),
+            _ => {}
+        }
+        let read = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value.as_str()));
+        slot.insert(key_of.to_owned(), read);
+    }
+    sets.insert(0, format!("slot={list}"));
+    Ok(sets)
+}
+
+/// No two may go by one name.
+pub(super) fn distinct(policies: &[Policy]) -> Result<(), String> {
+    let mut seen = HashSet::new();
+    match policies.iter().find(|policy| !seen.insert(policy.name.as_str())) {
+        Some(twice) => Err(format!("--policy: {:?} is given twice; name=… tells them apart", twice.name)),
+        None => Ok(()),
+    }
+}
+
+/// What stands between spaces, but for those inside brackets and quotes.
+fn words(spec: &str) -> Vec<String> {
+    let (mut words, mut word) = (Vec::new(), String::new());
+    let (mut depth, mut quoted) = (0u32, false);
+    for c in spec.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            '(' | '[' | '{' if !quoted => depth += 1,
+            ')' | ']' | '}' if !quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if c.is_whitespace() && depth == 0 && !quoted {
+            words.extend((!word.is_empty()).then(|| std::mem::take(&mut word)));
+        } else {
+            word.push(c);
+        }
+    }
+    words.extend((!word.is_empty()).then_some(word));
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spaces_inside_brackets_and_quotes_divide_nothing() {
+        assert_eq!(
+            words("inline  trigger=any(tokens(5), turns(3)) x=\"a b\""),
+            ["inline", "trigger=any(tokens(5), turns(3))", "x=\"a b\""]
+        );
+        assert_eq!(words("  "), [] as [String; 0]);
+    }
+}

@@ -1,0 +1,163 @@
+//! From files to conversations, one at a time.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use epitome::dialect::Dialect;
+use epitome::dialect::recording::{Item, Place, REQUEST, Recording};
+use epitome::rules::message::Message;
+use epitome_terminal::failure::Failure;
+use serde_json::{Map, Value};
+
+use crate::measure::Question;
+use crate::play::Conversation;
+
+/// The files that were named, and those in the folders that were.
+pub(super) fn files(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    for path in given {
+        let failed =
+            |error: std::io::Error| Failure::Input(format!("{} cannot be read: {error}", path.display()));
+        if !std::fs::metadata(path).map_err(failed)?.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let recorded = |path: &PathBuf| path.extension().is_some_and(|end| end == "jsonl" || end == "json");
+        let mut inside: Vec<PathBuf> = Vec::new();
+        for entry in std::fs::read_dir(path).map_err(failed)? {
+            inside.extend(Some(entry.map_err(failed)?.path()).filter(recorded));
+        }
+        if inside.is_empty() {
+            return Err(Failure::Input(format!("{}: no .jsonl or .json file in it", path.display())));
+        }
+        inside.sort();
+        files.extend(inside);
+    }
+    Ok(files)
+}
+
+/// What files are called in tables: by their names, and where two have the same one, by where they are.
+pub(super) fn sets(files: &[PathBuf]) -> Vec<Arc<str>> {
+    let names: Vec<Arc<str>> = files.iter().map(|file| set_of(file)).collect();
+    let alone = |name: &Arc<str>| names.iter().filter(|other| *other == name).count() == 1;
+    let told = |(name, file): (&Arc<str>, &PathBuf)| match alone(name) {
+        true => Arc::clone(name),
+        false => file.display().to_string().into(),
+    };
+    names.iter().zip(files).map(told).collect()
+}
+
+/// The name without its ending.
+fn set_of(path: &Path) -> Arc<str> {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let stem = [".jsonl", ".json"].iter().find_map(|end| name.strip_suffix(end));
+    stem.unwrap_or(&name).into()
+}
+
+/// How a conversation is read.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct How {
+    pub(super) dialect: Option<Dialect>,
+    pub(super) pinned: Option<usize>,
+}
+
+/// Calls `found` with each conversation of a file until it says that it wants no more. What cannot be read is told with
+/// its place.
+pub(super) fn each(
+    path: &Path,
+    how: How,
+    bytes: &Arc<AtomicU64>,
+    mut found: impl FnMut(Conversation) -> bool,
+) -> Result<(), Failure> {
+    let shown = path.display().to_string();
+    let failed = |error: std::io::Error| Failure::Input(format!("{shown} cannot be read: {error}"));
+    let recording = Recording::open(path, &shown, None, how.dialect, bytes).map_err(failed)?;
+    let mut under_way: Option<Begun> = None;
+    for item in recording {
+        match item.map_err(failed)? {
+            Item::Session { name, metadata, at } => {
+                let begun = Begun::new(name, metadata, at)?;
+                if let Some(before) = under_way.replace(begun)
+                    && !found(before.end(how)?)
+                {
+                    return Ok(());
+                }
+            }
+            Item::Message { message, .. } => {
+                if let Some(begun) = &mut under_way {
+                    begun.messages.push(*message);
+                }
+            }
+            Item::Bad { problem, at } => return Err(Failure::Input(format!("{at}: {problem}"))),
+        }
+    }
+    if let Some(last) = under_way {
+        found(last.end(how)?);
+    }
+    Ok(())
+}
+
+/// A conversation under way.
+struct Begun {
+    name: String,
+    at: Place,
+    pinned: Option<usize>,
+    /// Whether its standing orders stand beside its list, which is counted without them.
+    beside: bool,
+    questions: Vec<Question>,
+    messages: Vec<Message>,
+}
+
+impl Begun {
+    fn new(name: String, mut metadata: Map<String, Value>, at: Place) -> Result<Self, Failure> {
+        let wrong = |what: String| Failure::Input(format!("{at}: {what}"));
+        let mut fields = metadata.remove(REQUEST).unwrap_or_default();
+        let pinned = match fields.get("pinned") {
+            None | Some(Value::Null) => None,
+            Some(told) => {
+                let count = told.as_u64().and_then(|count| usize::try_from(count).ok());
+                Some(count.ok_or_else(|| wrong("pinned: give a whole number from 0".to_owned()))?)
+            }
+        };
+        let questions = match fields.get_mut("qa").map(Value::take) {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(told)) => {
+                let read = |(nth, one): (usize, Value)| {
+                    // What is wrong is not repeated: it may be something that was said.
+                    let rule = "give a question, its answer, and as evidence the places of messages, from 0";
+                    serde_json::from_value(one).map_err(|_| wrong(format!("qa[{nth}]: {rule}")))
+                };
+                told.into_iter().enumerate().map(read).collect::<Result<_, _>>()?
+            }
+            Some(_) => return Err(wrong("qa: give a list of {question, answer, evidence}".to_owned())),
+        };
+        let beside = ["system", "instructions"].iter().any(|key| fields.get(key) == Some(&Value::Null));
+        Ok(Self { name, at, pinned, beside, questions, messages: Vec::new() })
+    }
+
+    /// Where nobody says what always stays, standing orders do.
+    fn end(mut self, how: How) -> Result<Conversation, Failure> {
+        let wrong = |what: String| Failure::Input(format!("{}: {what}", self.at));
+        let leading = self.messages.iter().take_while(|message| message.role.is_system()).count();
+        let before = usize::from(self.beside && leading > 0);
+        let count = self.messages.len().saturating_sub(before);
+        if let Some(pinned) = self.pinned.filter(|pinned| *pinned > count) {
+            return Err(wrong(format!("pinned: {pinned} messages always stay, but there are {count}")));
+        }
+        for (nth, question) in self.questions.iter_mut().enumerate() {
+            if let Some(none) = question.evidence.iter().find(|place| **place >= count) {
+                let told = format!("qa[{nth}].evidence: there is no message {none}; they count from 0 to");
+                return Err(wrong(format!("{told} {}", count.saturating_sub(1))));
+            }
+            question.evidence.iter_mut().for_each(|place| *place += before);
+        }
+        let pinned = self.pinned.or(how.pinned).map_or(leading, |pinned| pinned + before);
+        Ok(Conversation {
+            name: self.name,
+            pinned: pinned.min(self.messages.len()),
+            messages: self.messages,
+            questions: self.questions,
+        })
+    }
+}

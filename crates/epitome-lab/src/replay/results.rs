@@ -1,0 +1,219 @@
+//! What came of it all, added up by file, policy and budget.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use epitome::rules::message::Tokens;
+use serde_json::{Value, json};
+
+use crate::measure::Mean;
+use crate::measure::cost::Cost;
+use crate::play::{Form, Outcome, Policy};
+
+/// So many faults are told one by one.
+const FAULTS: usize = 20;
+
+/// All results.
+#[derive(Debug, Default)]
+pub(super) struct Results {
+    /// By file, in the order they were given.
+    pub(super) sets: Vec<Set>,
+    /// The policies' names, in order.
+    pub(super) policies: Vec<String>,
+    pub(super) budgets: Vec<Tokens>,
+    pub(super) costs: bool,
+    /// Which of the policies everything is compared with.
+    whole: Option<usize>,
+}
+
+/// What came of one conversation: for each policy its outcomes.
+pub(super) struct One {
+    pub(super) set: usize,
+    pub(super) name: String,
+    pub(super) messages: u64,
+    pub(super) outcomes: Vec<Vec<Outcome>>,
+}
+
+/// What came of one file.
+#[derive(Debug, Default)]
+pub(super) struct Set {
+    pub(super) name: Arc<str>,
+    pub(super) conversations: u64,
+    pub(super) messages: u64,
+    /// By policy and budget.
+    pub(super) cells: Cells,
+}
+
+/// What came of one policy and budget.
+#[derive(Debug, Default)]
+pub(super) struct Cell {
+    pub(super) sum: Outcome,
+    /// What each call costs, the first, the second and so on, over all conversations that go on so long: the sum, and how
+    /// many. Not what they had cost by then: that would fall where a dear conversation ends.
+    pub(super) curve: Vec<(f64, u64)>,
+}
+
+impl Cell {
+    fn add(&mut self, outcome: Outcome) {
+        let sum = &mut self.sum;
+        sum.fer.join(&outcome.fer);
+        sum.fer_far.join(&outcome.fer_far);
+        sum.ar.join(&outcome.ar);
+        sum.er.join(&outcome.er);
+        sum.size.join(&outcome.size);
+        for (mean, more) in sum.by_distance.iter_mut().zip(&outcome.by_distance) {
+            mean.join(more);
+        }
+        sum.cost.join(&outcome.cost);
+        sum.cuts += outcome.cuts;
+        sum.gaps += outcome.gaps;
+        sum.faulty += outcome.faulty;
+        let room = FAULTS.saturating_sub(sum.faults.len());
+        sum.faults.extend(outcome.faults.into_iter().take(room));
+        if self.curve.len() < outcome.curve.len() {
+            self.curve.resize(outcome.curve.len(), (0.0, 0));
+        }
+        let before = std::iter::once(0.0).chain(outcome.curve.iter().copied());
+        for ((total, count), (cost, before)) in self.curve.iter_mut().zip(outcome.curve.iter().zip(before)) {
+            *total += cost - before;
+            *count += 1;
+        }
+    }
+}
+
+/// Something that is counted, by its name in tables.
+pub(super) type Counted = (&'static str, fn(&Cell) -> u64);
+
+/// A measure of what survives, by its name in tables.
+pub(super) type Measure = (&'static str, fn(&Cell) -> &Mean);
+
+/// All of them.
+pub(super) const MEASURES: [Measure; 4] = [
+    ("names needed", |cell| &cell.sum.fer),
+    ("of long ago", |cell| &cell.sum.fer_far),
+    ("answers", |cell| &cell.sum.ar),
+    ("evidence", |cell| &cell.sum.er),
+];
+
+/// A mean with its standard error, in percent.
+pub(super) fn share(mean: &Mean) -> String {
+    match (mean.value(), mean.error()) {
+        (Some(value), Some(error)) => format!("{:.1} ±{:.1} %", value * 100.0, error * 100.0),
+        (Some(value), None) => format!("{:.1} %", value * 100.0),
+        _ => "–".to_owned(),
+    }
+}
+
+/// Cells by policy and budget.
+pub(super) type Cells = BTreeMap<(usize, Option<Tokens>), Cell>;
+
+fn add(cells: &mut Cells, policy: usize, outcome: Outcome) {
+    let cell = cells.entry((policy, outcome.budget)).or_default();
+    cell.sum.budget = outcome.budget;
+    cell.add(outcome);
+}
+
+impl Results {
+    pub(super) fn new(policies: &[Policy], budgets: &[Tokens], costs: bool) -> Self {
+        Self {
+            sets: Vec::new(),
+            policies: policies.iter().map(|policy| policy.name.clone()).collect(),
+            budgets: budgets.to_vec(),
+            costs,
+            whole: policies.iter().position(|policy| policy.form == Form::Whole),
+        }
+    }
+
+    /// Takes in what came of a conversation.
+    pub(super) fn add(&mut self, one: One) {
+        let Some(set) = self.sets.get_mut(one.set) else { return };
+        set.conversations += 1;
+        set.messages += one.messages;
+        for (policy, outcomes) in one.outcomes.into_iter().enumerate() {
+            for mut outcome in outcomes {
+                outcome.faults.iter_mut().for_each(|fault| *fault = format!("{}: {fault}", one.name));
+                add(&mut set.cells, policy, outcome);
+            }
+        }
+    }
+
+    pub(super) fn name(&self, policy: usize) -> &str {
+        self.policies.get(policy).map_or("", String::as_str)
+    }
+
+    pub(super) fn is_whole(&self, policy: usize) -> bool {
+        self.whole == Some(policy)
+    }
+
+    /// What it costs to send everything.
+    pub(super) fn whole(&self, cells: &Cells) -> Option<Cost> {
+        let cost = cells.get(&(self.whole?, None))?.sum.cost;
+        (self.costs && cost.plain > 0).then_some(cost)
+    }
+
+    /// All files together.
+    pub(super) fn pooled(&self) -> Cells {
+        let mut cells = Cells::new();
+        for (key, cell) in self.sets.iter().flat_map(|set| &set.cells) {
+            add(&mut cells, key.0, cell.sum.clone());
+        }
+        cells
+    }
+
+    pub(super) fn faulty(&self) -> u64 {
+        self.sets.iter().flat_map(|set| set.cells.values()).map(|cell| cell.sum.faulty).sum()
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let sets: Vec<Value> = self.sets.iter().map(|set| self.set(set)).collect();
+        json!({ "policies": self.policies, "budgets": self.budgets, "sets": sets, "faults": self.faulty() })
+    }
+
+    fn set(&self, set: &Set) -> Value {
+        let whole = self.whole(&set.cells);
+        let cell = |((policy, budget), cell): (&(usize, Option<Tokens>), &Cell)| {
+            let Outcome { fer, fer_far, ar, er, cost, .. } = &cell.sum;
+            let measure = |mean: &Mean| {
+                mean.value().map(|value| json!({ "mean": value, "n": mean.count, "error": mean.error() }))
+            };
+            let distances: Vec<Value> =
+                cell.sum.by_distance.iter().map(|mean| json!(measure(mean))).collect();
+            json!({
+                "policy": self.name(*policy),
+                "budget": budget,
+                "fer": measure(fer),
+                "fer_far": measure(fer_far),
+                "ar": measure(ar),
+                "er": measure(er),
+                "fer_by_distance": distances,
+                "tokens": cell.sum.size.value(),
+                "cost": self.costs.then(|| json!({
+                    "calls": cost.calls,
+                    "plain": cost.plain,
+                    "cached": cost.cached(),
+                    "summarizer": cost.summarizer,
+                    "summaries": cost.summaries,
+                    "peak": cost.peak,
+                    "cuts": cell.sum.cuts,
+                    "plain_of_whole": whole.map(|whole| paid(cost, &whole).0),
+                    "cached_of_whole": whole.map(|whole| paid(cost, &whole).1),
+                })),
+                "gaps": cell.sum.gaps,
+                "faults": cell.sum.faulty,
+                "told": cell.sum.faults,
+            })
+        };
+        json!({
+            "name": &*set.name,
+            "conversations": set.conversations,
+            "messages": set.messages,
+            "results": set.cells.iter().map(cell).collect::<Vec<Value>>(),
+        })
+    }
+}
+
+/// What is paid of what everything costs, plain and cached; what summaries cost is in both.
+pub(super) fn paid(cost: &Cost, whole: &Cost) -> (f64, f64) {
+    let of = |mine: u64, whole: u64| mine.saturating_add(cost.summarizer) as f64 / (whole as f64).max(1.0);
+    (of(cost.plain, whole.plain), of(cost.cached(), whole.cached()))
+}

@@ -1,0 +1,93 @@
+//! The results in a terminal.
+
+use epitome_terminal::failure::Failure;
+use epitome_terminal::show::{Show, Table, count, grouped};
+
+use super::results::{self, Cell, Counted, MEASURES, Results, Set, share};
+
+pub(super) fn show(results: &Results, show: &mut Show) -> Result<(), Failure> {
+    if show.json {
+        return show.object(&results.json());
+    }
+    for set in results.sets.iter().filter(|set| set.messages > 0) {
+        let size =
+            format!("{}, {}", count(set.conversations, "conversation"), count(set.messages, "message"));
+        show.line(format!("{}: {size}", set.name))?;
+        show.line("")?;
+        kept(results, set, show)?;
+        if results.costs {
+            paid(results, set, show)?;
+        }
+        for ((policy, budget), cell) in &set.cells {
+            let budget = budget.map_or_else(String::new, |budget| format!(" {}", grouped(budget)));
+            for fault in &cell.sum.faults {
+                show.error(format!("{}{budget}: {fault}", results.name(*policy)))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What survives.
+fn kept(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
+    let there: Vec<_> =
+        MEASURES.iter().filter(|(_, of)| set.cells.values().any(|cell| of(cell).count > 0)).collect();
+    if there.is_empty() {
+        show.line("what survives cannot be told: no call needs a name said before, nothing was asked")?;
+        return show.line("");
+    }
+    let mut headings = vec!["what survives".to_owned(), "budget>".to_owned()];
+    headings.extend(there.iter().map(|(name, _)| format!("{name}>")));
+    headings.push("cases>".to_owned());
+    let gaps = set.cells.values().any(|cell| cell.sum.gaps > 0);
+    headings.extend(gaps.then(|| "gaps>".to_owned()));
+    let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
+    for ((policy, budget), cell) in &set.cells {
+        if there.iter().all(|(_, of)| of(cell).count == 0) {
+            continue;
+        }
+        let mut row = vec![results.name(*policy).to_owned(), budget.map_or_else(String::new, grouped)];
+        row.extend(there.iter().map(|(_, of)| share(of(cell))));
+        row.push(grouped(there.iter().map(|(_, of)| of(cell).count).max().unwrap_or(0)));
+        row.extend(gaps.then(|| grouped(cell.sum.gaps)));
+        table.row(row);
+    }
+    show.table(&table)?;
+    if gaps {
+        show.line("gaps: contexts that leave something out which no summary tells")?;
+    }
+    show.line("")
+}
+
+/// What it costs, in percent of what everything costs.
+fn paid(results: &Results, set: &Set, show: &mut Show) -> Result<(), Failure> {
+    let Some(whole) = results.whole(&set.cells) else { return Ok(()) };
+    let any = |of: fn(&Cell) -> u64| set.cells.values().any(|cell| of(cell) > 0);
+    let extra: [Counted; 2] =
+        [("summaries>", |cell| cell.sum.cost.summaries), ("faults>", |cell| cell.sum.faulty)];
+    let extra: Vec<_> = extra.into_iter().filter(|(_, of)| any(*of)).collect();
+    let mut headings = vec!["what it costs", "budget>", "plain>", "cached>", "largest>", "cuts>"];
+    headings.extend(extra.iter().map(|(name, _)| *name));
+    let mut table = Table::new(&headings);
+    for ((policy, budget), cell) in &set.cells {
+        let cost = &cell.sum.cost;
+        let (plain, cached) = results::paid(cost, &whole);
+        let mut row = vec![results.name(*policy).to_owned(), budget.map_or_else(String::new, grouped)];
+        row.extend([percent(plain), percent(cached), grouped(cost.peak), grouped(cell.sum.cuts)]);
+        row.extend(extra.iter().map(|(_, of)| grouped(of(cell))));
+        table.row(row);
+    }
+    show.table(&table)?;
+    let calls = count(whole.calls, "call");
+    show.line(format!("{calls}. plain, cached: of what it costs to send everything, without"))?;
+    show.line("and with a prompt cache. largest: the largest request, in tokens. cuts: how")?;
+    show.line("often what was sent before was not simply continued.")?;
+    if !any(|cell| cell.sum.faulty) {
+        show.line("Every list was valid and inside its budget.")?;
+    }
+    show.line("")
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}

@@ -1,0 +1,144 @@
+//! The files that contexts and requests are written to, for other scorers.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use epitome::dialect::Dialect;
+use epitome::rules::message::{Message, Tokens};
+use epitome_terminal::failure::Failure;
+use serde_json::{Value, json};
+
+use super::output::{Output, unwritten};
+use crate::play::{Form, Made, Policy};
+
+/// The files, and which policy each is for.
+#[derive(Clone, Default)]
+pub(super) struct Written {
+    contexts: Option<(usize, Arc<Out>)>,
+    requests: Option<(usize, Arc<Out>)>,
+}
+
+struct Out {
+    /// The first thing that went wrong is kept; nothing is left when it is in its place.
+    file: Mutex<Option<Result<Output, Failure>>>,
+}
+
+impl Out {
+    fn open(path: &Path) -> Result<Arc<Self>, Failure> {
+        Ok(Arc::new(Self { file: Mutex::new(Some(Ok(Output::open(path)?))) }))
+    }
+
+    fn put(&self, line: &Value) {
+        let Ok(mut file) = self.file.lock() else { return };
+        if let Some(Ok(open)) = &mut *file
+            && let Err(error) = writeln!(open, "{line}")
+        {
+            let failed = unwritten(open.path(), &error);
+            *file = Some(Err(failed));
+        }
+    }
+
+    /// Puts it in its place, or lets go of it.
+    fn end(&self, whole: bool) -> Result<(), Failure> {
+        let Ok(mut file) = self.file.lock() else { return Ok(()) };
+        file.take().filter(|_| whole).map_or(Ok(()), |file| file?.finish())
+    }
+}
+
+impl Written {
+    pub(super) fn open(
+        contexts: Option<&Path>,
+        requests: Option<&Path>,
+        policies: &[Policy],
+    ) -> Result<Self, Failure> {
+        let makes = |policy: &Policy| matches!(policy.form, Form::Context(_));
+        let contexts = match contexts {
+            None => None,
+            Some(path) => {
+                let first = policies.iter().position(makes).ok_or_else(|| {
+                    Failure::Misused(
+                        "--contexts: no policy makes any; slots, steady and recent do".to_owned(),
+                    )
+                })?;
+                Some((first, Out::open(path)?))
+            }
+        };
+        let requests = requests.map(|path| Out::open(path).map(|out| (0, out))).transpose()?;
+        Ok(Self { contexts, requests })
+    }
+
+    /// Takes what was made on the way.
+    pub(super) fn take(&self, policy: usize, conversation: &str, made: &Made<'_>) {
+        let of = |out: &Option<(usize, Arc<Out>)>| {
+            out.as_ref().filter(|(own, _)| *own == policy).map(|(_, out)| Arc::clone(out))
+        };
+        let run = |budget: Option<Tokens>| match budget {
+            Some(budget) => format!("{conversation}@{budget}"),
+            None => conversation.to_owned(),
+        };
+        match made {
+            Made::Context { at, budget, shown, tokens } => {
+                if let Some(out) = of(&self.contexts) {
+                    out.put(&json!({
+                        "id": conversation,
+                        "at": at,
+                        "budget": budget,
+                        "summary": shown.summary,
+                        "messages": shown.messages,
+                        "tokens": tokens,
+                    }));
+                }
+            }
+            Made::Request { budget, messages, tokens } => {
+                if let Some(out) = of(&self.requests) {
+                    out.put(&json!({ "run": run(*budget), "messages": wire(messages, tokens) }));
+                }
+            }
+            Made::Summarizer { budget, input, output } => {
+                if let Some(out) = of(&self.requests) {
+                    let messages = json!([{ "role": "user", "content": "", "tokens": input }]);
+                    out.put(&json!({
+                        "run": run(*budget),
+                        "messages": messages,
+                        "summarizer": true,
+                        "output_tokens": output,
+                    }));
+                }
+            }
+        }
+    }
+
+    /// Whether anything is written that is told apart by the names of conversations.
+    pub(super) fn names(&self) -> bool {
+        self.contexts.is_some() || self.requests.is_some()
+    }
+
+    /// Puts the files in their places where all went well.
+    pub(super) fn end(&self, whole: bool) -> Result<(), Failure> {
+        let all = [&self.contexts, &self.requests];
+        all.into_iter().flatten().try_for_each(|(_, out)| out.end(whole))
+    }
+}
+
+/// The list as OpenAI's chat has it, each message with its size.
+fn wire(messages: &[Message], tokens: &[Tokens]) -> Vec<Value> {
+    let mut written = match Dialect::OPENAI.write(messages).remove("messages") {
+        Some(Value::Array(written)) => written,
+        _ => Vec::new(),
+    };
+    // What only thinks is not sent. Then sizes are shared out, so that they still come to the same.
+    let count = (written.len() as Tokens).max(1);
+    let total: Tokens = tokens.iter().sum();
+    let share = |at: usize| match written.len() == tokens.len() {
+        true => tokens.get(at).copied().unwrap_or(0),
+        false => total / count + Tokens::from((at as Tokens) < total % count),
+    };
+    let sizes: Vec<Tokens> = (0..written.len()).map(share).collect();
+    for (one, tokens) in written.iter_mut().zip(sizes) {
+        if let Some(object) = one.as_object_mut() {
+            object.insert("tokens".to_owned(), json!(tokens));
+        }
+    }
+    written
+}

@@ -1,0 +1,9 @@
+//! Values of flags that several commands take.
+
+/// Reads a number that counts something: whole, from 1.
+pub fn whole(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err("give a whole number from 1".to_owned()),
+    }
+}

@@ -59,8 +59,8 @@ use epitome_core::message::{Message, Span, Tokens};
 use epitome_core::tokens::Counter;
 use tokio::sync::watch;
 
-use crate::engine::lock;
 use crate::hook::{Condensed, Running};
+use crate::lock::lock;
 
 mod builder;
 mod conversation;

@@ -31,56 +31,53 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::error::Error;
 use crate::hook::{Hook, Hooks};
 use crate::inline::{MOST_THREADS, Threads};
-pub(crate) use crate::lock::lock;
-use crate::measure::Meters;
+use crate::lock::lock;
 use crate::model::{Local, Model, Remote};
 pub(crate) use crate::pace::Pace;
-pub(crate) use crate::purse::Reserved;
 use crate::settings::{Patch, Provider, Settings};
+use crate::shared::{Shared, Told};
 use crate::store::{
     Fault, Listing, Postgres, PostgresOptions, Sqlite, SqliteOptions, Store, UsageQuery, UsageSum,
 };
-pub(crate) use crate::time::millis_between;
 use crate::worker;
-pub(crate) use crate::writer::Writer;
+
+pub use crate::context::{Context, ShownSummary};
+pub use crate::request::ContextRequest;
+pub use crate::shared::{Listener, Unready};
 
 mod append;
-mod context;
+mod checks;
 mod directory;
 mod events;
 mod explain;
 mod fork;
 mod found;
 mod health;
+mod info;
 mod keys;
-mod memo;
 mod session;
-mod shared;
 mod summaries;
 mod workspace;
 
 pub use append::{Appended, Batch};
-pub(crate) use context::prepare;
-pub use context::{Context, ContextRequest, ShownSummary};
 pub use directory::{Configure, Notes, WorkspaceInfo, Written};
-pub use events::Listener;
 pub use explain::{Explanation, Queue, QueueEntry, SlotExplanation, SlotStatus};
 pub use fork::{Fork, ForkKind};
 pub use found::{Found, HitCursor, SEARCH_BYTES};
-pub use health::{Backlog, Unready};
+pub use health::Backlog;
+pub use info::SessionInfo;
 pub use keys::Keys;
-pub use session::{Flags, Page, Session, SessionInfo};
-pub(crate) use shared::{Shared, Told};
+pub use session::{Flags, Page, Session};
 pub use summaries::{Summarize, Summarized};
 pub use workspace::Workspace;
 
@@ -102,6 +99,8 @@ pub struct Engine {
 /// Ends the worker when the last engine goes.
 struct Inner {
     shared: Arc<Shared>,
+    /// Conversations that pass through.
+    threads: Arc<Threads>,
     /// Closed, and so told to the worker, by being dropped.
     stop: watch::Sender<bool>,
     worker: Mutex<Option<JoinHandle<()>>>,
@@ -254,35 +253,7 @@ impl Builder {
                 models.insert(name.clone(), model);
             }
         }
-        let shared = Shared {
-            store,
-            models,
-            hooks: self.hooks,
-            pace: self.pace,
-            owner: owner(),
-            settings,
-            merged: Mutex::default(),
-            encodings: Mutex::default(),
-            memo: memo::Memo::default(),
-            not_ours: Mutex::default(),
-            breakers: Mutex::default(),
-            seats: Arc::default(),
-            purse: Arc::default(),
-            answers: crate::summarizer::Answers::default(),
-            threads: Threads::at_most(self.conversations.unwrap_or(MOST_THREADS)),
-            wake: Notify::new(),
-            moved: watch::Sender::new(0),
-            blind: Mutex::default(),
-            trouble: Mutex::default(),
-            unwritable: Mutex::default(),
-            hook_trouble: Mutex::default(),
-            give_up: watch::Sender::new(false),
-            appends: AtomicU64::new(0),
-            working: AtomicUsize::new(0),
-            given_back: AtomicU64::new(0),
-            listeners: Arc::default(),
-            meters: Meters::new(),
-        };
+        let shared = Shared::new(store, models, self.hooks, settings, self.pace);
         shared.check(&shared.settings)?;
         if shared.pace.workers > 0 {
             // Whoever writes no summaries spends nothing.
@@ -292,14 +263,9 @@ impl Builder {
         let stop = watch::Sender::new(false);
         let worker = (shared.pace.workers > 0)
             .then(|| tokio::spawn(worker::run(Arc::clone(&shared), stop.subscribe())));
-        Ok(Engine { inner: Arc::new(Inner { shared, stop, worker: Mutex::new(worker) }) })
+        let threads = Arc::new(Threads::at_most(self.conversations.unwrap_or(MOST_THREADS)));
+        Ok(Engine { inner: Arc::new(Inner { shared, threads, stop, worker: Mutex::new(worker) }) })
     }
-}
-
-/// A name no other engine has.
-fn owner() -> String {
-    use std::hash::{BuildHasher, RandomState};
-    format!("{}-{:016x}", std::process::id(), RandomState::new().hash_one(std::process::id()))
 }
 
 impl Engine {
@@ -369,7 +335,7 @@ impl Engine {
             let _ = worker.await;
         }
         // What was done to lists is soon written down; a store that hangs is not waited for.
-        let _ = tokio::time::timeout(self.shared().pace.grace, self.shared().threads.settled()).await;
+        let _ = tokio::time::timeout(self.shared().pace.grace, self.inner.threads.settled()).await;
         self.shared().store.close().await;
     }
 
@@ -378,12 +344,12 @@ impl Engine {
     /// second at most: this is for a program that is told to end. No summary is begun on this engine afterwards.
     pub async fn give_up(&self) {
         let shared = self.shared();
-        shared.give_up.send_replace(true);
+        shared.signals.give_up.send_replace(true);
         let until = tokio::time::Instant::now() + Duration::from_secs(1);
         // Twice in a row: between two slots nobody works for a moment.
         let mut idle = 0;
         while idle < 2 && tokio::time::Instant::now() < until {
-            idle = if shared.working.load(Ordering::Acquire) == 0 { idle + 1 } else { 0 };
+            idle = if shared.activity.working.load(Ordering::Acquire) == 0 { idle + 1 } else { 0 };
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }

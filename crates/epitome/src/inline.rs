@@ -16,9 +16,8 @@ use std::sync::Arc;
 use epitome_core::message::{Message, Role, Tokens};
 
 use crate::condenser::{Call, Condenser, Lent, Ready, Thread};
-use crate::engine::Shared;
 use crate::model::Model;
-use crate::store::InlineRow;
+use crate::store::{InlineRow, Store};
 
 mod chain;
 mod keeping;
@@ -64,13 +63,14 @@ pub struct Passing<'a> {
 /// Conversations that pass through a workspace. A handle, cheap to make.
 #[derive(Clone)]
 pub struct Inline {
-    shared: Arc<Shared>,
+    store: Arc<dyn Store>,
+    threads: Arc<Threads>,
     workspace: Arc<str>,
 }
 
 impl Inline {
-    pub(crate) fn new(shared: Arc<Shared>, workspace: Arc<str>) -> Self {
-        Self { shared, workspace }
+    pub(crate) fn new(store: Arc<dyn Store>, threads: Arc<Threads>, workspace: Arc<str>) -> Self {
+        Self { store, threads, workspace }
     }
 
     /// The list to send in place of this one, by the conversation it belongs to.
@@ -99,7 +99,7 @@ impl Inline {
     ) -> Passing<'a> {
         let chain = Chain::of(&self.workspace, caller, call.messages);
         let name = caller.session.map(Arc::from);
-        let found = self.shared.threads.find(&chain);
+        let found = self.threads.find(&chain);
         let later = match &found {
             Some(found) if followed(found, &chain, call.messages) => None,
             Some(found) => self.stored(&chain).await.filter(|stored| is_later(stored, found, &chain)),
@@ -113,7 +113,7 @@ impl Inline {
                 return self.passed(&chain, &found.held, ready);
             }
             if let Some(fork) = condenser.fork(&found.held.thread, call.messages) {
-                let run = name.unwrap_or_else(|| self.shared.threads.run());
+                let run = name.unwrap_or_else(|| self.threads.run());
                 return self.enter(condenser, &chain, (fork, run), call).await;
             }
         }
@@ -126,7 +126,7 @@ impl Inline {
         };
         let (kept, run) = document.map(|document| (document.kept, document.run)).unzip();
         let thread = condenser.begin(call.messages, kept.as_ref()).owned_by(chain.seed);
-        let run = name.or(run).unwrap_or_else(|| self.shared.threads.run());
+        let run = name.or(run).unwrap_or_else(|| self.threads.run());
         self.enter(condenser, &chain, (thread, run), call).await
     }
 
@@ -148,7 +148,7 @@ impl Inline {
     /// Waits until all that was done to lists so far is in the store. Nobody has to, before a request is sent; a program
     /// that ends does so with [`Engine::close`](crate::Engine::close).
     pub async fn settled(&self) {
-        self.shared.threads.settled().await;
+        self.threads.settled().await;
     }
 
     /// A conversation that was not in memory.
@@ -164,7 +164,7 @@ impl Inline {
             // Nobody else has it, so that it is its own list; and one that knows no other is never wrong.
             None => condenser.another().before(call).await,
         };
-        let held = self.shared.threads.held(&self.workspace, thread, condenser.id(), run);
+        let held = self.threads.held(&self.workspace, thread, condenser.id(), run);
         self.passed(chain, &held, ready)
     }
 
@@ -172,9 +172,9 @@ impl Inline {
     fn passed<'a>(&self, chain: &Chain, held: &Arc<Held>, ready: Ready<'a>) -> Passing<'a> {
         if let Some(last) = chain.last() {
             let condensed = chain.at(held.thread.condensed_at());
-            self.shared.threads.file(held, last, condensed);
+            self.threads.file(held, last, condensed);
             if ready.report.condensed {
-                self.shared.threads.condensed(last);
+                self.threads.condensed(last);
                 self.keep(chain, held);
             }
         }
@@ -188,14 +188,14 @@ impl Inline {
         let same = kept.standing.rounds > 0
             && found.condensed.is_some()
             && chain.at(kept.standing.seen) == found.condensed;
-        let run = if found.goes_on { Arc::clone(&found.held.run) } else { self.shared.threads.run() };
+        let run = if found.goes_on { Arc::clone(&found.held.run) } else { self.threads.run() };
         same.then_some(Document { run, kept })
     }
 
     /// What was kept of a conversation that this list goes on with. What cannot be read is as good as forgotten.
     async fn stored(&self, chain: &Chain) -> Option<Document> {
-        let waiting = self.shared.threads.keeping.find(&self.workspace, chain);
-        let stored = match self.shared.store.inline(&self.workspace, chain.hashes.clone()).await {
+        let waiting = self.threads.keeping.find(&self.workspace, chain);
+        let stored = match self.store.inline(&self.workspace, chain.hashes.clone()).await {
             Ok(row) => row,
             Err(error) => {
                 tracing::warn!(%error, "what was done to a list could not be read; it is done anew");
@@ -208,9 +208,9 @@ impl Inline {
             (None, stored) => stored?,
         };
         let mut document = Document::read(&row.kept, row.length.saturating_add(chain.head as u64))?;
-        if self.shared.threads.has_run(&document.run) {
+        if self.threads.has_run(&document.run) {
             // The conversation it was went on otherwise, so that this one is a fork.
-            document.run = self.shared.threads.run();
+            document.run = self.threads.run();
         }
         Some(document)
     }
@@ -228,7 +228,12 @@ impl Inline {
         else {
             return;
         };
-        keeping::keep(&self.shared, &self.workspace, InlineRow { root, length, hash, kept });
+        keeping::keep(
+            &self.store,
+            &self.threads.keeping,
+            &self.workspace,
+            InlineRow { root, length, hash, kept },
+        );
     }
 }
 

@@ -16,9 +16,11 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use crate::engine::{Shared, millis_between, prepare};
+use crate::context::prepare;
 use crate::error::Error;
+use crate::shared::Shared;
 use crate::store::{Lease, Load, SessionKey, SlotRow, Want};
+use crate::time::millis_between;
 
 mod commit;
 mod hold;
@@ -27,9 +29,8 @@ mod seats;
 mod turns;
 mod write;
 
+use crate::seats::SURELY_TAKEN;
 use job::Job;
-use seats::SURELY_TAKEN;
-pub(crate) use seats::Seats;
 use turns::{Turns, full, places, share};
 
 /// Works until told to stop, or until the engine is gone.
@@ -40,7 +41,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let places = places(shared.pace.workers);
     while !*stop.borrow() {
         // From before it is looked, so that whatever is not ready then is looked for when it is.
-        let next_look = shared.seats.next_look();
+        let next_look = shared.models.seats.next_look();
         while jobs.len() < places {
             // From before the slot is taken on, so that nobody finds it neither due nor worked on.
             let working = Working::new(&shared);
@@ -49,35 +50,36 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
             let asked = Monotonic::now();
             match shared.store.lease(want).await {
                 Ok(Some(lease)) => {
-                    shared.set_blind(None);
+                    shared.health.set_blind(None);
                     turns.served(&lease.key.workspace);
                     let (shared, taken) = (Arc::clone(&shared), lease.clone());
                     let started = jobs.spawn(async move {
                         let (key, begun) = (taken.key.clone(), Instant::now());
-                        let before = shared.appends.load(Ordering::Relaxed);
+                        let before = shared.activity.appends.load(Ordering::Relaxed);
                         if working.work(taken, asked, share(shared.pace.workers)).await? > 0 {
                             prepare(&shared, &key).await;
                         }
-                        let meanwhile = shared.appends.load(Ordering::Relaxed).saturating_sub(before);
+                        let meanwhile =
+                            shared.activity.appends.load(Ordering::Relaxed).saturating_sub(before);
                         sleep(rest(begun.elapsed(), meanwhile)).await;
                         Ok(())
                     });
                     held.insert(started.id(), lease);
                 }
                 Ok(None) => {
-                    shared.set_blind(None);
+                    shared.health.set_blind(None);
                     drop(working);
                     shared.tell_moved();
                     break;
                 }
                 Err(error) => {
-                    shared.set_blind(Some(error));
+                    shared.health.set_blind(Some(error));
                     break;
                 }
             }
         }
         tokio::select! {
-            () = shared.wake.notified(), if jobs.len() < places => {}
+            () = shared.signals.wake.notified(), if jobs.len() < places => {}
             () = shared.store.nudged(), if jobs.len() < places => {}
             () = sleep(shared.pace.poll) => {}
             () = look_at(next_look), if jobs.len() < places => {}
@@ -123,13 +125,13 @@ fn ended_one(shared: &Shared, held: &mut HashMap<Id, Lease>, ended: Ended) {
         Some(Ok((id, result))) => {
             held.remove(&id);
             if let Err(error) = result {
-                shared.set_trouble(Some(error.to_string()));
+                shared.health.set_trouble(Some(error.to_string()));
             }
         }
         // Its lease runs out by itself, and somebody tries again.
         Some(Err(panicked)) => {
             held.remove(&panicked.id());
-            shared.set_trouble(Some("a summary's task panicked; it is tried again".to_owned()));
+            shared.health.set_trouble(Some("a summary's task panicked; it is tried again".to_owned()));
         }
         None => {}
     }
@@ -146,7 +148,7 @@ async fn finish(
     join(shared, &mut jobs, &mut held, grace).await;
     let unfinished: Vec<Lease> = held.values().cloned().collect();
     // They write down what they spent.
-    shared.give_up.send_replace(true);
+    shared.signals.give_up.send_replace(true);
     join(shared, &mut jobs, &mut held, LAST_WORDS).await;
     jobs.shutdown().await;
     for lease in unfinished {
@@ -175,11 +177,11 @@ async fn join(
 
 /// Works off what is ready now, of one session or of all, and waits for what others of this engine work on.
 pub(crate) async fn until_idle(shared: &Arc<Shared>, session: Option<SessionKey>) -> Result<(), Error> {
-    let mut moved = shared.moved.subscribe();
+    let mut moved = shared.signals.moved.subscribe();
     loop {
         let given_back = loop {
             // From before it is asked: whoever held a slot then and has it no more may have left some of it.
-            let given_back = shared.given_back.load(Ordering::Acquire);
+            let given_back = shared.activity.given_back.load(Ordering::Acquire);
             // From before the slot is taken on, so that nobody finds it neither due nor worked on.
             let working = Working::new(shared);
             let asked = Monotonic::now();
@@ -191,7 +193,7 @@ pub(crate) async fn until_idle(shared: &Arc<Shared>, session: Option<SessionKey>
         moved.mark_unchanged();
         if others_work(shared, session.as_ref()).await? {
             let _ = tokio::time::timeout(shared.pace.poll, moved.changed()).await;
-        } else if shared.given_back.load(Ordering::Acquire) == given_back {
+        } else if shared.activity.given_back.load(Ordering::Acquire) == given_back {
             return Ok(());
         }
     }
@@ -201,7 +203,7 @@ pub(crate) async fn until_idle(shared: &Arc<Shared>, session: Option<SessionKey>
 /// the same model.
 async fn others_work(shared: &Shared, session: Option<&SessionKey>) -> Result<bool, Error> {
     let Some(key) = session else {
-        return Ok(shared.working.load(Ordering::Acquire) > 0 || shared.seats.any_aside());
+        return Ok(shared.activity.working.load(Ordering::Acquire) > 0 || shared.models.seats.any_aside());
     };
     let standing = shared.store.standing(key, Load::default()).await?;
     let held = |until| until > standing.now;
@@ -215,7 +217,7 @@ fn want(shared: &Shared, session: Option<SessionKey>) -> Want {
         owner: shared.owner.clone(),
         hold: shared.pace.lease,
         session,
-        except: shared.not_ours(),
+        except: shared.caches.not_ours(),
         after: None,
         full: Default::default(),
     }
@@ -229,7 +231,7 @@ struct Working {
 
 impl Working {
     fn new(shared: &Arc<Shared>) -> Self {
-        shared.working.fetch_add(1, Ordering::AcqRel);
+        shared.activity.working.fetch_add(1, Ordering::AcqRel);
         Self { shared: Arc::clone(shared), leased: false }
     }
 
@@ -244,8 +246,8 @@ impl Working {
 impl Drop for Working {
     fn drop(&mut self) {
         // Before it is no longer counted: whoever sees that nobody works sees this too.
-        self.shared.given_back.fetch_add(u64::from(self.leased), Ordering::AcqRel);
-        self.shared.working.fetch_sub(1, Ordering::AcqRel);
+        self.shared.activity.given_back.fetch_add(u64::from(self.leased), Ordering::AcqRel);
+        self.shared.activity.working.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -12,11 +12,13 @@ use serde_json::Value;
 use super::conversation::Rules;
 use super::scribe::{Account, Scribe};
 use super::{Condenser, Inner, Known, MOST_CONVERSATIONS, number};
-use crate::engine::{Pace, Shared, Writer};
 use crate::error::Error;
 use crate::hook::{Hook, Hooks};
 use crate::model::{Local, Model, Remote, table};
+use crate::pace::Pace;
 use crate::settings::{CondenseSettings, ModelSettings, Patch, Price, Provider, Settings};
+use crate::shared::Shared;
+use crate::writer::Writer;
 
 /// What a summarizer costs whose price nobody knows, in units of the model's own input price: as if it were the same
 /// model.
@@ -143,8 +145,8 @@ impl CondenserBuilder {
     /// Spends in the name of a workspace, with an engine's models and settings.
     pub(crate) fn in_workspace(shared: Arc<Shared>, name: Arc<str>, settings: Arc<Settings>) -> Self {
         Self {
-            models: shared.models.clone(),
-            hooks: shared.hooks.clone(),
+            models: shared.models.named.clone(),
+            hooks: shared.models.hooks.clone(),
             pace: shared.pace.clone(),
             workspace: Some((shared, name, settings)),
             ..Self::default()

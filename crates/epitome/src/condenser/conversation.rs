@@ -22,8 +22,8 @@ use super::Call;
 use super::known::{Place, Prints};
 use super::report::{Report, Spent};
 use super::scribe::{Order, Outcome};
-use crate::engine::lock;
 use crate::hook::Running;
+use crate::lock::lock;
 use crate::model::ModelError;
 use crate::retry::{Backoff, after_failure, jitter};
 

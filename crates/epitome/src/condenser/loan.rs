@@ -11,8 +11,9 @@ use tokio::task::AbortHandle;
 
 use super::{Condenser, Inner, Known};
 use crate::condenser::scribe::Scribe;
-use crate::engine::{Writer, lock};
+use crate::lock::lock;
 use crate::model::Model;
+use crate::writer::Writer;
 
 /// While it is held, the model that was lent may be used. When it is dropped, whoever still has a summary written by that
 /// model is stopped, and what was sent for it is recorded as a call that was dropped.

@@ -10,7 +10,7 @@ use epitome_core::trigger::Fraction;
 
 use super::Shared;
 use super::report::{Report, Spent};
-use crate::engine::lock;
+use crate::lock::lock;
 
 /// The list to be sent, and what was done to it. It reads as the list.
 ///

@@ -15,17 +15,20 @@ use epitome_core::track::Tracker;
 
 use super::conversation::{Who, Whose};
 use super::report::Spent;
-use crate::engine::{Pace, Reserved, Shared, Writer};
 use crate::error::Error;
 use crate::hook::{Condensed, Hooks, Leaving};
 use crate::measure;
 use crate::model::{Local, Model, Tally, Told};
+use crate::pace::Pace;
+use crate::purse::Reserved;
 use crate::retry::Failure;
 use crate::settings::Settings;
+use crate::shared::Shared;
 use crate::store::UsageRow;
 use crate::summarizer::{
     Answers, Base, Breakers, Draft, Failed, Host, Input, Label, Spending, Summarizer, notify, without_bytes,
 };
+use crate::writer::Writer;
 
 /// The slot name of a condenser's summaries, in records and for hooks.
 pub(super) const SLOT: &str = "condense";
@@ -264,7 +267,7 @@ async fn record(shared: Arc<Shared>, rows: Vec<UsageRow>, _reserved: Spending) {
     measure::recorded(&rows);
     if let Err(error) = shared.store.record(rows).await {
         // The summary is good all the same, and the store's trouble shows where it is asked about.
-        shared.set_trouble(Some(error.to_string()));
+        shared.health.set_trouble(Some(error.to_string()));
     }
 }
 
@@ -290,14 +293,14 @@ impl Account {
     fn breakers(&self) -> &Breakers {
         match self {
             Self::Own { breakers, .. } => breakers,
-            Self::Workspace { shared, .. } => &shared.breakers,
+            Self::Workspace { shared, .. } => &shared.models.breakers,
         }
     }
 
     fn answers(&self) -> &Answers {
         match self {
             Self::Own { answers, .. } => answers,
-            Self::Workspace { shared, .. } => &shared.answers,
+            Self::Workspace { shared, .. } => &shared.models.answers,
         }
     }
 }

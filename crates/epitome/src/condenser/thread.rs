@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::conversation::{Ahead, Conversation, Untold};
 use super::ready::{Ready, Turn};
 use super::{Call, Condenser, Found, Inner, Shared, place};
-use crate::engine::lock;
+use crate::lock::lock;
 
 /// So often a list is looked for in a thread that others go on with at the same time.
 const MOST_LOOKS: usize = 3;

@@ -11,7 +11,7 @@ use epitome_core::track::Tracker;
 use serde::Serialize;
 
 use super::Shared;
-use super::session::{DEEPEST, is_too_deep};
+use super::checks::{DEEPEST, is_too_deep};
 use crate::error::{Error, check_name};
 use crate::event::Happened;
 use crate::settings::Settings;
@@ -157,7 +157,7 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
         check_each(&messages, &settings)?;
     }
     let messages = Arc::new(messages);
-    let mut encoding = shared.encoding(key);
+    let mut encoding = shared.caches.encoding(key).unwrap_or(shared.settings.encoding);
     // A session's encoding never changes, so a second try is right, unless it was deleted and made anew.
     for _ in 0..4 {
         let all = count(Arc::clone(&messages), encoding).await?;
@@ -206,14 +206,14 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
         match tried {
             Tried::Added(mut appended, tokens, due) => {
                 appended.session = written.unwrap_or(appended.session);
-                shared.learn_encoding(key, encoding);
+                shared.caches.learn_encoding(key, encoding, shared.settings.encoding);
                 if !appended.repeated {
-                    shared.appends.fetch_add(1, Ordering::Relaxed);
-                    shared.meters.appended_messages.increment(appended.span.len());
-                    shared.meters.appended_tokens.increment(tokens);
+                    shared.activity.appends.fetch_add(1, Ordering::Relaxed);
+                    shared.activity.meters.appended_messages.increment(appended.span.len());
+                    shared.activity.meters.appended_tokens.increment(tokens);
                 }
                 if due {
-                    shared.wake.notify_one();
+                    shared.signals.wake.notify_one();
                 }
                 return Ok(appended);
             }

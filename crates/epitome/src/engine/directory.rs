@@ -9,8 +9,10 @@ use epitome_core::message::{Seq, Timestamp};
 use serde_json::{Map, Value};
 
 use super::append::{new_session, slots};
-use super::session::{Session, SessionInfo, check_metadata, check_notes};
-use super::workspace::{Workspace, check_sessions, concerns_models, read_patch};
+use super::checks::{check_metadata, check_notes, check_sessions, concerns_models, read_patch};
+use super::info::SessionInfo;
+use super::session::Session;
+use super::workspace::Workspace;
 use super::{Engine, Shared, Told};
 use crate::error::{Error, check_name};
 use crate::settings::{Patch, Settings};
@@ -126,8 +128,8 @@ impl Workspace {
     /// Deletes it, where it has no sessions: they go first, one by one. False when there was none.
     pub async fn delete(&self) -> Result<bool, Error> {
         // What passed through it is not remembered either, nor written down later.
-        self.shared().threads.forget(self.name());
-        self.shared().threads.settled().await;
+        self.engine.inner.threads.forget(self.name());
+        self.engine.inner.threads.settled().await;
         match self.shared().store.delete_workspace(self.name()).await? {
             Deleted::Gone => Ok(true),
             Deleted::Absent => Ok(false),

@@ -1,21 +1,11 @@
 //! What happened in a workspace: read, and waited for.
-//!
-//! Whoever waits is woken by this engine's own writes and looks again every so often, because another process may have
-//! written. Being woken only shortens the wait: what happened is read from the store, never handed over. While nobody
-//! listens an append pays for one look at a counter.
 
-use std::collections::HashMap;
-use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use tokio::sync::watch;
+use std::sync::Arc;
 
 use super::Workspace;
 use crate::error::Error;
 use crate::event::Events;
-use crate::lock::lock;
+use crate::shared::Listener;
 
 impl Workspace {
     /// What happened in it after the event of that number, or since the oldest that is kept; in one session or in all.
@@ -61,96 +51,6 @@ impl Workspace {
     #[must_use]
     pub fn listen(&self) -> Listener {
         let shared = self.shared();
-        let workspace: Arc<str> = self.name().into();
-        let told = shared.listeners.join(&workspace);
-        Listener { listeners: Arc::clone(&shared.listeners), workspace, told, poll: shared.pace.poll }
-    }
-}
-
-/// Waits until there may be something new in a workspace.
-pub struct Listener {
-    /// Not the engine: whoever listens does not keep it alive.
-    listeners: Arc<Listeners>,
-    workspace: Arc<str>,
-    told: watch::Receiver<()>,
-    poll: Duration,
-}
-
-impl Listener {
-    /// Returns soon after this engine wrote to the workspace, at once where it has since the last time, and after
-    /// [`crate::Pace::poll`] in any case. It may be dropped while it waits, and loses nothing.
-    pub async fn heard(&mut self) {
-        let poll = self.poll.max(Duration::from_millis(1));
-        let _ = tokio::time::timeout(poll, self.told.changed()).await;
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.listeners.leave(&self.workspace);
-    }
-}
-
-impl fmt::Debug for Listener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listener").field("workspace", &self.workspace).finish_non_exhaustive()
-    }
-}
-
-/// Who listens to which workspace.
-#[derive(Default)]
-pub(crate) struct Listeners {
-    /// All of them together.
-    count: AtomicUsize,
-    by_workspace: Mutex<HashMap<Arc<str>, watch::Sender<()>>>,
-}
-
-impl Listeners {
-    fn join(&self, workspace: &Arc<str>) -> watch::Receiver<()> {
-        let mut listened = lock(&self.by_workspace);
-        // Before anything is read: whoever writes after that sees it.
-        self.count.fetch_add(1, Ordering::SeqCst);
-        listened.entry(Arc::clone(workspace)).or_insert_with(|| watch::Sender::new(())).subscribe()
-    }
-
-    /// Called while the one who leaves still holds its end.
-    fn leave(&self, workspace: &Arc<str>) {
-        let mut listened = lock(&self.by_workspace);
-        self.count.fetch_sub(1, Ordering::SeqCst);
-        if listened.get(workspace).is_some_and(|told| told.receiver_count() <= 1) {
-            listened.remove(workspace);
-        }
-    }
-
-    /// Something was written in this workspace.
-    pub(super) fn wake(&self, workspace: &Arc<str>) {
-        if self.count.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        if let Some(told) = lock(&self.by_workspace).get(workspace) {
-            told.send_replace(());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_listener_of_a_workspace_takes_its_place_along() {
-        let listeners = Listeners::default();
-        let (home, work): (Arc<str>, Arc<str>) = ("home".into(), "work".into());
-        let (mut one, two, other) = (listeners.join(&home), listeners.join(&home), listeners.join(&work));
-        listeners.wake(&home);
-        assert!(one.has_changed().unwrap() && two.has_changed().unwrap() && !other.has_changed().unwrap());
-        one.mark_unchanged();
-        listeners.leave(&home);
-        drop(two);
-        listeners.wake(&home);
-        assert!(one.has_changed().unwrap());
-        listeners.leave(&home);
-        drop(one);
-        assert_eq!((lock(&listeners.by_workspace).len(), listeners.count.load(Ordering::SeqCst)), (1, 1));
+        Listener::new(&shared.signals.listeners, self.name().into(), shared.pace.poll)
     }
 }

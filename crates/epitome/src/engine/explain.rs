@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::Shared;
 use super::append::slots;
-use super::session::SessionInfo;
+use super::info::SessionInfo;
 use crate::error::Error;
 use crate::store::{QueueCounts, SessionKey, SessionRow, SlotRow, Standing, SummaryId};
 

@@ -11,10 +11,11 @@ use serde_json::{Map, Value, json};
 
 use super::Shared;
 use super::append::create;
-use super::context::{self, ContextRequest};
-use super::session::check_metadata;
+use super::checks::check_metadata;
+use crate::context;
 use crate::error::Error;
 use crate::event::Happened;
+use crate::request::ContextRequest;
 use crate::store::{
     CopiedSession, Load, Pick, PickSummaries, SessionId, SessionKey, SessionRow, SlotRow, SummaryRow,
     SummaryState,
@@ -101,7 +102,7 @@ pub(super) async fn fork(shared: &Arc<Shared>, from: &SessionKey, fork: Fork) ->
     if let Err(error) = made {
         return Err(told(shared, from, row.id, error).await);
     }
-    shared.wake.notify_one();
+    shared.signals.wake.notify_one();
     Ok(key)
 }
 
@@ -198,7 +199,7 @@ async fn whole(
     let copy = CopiedSession { id: copied, row: copy, slots: rows, summaries, events };
     match shared.store.reveal(key, copy).await? {
         true => {
-            shared.listeners.wake(&key.workspace);
+            shared.signals.listeners.wake(&key.workspace);
             Ok(())
         }
         false => Err(taken(key)),

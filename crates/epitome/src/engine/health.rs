@@ -2,15 +2,14 @@
 //!
 //! Nothing here names a workspace or a session. What is due in one workspace is told by `explain.rs`.
 
-use std::time::Duration;
-
 use serde::Serialize;
 use tokio::task::JoinHandle;
 
 use super::Engine;
 use crate::error::Error;
 use crate::lock::lock;
-use crate::store::{Listing, QueueCounts, StoreError};
+use crate::shared::Unready;
+use crate::store::{Listing, QueueCounts};
 
 /// How much is left to do, in all workspaces together. No names are in it, so it may be shown where anybody can
 /// look.
@@ -27,42 +26,6 @@ pub struct Backlog {
     /// For how long the first of those that can be taken now has waited, in milliseconds by the store's clock. It
     /// grows where there are too few workers.
     pub oldest_millis: Option<u64>,
-}
-
-/// For so long a store that could not be written to is taken for one that cannot. Longer, and nobody would try.
-const LATELY: Duration = Duration::from_secs(10);
-
-/// Why an engine cannot be used now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unready {
-    /// For anybody who asks: it names no file.
-    pub short: String,
-    /// For whoever runs it: where, and what to do.
-    pub whole: String,
-}
-
-impl From<&str> for Unready {
-    fn from(reason: &str) -> Self {
-        Self { short: reason.to_owned(), whole: reason.to_owned() }
-    }
-}
-
-impl From<&StoreError> for Unready {
-    fn from(error: &StoreError) -> Self {
-        let short = match error {
-            StoreError::Busy => "the store is busy",
-            StoreError::Unavailable { .. } => "the store cannot be reached",
-            StoreError::Moving { .. } => "a file is being moved into the store",
-            StoreError::Full { .. } => "the store's disk is full",
-            StoreError::ReadOnly { .. } => "the store cannot be written",
-            StoreError::Unreachable { .. } | StoreError::Empty { .. } => "the store cannot be opened",
-            StoreError::Foreign { .. } | StoreError::Newer { .. } => "the store is not of this release",
-            StoreError::Damaged { .. } => "the store is damaged",
-            StoreError::Closed => "the store is closed",
-            StoreError::Failed { .. } => "the store failed",
-        };
-        Self { short: short.to_owned(), whole: error.to_string() }
-    }
 }
 
 impl Engine {
@@ -87,17 +50,16 @@ impl Engine {
         if let Err(error) = shared.store.workspaces(Listing::by_name(None, 1)).await {
             reasons.push(Unready::from(&error));
         }
-        let unwritable = lock(&shared.unwritable).clone().filter(|(when, _)| when.elapsed() < LATELY);
-        if let Some((_, error)) = unwritable.filter(|_| reasons.is_empty()) {
+        if let Some(error) = shared.health.unwritable().filter(|_| reasons.is_empty()) {
             reasons.push(Unready::from(&error));
         }
-        if *shared.give_up.borrow() {
+        if *shared.signals.give_up.borrow() {
             reasons.push(Unready::from("the engine gave its work up, and begins no more summaries"));
         } else if lock(&self.inner.worker).as_ref().is_some_and(JoinHandle::is_finished) {
             reasons.push(Unready::from("the worker ended; open the engine again"));
         }
         // Where reading fails, looking for work fails for the same reason.
-        let blind = lock(&shared.blind).as_ref().map(Unready::from);
+        let blind = shared.health.blind().as_ref().map(Unready::from);
         reasons.extend(blind.filter(|reason| !reasons.contains(reason)));
         if reasons.is_empty() { Ok(()) } else { Err(reasons) }
     }
@@ -108,9 +70,6 @@ impl Engine {
     /// [`Session::explain`]: crate::Session::explain
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
-        let shared = self.shared();
-        let blind = lock(&shared.blind).as_ref().map(ToString::to_string);
-        let others = [&shared.trouble, &shared.hook_trouble];
-        blind.or_else(|| others.into_iter().find_map(|trouble| lock(trouble).clone()))
+        self.shared().health.trouble()
     }
 }

@@ -3,25 +3,26 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use epitome_core::message::{Author, Message, Seq, Span, Timestamp, Tokens};
+use epitome_core::message::{Author, Message, Seq, Span, Timestamp};
 use epitome_core::slot::Scope;
 use epitome_core::tokens::Encoding;
-use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::append::{self, Appended, Batch, new_session, slots};
-use super::context::{self, Context, ContextRequest, scope};
+use super::checks::{check_metadata, check_sessions, concerns_models, read_patch};
 use super::explain::{self, Explanation};
 use super::fork::{self, Fork};
 use super::found::{Found, HitCursor, SEARCH_BYTES};
-use super::workspace::{check_sessions, concerns_models, read_patch};
+use super::info::SessionInfo;
 use super::{Engine, Shared};
+use crate::context::{self, Context, scope};
 use crate::error::{Error, check_name};
+use crate::request::ContextRequest;
 use crate::search::Query;
 use crate::settings::{Patch, Settings};
 use crate::store::{
-    Changes, Load, Log, Pick, Portion, Search, SessionId, SessionKey, SessionRow, SlotRow, Stamp, Standing,
-    SummaryId, UsageQuery, UsageSum,
+    Changes, Load, Log, Pick, Portion, Search, SessionKey, SessionRow, SlotRow, Stamp, Standing, SummaryId,
+    UsageQuery, UsageSum,
 };
 use crate::worker;
 
@@ -30,53 +31,6 @@ use crate::worker;
 pub struct Session {
     engine: Engine,
     pub(super) key: SessionKey,
-}
-
-/// What is known of a session beside its messages.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct SessionInfo {
-    /// Its name.
-    pub name: Arc<str>,
-    /// Its number in the store: for the program that embeds the engine, to know a session again that was deleted and made
-    /// anew. It is the store's own, counted over all workspaces, so it is to be shown to no tenant.
-    pub id: SessionId,
-    /// How many messages it holds: the place of the newest.
-    pub messages: Seq,
-    /// How many turns.
-    pub turns: u64,
-    /// How many tokens.
-    pub tokens: Tokens,
-    /// How these are counted.
-    pub encoding: String,
-    /// How many messages are skipped, by whole call batches.
-    pub skipped: u64,
-    /// The caller's notes.
-    pub metadata: Map<String, Value>,
-    /// What another API keeps of it beside our settings.
-    #[serde(skip)]
-    pub configuration: Map<String, Value>,
-    /// When it came to be.
-    pub created: Timestamp,
-    /// When it was last written to.
-    pub updated: Timestamp,
-}
-
-impl SessionInfo {
-    pub(super) fn new(name: Arc<str>, row: SessionRow) -> Self {
-        Self {
-            name,
-            id: row.id,
-            messages: row.tracker.head(),
-            turns: row.tracker.turns(),
-            tokens: row.tracker.tokens(),
-            encoding: row.encoding,
-            skipped: row.skipped,
-            metadata: row.metadata,
-            configuration: row.configuration,
-            created: row.created,
-            updated: row.updated,
-        }
-    }
 }
 
 /// Which messages are to be read: a page of them.
@@ -132,40 +86,6 @@ pub struct Flags {
     pub pinned: Option<bool>,
     /// Never summarized, counted by no trigger.
     pub skip: Option<bool>,
-}
-
-/// Notes nest at most so deep: whoever reads JSON stops somewhere, and what cannot be read again takes all beside it
-/// along.
-pub(super) const DEEPEST: usize = 100;
-
-/// Whether notes nest deeper than that.
-pub(super) fn is_too_deep(notes: &Map<String, Value>) -> bool {
-    fn deeper(value: &Value, left: usize) -> bool {
-        let inside = |inner: &Value| left.checked_sub(1).is_none_or(|left| deeper(inner, left));
-        match value {
-            Value::Array(list) => left == 0 || list.iter().any(inside),
-            Value::Object(table) => left == 0 || table.values().any(inside),
-            _ => false,
-        }
-    }
-    notes.values().any(|value| deeper(value, DEEPEST - 1))
-}
-
-pub(super) fn check_metadata(metadata: &Map<String, Value>, settings: &Settings) -> Result<(), Error> {
-    check_notes("metadata", metadata, settings)
-}
-
-/// Refuses notes that are too large or too deep, by what they are called.
-pub(super) fn check_notes(what: &str, notes: &Map<String, Value>, settings: &Settings) -> Result<(), Error> {
-    if is_too_deep(notes) {
-        return Err(Error::invalid(format!("{what}: nests deeper than {DEEPEST} levels")));
-    }
-    let bytes = serde_json::to_vec(notes).map_or(u64::MAX, |json| json.len() as u64);
-    let most = settings.limits.metadata;
-    if bytes > most {
-        return Err(Error::invalid(format!("{what}: {bytes} bytes; at most {most} are allowed")));
-    }
-    Ok(())
 }
 
 impl Session {
@@ -224,7 +144,7 @@ impl Session {
 
     /// The conversation in so many tokens. It is there at once, whatever the summaries' state.
     pub async fn context(&self, request: impl Into<ContextRequest>) -> Result<Context, Error> {
-        let (meters, begun) = (&self.shared().meters, Instant::now());
+        let (meters, begun) = (&self.shared().activity.meters, Instant::now());
         let context = context::context(self.shared(), &self.key, request.into()).await?;
         meters.contexts.increment(1);
         meters.context_tokens.record(context.report.tokens.total() as f64);

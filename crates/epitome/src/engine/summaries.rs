@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::Shared;
 use super::append::slots;
-use super::context::scope;
 use super::session::{Page, Session};
+use crate::context::scope;
 use crate::error::Error;
 use crate::event::Happened;
 use crate::store::{
@@ -146,7 +146,7 @@ impl Session {
             let summary = self.standing_summary(&whose, &forced.slot).await?;
             return Ok(Summarized::NothingNew { summary });
         }
-        shared.wake.notify_one();
+        shared.signals.wake.notify_one();
         if !wish.wait {
             return Ok(Summarized::Pending { reason: None });
         }
@@ -156,7 +156,7 @@ impl Session {
     /// Waits until a firing is worked off, whoever does that.
     async fn wait_for(&self, whose: &Scope, forced: &Forced) -> Result<Summarized, Error> {
         let shared = self.shared();
-        let mut moved = shared.moved.subscribe();
+        let mut moved = shared.signals.moved.subscribe();
         loop {
             moved.mark_unchanged();
             let (standing, _) = self.standing().await?;
@@ -260,7 +260,7 @@ impl Session {
             })
             .await?;
         if fires {
-            self.shared().wake.notify_one();
+            self.shared().signals.wake.notify_one();
         }
         Ok(fires)
     }

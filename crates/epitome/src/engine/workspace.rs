@@ -5,8 +5,10 @@ use std::sync::Arc;
 use epitome_core::message::Timestamp;
 use epitome_core::slot::Scope;
 
+use super::checks::{concerns_models, read_patch};
 use super::found::{Found, HitCursor, SEARCH_BYTES};
-use super::session::{Session, SessionInfo};
+use super::info::SessionInfo;
+use super::session::Session;
 use super::{Engine, Queue, Shared, Told};
 use crate::condenser::CondenserBuilder;
 use crate::error::{Error, check_name};
@@ -20,7 +22,7 @@ use crate::store::{Listing, Load, Passed, Portion, Search, SessionKey, UsageQuer
 /// No method of it sees, counts or changes anything of another workspace.
 #[derive(Debug, Clone)]
 pub struct Workspace {
-    engine: Engine,
+    pub(super) engine: Engine,
     name: Arc<str>,
 }
 
@@ -127,7 +129,8 @@ impl Workspace {
     /// Its conversations that pass through, each a list that comes in whole: see [`crate::inline`].
     #[must_use]
     pub fn inline(&self) -> Inline {
-        Inline::new(Arc::clone(self.shared()), Arc::clone(&self.name))
+        let inner = &self.engine.inner;
+        Inline::new(Arc::clone(&inner.shared.store), Arc::clone(&inner.threads), Arc::clone(&self.name))
     }
 
     /// Adds to what passed through it in this hour.
@@ -193,26 +196,4 @@ impl Workspace {
         let (workspace, session) = (Arc::clone(&self.name), session.map(Into::into));
         self.engine.usage(UsageQuery { workspace, session, since, by_session: false }).await
     }
-}
-
-/// A document as it is stored.
-pub(super) fn read_patch(stored: &str) -> Result<Patch, Error> {
-    Ok(if stored.is_empty() { Patch::default() } else { Patch::parse(stored)? })
-}
-
-/// Refuses what a session cannot say of its workspace.
-pub(super) fn check_sessions(patch: &Patch) -> Result<(), Error> {
-    let cap = patch.entries().get("summarize").and_then(|summarize| summarize.get("spend_cap_per_day"));
-    match cap {
-        None => Ok(()),
-        Some(_) => {
-            Err(Error::invalid("summarize.spend_cap_per_day: is set for a workspace, not for a session"))
-        }
-    }
-}
-
-/// Whether it says who writes summaries, or what is measured by their window. Other settings are accepted by an
-/// engine that does not have every model the stored ones name.
-pub(super) fn concerns_models(patch: &Patch) -> bool {
-    ["slot", "trigger", "summarize", "condense"].iter().any(|key| patch.entries().contains_key(*key))
 }

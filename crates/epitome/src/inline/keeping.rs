@@ -11,8 +11,8 @@ use tokio::sync::watch;
 
 use super::chain::Chain;
 use crate::condenser::Kept;
-use crate::engine::{Shared, lock};
-use crate::store::InlineRow;
+use crate::lock::lock;
+use crate::store::{InlineRow, Store};
 
 /// So many rows wait at most. A store that is further behind has other troubles.
 const MOST_WAITING: usize = 256;
@@ -99,8 +99,7 @@ impl Keeping {
 }
 
 /// Puts a row into the store, after those before it.
-pub(super) fn keep(shared: &Arc<Shared>, workspace: &Arc<str>, row: InlineRow) {
-    let keeping = &shared.threads.keeping;
+pub(super) fn keep(store: &Arc<dyn Store>, keeping: &Arc<Keeping>, workspace: &Arc<str>, row: InlineRow) {
     let mut waiting = lock(&keeping.waiting);
     if waiting.len() >= MOST_WAITING {
         tracing::warn!(
@@ -111,15 +110,14 @@ pub(super) fn keep(shared: &Arc<Shared>, workspace: &Arc<str>, row: InlineRow) {
     waiting.push_back(Arc::new(Row { workspace: Arc::clone(workspace), row }));
     keeping.left.send_replace(waiting.len());
     if waiting.len() == 1 {
-        tokio::spawn(write(Arc::clone(shared)));
+        tokio::spawn(write(Arc::clone(store), Arc::clone(keeping)));
     }
 }
 
 /// Writes rows until none is left.
-async fn write(shared: Arc<Shared>) {
-    let keeping = &shared.threads.keeping;
+async fn write(store: Arc<dyn Store>, keeping: Arc<Keeping>) {
     while let Some(next) = { lock(&keeping.waiting).front().cloned() } {
-        if let Err(error) = shared.store.keep_inline(&next.workspace, next.row.clone()).await {
+        if let Err(error) = store.keep_inline(&next.workspace, next.row.clone()).await {
             tracing::warn!(%error, "what was done to a list could not be kept; after a restart it is done anew");
         }
         let mut waiting = lock(&keeping.waiting);

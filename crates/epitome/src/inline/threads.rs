@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use super::chain::Chain;
 use super::keeping::Keeping;
 use crate::condenser::Thread;
-use crate::engine::lock;
+use crate::lock::lock;
 use crate::store::ListHash;
 
 /// So many conversations are held in memory unless told otherwise.
@@ -36,7 +36,7 @@ pub(crate) struct Threads {
     known: Mutex<Known>,
     bounds: Bounds,
     /// What was done to lists and is not in the store yet.
-    pub(super) keeping: Keeping,
+    pub(super) keeping: Arc<Keeping>,
     numbers: AtomicU64,
     seed: RandomState,
 }
@@ -103,7 +103,7 @@ impl Threads {
         Self {
             known: Mutex::default(),
             bounds,
-            keeping: Keeping::default(),
+            keeping: Arc::default(),
             numbers: AtomicU64::new(0),
             seed: RandomState::new(),
         }

@@ -12,17 +12,18 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::job::{Ground, Job, Mode, Step};
 use crate::brief::brief;
-use crate::engine::{Unready, millis_between};
 use crate::error::Error;
 use crate::event::Happened;
 use crate::hook::Condensed;
 use crate::measure;
 use crate::retry::{Backoff, Failure, after_failure, jitter};
 use crate::settings::StandIn;
+use crate::shared::Unready;
 use crate::store::{
     Changes, Facts, Lease, Load, Log, SessionId, SlotRow, Standing, SummaryRow, SummaryState,
 };
 use crate::summarizer::{Base, Draft, Spending};
+use crate::time::millis_between;
 
 impl Job<'_> {
     /// Does something that takes long, and renews the lease meanwhile. `None` when the lease was lost.
@@ -31,7 +32,7 @@ impl Job<'_> {
         let every = self.shared.pace.renew.max(Duration::from_millis(1));
         let mut renewal = interval_at(Instant::now() + every, every);
         renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut given_up = self.shared.give_up.subscribe();
+        let mut given_up = self.shared.signals.give_up.subscribe();
         loop {
             tokio::select! {
                 biased;
@@ -132,10 +133,10 @@ impl Job<'_> {
         self.held = None;
         self.kept += 1;
         self.shared.tell_moved();
-        if !self.shared.hooks.is_empty() {
-            let problems = self.shared.hooks.after(&condensed).await;
+        if !self.shared.models.hooks.is_empty() {
+            let problems = self.shared.models.hooks.after(&condensed).await;
             if !problems.is_empty() {
-                self.shared.set_hook_trouble(problems);
+                self.shared.health.set_hook_trouble(problems);
             }
         }
         Ok(Step::Again)
@@ -291,7 +292,7 @@ impl Job<'_> {
 
     /// Another engine's: gives it back untouched, and looks away from it for a while.
     pub(super) async fn leave(&mut self) -> Result<Step, Error> {
-        if !self.shared.look_away(self.slot.id, &self.slot.scope, &self.slot.name) {
+        if !self.shared.caches.look_away(self.slot.id, &self.slot.scope, &self.slot.name) {
             // It may be taken again at once, so there must be a pause somewhere.
             tokio::time::sleep(self.shared.pace.poll).await;
         }

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::engine::lock;
+use crate::lock::lock;
 
 /// A hold on a slot by this machine's own clock, which no store's clock and no setting of the time moves, and which runs
 /// on while the process is stopped.

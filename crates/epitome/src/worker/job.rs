@@ -12,16 +12,17 @@ use epitome_core::tokens::{Counter, Encoding};
 
 use super::commit::Held;
 use super::hold::Hold;
-use super::seats::Seat;
 use super::write::Task;
-use crate::engine::{Shared, Writer};
 use crate::error::Error;
 use crate::measure;
 use crate::model::{Local, ModelError};
 use crate::retry::Failure;
+use crate::seats::Seat;
 use crate::settings::{Patch, Settings, SlotSettings};
+use crate::shared::Shared;
 use crate::store::{Lease, Load, PickSummaries, SessionKey, SlotRow, Standing, SummaryRow};
 use crate::summarizer::{Base, Draft, Failed, LEAST_INPUT, Spending, input_of};
+use crate::writer::Writer;
 
 /// So many shapes are looked at when a summary is planned; ten times as many where no cut is among them.
 const LOOK_AHEAD: usize = 20_000;
@@ -124,7 +125,7 @@ impl<'a> Job<'a> {
                 Ok(Step::Again) => {}
                 Ok(Step::Done) => break Ok(self.kept),
                 Ok(Step::Lost) => {
-                    self.shared.meters.lease_losses.increment(1);
+                    self.shared.activity.meters.lease_losses.increment(1);
                     break Ok(self.kept);
                 }
                 Err(error) => {
@@ -244,7 +245,7 @@ impl<'a> Job<'a> {
         log: &[Outline],
         plan: Plan,
     ) -> Result<Step, Error> {
-        if *self.shared.give_up.borrow() {
+        if *self.shared.signals.give_up.borrow() {
             return self.leave().await;
         }
         if self.mode == Mode::Models && self.too_long == Some(plan.span) {
@@ -262,7 +263,7 @@ impl<'a> Job<'a> {
         {
             return self.stand_back(wait).await;
         }
-        self.shared.set_trouble(None);
+        self.shared.health.set_trouble(None);
         let mut spent = std::mem::take(&mut self.spent);
         let begun = Instant::now();
         let task = Task { job: self, ground, plan: &plan, base: &base, authors, log, begun };
@@ -270,7 +271,7 @@ impl<'a> Job<'a> {
         self.spent = spent;
         match written {
             // Whoever gave up leaves it to others, who need not wait until the lease has run out.
-            None if *self.shared.give_up.borrow() => self.leave().await,
+            None if *self.shared.signals.give_up.borrow() => self.leave().await,
             None => Ok(Step::Lost),
             Some(Err(failed)) => self.not_written(ground, &plan, failed).await,
             Some(Ok(draft)) => self.written(ground, &base, log, plan, draft).await,

@@ -10,11 +10,12 @@ use epitome_core::plan::{Plan, Source};
 use epitome_core::slot::Scope;
 
 use super::job::{Ground, Job};
-use crate::engine::{Reserved, Writer};
 use crate::error::Error;
 use crate::model::{Tally, Told};
+use crate::purse::Reserved;
 use crate::store::{Pick, SummaryRow};
 use crate::summarizer::{Base, Draft, Failed, Host, Input, Label, Spending, Summarizer, without_bytes};
+use crate::writer::Writer;
 
 /// How many messages are read at a time.
 const AT_A_TIME: usize = 32;
@@ -41,8 +42,8 @@ impl Task<'_> {
             settings: &ground.settings,
             counter: &ground.counter,
             pace: &shared.pace,
-            hooks: &shared.hooks,
-            breakers: Some(&shared.breakers),
+            hooks: &shared.models.hooks,
+            breakers: Some(&shared.models.breakers),
             label: Label {
                 workspace: Arc::clone(&self.job.key.workspace),
                 session: Arc::clone(&self.job.key.session),
@@ -65,8 +66,8 @@ impl Task<'_> {
             await_hooks: true,
         };
         let written = summarizer.write(input, spent).await;
-        if !shared.hooks.is_empty() {
-            shared.set_hook_trouble(std::mem::take(&mut spent.hook_problems));
+        if !shared.models.hooks.is_empty() {
+            shared.health.set_hook_trouble(std::mem::take(&mut spent.hook_problems));
         }
         written
     }

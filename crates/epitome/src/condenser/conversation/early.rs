@@ -12,8 +12,8 @@ use super::{
 };
 use crate::condenser::report::{Report, Spent};
 use crate::condenser::scribe::{Order, Written};
-use crate::engine::lock;
 use crate::hook::Running;
+use crate::lock::lock;
 
 /// A model that was taken back before it had answered is asked again when the list has grown by this part of it.
 const TRIED_AGAIN: Tokens = 10;

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use epitome_core::local::Extracts;
 use epitome_core::message::Tokens;
 
-use super::ContextRequest;
 use crate::lock::lock;
+use crate::request::ContextRequest;
 use crate::store::{SessionId, SessionKey, SummaryId};
 
 /// So many rendered texts are remembered; of some kilobytes each.

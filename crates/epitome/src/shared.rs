@@ -1,20 +1,18 @@
-//! What engine and worker both need: the store, the models, and what is remembered between two calls.
+//! What engine, worker and condenser hold together: the store, the models, what is remembered between two calls, and how
+//! they wake each other.
+//!
+//! It starts nothing and decides nothing: who works when is the worker's matter, what a program may ask for the engine's.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use epitome_core::message::{Timestamp, Tokens};
-use epitome_core::slot::Scope;
-use epitome_core::tokens::Encoding;
 use tokio::sync::{Notify, watch};
 
-use super::events::Listeners;
-use super::memo;
 use crate::error::Error;
 use crate::hook::Hooks;
-use crate::inline::Threads;
 use crate::lock::lock;
 use crate::measure::Meters;
 use crate::model::{Model, Tally};
@@ -22,30 +20,45 @@ use crate::pace::Pace;
 use crate::price::Money;
 use crate::purse::{Purse, Reserved};
 use crate::retry::Failure;
+use crate::seats::Seats;
 use crate::settings::{CondenseSettings, Patch, Settings, SlotSettings};
-use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store, StoreError, UsageQuery};
+use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store, UsageQuery};
 use crate::summarizer::{Answers, Breakers, Failed};
 use crate::time::DAY;
-use crate::worker::Seats;
 use crate::writer::Writer;
 
-/// What engine and worker both need.
+mod caches;
+mod health;
+mod listeners;
+mod memo;
+
+use caches::Caches;
+use health::Health;
+pub use health::Unready;
+pub use listeners::Listener;
+use listeners::Listeners;
+pub(crate) use memo::{Memo, TextKey};
+
+/// What engine, worker and condenser hold together.
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) models: BTreeMap<String, Arc<dyn Model>>,
-    pub(crate) hooks: Hooks,
+    pub(crate) models: Models,
+    /// The settings under those of workspaces and sessions.
+    pub(crate) settings: Settings,
     pub(crate) pace: Pace,
     /// This engine among all that work on the store.
     pub(crate) owner: String,
-    /// The settings under those of workspaces and sessions.
-    pub(super) settings: Settings,
-    /// Settings put together before, by the two documents they were put together from.
-    pub(super) merged: Mutex<HashMap<(String, String), Arc<Settings>>>,
-    /// How sessions were counted when last seen: a guess that is checked in the transaction.
-    pub(super) encodings: Mutex<HashMap<SessionKey, Encoding>>,
-    pub(crate) memo: memo::Memo,
-    /// Slots that are another engine's, and until when they are not looked at again.
-    pub(super) not_ours: Mutex<HashMap<(SessionId, Scope, String), Instant>>,
+    pub(crate) caches: Caches,
+    pub(crate) health: Health,
+    pub(crate) signals: Signals,
+    pub(crate) activity: Activity,
+}
+
+/// Who writes summaries, and what is known of how they fare.
+#[derive(Default)]
+pub(crate) struct Models {
+    pub(crate) named: BTreeMap<String, Arc<dyn Model>>,
+    pub(crate) hooks: Hooks,
     /// Providers that failed lately.
     pub(crate) breakers: Breakers,
     /// Who waits for which model.
@@ -54,63 +67,71 @@ pub(crate) struct Shared {
     pub(crate) purse: Arc<Purse>,
     /// What models answered inline lately.
     pub(crate) answers: Answers,
-    /// Conversations that pass through.
-    pub(crate) threads: Threads,
+}
+
+/// How those who wait are woken.
+pub(crate) struct Signals {
     /// Something may be due.
     pub(crate) wake: Notify,
     /// Counts up whenever a slot moved: whoever waits for a summary looks again.
     pub(crate) moved: watch::Sender<u64>,
-    /// Why the worker cannot look for work.
-    pub(super) blind: Mutex<Option<StoreError>>,
-    /// What else troubles the worker, where that is no single slot's matter. It stays until the next summary is begun.
-    pub(super) trouble: Mutex<Option<String>>,
-    /// Why the store could not be written to when that last failed, and when: for a while it counts as not ready.
-    pub(super) unwritable: Mutex<Option<(Instant, StoreError)>>,
-    /// What was wrong with hooks when they last ran.
-    pub(super) hook_trouble: Mutex<Option<String>>,
     /// Whoever has a summary written is to stop now.
     pub(crate) give_up: watch::Sender<bool>,
+    /// Who waits for events.
+    pub(crate) listeners: Arc<Listeners>,
+}
+
+/// What was done and is being done.
+pub(crate) struct Activity {
     /// How many appends it has done.
     pub(crate) appends: AtomicU64,
     /// How many summaries this engine is having written.
     pub(crate) working: AtomicUsize,
     /// How often a slot that was worked on here was given back.
     pub(crate) given_back: AtomicU64,
-    /// Who waits for events.
-    pub(super) listeners: Arc<Listeners>,
     pub(crate) meters: Meters,
 }
 
-/// So many slots of other engines' are known as such at a time.
-const MOST_NOT_OURS: usize = 10_000;
-
-/// For so long a slot of another engine's is not looked at.
-const LOOK_AWAY: Duration = Duration::from_secs(60);
-
-/// More settings than this are not remembered as put together.
-const MOST_MERGED: usize = 256;
-
-/// More sessions than this are not remembered by their encoding.
-const MOST_ENCODINGS: usize = 10_000;
-
 impl Shared {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        named: BTreeMap<String, Arc<dyn Model>>,
+        hooks: Hooks,
+        settings: Settings,
+        pace: Pace,
+    ) -> Self {
+        Self {
+            store,
+            models: Models { named, hooks, ..Models::default() },
+            settings,
+            pace,
+            owner: owner(),
+            caches: Caches::default(),
+            health: Health::default(),
+            signals: Signals {
+                wake: Notify::new(),
+                moved: watch::Sender::new(0),
+                give_up: watch::Sender::new(false),
+                listeners: Arc::default(),
+            },
+            activity: Activity {
+                appends: AtomicU64::new(0),
+                working: AtomicUsize::new(0),
+                given_back: AtomicU64::new(0),
+                meters: Meters::new(),
+            },
+        }
+    }
+
     /// The settings that hold in a session. How large things may be, its own may lower and not raise.
     pub(crate) fn settings_of(&self, workspace: &str, session: &str) -> Result<Arc<Settings>, Error> {
-        let key = (workspace.to_owned(), session.to_owned());
-        if let Some(merged) = lock(&self.merged).get(&key) {
-            return Ok(Arc::clone(merged));
-        }
-        let mut settings = self.settings.clone();
-        for document in [workspace, session].into_iter().filter(|document| !document.is_empty()) {
-            settings = settings.with(&Patch::parse(document)?)?;
-        }
-        let settings = Arc::new(settings.no_larger_than(&self.settings));
-        let mut merged = lock(&self.merged);
-        if merged.len() >= MOST_MERGED {
-            merged.clear();
-        }
-        merged.insert(key, Arc::clone(&settings));
-        Ok(settings)
+        self.caches.settings(workspace, session, || {
+            let mut settings = self.settings.clone();
+            for document in [workspace, session].into_iter().filter(|document| !document.is_empty()) {
+                settings = settings.with(&Patch::parse(document)?)?;
+            }
+            Ok(settings.no_larger_than(&self.settings))
+        })
     }
 
     /// The settings that hold where a session stands.
@@ -123,7 +144,7 @@ impl Shared {
     ///
     /// Whoever could say where a model is asked could have the program's key sent there, and whoever could say what it
     /// costs could spend as if it cost nothing.
-    pub(super) fn check_own(&self, patch: &Patch) -> Result<(), Error> {
+    pub(crate) fn check_own(&self, patch: &Patch) -> Result<(), Error> {
         match ["models", "prices"].into_iter().find(|key| patch.entries().contains_key(*key)) {
             None => Ok(self.settings.check_sizes(patch)?),
             Some(key) => Err(Error::invalid(format!(
@@ -141,9 +162,9 @@ impl Shared {
         let inline = ("condense.model".to_owned(), vec![settings.condense.model.clone()]);
         for (key, names) in settings.slots.iter().enumerate().filter_map(own).chain([all, inline]) {
             let lent = |name: &str| key == "condense.model" && name == CondenseSettings::SAME;
-            let unknown = |name: &&String| !self.models.contains_key(*name) && !lent(name);
+            let unknown = |name: &&String| !self.models.named.contains_key(*name) && !lent(name);
             if let Some(unknown) = names.iter().find(unknown) {
-                let known: Vec<&str> = self.models.keys().map(String::as_str).collect();
+                let known: Vec<&str> = self.models.named.keys().map(String::as_str).collect();
                 let known = known.join(", ");
                 return Err(Error::Invalid(format!("{key}: `{unknown}` is unknown; known here: {known}")));
             }
@@ -161,7 +182,7 @@ impl Shared {
         }
         let slots = settings.slots.iter().flat_map(|slot| self.chain(settings, slot));
         let inline = &settings.condense.model;
-        let inline = self.models.get(inline).map(|model| Writer::new(inline, model));
+        let inline = self.models.named.get(inline).map(|model| Writer::new(inline, model));
         match slots.chain(inline).find(|writer| writer.price(settings).is_none()) {
             None => Ok(()),
             Some(writer) => Err(Error::Invalid(format!(
@@ -174,7 +195,7 @@ impl Shared {
     /// The models that write a slot's summaries, first choice first.
     pub(crate) fn chain(&self, settings: &Settings, slot: &SlotSettings) -> Vec<Writer> {
         let names = settings.models_of(slot).iter();
-        names.filter_map(|name| Some(Writer::new(name, self.models.get(name)?))).collect()
+        names.filter_map(|name| Some(Writer::new(name, self.models.named.get(name)?))).collect()
     }
 
     /// What a workspace may spend in a day. Its own settings may lower what the engine's allow, not raise it.
@@ -202,7 +223,7 @@ impl Shared {
         let query = UsageQuery { workspace: Arc::clone(workspace), session: None, since, by_session: false };
         let rows = self.store.usage(query).await.map_err(|error| Failed::Store(error.into()))?;
         let spent: Money = rows.iter().filter_map(|row| row.cost).map(Money::millionths).sum();
-        let reserved = self.purse.reserve(workspace, spent, more, cap).map_err(|held| {
+        let reserved = self.models.purse.reserve(workspace, spent, more, cap).map_err(|held| {
             let wait = Duration::from_millis(u64::try_from(DAY.saturating_sub(day)).unwrap_or(0));
             Failure::Spent { cap, spent: spent + held, more, wait }
         })?;
@@ -212,29 +233,8 @@ impl Shared {
     /// What is wrong where the settings name a model for this slot that this engine does not have. Another one
     /// may.
     pub(crate) fn lacking(&self, settings: &Settings, slot: &SlotSettings) -> Option<String> {
-        let lacks = settings.models_of(slot).iter().find(|name| !self.models.contains_key(*name))?;
+        let lacks = settings.models_of(slot).iter().find(|name| !self.models.named.contains_key(*name))?;
         Some(format!("the settings name the model `{lacks}`, which this engine does not have"))
-    }
-
-    /// Does not look at a slot for a while: it is another engine's. False when there are too many of them to know.
-    pub(crate) fn look_away(&self, session: SessionId, scope: &Scope, slot: &str) -> bool {
-        let until = Instant::now() + LOOK_AWAY;
-        let mut slots = lock(&self.not_ours);
-        let knows = slots.len() < MOST_NOT_OURS;
-        if knows {
-            slots.insert((session, scope.clone(), slot.to_owned()), until);
-        }
-        knows
-    }
-
-    /// The slots that are not looked at now.
-    pub(crate) fn not_ours(&self) -> HashSet<(SessionId, Scope, String)> {
-        let mut slots = lock(&self.not_ours);
-        if !slots.is_empty() {
-            let now = Instant::now();
-            slots.retain(|_, until| *until > now);
-        }
-        slots.keys().cloned().collect()
     }
 
     /// The window, less its output reserve, that a slot's fractions are measured by: its first model's.
@@ -273,54 +273,16 @@ impl Shared {
             changes
         };
         let changed = self.store.change(key, load, Box::new(decide)).await;
-        if let Err(
-            error @ (StoreError::Full { .. } | StoreError::ReadOnly { .. } | StoreError::Damaged { .. }),
-        ) = &changed
-        {
-            *lock(&self.unwritable) = Some((Instant::now(), error.clone()));
-        }
-        let changed = changed?;
+        let changed = changed.inspect_err(|error| self.health.note_write(error))?;
         if changed.is_some() {
-            self.listeners.wake(&key.workspace);
+            self.signals.listeners.wake(&key.workspace);
         }
         Ok((told.take().unwrap_or(Err(Error::Closed))?, changed))
     }
 
-    /// How a session is counted, as far as is known.
-    pub(super) fn encoding(&self, key: &SessionKey) -> Encoding {
-        lock(&self.encodings).get(key).copied().unwrap_or(self.settings.encoding)
-    }
-
-    pub(super) fn learn_encoding(&self, key: &SessionKey, encoding: Encoding) {
-        let mut known = lock(&self.encodings);
-        if encoding == self.settings.encoding {
-            known.remove(key);
-            return;
-        }
-        if known.len() >= MOST_ENCODINGS {
-            known.clear();
-        }
-        known.insert(key.clone(), encoding);
-    }
-
     /// Tells whoever waits that a slot moved.
     pub(crate) fn tell_moved(&self) {
-        self.moved.send_modify(|count| *count = count.wrapping_add(1));
-    }
-
-    /// Notes why the worker cannot look for work, or that it can.
-    pub(crate) fn set_blind(&self, reason: Option<StoreError>) {
-        *lock(&self.blind) = reason;
-    }
-
-    /// Notes what troubles the worker, or that nothing does any more.
-    pub(crate) fn set_trouble(&self, trouble: Option<String>) {
-        *lock(&self.trouble) = trouble;
-    }
-
-    /// Notes what was wrong with hooks this time; nothing where all was well.
-    pub(crate) fn set_hook_trouble(&self, problems: Vec<String>) {
-        *lock(&self.hook_trouble) = problems.into_iter().next();
+        self.signals.moved.send_modify(|count| *count = count.wrapping_add(1));
     }
 }
 
@@ -347,4 +309,10 @@ impl<T> Clone for Told<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
+}
+
+/// A name no other engine has.
+fn owner() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    format!("{}-{:016x}", std::process::id(), RandomState::new().hash_one(std::process::id()))
 }

@@ -1,11 +1,13 @@
 //! A conversation in so many tokens: one read, then arithmetic.
+//!
+//! Engine and worker both make contexts: the one for whoever asks, the other ahead of time when a new summary stands.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use epitome_core::context::{
-    ChosenSummary, Costs, Entry, Fit, Layout, Oversize, Report, Request, Scene, Words, lay_out,
+    ChosenSummary, Costs, Entry, Fit, Layout, Report, Request, Scene, Words, lay_out,
 };
 use epitome_core::cut::Cuts;
 use epitome_core::local::Extracts;
@@ -13,82 +15,16 @@ use epitome_core::message::{Author, Message, Seq, Span, Timestamp, Tokens};
 use epitome_core::shelf::Shelf;
 use epitome_core::slot::Scope;
 use epitome_core::tokens::{Counter, Encoding};
-use epitome_core::trigger::Fraction;
 use epitome_core::view::{Texts, render};
 use serde::Serialize;
 
-use super::memo::{Memo, TextKey};
-use super::{Shared, Told};
 use crate::error::Error;
+use crate::request::ContextRequest;
+use crate::shared::{Memo, Shared, TextKey, Told};
 use crate::store::{
     Pick, PickSummaries, Reach, SessionId, SessionKey, Standing, SummaryId, SummaryRow, View, Window,
 };
 use crate::time::millis_between;
-
-/// What kind of context is asked for.
-///
-/// ```
-/// use epitome::ContextRequest;
-///
-/// let plain: ContextRequest = 4_000.into();
-/// let filled = ContextRequest { fill: true, ..ContextRequest::from(4_000) };
-/// assert!(plain.summary && filled.fill && filled.tokens == Some(4_000));
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ContextRequest {
-    /// The budget. Without one it is the `context.max_tokens` of the settings.
-    pub tokens: Option<Tokens>,
-    /// Whether a summary may be in it.
-    pub summary: bool,
-    /// Only this author's messages and summaries.
-    pub scope: Option<Author>,
-    /// As if the log ended with this message.
-    pub as_of: Option<Seq>,
-    /// Whose messages are the assistant's, among peers whose side was never told.
-    pub assistant: Option<Author>,
-    /// What happens when the newest message alone is over the budget.
-    pub oversize: Oversize,
-    /// Whether a summary too large for its share may be shortened on the spot.
-    pub fit: bool,
-    /// Whether what is left of the budget is spent on older messages.
-    pub fill: bool,
-    /// Whether a cut context's start moves in steps, for prompt caches.
-    pub steady: bool,
-    /// How much of it a summary may take. Unless given it is the `context.summary_share` of the settings, and with `fill`
-    /// half as much again.
-    pub share: Option<Fraction>,
-}
-
-impl Default for ContextRequest {
-    fn default() -> Self {
-        Self {
-            tokens: None,
-            summary: true,
-            scope: None,
-            as_of: None,
-            assistant: None,
-            oversize: Oversize::Empty,
-            fit: true,
-            fill: false,
-            steady: false,
-            share: None,
-        }
-    }
-}
-
-impl ContextRequest {
-    /// Whether the same messages are read for both, as far as can be told beforehand.
-    fn reads_like(&self, other: &Self) -> bool {
-        let reads = |asked: &Self| (asked.tokens, asked.summary, asked.fill, asked.as_of);
-        reads(self) == reads(other) && self.scope == other.scope
-    }
-}
-
-impl From<Tokens> for ContextRequest {
-    fn from(tokens: Tokens) -> Self {
-        Self { tokens: Some(tokens), ..Self::default() }
-    }
-}
 
 /// What the agent is given.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -144,14 +80,14 @@ const LAID_OUT_HERE: Tokens = 32_768;
 /// Where no more than this was read for the same context before, it is in memory now, and read by whoever asks.
 const READ_HERE: Tokens = 16_384;
 
-pub(super) async fn context(
+pub(crate) async fn context(
     shared: &Arc<Shared>,
     key: &SessionKey,
     asked: ContextRequest,
 ) -> Result<Context, Error> {
     let looked = make(shared, key, &asked).await?;
     if asked.as_of.is_none() {
-        shared.memo.keep_asked(key, asked, looked.read);
+        shared.caches.memo.keep_asked(key, asked, looked.read);
     }
     Ok(looked.context)
 }
@@ -159,7 +95,7 @@ pub(super) async fn context(
 /// Makes the context ready that was last asked for, where one was: called when a new summary stands, so that
 /// whoever asks next need not wait until its text is made to fit.
 pub(crate) async fn prepare(shared: &Arc<Shared>, key: &SessionKey) {
-    if let Some((asked, _)) = shared.memo.asked(key) {
+    if let Some((asked, _)) = shared.caches.memo.asked(key) {
         // Whoever asks will be told what is wrong.
         let _ = make(shared, key, &asked).await;
     }
@@ -197,6 +133,7 @@ async fn look(
         scope: asked.scope.clone().into(),
         as_of: asked.as_of,
         at_hand: shared
+            .caches
             .memo
             .asked(key)
             .is_some_and(|(before, read)| read <= READ_HERE && asked.reads_like(&before)),
@@ -227,7 +164,7 @@ async fn look(
     let session = window.standing.session.as_ref().map_or(0, |row| row.id);
     let lay = {
         let (shared, window, request) = (Arc::clone(shared), Arc::clone(&window), Arc::clone(&request));
-        move |more: &More| Desk::new(&shared.memo, &window, more)?.context(&request, own)
+        move |more: &More| Desk::new(&shared.caches.memo, &window, more)?.context(&request, own)
     };
     // Most need no more than was read with the window; some show a message that a newer summary covers, or a
     // summary in a size it was not shown in lately.
@@ -253,7 +190,7 @@ async fn look(
                     let row = rows.iter().find(|row| row.id == id);
                     let extracts = row.and_then(|row| row.sources().extracts).map(Arc::new);
                     if let Some(extracts) = &extracts {
-                        shared.memo.keep_extracts(session, id, extracts);
+                        shared.caches.memo.keep_extracts(session, id, extracts);
                     }
                     extra.extracts.insert(id, extracts);
                 }
@@ -516,7 +453,7 @@ impl Texts for WithMore<'_> {
 }
 
 /// Whose messages: a name, or everybody's.
-pub(super) fn scope(name: Option<&Author>) -> Scope {
+pub(crate) fn scope(name: Option<&Author>) -> Scope {
     name.cloned().into()
 }
 

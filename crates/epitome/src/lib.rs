@@ -60,6 +60,7 @@ mod shared;
 pub mod store;
 mod summarizer;
 mod summary;
+mod table;
 mod time;
 mod worker;
 mod writer;

@@ -25,7 +25,11 @@ mod gate;
 mod local;
 mod remote;
 mod scripted;
-pub mod table;
+
+/// The shipped table of models: how much they read and write, and what they cost.
+pub mod table {
+    pub use crate::table::*;
+}
 
 pub use gate::Gate;
 pub use local::Local;

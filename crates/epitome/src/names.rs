@@ -1,4 +1,7 @@
-//! Which names workspaces, sessions and authors may have.
+//! Which names workspaces, sessions and authors may have, and the one that a model always has.
+
+/// The name of the model that is built in.
+pub(crate) const LOCAL: &str = "local";
 
 /// Whether a workspace or a session can be called so: 1 to 512 bytes, and no control characters.
 ///

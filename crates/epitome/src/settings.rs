@@ -61,7 +61,8 @@ use read::Table;
 pub use slots::{Preset, SlotSettings};
 pub use time::{StandIn, parse_time, write_time};
 
-use crate::model::{Local, table};
+use crate::names::LOCAL;
+use crate::table;
 
 /// Everything that can be set.
 ///
@@ -175,7 +176,7 @@ impl Default for ContextSettings {
 impl Default for SummarizeSettings {
     fn default() -> Self {
         Self {
-            models: vec![Local::NAME.to_owned()],
+            models: vec![LOCAL.to_owned()],
             auto: true,
             instructions: String::new(),
             stand_in_after: StandIn::default(),
@@ -272,7 +273,7 @@ impl Settings {
             return Some(*price);
         }
         match self.models.get(model) {
-            _ if model == Local::NAME => Some(Price::FREE),
+            _ if model == LOCAL => Some(Price::FREE),
             Some(ModelSettings { provider: Provider::Local, .. }) => Some(Price::FREE),
             // Whoever serves it at an address of one's own has prices of their own.
             Some(own) if own.base_url.is_some() => self.prices.get(&own.model).copied(),
@@ -329,7 +330,7 @@ impl Settings {
                     return Err(models.wrong(name, "no model can be called so; 1 to 128 bytes are allowed"));
                 }
                 if let Some(model) = models.table(name)? {
-                    if name == Local::NAME {
+                    if name == LOCAL {
                         return Err(
                             models.wrong(name, "is always there and needs no settings; take another name")
                         );

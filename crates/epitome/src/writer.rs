@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::model::{Model, table};
+use crate::model::Model;
 use crate::price::Price;
 use crate::settings::Settings;
+use crate::table;
 
 /// A model as the settings know it.
 #[derive(Clone)]

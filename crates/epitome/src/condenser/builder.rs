@@ -14,10 +14,11 @@ use super::scribe::{Account, Scribe};
 use super::{Condenser, Inner, Known, MOST_CONVERSATIONS, number};
 use crate::error::Error;
 use crate::hook::{Hook, Hooks};
-use crate::model::{Local, Model, Remote, table};
+use crate::model::{Local, Model, Remote};
 use crate::pace::Pace;
 use crate::settings::{CondenseSettings, ModelSettings, Patch, Price, Provider, Settings};
 use crate::shared::Shared;
+use crate::table;
 use crate::writer::Writer;
 
 /// What a summarizer costs whose price nobody knows, in units of the model's own input price: as if it were the same

@@ -41,7 +41,7 @@ pub struct Local;
 
 impl Local {
     /// What it is called, in settings and in records.
-    pub const NAME: &'static str = "local";
+    pub const NAME: &'static str = crate::names::LOCAL;
 }
 
 #[async_trait]

@@ -23,8 +23,9 @@ use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-use super::{Ask, Model, ModelError, Reply, table};
+use super::{Ask, Model, ModelError, Reply};
 use crate::settings::{ModelSettings, Provider, Settings, SettingsError};
+use crate::table;
 use epitome_wire::{Answer, Dialect, ErrorText, Events, Hearing, Question, Tally, Then};
 
 mod fault;

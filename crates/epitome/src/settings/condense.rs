@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::read::{self, Table};
 use super::{Set, SettingsError};
-use crate::model::Local;
+use crate::names::LOCAL;
 
 const KEYS: &str = "enabled, strategy, trigger, threshold, keep, keep_last, keep_first, model, wait, window, max_tokens, \
     min_worth, summary_role, prompt, profile, instructions";
@@ -125,7 +125,7 @@ impl Default for CondenseSettings {
             trigger: None,
             keep,
             keep_first,
-            model: Local::NAME.to_owned(),
+            model: LOCAL.to_owned(),
             wait: false,
             window: None,
             limit: None,

@@ -12,7 +12,7 @@ use epitome_core::message::Timestamp;
 
 use crate::model::ModelError;
 use crate::retry::Failure;
-use crate::time::millis_between;
+use crate::time::{later, millis_between};
 
 /// How often a provider failed in a row, and until when nobody asks it.
 #[derive(Debug, Clone, Default)]
@@ -78,12 +78,8 @@ impl Breaker {
     /// Whoever fails later does not shorten what was asked for earlier.
     fn pause(&mut self, pause: Duration, now: Timestamp) {
         self.longest = self.longest.max(pause);
-        self.until = self.until.max(Some(after(now, pause)));
+        self.until = self.until.max(Some(later(now, pause)));
     }
-}
-
-fn after(now: Timestamp, pause: Duration) -> Timestamp {
-    Timestamp(now.0.saturating_add(i64::try_from(pause.as_millis()).unwrap_or(i64::MAX)))
 }
 
 #[cfg(test)]

@@ -50,7 +50,6 @@
 //! whole list and the provider's cache; better put what changes at the end.
 
 use std::fmt;
-use std::hash::RandomState;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -59,13 +58,13 @@ use epitome_core::message::{Message, Span, Tokens};
 use epitome_core::tokens::Counter;
 use tokio::sync::watch;
 
+use crate::fingerprint::{Place, place};
 use crate::hook::{Condensed, Running};
 use crate::lock::lock;
 
 mod builder;
 mod conversation;
 mod forecast;
-mod known;
 mod loan;
 mod ready;
 mod report;
@@ -73,16 +72,14 @@ mod scribe;
 mod thread;
 
 pub use builder::CondenserBuilder;
-use conversation::{Ahead, Conversation, Rules, Slip, Step, Task, Who};
+use conversation::{Ahead, Conversation, Preparing, Rules, Slip, Step, Task, Who};
 pub use forecast::{Fate, Forecast, Why};
-pub(crate) use known::put_message;
-use known::{Place, place};
 pub use loan::Lent;
 use loan::Loan;
 use ready::Shown;
 pub use ready::{Ready, Turn};
 pub use report::{Report, Spent, Totals};
-use scribe::{Order, Outcome, SLOT, Scribe};
+use scribe::{Order, SLOT, Scribe};
 pub use thread::{Kept, Thread};
 
 /// So many conversations one condenser knows unless told otherwise; the one that was longest away is forgotten.
@@ -107,7 +104,6 @@ struct Inner {
     scribe: Arc<Scribe>,
     /// What comes with every request besides the list.
     fixed: Tokens,
-    hash: RandomState,
     known: Mutex<Known>,
     totals: Mutex<Totals>,
     /// Whether the model that a list is for should write its summaries too: see [`Condenser::borrows`].
@@ -255,27 +251,14 @@ impl Condenser {
     /// One that works in the same way and shares nothing but what providers are known to fail: for another agent.
     #[must_use]
     pub fn another(&self) -> Self {
-        let inner = &self.inner;
-        Self {
-            inner: Arc::new(Inner {
-                id: number(),
-                enabled: inner.enabled,
-                rules: inner.rules.clone(),
-                scribe: Arc::clone(&inner.scribe),
-                fixed: inner.fixed,
-                hash: RandomState::new(),
-                known: Mutex::new(Known::at_most(lock(&inner.known).most)),
-                totals: Mutex::default(),
-                borrows: inner.borrows,
-                loan: inner.loan.clone(),
-            }),
-        }
+        let most = lock(&self.inner.known).most;
+        Self { inner: Arc::new(self.inner.like(number(), most)) }
     }
 
     /// Takes up a conversation that was condensed before, by what [`Turn::standing`] gave then: after a restart, say.
     pub fn resume(&self, messages: &[Message], standing: &Standing) {
         let inner = &self.inner;
-        let conversation = Conversation::begun(messages, Some(standing), &inner.rules, &inner.hash);
+        let conversation = Conversation::begun(messages, Some(standing), &inner.rules);
         inner.remember(conversation, place(messages));
     }
 
@@ -287,6 +270,21 @@ impl Condenser {
 }
 
 impl Inner {
+    /// One that works in the same way and knows no conversation yet.
+    fn like(&self, id: u64, most: usize) -> Self {
+        Self {
+            id,
+            enabled: self.enabled,
+            rules: self.rules.clone(),
+            scribe: Arc::clone(&self.scribe),
+            fixed: self.fixed,
+            known: Mutex::new(Known::at_most(most)),
+            totals: Mutex::default(),
+            borrows: self.borrows,
+            loan: self.loan.clone(),
+        }
+    }
+
     /// What comes with a call besides its list.
     fn fixed(&self, call: &Call<'_>) -> Tokens {
         if call.fixed == 0 { self.fixed } else { call.fixed }
@@ -312,61 +310,53 @@ impl Inner {
     /// What the caller gets, once nothing is left to be done; nothing where the list is not where it was found.
     async fn go_on<'a>(&self, found: &mut Found, ahead: &mut Ahead<'a>) -> Option<Ready<'a>> {
         loop {
-            match self.look(found, ahead) {
+            let (plan, order, who) = match self.look(found, ahead)? {
                 Next::Ready(ready) => return Some(ready),
-                Next::Find => return None,
-                Next::Wait(ended) => {
-                    if let Some(mut ended) = ended {
-                        // Nothing is ever sent: it is closed when the summary is there, or never will be.
-                        while ended.changed().await.is_ok() {}
-                    }
+                Next::Write(plan, order, who) => (*plan, order, who),
+                Next::Wait(mut ended) => {
+                    // Nothing is ever sent: it is closed when the summary is there, or never will be.
+                    while ended.changed().await.is_ok() {}
+                    continue;
                 }
-                Next::Write(plan, order, who) => {
-                    let outcome = self.scribe.write(order, who).await;
-                    match self.take(found, *plan, outcome, who, ahead) {
-                        Next::Ready(ready) => return Some(ready),
-                        Next::Find => return None,
-                        _ => ahead.given_up = true,
-                    }
+            };
+            let outcome = self.scribe.write(order, who).await;
+            let mut conversation = lock(&found.conversation);
+            if conversation.changes != found.changes {
+                // What was planned is not to be done to what the list is now. What was spent is told all the same.
+                conversation.note(outcome.spent, outcome.problems);
+                return None;
+            }
+            match conversation.take(plan, outcome, who, ahead, &self.rules) {
+                Some(report) => {
+                    return Some(self.hand_out(conversation, &found.conversation, ahead, report, true));
                 }
+                None => ahead.given_up = true,
             }
         }
     }
 
     /// What is to be done with the list now. Where that is nothing more, it is handed out under the same lock, so nobody
-    /// is shown what another said meanwhile.
-    fn look<'a>(&self, found: &mut Found, ahead: &Ahead<'a>) -> Next<'a> {
+    /// is shown what another said meanwhile. Nothing where the list is not where it was found.
+    fn look<'a>(&self, found: &mut Found, ahead: &Ahead<'a>) -> Option<Next<'a>> {
         let mut conversation = lock(&found.conversation);
         if conversation.changes != found.changes {
             // Somebody else went on with it since it was compared.
-            return Next::Find;
+            return None;
         }
-        let mut prepare = |conversation: &mut Conversation, task: Task| self.start(conversation, task);
-        let step = conversation.look(ahead, &self.rules, &self.hash, found.sure, &mut prepare);
+        let mut begin = None;
+        let step = conversation.look(ahead, &self.rules, found.sure, &mut begin);
+        if let Some(task) = begin {
+            self.start(&mut conversation, task);
+        }
         found.changes = conversation.changes;
         match step {
             Step::Done(report) => {
-                Next::Ready(self.hand_out(conversation, &found.conversation, ahead, report, false))
+                let ready = self.hand_out(conversation, &found.conversation, ahead, report, false);
+                Some(Next::Ready(ready))
             }
-            Step::Stranger => Next::Find,
-            Step::Wait => Next::Wait(conversation.under_way()),
-            Step::Write(plan, order, who) => Next::Write(plan, order, who),
-        }
-    }
-
-    /// Takes what came of a summary that was waited for.
-    fn take<'a>(&self, found: &Found, plan: Plan, outcome: Outcome, who: Who, ahead: &Ahead<'a>) -> Next<'a> {
-        let mut conversation = lock(&found.conversation);
-        if conversation.changes != found.changes {
-            // What was planned is not to be done to what the list is now. What was spent is told all the same.
-            conversation.note(outcome.spent, outcome.problems);
-            return Next::Find;
-        }
-        match conversation.take(plan, outcome, who, ahead, &self.rules) {
-            Some(report) => {
-                Next::Ready(self.hand_out(conversation, &found.conversation, ahead, report, true))
-            }
-            None => Next::Wait(None),
+            Step::Stranger => None,
+            Step::Wait => conversation.under_way().map(Next::Wait),
+            Step::Write(plan, order, who) => Some(Next::Write(plan, order, who)),
         }
     }
 
@@ -383,7 +373,8 @@ impl Inner {
         }));
         // What was lent and is taken back by now is not used any more.
         if self.loan.as_ref().is_none_or(|loan| loan.uses(running.0.abort_handle())) {
-            conversation.begin(plan, (done, ended), running, self.loan.is_some(), bytes);
+            let lent = self.loan.is_some();
+            conversation.begin(Preparing { plan, done, ended, lent, bytes, _running: running });
         }
     }
 
@@ -401,7 +392,7 @@ impl Inner {
             None => Shown::Own(ahead.messages),
         };
         if report.condensed {
-            conversation.hand_out(&shown, &self.hash);
+            conversation.hand_out(&shown, &self.rules);
             if !self.scribe.hooks.is_empty() {
                 self.tell_hooks(&conversation, &report, ahead.messages, written);
             }
@@ -461,11 +452,11 @@ impl Inner {
             let mut conversation = lock(shared);
             let len = conversation.prints.len();
             let longer = best.as_ref().is_none_or(|(longest, _)| len > *longest);
-            if !longer || !conversation.seems_to_go_on(messages, &self.hash) {
+            if !longer || !conversation.seems_to_go_on(messages, &self.rules) {
                 continue;
             }
             let spared = !sure && at == 0 && conversation.place == place;
-            if spared || conversation.prints.are(messages, len, &self.hash) {
+            if spared || conversation.prints.are(messages, len, &self.rules.key) {
                 let changes = conversation.changes;
                 best = Some((len, Found { conversation: Arc::clone(shared), changes, sure: !spared }));
             }
@@ -477,27 +468,21 @@ impl Inner {
         }
         for shared in &known {
             let mut conversation = lock(shared);
-            let goes_on = if conversation.takes_head(messages, &self.rules, &self.hash) {
-                true
-            } else if conversation.went_on_with_handed(messages, &self.hash) {
-                conversation.begin_anew(messages, &self.rules, &self.hash);
-                true
-            } else {
-                false
-            };
-            if goes_on {
+            if conversation.takes_head(messages, &self.rules)
+                || conversation.takes_handed(messages, &self.rules)
+            {
                 conversation.place = place;
                 let changes = conversation.changes;
                 drop(conversation);
                 self.used(shared);
                 return Found { conversation: Arc::clone(shared), changes, sure: true };
             }
-            if let Some(fork) = conversation.forked(messages, &self.rules, &self.hash) {
+            if let Some(fork) = conversation.forked(messages, &self.rules) {
                 drop(conversation);
                 return self.remember(fork, place);
             }
         }
-        self.remember(Conversation::begun(messages, None, &self.rules, &self.hash), place)
+        self.remember(Conversation::begun(messages, None, &self.rules), place)
     }
 
     fn remember(&self, mut conversation: Conversation, place: Place) -> Found {
@@ -533,10 +518,8 @@ impl Inner {
 enum Next<'a> {
     /// The call.
     Ready(Ready<'a>),
-    /// The list is looked for again, for it is not where it was found.
-    Find,
-    /// The summary that is being written is waited for, or, where there is none, another way is taken.
-    Wait(Option<watch::Receiver<()>>),
+    /// The summary that is being written is waited for.
+    Wait(watch::Receiver<()>),
     /// A summary is written now.
     Write(Box<Plan>, Order, Who),
 }

@@ -1,7 +1,7 @@
 //! Conversations that pass through: known again without being named, also after a restart.
 //!
 //! Whoever forwards requests for others, as the proxy does, sees each conversation as a list that comes in whole, again and
-//! again, a little longer each time. An [`Inline`] finds out which it is by rolling hashes (`chain.rs`), hands it to the
+//! again, a little longer each time. An [`Inline`] finds out which it is by rolling hashes (`fingerprint.rs`), hands it to the
 //! conversation's own [`Thread`], and keeps what was done to it in the store (`keeping.rs`). So a conversation that was condensed
 //! once stays as it was handed out, until the next time, whichever way its requests come.
 //!
@@ -11,20 +11,20 @@
 //! found for another workspace or another caller. Where nothing is found, the list is condensed anew.
 
 use std::fmt;
+use std::hash::Hasher;
 use std::sync::Arc;
 
 use epitome_core::message::{Message, Role, Tokens};
 
 use crate::condenser::{Call, Condenser, Lent, Ready, Thread};
+use crate::fingerprint::Chain;
 use crate::model::Model;
 use crate::store::{InlineRow, Store};
 
-mod chain;
 mod keeping;
 mod savings;
 mod threads;
 
-use chain::Chain;
 use keeping::Document;
 pub use savings::Answered;
 use threads::Held;
@@ -40,6 +40,21 @@ pub struct Caller<'a> {
     pub session: Option<&'a str>,
     /// In which form their requests are.
     pub wire: &'a str,
+}
+
+impl Caller<'_> {
+    /// By what a list of theirs is recognised: nothing is ever found for another workspace or another caller.
+    pub(crate) fn chain(&self, workspace: &str, messages: &[Message]) -> Chain {
+        Chain::of(messages, |seed, head| {
+            for text in [workspace, self.wire, self.session.unwrap_or_default()] {
+                seed.write_usize(text.len());
+                seed.write(text.as_bytes());
+            }
+            seed.write(self.id);
+            seed.write_usize(head);
+            seed.write_u8(u8::from(self.session.is_some()));
+        })
+    }
 }
 
 /// What a list became, and by what its conversation is known.
@@ -97,7 +112,7 @@ impl Inline {
         caller: &Caller<'_>,
         call: Call<'a>,
     ) -> Passing<'a> {
-        let chain = Chain::of(&self.workspace, caller, call.messages);
+        let chain = caller.chain(&self.workspace, call.messages);
         let name = caller.session.map(Arc::from);
         let found = self.threads.find(&chain);
         let later = match &found {

@@ -40,6 +40,7 @@ mod context;
 mod engine;
 mod error;
 pub mod event;
+mod fingerprint;
 pub mod hook;
 mod ids;
 pub mod inline;

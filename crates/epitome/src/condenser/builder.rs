@@ -183,6 +183,7 @@ impl CondenserBuilder {
             ahead: !self.at_once,
             local,
             backoff: self.pace.backoff,
+            key: RandomState::new(),
         };
         let account = match self.workspace {
             Some((shared, name, _)) => Account::Workspace { shared, name },
@@ -204,7 +205,6 @@ impl CondenserBuilder {
             rules,
             scribe: Arc::new(scribe),
             fixed,
-            hash: RandomState::new(),
             known: Mutex::new(Known::at_most(self.conversations.unwrap_or(MOST_CONVERSATIONS))),
             totals: Mutex::default(),
             borrows,

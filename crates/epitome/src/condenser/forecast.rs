@@ -127,11 +127,11 @@ impl Condenser {
         // By their places they are known again in what would be sent.
         let number = |(message, seq): (&Message, Seq)| Message { seq, ..message.clone() };
         let messages: Vec<Message> = call.messages.iter().zip(1..).map(number).collect();
-        let mut conversation = Conversation::begun(&messages, None, rules, &self.inner.hash);
+        let mut conversation = Conversation::begun(&messages, None, rules);
         let call = Call { messages: &messages, fixed: self.inner.fixed(call), ..*call };
         let ahead = Ahead::of(&call);
         let facts = conversation.first_facts(&ahead, rules);
-        let (policy, list) = (conversation.policy(rules, &facts), &conversation.list);
+        let (policy, list) = (rules.policy(&facts), &conversation.list);
         let tokens = list.request(&facts);
         let unchanged = Forecast {
             condenses: false,

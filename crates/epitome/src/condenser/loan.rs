@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::task::AbortHandle;
 
-use super::{Condenser, Inner, Known};
+use super::{Condenser, Inner};
 use crate::condenser::scribe::Scribe;
 use crate::lock::lock;
 use crate::model::Model;
@@ -50,21 +50,9 @@ impl Condenser {
             rules.prices = rules.prices_of_same;
         }
         let loan = Arc::new(Loan(Mutex::new(Some(Vec::new()))));
-        let lent = Self {
-            inner: Arc::new(Inner {
-                id: inner.id,
-                enabled: inner.enabled,
-                rules,
-                scribe: Arc::new(Scribe { chain, lent: true, ..inner.scribe.as_ref().clone() }),
-                fixed: inner.fixed,
-                hash: inner.hash.clone(),
-                known: Mutex::new(Known::at_most(1)),
-                totals: Mutex::default(),
-                borrows: inner.borrows,
-                loan: Some(Arc::clone(&loan)),
-            }),
-        };
-        (lent, Lent(loan))
+        let scribe = Arc::new(Scribe { chain, lent: true, ..inner.scribe.as_ref().clone() });
+        let lent = Inner { rules, scribe, loan: Some(Arc::clone(&loan)), ..inner.like(inner.id, 1) };
+        (Self { inner: Arc::new(lent) }, Lent(loan))
     }
 }
 

@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use super::conversation::{Ahead, Conversation, Untold};
 use super::ready::{Ready, Turn};
-use super::{Call, Condenser, Found, Inner, Shared, place};
+use super::{Call, Condenser, Found, Inner, Shared};
+use crate::fingerprint::place;
 use crate::lock::lock;
 
 /// So often a list is looked for in a thread that others go on with at the same time.
@@ -97,7 +98,7 @@ impl Condenser {
     pub fn begin(&self, messages: &[Message], kept: Option<&Kept>) -> Thread {
         let inner = &self.inner;
         let standing = kept.map(|kept| &kept.standing);
-        let mut new = Conversation::begun(messages, standing, &inner.rules, &inner.hash);
+        let mut new = Conversation::begun(messages, standing, &inner.rules);
         if let Some(kept) = kept {
             new.take_up(kept);
         }
@@ -107,7 +108,7 @@ impl Condenser {
     /// The same conversation with another end, where the list goes on from where the thread was last condensed.
     #[must_use]
     pub fn fork(&self, thread: &Thread, messages: &[Message]) -> Option<Thread> {
-        let fork = lock(&thread.0).forked(messages, &self.inner.rules, &self.inner.hash)?;
+        let fork = lock(&thread.0).forked(messages, &self.inner.rules)?;
         Some(Thread(Arc::new(Mutex::new(fork))))
     }
 
@@ -136,8 +137,8 @@ impl Inner {
     fn in_thread(&self, thread: &Thread, messages: &[Message]) -> Option<Found> {
         let mut conversation = lock(&thread.0);
         let len = conversation.prints.len();
-        let goes_on = conversation.prints.are(messages, len, &self.hash)
-            || conversation.takes_head(messages, &self.rules, &self.hash);
+        let goes_on = conversation.prints.are(messages, len, &self.rules.key)
+            || conversation.takes_head(messages, &self.rules);
         goes_on.then(|| {
             conversation.place = place(messages);
             Found { conversation: Arc::clone(&thread.0), changes: conversation.changes, sure: true }

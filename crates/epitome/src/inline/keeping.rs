@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::chain::Chain;
 use crate::condenser::Kept;
+use crate::fingerprint::Chain;
 use crate::lock::lock;
 use crate::store::{InlineRow, Store};
 

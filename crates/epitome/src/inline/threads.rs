@@ -5,14 +5,16 @@
 //! when they take too much memory together. Whoever is let go of while somebody uses it is only found no more. Of lists that
 //! were condensed the hash alone is remembered for longer: what was done to them is in the store.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::chain::Chain;
+use hashlink::{LinkedHashMap, LruCache};
+
 use super::keeping::Keeping;
 use crate::condenser::Thread;
+use crate::fingerprint::Chain;
 use crate::lock::lock;
 use crate::store::ListHash;
 
@@ -72,17 +74,13 @@ pub(super) struct Found {
     pub(super) outdated: bool,
 }
 
-#[derive(Default)]
 struct Known {
     by: HashMap<ListHash, u64>,
-    all: HashMap<u64, Entry>,
-    /// By the turn on which it last went on.
-    ages: BTreeMap<u64, u64>,
-    turns: u64,
+    /// Those that went on last are last.
+    all: LinkedHashMap<u64, Entry>,
     bytes: usize,
-    /// Lists that were condensed, and the same by age.
-    condensed: HashSet<ListHash>,
-    condensed_ages: VecDeque<ListHash>,
+    /// Lists that were condensed.
+    condensed: LruCache<ListHash, ()>,
 }
 
 struct Entry {
@@ -90,7 +88,6 @@ struct Entry {
     last: Option<ListHash>,
     condensed: Option<ListHash>,
     bytes: usize,
-    used: u64,
 }
 
 impl Threads {
@@ -100,8 +97,10 @@ impl Threads {
     }
 
     fn within(bounds: Bounds) -> Self {
+        let condensed = LruCache::new(MOST_CONDENSED);
+        let known = Known { by: HashMap::new(), all: LinkedHashMap::new(), bytes: 0, condensed };
         Self {
-            known: Mutex::default(),
+            known: Mutex::new(known),
             bounds,
             keeping: Arc::default(),
             numbers: AtomicU64::new(0),
@@ -156,7 +155,7 @@ impl Threads {
         chain.hashes.iter().enumerate().rev().find_map(|(before, hash)| {
             let shared = before.saturating_add(1);
             let Some(entry) = known.by.get(hash).and_then(|number| known.all.get(number)) else {
-                outdated |= known.condensed.contains(hash);
+                outdated |= known.condensed.peek(hash).is_some();
                 return None;
             };
             let goes_on = entry.last.as_ref() == Some(hash);
@@ -167,15 +166,7 @@ impl Threads {
 
     /// Remembers that a list was condensed.
     pub(super) fn condensed(&self, list: ListHash) {
-        let mut known = lock(&self.known);
-        if known.condensed.insert(list) {
-            known.condensed_ages.push_back(list);
-        }
-        if known.condensed_ages.len() > MOST_CONDENSED
-            && let Some(oldest) = known.condensed_ages.pop_front()
-        {
-            known.condensed.remove(&oldest);
-        }
+        lock(&self.known).condensed.insert(list, ());
     }
 
     /// Files a conversation where it is now.
@@ -185,11 +176,11 @@ impl Threads {
         let before = known.remove(held.number);
         if bytes <= self.bounds.of_one {
             let condensed = condensed.or(before.and_then(|entry| entry.condensed));
-            known.insert(Entry { held: Arc::clone(held), last: Some(last), condensed, bytes, used: 0 });
+            known.insert(Entry { held: Arc::clone(held), last: Some(last), condensed, bytes });
         }
         let mut gone = Vec::new();
         while known.all.len() > self.bounds.threads || known.bytes > self.bounds.bytes {
-            let Some((_, oldest)) = known.ages.pop_first() else { break };
+            let Some(oldest) = known.all.front().map(|(number, _)| *number) else { break };
             gone.extend(known.remove(oldest));
         }
         drop(known);
@@ -206,16 +197,14 @@ impl Known {
             other.is_some_and(|other| other.last == Some(*hash))
         };
         entry.condensed.take_if(taken);
-        self.turns = self.turns.saturating_add(1);
-        let (number, used) = (entry.held.number, self.turns);
+        let number = entry.held.number;
         for hash in entry.hashes() {
             if let Some(other) = self.by.insert(hash, number).filter(|other| *other != number) {
                 self.displace(other, hash);
             }
         }
-        self.ages.insert(used, number);
         self.bytes = self.bytes.saturating_add(entry.bytes);
-        self.all.insert(number, Entry { used, ..entry });
+        self.all.insert(number, entry);
     }
 
     /// A conversation is no longer found under this hash; one that is found under none is let go of.
@@ -236,7 +225,6 @@ impl Known {
                 self.by.remove(&hash);
             }
         }
-        self.ages.remove(&entry.used);
         self.bytes = self.bytes.saturating_sub(entry.bytes);
         Some(entry)
     }
@@ -258,7 +246,7 @@ mod tests {
 
     fn chain(drawn: &str) -> Chain {
         let caller = Caller { id: b"ann", session: None, wire: "openai" };
-        Chain::of("home", &caller, &messages(drawn).unwrap())
+        caller.chain("home", &messages(drawn).unwrap())
     }
 
     fn held(threads: &Threads, drawn: &str) -> Arc<Held> {
@@ -280,7 +268,6 @@ mod tests {
     fn assert_whole(threads: &Threads) {
         let known = lock(&threads.known);
         assert_eq!(known.bytes, known.all.values().map(|entry| entry.bytes).sum::<usize>());
-        assert_eq!(known.ages.len(), known.all.len());
         for (number, entry) in &known.all {
             assert!(entry.hashes().count() > 0, "nobody finds it");
             assert!(entry.hashes().all(|hash| known.by.get(&hash) == Some(number)));

@@ -1,7 +1,8 @@
 //! Accepted answers, so that the same question is asked once.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+
+use hashlink::LruCache;
 
 use super::UNKNOWN_INPUT;
 use crate::lock::lock;
@@ -11,22 +12,22 @@ use crate::writer::Writer;
 /// How many answers are cached.
 const MOST_ANSWERS: usize = 64;
 
-/// A cache of accepted answers, by what was asked; the oldest is evicted.
-#[derive(Default)]
-pub(crate) struct Answers(Mutex<VecDeque<(String, Arc<str>)>>);
+/// A cache of accepted answers, by what was asked.
+pub(crate) struct Answers(Mutex<LruCache<String, Arc<str>>>);
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(MOST_ANSWERS)))
+    }
+}
 
 impl Answers {
     pub(crate) fn recall(&self, asked: &str) -> Option<Arc<str>> {
-        lock(&self.0).iter().find(|(known, _)| known == asked).map(|(_, text)| Arc::clone(text))
+        lock(&self.0).get(asked).cloned()
     }
 
     pub(crate) fn remember(&self, asked: String, text: &str) {
-        let mut answers = lock(&self.0);
-        answers.retain(|(known, _)| *known != asked);
-        if answers.len() >= MOST_ANSWERS {
-            answers.pop_front();
-        }
-        answers.push_back((asked, text.into()));
+        lock(&self.0).insert(asked, text.into());
     }
 }
 

@@ -23,7 +23,7 @@ use crate::store::{
     Changes, Facts, Lease, Load, Log, SessionId, SlotRow, Standing, SummaryRow, SummaryState,
 };
 use crate::summarizer::{Base, Draft, Spending};
-use crate::time::millis_between;
+use crate::time::{later, millis_between};
 
 impl Job<'_> {
     /// Does something that takes long, and renews the lease meanwhile. `None` when the lease was lost.
@@ -56,9 +56,9 @@ impl Job<'_> {
 
     async fn renew(&self) -> Result<bool, Error> {
         let asked = std::time::Instant::now();
-        let hold = i64::try_from(self.shared.pace.lease.as_millis()).unwrap_or(i64::MAX);
+        let hold = self.shared.pace.lease;
         let renewed = self.move_on(Log::None, move |row, standing| {
-            row.work.until = Some(Timestamp(standing.now.0.saturating_add(hold)));
+            row.work.until = Some(later(standing.now, hold));
             Ok(Changes::default())
         });
         let ours = renewed.await?;
@@ -279,19 +279,15 @@ impl Job<'_> {
     }
 
     /// Nothing can be cut yet: not to be looked at again until somebody says something.
-    pub(super) async fn park(&mut self, head: Seq) -> Result<Step, Error> {
-        self.move_on(Log::None, move |row, standing| {
-            let unchanged = standing.session.as_ref().is_some_and(|row| row.tracker.head() == head);
-            row.work.parked = unchanged;
-            release(row);
-            Ok(Changes::default())
+    pub(super) async fn park(&self, head: Seq) -> Result<Step, Error> {
+        self.end(move |row, standing| {
+            row.work.parked = standing.session.as_ref().is_some_and(|row| row.tracker.head() == head);
         })
-        .await?;
-        Ok(Step::Done)
+        .await
     }
 
     /// Another engine's: gives it back untouched, and looks away from it for a while.
-    pub(super) async fn leave(&mut self) -> Result<Step, Error> {
+    pub(super) async fn leave(&self) -> Result<Step, Error> {
         if !self.shared.caches.look_away(self.slot.id, &self.slot.scope, &self.slot.name) {
             // It may be taken again at once, so there must be a pause somewhere.
             tokio::time::sleep(self.shared.pace.poll).await;
@@ -300,22 +296,28 @@ impl Job<'_> {
     }
 
     /// The settings do not know the slot any more.
-    pub(super) async fn retire(&mut self) -> Result<Step, Error> {
-        self.move_on(Log::None, |row, _| {
+    pub(super) async fn retire(&self) -> Result<Step, Error> {
+        self.end(|row, _| {
             row.state.due = None;
             row.state.due_at = None;
             row.state.forced.clear();
-            release(row);
-            Ok(Changes::default())
         })
-        .await?;
-        Ok(Step::Done)
+        .await
     }
 
     /// Gives the slot back as it is.
     pub(super) async fn give_back(&self) -> Result<Step, Error> {
-        self.move_on(Log::None, |row, _| {
+        self.end(|_, _| {}).await
+    }
+
+    /// Gives the slot back, with this change.
+    pub(super) async fn end<F>(&self, change: F) -> Result<Step, Error>
+    where
+        F: Fn(&mut SlotRow, &Standing) + Send + Sync + 'static,
+    {
+        self.move_on(Log::None, move |row, standing| {
             release(row);
+            change(row, standing);
             Ok(Changes::default())
         })
         .await?;
@@ -365,13 +367,12 @@ fn put_off(
         // Not later than `local` may stand in.
         wait = wait.min(after.saturating_sub(failing));
     }
-    let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
-    row.work.not_before = Some(Timestamp(now.0.saturating_add(wait)));
+    row.work.not_before = Some(later(now, wait));
     row.work.last_error = Some(brief(&failure.to_string()));
     release(row);
 }
 
-pub(super) fn release(row: &mut SlotRow) {
+fn release(row: &mut SlotRow) {
     row.work.owner = None;
     row.work.until = None;
     row.work.aside = None;

@@ -2,14 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use epitome_core::message::Timestamp;
-
-use super::commit::release;
 use super::job::{Job, Step};
 use crate::error::Error;
 use crate::lock::lock;
 use crate::seats::Asked;
-use crate::store::{Changes, Log};
+use crate::time::later;
 use crate::writer::Writer;
 
 /// A worker that stood back rests for so long: where very many wait for the same model it would else do nothing but take
@@ -37,13 +34,7 @@ impl Job<'_> {
 
     /// Gives the slot back untouched, to be looked at again after so long. Nothing failed, so nothing is counted or told.
     pub(super) async fn stand_back(&self, wait: Duration) -> Result<Step, Error> {
-        let millis = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
-        self.move_on(Log::None, move |row, standing| {
-            release(row);
-            row.work.aside = Some(Timestamp(standing.now.0.saturating_add(millis)));
-            Ok(Changes::default())
-        })
-        .await?;
+        self.end(move |row, standing| row.work.aside = Some(later(standing.now, wait))).await?;
         self.shared.models.seats.put_aside(wait);
         tokio::time::sleep(REST).await;
         Ok(Step::Done)

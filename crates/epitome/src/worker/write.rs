@@ -15,6 +15,7 @@ use crate::model::{Tally, Told};
 use crate::purse::Reserved;
 use crate::store::{Pick, SummaryRow};
 use crate::summarizer::{Base, Draft, Failed, Host, Input, Label, Spending, Summarizer, without_bytes};
+use crate::time::later;
 use crate::writer::Writer;
 
 /// How many messages are read at a time.
@@ -105,8 +106,7 @@ impl Task<'_> {
 impl Host for Task<'_> {
     /// The store's clock, as far as can be told without asking it.
     fn now(&self) -> Timestamp {
-        let passed = i64::try_from(self.begun.elapsed().as_millis()).unwrap_or(i64::MAX);
-        Timestamp(self.ground.standing.now.0.saturating_add(passed))
+        later(self.ground.standing.now, self.begun.elapsed())
     }
 
     fn permit(&self, writer: &Writer, paid: bool) -> Result<(), Duration> {

@@ -1,53 +1,67 @@
 //! What is told of a turn: to the caller, and to hooks.
 
-use std::hash::RandomState;
+use std::collections::VecDeque;
+use std::mem::take;
 
 use epitome_core::condense::{self, Facts, Press, Standing, Unchanged};
 use epitome_core::message::{Message, Seq, Tokens};
 
-use super::{Conversation, Left, MOST_STRIKES, MOST_TOLD, Rules, Who};
-use crate::condenser::known::Prints;
+use super::sizes::MOST_STRIKES;
+use super::state::State;
+use super::{Conversation, Rules, Who};
 use crate::condenser::report::{Report, Spent};
 use crate::condenser::scribe::Written;
 use crate::condenser::thread::Kept;
+use crate::fingerprint::Prints;
 use crate::hook::grouped;
+
+/// How many problems are kept until they are reported.
+const MOST_PROBLEMS: usize = 32;
+
+/// What has yet to be reported.
+#[derive(Default)]
+pub(super) struct Notes {
+    spent: Vec<Spent>,
+    problems: VecDeque<String>,
+    /// What had left the list after the last pass.
+    pub(super) left: Left,
+}
+
+/// What had left the list after a pass.
+#[derive(Default)]
+pub(super) struct Left {
+    from: Seq,
+    masked: Seq,
+    kept: Vec<Seq>,
+}
 
 impl Conversation {
     /// Notes what was spent and what went wrong, until it is told.
     pub(in crate::condenser) fn note(&mut self, spent: Vec<Spent>, problems: Vec<String>) {
-        self.spent.extend(spent);
-        self.problems.extend(problems);
-        while self.problems.len() > MOST_TOLD {
-            self.problems.pop_front();
-        }
+        self.notes.spent.extend(spent);
+        self.notes.problems.extend(problems);
+        let most = self.notes.problems.len().saturating_sub(MOST_PROBLEMS);
+        self.notes.problems.drain(..most);
     }
 
     /// The report of a list that stays as it is.
     pub(super) fn unchanged(&mut self, why: &Unchanged, facts: &Facts, rules: &Rules) -> Report {
-        let tokens = self.list.request(facts);
         let said = if *why == Unchanged::NotDue { String::new() } else { format!("; as it was: {why}") };
-        let report = self.plain(why.name(), facts, rules);
-        Report { notice: format!("{}{said}", used(tokens, facts.room)), ..report }
+        self.plain(why.name(), &said, facts, rules)
     }
 
     pub(super) fn model_failed(&mut self, facts: &Facts, rules: &Rules) -> Report {
-        let tokens = self.list.request(facts);
-        let report = self.plain(Report::MODEL_FAILED, facts, rules);
-        let notice = format!("{}; as it was: the model gave no summary", used(tokens, facts.room));
-        Report { notice, ..report }
+        self.plain(Report::MODEL_FAILED, "; as it was: the model gave no summary", facts, rules)
     }
 
     pub(super) fn stopped(&mut self, facts: &Facts, rules: &Rules) -> Report {
-        let tokens = self.list.request(facts);
-        let report = self.plain("stopped", facts, rules);
-        let notice = format!(
-            "{}; stopped: by the provider's count, condensing did not help {MOST_STRIKES} times in a row",
-            used(tokens, facts.room)
+        let said = format!(
+            "; stopped: by the provider's count, condensing did not help {MOST_STRIKES} times in a row"
         );
-        Report { notice, ..report }
+        self.plain("stopped", &said, facts, rules)
     }
 
-    pub(super) fn plain(&mut self, reason: &str, facts: &Facts, rules: &Rules) -> Report {
+    fn plain(&mut self, reason: &str, said: &str, facts: &Facts, rules: &Rules) -> Report {
         let tokens = self.list.request(facts);
         let messages = self.list.shown_len() as u64;
         Report {
@@ -58,10 +72,11 @@ impl Conversation {
             messages_after: messages,
             tokens_before: tokens,
             tokens_after: tokens,
+            notice: format!("{}{said}", used(tokens, facts.room)),
             window: facts.room,
             percent: percent(tokens, facts.room),
-            spent: std::mem::take(&mut self.spent),
-            problems: self.problems.drain(..).collect(),
+            spent: take(&mut self.notes.spent),
+            problems: self.notes.problems.drain(..).collect(),
             ..Report::default()
         }
     }
@@ -75,21 +90,18 @@ impl Conversation {
         facts: &Facts,
         rules: &Rules,
     ) -> Report {
-        let reason = match (self.too_long, facts.force) {
+        let reason = match (self.counts.too_long, facts.force) {
             (true, _) | (_, Some(Press::Hard)) => "too_long",
             (_, Some(Press::Gently)) => "forced",
             _ => "due",
         };
-        let rounds = self.list.standing().rounds;
         self.changes = self.changes.wrapping_add(1);
-        if self.told.is_some() {
-            self.on_trial = Some((before, rounds));
-        }
-        (self.too_long, self.resting, self.unprepared) = (false, None, None);
+        self.counts.condensed(before, self.list.standing().rounds);
+        (self.pauses.resting, self.pauses.unprepared) = (None, None);
         if let Some((written, _)) = written {
             self.extracts = written.extracts.clone();
         }
-        let report = self.plain(reason, facts, rules);
+        let report = self.plain(reason, "", facts, rules);
         Report {
             condensed: true,
             strategy: done.strategy,
@@ -111,30 +123,31 @@ impl Conversation {
         Kept {
             standing: self.list.standing().clone(),
             extracts: self.extracts.clone(),
-            growth: self.growth,
-            factor: self.factor,
-            room: self.room,
-            untold: self.untold.clone(),
+            growth: self.counts.growth,
+            factor: self.counts.factor,
+            room: self.counts.room,
+            untold: self.state.untold().cloned(),
         }
     }
 
     /// Takes over what was kept of it beside what was done to its list.
     pub(in crate::condenser) fn take_up(&mut self, kept: &Kept) {
-        (self.extracts, self.factor, self.room) = (kept.extracts.clone(), kept.factor, kept.room);
-        self.untold.clone_from(&kept.untold);
+        self.extracts.clone_from(&kept.extracts);
+        (self.counts.factor, self.counts.room) = (kept.factor, kept.room);
+        self.state = State::of(kept.untold.clone(), None);
         if kept.growth.calls() > 0 {
-            self.growth = kept.growth;
+            self.counts.growth = kept.growth;
         }
     }
 
     /// Keeps in mind what is handed out right after a pass.
-    pub(in crate::condenser) fn hand_out(&mut self, shown: &[Message], hash: &RandomState) {
-        self.handed = Some(Prints::of(shown, hash));
+    pub(in crate::condenser) fn hand_out(&mut self, shown: &[Message], rules: &Rules) {
+        self.handed = Some(Prints::of(shown, &rules.key));
     }
 
     /// What left with the last pass, for hooks: what was shown word for word before it and is no longer.
     pub(in crate::condenser) fn left(&self, messages: &[Message]) -> Vec<Message> {
-        let (now, before) = (self.list.standing(), &self.left);
+        let (now, before) = (self.list.standing(), &self.notes.left);
         let shown = |from: Seq, kept: &[Seq], place: Seq| place > from || kept.binary_search(&place).is_ok();
         (1..=now.seen)
             .zip(messages)
@@ -150,7 +163,7 @@ impl Conversation {
     /// Notes what has left so far, so that hooks are told of each message once.
     pub(in crate::condenser) fn left_so_far(&mut self) {
         let Standing { from, masked, kept, .. } = self.list.standing();
-        self.left = Left { from: *from, masked: *masked, kept: kept.clone() };
+        self.notes.left = Left { from: *from, masked: *masked, kept: kept.clone() };
     }
 }
 

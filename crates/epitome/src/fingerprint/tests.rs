@@ -1,0 +1,103 @@
+//! Which lists are taken for the same.
+
+use epitome_core::drawing::messages;
+
+use super::*;
+use crate::inline::Caller;
+
+#[test]
+fn a_list_that_only_grew_is_known_and_any_other_is_not() {
+    let hash = RandomState::new();
+    let list = messages("s u:3 a(x) r(x):9 a:4 u:7 a:2").unwrap();
+    let mut known = Prints::of(list.get(..5).unwrap(), &hash);
+    assert!(known.seem(&list, 0, &hash) && known.are(&list, 5, &hash));
+    for at in 0..5 {
+        let mut other = list.clone();
+        other[at].pinned = !other[at].pinned;
+        assert!(!known.are(&other, 5, &hash), "a flag of {at}");
+        let mut other = list.clone();
+        other[at].parts.push(Part::text("more"));
+        assert!(!known.are(&other, 5, &hash), "words of {at}");
+        assert!(!known.seem(&other, 0, &hash), "so few are all looked at");
+    }
+    assert!(!known.seem(&list[..4], 0, &hash), "a shorter one is another");
+}
+
+#[test]
+fn a_change_further_back_is_noticed_in_time() {
+    let hash = RandomState::new();
+    let list: Vec<Message> = (0..1_000).map(|n| Message::user(format!("order {n}"))).collect();
+    let mut known = Prints::of(&list, &hash);
+    let mut other = list.clone();
+    other[477] = Message::user("something else");
+    let noticed = (0..1_000).position(|_| !known.seem(&other, 0, &hash));
+    assert!(noticed.is_some_and(|turn| turn < 500), "{noticed:?}");
+    assert!(!known.are(&other, 1_000, &hash), "at once, where all are looked at");
+}
+
+#[test]
+fn what_differs_only_in_the_middle_of_a_long_text_is_told_apart_where_it_matters() {
+    let hash = RandomState::new();
+    let list = |role: Message, middle: &str| {
+        let mut list = vec![role, Message::user("first")];
+        list.push(Message::user(format!("{0}{middle}{0}", "x".repeat(500))));
+        list.extend((0..20).map(|n| Message::user(format!("order {n}"))));
+        list
+    };
+    let bare = || Message::system("Be brief.");
+    let mut known = Prints::of(&list(bare(), "a"), &hash);
+    assert!(known.seem(&list(bare(), "b"), 0, &hash), "not in passing");
+    assert!(!known.are(&list(bare(), "b"), 3, &hash));
+    // What is always shown is looked at whole, always.
+    let head = |middle: &str| list(Message::system(format!("{0}{middle}{0}", "x".repeat(500))), "a");
+    let mut known = Prints::of(&head("a"), &hash);
+    assert!(known.seem(&head("a"), 0, &hash) && !known.seem(&head("b"), 0, &hash));
+    let mut pinned = list(bare(), "a");
+    pinned[2].pinned = true;
+    let mut known = Prints::of(&pinned, &hash);
+    pinned[2].parts = list(bare(), "b")[2].parts.clone();
+    assert!(!known.seem(&pinned, 0, &hash));
+}
+
+const ANN: Caller<'static> = Caller { id: b"ann", session: None, wire: "openai" };
+
+fn chain(caller: &Caller<'_>, drawn: &str) -> Vec<ListHash> {
+    caller.chain("home", &messages(drawn).unwrap()).hashes
+}
+
+#[test]
+fn two_lists_share_what_they_begin_with_and_nothing_after() {
+    let (one, two) = (chain(&ANN, "s u:3 a(x) r(x):9 a:4 u:7"), chain(&ANN, "s u:3 a(x) r(x):9 a:5 u:7"));
+    let same: Vec<bool> = one.iter().zip(&two).map(|(one, two)| one == two).collect();
+    assert_eq!(same, [true, true, true, false, false]);
+    assert_eq!(chain(&ANN, "s u:3 a(x)"), one[..2]);
+}
+
+#[test]
+fn nobody_elses_list_is_known_by_the_same_hash() {
+    let drawn = "s u:3 a:4";
+    let mine = chain(&ANN, drawn);
+    for other in [
+        Caller { id: b"bob", ..ANN },
+        Caller { session: Some("s1"), ..ANN },
+        Caller { session: Some(""), ..ANN },
+        Caller { wire: "anthropic", ..ANN },
+    ] {
+        assert!(chain(&other, drawn).iter().zip(&mine).all(|(one, two)| one != two), "{other:?}");
+    }
+    let elsewhere = ANN.chain("work", &messages(drawn).unwrap()).hashes;
+    assert!(elsewhere.iter().zip(&mine).all(|(one, two)| one != two));
+}
+
+#[test]
+fn what_standing_orders_say_does_not_count_and_how_many_there_are_does() {
+    let list = |orders: &[&str]| {
+        let head = orders.iter().map(|text| Message::system(*text));
+        let list: Vec<Message> = head.chain([Message::user("Hello")]).collect();
+        ANN.chain("home", &list)
+    };
+    assert_eq!(list(&["It is 9:00."]).hashes, list(&["It is 9:01."]).hashes);
+    assert_ne!(list(&["It is 9:00."]).hashes, list(&[]).hashes);
+    let two = list(&["a", "b"]);
+    assert_eq!((two.at(3), two.at(2), two.at(4)), (two.last(), None, None));
+}

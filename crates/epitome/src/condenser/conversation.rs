@@ -93,6 +93,13 @@ impl<'a> Ahead<'a> {
     }
 }
 
+/// One look at a list: the call that is about to be made, by which rules, and what is known of its size.
+struct Look<'a> {
+    ahead: &'a Ahead<'a>,
+    rules: &'a Rules,
+    facts: Facts,
+}
+
 /// One conversation.
 #[derive(Default)]
 pub(super) struct Conversation {
@@ -277,39 +284,41 @@ impl Conversation {
             facts.force = Some(Press::Hard);
         }
         let policy = rules.policy(&facts);
-        let over = facts.room.is_some_and(|room| self.list.request(&facts) > room);
+        let request = self.list.request(&facts);
+        let over = facts.room.is_some_and(|room| request > room);
         let due = facts.force.is_some() || over || self.list.due(policy, &facts, Fraction::ONE).is_now();
+        let look = Look { ahead, rules, facts };
         if !due || self.list.is_empty() {
-            if self.may_prepare(counted, rules) && self.list.due(policy, &facts, SOFT).is_now() {
+            if self.may_prepare(counted, rules) && self.list.due(policy, &look.facts, SOFT).is_now() {
                 if strange(self) {
                     return Step::Stranger;
                 }
-                *begin = self.prepare(ahead, rules, &facts);
+                *begin = self.prepare(&look);
             }
-            return Step::Done(self.unchanged(&Unchanged::NotDue, &facts, rules));
+            return Step::Done(self.unchanged(&Unchanged::NotDue, &look));
         }
-        if facts.force.is_none() && !over {
-            let request = self.list.request(&facts);
+        if look.facts.force.is_none() && !over {
             let half_more = |size: Tokens| size.saturating_add(size / 2);
             if self.state.stopped_at().is_some_and(|size| request < half_more(size)) {
-                return Step::Done(self.stopped(&facts, rules));
+                return Step::Done(self.stopped(&look));
             }
             if let Some((until, why)) = self.pauses.resting
                 && counted < until
                 && self.list.shown_len() > FEW
             {
-                return Step::Done(self.unchanged(&why, &facts, rules));
+                return Step::Done(self.unchanged(&why, &look));
             }
         }
         if strange(self) {
             return Step::Stranger;
         }
-        self.act(ahead, rules, &facts, begin)
+        self.act(&look, begin)
     }
 
     /// Something is due: the summary that was prepared, or what is decided now.
-    fn act(&mut self, ahead: &Ahead<'_>, rules: &Rules, facts: &Facts, begin: &mut Option<Task>) -> Step {
-        if let Some(done) = self.prepared(ahead, rules, facts) {
+    fn act(&mut self, look: &Look<'_>, begin: &mut Option<Task>) -> Step {
+        let Look { ahead, rules, facts } = look;
+        if let Some(done) = self.prepared(look) {
             return Step::Done(done);
         }
         if rules.wait && self.state.preparing().is_some() {
@@ -318,28 +327,22 @@ impl Conversation {
         match self.list.decide(ahead.messages, rules.policy(facts), facts, &rules.counter) {
             Decision::Unchanged(why) => {
                 self.rest(&why, facts);
-                Step::Done(self.unchanged(&why, facts, rules))
+                Step::Done(self.unchanged(&why, look))
             }
             Decision::Done(done) => {
                 let before = self.list.request(facts);
-                match done.apply(&mut self.list) {
-                    Ok(report) => Step::Done(self.condensed(report, None, before, facts, rules)),
-                    Err(why) => Step::Done(self.unchanged(&why, facts, rules)),
-                }
+                Step::Done(match done.apply(&mut self.list) {
+                    Ok(report) => self.condensed(report, None, before, look),
+                    Err(why) => self.unchanged(&why, look),
+                })
             }
-            Decision::Ask(plan) => self.ask(*plan, ahead, rules, facts, begin),
+            Decision::Ask(plan) => self.ask(*plan, look, begin),
         }
     }
 
     /// A summary must be written now.
-    fn ask(
-        &mut self,
-        plan: Plan,
-        ahead: &Ahead<'_>,
-        rules: &Rules,
-        facts: &Facts,
-        begin: &mut Option<Task>,
-    ) -> Step {
+    fn ask(&mut self, plan: Plan, look: &Look<'_>, begin: &mut Option<Task>) -> Step {
+        let Look { ahead, rules, .. } = look;
         // A caller that forces it is heard at once. Otherwise a model that failed is not called in vain.
         let pausing = ahead.force.is_none() && self.pauses.leave_model_alone();
         let left_alone = ahead.given_up || pausing;
@@ -348,7 +351,7 @@ impl Conversation {
         } else if rules.wait && !left_alone {
             (self.for_model(plan), Who::Models)
         } else if !rules.ahead {
-            return Step::Done(self.model_failed(facts, rules));
+            return Step::Done(self.model_failed(look));
         } else {
             if self.state.preparing().is_none() && !left_alone {
                 // Too late for this time. What comes of it is built upon the next time.
@@ -371,6 +374,7 @@ impl Conversation {
     ) -> Option<Report> {
         self.note(outcome.spent, outcome.problems);
         let facts = self.facts(ahead, rules, self.counted(ahead));
+        let look = Look { ahead, rules, facts };
         let before = self.list.request(&facts);
         let written = match outcome.written {
             Ok(written) => written,
@@ -384,12 +388,12 @@ impl Conversation {
                 return Some(match plan.without_answer(&mut self.list, ahead.messages, &rules.counter) {
                     // What the stages before it did is something, too.
                     Ok(report) => {
-                        let report = self.condensed(report, None, before, &facts, rules);
+                        let report = self.condensed(report, None, before, &look);
                         Report { reason: Report::MODEL_FAILED.to_owned(), ..report }
                     }
                     Err(why) => {
                         self.rest(&why, &facts);
-                        self.model_failed(&facts, rules)
+                        self.model_failed(&look)
                     }
                 });
             }
@@ -403,14 +407,14 @@ impl Conversation {
                         self.state = take(&mut self.state).fallback(Untold { prior, places, tokens });
                     }
                 }
-                Some(self.condensed(report, Some((&written, who)), before, &facts, rules))
+                Some(self.condensed(report, Some((&written, who)), before, &look))
             }
             Err(why) => {
                 if who == Who::Models {
                     self.in_vain(rules);
                 }
                 self.rest(&why, &facts);
-                Some(self.unchanged(&why, &facts, rules))
+                Some(self.unchanged(&why, &look))
             }
         }
     }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use epitome_core::message::{Seq, Span, Timestamp};
 use epitome_core::outline::Outline;
-use epitome_core::plan::{Next, Plan};
+use epitome_core::plan::Next;
 use epitome_core::slot::Scope;
 use epitome_core::view::summary_tokens;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::job::{Ground, Job, Mode, Step};
+use super::write::Task;
 use crate::brief::brief;
 use crate::error::Error;
 use crate::event::Happened;
@@ -22,7 +23,7 @@ use crate::shared::Unready;
 use crate::store::{
     Changes, Facts, Lease, Load, Log, SessionId, SlotRow, Standing, SummaryRow, SummaryState,
 };
-use crate::summarizer::{Base, Draft, Spending};
+use crate::summarizer::{Draft, Spending};
 use crate::time::{later, millis_between};
 
 impl Job<'_> {
@@ -89,18 +90,12 @@ impl Job<'_> {
     }
 
     /// Stores the summary and moves the cursor, if the slot is still ours and stands where it stood.
-    pub(super) async fn keep(
-        &mut self,
-        ground: &Ground,
-        base: &Base,
-        log: &[Outline],
-        plan: Plan,
-        draft: Draft,
-    ) -> Result<Step, Error> {
+    pub(super) async fn keep(&mut self, task: Task<'_>, draft: Draft) -> Result<Step, Error> {
+        let Task { ground, plan, log, .. } = task;
         let seen = |outline: &&Outline| !outline.skip && !outline.leading && outline.seq <= plan.firing;
         let before = log.iter().filter(seen).count() as u64;
         let kept = log.iter().filter(seen).filter(|outline| outline.seq > plan.span.through).count() as u64;
-        let summary = self.summary(ground, base, &plan, draft, (before, kept))?;
+        let summary = self.summary(task, draft, before, kept)?;
         let condensed = self.condensed(&summary, before.saturating_sub(kept));
         let room = self.shared.room(&ground.settings, &ground.order);
         let (slot, covered, active) =
@@ -109,7 +104,7 @@ impl Job<'_> {
         let events = vec![Happened::kept(&summary), Happened::from(&condensed)];
         let facts = summary.facts.clone();
         let missed = self.spent.missed.first().cloned();
-        let next = Next::Summarize(plan);
+        let next = Next::Summarize(plan.clone());
         let kept = self
             .move_on(self.pending(), move |row, standing| {
                 if row.state.covered != covered || row.active != active {
@@ -143,14 +138,8 @@ impl Job<'_> {
     }
 
     /// The summary as it is stored. Of the messages there were so many before, and so many of them stay.
-    fn summary(
-        &self,
-        ground: &Ground,
-        base: &Base,
-        plan: &Plan,
-        draft: Draft,
-        (before, kept): (u64, u64),
-    ) -> Result<SummaryRow, Error> {
+    fn summary(&self, task: Task<'_>, draft: Draft, before: u64, kept: u64) -> Result<SummaryRow, Error> {
+        let Task { ground, plan, base, .. } = task;
         let through = plan.span.through;
         let facts = Facts {
             from: plan.span.from,

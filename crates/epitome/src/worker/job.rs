@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use epitome_core::message::{Seq, Span, Tokens};
-use epitome_core::outline::Outline;
 use epitome_core::plan::{self, AuthorSummary, Next, NoPlan, Plan};
 use epitome_core::prompt::SMALL;
 use epitome_core::slot::{Scope, SlotState};
@@ -21,7 +20,7 @@ use crate::seats::Seat;
 use crate::settings::{Patch, Settings, SlotSettings};
 use crate::shared::Shared;
 use crate::store::{Lease, Load, PickSummaries, SessionKey, SlotRow, Standing, SummaryRow};
-use crate::summarizer::{Base, Draft, Failed, LEAST_INPUT, Spending, input_of};
+use crate::summarizer::{Base, Failed, LEAST_INPUT, Spending, input_of};
 use crate::writer::Writer;
 
 /// So many shapes are looked at when a summary is planned; ten times as many where no cut is among them.
@@ -79,6 +78,8 @@ pub(super) struct Job<'a> {
 /// Where a slot stands, as its worker sees it.
 pub(super) struct Ground {
     pub(super) standing: Standing,
+    /// When that was read, by this machine's clock.
+    pub(super) read: Instant,
     pub(super) row: SlotRow,
     pub(super) settings: Arc<Settings>,
     pub(super) order: SlotSettings,
@@ -147,6 +148,7 @@ impl<'a> Job<'a> {
 
     async fn step(&mut self) -> Result<Step, Error> {
         let standing = self.shared.store.standing(&self.key, Load::default()).await?;
+        let read = Instant::now();
         let Some(row) = self.slot.find(&standing).cloned() else {
             return Ok(Step::Lost);
         };
@@ -161,7 +163,8 @@ impl<'a> Job<'a> {
         }
         let encoding: Encoding = session.encoding.parse().map_err(Error::invalid)?;
         let head = session.tracker.head();
-        let ground = Ground { row, settings, order, head, counter: Counter::new(encoding), standing };
+        let counter = Counter::new(encoding);
+        let ground = Ground { row, settings, order, head, counter, standing, read };
         let base = self.base(&ground).await?;
         let authors = self.authors(&ground).await?;
         let room = self.shared.room(&ground.settings, &ground.order);
@@ -185,7 +188,10 @@ impl<'a> Job<'a> {
             Next::Nothing(NoPlan::NoLegalCut) => self.park(ground.head).await,
             Next::Nothing(_) => self.give_back().await,
             Next::Pass { .. } => self.pass(&ground, next).await,
-            Next::Summarize(plan) => self.summarize(&ground, base, &authors, &log, plan.clone()).await,
+            Next::Summarize(plan) => {
+                let task = Task { ground: &ground, plan, base: &base, authors: &authors, log: &log };
+                self.summarize(task).await
+            }
         }
     }
 
@@ -237,20 +243,14 @@ impl<'a> Job<'a> {
     }
 
     /// Has the planned summary written, and keeps it.
-    async fn summarize(
-        &mut self,
-        ground: &Ground,
-        base: Base,
-        authors: &[SummaryRow],
-        log: &[Outline],
-        plan: Plan,
-    ) -> Result<Step, Error> {
+    async fn summarize(&mut self, task: Task<'_>) -> Result<Step, Error> {
+        let Task { ground, plan, base, .. } = task;
         if *self.shared.signals.give_up.borrow() {
             return self.leave().await;
         }
         if self.mode == Mode::Models && self.too_long == Some(plan.span) {
             // No cut divides it: the same would be too long again.
-            return self.fail(ground, too_long(&plan)).await;
+            return self.fail(ground, too_long(plan)).await;
         }
         let chain = match self.mode {
             Mode::Models => self.shared.chain(&ground.settings, &ground.order),
@@ -265,16 +265,22 @@ impl<'a> Job<'a> {
         }
         self.shared.health.set_trouble(None);
         let mut spent = std::mem::take(&mut self.spent);
-        let begun = Instant::now();
-        let task = Task { job: self, ground, plan: &plan, base: &base, authors, log, begun };
-        let written = self.renewing(task.write(&chain, &mut spent)).await;
+        let written = self.renewing(self.write(task, &chain, &mut spent)).await;
         self.spent = spent;
         match written {
             // Whoever gave up leaves it to others, who need not wait until the lease has run out.
             None if *self.shared.signals.give_up.borrow() => self.leave().await,
             None => Ok(Step::Lost),
-            Some(Err(failed)) => self.not_written(ground, &plan, failed).await,
-            Some(Ok(draft)) => self.written(ground, &base, log, plan, draft).await,
+            Some(Err(failed)) => self.not_written(ground, plan, failed).await,
+            Some(Ok(draft)) if plan.span.through >= ground.row.state.covered => self.keep(task, draft).await,
+            Some(Ok(_)) if plan.completes => {
+                // It could only take the coverage back: the settings keep more than they did.
+                self.pass(ground, Next::Pass { firing: plan.firing, why: NoPlan::Covered }).await
+            }
+            Some(Ok(draft)) => {
+                self.held = Some(draft.base(plan.span.through));
+                Ok(Step::Again)
+            }
         }
     }
 
@@ -296,27 +302,6 @@ impl<'a> Job<'a> {
                 self.pass(ground, Next::Pass { firing: plan.firing, why: NoPlan::NothingToSay }).await
             }
         }
-    }
-
-    /// A summary was written: it is kept, or built upon where it does not reach as far as the one that stands.
-    async fn written(
-        &mut self,
-        ground: &Ground,
-        base: &Base,
-        log: &[Outline],
-        plan: Plan,
-        draft: Draft,
-    ) -> Result<Step, Error> {
-        let through = plan.span.through;
-        if through >= ground.row.state.covered {
-            return self.keep(ground, base, log, plan, draft).await;
-        }
-        if plan.completes {
-            // It could only take the coverage back: the settings keep more than they did.
-            return self.pass(ground, Next::Pass { firing: plan.firing, why: NoPlan::Covered }).await;
-        }
-        self.held = Some(draft.base(through));
-        Ok(Step::Again)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The input of a slot's next summary, read from the store, and what the worker lends the summarizer.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use epitome_core::message::{Span, Timestamp};
@@ -22,22 +22,26 @@ use crate::writer::Writer;
 const AT_A_TIME: usize = 32;
 
 /// One summary to be written under a lease.
+#[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
-    pub(super) job: &'a Job<'a>,
     pub(super) ground: &'a Ground,
     pub(super) plan: &'a Plan,
     pub(super) base: &'a Base,
     /// Summaries of single authors, which may replace their messages.
     pub(super) authors: &'a [SummaryRow],
     pub(super) log: &'a [Outline],
-    /// When it was begun, by this machine's clock; by the store's that was when the ground was read.
-    pub(super) begun: Instant,
 }
 
-impl Task<'_> {
-    pub(super) async fn write(&self, models: &[Writer], spent: &mut Spending) -> Result<Draft, Failed> {
-        let (shared, ground) = (self.job.shared, self.ground);
-        let order = &ground.order;
+impl Job<'_> {
+    /// Has a summary written by these models.
+    pub(super) async fn write(
+        &self,
+        task: Task<'_>,
+        models: &[Writer],
+        spent: &mut Spending,
+    ) -> Result<Draft, Failed> {
+        let Task { ground, plan, base, log, .. } = task;
+        let (shared, order) = (self.shared, &ground.order);
         let summarizer = Summarizer {
             models,
             settings: &ground.settings,
@@ -46,21 +50,21 @@ impl Task<'_> {
             hooks: &shared.models.hooks,
             breakers: Some(&shared.models.breakers),
             label: Label {
-                workspace: Arc::clone(&self.job.key.workspace),
-                session: Arc::clone(&self.job.key.session),
+                workspace: Arc::clone(&self.key.workspace),
+                session: Arc::clone(&self.key.session),
                 slot: order.slot.name.as_str().into(),
                 scope: order.slot.scope.clone().into(),
             },
-            host: self,
+            host: &Writing { job: self, ground },
         };
         let input = Input {
-            base: self.base,
-            said: self.said().await.map_err(Failed::Store)?,
-            span: self.plan.span,
-            through: self.plan.span.through,
-            replaces: self.base.tokens.saturating_add(self.plan.tokens),
+            base,
+            said: self.said(task).await.map_err(Failed::Store)?,
+            span: plan.span,
+            through: plan.span.through,
+            replaces: base.tokens.saturating_add(plan.tokens),
             limit: order.slot.limit,
-            template: order.template(self.log),
+            template: order.template(log),
             instructions: ground.settings.instructions_of(order),
             focus: ground.row.work.focus.as_deref().unwrap_or_default(),
             divide: false,
@@ -74,9 +78,9 @@ impl Task<'_> {
     }
 
     /// What is read of the span, in order.
-    async fn said(&self) -> Result<Vec<Told>, Error> {
+    async fn said(&self, task: Task<'_>) -> Result<Vec<Told>, Error> {
         let mut said = Vec::new();
-        for source in &self.plan.sources {
+        for source in &task.plan.sources {
             match source {
                 Source::Messages(span) => {
                     let mut within = Some(*span);
@@ -84,7 +88,7 @@ impl Task<'_> {
                         let scope = Scope::Session;
                         let (limit, bytes) = (AT_A_TIME, None);
                         let page = Pick::Page { scope, within: rest, reverse: false, limit, bytes };
-                        let messages = self.job.shared.store.messages(self.job.slot.id, page).await?;
+                        let messages = self.shared.store.messages(self.slot.id, page).await?;
                         let last = messages.last().map(|message| message.seq);
                         said.extend(messages.into_iter().map(without_bytes).map(Told::Message));
                         within = last.and_then(|last| Span::new(last.saturating_add(1), span.through));
@@ -92,7 +96,7 @@ impl Task<'_> {
                 }
                 Source::Author(own) => {
                     let scope = Scope::Author(own.author.clone());
-                    let text = self.authors.iter().find(|row| row.scope == scope).map(|row| row.text.clone());
+                    let text = task.authors.iter().find(|row| row.scope == scope).map(|row| row.text.clone());
                     let text = text.unwrap_or_default();
                     said.push(Told::Summary { author: own.author.clone(), text });
                 }
@@ -102,11 +106,17 @@ impl Task<'_> {
     }
 }
 
+/// What the summarizer may do under a job's lease.
+struct Writing<'a> {
+    job: &'a Job<'a>,
+    ground: &'a Ground,
+}
+
 #[async_trait]
-impl Host for Task<'_> {
+impl Host for Writing<'_> {
     /// The store's clock, as far as can be told without asking it.
     fn now(&self) -> Timestamp {
-        later(self.ground.standing.now, self.begun.elapsed())
+        later(self.ground.standing.now, self.ground.read.elapsed())
     }
 
     fn permit(&self, writer: &Writer, paid: bool) -> Result<(), Duration> {

@@ -8,7 +8,7 @@ use epitome_core::strategy::Strategy;
 use tokio::sync::watch;
 
 use super::state::Preparing;
-use super::{Ahead, Conversation, MOST_UNTOLD, Rules, Task, Who, grown};
+use super::{Conversation, Look, MOST_UNTOLD, Rules, Task, Who, grown};
 use crate::condenser::report::{Report, Spent};
 use crate::condenser::scribe::{Order, Written};
 use crate::lock::lock;
@@ -18,7 +18,8 @@ const TRIED_AGAIN: Tokens = 10;
 
 impl Conversation {
     /// Puts in the summary that was prepared, where it is there and worth it.
-    pub(super) fn prepared(&mut self, ahead: &Ahead<'_>, rules: &Rules, facts: &Facts) -> Option<Report> {
+    pub(super) fn prepared(&mut self, look: &Look<'_>) -> Option<Report> {
+        let Look { ahead, rules, facts } = look;
         let preparing = self.state.taken_if(Preparing::has_ended)?;
         if preparing.was_taken_back() {
             return None;
@@ -37,7 +38,7 @@ impl Conversation {
         match preparing.plan.finish(&mut self.list, ahead.messages, &written.text, &rules.counter) {
             Ok(report) => {
                 self.own_summary();
-                return Some(self.condensed(report, Some((&written, Who::Models)), before, facts, rules));
+                return Some(self.condensed(report, Some((&written, Who::Models)), before, look));
             }
             Err(Unchanged::Overtaken) => self.late(&written, &read),
             Err(_) => self.in_vain(rules),
@@ -75,7 +76,8 @@ impl Conversation {
     }
 
     /// The summary to be written ahead of time, where that is worth it.
-    pub(super) fn prepare(&mut self, ahead: &Ahead<'_>, rules: &Rules, facts: &Facts) -> Option<Task> {
+    pub(super) fn prepare(&mut self, look: &Look<'_>) -> Option<Task> {
+        let Look { ahead, rules, facts } = look;
         let facts = Facts { force: Some(Press::Gently), ..*facts };
         match self.list.decide(ahead.messages, rules.policy(&facts), &facts, &rules.counter) {
             Decision::Ask(plan) => {

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::mem::take;
 
-use epitome_core::condense::{self, Facts, Press, Standing, Unchanged};
+use epitome_core::condense::{self, Press, Standing, Unchanged};
 use epitome_core::message::{Message, Seq, Tokens};
 
 use super::sizes::MOST_STRIKES;
 use super::state::State;
-use super::{Conversation, Rules, Who};
+use super::{Conversation, Look, Rules, Who};
 use crate::condenser::report::{Report, Spent};
 use crate::condenser::scribe::Written;
 use crate::condenser::thread::Kept;
@@ -45,23 +45,24 @@ impl Conversation {
     }
 
     /// The report of a list that stays as it is.
-    pub(super) fn unchanged(&mut self, why: &Unchanged, facts: &Facts, rules: &Rules) -> Report {
+    pub(super) fn unchanged(&mut self, why: &Unchanged, look: &Look<'_>) -> Report {
         let said = if *why == Unchanged::NotDue { String::new() } else { format!("; as it was: {why}") };
-        self.plain(why.name(), &said, facts, rules)
+        self.plain(why.name(), &said, look)
     }
 
-    pub(super) fn model_failed(&mut self, facts: &Facts, rules: &Rules) -> Report {
-        self.plain(Report::MODEL_FAILED, "; as it was: the model gave no summary", facts, rules)
+    pub(super) fn model_failed(&mut self, look: &Look<'_>) -> Report {
+        self.plain(Report::MODEL_FAILED, "; as it was: the model gave no summary", look)
     }
 
-    pub(super) fn stopped(&mut self, facts: &Facts, rules: &Rules) -> Report {
+    pub(super) fn stopped(&mut self, look: &Look<'_>) -> Report {
         let said = format!(
             "; stopped: by the provider's count, condensing did not help {MOST_STRIKES} times in a row"
         );
-        self.plain("stopped", &said, facts, rules)
+        self.plain("stopped", &said, look)
     }
 
-    fn plain(&mut self, reason: &str, said: &str, facts: &Facts, rules: &Rules) -> Report {
+    fn plain(&mut self, reason: &str, said: &str, look: &Look<'_>) -> Report {
+        let Look { rules, facts, .. } = look;
         let tokens = self.list.request(facts);
         let messages = self.list.shown_len() as u64;
         Report {
@@ -87,9 +88,9 @@ impl Conversation {
         done: condense::Report,
         written: Option<(&Written, Who)>,
         before: Tokens,
-        facts: &Facts,
-        rules: &Rules,
+        look: &Look<'_>,
     ) -> Report {
+        let facts = &look.facts;
         let reason = match (self.counts.too_long, facts.force) {
             (true, _) | (_, Some(Press::Hard)) => "too_long",
             (_, Some(Press::Gently)) => "forced",
@@ -101,7 +102,7 @@ impl Conversation {
         if let Some((written, _)) = written {
             self.extracts = written.extracts.clone();
         }
-        let report = self.plain(reason, "", facts, rules);
+        let report = self.plain(reason, "", look);
         Report {
             condensed: true,
             strategy: done.strategy,

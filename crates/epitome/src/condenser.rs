@@ -429,7 +429,7 @@ impl Inner {
         let [from, through] = report.covers.unwrap_or([ends.0, ends.1]);
         let span = Span { from, through };
         self.scribe.tell_done(Condensed {
-            workspace: self.scribe.account.workspace(),
+            workspace: self.scribe.account.name(),
             session: Arc::clone(&self.scribe.name),
             slot: SLOT.into(),
             scope: None,
@@ -457,13 +457,12 @@ impl Inner {
             }
             let spared = !sure && at == 0 && conversation.place == place;
             if spared || conversation.prints.are(messages, len, &self.rules.key) {
-                let changes = conversation.changes;
-                best = Some((len, Found { conversation: Arc::clone(shared), changes, sure: !spared }));
+                best = Some((len, Found::of(shared, &conversation, !spared)));
             }
         }
         if let Some((_, found)) = best {
             lock(&found.conversation).place = place;
-            self.used(&found.conversation);
+            lock(&self.known).used(&found.conversation);
             return found;
         }
         for shared in &known {
@@ -472,10 +471,10 @@ impl Inner {
                 || conversation.takes_handed(messages, &self.rules)
             {
                 conversation.place = place;
-                let changes = conversation.changes;
+                let found = Found::of(shared, &conversation, true);
                 drop(conversation);
-                self.used(shared);
-                return Found { conversation: Arc::clone(shared), changes, sure: true };
+                lock(&self.known).used(shared);
+                return found;
             }
             if let Some(fork) = conversation.forked(messages, &self.rules) {
                 drop(conversation);
@@ -491,10 +490,6 @@ impl Inner {
         let shared = Arc::new(Mutex::new(conversation));
         lock(&self.known).insert(&shared);
         Found { conversation: shared, changes, sure: true }
-    }
-
-    fn used(&self, found: &Shared) {
-        lock(&self.known).used(found);
     }
 
     fn off<'a>(&self, messages: &'a [Message], fixed: Tokens) -> Ready<'a> {
@@ -531,6 +526,12 @@ struct Found {
     changes: u64,
     /// Whether every message was looked at.
     sure: bool,
+}
+
+impl Found {
+    fn of(shared: &Shared, conversation: &Conversation, sure: bool) -> Self {
+        Self { conversation: Arc::clone(shared), changes: conversation.changes, sure }
+    }
 }
 
 impl fmt::Debug for Condenser {

@@ -23,7 +23,7 @@ use crate::retry::Failure;
 use crate::seats::Seats;
 use crate::settings::{CondenseSettings, Patch, Settings, SlotSettings};
 use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store, UsageQuery};
-use crate::summarizer::{Answers, Breakers, Failed};
+use crate::summarizer::{Failed, Memory};
 use crate::time::DAY;
 use crate::writer::Writer;
 
@@ -59,14 +59,12 @@ pub(crate) struct Shared {
 pub(crate) struct Models {
     pub(crate) named: BTreeMap<String, Arc<dyn Model>>,
     pub(crate) hooks: Hooks,
-    /// Providers that failed lately.
-    pub(crate) breakers: Breakers,
+    /// Providers that failed lately, and what models answered inline.
+    pub(crate) memory: Arc<Memory>,
     /// Who waits for which model.
     pub(crate) seats: Arc<Seats>,
     /// What calls under way may cost.
     pub(crate) purse: Arc<Purse>,
-    /// What models answered inline lately.
-    pub(crate) answers: Answers,
 }
 
 /// How those who wait are woken.

@@ -37,7 +37,7 @@ mod call;
 mod draft;
 mod spending;
 
-pub(crate) use answers::Answers;
+use answers::Answers;
 pub(crate) use draft::{Base, Draft, without_bytes};
 pub(crate) use spending::{Label, Spending};
 
@@ -52,6 +52,13 @@ pub(crate) const LEAST_INPUT: Tokens = 500;
 
 /// The circuit breakers of providers that failed lately, by provider.
 pub(crate) type Breakers = Mutex<HashMap<String, Breaker>>;
+
+/// What is remembered between summaries.
+#[derive(Default)]
+pub(crate) struct Memory {
+    pub(crate) breakers: Breakers,
+    pub(crate) answers: Answers,
+}
 
 /// What only the caller can do while a summary is written. The defaults suit a caller that competes with nobody.
 #[async_trait]
@@ -181,9 +188,8 @@ impl Summarizer<'_> {
         if self.hooks.is_empty() {
             return own.to_owned();
         }
-        let Label { workspace, session, slot, scope } = self.label.clone();
-        let messages = input.said.iter().filter_map(Told::message).cloned().collect();
-        let leaving = Leaving { workspace, session, slot, scope, span: input.span, messages };
+        let messages = input.said.iter().filter_map(Told::message).cloned();
+        let leaving = self.label.leaving(input.span, messages.collect());
         if !input.await_hooks && self.models.iter().all(Writer::is_local) {
             notify(self.hooks, leaving);
             return own.to_owned();

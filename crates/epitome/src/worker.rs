@@ -31,13 +31,14 @@ mod write;
 
 use crate::seats::SURELY_TAKEN;
 use job::Job;
-use turns::{Turns, full, places, share};
+use turns::{full, places, share};
 
 /// Works until told to stop, or until the engine is gone.
 pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut jobs: JoinSet<Result<(), Error>> = JoinSet::new();
     let mut held: HashMap<Id, Lease> = HashMap::new();
-    let mut turns = Turns::default();
+    // The workspace that was served last: the others go before it.
+    let mut last: Option<Arc<str>> = None;
     let places = places(shared.pace.workers);
     while !*stop.borrow() {
         // From before it is looked, so that whatever is not ready then is looked for when it is.
@@ -46,12 +47,12 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
             // From before the slot is taken on, so that nobody finds it neither due nor worked on.
             let working = Working::new(&shared);
             let full = full(shared.pace.workers, held.values().map(|lease| &lease.key.workspace));
-            let want = Want { after: turns.last(), full, ..want(&shared, None) };
+            let want = Want { after: last.clone(), full, ..want(&shared, None) };
             let asked = Monotonic::now();
             match shared.store.lease(want).await {
                 Ok(Some(lease)) => {
                     shared.health.set_blind(None);
-                    turns.served(&lease.key.workspace);
+                    last = Some(Arc::clone(&lease.key.workspace));
                     let (shared, taken) = (Arc::clone(&shared), lease.clone());
                     let started = jobs.spawn(async move {
                         let (key, begun) = (taken.key.clone(), Instant::now());

@@ -164,8 +164,13 @@ impl CondenserBuilder {
         let policy = settings.condense.policy(room).map_err(refused)?;
         // A call may know the room where nobody did before, so that what needs it is judged then.
         let roomless = settings.condense.policy(None).unwrap_or_else(|_| policy.clone());
-        let prices = self.prices(&settings, self.shares(&settings, chain.first()));
-        let prices_of_same = self.prices(&settings, self.shares_of_same(&settings));
+        let shares = match chain.first().filter(|writer| !writer.is_local()) {
+            Some(writer) => self.shares(&settings, writer.price(&settings)),
+            None => (0.0, 0.0),
+        };
+        let prices = self.prices(&settings, shares);
+        let own = self.agent.as_deref().and_then(|agent| settings.price(agent));
+        let prices_of_same = self.prices(&settings, self.shares(&settings, own));
         let borrows = self.borrows(&settings);
         let counter = self.counter.take().unwrap_or_else(|| Counter::new(self.encoding(&settings)));
         let fixed = counter.tools(&self.tools);
@@ -186,8 +191,10 @@ impl CondenserBuilder {
             key: RandomState::new(),
         };
         let account = match self.workspace {
-            Some((shared, name, _)) => Account::Workspace { shared, name },
-            None => Account::own(),
+            Some((shared, name, _)) => {
+                Account { memory: Arc::clone(&shared.models.memory), workspace: Some((shared, name)) }
+            }
+            None => Account::default(),
         };
         let scribe = Scribe {
             chain,
@@ -195,7 +202,7 @@ impl CondenserBuilder {
             settings: Arc::new(settings),
             hooks: self.hooks,
             name: self.name.unwrap_or_else(|| "".into()),
-            account: Arc::new(account),
+            account,
             pace: self.pace,
             lent: false,
         };
@@ -312,22 +319,10 @@ impl CondenserBuilder {
         cache.with_summarizer(input, output).unwrap_or(cache)
     }
 
-    /// What a summarizer costs in those units, in and out.
-    fn shares(&self, settings: &Settings, summarizer: Option<&Writer>) -> (f64, f64) {
-        match summarizer.filter(|writer| !writer.is_local()) {
-            None => (0.0, 0.0),
-            Some(writer) => match (writer.price(settings), self.unit(settings)) {
-                (Some(Price { input, output, .. }), Some(unit)) => (input.get() / unit, output.get() / unit),
-                _ => UNKNOWN_PRICE,
-            },
-        }
-    }
-
-    /// The same where the model writes them itself.
-    fn shares_of_same(&self, settings: &Settings) -> (f64, f64) {
-        let agent = self.agent.as_deref().and_then(|agent| settings.price(agent));
-        match (agent, self.unit(settings)) {
-            (Some(price), Some(unit)) => (1.0, price.output.get() / unit),
+    /// What a model that costs this costs in those units, in and out.
+    fn shares(&self, settings: &Settings, price: Option<Price>) -> (f64, f64) {
+        match (price, self.unit(settings)) {
+            (Some(Price { input, output, .. }), Some(unit)) => (input.get() / unit, output.get() / unit),
             _ => UNKNOWN_PRICE,
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! What each call cost is reported, whatever came of it, and recorded where the condenser works for a workspace.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
@@ -16,7 +16,7 @@ use epitome_core::track::Tracker;
 use super::conversation::{Who, Whose};
 use super::report::Spent;
 use crate::error::Error;
-use crate::hook::{Condensed, Hooks, Leaving};
+use crate::hook::{Condensed, Hooks};
 use crate::measure;
 use crate::model::{Local, Model, Tally, Told};
 use crate::pace::Pace;
@@ -26,7 +26,7 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::store::UsageRow;
 use crate::summarizer::{
-    Answers, Base, Breakers, Draft, Failed, Host, Input, Label, Spending, Summarizer, notify, without_bytes,
+    Base, Draft, Failed, Host, Input, Label, Memory, Spending, Summarizer, notify, without_bytes,
 };
 use crate::writer::Writer;
 
@@ -46,18 +46,18 @@ pub(super) struct Scribe {
     pub(super) hooks: Hooks,
     /// The conversation's name, for hooks and records.
     pub(super) name: Arc<str>,
-    pub(super) account: Arc<Account>,
+    pub(super) account: Account,
     pub(super) pace: Pace,
     /// Whether its models are a caller's own, called with the caller's key.
     pub(super) lent: bool,
 }
 
-/// Where calls are recorded, and who knows which providers fail.
-pub(super) enum Account {
-    /// The condenser itself, which records nothing.
-    Own { breakers: Breakers, answers: Answers },
+/// Where calls are recorded, and what is remembered between them.
+#[derive(Clone, Default)]
+pub(super) struct Account {
+    pub(super) memory: Arc<Memory>,
     /// A workspace of an engine: its spending is recorded there, and its cap applies.
-    Workspace { shared: Arc<Shared>, name: Arc<str> },
+    pub(super) workspace: Option<(Arc<Shared>, Arc<str>)>,
 }
 
 /// A summary to be written.
@@ -134,7 +134,7 @@ impl Scribe {
             counter: &self.counter,
             pace: &self.pace,
             hooks: &self.hooks,
-            breakers: Some(self.account.breakers()).filter(|_| !self.lent),
+            breakers: Some(&self.account.memory.breakers).filter(|_| !self.lent),
             label: self.label(),
             host: &Caller { scribe: self, whose: order.whose },
         };
@@ -148,15 +148,14 @@ impl Scribe {
     }
 
     fn label(&self) -> Label {
-        let (workspace, session) = (self.account.workspace(), Arc::clone(&self.name));
+        let (workspace, session) = (self.account.name(), Arc::clone(&self.name));
         Label { workspace, session, slot: SLOT.into(), scope: None }
     }
 
     /// Shows hooks what leaves without a summary, and waits for none of them.
     pub(super) fn tell_leaving(&self, span: Span, messages: Vec<Message>) {
-        let Label { workspace, session, slot, scope } = self.label();
         let messages = messages.into_iter().map(without_bytes).collect();
-        notify(&self.hooks, Leaving { workspace, session, slot, scope, span, messages });
+        notify(&self.hooks, self.label().leaving(span, messages));
     }
 
     /// Tells hooks what was done, and waits for none of them.
@@ -195,10 +194,7 @@ impl Caller<'_> {
     /// The key of a cached answer: none is given to another workspace, nor to another caller.
     fn key(&self, asked: &str) -> String {
         let whose = self.whose.map_or(String::new(), |whose| format!(" {:032x}", u128::from_be_bytes(whose)));
-        match &*self.scribe.account {
-            Account::Own { .. } => format!("{asked}{whose}"),
-            Account::Workspace { name, .. } => format!("{asked}{whose} {name}"),
-        }
+        format!("{asked}{whose} {}", self.scribe.account.name())
     }
 }
 
@@ -209,21 +205,19 @@ impl Host for Caller<'_> {
     }
 
     async fn reserve(&self, writer: &Writer, most: &Tally) -> Result<Option<Reserved>, Failed> {
-        match &*self.scribe.account {
-            Account::Own { .. } => Ok(None),
-            Account::Workspace { shared, name } => {
-                shared.reserve(name, &self.scribe.settings, writer, most, now()).await
-            }
+        match &self.scribe.account.workspace {
+            Some((shared, name)) => shared.reserve(name, &self.scribe.settings, writer, most, now()).await,
+            None => Ok(None),
         }
     }
 
     async fn recall(&self, asked: &str) -> Result<Option<String>, Error> {
-        let found = self.scribe.account.answers().recall(&self.key(asked));
+        let found = self.scribe.account.memory.answers.recall(&self.key(asked));
         Ok(found.map(|text| text.to_string()))
     }
 
     fn remember(&self, asked: &str, text: &str) {
-        self.scribe.account.answers().remember(self.key(asked), text);
+        self.scribe.account.memory.answers.remember(self.key(asked), text);
     }
 }
 
@@ -239,7 +233,7 @@ impl Bill<'_> {
     async fn settle(mut self, free: bool) -> Vec<Spent> {
         let spent = std::mem::take(&mut self.spent);
         let rows = spent.unrecorded.clone();
-        if let Account::Workspace { shared, .. } = self.account
+        if let Some((shared, _)) = &self.account.workspace
             && !rows.is_empty()
         {
             let recording = tokio::spawn(record(Arc::clone(shared), rows.clone(), spent));
@@ -253,7 +247,7 @@ impl Bill<'_> {
 impl Drop for Bill<'_> {
     fn drop(&mut self) {
         let rows = self.spent.in_vain();
-        if let Account::Workspace { shared, .. } = self.account
+        if let Some((shared, _)) = &self.account.workspace
             && !rows.is_empty()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -279,29 +273,9 @@ impl From<UsageRow> for Spent {
 }
 
 impl Account {
-    pub(super) fn own() -> Self {
-        Self::Own { breakers: Mutex::default(), answers: Answers::default() }
-    }
-
-    pub(super) fn workspace(&self) -> Arc<str> {
-        match self {
-            Self::Own { .. } => "".into(),
-            Self::Workspace { name, .. } => Arc::clone(name),
-        }
-    }
-
-    fn breakers(&self) -> &Breakers {
-        match self {
-            Self::Own { breakers, .. } => breakers,
-            Self::Workspace { shared, .. } => &shared.models.breakers,
-        }
-    }
-
-    fn answers(&self) -> &Answers {
-        match self {
-            Self::Own { answers, .. } => answers,
-            Self::Workspace { shared, .. } => &shared.models.answers,
-        }
+    /// The workspace's name; empty where there is none.
+    pub(super) fn name(&self) -> Arc<str> {
+        self.workspace.as_ref().map_or_else(|| "".into(), |(_, name)| Arc::clone(name))
     }
 }
 

@@ -141,7 +141,7 @@ impl Inner {
             || conversation.takes_head(messages, &self.rules);
         goes_on.then(|| {
             conversation.place = place(messages);
-            Found { conversation: Arc::clone(&thread.0), changes: conversation.changes, sure: true }
+            Found::of(&thread.0, &conversation, true)
         })
     }
 }

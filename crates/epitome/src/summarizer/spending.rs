@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use epitome_core::message::{Author, Timestamp, Tokens};
+use epitome_core::message::{Author, Message, Span, Timestamp, Tokens};
 use epitome_core::slot::Limit;
 
 use super::PROMPT_OVERHEAD;
+use crate::hook::Leaving;
 use crate::measure::KEPT;
 use crate::model::{Ask, Reply, Tally};
 use crate::purse::Reserved;
@@ -32,6 +33,12 @@ pub(crate) struct Label {
 }
 
 impl Label {
+    /// What hooks are shown of messages that leave.
+    pub(crate) fn leaving(&self, span: Span, messages: Arc<[Message]>) -> Leaving {
+        let Self { workspace, session, slot, scope } = self.clone();
+        Leaving { workspace, session, slot, scope, span, messages }
+    }
+
     /// The record of one call.
     pub(super) fn row(&self, writer: &Writer, settings: &Settings, outcome: &str, tally: &Tally) -> UsageRow {
         UsageRow {

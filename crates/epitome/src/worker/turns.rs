@@ -3,23 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Goes round the workspaces, and sees to it that none holds all workers.
-#[derive(Default)]
-pub(super) struct Turns {
-    last: Option<Arc<str>>,
-}
-
-impl Turns {
-    /// Which workspace was served last.
-    pub(super) fn last(&self) -> Option<Arc<str>> {
-        self.last.clone()
-    }
-
-    pub(super) fn served(&mut self, workspace: &Arc<str>) {
-        self.last = Some(Arc::clone(workspace));
-    }
-}
-
 /// How many summaries are written at a time in all. One workspace, or one model, has as many as there are workers; a third
 /// more is for whoever else comes meanwhile, however slow those are. With one worker it is whose turn it is.
 pub(super) fn places(workers: usize) -> usize {

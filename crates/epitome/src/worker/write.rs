@@ -48,7 +48,7 @@ impl Job<'_> {
             counter: &ground.counter,
             pace: &shared.pace,
             hooks: &shared.models.hooks,
-            breakers: Some(&shared.models.breakers),
+            breakers: Some(&shared.models.memory.breakers),
             label: Label {
                 workspace: Arc::clone(&self.key.workspace),
                 session: Arc::clone(&self.key.session),

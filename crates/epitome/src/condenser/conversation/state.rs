@@ -12,15 +12,11 @@ use crate::hook::Running;
 use crate::lock::lock;
 use crate::model::ModelError;
 
-/// The state of a conversation between two calls.
+/// The state of a conversation between two calls. The transitions are methods that take the state.
 ///
 /// ```text
-///            begun                      fallback
-///   Idle ───────────▶ Preparing ─────────────────────▶ Fallback
-///     ▲ ◀─── taken ──────┘ ▲                             │  │ ▲
-///     │                    └── own (one still written) ──┘  └─┘ begun, taken, fallback
-///     └──────────────────────── own ─────────────────────┘
-///   any ── stopped ──▶ Stopped ── resumed ──▶ as it was
+///   Idle ── begun ──▶ Preparing ── fallback ──▶ Fallback        any ── stopped ──▶ Stopped
+///     ◀── taken_if ──┘   ◀───────── own ─────────┘                  ◀── resumed ──┘
 /// ```
 #[derive(Default)]
 pub(super) enum State {
@@ -31,8 +27,8 @@ pub(super) enum State {
     Preparing(Preparing),
     /// A fallback summary by `local` is in use. The model's own may be on its way.
     Fallback { untold: Untold, preparing: Option<Preparing> },
-    /// Condensing did not help, by the provider's count. Nothing new is begun until the request has grown by half.
-    Stopped { at: Tokens, then: Box<State> },
+    /// Condensing did not help, by the provider's count. Nothing is begun ahead of time until it helps again.
+    Stopped { at: Tokens, untold: Option<Untold>, preparing: Option<Preparing> },
 }
 
 /// While a fallback is in use: the last summary that the model wrote itself, and what it has not read since.
@@ -44,12 +40,36 @@ pub(in crate::condenser) struct Untold {
 }
 
 impl State {
-    /// One that is not stopped.
-    pub(super) fn of(untold: Option<Untold>, preparing: Option<Preparing>) -> Self {
-        match (untold, preparing) {
-            (Some(untold), preparing) => Self::Fallback { untold, preparing },
-            (None, Some(preparing)) => Self::Preparing(preparing),
-            (None, None) => Self::Idle,
+    /// By the size at which it was stopped, what the model has yet to read, and the summary that is being written.
+    pub(super) fn of(at: Option<Tokens>, untold: Option<Untold>, preparing: Option<Preparing>) -> Self {
+        match (at, untold, preparing) {
+            (Some(at), untold, preparing) => Self::Stopped { at, untold, preparing },
+            (None, Some(untold), preparing) => Self::Fallback { untold, preparing },
+            (None, None, Some(preparing)) => Self::Preparing(preparing),
+            (None, None, None) => Self::Idle,
+        }
+    }
+
+    fn parts(self) -> (Option<Tokens>, Option<Untold>, Option<Preparing>) {
+        match self {
+            Self::Idle => (None, None, None),
+            Self::Preparing(preparing) => (None, None, Some(preparing)),
+            Self::Fallback { untold, preparing } => (None, Some(untold), preparing),
+            Self::Stopped { at, untold, preparing } => (Some(at), untold, preparing),
+        }
+    }
+
+    /// The size of the request at which it was stopped.
+    pub(super) fn stopped_at(&self) -> Option<Tokens> {
+        if let Self::Stopped { at, .. } = self { Some(*at) } else { None }
+    }
+
+    /// What the model has yet to read, while a fallback is in use.
+    pub(super) fn untold(&self) -> Option<&Untold> {
+        match self {
+            Self::Idle | Self::Preparing(_) => None,
+            Self::Fallback { untold, .. } => Some(untold),
+            Self::Stopped { untold, .. } => untold.as_ref(),
         }
     }
 
@@ -58,95 +78,66 @@ impl State {
         match self {
             Self::Idle => None,
             Self::Preparing(preparing) => Some(preparing),
-            Self::Fallback { preparing, .. } => preparing.as_ref(),
-            Self::Stopped { then, .. } => then.preparing(),
-        }
-    }
-
-    /// What the model has yet to read, while a fallback is in use.
-    pub(super) fn untold(&self) -> Option<&Untold> {
-        match self {
-            Self::Idle | Self::Preparing(_) => None,
-            Self::Fallback { untold, .. } => Some(untold),
-            Self::Stopped { then, .. } => then.untold(),
-        }
-    }
-
-    /// The size of the request at which it was stopped.
-    pub(super) fn stopped_at(&self) -> Option<Tokens> {
-        match self {
-            Self::Stopped { at, .. } => Some(*at),
-            _ => None,
+            Self::Fallback { preparing, .. } | Self::Stopped { preparing, .. } => preparing.as_ref(),
         }
     }
 
     /// A summary is begun in the background.
     pub(super) fn begun(self, preparing: Preparing) -> Self {
-        self.map(|state| match state {
-            Self::Fallback { untold, .. } => Self::Fallback { untold, preparing: Some(preparing) },
-            _ => Self::Preparing(preparing),
-        })
+        let (at, untold, _) = self.parts();
+        Self::of(at, untold, Some(preparing))
     }
 
     /// `local` wrote a summary in the model's place, which has this yet to read.
     pub(super) fn fallback(self, unread: Untold) -> Self {
-        self.map(|state| match state {
-            Self::Fallback { mut untold, preparing } => {
-                untold.places.extend(unread.places);
-                untold.tokens = untold.tokens.saturating_add(unread.tokens);
-                Self::Fallback { untold, preparing }
+        let (at, untold, preparing) = self.parts();
+        let untold = match untold {
+            None => unread,
+            Some(Untold { prior, mut places, tokens }) => {
+                places.extend(unread.places);
+                Untold { prior, places, tokens: tokens.saturating_add(unread.tokens) }
             }
-            Self::Preparing(preparing) => Self::of(Some(unread), Some(preparing)),
-            _ => Self::of(Some(unread), None),
-        })
+        };
+        Self::of(at, Some(untold), preparing)
     }
 
     /// The model's own summary came after `local` had written one in its place: the next is built on it.
     pub(super) fn late(self, text: &str, read: &[Seq]) -> Self {
-        self.map(|state| match state {
-            Self::Fallback { mut untold, preparing } => {
-                untold.prior = Some(text.to_owned());
-                untold.places.retain(|place| !read.contains(place));
-                Self::Fallback { untold, preparing }
-            }
-            other => other,
-        })
+        let (at, mut untold, preparing) = self.parts();
+        if let Some(untold) = &mut untold {
+            untold.prior = Some(text.to_owned());
+            untold.places.retain(|place| !read.contains(place));
+        }
+        Self::of(at, untold, preparing)
     }
 
     /// The model's own summary is in use.
     pub(super) fn own(self) -> Self {
-        self.map(|state| match state {
-            Self::Fallback { preparing, .. } => Self::of(None, preparing),
-            other => other,
-        })
+        let (at, _, preparing) = self.parts();
+        Self::of(at, None, preparing)
     }
 
     /// Condensing did not help at this size.
     pub(super) fn stopped(self, at: Tokens) -> Self {
-        Self::Stopped { at, then: Box::new(self.resumed()) }
+        let (_, untold, preparing) = self.parts();
+        Self::of(Some(at), untold, preparing)
     }
 
     /// Condensing helps again.
     pub(super) fn resumed(self) -> Self {
-        match self {
-            Self::Stopped { then, .. } => *then,
-            other => other,
-        }
+        let (_, untold, preparing) = self.parts();
+        Self::of(None, untold, preparing)
     }
 
     /// The list is another one: what was written and read of the old one is forgotten.
     pub(super) fn forgotten(self) -> Self {
-        self.map(|_| Self::Idle)
+        Self::of(self.stopped_at(), None, None)
     }
 
     /// The state of a fork, which takes the summary over that is being written where it suits.
     pub(super) fn forked(&mut self, suits: impl FnOnce(&Preparing) -> bool) -> Self {
         let preparing = self.taken_if(suits);
-        let fork = Self::of(self.untold().cloned(), preparing);
-        match self.stopped_at() {
-            Some(at) => fork.stopped(at),
-            None => fork,
-        }
+        Self::of(self.stopped_at(), self.untold().cloned(), preparing)
     }
 
     /// Takes the summary that is being written, where it is the one that is sought.
@@ -154,28 +145,9 @@ impl State {
         if !self.preparing().is_some_and(sought) {
             return None;
         }
-        let mut taken = None;
-        let state = std::mem::take(self);
-        *self = state.map(|state| match state {
-            Self::Preparing(preparing) => {
-                taken = Some(preparing);
-                Self::Idle
-            }
-            Self::Fallback { untold, preparing } => {
-                taken = preparing;
-                Self::Fallback { untold, preparing: None }
-            }
-            other => other,
-        });
-        taken
-    }
-
-    /// Changes what is within a stop, which goes on.
-    fn map(self, change: impl FnOnce(Self) -> Self) -> Self {
-        match self {
-            Self::Stopped { at, then } => Self::Stopped { at, then: Box::new(change(*then)) },
-            other => change(other),
-        }
+        let (at, untold, preparing) = std::mem::take(self).parts();
+        *self = Self::of(at, untold, None);
+        preparing
     }
 }
 

@@ -135,7 +135,7 @@ impl Conversation {
     pub(in crate::condenser) fn take_up(&mut self, kept: &Kept) {
         self.extracts.clone_from(&kept.extracts);
         (self.counts.factor, self.counts.room) = (kept.factor, kept.room);
-        self.state = State::of(kept.untold.clone(), None);
+        self.state = State::of(None, kept.untold.clone(), None);
         if kept.growth.calls() > 0 {
             self.counts.growth = kept.growth;
         }

@@ -150,10 +150,6 @@ fn somewhere(turn: usize, look: usize, among: usize) -> usize {
 }
 
 /// A number that two different messages hardly share.
-pub(crate) fn fingerprint(message: &Message, key: &RandomState) -> u64 {
-    print(message, Cover::Whole, key)
-}
-
 fn print(message: &Message, cover: Cover, key: &RandomState) -> u64 {
     let mut state = key.build_hasher();
     put_message(message, cover, &mut state);

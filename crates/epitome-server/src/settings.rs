@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use epitome::settings::{CondenseSettings, Patch, Settings, other_form};
 use serde_json::{Map, Value};
 
+mod describe;
 mod env;
 mod file;
 mod judge;
@@ -23,8 +24,9 @@ mod server;
 mod tree;
 mod write;
 
+pub(crate) use describe::patch_schema;
 pub(crate) use file::NAME as FILE_NAME;
-use judge::{blamed, judge};
+use judge::{Sections, blamed, judge};
 pub(crate) use place::{Address, Place, read as read_place};
 #[cfg(test)]
 use places::Os;
@@ -231,8 +233,10 @@ impl Loaded {
             let default = default.map_or(Value::Null, |(_, value)| value.clone());
             let key = keys::name(path);
             let source = self.source(&key);
-            // What was worked out for a model because it was set up at all is nobody's doing.
-            if default != *value && source != Source::Default {
+            // Database and workspace are shown apart, the first without its password. What was worked out for a model
+            // because it was set up at all is nobody's doing.
+            let apart = ["server.db", "server.workspace"].contains(&key.as_str());
+            if default != *value && source != Source::Default && !apart {
                 found.push(Difference { key, value: value.clone(), default, source });
             }
         });
@@ -286,11 +290,13 @@ impl Loaded {
     }
 }
 
-/// All that is set, as a file would say it. Database and workspace are told apart from the rest.
+/// All that is set, as a file would say it.
 fn tree_of(server: &Server, settings: &Settings) -> Map<String, Value> {
-    let mut tree = Map::new();
-    tree.insert("server".to_owned(), Value::Object(server.serving()));
-    tree.insert("proxy".to_owned(), Value::Object(server.proxy.entries()));
+    let ours = Sections { server: server.clone(), proxy: server.proxy.clone() };
+    let mut tree = match serde_json::to_value(ours) {
+        Ok(Value::Object(ours)) => ours,
+        _ => Map::new(),
+    };
     if let Value::Object(engine) = settings.to_value() {
         tree.extend(engine);
     }

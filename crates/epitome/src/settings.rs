@@ -1,38 +1,19 @@
-//! Every knob, its default, checked once.
+//! Every setting, its default and its meaning, stated once.
 //!
-//! [`Settings`] are what holds: typed, complete, and right by the time anybody sees them. They come
-//! from layers, each a [`Patch`] that names only what it changes: the program's file and flags, then
-//! the workspace's, then the session's. [`Settings::with`] lays one over the other, key by key.
+//! Each section is a struct: a field is a setting, its doc comment the help text, its attributes the form in which it is
+//! written, and `Default` what holds where it is not set. Everything else is derived from that: how it is read and
+//! refused (serde), its JSON Schema ([`schema`], by schemars), and from the schema the settings file, the names of
+//! environment variables and the description of the HTTP API.
 //!
-//! The names are those of the settings file, `context.max_tokens` say. A name that is not known and a
-//! value that is not allowed are refused when a patch is read, by their full name and with what would
-//! be allowed. Files, flags and the environment are not known here, and neither are the keys of
-//! providers.
+//! [`Settings`] are typed, complete and checked. They come from layers, each a [`Patch`] that names only what it
+//! changes: the program's file and flags, then the workspace's, then the session's. [`Settings::with`] applies one layer
+//! over another, key by key.
 //!
-//! | key | default | meaning |
-//! |---|---|---|
-//! | `encoding` | `"o200k_base"` | how tokens are counted |
-//! | `context.summary_share` | `0.4` | how much of what pinned messages leave of a context its summary may take; with `fill` half as much again |
-//! | `context.max_tokens` | `100000` | how large a context may be¹ |
-//! | `slot` | `short` and `long` | the summaries that are kept, see [`SlotSettings`] |
-//! | `trigger.SLOT` | the slot's own | when slots of that name are due, without naming the whole list again |
-//! | `summarize.models` | `["local"]` | who writes them: the first that can |
-//! | `summarize.auto` | `true` | whether slots that do not say fire by themselves |
-//! | `summarize.instructions` | none | said to models as they are, for slots that have none of their own |
-//! | `summarize.stand_in_after` | `"10m"` | when `local` stands in for models that fail; `"never"` |
-//! | `summarize.redact` | `true` | whether secrets are taken out |
-//! | `summarize.catch_up` | `"join"` | what slots do that are far behind and do not say: `"step"` |
-//! | `summarize.spend_cap_per_day` | none | what a workspace may spend on summaries in a day (UTC), in the prices' money |
-//! | `summarize.breaker_after`, `summarize.breaker_for` | `5`, `"60s"` | after so many failures in a row a provider is left alone, for so long |
-//! | `condense` | | how lists are condensed inline, see [`CondenseSettings`] |
-//! | `models.NAME` | none | models over a network, see [`ModelSettings`]; set for the whole program only |
-//! | `prices.MODEL` | the shipped table | `input`, `output`, `cache_read`, `cache_write`, per million tokens |
-//! | `limits.message`, `limits.metadata` | 1 MiB, 64 KiB | bytes of one message¹ |
-//! | `limits.batch` | `1000` | messages in one append¹ |
-//! | `limits.body` | 16 MiB | bytes of one request¹ |
+//! A name that no setting has and a value that is not allowed are refused when a patch is read, by their full name. Files,
+//! flags and the environment are not known here, and neither are the keys of providers.
 //!
-//! ¹ A workspace or session may lower it, not raise it over what the engine was given: whoever runs the engine has to find
-//! the memory. What was stored before the engine's was lowered holds as if it were lowered too.
+//! Limits of size may be lowered by a workspace or session and not raised over the engine's: `context.max_tokens` and
+//! `limits`. Whoever runs the engine provides the memory.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -42,9 +23,13 @@ use epitome_core::message::{self, Tokens};
 use epitome_core::slot::{CatchUp, Scope, Slot};
 use epitome_core::tokens::Encoding;
 use epitome_core::trigger::{Fraction, Trigger};
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 mod condense;
+pub mod form;
 mod models;
 mod patch;
 mod price;
@@ -55,98 +40,143 @@ mod time;
 
 pub use crate::price::{Money, Price};
 pub use condense::{CondenseSettings, other_form};
+use form::{Amount, As, ModelName, ModelNames, OrNone, Positive, Share, Text, Time};
 pub use models::{ModelSettings, Provider};
 pub use patch::Patch;
-use read::Table;
+pub use read::{SettingsError, read};
 pub use slots::{Preset, SlotSettings};
 pub use time::{StandIn, parse_time, write_time};
 
 use crate::names::LOCAL;
 use crate::table;
 
-/// Everything that can be set.
+/// All settings of the engine.
 ///
 /// ```
-/// use epitome::settings::{Patch, Settings};
+/// use epitome::settings::{ContextSettings, Settings};
 ///
-/// let workspace = Patch::parse(r#"{
-///     "context": {"max_tokens": 50000},
-///     "slot": [{"preset": "frequent"}, {"name": "long", "trigger": "turns(50)", "max_tokens": 3000}]
-/// }"#)?;
-/// let settings = Settings::default().with(&workspace)?;
-/// assert_eq!(settings.context.max_tokens, 50_000);
-/// assert_eq!(settings.slots[1].slot.trigger.to_string(), "turns(50)");
+/// // In a program: structs, whose other fields keep their defaults.
+/// let mut typed = Settings::default();
+/// typed.context = ContextSettings { max_tokens: 50_000, ..ContextSettings::default() };
+///
+/// // The same as a document of what differs from the defaults.
+/// assert_eq!(Settings::parse(r#"{"context": {"max_tokens": 50000}}"#)?, typed);
 ///
 /// assert_eq!(
-///     Patch::parse(r#"{"context": {"max_token": 50000}}"#).unwrap_err().to_string(),
-///     "context.max_token: no such setting; allowed here are summary_share, max_tokens",
+///     Settings::parse(r#"{"context": {"max_token": 50000}}"#).unwrap_err().to_string(),
+///     "context.max_token: no such setting; did you mean max_tokens? allowed here are summary_share, max_tokens",
 /// );
 /// # Ok::<(), epitome::settings::SettingsError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+///
+/// [`Settings::parse`] and [`Settings::with`] also check how settings fit together; `Deserialize` alone does not.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, expecting = "a table of settings")]
 pub struct Settings {
-    /// How tokens are counted. Fixed when a session is created.
+    /// How tokens are counted. It is fixed for a session when that is created.
+    #[serde(with = "Text::<Encoding>")]
+    #[schemars(example = &"cl100k_base")]
     pub encoding: Encoding,
     /// What a context may hold.
     pub context: ContextSettings,
-    /// The summaries that are kept; the key is `slot`.
+    /// The summaries that are kept. The list is taken as a whole: with one slot of your own, the default ones
+    /// are gone unless you write them down too.
+    #[serde(rename = "slot")]
     pub slots: Vec<SlotSettings>,
-    /// When slots of these names are due, whatever the list says. A layer that names a list of its own begins anew.
+    /// When slots of that name are due, whatever the list of slots says of them. Any slot's name will do.
+    ///
+    /// A layer that names a list of its own begins again without them.
+    #[serde(rename = "trigger")]
+    #[schemars(with = "BTreeMap<String, Text<Trigger>>", example = &"messages(10)")]
+    #[schemars(extend("propertyNames" = {"pattern": "^[A-Za-z0-9_-]{1,64}$"}))]
     pub triggers: BTreeMap<String, Trigger>,
-    /// Who writes them, and how.
+    /// Who writes summaries, and how.
     pub summarize: SummarizeSettings,
-    /// How lists are condensed inline.
+    /// How lists are condensed inline. Of `trigger` and `threshold`, and of `keep` and `keep_last`, set one.
     pub condense: CondenseSettings,
-    /// Models that are asked over a network, by the names they are chosen by.
+    /// Models that are asked over a network, by names of your own.
+    #[schemars(example = &"cheap")]
     pub models: BTreeMap<String, ModelSettings>,
-    /// What models cost, by their names. See [`Settings::price`].
+    /// What models cost, by the names their providers give them.
+    #[serde(deserialize_with = "price::read")]
+    #[schemars(with = "BTreeMap<String, price::Written>", example = &"gpt-5-mini")]
     pub prices: BTreeMap<String, Price>,
     /// How large things may be.
     pub limits: Limits,
 }
 
 /// What a context may hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, expecting = "a table of settings")]
 pub struct ContextSettings {
-    /// How much of it the summary may take.
+    /// How much of what pinned messages leave of a context its summary may take, more than 0 and at most 1;
+    /// half as much again where the context is filled.
+    #[serde(with = "Share")]
+    #[schemars(example = 0.25)]
     pub summary_share: Fraction,
-    /// How large it may be; whoever asks for more is refused.
+    /// How large a context may be; whoever asks for more is refused.
+    #[serde(with = "Positive")]
+    #[schemars(example = 50_000)]
     pub max_tokens: Tokens,
 }
 
 /// Who writes summaries, and how.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, expecting = "a table of settings")]
 pub struct SummarizeSettings {
-    /// Their names: the first that can writes.
+    /// Who writes summaries: the first that can. `local` needs no key and no network.
+    #[serde(with = "As::<ModelNames>")]
+    #[schemars(example = ["cheap", "main", "local"])]
     pub models: Vec<String>,
     /// Whether slots that do not say themselves fire by themselves.
+    #[schemars(example = false)]
     pub auto: bool,
     /// Said to models as they are, for slots that have no instructions of their own.
+    #[schemars(example = &"Answer in French.")]
     pub instructions: String,
-    /// When `local` stands in for models that fail.
+    /// When `local` stands in for models that fail: a time, 0 for at once, or "never".
+    #[serde(with = "As::<StandIn>")]
+    #[schemars(example = &"1h")]
     pub stand_in_after: StandIn,
     /// Whether secrets are taken out of what models are shown and write.
+    #[schemars(example = false)]
     pub redact: bool,
-    /// What slots do that have fallen far behind and do not say themselves.
+    /// What a slot does that is far behind: "join" its windows, or "step" through them.
+    #[schemars(schema_with = "form::catch_up", example = &"step")]
     pub catch_up: CatchUp,
-    /// What a workspace may spend in a day, by UTC.
+    /// What a workspace may spend on summaries in a day (UTC), in the prices' money; "none" for no cap.
+    #[serde(with = "As::<OrNone<Amount<1_000_000_000>>>")]
+    #[schemars(example = 2.5)]
     pub spend_cap_per_day: Option<Money>,
-    /// After so many failures in a row a provider is left alone.
+    /// After so many failures in a row a provider is left alone ...
+    #[serde(with = "Positive")]
+    #[schemars(example = 3)]
     pub breaker_after: u64,
-    /// For so long it is.
+    /// ... for so long.
+    #[serde(with = "As::<Time>")]
+    #[schemars(example = &"5m")]
     pub breaker_for: Duration,
 }
 
 /// How large things may be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, expecting = "a table of settings")]
 pub struct Limits {
-    /// Bytes of a message's parts.
+    /// Bytes of one message's parts.
+    #[serde(with = "Positive")]
+    #[schemars(example = 262_144)]
     pub message: u64,
     /// Messages in one append.
+    #[serde(with = "Positive")]
+    #[schemars(example = 100)]
     pub batch: u64,
     /// Bytes of one request.
+    #[serde(with = "Positive")]
+    #[schemars(example = 1_048_576)]
     pub body: u64,
-    /// Bytes of a message's metadata, as JSON.
+    /// Bytes of one message's metadata, as JSON.
+    #[serde(with = "Positive")]
+    #[schemars(example = 4_096)]
     pub metadata: u64,
 }
 
@@ -205,10 +235,15 @@ impl Limits {
 }
 
 impl Settings {
+    /// The defaults with what a JSON document changes.
+    pub fn parse(document: &str) -> Result<Self, SettingsError> {
+        Self::default().with(&Patch::parse(document)?)
+    }
+
     /// These, with what the patch changes.
     ///
-    /// Keys it does not name stay. The list of slots is taken as a whole, prices model by model.
-    /// What a patch says alone was judged when it was read; this judges what comes of both.
+    /// Keys it does not name stay, and so do those it sets to null. The list of slots is taken as a whole, prices model
+    /// by model. What a patch says alone was checked when it was read; this checks what comes of both.
     pub fn with(&self, patch: &Patch) -> Result<Self, SettingsError> {
         self.overlaid(patch.entries())
     }
@@ -228,16 +263,16 @@ impl Settings {
         Value::Object(self.written())
     }
 
-    /// The same as a patch. Laid over the defaults it gives these settings; laid over others it leaves
+    /// The same as a patch. Applied over the defaults it gives these settings; applied over others it leaves
     /// their prices for models that are not priced here.
     #[must_use]
     pub fn patch(&self) -> Patch {
         Patch::believed(self.written())
     }
 
-    /// Refuses what was set by hand in a program and could not have been read.
+    /// Refuses what a program set by hand and could not have been read.
     pub fn check(&self) -> Result<(), SettingsError> {
-        Self::default().overlaid(&self.written()).map(|_| ())
+        Self::read(&self.to_value()).map(|_| ())
     }
 
     /// The slot of this name in this scope.
@@ -285,196 +320,97 @@ impl Settings {
     }
 
     fn overlaid(&self, entries: &Map<String, Value>) -> Result<Self, SettingsError> {
-        let mut new = self.clone();
-        let top = Table::top(entries);
-        top.only("encoding, context, slot, trigger, summarize, condense, models, prices, limits")?;
-        top.parsed("encoding")?.set(&mut new.encoding);
-        if let Some(context) = top.table("context")? {
-            context.only("summary_share, max_tokens")?;
-            context.fraction("summary_share")?.set(&mut new.context.summary_share);
-            context.whole("max_tokens")?.set(&mut new.context.max_tokens);
+        condense::check_forms(entries)?;
+        let mut tree = self.written();
+        if entries.get("slot").is_some_and(|slots| !slots.is_null()) {
+            tree.shift_remove("trigger");
         }
-        if let Some(slots) = top.list("slot")? {
-            new.slots = slots::read(&slots)?;
-            new.triggers.clear();
+        for (section, value) in entries {
+            // A model is changed key by key, a price as a whole.
+            overlay(&mut tree, section, value, if section == "models" { 2 } else { 1 });
         }
-        if let Some(triggers) = top.table("trigger")? {
-            for slot in triggers.keys() {
-                if let Some(trigger) = triggers.parsed::<Trigger>(slot)? {
-                    slots::check_trigger(&triggers, slot, &trigger)?;
-                    new.triggers.insert(slot.to_owned(), trigger);
-                }
+        Self::read(&Value::Object(tree))
+    }
+
+    fn read(value: &Value) -> Result<Self, SettingsError> {
+        let mut settings: Self = read(value)?;
+        settings.condense.settle()?;
+        for (name, trigger) in &settings.triggers {
+            slots::check_trigger(name, trigger)?;
+        }
+        for slot in &mut settings.slots {
+            slot.slot.catch_up = slot.catch_up.unwrap_or(settings.summarize.catch_up);
+            slot.slot.auto = slot.auto.unwrap_or(settings.summarize.auto);
+            if let Some(trigger) = settings.triggers.get(&slot.slot.name) {
+                slot.slot.trigger = trigger.clone();
             }
         }
-        if let Some(summarize) = top.table("summarize")? {
-            summarize.only(
-                "models, auto, instructions, stand_in_after, redact, catch_up, spend_cap_per_day, breaker_after, \
-                 breaker_for",
-            )?;
-            summarize.models("models")?.set(&mut new.summarize.models);
-            summarize.yes_or_no("auto")?.set(&mut new.summarize.auto);
-            summarize.text("instructions")?.map(str::to_owned).set(&mut new.summarize.instructions);
-            summarize.stand_in("stand_in_after")?.set(&mut new.summarize.stand_in_after);
-            summarize.yes_or_no("redact")?.set(&mut new.summarize.redact);
-            summarize.catch_up("catch_up")?.set(&mut new.summarize.catch_up);
-            summarize.cap("spend_cap_per_day")?.set(&mut new.summarize.spend_cap_per_day);
-            summarize.whole("breaker_after")?.set(&mut new.summarize.breaker_after);
-            summarize.time("breaker_for")?.set(&mut new.summarize.breaker_for);
+        slots::check(&settings.slots)?;
+        check_names("models", settings.models.keys())?;
+        check_names("prices", settings.prices.keys())?;
+        for (name, model) in &settings.models {
+            model.check(name)?;
         }
-        if let Some(condense) = top.table("condense")? {
-            new.condense.overlay(&condense)?;
-        }
-        if let Some(models) = top.table("models")? {
-            for name in models.keys() {
-                if !read::is_name(name) {
-                    return Err(models.wrong(name, "no model can be called so; 1 to 128 bytes are allowed"));
-                }
-                if let Some(model) = models.table(name)? {
-                    if name == LOCAL {
-                        return Err(
-                            models.wrong(name, "is always there and needs no settings; take another name")
-                        );
-                    }
-                    let model = ModelSettings::read(new.models.get(name), &model)?;
-                    new.models.insert(name.to_owned(), model);
-                }
-            }
-        }
-        if let Some(prices) = top.table("prices")? {
-            for model in prices.keys() {
-                if !read::is_name(model) {
-                    return Err(prices.wrong(model, "no model can be called so; 1 to 128 bytes are allowed"));
-                }
-                if let Some(price) = prices.table(model)? {
-                    new.prices.insert(model.to_owned(), Price::read(&price)?);
-                }
-            }
-        }
-        if let Some(limits) = top.table("limits")? {
-            limits.only("message, batch, body, metadata")?;
-            limits.whole("message")?.set(&mut new.limits.message);
-            limits.whole("batch")?.set(&mut new.limits.batch);
-            limits.whole("body")?.set(&mut new.limits.body);
-            limits.whole("metadata")?.set(&mut new.limits.metadata);
-        }
-        for slot in &mut new.slots {
-            slot.slot.catch_up = slot.catch_up.unwrap_or(new.summarize.catch_up);
-            slot.slot.auto = slot.auto.unwrap_or(new.summarize.auto);
-            new.triggers.get(&slot.slot.name).cloned().set(&mut slot.slot.trigger);
-        }
-        Ok(new)
+        Ok(settings)
     }
 
     fn written(&self) -> Map<String, Value> {
-        let slots: Vec<Value> = self.slots.iter().map(SlotSettings::to_value).collect();
-        let triggers: Map<String, Value> =
-            self.triggers.iter().map(|(slot, trigger)| (slot.clone(), json!(trigger.to_string()))).collect();
-        let models: Map<String, Value> =
-            self.models.iter().map(|(name, model)| (name.clone(), model.to_value())).collect();
-        let prices: Map<String, Value> =
-            self.prices.iter().map(|(model, price)| (model.clone(), price.to_value())).collect();
-        let entries = [
-            ("encoding", json!(self.encoding.name())),
-            (
-                "context",
-                json!({
-                    "summary_share": self.context.summary_share.get(),
-                    "max_tokens": self.context.max_tokens,
-                }),
-            ),
-            ("slot", Value::Array(slots)),
-            ("trigger", Value::Object(triggers)),
-            (
-                "summarize",
-                json!({
-                    "models": self.summarize.models,
-                    "auto": self.summarize.auto,
-                    "instructions": self.summarize.instructions,
-                    "stand_in_after": self.summarize.stand_in_after.to_string(),
-                    "redact": self.summarize.redact,
-                    "catch_up": slots::word(self.summarize.catch_up),
-                    "spend_cap_per_day": self.summarize.spend_cap_per_day.map(Money::get),
-                    "breaker_after": self.summarize.breaker_after,
-                    "breaker_for": write_time(self.summarize.breaker_for),
-                }),
-            ),
-            ("condense", self.condense.to_value()),
-            ("models", Value::Object(models)),
-            ("prices", Value::Object(prices)),
-            (
-                "limits",
-                json!({
-                    "message": self.limits.message,
-                    "batch": self.limits.batch,
-                    "body": self.limits.body,
-                    "metadata": self.limits.metadata,
-                }),
-            ),
-        ];
-        entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
-    }
-}
-
-/// Sets what was given, and leaves what was not.
-trait Set<T> {
-    fn set(self, place: &mut T);
-}
-
-impl<T> Set<T> for Option<T> {
-    fn set(self, place: &mut T) {
-        if let Some(value) = self {
-            *place = value;
+        match serde_json::to_value(self) {
+            Ok(Value::Object(entries)) => entries,
+            // No value of settings fails to be written.
+            _ => Map::new(),
         }
     }
 }
 
-/// Why settings were refused. All of these mean: mend the setting that is named.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SettingsError {
-    /// The text is not JSON.
-    #[error("settings: not JSON: {problem}")]
-    NotJson {
-        /// What is wrong, and where.
-        problem: String,
-    },
-    /// A name nobody knows.
-    #[error("{key}: no such setting; allowed here are {allowed}")]
-    Unknown {
-        /// Its full name.
-        key: String,
-        /// The names that are known there.
-        allowed: &'static str,
-    },
-    /// A value that is not allowed.
-    #[error("{key}: {given} given; allowed is {allowed}")]
-    Value {
-        /// The setting's full name.
-        key: String,
-        /// What was given, its beginning.
-        given: String,
-        /// What is allowed.
-        allowed: &'static str,
-    },
-    /// Something else is wrong with it.
-    #[error("{key}: {problem}")]
-    Wrong {
-        /// The setting's full name.
-        key: String,
-        /// What is wrong, and what would be right.
-        problem: String,
-    },
-}
-
-impl SettingsError {
-    /// The full name of the setting to be mended, such as `slot[1].trigger`.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        match self {
-            Self::NotJson { .. } => "settings",
-            Self::Unknown { key, .. } | Self::Value { key, .. } | Self::Wrong { key, .. } => key,
+/// Sets a key, merging so many levels of tables. Null leaves what is there.
+fn overlay(tree: &mut Map<String, Value>, key: &str, value: &Value, levels: u8) {
+    match (tree.get_mut(key), value) {
+        (Some(_), Value::Null) => {}
+        (Some(Value::Object(old)), Value::Object(new)) if levels > 0 => {
+            for (key, value) in new {
+                overlay(old, key, value, levels - 1);
+            }
+        }
+        _ => {
+            tree.insert(key.to_owned(), value.clone());
         }
     }
+}
+
+fn check_names<'a>(section: &str, names: impl IntoIterator<Item = &'a String>) -> Result<(), SettingsError> {
+    match names.into_iter().find(|name| !ModelName::fits(name)) {
+        Some(name) => Err(wrong(&[section, name], "no model can be called so; 1 to 128 bytes are allowed")),
+        None => Ok(()),
+    }
+}
+
+/// A problem with the setting at this path.
+fn wrong(path: &[&str], problem: impl Into<String>) -> SettingsError {
+    let mut key = String::new();
+    for name in path {
+        read::join(&mut key, name);
+    }
+    SettingsError::Wrong { key, problem: problem.into() }
+}
+
+/// The JSON Schema of a section, or of all [`Settings`]: names, help texts, defaults, examples, what is allowed.
+///
+/// ```
+/// use epitome::settings::{Settings, schema};
+///
+/// let schema = schema::<Settings>();
+/// let max_tokens = &schema["properties"]["context"]["properties"]["max_tokens"];
+/// assert_eq!(max_tokens["description"], "How large a context may be; whoever asks for more is refused.");
+/// assert_eq!((&max_tokens["default"], &max_tokens["minimum"]), (&100_000.into(), &1.into()));
+/// ```
+#[must_use]
+pub fn schema<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    settings.into_generator().into_root_schema_for::<T>().to_value()
 }
 
 #[cfg(test)]

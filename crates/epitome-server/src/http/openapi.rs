@@ -1,12 +1,15 @@
 //! The description of the API, as it is given at `/openapi.json`.
 //!
 //! What is a route's own stands at its handler. What holds for many is added here, once: keys, the workspace, ids of
-//! requests, marks of what was read (`common.json`), how things are refused (`refusals.json`), what can be done next (`links.json`). What types cannot say,
-//! messages in four forms and settings, is written down in `shapes.json`; the types at the end are their names.
+//! requests, marks of what was read (`common.json`), how things are refused (`refusals.json`), what can be done next
+//! (`links.json`). Messages in four forms, which types cannot describe, are in `shapes.json`; settings come from the
+//! schema of their structs. The types at the end are the names of both.
 
 use epitome_http::gate::Keys;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
+
+use crate::settings::patch_schema;
 
 mod refusals;
 
@@ -23,10 +26,12 @@ pub(super) fn whole(routes: &utoipa::openapi::OpenApi, keys: Keys) -> Value {
     lay_over(&mut document, json!({"components": refusals::components(&refusals)}));
     let schemas = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut);
     if let (Some(schemas), Ok(Value::Object(shapes))) = (schemas, serde_json::from_str(SHAPES)) {
+        let settings = patch_schema();
         // A session spends what its workspace may.
-        let mut own = shapes.get("Settings").cloned().unwrap_or_default();
+        let mut own = settings.clone();
         lay_over(&mut own, json!({"properties": {"summarize": {"properties": {"spend_cap_per_day": null}}}}));
         schemas.insert("SessionSettings".to_owned(), own);
+        schemas.insert("Settings".to_owned(), settings);
         schemas.extend(shapes);
     }
     let paths = document.get_mut("paths").and_then(Value::as_object_mut);
@@ -173,10 +178,10 @@ fn lay_over(under: &mut Value, over: Value) {
     }
 }
 
-/// Names of what `shapes.json` describes.
+/// Names of what is described without a type of its own.
 macro_rules! shapes {
     ($($name:ident)*) => {$(
-        #[doc = concat!("`", stringify!($name), "` of `shapes.json`.")]
+        #[doc = concat!("The schema `", stringify!($name), "`.")]
         #[derive(ToSchema)]
         pub(crate) struct $name;
     )*};

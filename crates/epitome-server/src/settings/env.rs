@@ -86,7 +86,7 @@ pub(super) fn read(
 /// Why a variable of ours that nobody knows is refused.
 pub(super) fn refuse(variable: &str) -> String {
     let fixed: Vec<String> =
-        KEYS.iter().filter(|key| !key.path.contains('*')).map(|key| variable_of(key.path)).collect();
+        KEYS.iter().filter(|key| !key.path.contains('*')).map(|key| variable_of(&key.path)).collect();
     match near(variable, fixed.iter().map(String::as_str), 1).first() {
         Some(meant) => format!("{variable}: no such setting; did you mean {meant}?"),
         None => format!("{variable}: no such setting; `epitome --write-config -` lists them all"),
@@ -101,7 +101,7 @@ fn item(name: String, path: Vec<String>, text: &std::ffi::OsStr) -> Result<Item,
 
 /// The key that is called so, prices excepted.
 fn path_of(variable: &str, models: &[String]) -> Option<Vec<String>> {
-    let fixed = KEYS.iter().find(|key| !key.path.contains('*') && variable_of(key.path) == variable);
+    let fixed = KEYS.iter().find(|key| !key.path.contains('*') && variable_of(&key.path) == variable);
     match fixed {
         Some(key) => Some(key.path.split('.').map(str::to_owned).collect()),
         None => named(variable, "EPITOME_MODELS_", "models", models),

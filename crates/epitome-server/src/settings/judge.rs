@@ -1,13 +1,24 @@
 //! Whether what was given makes sense, and who is to blame where it does not.
 //!
-//! The engine judges its own settings; the sections `[server]` and `[proxy]` are read by `server.rs` and `proxy.rs`.
+//! The engine checks its own settings; the sections `[server]` and `[proxy]` are read next to them.
 
-use epitome::settings::{Patch, SettingsError};
+use epitome::settings::{Patch, SettingsError, read};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::proxy::Proxy;
 use super::server::Server;
 use super::{Item, Source, keys};
+use epitome_terminal::near::near;
+
+/// The sections that are the server's own.
+#[derive(Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Sections {
+    pub(super) server: Server,
+    pub(super) proxy: Proxy,
+}
 
 /// What is wrong with a key.
 #[derive(Debug)]
@@ -17,10 +28,6 @@ pub(super) struct Wrong {
 }
 
 impl Wrong {
-    pub(super) fn new(key: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self { key: key.into(), problem: problem.into() }
-    }
-
     /// Whether nothing is wrong but that something is not said.
     pub(super) fn is_missing(&self) -> bool {
         self.problem.starts_with("is missing")
@@ -39,8 +46,11 @@ impl From<SettingsError> for Wrong {
         let problem = text.strip_prefix(&key).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&text);
         let problem = match &error {
             // The engine does not know of our sections.
-            SettingsError::Unknown { allowed, .. } if allowed.starts_with("encoding, ") => {
-                format!("no such setting; allowed here are server, proxy, {allowed}")
+            SettingsError::Unknown { allowed, .. } if allowed.contains(&"encoding") => {
+                let all: Vec<&str> = ["server", "proxy"].iter().chain(*allowed).copied().collect();
+                let meant = near(&key, all.iter().copied(), 1);
+                let meant = meant.first().map(|meant| format!("did you mean {meant}? ")).unwrap_or_default();
+                format!("no such setting; {meant}allowed here are {}", all.join(", "))
             }
             _ => problem.to_owned(),
         };
@@ -51,9 +61,10 @@ impl From<SettingsError> for Wrong {
 /// Our sections and the engine's settings, or the first thing that is wrong.
 pub(super) fn judge(tree: &Map<String, Value>) -> Result<(Server, Patch), Wrong> {
     let mut engine = tree.clone();
-    let mut server = Server::read(engine.shift_remove("server"))?;
-    server.proxy = Proxy::read(engine.shift_remove("proxy"))?;
-    Ok((server, Patch::from_value(Value::Object(engine))?))
+    let ours = ["server", "proxy"].into_iter();
+    let ours: Map<String, Value> = ours.filter_map(|section| engine.shift_remove_entry(section)).collect();
+    let Sections { server, proxy } = read(&Value::Object(ours))?;
+    Ok((Server { proxy, ..server }, Patch::from_value(Value::Object(engine))?))
 }
 
 /// What is wrong, with who of these is to blame: whoever set the key, or something next to it.

@@ -157,7 +157,7 @@ fn a_file_that_makes_no_sense_is_told_by_line_and_column() {
 
 #[test]
 fn what_is_wrong_is_told_with_where_it_came_from() {
-    let allowed = "no such setting; allowed here are summary_share, max_tokens";
+    let allowed = "no such setting; did you mean max_tokens? allowed here are summary_share, max_tokens";
     Trial::new()
         .file("[context]\nmax_token = 5")
         .refused(&format!("epitome.toml: context.max_token: {allowed}"));
@@ -222,18 +222,18 @@ fn how_the_server_listens_is_set_like_everything_else() {
 
 #[test]
 fn how_the_server_listens_is_refused_by_name() {
-    Trial::new()
-        .env("EPITOME_SERVER_REQUIRE_KEYS", "no")
-        .refused("EPITOME_SERVER_REQUIRE_KEYS: \"no\" given; allowed are off-loopback, always, never");
+    Trial::new().env("EPITOME_SERVER_REQUIRE_KEYS", "no").refused(
+        "EPITOME_SERVER_REQUIRE_KEYS: \"no\" given; allowed is \"off-loopback\", \"always\" or \"never\"",
+    );
     Trial::new()
         .file("[server]\nrequire_keys = false")
-        .refused("epitome.toml: server.require_keys: false given; allowed are off-loopback, always, never");
-    Trial::new()
-        .set("server.log_level=loud")
-        .refused("--set server.log_level: \"loud\" given; allowed are error, warn, info, debug");
+        .refused("epitome.toml: server.require_keys: false given; allowed is \"off-loopback\", \"always\" or \"never\"");
+    Trial::new().set("server.log_level=loud").refused(
+        "--set server.log_level: \"loud\" given; allowed is \"error\", \"warn\", \"info\" or \"debug\"",
+    );
     Trial::new()
         .set("server.log_format=xml")
-        .refused("--set server.log_format: \"xml\" given; allowed are auto, text, json");
+        .refused("--set server.log_format: \"xml\" given; allowed is \"auto\", \"text\" or \"json\"");
     let allowed = "allowed is ADDRESS:PORT, such as 127.0.0.1:7878, 0.0.0.0:7878 or [::1]:7878";
     for wrong in ["", "7878", ":7878", "localhost", "localhost:", "localhost:http", "127.0.0.1:70000"] {
         let mut trial = Trial::new();
@@ -489,11 +489,11 @@ fn many_nodes_share_a_postgresql_and_its_password_is_not_shown() {
         .set("server.connections=0")
         .refused("--set server.connections: 0 given; allowed is a whole number from 1 to 1000");
     Trial::new().set("server.patience=2h").refused(
-        "--set server.patience: \"2h\" given; allowed is a time up to \"1h\" such as \"30s\", or 30 for seconds",
+        "--set server.patience: \"2h\" given; allowed is a time from \"0s\" to \"1h\" such as \"10m\" or 600 for seconds",
     );
     Trial::new()
         .set("server.role=boss")
-        .refused("--set server.role: \"boss\" given; allowed are all, api, worker");
+        .refused("--set server.role: \"boss\" given; allowed is \"all\", \"api\" or \"worker\"");
 }
 
 #[test]
@@ -557,15 +557,17 @@ fn the_written_file_changes_nothing_with_or_without_its_marks() {
 #[test]
 fn the_written_file_has_every_key_and_its_examples_are_right() {
     let written = template();
-    for key in keys::KEYS {
+    for key in keys::KEYS.iter() {
         let name = key.path.rsplit('.').next().unwrap();
+        assert!(!key.meaning.is_empty(), "{} has no help text", key.path);
         assert!(written.contains(&format!("{name} = ")) || name == "slot", "{}", key.path);
         assert!(written.contains(key.meaning.lines().next().unwrap()), "{}", key.path);
         if !key.path.contains('*') && name != "slot" {
-            let text = key.example.trim_matches('"');
+            let text = key.example.as_str().map_or_else(|| key.example.to_string(), str::to_owned);
             let trial = Trial::new().set(&format!("{}={text}", key.path));
             let trial = trial.set("models.cheap.provider=local").set("models.main.provider=local");
             assert!(!trial.load().sources().is_empty(), "{}", key.path);
+            assert_ne!(key.example, Value::Null, "{} has no example", key.path);
         }
     }
     // The examples that stand in sections of their own, taken out of their comments.
@@ -608,7 +610,7 @@ fn every_key_of_the_engine_is_known_here() {
         "instructions": "i", "prompt": "{conversation_text}"}]"#;
     let slot = Trial::new().set(&format!("slot={slot}")).load().settings.to_value();
     for key in slot.pointer("/slot/0").and_then(Value::as_object).unwrap().keys() {
-        assert!(keys::SLOT_KEYS.iter().any(|(known, ..)| known == key), "{key}");
+        assert!(keys::SLOT_KEYS.iter().any(|known| known.path == *key), "{key}");
     }
 }
 
@@ -626,6 +628,6 @@ fn where_the_proxy_passes_on_to_is_set_like_everything_else() {
         "--set proxy.timeout: \"0\" given; allowed is a time from \"100ms\" to \"24h\" such as \"10m\" or 600 for seconds",
     );
     Trial::new().set("proxy.upstream=x").refused(
-        "--set proxy.upstream: no such setting; allowed here are openai_upstream, anthropic_upstream, shadow, timeout",
+        "--set proxy.upstream: no such setting; did you mean openai_upstream? allowed here are openai_upstream, anthropic_upstream, shadow, timeout",
     );
 }

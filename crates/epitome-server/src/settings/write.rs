@@ -3,10 +3,10 @@
 //! A line `#key = value` is a default: without its `#` it changes nothing. A line `# words` is a remark or an
 //! example.
 
-use epitome::settings::Settings;
+use epitome::settings::{Settings, schema};
 use serde_json::Value;
 
-use super::keys::{KEYS, Key, SLOT_KEYS};
+use super::keys::{KEYS, Key, SLOT_KEYS, meaning};
 use super::{Server, tree_of};
 
 const HEAD: &str = "\
@@ -28,31 +28,30 @@ pub(crate) fn template() -> String {
     let (mut bare, mut sorted): (Vec<&Key>, Vec<&Key>) = fixed.partition(|key| !key.path.contains('.'));
     bare.append(&mut sorted);
     for key in bare {
-        let (table, name) = key.path.rsplit_once('.').unwrap_or(("", key.path));
+        let (table, name) = key.path.rsplit_once('.').unwrap_or(("", &key.path));
         if table != section {
             text.push_str(&format!("[{table}]\n"));
             section = table;
         }
-        remark(&mut text, key.meaning);
-        let pointer = format!("/{}", key.path.replace('.', "/"));
-        match (key.path, defaults.pointer(&pointer)) {
-            ("server.workspace", _) => text.push_str("#workspace = \"default\"\n"),
-            (_, Some(Value::Null)) => text.push_str(&format!("#{name} = \"none\"\n")),
-            (_, Some(value)) => text.push_str(&format!("#{name} = {value}\n")),
-            (_, None) => {}
+        remark(&mut text, &key.meaning);
+        match defaults.pointer(&format!("/{}", key.path.replace('.', "/"))) {
+            Some(Value::Null) => text.push_str(&format!("#{name} = \"none\"\n")),
+            Some(value) => text.push_str(&format!("#{name} = {value}\n")),
+            None => {}
         }
         text.push_str(&format!("# Example: {name} = {}\n\n", key.example));
     }
-    slots(&mut text, &defaults);
-    named(&mut text, "models", "cheap", "Models that are asked over a network, by names of your own.");
-    named(&mut text, "prices", "gpt-5-mini", "What models cost, by the names their providers give them.");
+    let schema = schema::<Settings>();
+    slots(&mut text, &defaults, &meaning(&schema["properties"]["slot"]));
+    for table in ["models", "prices"] {
+        let table_schema = &schema["properties"][table];
+        named(&mut text, table, table_schema);
+    }
     text
 }
 
-fn slots(text: &mut String, defaults: &Value) {
-    if let Some(slot) = KEYS.iter().find(|key| key.path == "slot") {
-        remark(text, slot.meaning);
-    }
+fn slots(text: &mut String, defaults: &Value, meaning: &str) {
+    remark(text, meaning);
     for slot in defaults.get("slot").and_then(Value::as_array).into_iter().flatten() {
         text.push_str("#[[slot]]\n");
         for (key, value) in slot.as_object().into_iter().flatten() {
@@ -63,18 +62,20 @@ fn slots(text: &mut String, defaults: &Value) {
     text.push_str(
         "# Example of a slot with all there is to set; of max_tokens and max_chars, set one.\n# [[slot]]\n",
     );
-    for (key, example, meaning) in SLOT_KEYS {
-        example_of(text, key, example, meaning);
+    for key in SLOT_KEYS.iter() {
+        example_of(text, &key.path, key);
     }
     text.push('\n');
 }
 
-fn named(text: &mut String, table: &str, name: &str, meaning: &str) {
-    remark(text, meaning);
+/// A section of tables by names of the user's own.
+fn named(text: &mut String, table: &str, schema: &Value) {
+    remark(text, &meaning(schema));
+    let name = schema.pointer("/examples/0").and_then(Value::as_str).unwrap_or("name");
     text.push_str(&format!("# [{table}.{name}]\n"));
-    for key in KEYS {
+    for key in KEYS.iter() {
         if let Some(bare) = key.path.strip_prefix(table).and_then(|rest| rest.strip_prefix(".*.")) {
-            example_of(text, bare, key.example, key.meaning);
+            example_of(text, bare, key);
         }
     }
     text.push('\n');
@@ -82,14 +83,14 @@ fn named(text: &mut String, table: &str, name: &str, meaning: &str) {
 
 /// A key of an example with its meaning behind it, or above it where that takes several lines. Without its first
 /// `#`, each line is what it should be.
-fn example_of(text: &mut String, key: &str, example: &str, meaning: &str) {
+fn example_of(text: &mut String, name: &str, Key { example, meaning, .. }: &Key) {
     if meaning.contains('\n') {
         for line in meaning.lines() {
             text.push_str(&format!("# # {line}\n"));
         }
-        text.push_str(&format!("# {key} = {example}\n"));
+        text.push_str(&format!("# {name} = {example}\n"));
     } else {
-        text.push_str(&format!("# {key} = {example}  # {meaning}\n"));
+        text.push_str(&format!("# {name} = {example}  # {meaning}\n"));
     }
 }
 

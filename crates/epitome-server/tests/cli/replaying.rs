@@ -314,7 +314,7 @@ fn a_wrong_policy_is_told_with_its_key_and_what_is_allowed() {
     );
     wrong(
         "slots context.max_tokns=3",
-        "context.max_tokns: no such setting; allowed here are summary_share, max_tokens",
+        "context.max_tokns: no such setting; did you mean max_tokens? allowed here are summary_share, max_tokens",
     );
     let (code, _, errors) = replay(&place, &["work.jsonl", "--policy", "inline trigger=sometimes"]);
     assert!(

@@ -58,7 +58,7 @@ fn check_config_says_what_holds_and_opens_nothing() {
 fn a_wrong_setting_stops_every_command_before_anything_is_done() {
     let place = Place::with_sessions();
     std::fs::write(place.path("epitome.toml"), "[context]\nmax_token = 5\n").unwrap();
-    let line = "epitome.toml: context.max_token: no such setting; allowed here are summary_share, max_tokens";
+    let line = "epitome.toml: context.max_token: no such setting; did you mean max_tokens? allowed here are summary_share, max_tokens";
     for args in [["list"].as_slice(), &["context", "ann"], &["--check-config"]] {
         let expected = (Some(2), String::new(), format!("epitome: {line}\n"));
         assert_eq!(place.run(args), expected);

@@ -7,25 +7,16 @@ use epitome_core::outline::Outline;
 use epitome_core::prompt::{ProfileSetting, Template};
 use epitome_core::strategy::Strategy;
 use epitome_core::trigger::{Fraction, Trigger};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use super::read::{self, Table};
-use super::{Set, SettingsError};
+use super::form::{self, As, Maybe, ModelName, OrDefault, OrNone, Share, ShareForm, Text, TextForm, Whole};
+use super::{SettingsError, wrong};
 use crate::names::LOCAL;
 
-const KEYS: &str = "enabled, strategy, trigger, threshold, keep, keep_last, keep_first, model, wait, window, max_tokens, \
-    min_worth, summary_role, prompt, profile, instructions";
-
-/// What is said where a setting has a default that depends on others.
-const DEFAULT: &str = "default";
-
-/// How large a summary may be where the trigger is `economic`, unless somebody says otherwise.
+/// How large a summary may be where the trigger is `economic` and nothing else is set.
 const ECONOMIC_LIMIT: Tokens = 1_000;
-
-const ROLES: &str = "\"user\" or \"system\"";
-const WINDOW: &str = "a whole number from 1, or \"none\"";
-const LIMIT: &str = "a whole number, or \"default\"";
-const MODEL: &str = "the name of a model, such as \"local\"";
 
 /// Settings that say the same in a short form and a long one.
 const FORMS: [(&str, &str); 2] =
@@ -52,29 +43,6 @@ pub fn other_form(key: &str) -> Option<&'static str> {
 
 /// How the lists of agents are condensed that hold their history themselves.
 ///
-/// | key | default | meaning |
-/// |---|---|---|
-/// | `enabled` | `true` | false lets lists through as they are |
-/// | `strategy` | `"summarize"` | by which means |
-/// | `trigger` | `"any(tokens(170000), window(0.75))"`¹ | when |
-/// | `threshold` | | short form: `0.75` is `trigger = "window(0.75)"` |
-/// | `keep` | the strategy's | how much of the newest stays |
-/// | `keep_last` | | short form: `50` is `keep = "messages(50)"` |
-/// | `keep_first` | `0` | how many messages stay after the leading ones |
-/// | `model` | `"local"` | who writes summaries; `"same"`² for whoever the list is for |
-/// | `wait` | `false` | whether a turn waits for it |
-/// | `window` | the model's | how much the model reads that the list is for, where nobody else says |
-/// | `max_tokens` | `4000`; `1000` with `economic` | how large a summary may be |
-/// | `min_worth` | `0.1` | the part of a request that a condensation must save |
-/// | `summary_role` | `"user"` | in which role the summary is sent: `"system"` |
-/// | `prompt`, `profile`, `instructions` | | as a slot's |
-///
-/// ¹ Where nobody knows the model's window, `tokens(170000)` alone. `"default"` says the same for `trigger`, `keep`,
-/// `max_tokens` and `prompt`, where a layer below set another.
-///
-/// ² Where requests pass through with their caller's key, and only while that request is open; elsewhere, and until its
-/// summary is there, `local`.
-///
 /// ```
 /// use epitome::settings::{Patch, Settings};
 ///
@@ -84,35 +52,83 @@ pub fn other_form(key: &str) -> Option<&'static str> {
 /// assert_eq!(policy.keep.unwrap().to_string(), "messages(20)");
 /// # Ok::<(), epitome::settings::SettingsError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, expecting = "a table of settings")]
+#[schemars(extend("allOf" = [
+    {"not": {"required": ["trigger", "threshold"], "properties": {"trigger": {"type": "string"}, "threshold": {"type": "number"}}}},
+    {"not": {"required": ["keep", "keep_last"], "properties": {"keep": {"type": "string"}, "keep_last": {"type": "integer"}}}},
+]))]
 pub struct CondenseSettings {
-    /// Whether anything is condensed at all.
+    /// Whether lists are condensed inline (`epitome condense`, POST /v1/condense, the proxy); false lets them
+    /// through as they are.
+    #[schemars(example = false)]
     pub enabled: bool,
-    /// By which means.
+    /// By which means: noop, recent, mask, summarize, amortized, or pipeline(.., ..) of them. Each may say what
+    /// it keeps, as in recent(messages(50)).
+    #[serde(with = "Text::<Strategy>")]
+    #[schemars(example = &"pipeline(mask, summarize)")]
     pub strategy: Strategy,
-    /// When, where somebody said so. What holds is in [`CondenseSettings::policy`].
+    /// When. By default any(tokens(170000), window(0.75)), and tokens(170000) where nobody knows the model's
+    /// window.
+    #[serde(with = "As::<OrDefault<TextForm<Trigger>>>")]
+    #[schemars(example = &"any(tokens(100000), economic)")]
     pub trigger: Option<Trigger>,
-    /// How much of the newest stays, where somebody said so; else as much as the strategy likes.
+    /// Short form of trigger: 0.5 is window(0.5). Of the two, set one.
+    ///
+    /// Settings that were read have it as their `trigger`.
+    #[serde(with = "As::<Maybe<ShareForm>>", skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 0.5)]
+    pub threshold: Option<Fraction>,
+    /// What stays of the newest: messages(n), turns(n), tokens(n) or window(fraction). By default as much as
+    /// the strategy likes: 6 messages for summarize and amortized, 10 for mask, 50 for recent.
+    #[serde(with = "As::<OrDefault<TextForm<Keep>>>")]
+    #[schemars(example = &"turns(3)")]
     pub keep: Option<Keep>,
-    /// How many messages after the leading ones stay.
+    /// Short form of keep: 20 is messages(20). Of the two, set one.
+    ///
+    /// Settings that were read have it as their `keep`.
+    #[serde(with = "As::<Maybe<Whole<u64, 0>>>", skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 20)]
+    pub keep_last: Option<u64>,
+    /// How many messages stay after the leading system ones, until a summary stands.
+    #[serde(with = "As::<Whole<usize, 0>>")]
+    #[schemars(example = 2)]
     pub keep_first: usize,
-    /// Who writes summaries: one of `models`, `local`, or [`CondenseSettings::SAME`].
+    /// Who writes the summaries: one of models, or `local`, which needs no key and no network. In the proxy
+    /// also "same": the request's own model, with the caller's key, while the request is open.
+    #[serde(with = "As::<ModelName>")]
+    #[schemars(example = &"cheap")]
     pub model: String,
-    /// Whether a turn waits for it. Where not, `local` writes until its summary is there.
+    /// Whether an agent's turn waits for the model. Where not, `local` writes until its summary is there.
+    #[schemars(example = true)]
     pub wait: bool,
-    /// How many tokens the model reads and writes in all that the list is for, where nobody else says.
+    /// The window of the model a list is for, where neither the request nor the shipped table tells; "none"
+    /// where it is not known.
+    #[serde(with = "As::<OrNone<Whole<u64, 1>>>")]
+    #[schemars(example = 128_000)]
     pub window: Option<Tokens>,
-    /// The most tokens a summary may have, where somebody said so; the key is `max_tokens`.
+    /// How large a summary may be. By default 4000, and 1000 where the trigger is economic.
+    #[serde(rename = "max_tokens", with = "As::<OrDefault<Whole<u64, 16>>>")]
+    #[schemars(example = 2_000)]
     pub limit: Option<Tokens>,
-    /// The part of the request that a condensation must save; the key is `min_worth`.
+    /// The part of a request that a condensation must save, more than 0 and at most 1.
+    #[serde(rename = "min_worth", with = "Share")]
+    #[schemars(example = 0.2)]
     pub worth: Fraction,
-    /// In which role the summary is sent.
+    /// In which role the summary is sent: user or system.
+    #[schemars(schema_with = "form::summary_role", example = &"system")]
     pub summary_role: SummaryRole,
-    /// A template of its own, in place of the profile's.
+    /// A template of its own, in place of the profile's;
+    /// {conversation_text} must be in it.
+    #[serde(with = "As::<OrDefault<TextForm<Template>>>")]
+    #[schemars(example = &"Sum up: {conversation_text}")]
     pub prompt: Option<Template>,
-    /// What sort of conversation it is.
+    /// auto, general, coding, research or support.
+    #[serde(with = "Text::<ProfileSetting>")]
+    #[schemars(example = &"coding")]
     pub profile: ProfileSetting,
-    /// The operator's own instructions, said to the model as they are.
+    /// Said to the model as they are.
+    #[schemars(example = &"Name every open question.")]
     pub instructions: String,
 }
 
@@ -123,7 +139,9 @@ impl Default for CondenseSettings {
             enabled: true,
             strategy,
             trigger: None,
+            threshold: None,
             keep,
+            keep_last: None,
             keep_first,
             model: LOCAL.to_owned(),
             wait: false,
@@ -159,13 +177,14 @@ impl CondenseSettings {
             Some(_) => Policy::default().trigger,
             None => Trigger::Tokens(170_000),
         };
-        let trigger = self.trigger.clone().unwrap_or_else(default);
+        let trigger = self.threshold.map(Trigger::Window).or_else(|| self.trigger.clone());
+        let trigger = trigger.unwrap_or_else(default);
         // Who cuts where it costs least pays for the summary again at every cut.
         let usual = if trigger.is_economic() { ECONOMIC_LIMIT } else { Policy::default().limit };
         let policy = Policy {
             strategy: self.strategy.clone(),
             trigger,
-            keep: self.keep,
+            keep: self.keep_last.map(Keep::Messages).or(self.keep),
             keep_first: self.keep_first,
             worth: self.worth,
             limit: self.limit.unwrap_or(usual),
@@ -184,82 +203,34 @@ impl CondenseSettings {
         }
     }
 
-    /// These, with what a layer says.
-    pub(super) fn overlay(&mut self, table: &Table<'_>) -> Result<(), SettingsError> {
-        table.only(KEYS)?;
-        for (short, long) in [("threshold", "trigger"), ("keep_last", "keep")] {
-            if table.has(short) && table.has(long) {
-                return Err(table.wrong(short, format!("{long} is set too; set one of them")));
-            }
+    /// Takes short forms over into the long ones, and refuses what could not work whichever model a list is for.
+    pub(super) fn settle(&mut self) -> Result<(), SettingsError> {
+        if let Some(share) = self.threshold.take() {
+            self.trigger = Some(Trigger::Window(share));
         }
-        table.yes_or_no("enabled")?.set(&mut self.enabled);
-        table.parsed("strategy")?.set(&mut self.strategy);
-        table.parsed_or("trigger", DEFAULT)?.set(&mut self.trigger);
-        table.fraction("threshold")?.map(|share| Some(Trigger::Window(share))).set(&mut self.trigger);
-        table.parsed_or("keep", DEFAULT)?.set(&mut self.keep);
-        table.count("keep_last")?.map(|last| Some(Keep::Messages(last))).set(&mut self.keep);
-        table
-            .count("keep_first")?
-            .map(|first| usize::try_from(first).unwrap_or(usize::MAX))
-            .set(&mut self.keep_first);
-        let model = |value: &Value| value.as_str().filter(|name| read::is_name(name)).map(str::to_owned);
-        table.read("model", MODEL, model)?.set(&mut self.model);
-        table.yes_or_no("wait")?.set(&mut self.wait);
-        let window = |value: &Value| match value.as_str() {
-            Some("none") => Some(None),
-            _ => value.as_u64().filter(|tokens| *tokens > 0).map(Some),
-        };
-        table.read("window", WINDOW, window)?.set(&mut self.window);
-        let limit = |value: &Value| match value.as_str() {
-            Some(DEFAULT) => Some(None),
-            _ => value.as_u64().map(Some),
-        };
-        table.read("max_tokens", LIMIT, limit)?.set(&mut self.limit);
-        table.fraction("min_worth")?.set(&mut self.worth);
-        let role = |value: &Value| match value.as_str()? {
-            "user" => Some(SummaryRole::User),
-            "system" => Some(SummaryRole::System),
-            _ => None,
-        };
-        table.read("summary_role", ROLES, role)?.set(&mut self.summary_role);
-        table.parsed_or("prompt", DEFAULT)?.set(&mut self.prompt);
-        table.parsed("profile")?.set(&mut self.profile);
-        table.text("instructions")?.map(str::to_owned).set(&mut self.instructions);
-        // Which model the list will be for is not known yet; everything else can be judged.
+        if let Some(last) = self.keep_last.take() {
+            self.keep = Some(Keep::Messages(last));
+        }
         self.policy(Some(Tokens::MAX)).map(|_| ()).map_err(|error| {
             let (key, problem) = match &error {
                 PolicyError::Strategy(problem) => ("strategy", problem.to_string()),
                 PolicyError::Trigger(problem) => ("trigger", problem.to_string()),
                 PolicyError::Keep(problem) => ("keep", problem.to_string()),
-                PolicyError::Limit { given } => {
-                    ("max_tokens", format!("{given} given; a summary needs at least 16"))
-                }
-                other => ("strategy", other.to_string()),
+                other => ("max_tokens", other.to_string()),
             };
-            table.wrong(key, problem)
+            wrong(&["condense", key], problem)
         })
     }
+}
 
-    pub(super) fn to_value(&self) -> Value {
-        let default = || DEFAULT.to_owned();
-        json!({
-            "enabled": self.enabled,
-            "strategy": self.strategy.to_string(),
-            "trigger": self.trigger.as_ref().map_or_else(default, Trigger::to_string),
-            "keep": self.keep.as_ref().map_or_else(default, Keep::to_string),
-            "keep_first": self.keep_first,
-            "model": self.model,
-            "wait": self.wait,
-            "window": self.window,
-            "max_tokens": self.limit.map_or_else(|| Value::from(DEFAULT), Value::from),
-            "min_worth": self.worth.get(),
-            "summary_role": match self.summary_role {
-                SummaryRole::User => "user",
-                SummaryRole::System => "system",
-            },
-            "prompt": self.prompt.as_ref().map_or_else(default, Template::to_string),
-            "profile": self.profile.to_string(),
-            "instructions": self.instructions,
-        })
+/// Refuses a layer that says the same in two forms.
+pub(super) fn check_forms(entries: &Map<String, Value>) -> Result<(), SettingsError> {
+    let Some(table) = entries.get("condense") else { return Ok(()) };
+    let says = |key: &str| table.get(key).is_some_and(|value| !value.is_null());
+    for (short, long) in [("threshold", "trigger"), ("keep_last", "keep")] {
+        if says(short) && says(long) {
+            return Err(wrong(&["condense", short], format!("{long} is set too; set one of them")));
+        }
     }
+    Ok(())
 }

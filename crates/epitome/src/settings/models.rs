@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use epitome_core::message::Tokens;
 use epitome_wire::{Dialect, Endpoint};
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::read::Table;
-use super::time::write_time;
-use super::{Set, SettingsError};
+use super::form::{As, Maybe, Rule, Ruled, Text, Time, Whole};
+use super::{SettingsError, wrong};
+use crate::names::LOCAL;
 
 /// Whose wire format a model speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -74,30 +75,50 @@ impl fmt::Display for Provider {
 }
 
 /// One model of the settings, `[models.NAME]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table of settings")]
 pub struct ModelSettings {
-    /// Whose wire format it speaks.
+    /// Whose wire format: openai, anthropic or local.
+    #[serde(with = "Text::<Provider>")]
+    #[schemars(example = &"openai")]
     pub provider: Provider,
-    /// What the provider calls it. Empty for `local`.
+    /// What the provider calls it.
+    ///
+    /// Empty for `local`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(example = &"gpt-5-mini")]
     pub model: String,
-    /// Where it is asked, up to and with the version: `https://api.openai.com/v1`. The provider's own address where
-    /// nothing is set.
+    /// Where it is asked; the provider's own address unless set. It ends in /v1 on both
+    /// wires: https://api.openai.com/v1, https://api.anthropic.com/v1, http://127.0.0.1:11434/v1.
+    #[serde(default, with = "As::<Maybe<Ruled<Address>>>", skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"https://api.openai.com/v1")]
     pub base_url: Option<String>,
-    /// The environment's variable with the key. The provider's usual one where nothing is set, unless there is a
-    /// `base_url` of one's own: then no key is sent that is not named here.
+    /// The environment variable that holds the key, never the key itself. With a base_url of your
+    /// own no key is sent unless it is named here.
+    #[serde(default, with = "As::<Maybe<Ruled<Variable>>>", skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"OPENAI_API_KEY")]
     pub key_env: Option<String>,
     /// How long one call may take.
+    #[serde(default = "usual_timeout", with = "As::<Time<1_000, 3_600_000>>")]
+    #[schemars(example = &"2m")]
     pub timeout: Duration,
-    /// How many tokens it reads and writes in all, where the table of models does not know or is wrong.
+    /// How many tokens it reads and writes in all.
+    #[serde(default, with = "As::<Maybe<Whole<u64, 1>>>", skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 128_000)]
     pub window: Option<Tokens>,
     /// How many of those are kept free for its answer.
+    #[serde(default, with = "As::<Maybe<Whole<u64, 1>>>", skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 16_000)]
     pub output_reserve: Option<Tokens>,
-    /// Whether its answer is streamed. A server that closes silent connections may need it.
+    /// Whether its answer is streamed.
+    #[serde(default)]
+    #[schemars(example = false)]
     pub stream: bool,
 }
 
-/// The least and the most that may be waited.
-const TIMEOUTS: &str = "a time from \"1s\" to \"1h\"";
+fn usual_timeout() -> Duration {
+    Duration::from_secs(120)
+}
 
 impl ModelSettings {
     /// A model of this provider with everything else as usual.
@@ -108,80 +129,63 @@ impl ModelSettings {
             model: model.into(),
             base_url: None,
             key_env: None,
-            timeout: Duration::from_secs(120),
+            timeout: usual_timeout(),
             window: None,
             output_reserve: None,
             stream: false,
         }
     }
 
-    pub(super) fn read(before: Option<&Self>, table: &Table<'_>) -> Result<Self, SettingsError> {
-        table.only("provider, model, base_url, key_env, timeout, window, output_reserve, stream")?;
-        let provider = table.parsed("provider")?.or(before.map(|before| before.provider));
-        let provider = provider.ok_or_else(|| {
-            table.wrong("provider", "is missing; say \"openai\", \"anthropic\" or \"local\"")
-        })?;
-        let mut new = before.cloned().unwrap_or_else(|| Self::new(provider, ""));
-        new.provider = provider;
-        table.text("model")?.map(str::to_owned).set(&mut new.model);
-        if let Some(url) = table.text("base_url")? {
-            if !is_address(url) {
-                // There may be a password in it, so it is not repeated.
-                return Err(table.wrong("base_url", ADDRESS));
-            }
-            new.base_url = Some(url.trim_end_matches('/').to_owned());
+    /// Refuses what does not fit together.
+    pub(super) fn check(&self, name: &str) -> Result<(), SettingsError> {
+        if name == LOCAL {
+            return Err(wrong(&["models", name], "is always there and needs no settings; take another name"));
         }
-        if let Some(name) = table.text("key_env")? {
-            if !is_variable(name) {
-                // It may be a key, so it is not repeated.
-                return Err(table.wrong("key_env", VARIABLE));
-            }
-            new.key_env = Some(name.to_owned());
+        if self.provider != Provider::Local && self.model.trim().is_empty() {
+            let problem = "is missing; name it as the provider does, such as \"gpt-5-mini\"";
+            return Err(wrong(&["models", name, "model"], problem));
         }
-        table.read("timeout", TIMEOUTS, super::time::bounded)?.set(&mut new.timeout);
-        table.whole("window")?.map(Some).set(&mut new.window);
-        table.whole("output_reserve")?.map(Some).set(&mut new.output_reserve);
-        table.yes_or_no("stream")?.set(&mut new.stream);
-        if provider != Provider::Local && new.model.trim().is_empty() {
-            return Err(
-                table.wrong("model", "is missing; name it as the provider does, such as \"gpt-5-mini\"")
-            );
+        match (self.window, self.output_reserve) {
+            (Some(window), Some(reserve)) if reserve >= window => Err(wrong(
+                &["models", name, "output_reserve"],
+                format!("{reserve} leaves nothing of the window of {window}"),
+            )),
+            _ => Ok(()),
         }
-        if let (Some(window), Some(reserve)) = (new.window, new.output_reserve)
-            && reserve >= window
-        {
-            return Err(
-                table.wrong("output_reserve", format!("{reserve} leaves nothing of the window of {window}"))
-            );
-        }
-        Ok(new)
-    }
-
-    pub(super) fn to_value(&self) -> Value {
-        let mut entries = Map::new();
-        entries.insert("provider".to_owned(), json!(self.provider.name()));
-        if !self.model.is_empty() {
-            entries.insert("model".to_owned(), json!(self.model));
-        }
-        for (key, text) in [("base_url", &self.base_url), ("key_env", &self.key_env)] {
-            if let Some(text) = text {
-                entries.insert(key.to_owned(), json!(text));
-            }
-        }
-        entries.insert("timeout".to_owned(), json!(write_time(self.timeout)));
-        for (key, tokens) in [("window", self.window), ("output_reserve", self.output_reserve)] {
-            if let Some(tokens) = tokens {
-                entries.insert(key.to_owned(), json!(tokens));
-            }
-        }
-        entries.insert("stream".to_owned(), json!(self.stream));
-        Value::Object(entries)
     }
 }
 
-const ADDRESS: &str = "allowed is an address that begins with http:// or https://, without a user or a query, such as \"http://127.0.0.1:11434/v1\"";
-const VARIABLE: &str =
-    "allowed is the name of an environment variable, such as \"OPENAI_API_KEY\"; not the key itself";
+/// The address of a server. A wrong one is not repeated: there may be a password in it.
+#[derive(Debug)]
+struct Address;
+
+impl Rule for Address {
+    fn keep(url: &str) -> Result<String, String> {
+        match is_address(url) {
+            true => Ok(url.trim_end_matches('/').to_owned()),
+            false => {
+                Err("allowed is an address that begins with http:// or https://, without a user or a query, \
+                          such as \"http://127.0.0.1:11434/v1\""
+                    .to_owned())
+            }
+        }
+    }
+}
+
+/// The name of an environment variable. A wrong one is not repeated: it may be the key itself.
+#[derive(Debug)]
+struct Variable;
+
+impl Rule for Variable {
+    fn keep(name: &str) -> Result<String, String> {
+        match is_variable(name) {
+            true => Ok(name.to_owned()),
+            false => Err("allowed is the name of an environment variable, such as \"OPENAI_API_KEY\"; \
+                          not the key itself"
+                .to_owned()),
+        }
+    }
+}
 
 fn is_address(url: &str) -> bool {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));

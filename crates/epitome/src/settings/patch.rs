@@ -45,7 +45,7 @@ impl Patch {
             other => Err(SettingsError::Value {
                 key: "settings".to_owned(),
                 given: other.to_string().chars().take(60).collect(),
-                allowed: "a table of settings",
+                allowed: "a table of settings".to_owned(),
             }),
         }
     }

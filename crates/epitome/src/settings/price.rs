@@ -1,38 +1,43 @@
-//! Prices as settings spell them.
+//! Prices as they are set.
 
-use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
-use super::SettingsError;
-use super::read::Table;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer};
+
+use super::form::{Amount, As, Maybe};
 use crate::price::{Money, Price};
 
-/// The most a million tokens may cost.
-const MOST: f64 = 1_000_000.0;
+/// A price, `[prices.MODEL]`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table of settings")]
+pub(super) struct Written {
+    /// What it reads, per million tokens.
+    #[serde(with = "As::<Amount<1_000_000>>")]
+    #[schemars(example = 0.25)]
+    input: Money,
+    /// What it writes.
+    #[serde(with = "As::<Amount<1_000_000>>")]
+    #[schemars(example = 2.0)]
+    output: Money,
+    /// What it reads from a cache; `input` unless set.
+    #[serde(default, with = "As::<Maybe<Amount<1_000_000>>>")]
+    #[schemars(example = 0.025)]
+    cache_read: Option<Money>,
+    /// What it puts into a cache; `input` unless set.
+    #[serde(default, with = "As::<Maybe<Amount<1_000_000>>>")]
+    #[schemars(example = 0.25)]
+    cache_write: Option<Money>,
+}
 
-impl Price {
-    pub(super) fn read(table: &Table<'_>) -> Result<Self, SettingsError> {
-        table.only("input, output, cache_read, cache_write")?;
-        let read = |key: &str| {
-            table.read(key, "a price for a million tokens, from 0 to 1000000", |value| {
-                value.as_f64().filter(|price| (0.0..=MOST).contains(price)).map(Money::from)
-            })
-        };
-        let missing = |key| table.wrong(key, "is missing; a price names input and output");
-        let input = read("input")?.ok_or_else(|| missing("input"))?;
-        Ok(Self {
-            input,
-            output: read("output")?.ok_or_else(|| missing("output"))?,
-            cache_read: read("cache_read")?.unwrap_or(input),
-            cache_write: read("cache_write")?.unwrap_or(input),
-        })
-    }
-
-    pub(super) fn to_value(self) -> Value {
-        json!({
-            "input": self.input.get(),
-            "output": self.output.get(),
-            "cache_read": self.cache_read.get(),
-            "cache_write": self.cache_write.get(),
-        })
-    }
+/// Reads all prices.
+pub(super) fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Price>, D::Error> {
+    let complete = |Written { input, output, cache_read, cache_write }| Price {
+        input,
+        output,
+        cache_read: cache_read.unwrap_or(input),
+        cache_write: cache_write.unwrap_or(input),
+    };
+    let written = BTreeMap::<String, Written>::deserialize(deserializer)?;
+    Ok(written.into_iter().map(|(model, price)| (model, complete(price))).collect())
 }

@@ -1,209 +1,321 @@
-//! Reading values under their full names.
+//! Reading a section from a JSON value, with errors that name the setting in full.
+//!
+//! Sections are structs that derive `Deserialize`; what they accept is theirs. This module adds what a settings file
+//! needs on top: the full name of the wrong key (`slot[1].trigger`), the value that was given, the names or values that
+//! are allowed, the name that was probably meant, and nulls, which count as not set.
+//!
+//! It knows no setting by name, and nothing of files, flags or the environment.
 
-use std::fmt::Display;
-use std::str::FromStr;
-use std::time::Duration;
+use std::fmt;
 
-use epitome_core::slot::CatchUp;
-use epitome_core::trigger::Fraction;
-use serde_json::{Map, Value};
+use serde::de::value::{MapDeserializer, SeqDeserializer, StrDeserializer};
+use serde::de::{self, Deserialize, Deserializer, Expected, IntoDeserializer, Unexpected, Visitor};
+use serde_json::Value;
+use serde_path_to_error::Segment;
 
-use super::{Money, SettingsError, StandIn, time};
-
-/// So much of a wrong value is repeated, in characters.
+/// The longest part of a wrong value that an error repeats, in characters.
 const LONGEST_GIVEN: usize = 60;
 
-/// The longest name of a model.
-const LONGEST_NAME: usize = 128;
-
-const TABLE: &str = "a table of settings";
-const WHOLE: &str = "a whole number from 1";
-const COUNT: &str = "a whole number";
-const FRACTION: &str = "a number more than 0 and at most 1, such as 0.4";
-const TEXT: &str = "a text";
-const YES_OR_NO: &str = "true or false";
-const MODELS: &str = "a list of different models' names, at least one, such as [\"local\"]";
-const TABLES: &str = "a list of tables";
-
-/// Some settings under a common name. What is null is as if it were not there.
-pub(super) struct Table<'a> {
-    /// Its full name; empty at the top.
-    name: String,
-    entries: &'a Map<String, Value>,
+/// Why settings were refused. All of these mean: fix the setting that is named.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// The text is not JSON.
+    #[error("settings: not JSON: {problem}")]
+    NotJson {
+        /// What is wrong, and where.
+        problem: String,
+    },
+    /// A name that no setting has.
+    #[error("{key}: no such setting; {}allowed here are {}", did_you_mean(.meant.as_deref()), .allowed.join(", "))]
+    Unknown {
+        /// Its full name.
+        key: String,
+        /// The names that are allowed there.
+        allowed: &'static [&'static str],
+        /// The one of them that was probably meant.
+        meant: Option<&'static str>,
+    },
+    /// A value that is not allowed.
+    #[error("{key}: {given} given; allowed is {allowed}")]
+    Value {
+        /// The setting's full name.
+        key: String,
+        /// What was given, its beginning.
+        given: String,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// Something else is wrong with it.
+    #[error("{key}: {problem}")]
+    Wrong {
+        /// The setting's full name.
+        key: String,
+        /// What is wrong, and what would be right.
+        problem: String,
+    },
 }
 
-impl<'a> Table<'a> {
-    pub(super) fn top(entries: &'a Map<String, Value>) -> Self {
-        Self { name: String::new(), entries }
-    }
-
-    /// The full name of one of its keys. One that could be misread is put in quotes, as in the file.
-    pub(super) fn at(&self, key: &str) -> String {
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        let key = if !key.is_empty() && key.chars().all(plain) { key.to_owned() } else { format!("{key:?}") };
-        if self.name.is_empty() { key } else { format!("{}.{key}", self.name) }
-    }
-
-    /// Refuses keys that are not among these, which are given as they are told.
-    pub(super) fn only(&self, allowed: &'static str) -> Result<(), SettingsError> {
-        match self.entries.keys().find(|key| !allowed.split(", ").any(|known| known == *key)) {
-            Some(key) => Err(SettingsError::Unknown { key: self.at(&shortened(key)), allowed }),
-            None => Ok(()),
+impl SettingsError {
+    /// The full name of the setting to be fixed, such as `slot[1].trigger`.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        match self {
+            Self::NotJson { .. } => "settings",
+            Self::Unknown { key, .. } | Self::Value { key, .. } | Self::Wrong { key, .. } => key,
         }
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = &'a str> {
-        self.entries.keys().map(String::as_str)
-    }
-
-    fn get(&self, key: &str) -> Option<&'a Value> {
-        self.entries.get(key).filter(|value| !value.is_null())
-    }
-
-    /// Whether it says something of a key.
-    pub(super) fn has(&self, key: &str) -> bool {
-        self.get(key).is_some()
-    }
-
-    /// What `read` makes of a value; where it makes nothing of it, it is refused.
-    pub(super) fn read<T>(
-        &self,
-        key: &str,
-        allowed: &'static str,
-        read: impl FnOnce(&'a Value) -> Option<T>,
-    ) -> Result<Option<T>, SettingsError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        match read(value) {
-            Some(read) => Ok(Some(read)),
-            None => {
-                Err(SettingsError::Value { key: self.at(key), given: shortened(&value.to_string()), allowed })
-            }
-        }
-    }
-
-    pub(super) fn wrong(&self, key: &str, problem: impl Into<String>) -> SettingsError {
-        SettingsError::Wrong { key: self.at(key), problem: problem.into() }
-    }
-
-    pub(super) fn table(&self, key: &str) -> Result<Option<Table<'a>>, SettingsError> {
-        let entries = self.read(key, TABLE, Value::as_object)?;
-        Ok(entries.map(|entries| Table { name: self.at(key), entries }))
-    }
-
-    pub(super) fn list(&self, key: &str) -> Result<Option<Vec<Table<'a>>>, SettingsError> {
-        let Some(list) = self.read(key, TABLES, Value::as_array)? else { return Ok(None) };
-        let mut tables = Vec::with_capacity(list.len());
-        for (at, value) in list.iter().enumerate() {
-            let name = format!("{}[{at}]", self.at(key));
-            let Some(entries) = value.as_object() else {
-                let given = shortened(&value.to_string());
-                return Err(SettingsError::Value { key: name, given, allowed: TABLE });
-            };
-            tables.push(Table { name, entries });
-        }
-        Ok(Some(tables))
-    }
-
-    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, SettingsError> {
-        self.read(key, TEXT, Value::as_str)
-    }
-
-    /// Something that is written as a text and says itself what is wrong with it.
-    pub(super) fn parsed<T>(&self, key: &str) -> Result<Option<T>, SettingsError>
-    where
-        T: FromStr<Err: Display>,
-    {
-        let Some(text) = self.text(key)? else { return Ok(None) };
-        text.parse().map(Some).map_err(|error: T::Err| {
-            // Some name the key themselves.
-            let problem = error.to_string();
-            let bare = problem.strip_prefix(key).and_then(|rest| rest.strip_prefix(": "));
-            self.wrong(key, bare.unwrap_or(&problem))
-        })
-    }
-
-    /// The same, or this word for none of its own.
-    pub(super) fn parsed_or<T>(&self, key: &str, none: &str) -> Result<Option<Option<T>>, SettingsError>
-    where
-        T: FromStr<Err: Display>,
-    {
-        match self.text(key)? {
-            Some(word) if word.trim() == none => Ok(Some(None)),
-            _ => Ok(self.parsed(key)?.map(Some)),
-        }
-    }
-
-    pub(super) fn whole(&self, key: &str) -> Result<Option<u64>, SettingsError> {
-        self.read(key, WHOLE, |value| value.as_u64().filter(|whole| *whole > 0))
-    }
-
-    /// A whole number that may be 0.
-    pub(super) fn count(&self, key: &str) -> Result<Option<u64>, SettingsError> {
-        self.read(key, COUNT, Value::as_u64)
-    }
-
-    pub(super) fn fraction(&self, key: &str) -> Result<Option<Fraction>, SettingsError> {
-        self.read(key, FRACTION, |value| Fraction::new(value.as_f64()?).ok())
-    }
-
-    pub(super) fn yes_or_no(&self, key: &str) -> Result<Option<bool>, SettingsError> {
-        self.read(key, YES_OR_NO, Value::as_bool)
-    }
-
-    pub(super) fn catch_up(&self, key: &str) -> Result<Option<CatchUp>, SettingsError> {
-        self.read(key, "\"join\" or \"step\"", |value| match value.as_str()? {
-            "join" => Some(CatchUp::Join),
-            "step" => Some(CatchUp::Step),
-            _ => None,
-        })
-    }
-
-    pub(super) fn stand_in(&self, key: &str) -> Result<Option<StandIn>, SettingsError> {
-        self.read(key, time::ALLOWED, StandIn::read)
-    }
-
-    /// A time that is told as such.
-    pub(super) fn time(&self, key: &str) -> Result<Option<Duration>, SettingsError> {
-        self.read(key, time::TIME, time::read)
-    }
-
-    /// An amount of money, or `"none"`.
-    pub(super) fn cap(&self, key: &str) -> Result<Option<Option<Money>>, SettingsError> {
-        self.read(key, "an amount of at least 0, such as 2.50, or \"none\"", |value| match value {
-            Value::String(none) if none == "none" => Some(None),
-            Value::Number(_) => {
-                let amount = value.as_f64().filter(|amount| (0.0..=1e9).contains(amount))?;
-                Some(Some(Money::from(amount)))
-            }
-            _ => None,
-        })
-    }
-
-    pub(super) fn models(&self, key: &str) -> Result<Option<Vec<String>>, SettingsError> {
-        self.read(key, MODELS, |value| {
-            let list = value.as_array().filter(|list| !list.is_empty())?;
-            let mut names: Vec<String> = Vec::with_capacity(list.len());
-            for value in list {
-                let name = value.as_str().filter(|name| is_name(name))?;
-                if names.iter().any(|known| known == name) {
-                    return None;
-                }
-                names.push(name.to_owned());
-            }
-            Some(names)
-        })
+    /// A problem with the setting of this full name.
+    pub(crate) fn wrong(key: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Wrong { key: key.into(), problem: problem.into() }
     }
 }
 
-/// Whether a model can be called so.
-pub(super) fn is_name(name: &str) -> bool {
-    !name.trim().is_empty() && name.len() <= LONGEST_NAME && !name.contains(char::is_control)
+fn did_you_mean(meant: Option<&str>) -> String {
+    meant.map(|meant| format!("did you mean {meant}? ")).unwrap_or_default()
 }
 
+/// Reads a struct that derives `Deserialize` from a value. Null entries count as not set.
+///
+/// Programs that have sections of their own read them with it too.
+///
+/// ```
+/// use epitome::settings::{Limits, read};
+/// use serde_json::json;
+///
+/// let limits: Limits = read(&json!({"batch": 5, "body": null}))?;
+/// assert_eq!((limits.batch, limits.body), (5, Limits::default().body));
+/// assert_eq!(
+///     read::<Limits>(&json!({"batches": 5})).unwrap_err().to_string(),
+///     "batches: no such setting; did you mean batch? allowed here are message, batch, body, metadata",
+/// );
+/// # Ok::<(), epitome::settings::SettingsError>(())
+/// ```
+pub fn read<'de, T: Deserialize<'de>>(value: &'de Value) -> Result<T, SettingsError> {
+    serde_path_to_error::deserialize(Node(value)).map_err(|error| {
+        let mut key = String::new();
+        let mut given = Some(value);
+        for segment in error.path() {
+            given = given.and_then(|given| match segment {
+                Segment::Map { key } => given.get(key),
+                Segment::Seq { index } => given.get(index),
+                _ => None,
+            });
+            match segment {
+                Segment::Map { key: name } => join(&mut key, name),
+                Segment::Seq { index } => key.push_str(&format!("[{index}]")),
+                _ => {}
+            }
+        }
+        error.into_inner().named(key, given.unwrap_or(&Value::Null))
+    })
+}
+
+/// Appends a name to a full name, in quotes where it could be misread.
+pub(super) fn join(key: &mut String, name: &str) {
+    if !key.is_empty() {
+        key.push('.');
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let name = shortened(name);
+    match !name.is_empty() && name.chars().all(plain) {
+        true => key.push_str(&name),
+        false => key.push_str(&format!("{name:?}")),
+    }
+}
+
+/// The beginning of a text that an error repeats.
 fn shortened(text: &str) -> String {
     let mut short: String = text.chars().take(LONGEST_GIVEN).collect();
     if text.chars().nth(LONGEST_GIVEN).is_some() {
         short.push('…');
     }
     short
+}
+
+/// What serde has against a value, before it is known under which name it stands.
+#[derive(Debug)]
+enum Problem {
+    Unknown(&'static [&'static str]),
+    Missing(&'static str),
+    NotAllowed(String),
+    Other(String),
+}
+
+impl Problem {
+    fn named(self, mut key: String, given: &Value) -> SettingsError {
+        let last = key.rsplit('.').next().unwrap_or_default().to_owned();
+        if let Self::Missing(field) = self {
+            join(&mut key, field);
+        }
+        if key.is_empty() {
+            "settings".clone_into(&mut key);
+        }
+        match self {
+            Self::Unknown(allowed) => SettingsError::Unknown { key, allowed, meant: nearest(&last, allowed) },
+            Self::Missing(field) => {
+                SettingsError::Wrong { key, problem: format!("is missing{}", hint(field)) }
+            }
+            Self::NotAllowed(allowed) => {
+                SettingsError::Value { key, given: shortened(&given.to_string()), allowed }
+            }
+            Self::Other(problem) => {
+                // Some parsers name the key themselves.
+                let bare = key.split('.').find_map(|name| problem.strip_prefix(name)?.strip_prefix(": "));
+                SettingsError::Wrong { problem: bare.unwrap_or(&problem).to_owned(), key }
+            }
+        }
+    }
+}
+
+/// What to write where a setting without a default is missing.
+fn hint(field: &str) -> &'static str {
+    match field {
+        "provider" => "; say \"openai\", \"anthropic\" or \"local\"",
+        "input" | "output" => "; a price names input and output",
+        _ => "",
+    }
+}
+
+/// The name that was probably meant: at most a third of its letters differ, or one is a part of the other.
+fn nearest<'a>(given: &str, names: &[&'a str]) -> Option<&'a str> {
+    let most = (given.chars().count() / 3).clamp(1, 3);
+    let part = |name: &str| given.len() >= 3 && (name.contains(given) || given.contains(name));
+    let near = names.iter().map(|name| (strsim::levenshtein(given, name), *name));
+    near.filter(|(distance, name)| *distance <= most || part(name)).min().map(|(_, name)| name)
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl de::Error for Problem {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::Other(message.to_string())
+    }
+
+    fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::NotAllowed(match expected.to_string().as_str() {
+            "a boolean" => "true or false".to_owned(),
+            "a string" => "a text".to_owned(),
+            "a sequence" => "a list of tables".to_owned(),
+            "a map" => "a table of settings".to_owned(),
+            other => other.to_owned(),
+        })
+    }
+
+    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::NotAllowed(expected.to_string())
+    }
+
+    fn unknown_variant(_: &str, expected: &'static [&'static str]) -> Self {
+        let words: Vec<String> = expected.iter().map(|word| format!("{word:?}")).collect();
+        Self::NotAllowed(match words.split_last() {
+            Some((last, [])) => last.clone(),
+            Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+            None => String::new(),
+        })
+    }
+
+    fn unknown_field(_: &str, expected: &'static [&'static str]) -> Self {
+        Self::Unknown(expected)
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::Missing(field)
+    }
+}
+
+/// A JSON value that reports what is wrong as a [`Problem`], and leaves out null entries.
+#[derive(Clone, Copy)]
+struct Node<'de>(&'de Value);
+
+impl<'de> Node<'de> {
+    fn visit_map<V: Visitor<'de>>(
+        self,
+        known: impl Fn(&str) -> bool,
+        visitor: V,
+    ) -> Result<V::Value, Problem> {
+        let Value::Object(entries) = self.0 else { return self.deserialize_any(visitor) };
+        let set = entries.iter().filter(|(key, value)| !value.is_null() || !known(key));
+        visitor.visit_map(MapDeserializer::new(set.map(|(key, value)| (key.as_str(), Node(value)))))
+    }
+}
+
+impl<'de> IntoDeserializer<'de, Problem> for Node<'de> {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+impl<'de> Deserializer<'de> for Node<'de> {
+    type Error = Problem;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
+        match self.0 {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(flag) => visitor.visit_bool(*flag),
+            Value::String(text) => visitor.visit_borrowed_str(text),
+            Value::Number(number) => match (number.as_u64(), number.as_i64()) {
+                (Some(whole), _) => visitor.visit_u64(whole),
+                (None, Some(whole)) => visitor.visit_i64(whole),
+                (None, None) => visitor.visit_f64(number.as_f64().unwrap_or_default()),
+            },
+            Value::Array(list) => visitor.visit_seq(SeqDeserializer::new(list.iter().map(Node))),
+            Value::Object(entries) => {
+                let entries = entries.iter().map(|(key, value)| (key.as_str(), Node(value)));
+                visitor.visit_map(MapDeserializer::new(entries))
+            }
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
+        if self.0.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
+        self.visit_map(|_| true, visitor)
+    }
+
+    /// A name that no field has is refused even where its value is null.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Problem> {
+        self.visit_map(|key| fields.contains(&key), visitor)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Problem> {
+        match self.0 {
+            Value::String(text) => visitor.visit_enum(StrDeserializer::new(text)),
+            _ => Err(de::Error::unknown_variant("", variants)),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Problem> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq
+        tuple tuple_struct identifier ignored_any
+    }
 }

@@ -1,43 +1,30 @@
 //! Slots as they are set.
 
+use std::fmt;
 use std::str::FromStr;
 
 use epitome_core::keep::Keep;
-use epitome_core::message::Tokens;
+use epitome_core::message::{Author, Tokens};
 use epitome_core::outline::Outline;
 use epitome_core::prompt::{ProfileSetting, Template};
 use epitome_core::slot::{CatchUp, Limit, Scope, Slot, SlotError};
 use epitome_core::trigger::Trigger;
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::read::Table;
-use super::{Set, SettingsError};
-
-const KEYS: &str = "preset, name, scope, trigger, keep, max_tokens, max_chars, prompt, profile, instructions, \
-    models, auto, catch_up";
+use super::form::{self, As, Maybe, ModelNames, TextForm, Whole};
+use super::{SettingsError, wrong};
 
 /// A summary that is kept: when, of what, how large, by whom.
 ///
-/// | key | default | meaning |
-/// |---|---|---|
-/// | `preset` | none | what the other keys start from, see [`Preset`] |
-/// | `name` | the preset's | 1 to 64 letters, digits, `_` or `-`; unique within its scope |
-/// | `scope` | the whole session | whose messages it covers: an author's |
-/// | `trigger` | `"turns(100)"` | when it is due |
-/// | `keep` | `"messages(0)"` | what stays out of it |
-/// | `max_tokens` or `max_chars` | 1,000 tokens | how large it may be |
-/// | `prompt` | the profile's | a template of its own |
-/// | `profile` | `"auto"` | `"general"`, `"coding"`, `"research"`, `"support"` |
-/// | `instructions` | none | said to the model as they are |
-/// | `models` | `summarize.models` | who writes it |
-/// | `auto` | `summarize.auto` | whether it fires by itself |
-/// | `catch_up` | `summarize.catch_up` | what it does when it is far behind |
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Its keys in settings are the fields of `Written`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "Written", into = "Written")]
 pub struct SlotSettings {
     /// What the rules need to know of it.
     pub slot: Slot,
     /// What it does when it is far behind, where it says so itself. What holds is in `slot`, and is
-    /// worked out from this whenever settings are laid over each other.
+    /// worked out from this whenever settings are applied over each other.
     pub catch_up: Option<CatchUp>,
     /// Whether it fires by itself, where it says so itself; in the same way.
     pub auto: Option<bool>,
@@ -51,6 +38,134 @@ pub struct SlotSettings {
     pub models: Option<Vec<String>>,
 }
 
+/// A slot as it is set, `[[slot]]`.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, expecting = "a table of settings")]
+#[schemars(extend(
+    "anyOf" = [
+        {"required": ["name"], "properties": {"name": {"type": "string"}}},
+        {"required": ["preset"], "properties": {"preset": {"type": "string"}}},
+    ],
+    "not" = {
+        "required": ["max_tokens", "max_chars"],
+        "properties": {"max_tokens": {"type": "integer"}, "max_chars": {"type": "integer"}},
+    },
+))]
+#[derive(Default)]
+struct Written {
+    /// What the other keys start from: frequent, long or lean.
+    #[serde(with = "As::<Maybe<TextForm<Preset>>>", skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"frequent")]
+    preset: Option<Preset>,
+    /// Unique within its scope.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^[A-Za-z0-9_-]{1,64}$"), example = &"notes")]
+    name: Option<String>,
+    /// Whose messages it covers: an author's; the whole session's unless set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1), example = &"builder")]
+    scope: Option<String>,
+    /// When it fires: messages(n), turns(n), tokens(n), chars(n), window(fraction), every(seconds),
+    /// idle(seconds), important(n), all(.., ..), any(.., ..).
+    #[serde(with = "As::<Maybe<TextForm<Trigger>>>")]
+    #[schemars(example = &"turns(30)")]
+    trigger: Option<Trigger>,
+    /// What stays out of it: messages(n), turns(n), tokens(n) or a window(fraction).
+    #[serde(with = "As::<Maybe<TextForm<Keep>>>")]
+    #[schemars(example = &"turns(2)")]
+    keep: Option<Keep>,
+    /// How large it may be; or max_chars.
+    #[serde(with = "As::<Maybe<Whole<u64, 16>>>", skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 1_500)]
+    max_tokens: Option<u64>,
+    /// The same in characters.
+    #[serde(with = "As::<Maybe<Whole<u64, 16>>>", skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 4_000)]
+    max_chars: Option<u64>,
+    /// A template of its own, in place of the profile's;
+    /// {conversation_text} must be in it.
+    #[serde(with = "As::<Maybe<TextForm<Template>>>", skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"Sum up: {conversation_text}")]
+    prompt: Option<Template>,
+    /// auto, general, coding, research or support.
+    #[serde(with = "As::<TextForm<ProfileSetting>>")]
+    #[schemars(example = &"coding")]
+    profile: ProfileSetting,
+    /// Said to the model as they are.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(example = &"Name every open question.")]
+    instructions: String,
+    /// Who writes it; summarize.models unless set.
+    #[serde(with = "As::<Maybe<ModelNames>>", skip_serializing_if = "Option::is_none")]
+    #[schemars(example = ["main"])]
+    models: Option<Vec<String>>,
+    /// Whether it fires by itself; summarize.auto unless set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = true)]
+    auto: Option<bool>,
+    /// What it does when it is far behind; summarize.catch_up unless set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "form::catch_up", example = &"step")]
+    catch_up: Option<CatchUp>,
+}
+
+impl TryFrom<Written> for SlotSettings {
+    type Error = &'static str;
+
+    fn try_from(written: Written) -> Result<Self, &'static str> {
+        let mut slot = match written.preset {
+            Some(preset) => preset.slot(),
+            // Without a name it is refused by `check`.
+            None => Slot::new("", Limit::Tokens(1_000)),
+        };
+        slot.limit = match (written.max_tokens, written.max_chars) {
+            (Some(_), Some(_)) => return Err("max_tokens and max_chars are both set; set one of them"),
+            (Some(tokens), None) => Limit::Tokens(tokens),
+            (None, Some(chars)) => Limit::Chars(chars),
+            (None, None) => slot.limit,
+        };
+        slot.name = written.name.unwrap_or(slot.name);
+        slot.scope = Scope::from(written.scope.map(Author::from));
+        slot.trigger = written.trigger.unwrap_or(slot.trigger);
+        slot.keep = written.keep.unwrap_or(slot.keep);
+        slot.auto = written.auto.unwrap_or(slot.auto);
+        Ok(Self {
+            slot,
+            catch_up: written.catch_up,
+            auto: written.auto,
+            prompt: written.prompt,
+            profile: written.profile,
+            instructions: written.instructions,
+            models: written.models,
+        })
+    }
+}
+
+impl From<SlotSettings> for Written {
+    fn from(settings: SlotSettings) -> Self {
+        let Slot { name, scope, trigger, keep, limit, .. } = settings.slot;
+        let (max_tokens, max_chars) = match limit {
+            Limit::Tokens(tokens) => (Some(tokens), None),
+            Limit::Chars(chars) => (None, Some(chars)),
+        };
+        Self {
+            preset: None,
+            name: Some(name),
+            scope: Option::<Author>::from(scope).map(|author| author.to_string()),
+            trigger: Some(trigger),
+            keep: Some(keep),
+            max_tokens,
+            max_chars,
+            prompt: settings.prompt,
+            profile: settings.profile,
+            instructions: settings.instructions,
+            models: settings.models,
+            auto: settings.auto,
+            catch_up: settings.catch_up,
+        }
+    }
+}
+
 impl SlotSettings {
     /// What the model is asked when it is to sum up messages of this shape.
     #[must_use]
@@ -59,75 +174,6 @@ impl SlotSettings {
             Some(prompt) => prompt.clone(),
             None => self.profile.choose(outlines).template(),
         }
-    }
-
-    fn read(table: &Table<'_>) -> Result<Self, SettingsError> {
-        table.only(KEYS)?;
-        let preset = table.parsed::<Preset>("preset")?;
-        let name = table.text("name")?;
-        let mut slot = match (preset, name) {
-            (Some(preset), _) => preset.slot(),
-            (None, Some(name)) => Slot::new(name, Limit::Tokens(1_000)),
-            (None, None) => return Err(table.wrong("name", "is missing; name the slot, or give a preset")),
-        };
-        name.map(str::to_owned).set(&mut slot.name);
-        table.text("scope")?.map(|author| Scope::Author(author.into())).set(&mut slot.scope);
-        table.parsed::<Trigger>("trigger")?.set(&mut slot.trigger);
-        table.parsed::<Keep>("keep")?.set(&mut slot.keep);
-        match (table.whole("max_tokens")?, table.whole("max_chars")?) {
-            (Some(_), Some(_)) => {
-                return Err(table.wrong("max_chars", "max_tokens is set too; set one of them"));
-            }
-            (Some(tokens), None) => slot.limit = Limit::Tokens(tokens),
-            (None, Some(chars)) => slot.limit = Limit::Chars(chars),
-            (None, None) => {}
-        }
-        let auto = table.yes_or_no("auto")?;
-        auto.set(&mut slot.auto);
-        // Which model it will be is not known yet; everything else can be judged.
-        slot.check(Some(Tokens::MAX)).map_err(|error| named(table, &error))?;
-        Ok(Self {
-            slot,
-            catch_up: table.catch_up("catch_up")?,
-            auto,
-            prompt: table.parsed("prompt")?,
-            profile: table.parsed("profile")?.unwrap_or_default(),
-            instructions: table.text("instructions")?.unwrap_or_default().to_owned(),
-            models: table.models("models")?,
-        })
-    }
-
-    pub(super) fn to_value(&self) -> Value {
-        let slot = &self.slot;
-        let mut entries = Map::new();
-        let mut put = |key: &str, value: Value| entries.insert(key.to_owned(), value);
-        put("name", json!(slot.name));
-        if let Scope::Author(author) = &slot.scope {
-            put("scope", json!(&**author));
-        }
-        put("trigger", json!(slot.trigger.to_string()));
-        put("keep", json!(slot.keep.to_string()));
-        match slot.limit {
-            Limit::Tokens(tokens) => put("max_tokens", json!(tokens)),
-            Limit::Chars(chars) => put("max_chars", json!(chars)),
-        };
-        if let Some(auto) = self.auto {
-            put("auto", json!(auto));
-        }
-        put("profile", json!(self.profile.to_string()));
-        if let Some(prompt) = &self.prompt {
-            put("prompt", json!(prompt.to_string()));
-        }
-        if !self.instructions.is_empty() {
-            put("instructions", json!(self.instructions));
-        }
-        if let Some(models) = &self.models {
-            put("models", json!(models));
-        }
-        if let Some(catch_up) = self.catch_up {
-            put("catch_up", json!(word(catch_up)));
-        }
-        Value::Object(entries)
     }
 }
 
@@ -147,55 +193,46 @@ impl From<Slot> for SlotSettings {
     }
 }
 
-/// The whole list, in which no two may have the same name in the same scope.
-pub(super) fn read(tables: &[Table<'_>]) -> Result<Vec<SlotSettings>, SettingsError> {
-    let mut slots: Vec<SlotSettings> = Vec::with_capacity(tables.len());
-    for table in tables {
-        let new = SlotSettings::read(table)?;
-        let same = |old: &SlotSettings| old.slot.name == new.slot.name && old.slot.scope == new.slot.scope;
-        if let Some(at) = slots.iter().position(same) {
+/// Refuses slots that could not work whichever model writes them, and two of the same name in the same scope.
+pub(super) fn check(slots: &[SlotSettings]) -> Result<(), SettingsError> {
+    for (at, SlotSettings { slot, .. }) in slots.iter().enumerate() {
+        let wrong = |field: &str, problem| SettingsError::wrong(format!("slot[{at}].{field}"), problem);
+        slot.check(Some(Tokens::MAX)).map_err(|error| match &error {
+            SlotError::Name { given } if given.is_empty() => {
+                wrong("name", "is missing; name the slot, or give a preset".to_owned())
+            }
+            SlotError::Name { given } => {
+                wrong("name", format!("{given:?} given; allowed are 1 to 64 letters, digits, `_` or `-`"))
+            }
+            SlotError::Scope { .. } => {
+                wrong("scope", "is empty; name an author, or leave it out for the whole session".to_owned())
+            }
+            SlotError::Limit { field, given, .. } => {
+                wrong(field, format!("{given} given; a summary needs at least 16"))
+            }
+            SlotError::Trigger { source, .. } => wrong("trigger", source.to_string()),
+            SlotError::Keep { source, .. } => wrong("keep", source.to_string()),
+            other => wrong("name", other.to_string()),
+        })?;
+        let mut before = slots.iter().take(at);
+        if let Some(same) =
+            before.position(|old| (&old.slot.name, &old.slot.scope) == (&slot.name, &slot.scope))
+        {
             let problem =
-                format!("slot[{at}] is called `{}` too; a name is unique within its scope", new.slot.name);
-            return Err(table.wrong("name", problem));
+                format!("slot[{same}] is called `{}` too; a name is unique within its scope", slot.name);
+            return Err(wrong("name", problem));
         }
-        slots.push(new);
     }
-    Ok(slots)
+    Ok(())
 }
 
 /// Refuses a trigger that no slot could have, or for a slot that cannot be called so.
-pub(super) fn check_trigger(table: &Table<'_>, slot: &str, trigger: &Trigger) -> Result<(), SettingsError> {
-    let tried = Slot { trigger: trigger.clone(), ..Slot::new(slot, Limit::Tokens(1_000)) };
+pub(super) fn check_trigger(name: &str, trigger: &Trigger) -> Result<(), SettingsError> {
+    let tried = Slot { trigger: trigger.clone(), ..Slot::new(name, Limit::Tokens(1_000)) };
     tried.check(Some(Tokens::MAX)).map_err(|error| match &error {
-        SlotError::Trigger { source, .. } => table.wrong(slot, source.to_string()),
-        other => table.wrong(slot, other.to_string()),
+        SlotError::Trigger { source, .. } => wrong(&["trigger", name], source.to_string()),
+        other => wrong(&["trigger", name], other.to_string()),
     })
-}
-
-/// How it is written.
-pub(super) fn word(catch_up: CatchUp) -> &'static str {
-    match catch_up {
-        CatchUp::Join => "join",
-        CatchUp::Step => "step",
-    }
-}
-
-/// What the core has against a slot, under the name of the key.
-fn named(table: &Table<'_>, error: &SlotError) -> SettingsError {
-    match error {
-        SlotError::Name { given } => {
-            table.wrong("name", format!("{given:?} given; allowed are 1 to 64 letters, digits, `_` or `-`"))
-        }
-        SlotError::Scope { .. } => {
-            table.wrong("scope", "is empty; name an author, or leave it out for the whole session")
-        }
-        SlotError::Limit { field, given, .. } => {
-            table.wrong(field, format!("{given} given; a summary needs at least 16"))
-        }
-        SlotError::Trigger { source, .. } => table.wrong("trigger", source.to_string()),
-        SlotError::Keep { source, .. } => table.wrong("keep", source.to_string()),
-        other => table.wrong("name", other.to_string()),
-    }
 }
 
 /// A slot that has proved itself, to start from.
@@ -229,18 +266,20 @@ impl Preset {
     }
 }
 
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.slot().name)
+    }
+}
+
 impl FromStr for Preset {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "frequent" => Ok(Self::Frequent),
-            "long" => Ok(Self::Long),
-            "lean" => Ok(Self::Lean),
-            other => {
-                let given: String = other.chars().take(60).collect();
-                Err(format!("`{given}` is unknown; frequent, long and lean are allowed"))
-            }
-        }
+        let all = [Self::Frequent, Self::Long, Self::Lean];
+        all.into_iter().find(|preset| preset.slot().name == name).ok_or_else(|| {
+            let given: String = name.chars().take(60).collect();
+            format!("`{given}` is unknown; frequent, long and lean are allowed")
+        })
     }
 }

@@ -42,10 +42,10 @@ pub(crate) fn template() -> String {
         text.push_str(&format!("# Example: {name} = {}\n\n", key.example));
     }
     let schema = schema::<Settings>();
-    slots(&mut text, &defaults, &meaning(&schema["properties"]["slot"]));
+    let section = |name: &str| schema.pointer(&format!("/properties/{name}")).unwrap_or_default();
+    slots(&mut text, &defaults, &meaning(section("slot")));
     for table in ["models", "prices"] {
-        let table_schema = &schema["properties"][table];
-        named(&mut text, table, table_schema);
+        named(&mut text, table, section(table));
     }
     text
 }

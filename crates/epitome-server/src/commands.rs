@@ -153,6 +153,7 @@ pub(crate) struct Job {
     globals: Globals,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a process has one of it")]
 enum What {
     Command(Command),
     WriteConfig(PathBuf),

@@ -33,5 +33,5 @@ pub fn again_on_postgres(except: &[&str]) {
     assert!(done.status.success(), "on PostgreSQL:\n{output}\n{}", String::from_utf8_lossy(&done.stderr));
     // Past the capture of test output, so that the count is seen where tests are counted.
     let result = output.lines().find(|line| line.starts_with("test result: ")).unwrap();
-    writeln!(std::io::stdout(), "on PostgreSQL, {result}").unwrap();
+    std::io::stdout().write_all(format!("on PostgreSQL, {result}\n").as_bytes()).unwrap();
 }

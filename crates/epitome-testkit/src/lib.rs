@@ -21,6 +21,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::len_without_is_empty,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::print_stdout,

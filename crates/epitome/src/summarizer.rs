@@ -37,7 +37,7 @@ mod call;
 mod draft;
 mod spending;
 
-use answers::Answers;
+use answers::{Answers, TooLong};
 pub(crate) use draft::{Base, Draft, without_bytes};
 pub(crate) use spending::{Label, Spending};
 
@@ -58,6 +58,7 @@ pub(crate) type Breakers = Mutex<HashMap<String, Breaker>>;
 pub(crate) struct Memory {
     pub(crate) breakers: Breakers,
     pub(crate) answers: Answers,
+    pub(crate) too_long: TooLong,
 }
 
 /// What only the caller can do while a summary is written. The defaults suit a caller that competes with nobody.
@@ -87,6 +88,14 @@ pub(crate) trait Host: Sync {
 
     /// An answer was accepted.
     fn remember(&self, _asked: &str, _text: &str) {}
+
+    /// What the provider said of a prompt that it refused as too long lately.
+    fn recall_too_long(&self, _asked: &str) -> Option<ModelError> {
+        None
+    }
+
+    /// A prompt was refused as too long.
+    fn remember_too_long(&self, _asked: &str, _error: &ModelError) {}
 }
 
 /// Who writes summaries, by which rules, and on whose account.

@@ -18,7 +18,7 @@ use super::report::Spent;
 use crate::error::Error;
 use crate::hook::{Condensed, Hooks};
 use crate::measure;
-use crate::model::{Local, Model, Tally, Told};
+use crate::model::{Local, Model, ModelError, Tally, Told};
 use crate::pace::Pace;
 use crate::purse::Reserved;
 use crate::retry::Failure;
@@ -218,6 +218,14 @@ impl Host for Caller<'_> {
 
     fn remember(&self, asked: &str, text: &str) {
         self.scribe.account.memory.answers.remember(self.key(asked), text);
+    }
+
+    fn recall_too_long(&self, asked: &str) -> Option<ModelError> {
+        self.scribe.account.memory.too_long.recall(&self.key(asked))
+    }
+
+    fn remember_too_long(&self, asked: &str, error: &ModelError) {
+        self.scribe.account.memory.too_long.remember(self.key(asked), error.clone());
     }
 }
 

@@ -1,5 +1,7 @@
 //! Models that are asked over a network: where, as whom, and how much they read.
 
+#![allow(rustdoc::bare_urls, reason = "doc comments are the help text of the settings file")]
+
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;

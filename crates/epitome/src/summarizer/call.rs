@@ -34,6 +34,9 @@ impl Summarizer<'_> {
             spent.add(self.label.row(writer, self.settings, REUSED, &Tally::default()), None);
             return Ok(Draft { asked: Some(asked.clone()), ..draft });
         }
+        if let Some(error) = asked.as_ref().and_then(|asked| self.host.recall_too_long(asked)) {
+            return Err(Failure::from(error).into());
+        }
         self.host.permit(writer, spent.paid).map_err(Failed::Full)?;
         // `local` would only say the same again.
         let times = if writer.is_local() { 1 } else { 2 };
@@ -50,7 +53,16 @@ impl Summarizer<'_> {
                     last = Failure::Answer(refusal.clone()).into();
                     ask.refused = Some(refusal);
                 }
-                failed => return failed,
+                failed => {
+                    if let (
+                        Err(Failed::Failure(Failure::Model(error @ ModelError::TooLong { .. }))),
+                        Some(asked),
+                    ) = (&failed, &asked)
+                    {
+                        self.host.remember_too_long(asked, error);
+                    }
+                    return failed;
+                }
             }
         }
         Err(last)

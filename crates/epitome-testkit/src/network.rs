@@ -221,8 +221,6 @@ async fn listen(listener: std::net::TcpListener, target: SocketAddr, shared: Arc
 
 /// One connection, until it ends.
 async fn pass(mut node: TcpStream, target: SocketAddr, shared: &Shared) {
-    // Broken off, not closed: whoever is at the other end gets an error at once, and what was on its way is lost.
-    let _ = node.set_zero_linger();
     let _ = node.set_nodelay(true);
     let mut state = shared.state.subscribe();
     let cuts = state.borrow().cuts;
@@ -242,10 +240,14 @@ async fn pass(mut node: TcpStream, target: SocketAddr, shared: &Shared) {
         let heard = pump(from_database, to_node, Toward::Node, shared, &answer);
         tokio::try_join!(sent, heard).map(|_| ())
     };
-    tokio::select! {
-        () = broken => {}
+    let closed = tokio::select! {
+        () = broken => false,
         // Also an error ends both.
-        _ = passing => {}
+        passed = passing => passed.is_ok(),
+    };
+    if !closed {
+        // Broken off, not closed: the other end gets an error at once, and what was on its way is lost.
+        let _ = node.set_zero_linger();
     }
 }
 

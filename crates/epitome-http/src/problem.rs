@@ -1,6 +1,6 @@
 //! What is answered when something was not done: RFC 9457 problem details, sorted by what the caller does next.
 //!
-//! A [`Problem`] is put into words in one place, at the very end ([`dress`]), together with those the router makes
+//! A [`Problem`] is put into words in one place, at the very end (`dress`), together with those the router makes
 //! itself (no such path, no such method), so that every answer that is not a success looks the same and carries the
 //! request's id. Nothing of the server's own is told: no path, no address, no message's words.
 
@@ -138,7 +138,7 @@ fn log_seldom(told: &str) {
 }
 
 impl IntoResponse for Problem {
-    /// Without words yet: [`dress`] puts them in, since it knows the request's id.
+    /// Without words yet: `dress` puts them in, since it knows the request's id.
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
         response.extensions_mut().insert(self);

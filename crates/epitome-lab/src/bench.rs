@@ -1,8 +1,8 @@
 //! `epitome bench`: measures, and shows a table.
 //!
 //! What is measured of the engine and of lists is in [`engine`]; what a command costs that is started
-//! anew for each request is in [`filter`], what HTTP costs in [`server`], what the way through the proxy in
-//! [`proxy`], what other people's condensers take in [`peers`].
+//! anew for each request is in `filter`, what HTTP costs in `server`, what the way through the proxy in
+//! `proxy`, what other people's condensers take in `peers`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! `epitome demo`: a long conversation condensed before your eyes.
 //!
-//! It plays [`story`] into a database of its own, message by message, with the built-in summarizer; then it asks that
+//! It plays `story` into a database of its own, message by message, with the built-in summarizer; then it asks that
 //! database for the conversation in several sizes and shows what it got. Every figure is counted in that run, by
-//! [`play`]; how they look is [`look`]'s matter. All but the durations is the same every time.
+//! `play`; how they look is `look`'s matter. All but the durations is the same every time.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -5,7 +5,7 @@
 //! | [`measure`] | evaluation: which names and answers a list still holds, and what a run of requests costs |
 //! | [`play`] | plays one recorded conversation through one policy, with the real engine or condenser |
 //! | [`replay`] | the command `epitome replay`: reads recordings, plays them, shows tables, pages and charts |
-//! | [`bench`] | the command `epitome bench`: the engine, the server, the proxy, other condensers |
+//! | [`mod@bench`] | the command `epitome bench`: the engine, the server, the proxy, other condensers |
 //! | [`demo`] | the command `epitome demo`: a long conversation condensed in ten seconds |
 //!
 //! The commands' flags stand beside the commands. Nothing here reads settings or knows the HTTP server's code: what a

@@ -2,7 +2,7 @@
 //!
 //! It speaks chat completions, Responses and Anthropic's messages, whole and streamed. Every request is judged first, by its
 //! shape and by its size ([`refuse`]); what passes is answered by a script of tool calls, reasoning and words ([`script`],
-//! spelled for a stream in [`events`]) with what it cost, by a count of its own ([`tally`]). A summarizer's prompt is answered
+//! spelled for a stream in `events`) with what it cost, by a count of its own (`tally`). A summarizer's prompt is answered
 //! with a summary, and whatever is asked for elsewhere with an echo. It remembers what it was sent, what it refused, and
 //! whether that was sent again; it can be told to be slow, to fall silent, to break off or to be rude ([`Act`]). A
 //! server that writes bad summaries is [`crate::provider`].

@@ -36,7 +36,7 @@ pub struct Question<'a> {
     pub tokens: Tokens,
     /// How many tokens may be written.
     pub most: Tokens,
-    /// The name of the field that says so: one of [`Format::limit_names`](crate::Format::limit_names).
+    /// The name of the field that says so: one of those that the format's facts list.
     pub limit: &'static str,
     /// Whether the answer is streamed.
     pub stream: bool,

@@ -1,7 +1,7 @@
 //! Providers' formats as pure mappings, used by model calls, import, contexts, condensing and the proxy alike.
 //!
 //! There are two ways out. [`Dialect::restore`] gives a message back as it came, value for value: what our own form
-//! does not hold is kept beside it ([`Message::wire`]). [`Dialect::write`] makes a request of a list that the core's
+//! does not hold is kept beside it ([`Message::wire`](epitome_core::message::Message::wire)). [`Dialect::write`] makes a request of a list that the core's
 //! view has made valid ([`epitome_core::view`]): it spells what this one provider accepts, deterministically, and
 //! sends nothing of ours along. Whoever is given somebody's whole request, to give it back with a shorter list in it,
 //! uses a [`Body`]: it does the first for every message that stayed the same and the second for the rest.

@@ -22,7 +22,7 @@
 //!
 //! ```
 //! use epitome_core::condense::{Decision, Facts, List, Policy};
-//! use epitome_core::drawing::{draw, messages, word_counter};
+//! use epitome_testkit::drawing::{draw, messages, word_counter};
 //! use epitome_core::message::Timestamp;
 //!
 //! let counter = word_counter();

@@ -154,7 +154,7 @@ pub struct Candidate {
 /// ```
 /// use epitome_core::context::{Candidate, Costs, NoWords, Request, Scene, lay_out};
 /// use epitome_core::cut::Cuts;
-/// use epitome_core::drawing::{outlines, word_counter};
+/// use epitome_testkit::drawing::{outlines, word_counter};
 /// use epitome_core::outline::Cut;
 ///
 /// let log = outlines(&format!("s u!:5 {}", "u:9 a:9 ".repeat(500))).unwrap();

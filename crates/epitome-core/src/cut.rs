@@ -136,7 +136,7 @@ pub enum Press {
 ///
 /// ```
 /// use epitome_core::cut::{choose, Chosen, Cuts, NoCut, Press};
-/// use epitome_core::drawing::outlines;
+/// use epitome_testkit::drawing::outlines;
 /// use epitome_core::outline::Cut;
 ///
 /// let drawn = outlines("u | a(x) r(x) | a | u | a").unwrap();

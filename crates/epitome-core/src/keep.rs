@@ -76,7 +76,7 @@ impl Keep {
     /// which [`Keep::check`] would have refused: what is kept in error can be cut later.
     ///
     /// ```
-    /// use epitome_core::drawing::outlines;
+    /// use epitome_testkit::drawing::outlines;
     /// use epitome_core::keep::Keep;
     ///
     /// let outlines = outlines("u:50 a:900 u:60 a:40").unwrap();
@@ -203,7 +203,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::drawing;
+    use crate::message::Message;
+    use crate::tokens::{Counter, Encoding};
+    use crate::track::Tracker;
 
     /// One word a message: its turn, its tokens, and `~` where it is skipped: `1:50 1:900~`.
     fn outlines(drawing: &str) -> Vec<Outline> {
@@ -216,7 +218,8 @@ mod tests {
 
     fn drawn(turn: u64, tokens: u64, skip: bool) -> Outline {
         // Drawn once: what is not told here is as in any user message.
-        static USER: LazyLock<Outline> = LazyLock::new(|| drawing::outlines("u").unwrap().remove(0));
+        static USER: LazyLock<Outline> =
+            LazyLock::new(|| Tracker::default().push(&Message::user("m1"), &Counter::new(Encoding::O200k)));
         Outline { turn, tokens, skip, ..USER.clone() }
     }
 

@@ -86,7 +86,8 @@
 //! | [`excerpt`] | how is one message made smaller? |
 //! | [`shelf`] | who holds the words meanwhile? |
 //! | [`valid`] | what would a provider refuse? |
-//! | [`drawing`] | how is a session written in one line, for tests and examples? |
+//!
+//! Examples draw their sessions in a line, `u a(x) r(x)`; `drawing` in the test kit says how.
 //!
 //! # Words
 //!
@@ -119,7 +120,6 @@
 pub mod condense;
 pub mod context;
 pub mod cut;
-pub mod drawing;
 pub mod economic;
 pub mod excerpt;
 mod expr;

@@ -35,6 +35,16 @@ pub(crate) fn exp(x: f64) -> f64 {
     e
 }
 
+/// The largest number up to `most` that fits, where all smaller ones do too.
+pub(crate) fn largest(most: usize, fits: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, most);
+    while low < high {
+        let middle = (low + high).div_ceil(2);
+        (low, high) = if fits(middle) { (middle, high) } else { (low, middle - 1) };
+    }
+    low
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

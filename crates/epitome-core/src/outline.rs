@@ -76,7 +76,7 @@ pub struct Outline {
 /// Sums over messages since some place, kept up to date in O(1) a message.
 ///
 /// ```
-/// use epitome_core::drawing::outlines;
+/// use epitome_testkit::drawing::outlines;
 /// use epitome_core::outline::Totals;
 ///
 /// let mut totals = Totals::default();

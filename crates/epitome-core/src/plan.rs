@@ -137,7 +137,7 @@ impl Next {
 /// Worked off in a loop, until there is nothing:
 ///
 /// ```
-/// use epitome_core::drawing::outlines;
+/// use epitome_testkit::drawing::outlines;
 /// use epitome_core::outline::Cut;
 /// use epitome_core::plan::{next, Ahead, Next};
 /// use epitome_core::slot::{Slot, SlotState};
@@ -165,7 +165,7 @@ impl Next {
 /// The numbers of one step:
 ///
 /// ```
-/// use epitome_core::drawing::outlines;
+/// use epitome_testkit::drawing::outlines;
 /// use epitome_core::message::Span;
 /// use epitome_core::outline::Cut;
 /// use epitome_core::plan::{next, Ahead, Next};

@@ -21,7 +21,7 @@ use crate::view::{self, Texts};
 /// ```
 /// use epitome_core::context::{lay_out, Costs, Request, Scene};
 /// use epitome_core::cut::Cuts;
-/// use epitome_core::drawing::{messages, outlines, word_counter};
+/// use epitome_testkit::drawing::{messages, outlines, word_counter};
 /// use epitome_core::shelf::Shelf;
 /// use epitome_core::outline::Cut;
 /// use epitome_core::view::render;

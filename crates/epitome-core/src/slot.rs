@@ -29,6 +29,10 @@ pub enum Scope {
 }
 
 impl Scope {
+    fn is_session(&self) -> bool {
+        *self == Self::Session
+    }
+
     /// Whether this message is covered.
     #[must_use]
     pub fn holds(&self, outline: &Outline) -> bool {
@@ -55,11 +59,13 @@ impl From<Scope> for Option<Author> {
 }
 
 /// How large a summary may be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum Limit {
     /// In tokens.
+    #[serde(rename = "max_tokens")]
     Tokens(Tokens),
     /// In characters; whoever writes the summary cuts there.
+    #[serde(rename = "max_chars")]
     Chars(u64),
 }
 
@@ -89,17 +95,19 @@ pub enum CatchUp {
 /// assert!(wrong.to_string().contains("unknown field `max_words`"));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Written", into = "Written")]
+#[serde(try_from = "Written")]
 pub struct Slot {
     /// What it is called; unique within its scope.
     pub name: String,
     /// Whose messages it covers.
+    #[serde(skip_serializing_if = "Scope::is_session")]
     pub scope: Scope,
     /// When it is due.
     pub trigger: Trigger,
     /// What stays out of the summary, as recent messages.
     pub keep: Keep,
     /// How large the summary may be.
+    #[serde(flatten)]
     pub limit: Limit,
     /// Whether it fires by itself. Otherwise only when told, by [`SlotState::force`].
     pub auto: bool,
@@ -164,19 +172,17 @@ impl Slot {
 const MIN_LIMIT: u64 = 16;
 
 /// A slot as it is written in a settings file.
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
     name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    scope: Option<Author>,
+    #[serde(default)]
+    scope: Scope,
     #[serde(default)]
     trigger: Trigger,
     #[serde(default)]
     keep: Keep,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     max_tokens: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     max_chars: Option<u64>,
     #[serde(default = "yes")]
     auto: bool,
@@ -200,7 +206,7 @@ impl TryFrom<Written> for Slot {
         };
         let slot = Self {
             name: written.name,
-            scope: written.scope.into(),
+            scope: written.scope,
             trigger: written.trigger,
             keep: written.keep,
             limit,
@@ -210,25 +216,6 @@ impl TryFrom<Written> for Slot {
         // The model is not known yet; everything else can be judged.
         slot.check(Some(Tokens::MAX))?;
         Ok(slot)
-    }
-}
-
-impl From<Slot> for Written {
-    fn from(slot: Slot) -> Self {
-        let (max_tokens, max_chars) = match slot.limit {
-            Limit::Tokens(tokens) => (Some(tokens), None),
-            Limit::Chars(chars) => (None, Some(chars)),
-        };
-        Self {
-            name: slot.name,
-            scope: slot.scope.into(),
-            trigger: slot.trigger,
-            keep: slot.keep,
-            max_tokens,
-            max_chars,
-            auto: slot.auto,
-            catch_up: slot.catch_up,
-        }
     }
 }
 
@@ -298,7 +285,7 @@ pub struct Firing {
 /// Where a slot stands in a session.
 ///
 /// ```
-/// use epitome_core::drawing::outlines;
+/// use epitome_testkit::drawing::outlines;
 /// use epitome_core::slot::{Slot, SlotState};
 ///
 /// let mut state = SlotState::default();

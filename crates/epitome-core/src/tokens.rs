@@ -179,7 +179,7 @@ impl Overhead {
 ///
 /// ```
 /// use epitome_core::message::Message;
-/// use epitome_core::tokens::{Counter, Encoding, Factor};
+/// use epitome_core::tokens::{Counter, Encoding};
 ///
 /// let counter = Counter::new(Encoding::O200k);
 /// assert_eq!(counter.text("hello world"), 2);
@@ -187,20 +187,12 @@ impl Overhead {
 ///
 /// let words = Counter::custom("words", |text| text.split_whitespace().count() as u64);
 /// assert_eq!(words.text("one two three"), 3);
-///
-/// let near = words.with_factor(Factor::starting_at(1.22)?);
-/// assert_eq!((near.name(), near.text("one two three")), ("words*1.22", 4));
-/// # Ok::<(), epitome_core::tokens::FactorError>(())
 /// ```
 #[derive(Clone)]
 pub struct Counter {
     encoder: Encoder,
-    /// The encoder's own name.
-    plain: Arc<str>,
-    /// The same with the factor, if there is one.
     name: Arc<str>,
     overhead: Overhead,
-    factor: Option<Factor>,
 }
 
 #[derive(Clone)]
@@ -226,23 +218,7 @@ impl Counter {
     }
 
     fn of(name: Arc<str>, encoder: Encoder) -> Self {
-        Self { encoder, plain: name.clone(), name, overhead: Overhead::default(), factor: None }
-    }
-
-    /// The same counter, its text counts multiplied by `factor`. It replaces an earlier one.
-    #[must_use]
-    pub fn with_factor(mut self, factor: Factor) -> Self {
-        self.name = format!("{}*{factor}", self.plain).into();
-        self.factor = Some(factor);
-        self
-    }
-
-    /// The same counter without its factor: what [`Factor::learn`] must be given.
-    #[must_use]
-    pub fn without_factor(mut self) -> Self {
-        self.name = self.plain.clone();
-        self.factor = None;
-        self
+        Self { encoder, name, overhead: Overhead::default() }
     }
 
     /// The same counter with other fixed costs.
@@ -252,8 +228,7 @@ impl Counter {
         self
     }
 
-    /// The encoder's name and, after a `*`, the factor. The same name gives the same counts of
-    /// text.
+    /// The encoder's name. The same name gives the same counts of text.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -268,7 +243,10 @@ impl Counter {
     /// A piece of text.
     #[must_use]
     pub fn text(&self, text: &str) -> Tokens {
-        self.calibrated(self.words(text))
+        match &self.encoder {
+            Encoder::Known(bpe) => bpe.count(text) as Tokens,
+            Encoder::Custom(count) => count(text),
+        }
     }
 
     /// A message as it is handed to a model: its overhead, its author, all its parts. Results are
@@ -277,47 +255,41 @@ impl Counter {
     /// Ids, signatures and metadata are not counted: models are not shown them as text.
     #[must_use]
     pub fn message(&self, message: &Message) -> Tokens {
-        let mut envelope = Sum { words: 0, fixed: self.overhead.message };
+        let mut envelope = self.overhead.message;
         if let Some(author) = &message.author {
-            envelope.words(self.words(author));
-            envelope.fixed(self.overhead.author);
+            envelope = envelope.saturating_add(self.text(author)).saturating_add(self.overhead.author);
         }
-        let mut results: Tokens = 0;
-        let mut rest = envelope;
+        let (mut results, mut rest): (Tokens, Tokens) = (0, envelope);
         let mut says_more = message.parts.is_empty();
         for part in &message.parts {
-            match part {
+            let size = match part {
                 Part::ToolResult(result) => {
-                    let sum = self.result_sum(result, envelope);
-                    results = results.saturating_add(self.total(sum));
+                    results = results.saturating_add(self.result(result).saturating_add(envelope));
                     continue;
                 }
-                Part::Text { text } | Part::Thinking { text, .. } => rest.words(self.words(text)),
-                Part::ToolCall(call) => {
-                    rest.words(self.call_words(call));
-                    rest.fixed(self.overhead.call);
-                }
-                Part::Media(media) => rest.fixed(self.media(media)),
-            }
+                Part::Text { text } | Part::Thinking { text, .. } => self.text(text),
+                Part::ToolCall(call) => self.call(call),
+                Part::Media(media) => self.media(media),
+            };
+            rest = rest.saturating_add(size);
             says_more = true;
         }
-        if says_more { results.saturating_add(self.total(rest)) } else { results }
+        if says_more { results.saturating_add(rest) } else { results }
     }
 
-    fn result_sum(&self, result: &ToolResult, mut sum: Sum) -> Sum {
-        for content in &result.content {
-            match content {
-                Content::Text { text } => sum.words(self.words(text)),
-                Content::Media(media) => sum.fixed(self.media(media)),
-            }
-        }
-        sum
+    fn result(&self, result: &ToolResult) -> Tokens {
+        let sizes = result.content.iter().map(|content| match content {
+            Content::Text { text } => self.text(text),
+            Content::Media(media) => self.media(media),
+        });
+        sizes.fold(0, Tokens::saturating_add)
     }
 
     /// A tool call: its name and its arguments as they would be sent.
     #[must_use]
     pub fn call(&self, call: &ToolCall) -> Tokens {
-        self.total(Sum { words: self.call_words(call), fixed: self.overhead.call })
+        let words = self.text(&call.name).saturating_add(self.text(&call.arguments_as_object()));
+        words.saturating_add(self.overhead.call)
     }
 
     /// The schemas of the tools a model may call, which come with every request.
@@ -330,69 +302,29 @@ impl Counter {
     /// ```
     #[must_use]
     pub fn tools(&self, schemas: &[serde_json::Value]) -> Tokens {
-        let mut sum = Sum { words: 0, fixed: 0 };
-        for schema in schemas {
-            sum.words(self.words(&schema.to_string()));
-            sum.fixed(self.overhead.tool);
-        }
-        self.total(sum)
+        let sizes =
+            schemas.iter().map(|schema| self.text(&schema.to_string()).saturating_add(self.overhead.tool));
+        sizes.fold(0, Tokens::saturating_add)
     }
 
-    /// A picture, a sound, a document: estimated, and the factor has no say in it.
+    /// A picture, a sound, a document: estimated.
     #[must_use]
     pub fn media(&self, media: &Media) -> Tokens {
         media::tokens(media)
     }
 
-    fn call_words(&self, call: &ToolCall) -> Tokens {
-        self.words(&call.name).saturating_add(self.words(&call.arguments_as_object()))
-    }
-
     /// As [`Counter::text`], for a text that is counted again and again: `known` remembers.
     pub(crate) fn text_once(&self, text: &str, known: &OnceLock<(Arc<str>, Tokens)>) -> Tokens {
-        // Without the factor, which goes on learning.
-        match known.get_or_init(|| (self.plain.clone(), self.words(text))) {
-            (name, words) if *name == self.plain => self.calibrated(*words),
+        match known.get_or_init(|| (self.name.clone(), self.text(text))) {
+            (name, tokens) if *name == self.name => *tokens,
             _ => self.text(text),
         }
-    }
-
-    fn words(&self, text: &str) -> Tokens {
-        match &self.encoder {
-            Encoder::Known(bpe) => bpe.count(text) as Tokens,
-            Encoder::Custom(count) => count(text),
-        }
-    }
-
-    fn calibrated(&self, words: Tokens) -> Tokens {
-        self.factor.map_or(words, |factor| factor.apply(words))
-    }
-
-    fn total(&self, sum: Sum) -> Tokens {
-        self.calibrated(sum.words).saturating_add(sum.fixed)
     }
 }
 
 impl fmt::Debug for Counter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Counter").field("name", &self.name).field("overhead", &self.overhead).finish()
-    }
-}
-
-/// Words and the rest apart, so that a factor is applied, and rounded, once.
-#[derive(Clone, Copy)]
-struct Sum {
-    words: Tokens,
-    fixed: Tokens,
-}
-
-impl Sum {
-    fn words(&mut self, tokens: Tokens) {
-        self.words = self.words.saturating_add(tokens);
-    }
-
-    fn fixed(&mut self, tokens: Tokens) {
-        self.fixed = self.fixed.saturating_add(tokens);
     }
 }
 
@@ -404,8 +336,8 @@ impl Sum {
 /// believed (or two thirds), and weighs at most a tenth of what is remembered (half, at the
 /// start).
 ///
-/// A factor is applied in hundredths, which is how it is shown. It stays within
-/// [`Factor::LOWEST`] and [`Factor::HIGHEST`]; beyond those it is not tokenizers that differ but
+/// A factor is applied in hundredths, which is how it is shown. It stays between
+/// a half and three; beyond those it is not tokenizers that differ but
 /// what was counted. Whole numbers inside, so that the same reports give the same factor
 /// everywhere.
 ///
@@ -444,29 +376,10 @@ const START: Tokens = 2_000;
 const TINY: Tokens = 200;
 
 impl Factor {
-    /// The least a factor can be.
-    pub const LOWEST: f64 = 0.5;
-    /// The most a factor can be.
-    pub const HIGHEST: f64 = 3.0;
-
-    /// A factor that starts at `value`, for a provider one already knows something about.
-    pub fn starting_at(value: f64) -> Result<Self, FactorError> {
-        if !(Self::LOWEST..=Self::HIGHEST).contains(&value) {
-            return Err(FactorError::OutOfRange { given: value });
-        }
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "between 1,000 and 6,000, as just checked"
-        )]
-        let reported = (value * START as f64).round() as Tokens;
-        Ok(Self { counted: START, reported })
-    }
-
     /// Hears that a request we counted as `counted` was reported as `reported`.
     ///
     /// Both must speak of the same request, with its system prompt and tools, and `counted` must
-    /// come from a counter [without a factor](Counter::without_factor). Better leave requests
+    /// be what a [`Counter`] counted. Better leave requests
     /// with media out: those are estimates. A report of nothing, or of less than 200 tokens, is
     /// passed over.
     pub fn learn(&mut self, counted: Tokens, reported: Tokens) {
@@ -536,12 +449,6 @@ impl TryFrom<Sums> for Factor {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FactorError {
-    /// It starts where no factor can be.
-    #[error("factor: {given} was given; from 0.5 to 3.0 is allowed")]
-    OutOfRange {
-        /// What was given.
-        given: f64,
-    },
     /// It was stored by something else than this module.
     #[error(
         "factor: {reported} reported for {counted} counted was given; counted must be from 1 to 1000000 and \

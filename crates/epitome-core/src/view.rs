@@ -81,7 +81,7 @@ pub enum RenderError {
 /// Mends a list without choosing anything: what [`render`] does to a layout's messages.
 ///
 /// ```
-/// use epitome_core::drawing::{draw, messages};
+/// use epitome_testkit::drawing::{draw, messages};
 /// use epitome_core::view::mend;
 ///
 /// // An orphan, a call nobody answered, a result that comes late.

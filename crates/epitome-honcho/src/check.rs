@@ -1,168 +1,147 @@
-//! What is sent: read by hand, and refused with a list of faults, each with its place.
+//! What is sent: checked against a table, and refused with a list of faults, each with its place.
 //!
 //! Programs written for the original know its refusals, and some read them. They come from the library that checks what
 //! it is sent; here are the same kinds, places and words. Pure: a JSON value in, what was meant or all that was wrong
-//! with it out. `given.rs` reads one value, `tables.rs` notes and configurations, `query.rs` what stands after the `?`,
-//! `place.rs` says where a value stands, and `fault.rs` keeps a refusal short. What is not known is passed over, as there.
+//! with it out. The tables below say what each body and query may hold; `shape.rs` reads a value by such a table, `values.rs`
+//! single values, `notes.rs` what callers keep with things; `place.rs` says where a value stands, and `fault.rs` keeps a
+//! refusal short. What is not known is passed over, as there.
 
 mod fault;
-mod given;
+mod notes;
 mod place;
-mod query;
-mod tables;
+mod shape;
 #[cfg(test)]
 mod tests;
+mod values;
 
-use serde_json::{Map, Value, json};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 pub(super) use fault::Faults;
 pub(super) use place::clipped;
-pub(super) use query::{ContextIn, Paging};
 
-use fault::Found;
-use given::{body, flag, list, name, sized, whole};
+use fault::{Found, Wrong};
 use place::At;
-use tables::{Reader, clean, configuration, message_configuration, metadata, peer_configuration};
+use shape::Need::{May, Must, Or};
+use shape::Of;
+use shape::Shape::{
+    self, Configuration, Dict, Flag, List, Members, Model, Moment, Name, Notes, Number, Text, Whole,
+};
 
-/// What a body is about: each takes a configuration of its own kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Of {
-    Workspace,
-    Session,
-    Peer,
+type Field = shape::Field;
+
+const ID: Field = ("id", Must, Name);
+const METADATA: Field = ("metadata", May, Notes);
+const CONFIGURATION: Field = ("configuration", May, Configuration(Of::Session));
+const PEER_CONFIGURATION: Field = ("configuration", May, Configuration(Of::Peer));
+
+/// The bodies of `POST …/workspaces`, `…/sessions` and `…/peers`: a [`NewIn`].
+pub(super) const NEW_WORKSPACE: Shape = Model(&[ID, METADATA, CONFIGURATION]);
+pub(super) const NEW_SESSION: Shape = Model(&[ID, METADATA, ("peers", May, Members), CONFIGURATION]);
+pub(super) const NEW_PEER: Shape = Model(&[ID, METADATA, PEER_CONFIGURATION]);
+
+/// The body of a `PUT` of a workspace or a session, a peer, a message: a [`Put`].
+pub(super) const PUT: Shape = Model(&[METADATA, CONFIGURATION]);
+pub(super) const PUT_PEER: Shape = Model(&[METADATA, PEER_CONFIGURATION]);
+pub(super) const PUT_MESSAGE: Shape = Model(&[METADATA]);
+
+/// The body of `POST` and `PUT …/sessions/{s}/peers`: who shall take part, in the order they were sent in, and how.
+pub(super) const MEMBERS: Shape = Members;
+
+/// The body of `PUT …/peers/{p}/config`: how a peer takes part in a session.
+pub(super) const MEMBER: Shape = Model(MEMBER_FIELDS);
+const MEMBER_FIELDS: &[Field] = &[("observe_others", May, Flag), ("observe_me", May, Flag)];
+
+/// The body of `DELETE …/sessions/{s}/peers`: who shall take part no longer.
+pub(super) const NAMES: Shape = List(&Name, 0..=usize::MAX);
+
+/// The body of `POST …/messages`: [`MessagesIn`].
+pub(super) const MESSAGES: Shape = Model(&[("messages", Must, List(&MESSAGE, 1..=100))]);
+
+/// One by itself, a [`MessageIn`]: the fields of an upload too, with nothing or its words for `content`.
+pub(super) const MESSAGE: Shape = Model(&[
+    ("content", Must, Text(0..=25_000)),
+    ("peer_id", Must, Name),
+    METADATA,
+    ("configuration", May, Configuration(Of::Message)),
+    ("created_at", May, Moment),
+]);
+
+const FILTERS: Field = ("filters", May, Dict);
+
+/// The body of `POST …/search`: a [`SearchIn`].
+pub(super) const SEARCH: Shape =
+    Model(&[("query", Must, Text(1..=usize::MAX)), FILTERS, ("limit", Or, Whole(1..=100))]);
+
+/// The parameters of every list: [`Paging`].
+const PAGING: Shape =
+    Model(&[("page", Or, Whole(1..=i64::MAX)), ("size", Or, Whole(1..=100)), ("reverse", Or, Flag)]);
+
+/// The parameters of `GET …/context`: a [`ContextIn`]. The last four say how a representation is made, and are not kept:
+/// there are none here.
+const CONTEXT: Shape = Model(&[
+    ("tokens", May, Whole(i64::MIN..=100_000)),
+    ("summary", Or, Flag),
+    ("peer_target", May, Text(0..=usize::MAX)),
+    ("peer_perspective", May, Text(0..=usize::MAX)),
+    ("limit_to_session", Or, Flag),
+    ("sessions", May, Text(0..=usize::MAX)),
+    ("scope", May, Text(0..=usize::MAX)),
+    ("search_top_k", May, Whole(1..=100)),
+    ("search_max_distance", May, Number(0.0..=1.0)),
+    ("include_most_frequent", May, Flag),
+    ("max_conclusions", May, Whole(1..=100)),
+]);
+
+/// Reads a body. One that is `null` was left out.
+pub(super) fn body<T: Default + DeserializeOwned>(sent: &Value, shape: &Shape) -> Result<T, Faults> {
+    read(&At { value: sent, step: "body".into(), within: None }, shape)
 }
 
-impl Of {
-    fn configuration(self) -> Reader {
-        match self {
-            Self::Workspace | Self::Session => configuration,
-            Self::Peer => peer_configuration,
-        }
-    }
+/// Reads what stands after the `?`, decoded already: of a parameter that is given twice the last holds, and unknown ones do
+/// nothing. Native routes refuse both. Here the client sends some that mean nothing to us, and may send more.
+fn query<T: Default + DeserializeOwned>(pairs: &[(String, String)], shape: &Shape) -> Result<T, Faults> {
+    let last: Map<_, _> = pairs.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
+    read(&At { value: &Value::Object(last), step: "query".into(), within: None }, shape)
+}
+
+fn read<T: Default + DeserializeOwned>(at: &At<'_>, shape: &Shape) -> Result<T, Faults> {
+    let mut found = Found::default();
+    let read = match at.value {
+        Value::Null => found.refuse(at, Wrong::missing()),
+        _ => shape.read(at, &mut found),
+    };
+    // What has no fault has the form of what is wanted.
+    found.give(serde_json::from_value(read).unwrap_or_default())
 }
 
 /// A workspace, a session or a peer to get or make.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default, PartialEq, Deserialize)]
 pub(super) struct NewIn {
     /// What it is called.
     pub(super) id: String,
     pub(super) metadata: Option<Map<String, Value>>,
     pub(super) configuration: Option<Map<String, Value>>,
     /// Who takes part in a session, in the order they were sent in.
-    pub(super) peers: Option<Vec<(String, MemberIn)>>,
-}
-
-impl NewIn {
-    /// The body of `POST …/workspaces`, `…/sessions` and `…/peers`.
-    pub(super) fn read(sent: &Value, of: Of) -> Result<Self, Faults> {
-        body(sent, |at, found| {
-            let fields = at.model(found);
-            Self {
-                id: fields.needed("id", found, name),
-                metadata: fields.optional("metadata", found, metadata),
-                peers: (of == Of::Session).then(|| fields.optional("peers", found, joining)).flatten(),
-                configuration: fields.optional("configuration", found, of.configuration()),
-            }
-        })
-    }
+    pub(super) peers: Option<Map<String, Value>>,
 }
 
 /// What a workspace, a session, a peer or a message shall hold from now on. What is left out stays.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default, PartialEq, Deserialize)]
 pub(super) struct Put {
     pub(super) metadata: Option<Map<String, Value>>,
     pub(super) configuration: Option<Map<String, Value>>,
 }
 
-impl Put {
-    /// The body of a `PUT`. That of a message, which is none of these, has no configuration.
-    pub(super) fn read(sent: &Value, of: Option<Of>) -> Result<Self, Faults> {
-        body(sent, |at, found| {
-            let fields = at.model(found);
-            Self {
-                metadata: fields.optional("metadata", found, metadata),
-                configuration: of.and_then(|of| fields.optional("configuration", found, of.configuration())),
-            }
-        })
-    }
-}
-
-/// How a peer takes part in a session.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct MemberIn {
-    pub(super) observe_me: Option<bool>,
-    pub(super) observe_others: Option<bool>,
-}
-
-impl MemberIn {
-    fn given(at: &At<'_>, found: &mut Found) -> Self {
-        let fields = at.model(found);
-        Self {
-            observe_others: fields.optional("observe_others", found, flag),
-            observe_me: fields.optional("observe_me", found, flag),
-        }
-    }
-}
-
-/// The body of `PUT …/peers/{p}/config`.
-pub(super) fn member(sent: &Value) -> Result<MemberIn, Faults> {
-    body(sent, MemberIn::given)
-}
-
-/// The body of `POST` and `PUT …/sessions/{s}/peers`: who shall take part, in the order they were sent in.
-pub(super) fn members(sent: &Value) -> Result<Vec<(String, MemberIn)>, Faults> {
-    body(sent, joining)
-}
-
-fn joining(at: &At<'_>, found: &mut Found) -> Vec<(String, MemberIn)> {
-    let mut members = Vec::new();
-    for (called, at) in at.dict(found).each() {
-        let called = name(&at.inner("[key]", &called.into()), found);
-        let member = match at.value {
-            Value::Null => MemberIn::default(),
-            _ => MemberIn::given(&at, found),
-        };
-        members.push((called, member));
-    }
-    members
-}
-
-/// The body of `DELETE …/sessions/{s}/peers`: who shall take part no longer.
-pub(super) fn names(sent: &Value) -> Result<Vec<String>, Faults> {
-    body(sent, |at, found| list(at, found, name))
-}
-
-/// So many messages are taken at once.
-const MESSAGES: usize = 100;
-
-/// So many characters a message may have.
-const CONTENT: usize = 25_000;
-
-/// The body of `POST …/messages`: messages to add, in order.
-pub(super) fn messages(sent: &Value) -> Result<Vec<MessageIn>, Faults> {
-    body(sent, |at, found| at.model(found).needed("messages", found, all_messages))
-}
-
-fn all_messages(at: &At<'_>, found: &mut Found) -> Vec<MessageIn> {
-    let given = at.value.as_array().map(Vec::len);
-    let ctx = |bound: &str, count: usize| json!({"field_type": "List", bound: count, "actual_length": given});
-    match given {
-        Some(0) => {
-            let msg = "List should have at least 1 item after validation, not 0";
-            found.bound(at, "too_short", msg, ctx("min_length", 1));
-        }
-        // Their own faults are not told: most of them will be sent otherwise.
-        Some(given) if given > MESSAGES => {
-            let msg = format!("List should have at most {MESSAGES} items after validation, not {given}");
-            found.bound(at, "too_long", msg, ctx("max_length", MESSAGES));
-        }
-        _ => return list(at, found, MessageIn::given),
-    }
-    Vec::new()
+/// Messages to add, in order.
+#[derive(Debug, Default, PartialEq, Deserialize)]
+pub(super) struct MessagesIn {
+    pub(super) messages: Vec<MessageIn>,
 }
 
 /// A message to add.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub(super) struct MessageIn {
     /// Its words, without NUL characters.
     pub(super) content: String,
@@ -174,67 +153,96 @@ pub(super) struct MessageIn {
     pub(super) created_at: Option<String>,
 }
 
-impl MessageIn {
-    /// One by itself: the fields of an upload, with nothing or its words for `content`.
-    pub(super) fn read(sent: &Value) -> Result<Self, Faults> {
-        body(sent, Self::given)
-    }
-
-    fn given(at: &At<'_>, found: &mut Found) -> Self {
-        let fields = at.model(found);
-        Self {
-            content: clean(&fields.needed("content", found, sized(0..=CONTENT))),
-            peer_id: fields.needed("peer_id", found, name),
-            metadata: fields.optional("metadata", found, metadata),
-            configuration: fields.optional("configuration", found, message_configuration),
-            created_at: fields.optional("created_at", found, moment),
-        }
-    }
-}
-
-/// A text, at least.
-fn moment(at: &At<'_>, found: &mut Found) -> String {
-    let Some(given) = at.value.as_str() else {
-        found.fault(at, "datetime_type", "Input should be a valid datetime");
-        return String::new();
-    };
-    given.to_owned()
-}
-
 /// The filters in the body of `POST …/list`, or `null` where there is none. What they say is read elsewhere (`filter.rs`).
 pub(super) fn filters(sent: &Value) -> Result<Value, Faults> {
     match sent {
         Value::Null => Ok(Value::Null),
-        _ => body(sent, |at, found| at.model(found).optional("filters", found, dict).unwrap_or_default()),
+        _ => Ok(body::<Map<_, _>>(sent, &Model(&[FILTERS]))?.remove("filters").unwrap_or_default()),
     }
 }
 
 /// What is searched for.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default, PartialEq, Deserialize)]
 pub(super) struct SearchIn {
     pub(super) query: String,
     /// As in [`filters`].
+    #[serde(default)]
     pub(super) filters: Value,
     /// So many messages are wanted at most.
+    #[serde(default = "ten")]
     pub(super) limit: u64,
 }
 
-impl SearchIn {
-    /// The body of `POST …/search`.
-    pub(super) fn read(sent: &Value) -> Result<Self, Faults> {
-        body(sent, |at, found| {
-            let fields = at.model(found);
-            Self {
-                query: fields.needed("query", found, sized(1..=usize::MAX)),
-                filters: fields.optional("filters", found, dict).unwrap_or_default(),
-                limit: fields.or(10, "limit", found, whole(1..=100)).unsigned_abs(),
-            }
-        })
+fn ten() -> u64 {
+    10
+}
+
+/// Which page of a list is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(default)]
+pub(super) struct Paging {
+    /// From 1.
+    pub(super) page: u64,
+    /// So many items a page.
+    pub(super) size: u64,
+    /// The newest first.
+    pub(super) reverse: bool,
+}
+
+impl Default for Paging {
+    fn default() -> Self {
+        Self { page: 1, size: 50, reverse: false }
     }
 }
 
-/// An object, as it is.
-fn dict(at: &At<'_>, found: &mut Found) -> Value {
-    at.dict(found);
-    at.value.clone()
+impl Paging {
+    pub(super) fn read(pairs: &[(String, String)]) -> Result<Self, Faults> {
+        query(pairs, &PAGING)
+    }
+}
+
+/// What context is wanted.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(default)]
+pub(super) struct ContextIn {
+    /// How large it may be. Nothing and less is taken, and gets nothing.
+    pub(super) tokens: Option<i64>,
+    /// Whether a summary may stand in it.
+    pub(super) summary: bool,
+    /// Of whom something is to be told.
+    pub(super) peer_target: Option<String>,
+    /// As seen by whom.
+    peer_perspective: Option<String>,
+    limit_to_session: bool,
+    sessions: Option<String>,
+    scope: Option<String>,
+}
+
+impl Default for ContextIn {
+    fn default() -> Self {
+        let (peer_target, peer_perspective, sessions, scope) = (None, None, None, None);
+        let (tokens, summary, limit_to_session) = (None, true, false);
+        Self { tokens, summary, peer_target, peer_perspective, limit_to_session, sessions, scope }
+    }
+}
+
+impl ContextIn {
+    pub(super) fn read(pairs: &[(String, String)]) -> Result<Self, Faults> {
+        query(pairs, &CONTEXT)
+    }
+
+    /// Why these parameters do not go together: the `detail` of a 422, which is no list then.
+    pub(super) fn unfit(&self) -> Option<&'static str> {
+        let (target, perspective) = (self.peer_target.is_some(), self.peer_perspective.is_some());
+        let (scope, chosen) = (self.scope.is_some(), self.sessions.is_some());
+        let rules = [
+            (!target && perspective, "peer_target must be provided if peer_perspective is provided"),
+            (!target && scope, "peer_target must be provided if scope is provided"),
+            (!target && chosen, "peer_target must be provided if sessions is provided"),
+            (chosen && scope, "sessions and scope are mutually exclusive"),
+            (chosen && self.limit_to_session, "sessions and limit_to_session are mutually exclusive"),
+            (scope && perspective, "scope and peer_perspective are mutually exclusive"),
+        ];
+        rules.into_iter().find(|(broken, _)| *broken).map(|(_, told)| told)
+    }
 }

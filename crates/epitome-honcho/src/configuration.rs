@@ -1,22 +1,42 @@
-//! Which of our settings follow from a configuration of theirs.
+//! Where their configurations are stored, and which of our settings follow from them.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use epitome::settings::Patch;
-use epitome::{Configure, Error};
+use epitome::{Attributes, Error};
 use serde_json::{Map, Value, json};
 
-use super::out::{LONG, SHORT};
+/// The slots that their summaries are.
+pub(super) const SHORT: &str = "short";
+pub(super) const LONG: &str = "long";
 
-/// Lays what was sent over what is kept: a table that is named is taken as a whole, and `null` takes it back.
-pub(super) fn configure(given: Map<String, Value>) -> Configure {
-    Arc::new(move |stored| {
+/// By which name configurations are stored among the attributes of something.
+const OWNER: &str = "honcho";
+
+/// The configuration among the attributes of something.
+pub(super) fn stored(attributes: &Map<String, Value>) -> Cow<'_, Map<String, Value>> {
+    match attributes.get(OWNER) {
+        Some(Value::Object(part)) => Cow::Borrowed(part),
+        _ => Cow::Owned(Map::new()),
+    }
+}
+
+/// Attributes that hold nothing but this configuration.
+pub(super) fn attributes(configuration: Map<String, Value>) -> Map<String, Value> {
+    Map::from_iter([(OWNER.to_owned(), Value::Object(configuration))])
+}
+
+/// Lays what was sent over what is stored: a table that is named is taken as a whole, and `null` takes it back.
+pub(super) fn configure(given: Map<String, Value>) -> Attributes {
+    let change = move |stored: &Map<String, Value>| {
         let mut merged = stored.clone();
         merged.extend(given.clone());
         merged.retain(|_, value| !value.is_null());
         let patch = settings(&merged)?;
         Ok((merged, patch))
-    })
+    };
+    Attributes { owner: OWNER, change: Arc::new(change) }
 }
 
 /// What is not said there is taken back.
@@ -50,7 +70,7 @@ mod tests {
     fn held(sent: &[Value]) -> (Value, Settings) {
         let (mut kept, mut patch) = (Map::new(), Patch::default());
         for given in sent {
-            let made = configure(map(given))(&kept).unwrap();
+            let made = (configure(map(given)).change)(&kept).unwrap();
             (kept, patch) = (made.0, patch.merged(&made.1));
         }
         (Value::Object(kept), Settings::default().with(&patch).unwrap())

@@ -3,8 +3,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use axum::http::StatusCode;
-use axum::response::Response;
 use epitome::rules::context::Oversize;
 use epitome::rules::message::{Message, Part, Seq};
 use epitome::rules::tokens::{Counter, Encoding};
@@ -14,17 +12,15 @@ use epitome::{Context, ContextRequest, Error, Page, Session, ShownSummary};
 use epitome_http::body::elsewhere;
 use epitome_http::figures;
 use epitome_http::kept::{Given, Question};
-use epitome_http::reply::{Known, Written, done};
+use epitome_http::reply::{Known, Written};
 use serde::Serialize;
-use serde_json::json;
 
 use super::check::ContextIn;
-use super::gate::{Reads, now};
-use super::ids::Ids;
+use super::configuration::{LONG, SHORT};
+use super::messages::weight;
 use super::moment::Moment;
-use super::out::{LONG, MessageOut, SHORT, Scribe, SummaryOut, summary_type};
-use super::refusal::{Refusal, found, not_offered};
-use super::sent::Pairs;
+use super::out::{MessageOut, Scribe, SummaryOut, summary_type};
+use super::prelude::*;
 use super::state::Asked;
 
 #[derive(Serialize)]
@@ -45,7 +41,7 @@ impl<'a> ContextOut<'a> {
 
 /// The conversation in so many tokens, summary and messages together. There at once, also of a session that is not
 /// there: then it is empty.
-pub(super) async fn read(Reads(access): Reads, pairs: Pairs, known: Known) -> Result<Response, Refusal> {
+pub(super) async fn read(Reads(access): Reads, pairs: Pairs, known: Known) -> Answer {
     let (app, name) = (Arc::clone(&access.app), access.session_name());
     let given = ContextIn::read(&pairs.0)?;
     if let Some(detail) = given.unfit() {
@@ -81,20 +77,18 @@ pub(super) async fn read(Reads(access): Reads, pairs: Pairs, known: Known) -> Re
     let Some(context) = found(context)? else {
         return Ok(known.read(&ContextOut::new(&question.session, target))?);
     };
-    let ids = app.ids().await?;
+    let about = (question.session.as_str(), stamp.session);
+    let scribe = app.scribe(&question.workspace, about, &context.encoding).await?;
     let bytes = context.messages.iter().fold(0, |sum: u64, message| sum.saturating_add(message.bytes()));
     let tokens = context.report.tokens.total();
     let write = move || {
-        let Question { workspace, session, asked } = &question;
-        let about = (&**workspace, session.as_str());
-        let scribe = Scribe::new((&ids, &app.counts), about, stamp.session, &context.encoding);
-        let given =
-            Given { written: written(&context, &scribe, session, asked.target)?, report: None, tokens };
+        let written = written(&context, &scribe, &question.session, question.asked.target)?;
+        let given = Given { written, report: None, tokens };
         let answer = known.given(&given.written);
         app.kept.put(question, stamp, given);
         Ok::<_, Refusal>(answer)
     };
-    elsewhere(usize::try_from(bytes).unwrap_or(usize::MAX), write).await?
+    elsewhere(weight(bytes), write).await?
 }
 
 /// A context with nothing missing and nothing told twice: their answers have no place to say so.
@@ -195,7 +189,7 @@ async fn with_blank(session: &Session, mut context: Context) -> Result<Context, 
     Ok(context)
 }
 
-fn written(context: &Context, scribe: &Scribe<'_>, session: &str, target: bool) -> Result<Written, Refusal> {
+fn written(context: &Context, scribe: &Scribe, session: &str, target: bool) -> Result<Written, Refusal> {
     // The summary is told apart, and what was put between messages for a model's sake is not told at all.
     let summary = context.summary.as_ref().filter(|summary| summary.told > 0);
     let told = summary.map_or(0, |summary| summary.told);
@@ -211,7 +205,7 @@ fn written(context: &Context, scribe: &Scribe<'_>, session: &str, target: bool) 
     Ok(Written::new(&ContextOut { messages, summary, ..ContextOut::new(session, target) })?)
 }
 
-fn shown<'a>(summary: &'a ShownSummary, scribe: &Scribe<'_>) -> SummaryOut<'a> {
+fn shown<'a>(summary: &'a ShownSummary, scribe: &Scribe) -> SummaryOut<'a> {
     let created = summary.created.map_or_else(now, |at| Moment::from_millis(at.0));
     SummaryOut {
         content: &summary.text,
@@ -223,14 +217,13 @@ fn shown<'a>(summary: &'a ShownSummary, scribe: &Scribe<'_>) -> SummaryOut<'a> {
 }
 
 /// Both summaries, as far as there are any yet.
-pub(super) async fn summaries(Reads(access): Reads) -> Result<Response, Refusal> {
+pub(super) async fn summaries(Reads(access): Reads) -> Answer {
     let session = access.session();
     let (mut short, mut long) = (None, None);
     let standing = match found(session.stamp().await)? {
         None => Vec::new(),
         Some(stamp) => {
-            let ids: Ids = access.app.ids().await?;
-            let mark = ids.mark(stamp.session);
+            let mark = access.app.ids().await?.mark(stamp.session);
             let standing = found(session.summaries().await)?.unwrap_or_default();
             standing.into_iter().map(|summary| (mark.message(summary.through), summary)).collect()
         }
@@ -252,8 +245,8 @@ pub(super) async fn summaries(Reads(access): Reads) -> Result<Response, Refusal>
             _ => {}
         }
     }
-    Ok(done(
+    answered(
         StatusCode::OK,
         &json!({"id": access.session_name(), "short_summary": short, "long_summary": long}),
-    )?)
+    )
 }

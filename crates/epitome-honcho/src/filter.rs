@@ -1,7 +1,7 @@
 //! Which items of a list are wanted: the filters of Honcho's list and search routes.
 //!
 //! A filter is read once (`filter/read.rs`), refused where it is wrong, and then asked of every item. It knows nothing of
-//! what an item is: it asks for a field by its name.
+//! what an item is but its JSON.
 //!
 //! - The entries of a dict must all hold; `AND`, `OR` and `NOT` take lists of dicts: all, any, none of them. An empty
 //!   `AND` or `NOT` keeps everything, an empty `OR` nothing, as an empty `in` does.
@@ -18,37 +18,32 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
-use std::cell::OnceCell;
 use std::cmp::Ordering;
 
 use serde_json::{Number, Value};
 
 use super::moment::Moment;
 
-/// What is wanted of a list's items.
+/// What is wanted of a list's items, each a JSON object with its fields.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Filter {
-    node: Node,
-    /// The fields it asks for, each once.
-    fields: Vec<String>,
+pub(super) struct Filter(Test);
+
+/// The fields of a kind of items.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fields {
+    /// The names a filter may ask for.
+    pub(super) known: &'static [&'static str],
+    /// Those of them that are other names of `id`.
+    pub(super) id: &'static [&'static str],
 }
 
-/// A tree of conditions on fields. Nowhere deeper than `read` allows.
-#[derive(Debug, Clone, PartialEq)]
-enum Node {
-    All(Vec<Node>),
-    Any(Vec<Node>),
-    Not(Box<Node>),
-    Field(String, Test),
-}
-
-/// What is asked of one value.
+/// What is asked of an item, or of a value in it. Nowhere deeper than `read` allows.
 #[derive(Debug, Clone, PartialEq)]
 enum Test {
     All(Vec<Test>),
     Any(Vec<Test>),
-    /// Asked of what a dict has under this name.
+    Not(Box<Test>),
+    /// Asked of what a dict has under this name: an item's field, or what is in one.
     Inside(String, Box<Test>),
     /// It is not there, or `null`.
     Absent,
@@ -83,88 +78,29 @@ enum Bound {
 impl Filter {
     /// Reads a filter for items with these fields; a sentence that says what is wrong, and where, otherwise. `null` and
     /// `{}` are the filter that keeps everything.
-    pub(super) fn read(filters: &Value, known: &[&str]) -> Result<Self, String> {
-        let node = read::filter(filters, known)?;
-        let mut fields = Vec::new();
-        node.fields(&mut fields);
-        Ok(Self { node, fields })
+    pub(super) fn read(filters: &Value, fields: Fields) -> Result<Self, String> {
+        read::filter(filters, fields).map(Self)
     }
 
-    /// Whether an item is wanted. `field` gives what the item has under one of the names known, and is asked for it once at
-    /// most: a thousand conditions may look at the same text, and none of them needs its own.
-    pub(super) fn keeps<'a>(&self, field: impl Fn(&str) -> Option<Cow<'a, Value>>) -> bool {
-        let made: Vec<_> = self.fields.iter().map(|name| (name, OnceCell::new())).collect();
-        self.node.keeps(&|name| {
-            let (_, made) = made.iter().find(|(known, _)| *known == name)?;
-            made.get_or_init(|| field(name)).as_deref()
-        })
+    /// Whether an item is wanted.
+    pub(super) fn keeps(&self, item: &Value) -> bool {
+        self.0.passes(Some(item))
     }
 
-    /// Whether everything is kept, so that nobody need be asked.
+    /// Whether everything is kept, so that no item need be made for it.
     pub(super) fn is_empty(&self) -> bool {
-        self.node.is_empty()
+        self.0.is_anything()
     }
 
     /// The one text a field must equal, where that is plain: lets a caller read by an index. What is read so must still be
     /// asked of the filter.
     pub(super) fn must_equal(&self, field: &str) -> Option<&str> {
-        self.node.must_equal(field)
+        self.0.must_equal(field)
     }
 
     /// How many conditions ask for a field: lets a caller refuse what it cannot answer.
     pub(super) fn mentions(&self, field: &str) -> usize {
-        self.node.mentions(field)
-    }
-}
-
-impl Node {
-    /// All of them, without those that say nothing.
-    fn all(mut nodes: Vec<Self>) -> Self {
-        nodes.retain(|node| !node.is_empty());
-        if nodes.len() == 1 { nodes.remove(0) } else { Self::All(nodes) }
-    }
-
-    fn any(mut nodes: Vec<Self>) -> Self {
-        if nodes.len() == 1 { nodes.remove(0) } else { Self::Any(nodes) }
-    }
-
-    fn is_empty(&self) -> bool {
-        matches!(self, Self::All(nodes) if nodes.is_empty())
-    }
-
-    /// The names of the fields that are asked for, each once.
-    fn fields(&self, all: &mut Vec<String>) {
-        match self {
-            Self::All(nodes) | Self::Any(nodes) => nodes.iter().for_each(|node| node.fields(all)),
-            Self::Not(node) => node.fields(all),
-            Self::Field(name, _) if all.contains(name) => {}
-            Self::Field(name, _) => all.push(name.clone()),
-        }
-    }
-
-    fn keeps<'v>(&self, field: &dyn Fn(&str) -> Option<&'v Value>) -> bool {
-        match self {
-            Self::All(nodes) => nodes.iter().all(|node| node.keeps(field)),
-            Self::Any(nodes) => nodes.iter().any(|node| node.keeps(field)),
-            Self::Not(node) => !node.keeps(field),
-            Self::Field(name, test) => test.passes(field(name)),
-        }
-    }
-
-    fn mentions(&self, field: &str) -> usize {
-        match self {
-            Self::All(nodes) | Self::Any(nodes) => nodes.iter().map(|node| node.mentions(field)).sum(),
-            Self::Not(node) => node.mentions(field),
-            Self::Field(name, _) => usize::from(name == field),
-        }
-    }
-
-    fn must_equal(&self, field: &str) -> Option<&str> {
-        match self {
-            Self::All(nodes) => nodes.iter().find_map(|node| node.must_equal(field)),
-            Self::Field(name, test) if name == field => test.must_equal(),
-            _ => None,
-        }
+        self.0.mentions(field)
     }
 }
 
@@ -178,16 +114,44 @@ impl Test {
         matches!(self, Self::All(tests) if tests.is_empty())
     }
 
+    /// All of them, without those that say nothing.
     fn all(mut tests: Vec<Self>) -> Self {
         tests.retain(|test| !test.is_anything());
         if tests.len() == 1 { tests.remove(0) } else { Self::All(tests) }
     }
 
     fn any(mut tests: Vec<Self>) -> Self {
-        match tests.len() {
-            1 => tests.remove(0),
-            _ if tests.iter().any(Self::is_anything) => Self::anything(),
-            _ => Self::Any(tests),
+        if tests.len() == 1 { tests.remove(0) } else { Self::Any(tests) }
+    }
+
+    /// Asked of what is under a name, where anything is asked.
+    fn inside(self, name: &str) -> Self {
+        if self.is_anything() { self } else { Self::Inside(name.to_owned(), Box::new(self)) }
+    }
+
+    fn mentions(&self, field: &str) -> usize {
+        match self {
+            Self::All(tests) | Self::Any(tests) => tests.iter().map(|test| test.mentions(field)).sum(),
+            Self::Not(test) => test.mentions(field),
+            Self::Inside(name, _) => usize::from(name == field),
+            _ => 0,
+        }
+    }
+
+    fn must_equal(&self, field: &str) -> Option<&str> {
+        match self {
+            Self::All(tests) => tests.iter().find_map(|test| test.must_equal(field)),
+            Self::Inside(name, test) if name == field => test.text(),
+            _ => None,
+        }
+    }
+
+    /// The text that it is passed by alone.
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Holds(Value::String(text)) => Some(text),
+            Self::All(tests) => tests.iter().find_map(Self::text),
+            _ => None,
         }
     }
 
@@ -195,6 +159,7 @@ impl Test {
         match self {
             Self::All(tests) => tests.iter().all(|test| test.passes(value)),
             Self::Any(tests) => tests.iter().any(|test| test.passes(value)),
+            Self::Not(test) => !test.passes(value),
             Self::Inside(name, test) => test.passes(value.and_then(|value| value.get(name))),
             Self::Absent => value.is_none_or(Value::is_null),
             Self::Differs(test) => !Self::Absent.passes(value) && !test.passes(value),
@@ -204,14 +169,6 @@ impl Test {
             }
             Self::Contains(part) => value.is_some_and(|value| contains(value, part)),
             Self::ContainsFolded(part) => value.is_some_and(|value| contains_folded(value, part)),
-        }
-    }
-
-    fn must_equal(&self) -> Option<&str> {
-        match self {
-            Self::Holds(Value::String(text)) => Some(text),
-            Self::All(tests) => tests.iter().find_map(Self::must_equal),
-            _ => None,
         }
     }
 }

@@ -15,7 +15,7 @@ use axum::http::request::Parts;
 use epitome::key::{Key, Rights};
 use epitome::{Session, Workspace, is_name};
 use epitome_http::gate::{Caller, Keys, WANTED, identify, secret, unauthorized, uninvited};
-use epitome_http::load::Place;
+use epitome_http::load::Share;
 
 use super::jwt::Claims;
 use super::moment::Moment;
@@ -118,7 +118,7 @@ pub(super) struct Access {
     pub(super) workspace: Workspace,
     named: Named,
     pass: Pass,
-    _place: Place,
+    _place: Share,
 }
 
 impl Access {

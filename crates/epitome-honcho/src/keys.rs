@@ -3,29 +3,19 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::Response;
 use epitome::key::{NewKey, Rights};
 use epitome::rules::message::Timestamp;
 use epitome_http::gate::{Keys, unauthorized};
-use epitome_http::reply::done;
-use serde_json::json;
 
 use super::check::Faults;
-use super::gate::{Enters, now};
 use super::jwt::Claims;
 use super::moment::Moment;
-use super::refusal::Refusal;
-use super::sent::Pairs;
+use super::prelude::*;
 use super::state::Honcho;
 
 /// Makes a key for a workspace, or for a peer or a session of it. Whoever runs the server may: by a token for everything,
 /// or an admin key of ours.
-pub(super) async fn create(
-    State(app): State<Arc<Honcho>>,
-    Enters(pass): Enters,
-    pairs: Pairs,
-) -> Result<Response, Refusal> {
+pub(super) async fn create(State(app): State<Arc<Honcho>>, Enters(pass): Enters, pairs: Pairs) -> Answer {
     if matches!(app.keys, Keys::Off { .. }) && app.jwt.is_none() {
         let detail = "Authentication is disabled: no key is needed here";
         return Err(Refusal::told(StatusCode::METHOD_NOT_ALLOWED, "no-keys", detail));
@@ -62,5 +52,5 @@ pub(super) async fn create(
                 .secret
         }
     };
-    Ok(done(StatusCode::OK, &json!({ "key": key }))?)
+    answered(StatusCode::OK, &json!({ "key": key }))
 }

@@ -37,6 +37,7 @@ mod messages;
 mod moment;
 mod out;
 mod peers;
+mod prelude;
 mod queue;
 mod refusal;
 mod search;

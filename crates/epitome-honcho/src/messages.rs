@@ -2,29 +2,20 @@
 
 use std::sync::Arc;
 
-use axum::http::StatusCode;
-use axum::response::Response;
 use epitome::rules::message::{Message, Part, Role, Timestamp};
 use epitome::{Batch, Listed, Page as Range, Portion, Session, SessionInfo};
 use epitome_http::body::elsewhere;
-use epitome_http::reply::done;
-use serde_json::{Map, Value, json};
 
-use super::check::{self, Faults, MessageIn, Paging, Put};
+use super::check::{Faults, MessageIn, MessagesIn, Paging, Put};
 use super::filter::Filter;
-use super::gate::{Access, Reads, Writes, now};
-use super::ids::Ids;
-use super::list::{Wanted, page};
 use super::moment::Moment;
-use super::out::{MICROS, MessageOut, Scribe, WIRE};
-use super::refusal::{Refusal, found};
-use super::sent::{Body, Pairs};
-use super::state::Honcho;
+use super::out::{MESSAGE_FIELDS, MICROS, MessageOut, Scribe, WIRE};
+use super::prelude::*;
 
 /// Adds messages: all of them or none, durable when it is answered. The session comes to be where there is none, and so do
 /// peers, who belong to it from now on.
-pub(super) async fn add(Writes(access): Writes, Body(body, charged): Body) -> Result<Response, Refusal> {
-    let messages = check::messages(&body)?;
+pub(super) async fn add(Writes(access): Writes, Body(body, charged): Body) -> Answer {
+    let messages = check::body::<MessagesIn>(&body, &check::MESSAGES)?.messages;
     drop(body);
     let answer = append(&access, messages).await;
     drop(charged);
@@ -32,7 +23,7 @@ pub(super) async fn add(Writes(access): Writes, Body(body, charged): Body) -> Re
 }
 
 /// Adds messages that were read, and answers with them.
-pub(super) async fn append(access: &Access, given: Vec<MessageIn>) -> Result<Response, Refusal> {
+pub(super) async fn append(access: &Access, given: Vec<MessageIn>) -> Answer {
     let now = now();
     let mut messages = Vec::with_capacity(given.len());
     for (at, given) in given.into_iter().enumerate() {
@@ -46,17 +37,19 @@ pub(super) async fn append(access: &Access, given: Vec<MessageIn>) -> Result<Res
     for (message, seq) in messages.iter_mut().zip(appended.span.from..) {
         message.seq = seq;
     }
-    let (app, workspace) = (Arc::clone(&access.app), access.workspace.name().to_owned());
-    let name = access.session_name().to_owned();
-    let ids = app.ids().await?;
-    let size = messages.iter().fold(0, |sum: u64, message| sum.saturating_add(message.bytes()));
+    let about = (access.session_name(), appended.session);
+    let scribe = access.app.scribe(access.workspace.name(), about, appended.encoding.name()).await?;
+    let size = messages.iter().map(Message::bytes).sum();
     let write = move || {
-        let (number, encoding) = (appended.session, appended.encoding.name());
-        let scribe = Scribe::new((&ids, &app.counts), (&workspace, &name), number, encoding);
         let told: Vec<MessageOut<'_>> = messages.iter().map(|message| scribe.message(message)).collect();
         done(StatusCode::CREATED, &told)
     };
-    Ok(elsewhere(usize::try_from(size).unwrap_or(usize::MAX), write).await??)
+    Ok(elsewhere(weight(size), write).await??)
+}
+
+/// By how many bytes it is decided where something is done.
+pub(super) fn weight(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// A message of theirs as we keep it.
@@ -87,31 +80,27 @@ const CHUNK: usize = 500;
 const CHUNK_BYTES: u64 = 4 << 20;
 
 /// A session's messages, oldest first unless told.
-pub(super) async fn list(
-    Reads(access): Reads,
-    pairs: Pairs,
-    Body(body, _charged): Body,
-) -> Result<Response, Refusal> {
-    let wanted = Wanted::read(&pairs, &body, MessageOut::FIELDS)?;
+pub(super) async fn list(Reads(access): Reads, pairs: Pairs, Body(body, _charged): Body) -> Answer {
+    let wanted = Wanted::read(&pairs, &body, MESSAGE_FIELDS)?;
     let (app, session) = (&access.app, access.session());
     let Some(info) = found(session.info().await)? else {
         return page(&wanted.paging, Listed::<()>::default());
     };
     let _turn = app.load.page().await;
     let (paging, skip, limit) = (wanted.paging, wanted.skip(), wanted.limit());
-    let (workspace, ids) = (access.workspace.name().to_owned(), app.ids().await?);
-    let sieve = Arc::new(Sieve { app: Arc::clone(app), ids, workspace, info, filter: wanted.filter });
+    let scribe = app.scribe(access.workspace.name(), (&info.name, info.id), &info.encoding).await?;
+    let sieve = Arc::new(Sieve { scribe, info, filter: wanted.filter });
     let listed = match sieve.filter.is_empty() {
         true => all(&session, &sieve.info, &paging).await?,
         false => some(&session, &sieve, &paging, (skip, limit)).await?,
     };
-    let size = listed.items.iter().map(Message::bytes).sum::<u64>();
+    let size = listed.items.iter().map(Message::bytes).sum();
     let write = move || {
-        let (Listed { items, total }, scribe) = (&listed, sieve.scribe());
-        let items = items.iter().map(|message| scribe.message(message)).collect();
+        let Listed { items, total } = &listed;
+        let items = items.iter().map(|message| sieve.scribe.message(message)).collect();
         page(&paging, Listed { items, total: *total })
     };
-    elsewhere(usize::try_from(size).unwrap_or(usize::MAX), write).await?
+    elsewhere(weight(size), write).await?
 }
 
 /// A page of those that are wanted. All are looked at, so that it is known how many there are.
@@ -139,26 +128,14 @@ async fn some(
 
 /// Keeps those messages of a session that are wanted.
 struct Sieve {
-    app: Arc<Honcho>,
-    ids: Ids,
-    workspace: String,
+    scribe: Scribe,
     info: SessionInfo,
     filter: Filter,
 }
 
 impl Sieve {
-    fn scribe(&self) -> Scribe<'_> {
-        let Self { app, ids, workspace, info, .. } = self;
-        Scribe::new((ids, &app.counts), (workspace, &info.name), info.id, &info.encoding)
-    }
-
     fn kept(&self, messages: Portion<Message>) -> Vec<Message> {
-        let scribe = self.scribe();
-        let keeps = |message: &Message| {
-            let told = scribe.message(message);
-            self.filter.keeps(|field| told.field(field))
-        };
-        messages.into_iter().filter(keeps).collect()
+        messages.into_iter().filter(|message| self.scribe.wants(message, &self.filter)).collect()
     }
 }
 
@@ -210,16 +187,16 @@ async fn all(session: &Session, info: &SessionInfo, paging: &Paging) -> Result<L
 }
 
 /// One message.
-pub(super) async fn look(Reads(access): Reads) -> Result<Response, Refusal> {
+pub(super) async fn look(Reads(access): Reads) -> Answer {
     one(&access, None).await
 }
 
 /// Replaces the caller's notes on a message.
-pub(super) async fn put(Writes(access): Writes, Body(body, _charged): Body) -> Result<Response, Refusal> {
-    one(&access, Put::read(&body, None)?.metadata).await
+pub(super) async fn put(Writes(access): Writes, Body(body, _charged): Body) -> Answer {
+    one(&access, check::body::<Put>(&body, &check::PUT_MESSAGE)?.metadata).await
 }
 
-async fn one(access: &Access, metadata: Option<Map<String, Value>>) -> Result<Response, Refusal> {
+async fn one(access: &Access, metadata: Option<Map<String, Value>>) -> Answer {
     let (app, session, id) = (&access.app, access.session(), access.message());
     let missing = || Refusal::no_message(id);
     let info = found(session.info().await)?.ok_or_else(missing)?;
@@ -231,5 +208,6 @@ async fn one(access: &Access, metadata: Option<Map<String, Value>>) -> Result<Re
     let range = Range { after: seq.checked_sub(1), limit: 1, ..Range::default() };
     let read = session.messages(range).await?;
     let message = read.first().filter(|message| message.seq == seq).ok_or_else(missing)?;
-    Ok(done(StatusCode::OK, &app.scribe(access.workspace.name(), &info).await?.message(message))?)
+    let scribe = app.scribe(access.workspace.name(), (&info.name, info.id), &info.encoding).await?;
+    answered(StatusCode::OK, &scribe.message(message))
 }

@@ -1,16 +1,19 @@
 //! Ours in their words.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use epitome::rules::message::{Content, Message, Part, Seq, Tokens};
-use epitome::rules::tokens::{Counter, Encoding};
+use epitome::rules::message::{Content, Message, Part, Seq, Timestamp, Tokens};
+use epitome::rules::tokens::Counter;
 use epitome::store::SessionId;
-use epitome::{AuthorRow, SessionInfo, WorkspaceInfo};
+use epitome::{AuthorRow, SessionInfo, WorkspaceRow};
 use quick_cache::sync::Cache;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::ids::{Ids, Mark};
+use super::configuration::{LONG, stored};
+use super::filter::{Fields, Filter};
+use super::ids::Mark;
 use super::moment::Moment;
 
 /// By which a message's `wire` says what came with it from their clients.
@@ -19,74 +22,42 @@ pub(super) const WIRE: &str = "honcho";
 /// The microseconds of a message's time that ours do not tell.
 pub(super) const MICROS: &str = "micros";
 
-#[derive(Debug, Serialize)]
-pub(super) struct WorkspaceOut<'a> {
-    id: &'a str,
-    metadata: &'a Map<String, Value>,
-    configuration: &'a Map<String, Value>,
-    created_at: String,
+fn created(at: Timestamp) -> String {
+    Moment::from_millis(at.0).to_string()
 }
 
-impl<'a> From<&'a WorkspaceInfo> for WorkspaceOut<'a> {
-    fn from(info: &'a WorkspaceInfo) -> Self {
-        Self {
-            id: &info.name,
-            metadata: &info.metadata,
-            configuration: &info.configuration,
-            created_at: Moment::from_millis(info.created.0).to_string(),
-        }
-    }
+pub(super) fn workspace(row: &WorkspaceRow) -> Value {
+    json!({
+        "id": row.name,
+        "metadata": row.metadata,
+        "configuration": stored(&row.attributes),
+        "created_at": created(row.created),
+    })
 }
 
-#[derive(Debug, Serialize)]
-pub(super) struct PeerOut<'a> {
-    id: &'a str,
-    workspace_id: &'a str,
-    created_at: String,
-    metadata: &'a Map<String, Value>,
-    configuration: Observed<'a>,
+/// A peer. Their clients know nothing of its configuration but `observe_me`, and refuse what they do not know.
+pub(super) fn peer(workspace: &str, author: &AuthorRow) -> Value {
+    let AuthorRow { name, metadata, attributes, created: at } = author;
+    let mut configuration = stored(attributes).into_owned();
+    configuration.retain(|name, _| name == "observe_me");
+    json!({
+        "id": name,
+        "workspace_id": workspace,
+        "created_at": created(*at),
+        "metadata": metadata,
+        "configuration": configuration,
+    })
 }
 
-/// Their clients know nothing else of a peer, and refuse what they do not know.
-#[derive(Debug, Serialize)]
-struct Observed<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    observe_me: Option<&'a Value>,
-}
-
-impl<'a> PeerOut<'a> {
-    pub(super) fn new(workspace: &'a str, author: &'a AuthorRow) -> Self {
-        Self {
-            id: &author.name,
-            workspace_id: workspace,
-            created_at: Moment::from_millis(author.created.0).to_string(),
-            metadata: &author.metadata,
-            configuration: Observed { observe_me: author.configuration.get("observe_me") },
-        }
-    }
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct SessionOut<'a> {
-    id: &'a str,
-    is_active: bool,
-    workspace_id: &'a str,
-    metadata: &'a Map<String, Value>,
-    configuration: &'a Map<String, Value>,
-    created_at: String,
-}
-
-impl<'a> SessionOut<'a> {
-    pub(super) fn new(workspace: &'a str, info: &'a SessionInfo) -> Self {
-        Self {
-            id: &info.name,
-            is_active: true,
-            workspace_id: workspace,
-            metadata: &info.metadata,
-            configuration: &info.configuration,
-            created_at: Moment::from_millis(info.created.0).to_string(),
-        }
-    }
+pub(super) fn session(workspace: &str, info: &SessionInfo) -> Value {
+    json!({
+        "id": info.name,
+        "is_active": true,
+        "workspace_id": workspace,
+        "metadata": info.metadata,
+        "configuration": stored(&info.attributes),
+        "created_at": created(info.created),
+    })
 }
 
 #[derive(Debug, Serialize)]
@@ -106,10 +77,6 @@ pub(super) fn summary_type(slot: &str) -> &'static str {
     }
 }
 
-/// The slots that their summaries are.
-pub(super) const SHORT: &str = "short";
-pub(super) const LONG: &str = "long";
-
 #[derive(Debug, Serialize)]
 pub(super) struct MessageOut<'a> {
     pub(super) id: String,
@@ -122,68 +89,56 @@ pub(super) struct MessageOut<'a> {
     pub(super) token_count: Tokens,
 }
 
-impl MessageOut<'_> {
-    /// The names a filter may ask for.
-    pub(super) const FIELDS: &'static [&'static str] =
-        &["id", "content", "peer_id", "session_id", "workspace_id", "metadata", "created_at", "token_count"];
-
-    pub(super) fn field(&self, name: &str) -> Option<Cow<'_, Value>> {
-        Some(Cow::Owned(match name {
-            "id" => self.id.as_str().into(),
-            "content" => self.content.as_ref().into(),
-            "peer_id" => self.peer_id.into(),
-            "session_id" => self.session_id.into(),
-            "workspace_id" => self.workspace_id.into(),
-            "metadata" => Value::Object(self.metadata.clone()),
-            "created_at" => self.created_at.as_str().into(),
-            "token_count" => self.token_count.into(),
-            _ => return None,
-        }))
-    }
-}
+/// What a filter may ask of messages.
+pub(super) const MESSAGE_FIELDS: Fields = Fields {
+    known: &[
+        "id",
+        "content",
+        "peer_id",
+        "session_id",
+        "workspace_id",
+        "metadata",
+        "created_at",
+        "token_count",
+    ],
+    id: &[],
+};
 
 /// Puts the messages of one session into their words.
-pub(super) struct Scribe<'a> {
-    workspace: &'a str,
-    session: &'a str,
-    number: SessionId,
-    mark: Mark,
-    counts: &'a Counts,
-    counter: Counter,
+pub(super) struct Scribe {
+    pub(super) workspace: Arc<str>,
+    pub(super) session: Arc<str>,
+    pub(super) number: SessionId,
+    pub(super) mark: Mark,
+    pub(super) counts: Arc<Counts>,
+    pub(super) counter: Counter,
 }
 
-impl<'a> Scribe<'a> {
-    pub(super) fn new(
-        (ids, counts): (&Ids, &'a Counts),
-        (workspace, session): (&'a str, &'a str),
-        number: SessionId,
-        encoding: &str,
-    ) -> Self {
-        let counter = Counter::new(encoding.parse::<Encoding>().unwrap_or_default());
-        Self { workspace, session, number, mark: ids.mark(number), counts, counter }
-    }
-
+impl Scribe {
     /// A message's name.
     pub(super) fn id(&self, seq: Seq) -> String {
         self.mark.message(seq)
     }
 
-    pub(super) fn message<'m>(&self, message: &'m Message) -> MessageOut<'m>
-    where
-        'a: 'm,
-    {
+    pub(super) fn message<'m>(&'m self, message: &'m Message) -> MessageOut<'m> {
         let content = content(message);
         let token_count = self.counts.of((self.number, message.seq), &content, &self.counter);
         MessageOut {
             id: self.id(message.seq),
             peer_id: speaker(message),
-            session_id: self.session,
+            session_id: &self.session,
             metadata: &message.metadata,
             created_at: moment(message).to_string(),
-            workspace_id: self.workspace,
+            workspace_id: &self.workspace,
             token_count,
             content,
         }
+    }
+
+    /// Whether a message is wanted.
+    pub(super) fn wants(&self, message: &Message, filter: &Filter) -> bool {
+        filter.is_empty()
+            || serde_json::to_value(self.message(message)).is_ok_and(|message| filter.keeps(&message))
     }
 }
 

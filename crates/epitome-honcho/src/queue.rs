@@ -3,16 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::http::StatusCode;
-use axum::response::Response;
 use epitome::{SlotStatus, Workspace, is_name};
-use epitome_http::reply::done;
 use serde::Serialize;
-use serde_json::{Map, Value};
 
-use super::gate::{Reads, now};
-use super::refusal::{Refusal, found};
-use super::sent::Pairs;
+use super::prelude::*;
 
 /// So many sessions are told apart.
 const MOST_SESSIONS: usize = 1_000;
@@ -65,14 +59,14 @@ struct Theirs<'a> {
 }
 
 /// What is due, being written, and was written lately: of a session where one is named, else of the workspace.
-pub(super) async fn status(Reads(access): Reads, pairs: Pairs) -> Result<Response, Refusal> {
+pub(super) async fn status(Reads(access): Reads, pairs: Pairs) -> Answer {
     let workspace = &access.workspace;
     let only = pairs.get("session_id").filter(|session| !session.is_empty());
     if let Some(only) = only {
-        return Ok(done(
+        return answered(
             StatusCode::OK,
             &Status { work: of_session(workspace, only).await?, sessions: None },
-        )?);
+        );
     }
     let queue = workspace.queue().await?;
     let mut by: BTreeMap<Arc<str>, Work> = BTreeMap::new();
@@ -96,7 +90,7 @@ pub(super) async fn status(Reads(access): Reads, pairs: Pairs) -> Result<Respons
         sessions.insert(id, theirs);
     }
     let sessions = (!sessions.is_empty()).then_some(sessions);
-    Ok(done(StatusCode::OK, &Status { work, sessions })?)
+    answered(StatusCode::OK, &Status { work, sessions })
 }
 
 /// The same of one session, which is asked itself: a queue may be longer than what is listed of it. Nothing where there is no

@@ -4,6 +4,8 @@ use axum::http::{StatusCode, response};
 use axum::response::{IntoResponse, Response};
 use epitome::Error;
 use epitome_http::problem::{Problem, Words};
+use epitome_http::reply::done;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::check::Faults;
@@ -59,6 +61,11 @@ impl From<Problem> for Refusal {
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
+        // Their clients know what we call attributes of theirs as a configuration.
+        let error = match error {
+            Error::Invalid(text) => Error::Invalid(text.replace("attributes.honcho", "configuration")),
+            other => other,
+        };
         Self::Problem(error.into())
     }
 }
@@ -105,6 +112,14 @@ pub(super) fn not_offered() -> Refusal {
     let detail = "not offered: Epitome keeps and condenses conversations, and does not reason about those who hold \
                   them (no chat, representations, cards, conclusions, scopes, dreams or webhooks)";
     Refusal::told(StatusCode::NOT_IMPLEMENTED, "not-offered", detail)
+}
+
+/// What a route answers.
+pub(super) type Answer = Result<Response, Refusal>;
+
+/// The answer of what was done.
+pub(super) fn answered(status: StatusCode, value: &impl Serialize) -> Answer {
+    Ok(done(status, value)?)
 }
 
 /// What was read; nothing where there is no such session.

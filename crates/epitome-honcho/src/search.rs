@@ -3,22 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use axum::http::StatusCode;
-use axum::response::Response;
 use epitome::search::is_dense;
-use epitome::{Error, Found, HitCursor, Portion, SEARCH_BYTES, Session, SessionInfo, Workspace};
+use epitome::{Error, Found, HitCursor, Portion, SEARCH_BYTES, Session, Workspace};
 use epitome_http::body::elsewhere;
-use epitome_http::reply::done;
-use serde_json::Value;
 
 use super::check::SearchIn;
 use super::filter::Filter;
-use super::gate::{Access, Reads};
-use super::ids::Ids;
-use super::out::{MessageOut, Scribe};
-use super::refusal::{Refusal, found};
-use super::sent::Body;
-use super::state::Honcho;
+use super::messages::weight;
+use super::out::{MESSAGE_FIELDS, Scribe};
+use super::prelude::*;
 
 /// So many words of a query are looked for, the longest ones.
 const MOST_WORDS: usize = 8;
@@ -48,89 +41,63 @@ impl Place {
 }
 
 /// In one session.
-pub(super) async fn in_session(
-    Reads(access): Reads,
-    Body(body, _charged): Body,
-) -> Result<Response, Refusal> {
+pub(super) async fn in_session(Reads(access): Reads, Body(body, _charged): Body) -> Answer {
     search(&access, Place::Session(access.session()), &body, None).await
 }
 
 /// In all the workspace's sessions.
-pub(super) async fn everywhere(
-    Reads(access): Reads,
-    Body(body, _charged): Body,
-) -> Result<Response, Refusal> {
+pub(super) async fn everywhere(Reads(access): Reads, Body(body, _charged): Body) -> Answer {
     search(&access, Place::Workspace(access.workspace.clone()), &body, None).await
 }
 
 /// Among what a peer said.
-pub(super) async fn of_peer(Reads(access): Reads, Body(body, _charged): Body) -> Result<Response, Refusal> {
+pub(super) async fn of_peer(Reads(access): Reads, Body(body, _charged): Body) -> Answer {
     let place = Place::Workspace(access.workspace.clone());
     search(&access, place, &body, Some(access.peer().to_owned())).await
 }
 
-async fn search(
-    access: &Access,
-    place: Place,
-    body: &Value,
-    peer: Option<String>,
-) -> Result<Response, Refusal> {
-    let SearchIn { query, filters, limit } = SearchIn::read(body)?;
-    let filter = Filter::read(&filters, MessageOut::FIELDS).map_err(Refusal::unfit)?;
+async fn search(access: &Access, place: Place, body: &Value, peer: Option<String>) -> Answer {
+    let SearchIn { query, filters, limit } = check::body(body, &check::SEARCH)?;
+    let filter = Filter::read(&filters, MESSAGE_FIELDS).map_err(Refusal::unfit)?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let app = &access.app;
     let _turn = app.load.page().await;
-    let (ids, workspace) = (app.ids().await?, access.workspace.name().to_owned());
-    let wish = Arc::new(Wish { app: Arc::clone(app), ids, workspace, filter, peer });
-    let mut seeker = Seeker { workspace: access.workspace.clone(), place, wish, sessions: HashMap::new() };
+    let wish = Arc::new((filter, peer));
+    let mut seeker = Seeker { access, place, wish, sessions: HashMap::new() };
     let mut hits = seeker.ranked(&query, limit).await?;
     hits.truncate(limit);
-    let (wish, sessions) = (seeker.wish, seeker.sessions);
-    let size = hits.iter().map(|hit| hit.message.bytes()).sum::<u64>();
+    let sessions = seeker.sessions;
+    let size = hits.iter().map(|hit| hit.message.bytes()).sum();
     let write = move || {
-        let told: Vec<MessageOut<'_>> = hits.iter().filter_map(|hit| wish.told(hit, &sessions)).collect();
-        done(StatusCode::OK, &told)
+        let scribe = |hit: &Found| sessions.get(&hit.session).and_then(Option::as_ref);
+        let told = hits.iter().filter_map(|hit| Some(scribe(hit)?.message(&hit.message)));
+        done(StatusCode::OK, &told.collect::<Vec<_>>())
     };
-    Ok(elsewhere(usize::try_from(size).unwrap_or(usize::MAX), write).await??)
+    Ok(elsewhere(weight(size), write).await??)
 }
 
-/// What is wanted beside words.
-struct Wish {
-    app: Arc<Honcho>,
-    ids: Ids,
-    workspace: String,
-    filter: Filter,
-    peer: Option<String>,
-}
+/// What is wanted beside words: by a filter, and of whom.
+type Wish = (Filter, Option<String>);
 
-/// What is known of the sessions in which something was found; nothing of those that are gone by now.
-type Sessions = HashMap<Arc<str>, Option<SessionInfo>>;
+/// Who tells of the sessions in which something was found; nobody of those that are gone by now.
+type Sessions = HashMap<Arc<str>, Option<Scribe>>;
 
-impl Wish {
-    fn told<'a>(&'a self, hit: &'a Found, sessions: &'a Sessions) -> Option<MessageOut<'a>> {
-        let info = sessions.get(&hit.session)?.as_ref()?;
-        let about = (self.workspace.as_str(), &*info.name);
-        let scribe = Scribe::new((&self.ids, &self.app.counts), about, info.id, &info.encoding);
-        Some(scribe.message(&hit.message))
-    }
-
-    fn keeps(&self, hit: &Found, sessions: &Sessions) -> bool {
-        self.told(hit, sessions).is_some_and(|message| {
-            let theirs = self.peer.as_deref().is_none_or(|peer| message.peer_id == peer);
-            theirs && self.filter.keeps(|name| message.field(name))
-        })
-    }
+fn keeps((filter, peer): &Wish, hit: &Found, sessions: &Sessions) -> bool {
+    sessions.get(&hit.session).and_then(Option::as_ref).is_some_and(|scribe| {
+        let said = |peer: &str| scribe.message(&hit.message).peer_id == peer;
+        peer.as_deref().is_none_or(said) && scribe.wants(&hit.message, filter)
+    })
 }
 
 /// Looks for messages.
-struct Seeker {
-    workspace: Workspace,
+struct Seeker<'a> {
+    access: &'a Access,
     place: Place,
     wish: Arc<Wish>,
     sessions: Sessions,
 }
 
-impl Seeker {
+impl Seeker<'_> {
     /// Those with all words, newest first; then the others, those with most of the words first.
     async fn ranked(&mut self, query: &str, limit: usize) -> Result<Vec<Found>, Refusal> {
         // Quotes would mean something to us that they did not.
@@ -162,6 +129,13 @@ impl Seeker {
         Ok(ranked.into_iter().map(|(_, hit)| hit).collect())
     }
 
+    async fn scribe(&self, session: &Arc<str>) -> Result<Option<Scribe>, Refusal> {
+        let workspace = &self.access.workspace;
+        let Some(info) = found(workspace.session(Arc::clone(session)).info().await)? else { return Ok(None) };
+        let about = (&*info.name, info.id);
+        self.access.app.scribe(workspace.name(), about, &info.encoding).await.map(Some)
+    }
+
     /// What has these words and is wanted, at least so many where there are; nothing where there are no words to look for.
     async fn look(&mut self, words: &str, least: usize) -> Result<Vec<Found>, Refusal> {
         let (mut kept, mut after) = (Vec::new(), None);
@@ -175,13 +149,14 @@ impl Seeker {
             after = portion.last().map(|hit| hit.cursor.clone());
             for hit in &portion {
                 if !self.sessions.contains_key(&hit.session) {
-                    let info = found(self.workspace.session(Arc::clone(&hit.session)).info().await)?;
-                    self.sessions.insert(Arc::clone(&hit.session), info);
+                    let scribe = self.scribe(&hit.session).await?;
+                    self.sessions.insert(Arc::clone(&hit.session), scribe);
                 }
             }
             let (wish, sessions) = (Arc::clone(&self.wish), std::mem::take(&mut self.sessions));
             let sift = move || {
-                let hits: Vec<Found> = portion.into_iter().filter(|hit| wish.keeps(hit, &sessions)).collect();
+                let hits: Vec<Found> =
+                    portion.into_iter().filter(|hit| keeps(&wish, hit, &sessions)).collect();
                 (hits, sessions)
             };
             let (hits, sessions) = elsewhere(usize::MAX, sift).await?;

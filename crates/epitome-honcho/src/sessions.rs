@@ -1,56 +1,32 @@
 //! Sessions: got or made, listed, changed, cloned, deleted.
 
-use std::borrow::Cow;
-
-use axum::http::StatusCode;
-use axum::response::Response;
 use epitome::key::Rights;
-use epitome::{Fork, Listed, Listing, Membership, Notes, Session, SessionInfo};
-use epitome_http::reply::done;
-use serde_json::{Value, json};
+use epitome::{Fork, Listing, Membership, Notes, Session, SessionInfo};
 
-use super::check::{MemberIn, NewIn, Of, Put};
-use super::configuration::configure;
-use super::filter::Filter;
-use super::gate::{Access, Gets, Reads, Writes};
-use super::list::{Wanted, noted, page};
-use super::out::SessionOut;
-use super::refusal::{Refusal, found, not_offered};
-use super::sent::{Body, Pairs};
+use super::check::{NEW_SESSION, NewIn, PUT, Put, body as read};
+use super::configuration::{attributes, configure, stored};
+use super::filter::{Fields, Filter};
+use super::prelude::*;
 use super::state::Honcho;
 
-/// The names a filter may ask for.
-pub(super) const FIELDS: &[&str] =
-    &["id", "session_id", "name", "peer_id", "workspace_id", "is_active", "metadata", "created_at"];
-
-/// A session's fields by name. Of its peers only one is known, by whom the list was made.
-fn field<'a>(
-    info: &'a SessionInfo,
-    (workspace, peer): (&str, Option<&str>),
-    name: &str,
-) -> Option<Cow<'a, Value>> {
-    match name {
-        "peer_id" => Some(Cow::Owned(peer?.into())),
-        "workspace_id" => Some(Cow::Owned(workspace.into())),
-        "is_active" => Some(Cow::Owned(true.into())),
-        _ => noted(name, ("session_id", &info.name), &info.metadata, info.created.0),
-    }
-}
+/// What a filter may ask of sessions.
+pub(super) const FIELDS: Fields = Fields {
+    known: &["id", "session_id", "name", "peer_id", "workspace_id", "is_active", "metadata", "created_at"],
+    id: &["session_id", "name"],
+};
 
 /// Who joins, and how.
-pub(super) fn joining(members: Vec<(String, MemberIn)>) -> impl Iterator<Item = Membership> {
-    members.into_iter().map(|(name, member)| {
-        let said = [("observe_me", member.observe_me), ("observe_others", member.observe_others)];
-        let named = said.into_iter().filter_map(|(key, said)| Some((key.to_owned(), said?.into())));
-        let named: serde_json::Map<String, Value> = named.collect();
-        Membership::Join(name.into(), (!named.is_empty()).then_some(named))
+pub(super) fn joining(members: Map<String, Value>) -> impl Iterator<Item = Membership> {
+    members.into_iter().map(|(name, how)| {
+        let how = how.as_object().filter(|how| !how.is_empty());
+        Membership::Join(name.into(), how.cloned().map(attributes))
     })
 }
 
 /// Gives a session, and makes it where there is none. Notes that are sent replace those there, a configuration is laid
 /// over what is there, and peers join.
-pub(super) async fn create(Gets(access): Gets, Body(body, _charged): Body) -> Result<Response, Refusal> {
-    let NewIn { id, metadata, configuration, peers } = NewIn::read(&body, Of::Session)?;
+pub(super) async fn create(Gets(access): Gets, Body(body, _charged): Body) -> Answer {
+    let NewIn { id, metadata, configuration, peers } = read(&body, &NEW_SESSION)?;
     if body.get("scopes").and_then(Value::as_array).is_some_and(|scopes| !scopes.is_empty()) {
         return Err(not_offered());
     }
@@ -58,30 +34,26 @@ pub(super) async fn create(Gets(access): Gets, Body(body, _charged): Body) -> Re
     let wanted = if nothing { Rights::Read } else { Rights::Write };
     access.check((Some(&id), None), wanted).await?;
     if let Some(info) = found(access.workspace.session(id.as_str()).info().await)?.filter(|_| nothing) {
-        return Ok(done(StatusCode::OK, &SessionOut::new(access.workspace.name(), &info))?);
+        return answered(StatusCode::OK, &out::session(access.workspace.name(), &info));
     }
     access.check((Some(&id), None), Rights::Write).await?;
     let members = joining(peers.unwrap_or_default()).collect();
-    let notes = Notes { metadata, configure: configuration.map(configure), members };
+    let notes = Notes { metadata, attributes: configuration.map(configure), members };
     let written = access.workspace.session(id).note(notes).await?;
     let status = if written.made { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(done(status, &SessionOut::new(access.workspace.name(), &written.now))?)
+    answered(status, &out::session(access.workspace.name(), &written.now))
 }
 
 /// Changes notes on a session, which comes to be where there is none.
-pub(super) async fn put(Writes(access): Writes, Body(body, _charged): Body) -> Result<Response, Refusal> {
-    let Put { metadata, configuration } = Put::read(&body, Some(Of::Session))?;
-    let notes = Notes { metadata, configure: configuration.map(configure), ..Notes::default() };
+pub(super) async fn put(Writes(access): Writes, Body(body, _charged): Body) -> Answer {
+    let Put { metadata, configuration } = read(&body, &PUT)?;
+    let notes = Notes { metadata, attributes: configuration.map(configure), ..Notes::default() };
     let written = access.session().note(notes).await?;
-    Ok(done(StatusCode::OK, &SessionOut::new(access.workspace.name(), &written.now))?)
+    answered(StatusCode::OK, &out::session(access.workspace.name(), &written.now))
 }
 
 /// The workspace's sessions.
-pub(super) async fn list(
-    Reads(access): Reads,
-    pairs: Pairs,
-    Body(body, _charged): Body,
-) -> Result<Response, Refusal> {
+pub(super) async fn list(Reads(access): Reads, pairs: Pairs, Body(body, _charged): Body) -> Answer {
     listed(&access, Wanted::read(&pairs, &body, FIELDS)?, None).await
 }
 
@@ -99,11 +71,7 @@ fn of_peer(filter: &Filter) -> Result<Option<String>, Refusal> {
 }
 
 /// A page of sessions; only those a peer belongs to, where one is named.
-pub(super) async fn listed(
-    access: &Access,
-    wanted: Wanted,
-    peer: Option<String>,
-) -> Result<Response, Refusal> {
+pub(super) async fn listed(access: &Access, wanted: Wanted, peer: Option<String>) -> Answer {
     let paging = wanted.paging;
     let peer = match (peer, of_peer(&wanted.filter)?) {
         (Some(peer), Some(other)) if peer != other => {
@@ -114,23 +82,28 @@ pub(super) async fn listed(
         (peer, asked) => peer.or(asked),
     };
     let (workspace, member) = (access.workspace.name().to_owned(), peer.clone());
-    let listing = wanted
-        .listing(move |info: &SessionInfo, name: &str| field(info, (&workspace, peer.as_deref()), name));
-    let Listed { items, total } = access.workspace.list_sessions(member.as_deref(), listing).await?;
-    let items = items.iter().map(|info| SessionOut::new(access.workspace.name(), info)).collect();
-    page(&paging, Listed { items, total })
+    let listing = wanted.listing(move |info: &SessionInfo| {
+        let mut shown = out::session(&workspace, info);
+        // Of its peers only one is known, by whom the list is made.
+        if let (Some(fields), Some(peer)) = (shown.as_object_mut(), &peer) {
+            fields.insert("peer_id".to_owned(), peer.as_str().into());
+        }
+        shown
+    });
+    let listed = access.workspace.list_sessions(member.as_deref(), listing).await?;
+    page(&paging, listed.map(|info| out::session(access.workspace.name(), &info)))
 }
 
 /// Deletes a session with all that was made from it. Nobody sees it any more when this answers.
-pub(super) async fn delete(Writes(access): Writes) -> Result<Response, Refusal> {
+pub(super) async fn delete(Writes(access): Writes) -> Answer {
     match access.session().delete().await? {
-        true => Ok(done(StatusCode::ACCEPTED, &json!({"message": "Session deleted successfully"}))?),
+        true => answered(StatusCode::ACCEPTED, &json!({"message": "Session deleted successfully"})),
         false => Err(Refusal::no_session(access.session_name(), access.workspace.name())),
     }
 }
 
 /// A copy of a session, up to a message or whole, under a name of its own.
-pub(super) async fn clone(Writes(access): Writes, pairs: Pairs) -> Result<Response, Refusal> {
+pub(super) async fn clone(Writes(access): Writes, pairs: Pairs) -> Answer {
     let missing = || Refusal::no_session(access.session_name(), access.workspace.name());
     let (app, session) = (&access.app, access.session());
     let Some(info) = found(session.info().await)? else { return Err(missing()) };
@@ -144,7 +117,7 @@ pub(super) async fn clone(Writes(access): Writes, pairs: Pairs) -> Result<Respon
     };
     // It may be deleted while it is copied.
     let copied = copy(app, &session, &info, ids.fresh(), at).await?.ok_or_else(missing)?;
-    Ok(done(StatusCode::CREATED, &SessionOut::new(access.workspace.name(), &copied.info().await?))?)
+    answered(StatusCode::CREATED, &out::session(access.workspace.name(), &copied.info().await?))
 }
 
 async fn copy(
@@ -167,11 +140,11 @@ async fn copy(
         if next.is_empty() {
             break;
         }
-        let joins = next.into_iter().map(|row| Membership::Join(row.author.name, Some(row.configuration)));
+        let joins = next.into_iter().map(|row| Membership::Join(row.author.name, Some(row.attributes)));
         members.extend(joins);
     }
-    let configure = Some(configure(info.configuration.clone()));
+    let attributes = Some(configure(stored(&info.attributes).into_owned()));
     let copied = session.beside(name);
-    copied.note(Notes { metadata, configure, members }).await?;
+    copied.note(Notes { metadata, attributes, members }).await?;
     Ok(Some(copied))
 }

@@ -3,7 +3,8 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use epitome::SessionInfo;
+use epitome::rules::tokens::{Counter, Encoding};
+use epitome::store::SessionId;
 use epitome_http::kept::Kept;
 use epitome_http::{HttpState, WithHttp};
 use tokio::sync::OnceCell;
@@ -19,7 +20,7 @@ pub struct Honcho {
     pub(crate) jwt: Option<Vec<u8>>,
     /// Made of the store's secret when it is first needed.
     ids: OnceCell<Ids>,
-    pub(crate) counts: Counts,
+    counts: Arc<Counts>,
     /// Contexts given before.
     pub(crate) kept: Kept<Asked>,
 }
@@ -36,7 +37,7 @@ pub(crate) struct Asked {
 impl Honcho {
     /// Builds the state. Tokens are accepted where there is a secret they are signed with.
     pub fn new(http: Arc<HttpState>, jwt: Option<Vec<u8>>) -> Arc<Self> {
-        let (ids, counts, kept) = (OnceCell::new(), Counts::default(), Kept::default());
+        let (ids, counts, kept) = (OnceCell::new(), Arc::default(), Kept::default());
         Arc::new(Self { http, jwt, ids, counts, kept })
     }
 
@@ -45,14 +46,16 @@ impl Honcho {
         Ok(made.await?.clone())
     }
 
-    /// Whoever puts a session's messages into their words.
-    pub(crate) async fn scribe<'a>(
-        &'a self,
-        workspace: &'a str,
-        info: &'a SessionInfo,
-    ) -> Result<Scribe<'a>, Refusal> {
-        let ids = self.ids().await?;
-        Ok(Scribe::new((&ids, &self.counts), (workspace, &info.name), info.id, &info.encoding))
+    /// Whoever puts the messages of a session into their words, by its name and number.
+    pub(crate) async fn scribe(
+        &self,
+        workspace: &str,
+        (session, number): (&str, SessionId),
+        encoding: &str,
+    ) -> Result<Scribe, Refusal> {
+        let (mark, counts) = (self.ids().await?.mark(number), Arc::clone(&self.counts));
+        let counter = Counter::new(encoding.parse::<Encoding>().unwrap_or_default());
+        Ok(Scribe { workspace: workspace.into(), session: session.into(), number, mark, counts, counter })
     }
 }
 

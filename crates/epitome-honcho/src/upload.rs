@@ -2,17 +2,15 @@
 
 use std::borrow::Cow;
 
+use axum::body::Body;
 use axum::extract::{FromRequest, Request};
-use axum::http::{StatusCode, header};
-use axum::response::Response;
+use axum::http::header;
 use bytes::Bytes;
 use epitome_http::body::Raw;
-use serde_json::{Map, Value};
 
 use super::check::MessageIn;
-use super::gate::Writes;
 use super::messages::append;
-use super::refusal::Refusal;
+use super::prelude::*;
 
 /// The largest file.
 const LARGEST: usize = 5 << 20;
@@ -25,7 +23,7 @@ const MOST: usize = 1_000;
 
 /// Adds what a file says to a session: one message, or several where it is long. They come one after the other, all or
 /// none.
-pub(super) async fn upload(Writes(access): Writes, request: Request) -> Result<Response, Refusal> {
+pub(super) async fn upload(Writes(access): Writes, request: Request) -> Answer {
     let said = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let boundary = said.and_then(|said| multer::parse_boundary(said).ok()).ok_or_else(|| {
         let detail = "content-type: multipart/form-data with a boundary is wanted";
@@ -35,7 +33,7 @@ pub(super) async fn upload(Writes(access): Writes, request: Request) -> Result<R
     let form = Form::read(raw.bytes.clone(), boundary).await?;
     let _charged = raw.charged()?;
     let (text, fields) = (form.text()?, form.fields()?);
-    let sample = MessageIn::read(&Value::Object(fields))?;
+    let sample: MessageIn = check::body(&Value::Object(fields), &check::MESSAGE)?;
     let pieces = pieces(&text);
     if pieces.len() > MOST {
         return Err(Refusal::told(
@@ -61,8 +59,7 @@ fn broken(_: multer::Error) -> Refusal {
 
 impl Form {
     async fn read(bytes: Bytes, boundary: String) -> Result<Self, Refusal> {
-        let whole = futures_core_once(bytes);
-        let mut form = multer::Multipart::new(whole, boundary);
+        let mut form = multer::Multipart::new(Body::from(bytes).into_data_stream(), boundary);
         let mut read = Self::default();
         while let Some(field) = form.next_field().await.map_err(broken)? {
             let name = field.name().unwrap_or_default().to_owned();
@@ -147,24 +144,6 @@ fn pieces(text: &str) -> Vec<&str> {
         pieces.push(rest);
     }
     pieces
-}
-
-/// Bytes that are there already, as a stream of one piece.
-fn futures_core_once(bytes: Bytes) -> Once {
-    Once(Some(bytes))
-}
-
-struct Once(Option<Bytes>);
-
-impl futures_core::Stream for Once {
-    type Item = Result<Bytes, std::convert::Infallible>;
-
-    fn poll_next(
-        mut self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Self::Item>> {
-        std::task::Poll::Ready(self.0.take().map(Ok))
-    }
 }
 
 #[cfg(test)]

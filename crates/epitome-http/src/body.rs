@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout_at};
 
 use crate::gate::Caller;
-use crate::load::SetAside;
+use crate::load::Share;
 use crate::problem::Problem;
 use crate::state::{HttpState, WithHttp};
 
@@ -47,7 +47,7 @@ pub struct Sent {
 }
 
 /// Memory set aside for a body.
-pub struct Charged(#[expect(dead_code, reason = "it is kept to be dropped")] Vec<SetAside>);
+pub struct Charged(#[expect(dead_code, reason = "it is kept to be dropped")] Vec<Share>);
 
 /// A body as what is wanted.
 pub struct Json<T>(pub T);
@@ -103,12 +103,19 @@ impl<S: WithHttp> FromRequest<Arc<S>> for Raw {
 }
 
 impl Raw {
+    /// Sets memory aside for what is made of it: its words are held twice then, as they came and as values. Returns whether
+    /// all its numbers are whole ones that come back as they were written.
+    fn look(&mut self) -> Result<bool, Problem> {
+        let (values, plain) = look(&self.bytes)?;
+        self.purse.take(values.saturating_mul(VALUE).saturating_add(self.bytes.len()))?;
+        Ok(plain)
+    }
+
     /// The same as a JSON value.
     pub async fn json(self) -> Result<Sent, Problem> {
-        let Self { bytes, mut purse } = self;
-        // Its words are held twice: as they came and as values.
-        let Looked { values, plain } = look(&bytes)?;
-        purse.take(values.saturating_mul(VALUE).saturating_add(bytes.len()))?;
+        let mut raw = self;
+        let plain = raw.look()?;
+        let Self { bytes, purse } = raw;
         let (size, exact) = (bytes.len(), (!plain).then(|| bytes.clone()));
         let value = elsewhere(size, move || parse(&bytes)).await??;
         Ok(Sent { value, exact, size, charged: Charged(purse.taken) })
@@ -135,10 +142,9 @@ impl<S: WithHttp> FromRequest<Arc<S>> for Text {
 
     async fn from_request(request: Request, app: &Arc<S>) -> Result<Self, Problem> {
         is_json(request.headers())?;
-        let Raw { bytes, mut purse } = Raw::from_request(request, app).await?;
-        let Looked { values, .. } = look(&bytes)?;
-        // Its words are held twice at least: as they came and as messages.
-        purse.take(values.saturating_mul(VALUE).saturating_add(bytes.len()))?;
+        let mut raw = Raw::from_request(request, app).await?;
+        raw.look()?;
+        let Raw { bytes, purse } = raw;
         let text = String::from_utf8(bytes.into()).map_err(|_| Problem::invalid("the body is not UTF-8"))?;
         if text.trim().is_empty() {
             return Err(Problem::invalid("the body is empty; JSON is wanted"));
@@ -192,12 +198,12 @@ fn blamed<T: DeserializeOwned>(mut fields: Map<String, Value>, told: &str) -> St
 struct Purse {
     http: Arc<HttpState>,
     workspace: Arc<str>,
-    taken: Vec<SetAside>,
+    taken: Vec<Share>,
 }
 
 impl Purse {
     fn take(&mut self, bytes: usize) -> Result<(), Problem> {
-        let taken = self.http.load.set_aside_for(&self.workspace, bytes).ok_or_else(|| {
+        let taken = self.http.load.memory.take_for(&self.workspace, bytes).ok_or_else(|| {
             Problem::busy("too much is being read at once; try again, or send less in one request")
                 .and_hang_up()
         })?;
@@ -310,19 +316,12 @@ fn unpacked(bytes: &[u8], most: usize, purse: &mut Purse) -> Result<Bytes, Probl
     }
 }
 
-/// What a text shows without being read.
-struct Looked {
-    /// About how many values it holds.
-    values: usize,
-    /// Whether all its numbers are whole ones that come back as they were written.
-    plain: bool,
-}
-
 /// Whole numbers of so many digits are the same however they are held.
 const PLAIN_DIGITS: usize = 15;
 
-/// About how many values the text holds: what stands between commas and braces outside of strings.
-fn look(bytes: &[u8]) -> Result<Looked, Problem> {
+/// About how many values the text holds (what stands between commas and braces outside of strings), and whether all its
+/// numbers are whole ones that come back as they were written.
+fn look(bytes: &[u8]) -> Result<(usize, bool), Problem> {
     let (mut count, mut quoted, mut escaped) = (0usize, false, false);
     let (mut plain, mut digits) = (true, 0usize);
     for byte in bytes {
@@ -348,7 +347,7 @@ fn look(bytes: &[u8]) -> Result<Looked, Problem> {
             "the body holds over {MOST_VALUES} values; send less at once"
         )));
     }
-    Ok(Looked { values: count, plain })
+    Ok((count, plain))
 }
 
 fn parse(bytes: &[u8]) -> Result<Value, Problem> {

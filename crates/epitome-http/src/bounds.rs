@@ -67,45 +67,36 @@ impl Bounds {
     pub fn with(mut self, set: &str) -> Result<Self, String> {
         let (name, number) = set.split_once('=').ok_or("say NAME=NUMBER")?;
         let number: u32 = number.parse().map_err(|_| "say NAME=NUMBER")?;
+        let lanes = [
+            ("requests", &mut self.requests),
+            ("waiting", &mut self.waiting),
+            ("listening", &mut self.listening),
+            ("forwarding", &mut self.forwarding),
+        ];
+        let counts = [
+            ("connections", &mut self.connections),
+            ("passing_kib", &mut self.passing_kib),
+            ("memory_kib", &mut self.memory_kib),
+        ];
+        let times = [
+            ("headers", &mut self.headers),
+            ("silence", &mut self.silence),
+            ("body", &mut self.body),
+            ("unread", &mut self.unread),
+            ("grace", &mut self.grace),
+        ];
+        let (lane, of_one) = name.strip_suffix("_of_one").map_or((name, false), |lane| (lane, true));
         let count = usize::try_from(number).unwrap_or(usize::MAX);
-        if let Some(bound) = self.count(name) {
+        if let Some((_, lane)) = lanes.into_iter().find(|(known, _)| *known == lane) {
+            *(if of_one { &mut lane.of_one } else { &mut lane.all }) = count;
+        } else if let Some((_, bound)) = counts.into_iter().find(|(known, _)| *known == name) {
             *bound = count;
-        } else if let Some(bound) = self.time(name) {
+        } else if let Some((_, bound)) = times.into_iter().find(|(known, _)| *known == name) {
             *bound = Duration::from_millis(u64::from(number));
         } else {
             return Err(format!("there is no bound `{name}`"));
         }
         Ok(self)
-    }
-
-    fn count(&mut self, name: &str) -> Option<&mut usize> {
-        let (lane, of_one) = name.strip_suffix("_of_one").map_or((name, false), |lane| (lane, true));
-        let lane = match lane {
-            "requests" => &mut self.requests,
-            "waiting" => &mut self.waiting,
-            "listening" => &mut self.listening,
-            "forwarding" => &mut self.forwarding,
-            _ => {
-                return match name {
-                    "connections" => Some(&mut self.connections),
-                    "passing_kib" => Some(&mut self.passing_kib),
-                    "memory_kib" => Some(&mut self.memory_kib),
-                    _ => None,
-                };
-            }
-        };
-        Some(if of_one { &mut lane.of_one } else { &mut lane.all })
-    }
-
-    fn time(&mut self, name: &str) -> Option<&mut Duration> {
-        match name {
-            "headers" => Some(&mut self.headers),
-            "silence" => Some(&mut self.silence),
-            "body" => Some(&mut self.body),
-            "unread" => Some(&mut self.unread),
-            "grace" => Some(&mut self.grace),
-            _ => None,
-        }
     }
 }
 

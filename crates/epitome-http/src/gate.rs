@@ -1,11 +1,11 @@
 //! Who may do what, and in which workspace.
 //!
-//! A handler that takes a [`Reads`], [`Writes`] or [`Runs`] gets the workspace the caller belongs to and no other:
-//! there is no way to name one in a path. A key that is unknown, revoked or expired is refused in the same words, and
-//! so is a workspace that is not the key's, whether it exists or not.
+//! Whoever comes in ([`access`]) gets the workspace they belong to and no other: there is no way to name one in a path. A key
+//! that is unknown, revoked or expired is refused in the same words, and so is a workspace that is not the key's, whether it
+//! exists or not.
 //!
-//! These stand first among a handler's arguments: whoever may not come in learns nothing of their parameters, and not a
-//! byte of what they send is read. Headers that say two things are refused, since whoever stands in front of the server
+//! This comes before anything else of a request is read: whoever may not come in learns nothing of their parameters, and not
+//! a byte of what they send is read. Headers that say two things are refused, since whoever stands in front of the server
 //! may have gone by the other one.
 //!
 //! Where no key is needed, whoever sends none must come from this machine by its own name, and from no page of
@@ -20,7 +20,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use epitome::key::{Key, Rights};
 use epitome::{Workspace, is_name};
 
-use crate::load::Place;
+use crate::load::Share;
 use crate::problem::Problem;
 pub use crate::state::Keys;
 use crate::state::{HttpState, WithHttp};
@@ -30,12 +30,6 @@ const DEFAULT: &str = "default";
 
 /// Names a workspace, where the caller may choose.
 pub const WORKSPACE: &str = "x-epitome-workspace";
-
-/// A caller who may read.
-pub struct Reads(pub Access);
-
-/// A caller who may read and write.
-pub struct Writes(pub Access);
 
 /// A caller who runs the server.
 pub struct Runs;
@@ -47,7 +41,7 @@ pub struct Access {
     /// By which key, so that whoever stays long can be asked again.
     secret: Option<String>,
     /// Its place among the requests under way.
-    place: Option<Place>,
+    place: Option<Share>,
 }
 
 impl Access {
@@ -55,22 +49,6 @@ impl Access {
     pub fn staying(mut self) -> Self {
         self.place = None;
         self
-    }
-}
-
-impl<S: WithHttp> FromRequestParts<Arc<S>> for Reads {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<S>) -> Result<Self, Problem> {
-        access(parts, app.http(), Rights::Read).await.map(Self)
-    }
-}
-
-impl<S: WithHttp> FromRequestParts<Arc<S>> for Writes {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<S>) -> Result<Self, Problem> {
-        access(parts, app.http(), Rights::Write).await.map(Self)
     }
 }
 
@@ -90,7 +68,8 @@ impl<S: WithHttp> FromRequestParts<Arc<S>> for Runs {
 #[derive(Clone)]
 pub struct Caller(pub Arc<str>);
 
-async fn access(parts: &mut Parts, app: &HttpState, wanted: Rights) -> Result<Access, Problem> {
+/// Lets a caller in who may do that much, and takes a place among the requests under way.
+pub async fn access(parts: &mut Parts, app: &HttpState, wanted: Rights) -> Result<Access, Problem> {
     let (secret, key) = identify(&parts.headers, app).await?;
     let name = workspace(&parts.headers, key, wanted)?;
     let place = app.load.requests.enter(&name)?;

@@ -5,7 +5,7 @@
 //! ```text
 //! listen    connections: a limit, and time-outs (stall: for clients that do not read)
 //! around    an id, a time, a line in the log; problems put into words
-//! gate      whose key is it, which workspace, is there room         (extractors: Reads, Writes, Runs)
+//! gate      whose key is it, which workspace, is there room         (`access`; extractor: Runs)
 //! body      read within limits, then as JSON                        (extractors: Json, Sent, Text, Raw)
 //! query     parameters, read strictly                               (extractor: Query)
 //! a handler of whoever mounts routes

@@ -39,7 +39,8 @@ pub struct Load {
     pub listening: Lane,
     /// Requests that are passed on.
     pub forwarding: Lane,
-    memory: Memory,
+    /// For bodies that are read and answers that are sent.
+    pub memory: Memory,
     /// For bodies that are passed on, until their answer begins.
     pub passing: Memory,
     /// Who reads messages by the page, and writes them out: each holds some megabytes until it is done.
@@ -82,43 +83,87 @@ impl Load {
 
     /// Sets so many bytes aside for whoever reads; none where there is no room for them now.
     pub fn set_aside(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        self.memory.take(bytes)
-    }
-
-    /// Sets so many bytes aside for a workspace, which may have half of them all.
-    pub fn set_aside_for(&self, workspace: &Arc<str>, bytes: usize) -> Option<SetAside> {
-        self.memory.take_for(workspace, bytes)
+        self.memory.0.take(bytes.div_ceil(1 << 10))
     }
 }
 
-/// Memory for one purpose, in KiB.
-pub struct Memory {
+/// Something of which there is so much in all, and so much for one workspace.
+struct Pool {
     all: Arc<Semaphore>,
-    /// How much of it is whose, and how much may be one workspace's.
-    by: Counts,
     of_one: usize,
+    /// How much each workspace has; none is kept that has nothing.
+    by: Arc<Mutex<HashMap<Arc<str>, usize>>>,
 }
+
+/// A workspace's share of a pool, until it is dropped: a place among requests, or memory set aside.
+pub struct Share {
+    _all: OwnedSemaphorePermit,
+    by: Arc<Mutex<HashMap<Arc<str>, usize>>>,
+    workspace: Arc<str>,
+    amount: usize,
+}
+
+/// Why there is no share.
+enum Full {
+    ForAll,
+    ForThis,
+}
+
+impl Pool {
+    fn new(all: usize, of_one: usize) -> Self {
+        Self { all: Arc::new(Semaphore::new(all)), of_one, by: Arc::default() }
+    }
+
+    /// So much of it, for nobody.
+    fn take(&self, amount: usize) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.all).try_acquire_many_owned(u32::try_from(amount).unwrap_or(u32::MAX)).ok()
+    }
+
+    fn take_for(&self, workspace: &Arc<str>, amount: usize) -> Result<Share, Full> {
+        let all = self.take(amount).ok_or(Full::ForAll)?;
+        let mut by = lock(&self.by);
+        let has = by.get(workspace).copied().unwrap_or(0).saturating_add(amount);
+        if has > self.of_one {
+            return Err(Full::ForThis);
+        }
+        by.insert(Arc::clone(workspace), has);
+        Ok(Share { _all: all, by: Arc::clone(&self.by), workspace: Arc::clone(workspace), amount })
+    }
+}
+
+fn lock(by: &Mutex<HashMap<Arc<str>, usize>>) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
+    by.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut by = lock(&self.by);
+        if let Some(has) = by.get_mut(&self.workspace) {
+            *has = has.saturating_sub(self.amount);
+            if *has == 0 {
+                by.remove(&self.workspace);
+            }
+        }
+    }
+}
+
+/// Memory for one purpose. It is counted in KiB, and a workspace may have half of it.
+pub struct Memory(Pool);
 
 impl Memory {
     fn new(kib: usize) -> Self {
-        Self { all: Arc::new(Semaphore::new(kib)), by: Counts::default(), of_one: kib / 2 }
+        Self(Pool::new(kib, kib / 2))
     }
 
-    fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let kib = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX);
-        Arc::clone(&self.all).try_acquire_many_owned(kib).ok()
-    }
-
-    /// So many bytes for a workspace, which may have half of them all; none where there is no room for them now.
-    pub fn take_for(&self, workspace: &Arc<str>, bytes: usize) -> Option<SetAside> {
-        let theirs = self.by.take(workspace, bytes.div_ceil(1 << 10), self.of_one)?;
-        Some(SetAside { _all: self.take(bytes)?, _theirs: theirs })
+    /// So many bytes for a workspace; none where there is no room for them now.
+    pub fn take_for(&self, workspace: &Arc<str>, bytes: usize) -> Option<Share> {
+        self.0.take_for(workspace, bytes.div_ceil(1 << 10)).ok()
     }
 
     /// The same, waited for: most who have some give it back soon. None where there is still no room after so long, or could
     /// never be.
-    pub async fn wait_for(&self, workspace: &Arc<str>, bytes: usize, most: Duration) -> Option<SetAside> {
-        if bytes.div_ceil(1 << 10) > self.of_one {
+    pub async fn wait_for(&self, workspace: &Arc<str>, bytes: usize, most: Duration) -> Option<Share> {
+        if bytes.div_ceil(1 << 10) > self.0.of_one {
             return None;
         }
         let until = Instant::now() + most;
@@ -132,87 +177,31 @@ impl Memory {
     }
 }
 
-/// Memory set aside for a workspace, until it is dropped.
-pub struct SetAside {
-    _all: OwnedSemaphorePermit,
-    _theirs: Share,
-}
-
-/// How much of something each workspace has; none is kept that has nothing.
-#[derive(Clone, Default)]
-struct Counts(Arc<Mutex<HashMap<Arc<str>, usize>>>);
-
-/// A workspace's share of something, until it is dropped.
-struct Share {
-    counts: Counts,
-    workspace: Arc<str>,
-    amount: usize,
-}
-
-impl Counts {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// So much more, where the workspace then has no more than `most`.
-    fn take(&self, workspace: &Arc<str>, amount: usize, most: usize) -> Option<Share> {
-        let mut counts = self.lock();
-        let has = counts.get(workspace).copied().unwrap_or(0).saturating_add(amount);
-        if has > most {
-            return None;
-        }
-        counts.insert(Arc::clone(workspace), has);
-        drop(counts);
-        Some(Share { counts: self.clone(), workspace: Arc::clone(workspace), amount })
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        let mut counts = self.counts.lock();
-        if let Some(has) = counts.get_mut(&self.workspace) {
-            *has = has.saturating_sub(self.amount);
-            if *has == 0 {
-                counts.remove(&self.workspace);
-            }
-        }
-    }
-}
-
 /// Things of one kind: so many in all, so many of one workspace's.
 pub struct Lane {
-    all: Arc<Semaphore>,
-    of_one: usize,
-    counts: Counts,
+    pool: Pool,
     what: &'static str,
 }
 
-/// A place in a lane, until it is dropped.
-pub struct Place {
-    _all: OwnedSemaphorePermit,
-    _theirs: Share,
-}
-
 impl Lane {
-    fn new(places: Places, what: &'static str) -> Self {
-        let Places { all, of_one } = places;
-        Self { all: Arc::new(Semaphore::new(all)), of_one, counts: Counts::default(), what }
+    fn new(Places { all, of_one }: Places, what: &'static str) -> Self {
+        Self { pool: Pool::new(all, of_one), what }
     }
 
     /// How many there are.
     pub fn taken(&self) -> usize {
-        self.counts.lock().values().sum()
+        lock(&self.pool.by).values().sum()
     }
 
     /// Takes a place for a workspace until it is dropped.
-    pub fn enter(&self, workspace: &Arc<str>) -> Result<Place, Problem> {
-        let full = |_| Problem::busy(format!("too many {}; try again", self.what));
-        let all = Arc::clone(&self.all).try_acquire_owned().map_err(full)?;
-        let Some(theirs) = self.counts.take(workspace, 1, self.of_one) else {
-            let (most, what) = (self.of_one, self.what);
-            return Err(Problem::too_many(format!("{most} {what} for this workspace already; try again")));
-        };
-        Ok(Place { _all: all, _theirs: theirs })
+    pub fn enter(&self, workspace: &Arc<str>) -> Result<Share, Problem> {
+        let (most, what) = (self.pool.of_one, self.what);
+        self.pool.take_for(workspace, 1).map_err(|full| match full {
+            Full::ForAll => Problem::busy(format!("too many {what}; try again")),
+            Full::ForThis => {
+                Problem::too_many(format!("{most} {what} for this workspace already; try again"))
+            }
+        })
     }
 }
 

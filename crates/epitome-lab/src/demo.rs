@@ -13,12 +13,13 @@ use epitome_terminal::failure::Failure;
 use epitome_terminal::show::Show;
 use serde_json::{Map, Value, json};
 
+mod count;
 mod look;
 mod play;
 mod story;
 
+use count::{Found, Size, Written};
 use look::Screen;
-use play::{Found, Size, Written};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -165,13 +166,13 @@ async fn tell(args: &Args, session: &Session, path: &Path, show: &mut Show) -> R
     let played = play::play(session, messages, args.tokens, &mut screen).await?;
     screen.played(&played)?;
     screen.pause(Duration::from_millis(800)).await?;
-    let sizes = play::sizes(session).await?;
+    let sizes = count::sizes(session).await?;
     screen.sizes(&sizes, played.tokens)?;
     screen.pause(Duration::from_millis(800)).await?;
-    let facts = play::facts(session, &sizes).await?;
+    let facts = count::facts(session, &sizes).await?;
     screen.facts(&facts, &sizes)?;
     screen.pause(Duration::from_millis(800)).await?;
-    let one = play::one_summary(session).await?;
+    let one = count::one_summary(session).await?;
     screen.summary(&one)?;
     screen.pause(Duration::from_millis(800)).await?;
     screen.savings(&played.savings)?;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`measure`] | evaluation: which names and answers a list still holds, and what a run of requests costs |
 //! | [`play`] | plays one recorded conversation through one policy, with the real engine or condenser |
+//! | [`recording`] | recorded conversations, read from files: for `replay`, and for the server's `import` |
 //! | [`replay`] | the command `epitome replay`: reads recordings, plays them, shows tables, pages and charts |
 //! | [`mod@bench`] | the command `epitome bench`: the engine, the server, the proxy, other condensers |
 //! | [`demo`] | the command `epitome demo`: a long conversation condensed in ten seconds |
@@ -15,4 +16,5 @@ pub mod bench;
 pub mod demo;
 pub mod measure;
 pub mod play;
+pub mod recording;
 pub mod replay;

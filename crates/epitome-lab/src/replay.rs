@@ -22,7 +22,8 @@ mod run;
 mod tables;
 mod written;
 
-use output::{Output, apart, unwritten};
+use epitome_terminal::output::{Output, unwritten};
+use output::apart;
 use results::Results;
 use written::Written;
 

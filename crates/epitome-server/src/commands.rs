@@ -12,6 +12,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use epitome_lab::{bench, demo, replay};
 use epitome_terminal::flags::whole;
 
+use crate::database::Database;
 use crate::failure::{Failure, Opened};
 use crate::near::near;
 use crate::settings::{Given, Loaded, Place, World, load, load_without_database};
@@ -32,6 +33,7 @@ mod late;
 mod list;
 mod messages;
 mod migrate;
+mod prelude;
 mod search;
 mod serve;
 mod summarize;
@@ -73,26 +75,16 @@ struct Cli {
 /// What every command takes.
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "For every command")]
-struct Globals {
-    /// The settings (./epitome.toml, else the user's) [env: EPITOME_CONFIG]
-    #[arg(long, global = true, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// The database (epitome.db in the data folder) [env: EPITOME_DB]
-    #[arg(long, global = true, value_name = "PATH|URL")]
-    db: Option<String>,
-    /// Whose sessions (default) [env: EPITOME_WORKSPACE]
-    #[arg(long, global = true, value_name = "NAME")]
-    workspace: Option<String>,
-    /// Sets any key of the settings; may be given again
-    #[arg(long, global = true, value_name = "KEY=VALUE")]
-    set: Vec<String>,
+pub(crate) struct Globals {
+    #[command(flatten)]
+    given: Given,
     /// JSON instead of text
     #[arg(long, global = true)]
-    json: bool,
+    pub(crate) json: bool,
     /// Colours: auto, always or never
     #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = Color::Auto)]
     #[arg(hide_possible_values = true)]
-    color: Color,
+    pub(crate) color: Color,
 }
 
 #[derive(Subcommand)]
@@ -103,10 +95,27 @@ enum Command {
     Serve(Box<serve::Args>),
     /// A request in, the same with a shorter list out: no database
     Condense(condense::Args),
-    /// The sessions there are
-    List(list::Args),
     /// Recorded conversations become sessions
     Import(import::Args),
+    #[command(flatten)]
+    Stored(Stored),
+    /// Moves a SQLite file into PostgreSQL, and compares both
+    Migrate(migrate::Args),
+    /// Who may use the HTTP API
+    Keys(keys::Args),
+    /// What policies keep of recorded conversations, and what they cost
+    Replay(replay::Args),
+    /// The numbers in the README, on this machine
+    Bench(bench::Args),
+    /// Completions for a shell
+    Completions(completions::Args),
+}
+
+/// Commands about what is stored: they open a database that is there.
+#[derive(Subcommand)]
+enum Stored {
+    /// The sessions there are
+    List(list::Args),
     /// Sessions as they came in
     Export(export::Args),
     /// A session in so many tokens, ready to be sent
@@ -125,75 +134,48 @@ enum Command {
     Verify(verify::Args),
     /// Copies the database into a new file, while it is used
     Backup(backup::Args),
-    /// Moves a SQLite file into PostgreSQL, and compares both
-    Migrate(migrate::Args),
-    /// Who may use the HTTP API
-    Keys(keys::Args),
-    /// What policies keep of recorded conversations, and what they cost
-    Replay(replay::Args),
-    /// The numbers in the README, on this machine
-    Bench(bench::Args),
-    /// Completions for a shell
-    Completions(completions::Args),
+}
+
+impl Stored {
+    /// The session it is about, where it needs one.
+    fn session(&self) -> Option<&SessionArgs> {
+        match self {
+            Self::Export(args) => (!args.all).then_some(&args.session),
+            Self::Context(args) => Some(&args.session),
+            Self::Summarize(args) => Some(&args.session),
+            Self::Undo(args) => Some(&args.session),
+            Self::Expand(args) => Some(&args.session),
+            Self::List(_) | Self::Search(_) | Self::Explain(_) | Self::Verify(_) | Self::Backup(_) => None,
+        }
+    }
 }
 
 /// What the command line asks for.
-pub(crate) enum Asked {
-    /// Words that are known already: help, the version.
-    Told(String),
-    /// Something to be done.
-    Job(Box<Job>),
-}
-
-/// Something to be done, and what every command takes.
-pub(crate) struct Job {
+pub(crate) struct Asked {
     what: What,
     /// What the command is called, where it is one.
-    name: Option<&'static str>,
-    globals: Globals,
+    name: Option<String>,
+    pub(crate) globals: Globals,
 }
 
 #[expect(clippy::large_enum_variant, reason = "a process has one of it")]
 enum What {
+    /// Words that are known already: help, the version.
+    Told(String),
     Command(Command),
     WriteConfig(PathBuf),
     CheckConfig,
 }
 
 impl Asked {
-    /// When there are colours.
-    pub(crate) fn color(&self) -> Color {
-        match self {
-            Self::Told(_) => Color::Auto,
-            Self::Job(job) => job.globals.color,
-        }
-    }
-
     /// Whether it ends in its own way when told to.
     pub(crate) fn ends_itself(&self) -> bool {
-        matches!(self, Self::Job(job) if matches!(job.what, What::Command(Command::Serve(_))))
+        matches!(self.what, What::Command(Command::Serve(_)))
     }
 
     /// Whether it counts tokens in any case, and has nothing else to wait for.
     pub(crate) fn counts(&self) -> bool {
-        matches!(self, Self::Job(job) if matches!(job.what, What::Command(Command::Condense(_))))
-    }
-
-    /// Whether JSON was asked for.
-    pub(crate) fn json(&self) -> bool {
-        matches!(self, Self::Job(job) if job.globals.json)
-    }
-}
-
-impl Globals {
-    fn given(&self) -> Given {
-        Given {
-            config: self.config.clone(),
-            db: self.db.clone(),
-            workspace: self.workspace.clone(),
-            set: self.set.clone(),
-            own: Vec::new(),
-        }
+        matches!(self.what, What::Command(Command::Condense(_)))
     }
 }
 
@@ -235,18 +217,18 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, F
         args.push("--help".into());
     }
     let given = Word::of(&args);
-    let name = if let Some(Word::Command(name)) = given { Some(name) } else { None };
-    understand(args, name).map_err(|failure| match (failure, given) {
+    let name = if let Some(Word::Command(name)) = &given { Some(name.clone()) } else { None };
+    understand(args, name.clone()).map_err(|failure| match (failure, given) {
         (Failure::Misused(problem), Some(Word::Unknown(word))) if problem == unknown_argument(&word) => {
             unknown_command(&word)
         }
-        (failure, _) => failure.of(name),
+        (failure, _) => failure.of(name.as_deref()),
     })
 }
 
 /// The first word that is no flag and no flag's value.
 enum Word {
-    Command(&'static str),
+    Command(String),
     Unknown(String),
 }
 
@@ -262,8 +244,8 @@ impl Word {
         let mut words = args.iter().skip(1).map(|word| word.to_string_lossy());
         while let Some(word) = words.next() {
             if !word.starts_with('-') {
-                let known = COMMANDS.into_iter().find(|name| *name == word);
-                return Some(known.map_or_else(|| Self::Unknown(word.into_owned()), Self::Command));
+                let known = cli.get_subcommands().any(|command| command.get_name() == word);
+                return Some(if known { Self::Command } else { Self::Unknown }(word.into_owned()));
             }
             if takes_value(&word) {
                 words.next();
@@ -273,48 +255,27 @@ impl Word {
     }
 }
 
-/// Their names.
-const COMMANDS: [&str; 19] = [
-    "demo",
-    "serve",
-    "condense",
-    "list",
-    "import",
-    "export",
-    "context",
-    "summarize",
-    "undo",
-    "expand",
-    "search",
-    "explain",
-    "verify",
-    "backup",
-    "migrate",
-    "keys",
-    "replay",
-    "bench",
-    "completions",
-];
-
 fn unknown_argument(word: &str) -> String {
     format!("unknown argument {word:?}")
 }
 
 fn unknown_command(word: &str) -> Failure {
-    match near(word, COMMANDS, 1).first() {
+    let cli = Cli::command();
+    match near(word, cli.get_subcommands().map(clap::Command::get_name), 1).first() {
         // Whoever is told what they meant need not look for it.
         Some(meant) => Failure::Setting(format!("unknown command {word:?}; did you mean {meant}?")),
         None => Failure::Misused(format!("unknown command {word:?}")),
     }
 }
 
-fn understand(args: Vec<OsString>, name: Option<&'static str>) -> Result<Asked, Failure> {
+fn understand(args: Vec<OsString>, name: Option<String>) -> Result<Asked, Failure> {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                    Ok(Asked::Told(error.render().to_string()))
+                    let what = What::Told(error.render().to_string());
+                    Ok(Asked { what, name, globals: Globals::default() })
                 }
                 _ => Err(Failure::Misused(problem(&error))),
             };
@@ -331,85 +292,96 @@ fn understand(args: Vec<OsString>, name: Option<&'static str>) -> Result<Asked, 
             return Err(Failure::Misused(problem.to_owned()));
         }
     };
-    Ok(Asked::Job(Box::new(Job { what, name, globals: cli.globals })))
+    Ok(Asked { what, name, globals: cli.globals })
 }
 
 /// Does it, says what went wrong, and tells the exit code.
 pub(crate) async fn run(asked: Asked, world: World, mut show: Show) -> u8 {
-    let Asked::Job(job) = asked else { return 0 };
+    let Asked { what, name, globals } = asked;
     let mut database = None;
-    let name = job.name;
-    let done = act(*job, &world, &mut show, &mut database).await;
+    let done = act(what, globals, &world, &mut show, &mut database).await;
     match done.and_then(|()| show.flush()) {
         Ok(()) => 0,
-        Err(failure) => show.end(&failure.of(name), database.as_ref()),
+        Err(failure) => show.end(&failure.of(name.as_deref()), database.as_ref()),
     }
 }
 
-async fn act(job: Job, world: &World, show: &mut Show, database: &mut Option<Opened>) -> Result<(), Failure> {
-    let Job { what, globals, .. } = job;
-    // These need no settings, and must work where some are wrong.
-    let command = match what {
-        What::WriteConfig(path) => return write_config::run(&path, world, show),
-        What::Command(Command::Demo(args)) => return demo::run(&args, globals.db.as_deref(), show).await,
-        What::Command(Command::Bench(args)) if args.is_echo() => return echo::run(show).await,
-        What::Command(Command::Bench(args)) => return bench::run(&args, show).await,
-        What::Command(Command::Completions(args)) => return completions::run(&args, Cli::command(), show),
-        What::Command(command) => Some(command),
-        What::CheckConfig => None,
-    };
-    let mut given = globals.given();
-    match &command {
-        Some(Command::Serve(args)) => given.own = args.settings(),
-        Some(Command::Condense(args)) => {
-            given.own = args.settings();
+async fn act(
+    what: What,
+    Globals { mut given, .. }: Globals,
+    world: &World,
+    show: &mut Show,
+    opened: &mut Option<Opened>,
+) -> Result<(), Failure> {
+    match what {
+        // These need no settings, and must work where some are wrong.
+        What::Told(text) => show.raw(text.as_bytes()),
+        What::WriteConfig(path) => write_config::run(&path, world, show),
+        What::Command(Command::Demo(args)) => demo::run(&args, given.db.as_deref(), show).await,
+        What::Command(Command::Bench(args)) if args.is_echo() => echo::run(show).await,
+        What::Command(Command::Bench(args)) => bench::run(&args, show).await,
+        What::Command(Command::Completions(args)) => completions::run(&args, Cli::command(), show),
+        // These need no database, or not always.
+        What::Command(Command::Condense(args)) => {
+            given.own = args.settings()?;
             let loaded = load_without_database(&given, world).map_err(Failure::Setting)?;
-            return condense::run(args, &loaded, show).await;
+            condense::run(&args, &loaded, show).await
         }
-        Some(Command::Replay(args)) => {
+        What::Command(Command::Replay(args)) => {
             let load = |config: Option<&Path>, set: &[String]| {
                 let mut given = given.clone();
                 given.config = config.map(Path::to_owned).or(given.config);
                 given.set.extend_from_slice(set);
                 load_without_database(&given, world).map(|loaded| (loaded.settings, loaded.patch))
             };
-            return replay::run(args, &load, show).await;
+            replay::run(&args, &load, show).await
         }
-        Some(Command::Migrate(args)) => {
+        What::Command(Command::Migrate(args)) => {
             // Who says where to needs no other database.
             let read = if args.to.is_some() { load_without_database } else { load };
             let loaded = read(&given, world).map_err(Failure::Setting)?;
-            return migrate::run(args, &loaded, world, show).await;
+            migrate::run(&args, &loaded, world, show).await
         }
-        _ => {}
+        What::Command(Command::Serve(args)) => {
+            given.own = args.settings();
+            serve::run(&args, &settled(&given, world, opened)?, show).await
+        }
+        What::Command(Command::Import(args)) => {
+            import::run(&args, &settled(&given, world, opened)?, show).await
+        }
+        What::Command(Command::Keys(args)) => keys::run(&args, &settled(&given, world, opened)?, show).await,
+        What::Command(Command::Stored(command)) => {
+            // What was typed is looked at before what is stored.
+            command.session().map_or(Ok(""), SessionArgs::name)?;
+            let database = Database::existing(&settled(&given, world, opened)?).await?;
+            let done = on_database(&command, &database, show).await;
+            database.close().await;
+            done
+        }
+        What::CheckConfig => check_config::run(&settled(&given, world, opened)?, show).await,
     }
-    let loaded: Loaded = load(&given, world).map_err(Failure::Setting)?;
+}
+
+/// The settings that hold, and a note of the database that a command is about to open.
+fn settled(given: &Given, world: &World, opened: &mut Option<Opened>) -> Result<Loaded, Failure> {
+    let loaded = load(given, world).map_err(Failure::Setting)?;
     let shared = matches!(loaded.db, Place::Postgres(_));
-    *database = Some(Opened { place: loaded.db.to_string(), shared });
+    *opened = Some(Opened { place: loaded.db.to_string(), shared });
+    Ok(loaded)
+}
+
+async fn on_database(command: &Stored, database: &Database, show: &mut Show) -> Result<(), Failure> {
     match command {
-        None => check_config::run(&loaded, show).await,
-        Some(Command::Serve(args)) => serve::run(&args, &loaded, show).await,
-        Some(Command::List(args)) => list::run(&args, &loaded, show).await,
-        Some(Command::Import(args)) => import::run(&args, &loaded, show).await,
-        Some(Command::Export(args)) => export::run(&args, &loaded, show).await,
-        Some(Command::Context(args)) => context::run(&args, &loaded, show).await,
-        Some(Command::Summarize(args)) => summarize::run(&args, &loaded, show).await,
-        Some(Command::Undo(args)) => undo::run(&args, &loaded, show).await,
-        Some(Command::Expand(args)) => expand::run(&args, &loaded, show).await,
-        Some(Command::Search(args)) => search::run(&args, &loaded, show).await,
-        Some(Command::Explain(args)) => explain::run(&args, &loaded, show).await,
-        Some(Command::Verify(args)) => verify::run(&args, &loaded, show).await,
-        Some(Command::Backup(args)) => backup::run(&args, &loaded, show).await,
-        Some(Command::Keys(args)) => keys::run(&args, &loaded, show).await,
-        // Done above.
-        Some(
-            Command::Demo(_)
-            | Command::Bench(_)
-            | Command::Completions(_)
-            | Command::Condense(_)
-            | Command::Replay(_)
-            | Command::Migrate(_),
-        ) => Ok(()),
+        Stored::List(args) => list::run(args, database, show).await,
+        Stored::Export(args) => export::run(args, database, show).await,
+        Stored::Context(args) => context::run(args, database, show).await,
+        Stored::Summarize(args) => summarize::run(args, database, show).await,
+        Stored::Undo(args) => undo::run(args, database, show).await,
+        Stored::Expand(args) => expand::run(args, database, show).await,
+        Stored::Search(args) => search::run(args, database, show).await,
+        Stored::Explain(args) => explain::run(args, database, show).await,
+        Stored::Verify(_) => verify::run(database, show).await,
+        Stored::Backup(args) => backup::run(args, database, show).await,
     }
 }
 

@@ -8,21 +8,105 @@ use epitome::dialect::{Body, Dialect, Marks};
 use epitome::rules::condense::Press;
 use epitome::rules::message::{Content, Message, Part, Seq, Tokens};
 use epitome::{Call, Condenser, CondenserBuilder, Error, Report};
+use epitome_terminal::flags::whole;
+use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::IntoParams;
 
-/// What is wanted, beyond what the settings say.
-#[derive(Debug, Clone, Copy, Default)]
+use crate::format::Format;
+use crate::settings::OwnFlag;
+
+/// How a request is condensed, where the settings say otherwise: flags of `epitome condense`, and parameters of
+/// `POST /v1/condense`.
+#[derive(Debug, Clone, Default, clap::Args, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct Wish {
-    /// In which form the request is; told from its shape where nobody says.
-    pub(crate) dialect: Option<Dialect>,
-    /// The window of the model it is for.
-    pub(crate) window: Option<Tokens>,
-    /// The size of the whole request by the provider's own count.
-    pub(crate) counted: Option<Tokens>,
-    /// Though nothing is due.
-    pub(crate) force: bool,
-    /// Without our flags.
-    pub(crate) strip: bool,
+    /// By which means: noop, recent, mask, summarize, amortized, pipeline
+    #[arg(long, value_name = "S")]
+    #[param(format = "strategy", example = "summarize")]
+    strategy: Option<String>,
+    /// How many of the newest messages stay. Of the three, give one
+    #[arg(long, value_name = "N", group = "keep", allow_negative_numbers = true)]
+    keep_messages: Option<u64>,
+    /// How many of the newest turns stay
+    #[arg(long, value_name = "N", group = "keep", allow_negative_numbers = true)]
+    keep_turns: Option<u64>,
+    /// How many tokens of the newest messages stay
+    #[arg(long, value_name = "N", group = "keep", allow_negative_numbers = true)]
+    keep_tokens: Option<u64>,
+    /// How many messages stay after the leading system ones
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    keep_first: Option<u64>,
+    /// When it is due: tokens(n), window(fraction), any(.., ..)
+    #[arg(long, value_name = "EXPR")]
+    #[param(format = "trigger", example = "any(tokens(170000), messages(400))")]
+    trigger: Option<String>,
+    /// The model's window in tokens (that of the request's model)
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
+    #[param(minimum = 1)]
+    window: Option<u64>,
+    /// The tokens of the request by the provider's own count, which then decides
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
+    #[param(minimum = 1)]
+    counted: Option<u64>,
+    /// Condenses though nothing is due
+    #[arg(long)]
+    #[serde(default)]
+    force: bool,
+    /// Who writes the summary: local, or one of `models` of the settings
+    #[arg(long, value_name = "M")]
+    #[param(format = "model", min_length = 1, max_length = 128)]
+    model: Option<String>,
+    /// openai, responses or anthropic (detected)
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    format: Option<Format>,
+    /// Removes our flags from the messages
+    #[arg(long)]
+    #[serde(default)]
+    strip: bool,
+    /// Says what would leave, what would stay and why, and does nothing
+    #[arg(long, conflicts_with = "strip")]
+    #[serde(default)]
+    pub(crate) explain: bool,
+}
+
+fn format(name: &str) -> Result<Format, String> {
+    name.parse().map_err(|_| {
+        let foreign: Vec<Dialect> =
+            Dialect::all().into_iter().filter(|dialect| !dialect.format().about().is_native).collect();
+        format!("no such format; there are {}", Dialect::names(&foreign))
+    })
+}
+
+impl Wish {
+    /// Those that are settings: flag, key of the section `condense`, value.
+    pub(crate) fn settings(&self) -> Result<Vec<OwnFlag>, String> {
+        for (name, given) in [("window", self.window), ("counted", self.counted)] {
+            if given == Some(0) {
+                return Err(format!("{name}: a whole number from 1 is wanted"));
+            }
+        }
+        let keep = |flag, unit: &str, number: Option<u64>| {
+            number.map(|number| (flag, "condense.keep", format!("{unit}({number})").into()))
+        };
+        let keeps = [
+            keep("--keep-messages", "messages", self.keep_messages),
+            keep("--keep-turns", "turns", self.keep_turns),
+            keep("--keep-tokens", "tokens", self.keep_tokens),
+        ];
+        if keeps.iter().flatten().count() > 1 {
+            return Err("keep_messages, keep_turns, keep_tokens: give one of them".to_owned());
+        }
+        let text = |flag, key, text: &Option<String>| Some((flag, key, text.as_deref()?.into()));
+        let others = [
+            text("--strategy", "condense.strategy", &self.strategy),
+            self.keep_first.map(|first| ("--keep-first", "condense.keep_first", first.into())),
+            text("--trigger", "condense.trigger", &self.trigger),
+            text("--model", "condense.model", &self.model),
+        ];
+        Ok(keeps.into_iter().chain(others).flatten().collect())
+    }
 }
 
 /// A request, or a bare list of messages.
@@ -53,11 +137,12 @@ impl Request {
     pub(crate) fn read(text: &str, wish: Wish) -> Result<Self, String> {
         // Some programs begin every text with a mark that it is UTF-8.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let body = Body::read(text, wish.dialect).map_err(|error| match error.to_string() {
-            // Where it is the whole that is wrong, nothing else names it.
-            whole if whole.starts_with("is ") => format!("what was given {whole}"),
-            part => part,
-        })?;
+        let body =
+            Body::read(text, wish.format.map(Into::into)).map_err(|error| match error.to_string() {
+                // Where it is the whole that is wrong, nothing else names it.
+                whole if whole.starts_with("is ") => format!("what was given {whole}"),
+                part => part,
+            })?;
         Ok(Self { body, wish })
     }
 
@@ -93,7 +178,7 @@ impl Request {
         let text = self.body.with(&ready, marks);
         // Some forms have neighbours in one message, so that only the result tells how many there are.
         if let Ok(body) = Body::read(&text, Some(self.body.dialect())) {
-            report.messages_after = Self { body, wish: self.wish }.len();
+            report.messages_after = Self { body, wish: Wish::default() }.len();
         }
         Outcome { text: Some(text), report }
     }

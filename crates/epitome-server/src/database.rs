@@ -61,12 +61,6 @@ pub(crate) async fn give_up() {
     }
 }
 
-/// What of a PostgreSQL that has no tables of ours.
-enum Tables {
-    Needed,
-    Made,
-}
-
 /// A remark on standard error.
 pub(crate) fn say_so(text: &str) {
     // Nobody is left to be told when this fails.
@@ -100,7 +94,7 @@ impl Database {
                 loaded.db
             )));
         }
-        Self::open(loaded, Tables::Needed).await
+        Self::open(loaded, true).await
     }
 
     /// Opens the one that is there, if there is one.
@@ -108,7 +102,7 @@ impl Database {
         if loaded.db.is_missing() {
             return Ok(None);
         }
-        match Self::open(loaded, Tables::Needed).await {
+        match Self::open(loaded, true).await {
             Err(Failure::Engine(epitome::Error::Store(StoreError::Empty { .. }))) => Ok(None),
             opened => opened.map(Some),
         }
@@ -117,7 +111,7 @@ impl Database {
     /// Opens it, and makes it with its folder where it is missing.
     pub(crate) async fn created(loaded: &Loaded) -> Result<Self, Failure> {
         make_folder(loaded)?;
-        Self::open(loaded, Tables::Made).await
+        Self::open(loaded, false).await
     }
 
     /// The same for a server, with workers of its own unless its role leaves those to others.
@@ -133,19 +127,17 @@ impl Database {
             .await
     }
 
-    async fn open(loaded: &Loaded, tables: Tables) -> Result<Self, Failure> {
+    /// `must_exist` refuses a PostgreSQL that has no tables of ours.
+    async fn open(loaded: &Loaded, must_exist: bool) -> Result<Self, Failure> {
         // Many commands only read, and a backup may well be protected.
         let sqlite = SqliteOptions { read_only_too: true, ..SqliteOptions::default() };
-        let postgres = PostgresOptions {
-            must_exist: matches!(tables, Tables::Needed),
-            waits: Some(Arc::new(say_so)),
-            ..PostgresOptions::default()
-        };
+        let postgres =
+            PostgresOptions { must_exist, waits: Some(Arc::new(say_so)), ..PostgresOptions::default() };
         Self::build(loaded, Engine::builder().workers(0).sqlite(sqlite), postgres).await
     }
 
     async fn build(loaded: &Loaded, builder: Builder, usual: PostgresOptions) -> Result<Self, Failure> {
-        let builder = builder.patch(loaded.patch.clone());
+        let builder = builder.settings(loaded.patch.clone());
         let opened = match &loaded.db {
             Place::Sqlite(path) => builder.open(path).await,
             Place::Postgres(address) => {

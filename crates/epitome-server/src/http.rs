@@ -19,6 +19,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 mod bind;
+mod call;
 mod condense;
 mod context;
 mod echo;
@@ -28,6 +29,7 @@ mod meanwhile;
 mod messages;
 mod openapi;
 mod operations;
+mod prelude;
 mod proxy;
 mod search;
 mod sessions;
@@ -39,6 +41,7 @@ mod workspace;
 use epitome_http::{around, body, figures, gate, load, problem, stall};
 
 pub(crate) use bind::bind;
+pub(crate) use context::{Asked, OversizeIn};
 pub(crate) use echo::echo;
 pub(crate) use meanwhile::meanwhile;
 pub(crate) use proxy::{Proxy, RequestsLog};
@@ -89,9 +92,8 @@ impl App {
     license(name = "MIT OR Apache-2.0"),
 ), components(schemas(
     Told,
-    messages::Format,
+    crate::format::Format,
     context::OversizeIn,
-    wire::ContextOut,
     wire::Page<wire::MessageOut>,
 )))]
 struct Described;

@@ -7,6 +7,7 @@
 mod commands;
 mod condensing;
 mod database;
+mod format;
 mod http;
 mod log;
 mod settings;
@@ -18,7 +19,7 @@ use std::process::ExitCode;
 use commands::Asked;
 use epitome::rules::tokens::{Counter, Encoding};
 use epitome_terminal::failure::Failure;
-use epitome_terminal::show::{Color, Show};
+use epitome_terminal::show::Show;
 use epitome_terminal::{failure, leftovers, near, show};
 use settings::World;
 use signals::{INTERRUPT, Signals};
@@ -34,14 +35,13 @@ const MOST_BLOCKING: usize = 8;
 pub fn run() -> ExitCode {
     let world = World::of_process();
     let asked = commands::parse(std::env::args_os());
-    let (color, json) = asked.as_ref().map_or((Color::Auto, false), |asked| (asked.color(), asked.json()));
-    let mut show = Show::process(color, json, &|name| world.text(name));
+    let globals = asked.as_ref().map(|asked| asked.globals.clone()).unwrap_or_default();
+    let mut show = Show::process(globals.color, globals.json, &|name| world.text(name));
     #[cfg(unix)]
     if asked.as_ref().is_ok_and(Asked::ends_itself) {
         give_memory_back();
     }
     match asked {
-        Ok(Asked::Told(text)) => ExitCode::from(tell(&mut show, &text)),
         Ok(asked) => run_command(asked, world, show),
         Err(failure) => ExitCode::from(show.end(&failure, None)),
     }
@@ -70,14 +70,6 @@ fn give_memory_back() {
     });
     // It comes back only where it failed, and then the server takes more memory than it should.
     let _ = again.args(args).envs(SETTINGS).exec();
-}
-
-/// Text that is known without doing anything: help, the version.
-fn tell(show: &mut Show, text: &str) -> u8 {
-    match show.raw(text.as_bytes()).and_then(|()| show.flush()) {
-        Ok(()) => 0,
-        Err(failure) => show.end(&failure, None),
-    }
 }
 
 /// Runs it on a task of its own, so that Ctrl-C is heard even while the command waits for somebody to read

@@ -10,6 +10,7 @@
 use std::path::{Path, PathBuf};
 
 use epitome::settings::{CondenseSettings, Patch, Settings, other_form};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 mod describe;
@@ -26,30 +27,40 @@ mod write;
 
 pub(crate) use describe::patch_schema;
 pub(crate) use file::NAME as FILE_NAME;
-use judge::{Sections, blamed, judge};
+use judge::{blamed, judge};
 pub(crate) use place::{Address, Place, read as read_place};
 #[cfg(test)]
 use places::Os;
 pub(crate) use places::World;
 pub(crate) use proxy::Proxy;
+use server::Sections;
 pub(crate) use server::{RequireKeys, Role, Server};
 use tree::{give_way, leaves, put};
 pub(crate) use write::template;
 
 /// What the command line says about settings.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "For every command")]
 pub(crate) struct Given {
-    /// `--config`
+    /// The settings (./epitome.toml, else the user's) [env: EPITOME_CONFIG]
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// `--db`
+    /// The database (epitome.db in the data folder) [env: EPITOME_DB]
+    #[arg(long, global = true, value_name = "PATH|URL")]
     pub(crate) db: Option<String>,
-    /// `--workspace`
+    /// Whose sessions (default) [env: EPITOME_WORKSPACE]
+    #[arg(long, global = true, value_name = "NAME")]
     pub(crate) workspace: Option<String>,
-    /// `--set`, each `KEY=VALUE`
+    /// Sets any key of the settings; may be given again
+    #[arg(long, global = true, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Flags of the command itself that are settings: the flag, its key, what it says.
-    pub(crate) own: Vec<(&'static str, &'static str, String)>,
+    /// Flags of the command itself that are settings.
+    #[arg(skip)]
+    pub(crate) own: Vec<OwnFlag>,
 }
+
+/// A flag that is a setting: the flag, its key, what it says.
+pub(crate) type OwnFlag = (&'static str, &'static str, Value);
 
 /// The settings that hold.
 #[derive(Debug, Clone)]
@@ -104,7 +115,7 @@ struct Item {
 }
 
 /// A setting that is not as it is by default.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct Difference {
     /// Its full name.
     pub(crate) key: String,
@@ -113,7 +124,7 @@ pub(crate) struct Difference {
     /// What it would be.
     pub(crate) default: Value,
     /// Who set it.
-    pub(crate) source: Source,
+    pub(crate) source: String,
 }
 
 /// Reads it all.
@@ -237,7 +248,7 @@ impl Loaded {
             // because it was set up at all is nobody's doing.
             let apart = ["server.db", "server.workspace"].contains(&key.as_str());
             if default != *value && source != Source::Default && !apart {
-                found.push(Difference { key, value: value.clone(), default, source });
+                found.push(Difference { key, value: value.clone(), default, source: source.to_string() });
             }
         });
         found
@@ -314,13 +325,11 @@ fn from_flags(given: &Given) -> Result<Vec<Item>, String> {
             .map_err(|problem| format!("--set {}: {problem}", keys::name(&path)))?;
         items.push(Item { source: Source::Set, path, value });
     }
-    let db = given.db.iter().map(|db| ("--db", "server.db", db));
-    let workspace = given.workspace.iter().map(|name| ("--workspace", "server.workspace", name));
-    let own = given.own.iter().map(|(flag, key, text)| (*flag, *key, text));
-    for (flag, key, text) in db.chain(workspace).chain(own) {
-        let path: Vec<String> = key.split('.').map(str::to_owned).collect();
-        let value =
-            keys::value(keys::kind_of(&path), text).map_err(|problem| format!("{flag}: {problem}"))?;
+    let db = given.db.iter().map(|db| ("--db", "server.db", db.as_str().into()));
+    let workspace =
+        given.workspace.iter().map(|name| ("--workspace", "server.workspace", name.as_str().into()));
+    for (flag, key, value) in db.chain(workspace).chain(given.own.clone()) {
+        let path = key.split('.').map(str::to_owned).collect();
         items.push(Item { source: Source::Flag(flag), path, value });
     }
     Ok(items)

@@ -19,7 +19,7 @@ pub enum Failure {
     /// It was not understood, and nothing was done: 2, and where help is.
     Misused(String),
     /// The same of a command, whose own help is named.
-    MisusedIn(&'static str, String),
+    MisusedIn(String, String),
     /// A setting is wrong, and nothing was done: 2.
     Setting(String),
     /// What was given to be worked on cannot be, and nothing was done: 2.
@@ -36,9 +36,9 @@ pub enum Failure {
 
 impl Failure {
     /// A misuse is one of this command, where there is one.
-    pub fn of(self, command: Option<&'static str>) -> Self {
+    pub fn of(self, command: Option<&str>) -> Self {
         match (self, command) {
-            (Self::Misused(problem), Some(command)) => Self::MisusedIn(command, problem),
+            (Self::Misused(problem), Some(command)) => Self::MisusedIn(command.to_owned(), problem),
             (other, _) => other,
         }
     }

@@ -6,6 +6,7 @@
 //! | [`failure`] | why a command failed: its one line on standard error and its exit code |
 //! | [`flags`] | values of flags that several commands take |
 //! | [`near`] | suggestions for mistyped names |
+//! | [`output`] | files that are there when they are whole, or not at all |
 //! | [`leftovers`] | files and processes that a signal must not leave behind |
 //!
 //! Nothing here reads settings, opens a database or knows a command: callers hand in plain values.
@@ -14,4 +15,5 @@ pub mod failure;
 pub mod flags;
 pub mod leftovers;
 pub mod near;
+pub mod output;
 pub mod show;

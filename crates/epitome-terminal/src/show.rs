@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use epitome::rules::message::Timestamp;
-use serde_json::Value;
+use serde::Serialize;
 
 use crate::failure::{Failure, Opened, one_line};
 
@@ -98,13 +98,15 @@ impl Show {
     }
 
     /// JSON on one line.
-    pub fn json(&mut self, value: &Value) -> Result<(), Failure> {
-        self.line(value)
+    pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        serde_json::to_writer(&mut self.out, value).map_err(io::Error::from)?;
+        self.line("")
     }
 
     /// JSON spread out.
-    pub fn object(&mut self, value: &Value) -> Result<(), Failure> {
-        self.line(format_args!("{value:#}"))
+    pub fn object(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        serde_json::to_writer_pretty(&mut self.out, value).map_err(io::Error::from)?;
+        self.line("")
     }
 
     /// The rows of a table, as wide as the terminal at most.

@@ -3,9 +3,9 @@
 
 use std::fmt;
 
+use crate::drawing;
 use epitome_core::context::{Candidate, Costs, Layout, Request, Scene, lay_out};
 use epitome_core::cut::Cuts;
-use epitome_core::drawing;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Seq, Tokens};
 use epitome_core::outline::{Cut, Outline};

@@ -2,6 +2,7 @@
 //!
 //! | module | provides |
 //! |---|---|
+//! | [`drawing`] | sessions written in one line, `u a(x) r(x)` |
 //! | [`drawn`], [`odd`], [`conversations`] | sessions: generated, malformed, and written by hand with planted facts |
 //! | [`judges`], [`validator`] | what providers refuse, written apart from the code under test |
 //! | [`provider`], [`upstream`] | HTTP servers on loopback that imitate a summarizing model and an agent's model |
@@ -31,6 +32,7 @@
 pub mod both_stores;
 pub mod budget;
 pub mod conversations;
+pub mod drawing;
 pub mod drawn;
 pub mod judges;
 pub mod network;

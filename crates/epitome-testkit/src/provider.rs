@@ -340,6 +340,40 @@ struct Said {
     counted: bool,
 }
 
+impl Said {
+    fn good(request: &Request) -> Self {
+        Self { thinking: None, text: good(request), finish: "stop", counted: true }
+    }
+}
+
+/// What an act has the model say; nothing for acts that are something else than a whole answer.
+fn said(act: &Act, request: &Request) -> Option<Said> {
+    let good = || Said::good(request);
+    let says = |text: String| Said { text, ..good() };
+    Some(match act {
+        Act::Good => good(),
+        Act::Text(text) => says(text.clone()),
+        Act::Forgets => says(forgetful(request)),
+        Act::Thinks => {
+            let text = format!("<think>What matters most?</think>{}", good().text);
+            Said { thinking: Some("Let me see. "), text, ..good() }
+        }
+        Act::Uncounted => Said { counted: false, ..good() },
+        Act::Empty => says(String::new()),
+        Act::CallsTool => Said { finish: "tool_calls", ..says("I will look it up.".to_owned()) },
+        Act::Loops => says("The parcel has not arrived yet and she was told. ".repeat(14)),
+        Act::Declines => Said { finish: "content_filter", ..says("I cannot help with that.".to_owned()) },
+        Act::Length => Said { finish: "length", ..says("The customers in Oslo asked for their".to_owned()) },
+        Act::ThinksForEver => {
+            let text = format!("<think>{}", "Is it the parcel? Or is it Oslo? ".repeat(20));
+            Said { finish: "length", ..says(text) }
+        }
+        Act::Huge => says("All orders of Oslo. ".repeat(250_000)),
+        Act::Dislikes(name) if request.body.get(name).is_none() => good(),
+        _ => return None,
+    })
+}
+
 impl Connection<'_> {
     /// Answers one request. None where the connection is to be closed.
     async fn answer(&mut self) -> Option<()> {
@@ -354,24 +388,17 @@ impl Connection<'_> {
             let refused = state.strict.as_deref().and_then(|key| missing(&request, key));
             refused.unwrap_or(act)
         };
-        let good = || Said { thinking: None, text: good(&request), finish: "stop", counted: true };
-        let says = |text: String| Said { text, ..good() };
+        if let Some(said) = said(&act, &request) {
+            return self.say(&request, said).await;
+        }
         match act {
-            Act::Good => self.say(&request, good()).await,
-            Act::Text(text) => self.say(&request, says(text)).await,
-            Act::Forgets => self.say(&request, says(forgetful(&request))).await,
-            Act::Thinks => {
-                let text = format!("<think>What matters most?</think>{}", good().text);
-                self.say(&request, Said { thinking: Some("Let me see. "), text, ..good() }).await
-            }
-            Act::Uncounted => self.say(&request, Said { counted: false, ..good() }).await,
             Act::Slow(time) => {
                 // Whoever goes meanwhile is not waited for.
                 tokio::select! {
                     () = tokio::time::sleep(time) => {}
                     _ = self.socket.read_u8() => return None,
                 }
-                self.say(&request, good()).await
+                self.say(&request, Said::good(&request)).await
             }
             Act::Held => {
                 let mut released = self.shared.released.subscribe();
@@ -379,17 +406,17 @@ impl Connection<'_> {
                     told = released.wait_for(|released| *released) => drop(told.ok()?),
                     _ = self.socket.read_u8() => return None,
                 }
-                self.say(&request, good()).await
+                self.say(&request, Said::good(&request)).await
             }
             Act::Stall => {
-                self.half(&request, good(), false).await?;
+                self.half(&request, Said::good(&request), false).await?;
                 self.hold().await
             }
             Act::Cut => {
-                self.half(&request, good(), false).await?;
+                self.half(&request, Said::good(&request), false).await?;
                 None
             }
-            Act::Unfinished => self.half(&request, good(), true).await,
+            Act::Unfinished => self.half(&request, Said::good(&request), true).await,
             Act::Close => None,
             Act::Silent => self.hold().await,
             Act::Garbage => self.whole(200, &[], "\u{1}\u{2}]]} what? {{[[").await,
@@ -398,9 +425,8 @@ impl Connection<'_> {
                 self.whole(200, &[("content-type", "text/html")], page).await
             }
             Act::WrongShape => self.whole(200, &[], r#"{"answer": {"words": ["Ann", "ordered"]}}"#).await,
-            Act::ErrorInside => self.error(&request, 200, "overloaded_error", "Overloaded").await,
             Act::WrongLength => {
-                let body = body(&request, &good());
+                let body = body(&request, &Said::good(&request));
                 let length = body.len() / 2;
                 let head = format!(
                     "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
@@ -408,42 +434,32 @@ impl Connection<'_> {
                 self.write(format!("{head}{body}").as_bytes()).await?;
                 None
             }
-            Act::Empty => self.say(&request, says(String::new())).await,
-            Act::CallsTool => {
-                self.say(&request, Said { finish: "tool_calls", ..says("I will look it up.".to_owned()) })
-                    .await
-            }
-            Act::Loops => {
-                self.say(&request, says("The parcel has not arrived yet and she was told. ".repeat(14))).await
-            }
-            Act::Declines => {
-                let text = "I cannot help with that.".to_owned();
-                self.say(&request, Said { finish: "content_filter", ..says(text) }).await
-            }
-            Act::Length => {
-                let text = "The customers in Oslo asked for their".to_owned();
-                self.say(&request, Said { finish: "length", ..says(text) }).await
-            }
-            Act::ThinksForEver => {
-                let text = format!("<think>{}", "Is it the parcel? Or is it Oslo? ".repeat(20));
-                self.say(&request, Said { finish: "length", ..says(text) }).await
-            }
-            Act::Huge => self.say(&request, says("All orders of Oslo. ".repeat(250_000))).await,
             Act::Redirect(to) => self.whole(307, &[("location", &to)], "").await,
+            Act::Raw(status, headers, body) => {
+                let headers: Vec<(&str, &str)> =
+                    headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+                self.whole(status, &headers, &body).await
+            }
+            refusal => self.refuse(&request, refusal).await,
+        }
+    }
+
+    /// Answers with an error, as the provider words it.
+    async fn refuse(&mut self, request: &Request, act: Act) -> Option<()> {
+        match act {
+            Act::ErrorInside => self.error(request, 200, "overloaded_error", "Overloaded").await,
             Act::Busy(after) => {
                 let headers: Vec<(&str, &str)> =
                     after.iter().map(|after| ("retry-after", after.as_str())).collect();
-                let error = error(&request, "rate_limit_error", "Slow down.");
+                let error = error(request, "rate_limit_error", "Slow down.");
                 self.whole(429, &headers, &error.to_string()).await
             }
-            Act::NoCredit => {
-                self.error(&request, 429, "insufficient_quota", "You exceeded your quota.").await
-            }
-            Act::WrongKey => self.error(&request, 401, "authentication_error", "invalid x-api-key").await,
+            Act::NoCredit => self.error(request, 429, "insufficient_quota", "You exceeded your quota.").await,
+            Act::WrongKey => self.error(request, 401, "authentication_error", "invalid x-api-key").await,
             Act::NoModel if request.anthropic() => {
-                self.error(&request, 404, "not_found_error", "model: whatever").await
+                self.error(request, 404, "not_found_error", "model: whatever").await
             }
-            Act::NoModel => self.error(&request, 404, "model_not_found", "The model does not exist.").await,
+            Act::NoModel => self.error(request, 404, "model_not_found", "The model does not exist.").await,
             Act::TooLong { sent, limit } => {
                 let message = if request.anthropic() {
                     format!("prompt is too long: {sent} tokens > {limit} maximum")
@@ -453,7 +469,7 @@ impl Connection<'_> {
                          resulted in {sent} tokens. Please reduce the length of the messages."
                     )
                 };
-                self.error(&request, 400, "invalid_request_error", &message).await
+                self.error(request, 400, "invalid_request_error", &message).await
             }
             Act::Echo => {
                 // What was said comes first, so that it stands in the shortest excerpt.
@@ -464,19 +480,14 @@ impl Connection<'_> {
                     json!({"error": {"message": quoted, "type": quoted, "code": quoted, "param": quoted}});
                 self.whole(400, &[], &body.to_string()).await
             }
-            Act::Dislikes(name) if request.body.get(name).is_some() => {
+            Act::Dislikes(name) => {
                 let message = format!("Unsupported parameter: '{name}' is not supported with this model.");
                 let body =
                     json!({"error": {"message": message, "param": name, "code": "unsupported_parameter"}});
                 self.whole(400, &[], &body.to_string()).await
             }
-            Act::Dislikes(_) => self.say(&request, good()).await,
-            Act::Status(status) => self.error(&request, status, "api_error", "Something went wrong.").await,
-            Act::Raw(status, headers, body) => {
-                let headers: Vec<(&str, &str)> =
-                    headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-                self.whole(status, &headers, &body).await
-            }
+            Act::Status(status) => self.error(request, status, "api_error", "Something went wrong.").await,
+            other => panic!("{other:?} is not a refusal"),
         }
     }
 

@@ -107,7 +107,7 @@ fn thinks(message: &Message) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use epitome_core::drawing;
+    use crate::drawing;
 
     use super::*;
 

@@ -13,19 +13,15 @@ use epitome_core::view;
 use serde_json::{Map, Value, json};
 
 use crate::asking::{Answer, Hearing, Question, Then, kind, text};
-use crate::body::{Body, FLAGS, Marks, Members, Piece, is_blank_text, raw};
 use crate::field::{self, Object, Result};
-use crate::fit::{Fitter, Wants, is_blank, opener};
+use crate::fit::{Fitter, LATER_ORDER, Wants, is_blank, opener};
 use crate::format::{About, Endpoint, Format, Head, Merged, Refusal, RequestSign, Sign};
+use crate::pieces::{Piece, is_blank_text};
+use crate::raw::{self, FLAGS, Members};
 use crate::usage::{Usage, tokens};
 use crate::{Dialect, blank_if_nothing, flags, media, part_of, restored};
 
-mod turns;
-
 const LONGEST_ID: usize = 64;
-
-/// What a later standing order begins with, where there is no place for one.
-const NOTE: &str = "[note from the system]\n";
 
 /// Anthropic's messages.
 #[derive(Debug)]
@@ -34,7 +30,7 @@ pub(crate) struct Anthropic;
 static ABOUT: About = About {
     head: Some(Head { field: "system", opening: "{\"role\":\"system\",\"content\":", inner: "content" }),
     elsewhere: &["context_management"],
-    has_flags_in_blocks: true,
+    block: Some(spell_part),
     endpoint: Some(Endpoint {
         provider: "anthropic",
         base_url: "https://api.anthropic.com/v1",
@@ -95,17 +91,6 @@ impl Format for Anthropic {
         write(messages)
     }
 
-    fn restore_body(&self, mut list: Vec<Value>) -> Map<String, Value> {
-        let is_system = |wire: &Value| wire.get("role").is_some_and(|role| role == "system");
-        let head = list.iter().take_while(|wire| is_system(wire)).count();
-        let system: Vec<Value> =
-            list.drain(..head).filter_map(|mut wire| Some(wire.get_mut("content")?.take())).collect();
-        let mut fields = Map::new();
-        fields.extend(joined(system).map(|system| ("system".to_owned(), system)));
-        fields.insert("messages".to_owned(), Value::Array(list));
-        fields
-    }
-
     fn pieces<'a>(&self, text: &'a str, value: &Value) -> Vec<Piece<'a>> {
         blocks(text, value)
     }
@@ -114,20 +99,14 @@ impl Format for Anthropic {
         split(message, wire)
     }
 
-    fn rewrite(&self, body: &Body, messages: &[Message], marks: Marks) -> String {
-        turns::with(body, messages, marks)
-    }
-
     fn ask(&self, question: &Question<'_>) -> Value {
-        let mut body = Map::new();
-        body.insert("model".to_owned(), json!(question.model));
-        body.insert(question.limit.to_owned(), json!(question.most));
-        if !question.system.is_empty() {
-            body.insert("system".to_owned(), json!(question.system));
-        }
-        body.insert("messages".to_owned(), json!([{"role": "user", "content": question.user}]));
-        body.insert("stream".to_owned(), json!(question.stream));
-        Value::Object(body)
+        field::given(json!({
+            "model": question.model,
+            (question.limit): question.most,
+            "system": (!question.system.is_empty()).then_some(question.system),
+            "messages": [{"role": "user", "content": question.user}],
+            "stream": question.stream,
+        }))
     }
 
     fn answer(&self, body: &Value) -> Option<Answer> {
@@ -338,11 +317,7 @@ fn spell_part(part: &Part) -> Value {
             json!({ "type": "redacted_thinking", "data": signature.as_deref().unwrap_or_default() })
         }
         Part::Thinking { text, signature, .. } => {
-            let mut spelled = json!({ "type": "thinking", "thinking": text });
-            if let (Some(signature), Some(spelled)) = (signature, spelled.as_object_mut()) {
-                spelled.insert("signature".to_owned(), json!(signature));
-            }
-            spelled
+            field::given(json!({ "type": "thinking", "thinking": text, "signature": signature }))
         }
         Part::ToolCall(call) => {
             let input = call.arguments_as_object();
@@ -350,17 +325,13 @@ fn spell_part(part: &Part) -> Value {
             json!({ "type": "tool_use", "id": &*call.id, "name": call.name, "input": input })
         }
         Part::ToolResult(result) => {
-            let mut spelled = Map::new();
-            spelled.insert("type".to_owned(), json!("tool_result"));
-            spelled.insert("tool_use_id".to_owned(), json!(&*result.call));
-            if !result.content.is_empty() {
-                let content = media::spelled(&result.content, words, spell_media);
-                spelled.insert("content".to_owned(), content);
-            }
-            if result.error {
-                spelled.insert("is_error".to_owned(), json!(true));
-            }
-            Value::Object(spelled)
+            let content = media::spelled(&result.content, words, spell_media);
+            field::given(json!({
+                "type": "tool_result",
+                "tool_use_id": &*result.call,
+                "content": (!result.content.is_empty()).then_some(content),
+                "is_error": result.error.then_some(true),
+            }))
         }
     }
 }
@@ -424,7 +395,7 @@ fn write(messages: &[Message]) -> Map<String, Value> {
         } else if message.role.is_system() && !head {
             for part in &mut message.parts {
                 if let Part::Text { text } = part {
-                    text.insert_str(0, NOTE);
+                    text.insert_str(0, LATER_ORDER);
                 }
             }
         }
@@ -474,7 +445,7 @@ fn lost_a_block(message: &Message) -> bool {
     if !thinks || message.role != Role::Assistant || message.wire.is_none() {
         return false;
     }
-    let came = restored::of(Dialect::ANTHROPIC, message).values();
+    let came = restored::of(Dialect(&Anthropic), message).values();
     let mut blocks = came.iter().filter_map(|wire| wire.get("content")?.as_array()).flatten();
     let sent = ["text", "thinking", "redacted_thinking", "tool_use", "image", "document", "search_result"];
     blocks.any(|block| block.get("type").and_then(Value::as_str).is_none_or(|kind| !sent.contains(&kind)))
@@ -482,18 +453,6 @@ fn lost_a_block(message: &Message) -> bool {
 
 fn is_reasoning(block: &Value) -> bool {
     block.get("type").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("thinking"))
-}
-
-/// What stood at the head of a request: one as it is, several as one list of blocks.
-fn joined(mut contents: Vec<Value>) -> Option<Value> {
-    if contents.len() < 2 {
-        return contents.pop();
-    }
-    let blocks = contents.into_iter().flat_map(|content| match content {
-        Value::Array(blocks) => blocks,
-        text => vec![json!({ "type": "text", "text": text })],
-    });
-    Some(blocks.collect())
 }
 
 /// The messages that were merged into this one of Anthropic's, each with its blocks and as it would stand alone: a

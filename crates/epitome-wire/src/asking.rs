@@ -9,7 +9,6 @@ use epitome_core::inspect::Finish;
 use epitome_core::message::Tokens;
 use serde_json::Value;
 
-use crate::Dialect;
 use crate::usage::{Tally, Usage};
 
 /// The most answers to one request that are followed to their end.
@@ -87,18 +86,6 @@ pub enum Then {
 }
 
 impl Hearing {
-    /// Takes the data of one event of a stream.
-    pub fn event(&mut self, dialect: Dialect, data: &[u8]) -> Then {
-        if is_done(data) {
-            self.ended = true;
-            return Then::End;
-        }
-        match serde_json::from_str(&String::from_utf8_lossy(data)) {
-            Ok(event) => dialect.0.hear(self, &event),
-            Err(_) => Then::Odd,
-        }
-    }
-
     /// An answer that is one document, and therefore whole.
     pub(crate) fn whole() -> Self {
         Self { ended: true, ..Self::default() }

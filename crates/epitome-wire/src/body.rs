@@ -2,8 +2,8 @@
 //!
 //! Whoever condenses is given somebody's request and gives it back with other messages. All the rest of it is none
 //! of our business and stays letter for letter: other fields, their order, their numbers. So does every message that
-//! is shown as it came: [`pieces`] and [`writer`] find out which are. [`read`] takes a body in,
-//! [`write`] lays the list, [`cached`] sees to marks for a cache, [`raw`] cuts texts without parsing them. What a provider takes is
+//! is shown as it came: [`writer`] finds out which are. [`read`] takes a body in, [`write`] lays a flat list and
+//! [`turns`] one of two sides that take turns, [`cached`] sees to marks for a cache. What a provider takes is
 //! the matter of `fit`, as for all that is sent.
 
 use std::ops::Range;
@@ -12,20 +12,13 @@ use epitome_core::message::{Message, Seq, Tokens};
 use epitome_core::tokens::Counter;
 use serde_json::Value;
 
-use crate::{Dialect, DialectError};
+use crate::{Dialect, DialectError, raw};
 
-pub(crate) mod cached;
-mod pieces;
-pub(crate) mod raw;
+mod cached;
 mod read;
-pub(crate) mod write;
-pub(crate) mod writer;
-
-pub use pieces::Piece;
-pub(crate) use pieces::{is_blank_text, is_refused};
-pub(crate) use raw::FLAGS;
-pub use raw::Members;
-pub(crate) use write::rewrite;
+mod turns;
+mod write;
+mod writer;
 
 /// Whether our own fields are left on messages that go out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,19 +51,19 @@ pub enum Marks {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Body {
-    pub(crate) text: String,
-    pub(crate) dialect: Dialect,
+    text: String,
+    dialect: Dialect,
     /// The other fields, the list's own included, by their places; none where it is a bare list.
-    pub(crate) fields: Option<Vec<(String, Range<usize>)>>,
+    fields: Option<Vec<(String, Range<usize>)>>,
     /// Where the list is.
-    pub(crate) list: Range<usize>,
+    list: Range<usize>,
     /// Where its items are.
-    pub(crate) items: Vec<Range<usize>>,
+    items: Vec<Range<usize>>,
     /// The system prompt that is a field, as the wire message it stands for.
     head: Option<String>,
-    pub(crate) messages: Vec<Message>,
+    messages: Vec<Message>,
     /// Of what each message was made.
-    pub(crate) origins: Vec<Origin>,
+    origins: Vec<Origin>,
     model: Option<String>,
     /// The item that stands for history that is elsewhere.
     reference: Option<&'static str>,
@@ -78,15 +71,15 @@ pub struct Body {
 
 /// Of what a message was made.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Origin {
+struct Origin {
     /// The items of the list; none where it is the head.
-    pub(crate) items: Range<usize>,
+    items: Range<usize>,
     /// The blocks of that item, where several messages were made of it.
-    pub(crate) blocks: Option<Range<usize>>,
+    blocks: Option<Range<usize>>,
 }
 
 impl Origin {
-    pub(crate) fn is_head(&self) -> bool {
+    fn is_head(&self) -> bool {
         self.items.is_empty()
     }
 }
@@ -172,7 +165,10 @@ impl Body {
     /// are new, or that a strict provider would refuse are spelled by us. Whatever else is in the request stays.
     #[must_use]
     pub fn with(&self, messages: &[Message], marks: Marks) -> String {
-        self.dialect.0.rewrite(self, messages, marks)
+        match self.dialect.0.about().block {
+            Some(block) => turns::with(self, messages, marks, block),
+            None => write::rewrite(self, messages, marks),
+        }
     }
 
     /// The same request without our own fields, and nothing else changed.
@@ -190,7 +186,7 @@ impl Body {
             return self.text.clone();
         }
         let text = |place: &Range<usize>| self.text.get(place.clone()).unwrap_or_default();
-        let in_blocks = self.dialect.0.about().has_flags_in_blocks;
+        let in_blocks = self.dialect.0.about().block.is_some();
         let item = |place: &Range<usize>| write::stripped(text(place), in_blocks).into_owned();
         let mut edits: Vec<(Range<usize>, String)> =
             self.items.iter().map(|place| (place.clone(), item(place))).collect();
@@ -198,7 +194,7 @@ impl Body {
         if let Some(place) = head.and_then(|head| self.place(head.field)) {
             edits.push((place.clone(), write::stripped_blocks(text(&place))));
         }
-        write::replaced(&self.text, edits)
+        raw::replaced(&self.text, edits)
     }
 
     /// Places in [`Body::messages`], from 1, as places in the list of the input, from 1. The two differ where the system
@@ -220,16 +216,16 @@ impl Body {
         [from_item, through_item.max(from_item)]
     }
 
-    pub(crate) fn origin(&self, seq: Seq) -> Option<&Origin> {
+    fn origin(&self, seq: Seq) -> Option<&Origin> {
         self.origins.get(usize::try_from(seq).ok()?.checked_sub(1)?)
     }
 
-    pub(crate) fn place(&self, name: &str) -> Option<Range<usize>> {
+    fn place(&self, name: &str) -> Option<Range<usize>> {
         let fields = self.fields.as_ref()?;
         fields.iter().rev().find(|(key, _)| key == name).map(|(_, place)| place.clone())
     }
 
-    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+    fn field(&self, name: &str) -> Option<&str> {
         self.text.get(self.place(name)?)
     }
 

@@ -11,6 +11,34 @@ use serde_json::Value;
 /// quotes comes after.
 const LOOKED_AT: usize = 400;
 
+/// The codes of errors that say a request is too long; the last two for too many messages, or one that is too long by itself.
+const CODES: &str = "context_length_exceeded|exceed_context_size_error|request_too_large|array_above_max_length|\
+    string_above_max_length";
+
+/// What such errors say: OpenAI's and Anthropic's; those of Gemini, xAI, Moonshot, Zhipu, Qwen, Copilot and Cohere; those of
+/// SGLang, Ollama, LM Studio, text-generation-inference and LiteLLM.
+const TOO_LONG: &str = "prompt is too long|maximum context length|context limit|context window|context size|\
+    input tokens exceed|too many input tokens|input is too long|reduce the length of the messages|\
+    exceeds the maximum number of tokens|maximum prompt length|exceeded model token limit|prompt exceeds max length|\
+    range of input length should be|prompt token count|too many tokens|\
+    longer than the model's context length|exceeds the context length|exceeds context length|\
+    greater than the context length|`inputs` tokens + `max_new_tokens`|contextwindowexceedederror";
+
+/// What stands before the number of tokens that were sent.
+const INPUT: &str = "resulted in|too long:|your request has|exceed context limit:|contains at least|prompt contains|\
+    request contains|token count (|token count of|the input (|given:|keep the first";
+
+/// The same, where the room for the answer may be in it.
+const SENT: &str = "requested a total of|requested about|requested:|requested|request (";
+
+/// What stands before the number of tokens that are allowed.
+const LIMIT: &str = ": limit|maximum context length is|maximum context length of|maximum context length:|\
+    maximum prompt length is|configured limit of|the limit of|model token limit:|context size (|context window of|\
+    context length of only|context length of|context length (|tokens allowed (|tokens allowed|must be <=|should be [1,|>";
+
+/// What stands behind the number of tokens that were meant for the answer.
+const OUTPUT: &str = "in the completion|for the completion|in the output|output tokens|`max_new_tokens`";
+
 /// What an error's body says.
 #[derive(Debug, Default)]
 pub struct ErrorText {
@@ -113,96 +141,23 @@ impl ErrorText {
     }
 
     fn has_signs(&self) -> bool {
-        const CODES: [&str; 5] = [
-            "context_length_exceeded",
-            "exceed_context_size_error",
-            "request_too_large",
-            // Too many messages, or one that is too long by itself.
-            "array_above_max_length",
-            "string_above_max_length",
-        ];
-        const SIGNS: [&str; 22] = [
-            "prompt is too long",
-            "maximum context length",
-            "context limit",
-            "context window",
-            "context size",
-            "input tokens exceed",
-            "too many input tokens",
-            "input is too long",
-            "reduce the length of the messages",
-            // Gemini, xAI, Moonshot, Zhipu, Qwen, Copilot, Cohere.
-            "exceeds the maximum number of tokens",
-            "maximum prompt length",
-            "exceeded model token limit",
-            "prompt exceeds max length",
-            "range of input length should be",
-            "prompt token count",
-            "too many tokens",
-            // SGLang, Ollama, LM Studio, text-generation-inference, LiteLLM.
-            "longer than the model's context length",
-            "exceeds the context length",
-            "exceeds context length",
-            "greater than the context length",
-            "`inputs` tokens + `max_new_tokens`",
-            "contextwindowexceedederror",
-        ];
-        CODES.iter().any(|code| self.is(code)) || self.says(&SIGNS)
+        CODES.split('|').any(|code| self.is(code)) || TOO_LONG.split('|').any(|sign| self.says(&[sign]))
     }
 
     /// How much was sent and how much is allowed.
     pub fn sizes(&self) -> Sizes {
-        const INPUT: [&str; 12] = [
-            "resulted in",
-            "too long:",
-            "your request has",
-            "exceed context limit:",
-            "contains at least",
-            "prompt contains",
-            "request contains",
-            "token count (",
-            "token count of",
-            "the input (",
-            "given:",
-            "keep the first",
-        ];
-        const SENT: [&str; 5] =
-            ["requested a total of", "requested about", "requested:", "requested", "request ("];
-        const LIMIT: [&str; 18] = [
-            ": limit",
-            "maximum context length is",
-            "maximum context length of",
-            "maximum context length:",
-            "maximum prompt length is",
-            "configured limit of",
-            "the limit of",
-            "model token limit:",
-            "context size (",
-            "context window of",
-            "context length of only",
-            "context length of",
-            "context length (",
-            "tokens allowed (",
-            "tokens allowed",
-            "must be <=",
-            "should be [1,",
-            ">",
-        ];
-        const LIMIT_BEFORE: [&str; 1] = ["maximum context length"];
-        const OUTPUT_BEFORE: [&str; 5] =
-            ["in the completion", "for the completion", "in the output", "output tokens", "`max_new_tokens`"];
         // Where nothing is said of tokens, numbers are bytes.
         if self.sent.or(self.limit).is_none() && !self.says(&["token", "context", "prompt", "input length"]) {
             return Sizes::default();
         }
-        let after = |signs: &[&str]| signs.iter().find_map(|sign| number_after(&self.message, sign));
-        let before = |signs: &[&str]| signs.iter().find_map(|sign| number_before(&self.message, sign));
-        let input = self.sent.or_else(|| after(&INPUT));
-        let limit = self.limit.or_else(|| after(&LIMIT)).or_else(|| before(&LIMIT_BEFORE));
+        let after = |signs: &str| signs.split('|').find_map(|sign| number_after(&self.message, sign));
+        let before = |signs: &str| signs.split('|').find_map(|sign| number_before(&self.message, sign));
+        let input = self.sent.or_else(|| after(INPUT));
+        let limit = self.limit.or_else(|| after(LIMIT)).or_else(|| before("maximum context length"));
         // `199000 + 4000 > 200000`.
         let plus = || number(self.message.split_once("context limit:")?.1.split_once('+')?.1.trim_start());
-        let output = before(&OUTPUT_BEFORE).or_else(plus).or_else(|| after(&["tokens' is too large:"]));
-        Sizes { sent: input.or_else(|| after(&SENT)), limit, output, is_input: input.is_some() }
+        let output = before(OUTPUT).or_else(plus).or_else(|| after("tokens' is too large:"));
+        Sizes { sent: input.or_else(|| after(SENT)), limit, output, is_input: input.is_some() }
     }
 
     /// A single request that is larger than all that is allowed in a minute or a day: however long one waits, it

@@ -6,11 +6,39 @@
 use epitome_core::message::Content;
 use serde_json::{Map, Value};
 
-use crate::DialectError;
-
 /// The fields of a JSON object.
 pub type Object = Map<String, Value>;
 pub(crate) type Result<T> = std::result::Result<T, DialectError>;
+
+/// What is wrong with a wire message, and where in it: one line that repeats nothing of what was said.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{place}{}{what}", if place.is_empty() { "" } else { ": " })]
+pub struct DialectError {
+    /// As in `messages[3].content[1].type`; empty where it is the whole.
+    place: String,
+    what: String,
+}
+
+impl DialectError {
+    /// What is wrong, and where in the message.
+    #[must_use]
+    pub fn new(place: &str, what: impl Into<String>) -> Self {
+        Self { place: place.to_owned(), what: what.into() }
+    }
+
+    /// The same, seen from further out: `messages[3]` around `role`.
+    #[must_use]
+    pub fn under(self, outer: &str) -> Self {
+        let dot = if self.place.is_empty() || self.place.starts_with('[') { "" } else { "." };
+        Self { place: format!("{outer}{dot}{}", self.place), what: self.what }
+    }
+
+    /// The same, where the outermost field has another name on the wire.
+    pub(crate) fn renamed(self, field: &str) -> Self {
+        let inner = self.place.find(['.', '[']).and_then(|end| self.place.get(end..)).unwrap_or_default();
+        Self { place: format!("{field}{inner}"), what: self.what }
+    }
+}
 
 pub(crate) fn object(value: &Value) -> Result<&Object> {
     value
@@ -89,6 +117,22 @@ pub(crate) fn content(
         Some(Value::Array(pieces)) => each(key, pieces, |found| piece(found, say)),
         Some(other) => Err(wrong(key, other, "a string, a list or null")),
     }
+}
+
+/// Arguments as text; some servers send the object itself.
+pub(crate) fn arguments(fields: &Object, key: &str) -> Result<String> {
+    match fields.get(key) {
+        Some(object @ Value::Object(_)) => Ok(object.to_string()),
+        _ => Ok(optional_text(fields, key)?.unwrap_or_default().to_owned()),
+    }
+}
+
+/// An object as it is spelled: without the fields that are null.
+pub(crate) fn given(mut object: Value) -> Value {
+    if let Some(fields) = object.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    object
 }
 
 /// The complaint about a field that must be there.

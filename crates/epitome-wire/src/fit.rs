@@ -16,6 +16,9 @@ use epitome_core::view::NOTE;
 
 use crate::media;
 
+/// What a later standing order begins with, where there is no place for one.
+pub(crate) const LATER_ORDER: &str = "[note from the system]\n";
+
 /// What a tool says that failed and said nothing.
 const FAILED: &str = "[error]";
 

@@ -4,8 +4,7 @@ use epitome_core::message::Message;
 use serde_json::{Map, Value, json};
 
 use crate::field::{self, Object, Result};
-
-const FIELD: &str = "epitome";
+use crate::raw::FLAGS as FIELD;
 
 /// The flags `pinned` and `skip` of a wire message.
 pub(crate) fn of(fields: &Object) -> Result<(bool, bool)> {

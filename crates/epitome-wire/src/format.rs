@@ -9,15 +9,16 @@
 use std::ops::Range;
 use std::panic::RefUnwindSafe;
 
-use epitome_core::message::Message;
+use epitome_core::message::{Message, Part};
 use serde_json::{Map, Value, json};
 
 use crate::asking::{Answer, Hearing, Question, Then};
-use crate::body::{self, Body, Marks, Members, Piece};
-use crate::field::Object;
+use crate::chat;
+use crate::field::{DialectError, Object};
 use crate::fit::{Fitter, Wants};
+use crate::pieces::Piece;
+use crate::raw::Members;
 use crate::usage::Usage;
-use crate::{DialectError, openai};
 
 /// How clearly a message shows that it is of a format, from the clearest to the vaguest. Where several formats see themselves in
 /// one message, the clearest counts, and of equal ones that of the format that was registered first. A piece of content that
@@ -62,8 +63,9 @@ pub struct About {
     pub elsewhere: &'static [&'static str],
     /// Types of items that stand for such a part.
     pub references: &'static [&'static str],
-    /// Whether blocks inside a message may have flags of their own.
-    pub has_flags_in_blocks: bool,
+    /// How a part is spelled as a block, where messages are lists of blocks by two sides that take turns: neighbours of one
+    /// side are merged, and each block may have flags of its own. None where a list is flat.
+    pub block: Option<fn(&Part) -> Value>,
     /// The type of a piece of content that is words.
     pub text_kind: &'static str,
     /// The names of the field that limits what may be written, the oldest first. Where one is refused, the next is tried.
@@ -85,7 +87,7 @@ impl About {
             reply_is_items: false,
             elsewhere: &[],
             references: &[],
-            has_flags_in_blocks: false,
+            block: None,
             text_kind: "text",
             limit_names: &["max_tokens"],
             endpoint: None,
@@ -197,7 +199,7 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
 
     /// What of a message can be sent.
     fn wants(&self) -> Wants {
-        openai::wants()
+        chat::wants()
     }
 
     /// Writes the fields of a request that carry a valid list.
@@ -205,11 +207,6 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
         let mut fitter = Fitter::new(self.wants());
         let fitted = messages.iter().filter_map(|message| fitter.fit(message));
         let list: Vec<Value> = fitted.flat_map(|message| self.spell(&message)).collect();
-        Map::from_iter([(self.about().list.to_owned(), Value::Array(list))])
-    }
-
-    /// The fields of a request whose messages are these: the inverse of reading one.
-    fn restore_body(&self, list: Vec<Value>) -> Map<String, Value> {
         Map::from_iter([(self.about().list.to_owned(), Value::Array(list))])
     }
 
@@ -244,37 +241,32 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
     /// Puts what a message came with into what is spelled in its place, where that still belongs there.
     fn keep_inside(&self, _spelled: &mut Object, _came: &Value, _own: &Message, _fitted: &Message) {}
 
-    /// The request with these messages in place of its own.
-    fn rewrite(&self, body: &Body, messages: &[Message], marks: Marks) -> String {
-        body::rewrite(body, messages, marks)
-    }
-
     // Asking a model, and listening to answers.
 
     /// The body of a request that asks a question.
     fn ask(&self, question: &Question<'_>) -> Value {
-        openai::ask(question)
+        chat::ask(question)
     }
 
     /// The answer of a whole body; none where the body is no answer.
     fn answer(&self, body: &Value) -> Option<Answer> {
-        openai::answer(body)
+        chat::answer(body)
     }
 
     /// Takes one event of a stream.
     fn hear(&self, hearing: &mut Hearing, event: &Value) -> Then {
-        openai::hear(hearing, event)
+        chat::hear(hearing, event)
     }
 
     /// Whether an event may matter to who wants to know only what was counted, how it ended and what failed: `word` stands in it
     /// between two quotation marks, and `after` is what follows. Events of which no word matters are not parsed.
     fn may_matter(&self, word: &[u8], after: &[u8]) -> bool {
-        openai::may_matter(word, after)
+        chat::may_matter(word, after)
     }
 
     /// The failure in a body that stands where an answer should.
     fn failure(&self, body: &Value) -> Option<Value> {
-        openai::failure(body)
+        chat::failure(body)
     }
 
     /// Whether a whole body is an answer that came to its end.
@@ -284,7 +276,7 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
 
     /// Adds what the provider says it counted.
     fn count(&self, said: &Value, usage: &mut Usage) {
-        openai::count(said, usage);
+        chat::count(said, usage);
     }
 
     /// An error as the provider would say it, for its own clients.

@@ -123,6 +123,20 @@ impl Listener {
     }
 }
 
+impl Hearing {
+    /// Takes the data of one event of a stream.
+    pub fn event(&mut self, dialect: Dialect, data: &[u8]) -> Then {
+        if is_done(data) {
+            self.ended = true;
+            return Then::End;
+        }
+        match serde_json::from_str(&String::from_utf8_lossy(data)) {
+            Ok(event) => dialect.0.hear(self, &event),
+            Err(_) => Then::Odd,
+        }
+    }
+}
+
 /// Takes one event of a stream.
 fn take(dialect: Dialect, data: &[u8], hearing: &mut Hearing, failed: &mut Option<Value>) {
     if !is_done(data) && !may_matter(dialect, data) {

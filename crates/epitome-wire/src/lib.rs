@@ -27,7 +27,8 @@
 //!
 //! Each format is one implementation of [`Format`] in one file: `openai`, `responses`, `anthropic`, `ours`. [`register`] adds
 //! those of a program. What they share: `fit` (made to be sent), `media`, `flags`, `field` (errors that name the place), `reader`,
-//! `restored`, `residue` and `exact` (given back as it came), `body` (whole requests), `asking` and `events` (a model's answer),
+//! `restored`, `residue` and `exact` (given back as it came), `body`, `pieces` and `raw` (whole requests), `asking`, `chat` and
+//! `events` (a model's answer),
 //! `heard` (an answer that passes by), `usage`, `error_text` and `too_long` (errors).
 //!
 //! Nothing here knows a network, a store, a clock or a model's window, and no list is mended: orphans and open calls are the
@@ -38,6 +39,7 @@ use epitome_core::message::{Content, Part};
 mod anthropic;
 mod asking;
 mod body;
+mod chat;
 mod dialect;
 mod error_text;
 mod events;
@@ -50,8 +52,9 @@ mod heard;
 mod media;
 mod openai;
 mod ours;
+mod pieces;
+mod raw;
 mod reader;
-pub mod recording;
 mod registry;
 mod residue;
 mod responses;
@@ -60,14 +63,16 @@ mod too_long;
 mod usage;
 
 pub use asking::{Answer, Hearing, Question, Then};
-pub use body::{Body, Marks, Members, Piece};
-pub use dialect::{Dialect, DialectError};
+pub use body::{Body, Marks};
+pub use dialect::Dialect;
 pub use error_text::{ErrorText, Sizes};
 pub use events::Events;
-pub use field::Object;
+pub use field::{DialectError, Object};
 pub use fit::Wants;
 pub use format::{Endpoint, Format};
 pub use heard::{Counted, Heard, Listener};
+pub use pieces::Piece;
+pub use raw::Members;
 pub use reader::{Read, Reader};
 pub use registry::{RegisterError, register};
 pub use too_long::{TooLong, too_long};

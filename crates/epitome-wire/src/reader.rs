@@ -51,11 +51,60 @@ pub struct Read {
     pub count: usize,
 }
 
-impl Reader {
-    pub(crate) fn new(dialect: Dialect) -> Self {
-        Self { dialect, pending: None }
+impl Dialect {
+    /// Reads wire messages, one after the other.
+    #[must_use]
+    pub fn reader(self) -> Reader {
+        Reader { dialect: self, pending: None }
     }
 
+    /// Reads a whole request body, or a bare list of messages.
+    ///
+    /// Numbers are as exact as a [`Value`] holds them; [`Dialect::read_text`] takes the text itself.
+    ///
+    /// ```
+    /// use epitome_wire::Dialect;
+    /// use serde_json::json;
+    ///
+    /// let wrong = json!([{ "role": "user", "content": "Hello" }, { "role": "robot", "content": "Hello" }]);
+    /// let error = Dialect::OPENAI.read(&wrong).unwrap_err().to_string();
+    /// assert!(error.starts_with("messages[1].role: \"robot\" is unknown"));
+    /// ```
+    pub fn read(self, body: &Value) -> Result<Vec<Message>, DialectError> {
+        let Parted { head, list, key } = parted(self, body)?;
+        collect(self, head.as_ref(), list.iter(), key, Reader::push)
+    }
+
+    /// As [`Dialect::read`], of the text of a body: every digit of every number is kept.
+    ///
+    /// ```
+    /// use epitome_wire::Dialect;
+    ///
+    /// let list = r#"[{"role":"user","content":"Hello","x":1e2}]"#;
+    /// let messages = Dialect::OPENAI.read_text(list)?;
+    /// assert_eq!(Dialect::OPENAI.restore_text(&messages), [r#"{"role":"user","content":"Hello","x":1e2}"#]);
+    /// # Ok::<(), epitome_wire::DialectError>(())
+    /// ```
+    pub fn read_text(self, text: &str) -> Result<Vec<Message>, DialectError> {
+        let body = parsed(text)?;
+        let Parted { head, key, .. } = parted(self, &body)?;
+        let list = if body.is_array() {
+            serde_json::from_str::<Vec<&RawValue>>(text).ok()
+        } else {
+            let fields: HashMap<String, &RawValue> = serde_json::from_str(text).unwrap_or_default();
+            fields.get(key).and_then(|list| serde_json::from_str(list.get()).ok())
+        };
+        match list {
+            Some(list) => collect(self, head.as_ref(), list.into_iter(), key, |reader, wire| {
+                reader.push_text(wire.get())
+            }),
+            // An `input` that is a bare string has no list, and no number to lose.
+            None => self.read(&body),
+        }
+    }
+}
+
+impl Reader {
     /// Takes the next one in, and gives what is complete by now. One that is refused changes nothing.
     pub fn push(&mut self, wire: &Value) -> Result<Option<Read>, DialectError> {
         self.take(wire.clone(), None)
@@ -141,31 +190,6 @@ pub(crate) fn joined_reply(mut reply: Message, next: Message) -> Message {
     reply
 }
 
-/// A whole request, or a bare list.
-pub(crate) fn read(dialect: Dialect, body: &Value) -> Result<Vec<Message>, DialectError> {
-    let Parted { head, list, key } = parted(dialect, body)?;
-    collect(dialect, head.as_ref(), list.iter(), key, Reader::push)
-}
-
-/// The same, of its text.
-pub(crate) fn read_text(dialect: Dialect, text: &str) -> Result<Vec<Message>, DialectError> {
-    let body = parsed(text)?;
-    let Parted { head, key, .. } = parted(dialect, &body)?;
-    let list = if body.is_array() {
-        serde_json::from_str::<Vec<&RawValue>>(text).ok()
-    } else {
-        let fields: HashMap<String, &RawValue> = serde_json::from_str(text).unwrap_or_default();
-        fields.get(key).and_then(|list| serde_json::from_str(list.get()).ok())
-    };
-    match list {
-        Some(list) => collect(dialect, head.as_ref(), list.into_iter(), key, |reader, wire| {
-            reader.push_text(wire.get())
-        }),
-        // An `input` that is a bare string has no list, and no number to lose.
-        None => read(dialect, &body),
-    }
-}
-
 fn collect<T>(
     dialect: Dialect,
     head: Option<&Value>,
@@ -173,7 +197,7 @@ fn collect<T>(
     key: &str,
     push: impl Fn(&mut Reader, T) -> Result<Option<Read>, DialectError>,
 ) -> Result<Vec<Message>, DialectError> {
-    let mut reader = Reader::new(dialect);
+    let mut reader = dialect.reader();
     let mut out = Vec::new();
     if let Some(head) = head {
         let field = dialect.0.about().head.map_or("", |head| head.field);

@@ -1,12 +1,15 @@
-//! Which formats there are.
+//! Which formats there are, and of which one a message is.
 //!
 //! The four that ship stand in [`BUILT_IN`]. A program may add its own with [`register`] before it reads anything; from then on
 //! every flag, setting and route knows it by its name.
 
-use std::fmt;
+use std::str::FromStr;
 use std::sync::{PoisonError, RwLock};
 
-use crate::format::Format;
+use serde_json::Value;
+
+use crate::field::DialectError;
+use crate::format::{Format, Sign};
 use crate::{Dialect, anthropic, openai, ours, responses};
 
 /// The formats that ship, in the order in which they are tried.
@@ -22,27 +25,18 @@ const LONGEST_NAME: usize = 32;
 static ADDED: RwLock<Vec<&'static dyn Format>> = RwLock::new(Vec::new());
 
 /// Why a format was not registered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
     /// There is one of this name, or of the same route of the same provider.
+    #[error("a format of this name or at this address is registered already")]
     Taken,
     /// Its name is empty, longer than 32 bytes, or holds something else than lower case letters, digits and `-`.
+    #[error("the name must be 1 to 32 lower case letters, digits and `-`")]
     Name,
     /// There are 16 added formats already.
+    #[error("16 formats have been added already")]
     TooMany,
 }
-
-impl fmt::Display for RegisterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Taken => "a format of this name or at this address is registered already",
-            Self::Name => "the name must be 1 to 32 lower case letters, digits and `-`",
-            Self::TooMany => "16 formats have been added already",
-        })
-    }
-}
-
-impl std::error::Error for RegisterError {}
 
 /// Adds a format, for as long as the process runs. Call it before anything is read: a server makes its routes once.
 pub fn register(format: &'static dyn Format) -> Result<Dialect, RegisterError> {
@@ -66,8 +60,80 @@ pub fn register(format: &'static dyn Format) -> Result<Dialect, RegisterError> {
     Ok(Dialect(format))
 }
 
-/// All formats, in the order in which they are tried.
-pub(crate) fn all() -> Vec<Dialect> {
-    let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
-    BUILT_IN.into_iter().chain(added.iter().copied()).map(Dialect).collect()
+impl Dialect {
+    /// OpenAI's chat completions, and everybody who speaks it.
+    pub const OPENAI: Self = Self(&openai::OpenAi);
+    /// OpenAI's Responses.
+    pub const RESPONSES: Self = Self(&responses::Responses);
+    /// Anthropic's messages.
+    pub const ANTHROPIC: Self = Self(&anthropic::Anthropic);
+    /// Messages as this crate writes them.
+    pub const OURS: Self = Self(&ours::Ours);
+
+    /// All that are registered, those that ship first.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
+        BUILT_IN.into_iter().chain(added.iter().copied()).map(Self).collect()
+    }
+
+    /// The first format that this provider speaks; none where there is no such provider.
+    #[must_use]
+    pub fn of_provider(provider: &str) -> Option<Self> {
+        let speaks =
+            |dialect: &Self| dialect.0.about().endpoint.is_some_and(|endpoint| endpoint.provider == provider);
+        Self::all().into_iter().find(speaks)
+    }
+
+    /// The dialect of one wire message, where its shape tells; `None` where it could be any.
+    ///
+    /// ```
+    /// use epitome_wire::Dialect;
+    /// use serde_json::json;
+    ///
+    /// let result = json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "t1" }] });
+    /// assert_eq!(Dialect::of(&result), Some(Dialect::ANTHROPIC));
+    /// assert_eq!(Dialect::of(&json!({ "role": "user", "content": "Hello" })), None);
+    /// ```
+    #[must_use]
+    pub fn of(message: &Value) -> Option<Self> {
+        let fields = message.as_object()?;
+        let all = Self::all();
+        let shown = all.iter().filter_map(|dialect| Some((dialect.0.sign(fields)?, *dialect)));
+        let clearest = shown.min_by_key(|(sign, _)| *sign);
+        // Somebody's wrapper around a message, of which the wrapper tells nothing.
+        if !fields.contains_key("role") && fields.get("message").is_some_and(Value::is_object) {
+            return clearest.map(|(_, dialect)| dialect).filter(|dialect| dialect.0.about().is_native);
+        }
+        if let Some((Sign::Shape, dialect)) = clearest {
+            return Some(dialect);
+        }
+        let pieces = fields.get("content").and_then(Value::as_array).into_iter().flatten();
+        let mut kinds = pieces.filter_map(|piece| piece.get("type")?.as_str());
+        let by_piece = kinds.find_map(|kind| all.iter().copied().find(|dialect| dialect.0.has_piece(kind)));
+        by_piece.or(clearest.map(|(_, dialect)| dialect))
+    }
+
+    /// The dialect of a conversation whose messages tell nothing, by its other fields.
+    #[must_use]
+    pub fn of_fields(conversation: &Value) -> Self {
+        let has = |field: &str| conversation.get(field).is_some();
+        let is = |dialect: &Self| {
+            let list = dialect.0.about().list;
+            let head = dialect.0.about().head.is_some_and(|head| has(head.field));
+            has(list) && (head || list != Self::OPENAI.0.about().list)
+        };
+        Self::all().into_iter().find(is).unwrap_or(Self::OPENAI)
+    }
+}
+
+impl FromStr for Dialect {
+    type Err = DialectError;
+
+    fn from_str(name: &str) -> Result<Self, DialectError> {
+        let all = Self::all();
+        all.iter().copied().find(|dialect| dialect.name() == name).ok_or_else(|| {
+            DialectError::new("", format!("{name:?}: no such format; there are {}", Self::names(&all)))
+        })
+    }
 }

@@ -12,10 +12,11 @@ use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, To
 use serde_json::{Map, Value, json};
 
 use crate::asking::{Answer, Hearing, Question, Then, kind, text};
-use crate::body::{Members, Piece, is_blank_text, is_refused};
 use crate::field::{self, Object, Result};
 use crate::fit::{Fitter, Wants, is_blank, is_plain};
 use crate::format::{About, Endpoint, Format, Head, Sign};
+use crate::pieces::{Piece, is_blank_text, is_refused};
+use crate::raw::Members;
 use crate::usage::{Usage, tokens};
 use crate::{Dialect, blank_if_nothing, media, openai, part_of, restored};
 
@@ -91,21 +92,6 @@ impl Format for Responses {
         fields
     }
 
-    fn restore_body(&self, mut list: Vec<Value>) -> Map<String, Value> {
-        let mut fields = Map::new();
-        let first = list.first_mut().and_then(|item| item.get_mut(INSTRUCTIONS));
-        if let Some(instructions) = first.map(Value::take) {
-            fields.insert(INSTRUCTIONS.to_owned(), instructions);
-            list.remove(0);
-        }
-        let input = match list.as_slice() {
-            [text @ Value::String(_)] => text.clone(),
-            _ => Value::Array(list),
-        };
-        fields.insert("input".to_owned(), input);
-        fields
-    }
-
     fn pieces<'a>(&self, text: &'a str, value: &Value) -> Vec<Piece<'a>> {
         vec![piece(text, value)]
     }
@@ -137,17 +123,15 @@ impl Format for Responses {
     }
 
     fn ask(&self, question: &Question<'_>) -> Value {
-        let mut body = Map::new();
-        body.insert("model".to_owned(), json!(question.model));
-        if !question.system.is_empty() {
-            body.insert(INSTRUCTIONS.to_owned(), json!(question.system));
-        }
-        body.insert("input".to_owned(), json!(question.user));
-        body.insert(question.limit.to_owned(), json!(question.most));
-        // What was said is nobody's to keep.
-        body.insert("store".to_owned(), json!(false));
-        body.insert("stream".to_owned(), json!(question.stream));
-        Value::Object(body)
+        field::given(json!({
+            "model": question.model,
+            "instructions": (!question.system.is_empty()).then_some(question.system),
+            "input": question.user,
+            (question.limit): question.most,
+            // What was said is nobody's to keep.
+            "store": false,
+            "stream": question.stream,
+        }))
     }
 
     fn answer(&self, body: &Value) -> Option<Answer> {
@@ -199,7 +183,7 @@ impl Format for Responses {
 /// Whether a message was the field `instructions` of the request it came in.
 fn came_as_instructions(message: &Message) -> bool {
     message.role.is_system()
-        && matches!(restored::of(Dialect::RESPONSES, message).values().as_slice(),
+        && matches!(restored::of(Dialect(&Responses), message).values().as_slice(),
             [Value::Object(item)] if item.contains_key(INSTRUCTIONS))
 }
 
@@ -300,17 +284,11 @@ fn reasoning(fields: &Object) -> Result<Message> {
 }
 
 fn call(kind: &str, fields: &Object) -> Result<Message> {
-    let given = |key: &str| match fields.get(key) {
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(object @ Value::Object(_)) => Ok(object.to_string()),
-        None | Some(Value::Null) => Ok(String::new()),
-        Some(other) => Err(field::wrong(key, other, "a string")),
-    };
     let (name, arguments) = match kind {
-        "function_call" => (field::name(fields, "name")?, given("arguments")?),
-        "custom_tool_call" => (field::name(fields, "name")?, given("input")?),
+        "function_call" => (field::name(fields, "name")?, field::arguments(fields, "arguments")?),
+        "custom_tool_call" => (field::name(fields, "name")?, field::arguments(fields, "input")?),
         // A tool of the provider's: its kind is its name.
-        _ => (kind.trim_end_matches("_call"), given("action")?),
+        _ => (kind.trim_end_matches("_call"), field::arguments(fields, "action")?),
     };
     let name = if name.is_empty() { kind } else { name };
     let item_id = field::optional_text(fields, "id")?.filter(|id| !id.is_empty());
@@ -359,27 +337,21 @@ fn spell(message: &Message) -> Vec<Value> {
             Part::Text { text } => content.push(words(text)),
             Part::Media(media) => content.push(spell_media(media)),
             Part::Thinking { text, signature, id, .. } => {
-                let mut spelled = Map::from_iter([("type".to_owned(), json!("reasoning"))]);
-                if let Some(id) = id.as_ref().filter(|id| !id.is_empty()) {
-                    spelled.insert("id".to_owned(), json!(id));
-                }
                 let text = (!text.is_empty()).then(|| json!({ "type": "summary_text", "text": text }));
-                spelled.insert("summary".to_owned(), text.into_iter().collect());
-                if let Some(signature) = signature {
-                    spelled.insert("encrypted_content".to_owned(), json!(signature));
-                }
-                out.push(Value::Object(spelled));
+                out.push(field::given(json!({
+                    "type": "reasoning",
+                    "id": id.as_ref().filter(|id| !id.is_empty()),
+                    "summary": text.into_iter().collect::<Vec<_>>(),
+                    "encrypted_content": signature,
+                })));
             }
-            Part::ToolCall(call) => {
-                let mut spelled = Map::from_iter([("type".to_owned(), json!("function_call"))]);
-                if let Some(id) = &call.item_id {
-                    spelled.insert("id".to_owned(), json!(&**id));
-                }
-                spelled.insert("call_id".to_owned(), json!(&*call.id));
-                spelled.insert("name".to_owned(), json!(call.name));
-                spelled.insert("arguments".to_owned(), json!(call.arguments));
-                out.push(Value::Object(spelled));
-            }
+            Part::ToolCall(call) => out.push(field::given(json!({
+                "type": "function_call",
+                "id": call.item_id.as_deref(),
+                "call_id": &*call.id,
+                "name": call.name,
+                "arguments": call.arguments,
+            }))),
             Part::ToolResult(result) => out.push(json!({
                 "type": "function_call_output",
                 "call_id": &*result.call,

@@ -1,10 +1,75 @@
 //! Giving wire messages back as they came.
 
 use epitome_core::message::Message;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
+use crate::format::About;
 use crate::reader::joined_reply;
 use crate::{Dialect, blank_if_nothing, flags, ours, residue};
+
+impl Dialect {
+    /// The messages as they came in, where they came in this dialect, and plainly spelled where not.
+    ///
+    /// Flags are as they are now. A system prompt that was a field of the request is a message of the role `system`
+    /// (Anthropic) or an item `{"instructions": …}` (Responses); [`Dialect::restore_body`] puts it where it was.
+    ///
+    /// ```
+    /// use epitome_wire::Dialect;
+    /// use serde_json::json;
+    ///
+    /// let came = json!([{ "id": 7, "role": "user", "content": [{ "type": "text", "text": "Hello", "new": null }] }]);
+    /// let mut messages = Dialect::OPENAI.read(&came)?;
+    /// assert_eq!(json!(Dialect::OPENAI.restore(&messages)), came);
+    ///
+    /// messages[0].pinned = true;
+    /// assert_eq!(Dialect::OPENAI.restore(&messages)[0]["epitome"], json!({ "pinned": true }));
+    /// # Ok::<(), epitome_wire::DialectError>(())
+    /// ```
+    #[must_use]
+    pub fn restore(self, messages: &[Message]) -> Vec<Value> {
+        messages.iter().flat_map(|message| of(self, message).values()).collect()
+    }
+
+    /// As [`Dialect::restore`], as text: every number is spelled as it was in what [`crate::Reader::push_text`] took in.
+    #[must_use]
+    pub fn restore_text(self, messages: &[Message]) -> Vec<String> {
+        messages.iter().flat_map(|message| of(self, message).texts()).collect()
+    }
+
+    /// The fields of the body that [`Dialect::read`] took in, as they came.
+    #[must_use]
+    pub fn restore_body(self, messages: &[Message]) -> Map<String, Value> {
+        let About { list: field, head, list_may_be_text, block, text_kind, .. } = *self.0.about();
+        let mut list = self.restore(messages);
+        let mut fields = Map::new();
+        if let Some(head) = head {
+            // Only where a prompt is blocks can several be one.
+            let most = if block.is_some() { usize::MAX } else { 1 };
+            let heads = list.iter().take(most).take_while(|wire| head.stands_for(wire)).count();
+            let given = list.drain(..heads).filter_map(|mut wire| Some(wire.get_mut(head.inner)?.take()));
+            let given = joined(given.collect(), text_kind);
+            fields.extend(given.map(|given| (head.field.to_owned(), given)));
+        }
+        let list = match list.as_slice() {
+            [text @ Value::String(_)] if list_may_be_text => text.clone(),
+            _ => Value::Array(list),
+        };
+        fields.insert(field.to_owned(), list);
+        fields
+    }
+}
+
+/// What stood at the head of a request: one as it is, several as one list of blocks.
+fn joined(mut given: Vec<Value>, text_kind: &str) -> Option<Value> {
+    if given.len() < 2 {
+        return given.pop();
+    }
+    let blocks = given.into_iter().flat_map(|given| match given {
+        Value::Array(blocks) => blocks,
+        text => vec![json!({ "type": text_kind, "text": text })],
+    });
+    Some(blocks.collect())
+}
 
 /// A message on its way out.
 pub(crate) enum Restored {

@@ -16,7 +16,7 @@
 use epitome_testkit::upstream;
 use std::fmt::Write;
 
-use epitome::dialect::Dialect;
+use epitome::Dialect;
 use epitome::rules::message::{Message, ToolCall};
 use epitome::{Condenser, Ready};
 use serde_json::{Map, Value, json};

@@ -7,8 +7,7 @@
 
 use std::fmt::Write;
 
-use epitome::rules::message::Message;
-use epitome::{ContextRequest, Engine, Summarize};
+use epitome::{ContextRequest, Engine, Message, Summarize};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

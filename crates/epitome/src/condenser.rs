@@ -6,9 +6,7 @@
 //!
 //! ```
 //! # async fn try_it() -> Result<(), epitome::Error> {
-//! use epitome::Condenser;
-//! use epitome::rules::message::Message;
-//! use epitome::dialect::Dialect;
+//! use epitome::{Condenser, Dialect, Message};
 //!
 //! let condenser = Condenser::builder().for_model("gpt-5-mini").build()?;
 //! let mut history = vec![Message::system("You are a harbour master."), Message::user("Which berths are free?")];
@@ -53,7 +51,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use epitome_core::condense::{Plan, Press, Standing};
+use epitome_core::condense::{Press, Standing};
 use epitome_core::message::{Message, Span, Tokens};
 use epitome_core::tokens::Counter;
 use tokio::sync::watch;
@@ -61,6 +59,7 @@ use tokio::sync::watch;
 use crate::fingerprint::{Place, place};
 use crate::hook::{Condensed, Running};
 use crate::lock::lock;
+use crate::writer::Who;
 
 mod builder;
 mod conversation;
@@ -72,7 +71,8 @@ mod scribe;
 mod thread;
 
 pub use builder::CondenserBuilder;
-use conversation::{Ahead, Conversation, Preparing, Rules, Slip, Step, Task, Who};
+pub use conversation::Kept;
+use conversation::{Conversation, Preparing, Rules, Slip, Step};
 pub use forecast::{Fate, Forecast, Why};
 pub use loan::Lent;
 use loan::Loan;
@@ -80,7 +80,7 @@ use ready::Shown;
 pub use ready::{Ready, Turn};
 pub use report::{Report, Spent, Totals};
 use scribe::{Order, SLOT, Scribe};
-pub use thread::{Kept, Thread};
+pub use thread::Thread;
 
 /// So many conversations one condenser knows unless told otherwise; the one that was longest away is forgotten.
 const MOST_CONVERSATIONS: usize = 64;
@@ -99,15 +99,10 @@ pub struct Condenser {
 struct Inner {
     /// Two condensers of the same number count in the same way.
     id: u64,
-    enabled: bool,
     rules: Rules,
     scribe: Arc<Scribe>,
-    /// What comes with every request besides the list.
-    fixed: Tokens,
     known: Mutex<Known>,
     totals: Mutex<Totals>,
-    /// Whether the model that a list is for should write its summaries too: see [`Condenser::borrows`].
-    borrows: bool,
     /// Until when the model may be used, where it was lent.
     loan: Option<Arc<Loan>>,
 }
@@ -159,7 +154,7 @@ impl Known {
 /// ```
 /// use epitome::Call;
 /// use epitome::rules::condense::Press;
-/// use epitome::rules::message::Message;
+/// use epitome::Message;
 ///
 /// let list = [Message::user("Hello")];
 /// let call = Call { fixed: 812, force: Some(Press::Gently), ..Call::of(&list) };
@@ -197,8 +192,7 @@ impl Condenser {
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
-    /// use epitome::Condenser;
-    /// use epitome::rules::message::Message;
+    /// use epitome::{Condenser, Message};
     ///
     /// let condenser = Condenser::builder()
     ///     .settings(r#"{"condense": {"trigger": "messages(12)", "keep": "messages(4)"}}"#)
@@ -239,7 +233,7 @@ impl Condenser {
     /// [lends](Condenser::lend) it while the request is open; otherwise `local` writes them.
     #[must_use]
     pub fn borrows(&self) -> bool {
-        self.inner.borrows
+        self.inner.rules.borrows
     }
 
     /// How it counts, to measure what a request holds besides its list.
@@ -274,100 +268,95 @@ impl Inner {
     fn like(&self, id: u64, most: usize) -> Self {
         Self {
             id,
-            enabled: self.enabled,
             rules: self.rules.clone(),
             scribe: Arc::clone(&self.scribe),
-            fixed: self.fixed,
             known: Mutex::new(Known::at_most(most)),
             totals: Mutex::default(),
-            borrows: self.borrows,
             loan: self.loan.clone(),
         }
     }
 
     /// What comes with a call besides its list.
     fn fixed(&self, call: &Call<'_>) -> Tokens {
-        if call.fixed == 0 { self.fixed } else { call.fixed }
+        if call.fixed == 0 { self.rules.fixed } else { call.fixed }
     }
 
     async fn before<'a>(self: &Arc<Self>, call: Call<'a>) -> Ready<'a> {
-        let messages = call.messages;
         let call = Call { fixed: self.fixed(&call), ..call };
-        let mut ahead = Ahead::of(&call);
-        if !self.enabled {
-            return self.off(messages, call.fixed);
+        if !self.rules.enabled {
+            return self.off(&call);
         }
         let sure = lock(&self.known).is_shared();
-        let mut found = self.find(messages, sure);
+        let mut found = self.find(call.messages, sure);
         loop {
-            match self.go_on(&mut found, &mut ahead).await {
+            match self.go_on(&mut found, &call).await {
                 Some(ready) => return ready,
-                None => found = self.find(messages, true),
+                None => found = Found { given_up: found.given_up, ..self.find(call.messages, true) },
             }
         }
     }
 
     /// What the caller gets, once nothing is left to be done; nothing where the list is not where it was found.
-    async fn go_on<'a>(&self, found: &mut Found, ahead: &mut Ahead<'a>) -> Option<Ready<'a>> {
+    async fn go_on<'a>(&self, found: &mut Found, call: &Call<'a>) -> Option<Ready<'a>> {
         loop {
-            let (plan, order, who) = match self.look(found, ahead)? {
-                Next::Ready(ready) => return Some(ready),
-                Next::Write(plan, order, who) => (*plan, order, who),
+            let (order, who) = match self.look(found, call)? {
+                Next::Ready(ready) => return Some(*ready),
+                Next::Write(order, who) => (order, who),
                 Next::Wait(mut ended) => {
                     // Nothing is ever sent: it is closed when the summary is there, or never will be.
                     while ended.changed().await.is_ok() {}
                     continue;
                 }
             };
-            let outcome = self.scribe.write(order, who).await;
+            let (plan, outcome) = self.scribe.write(order, who).await;
             let mut conversation = lock(&found.conversation);
             if conversation.changes != found.changes {
                 // What was planned is not to be done to what the list is now. What was spent is told all the same.
                 conversation.note(outcome.spent, outcome.problems);
                 return None;
             }
-            match conversation.take(plan, outcome, who, ahead, &self.rules) {
+            match conversation.take(*plan, outcome, who, call, &self.rules) {
                 Some(report) => {
-                    return Some(self.hand_out(conversation, &found.conversation, ahead, report, true));
+                    return Some(self.hand_out(conversation, &found.conversation, call, report, true));
                 }
-                None => ahead.given_up = true,
+                None => found.given_up = true,
             }
         }
     }
 
     /// What is to be done with the list now. Where that is nothing more, it is handed out under the same lock, so nobody
     /// is shown what another said meanwhile. Nothing where the list is not where it was found.
-    fn look<'a>(&self, found: &mut Found, ahead: &Ahead<'a>) -> Option<Next<'a>> {
+    fn look<'a>(&self, found: &mut Found, call: &Call<'a>) -> Option<Next<'a>> {
         let mut conversation = lock(&found.conversation);
         if conversation.changes != found.changes {
             // Somebody else went on with it since it was compared.
             return None;
         }
         let mut begin = None;
-        let step = conversation.look(ahead, &self.rules, found.sure, &mut begin);
-        if let Some(task) = begin {
-            self.start(&mut conversation, task);
+        let step = conversation.look(call, &self.rules, found.sure, found.given_up, &mut begin);
+        if let Some(order) = begin {
+            self.start(&mut conversation, order);
         }
         found.changes = conversation.changes;
         match step {
             Step::Done(report) => {
-                let ready = self.hand_out(conversation, &found.conversation, ahead, report, false);
-                Some(Next::Ready(ready))
+                let ready = self.hand_out(conversation, &found.conversation, call, report, false);
+                Some(Next::Ready(Box::new(ready)))
             }
             Step::Stranger => None,
             Step::Wait => conversation.under_way().map(Next::Wait),
-            Step::Write(plan, order, who) => Some(Next::Write(plan, order, who)),
+            Step::Write(order, who) => Some(Next::Write(order, who)),
         }
     }
 
     /// Begins a summary that nobody waits for.
-    fn start(&self, conversation: &mut Conversation, Task { plan, order }: Task) {
+    fn start(&self, conversation: &mut Conversation, order: Order) {
         let (scribe, done) = (Arc::clone(&self.scribe), Slip::default());
         let bytes = order.leaving.iter().map(Message::memory).fold(0, usize::saturating_add);
         let (ends, ended) = watch::channel(());
-        let slip = Arc::clone(&done);
+        let (slip, plan) = (Arc::clone(&done), order.plan.clone());
         let running = Running(tokio::spawn(async move {
-            let outcome = scribe.write(order, Who::Models).await;
+            let (_, outcome) = scribe.write(order, Who::Models).await;
             *lock(&slip) = Some(outcome);
             drop(ends);
         }));
@@ -383,28 +372,28 @@ impl Inner {
         &self,
         mut conversation: MutexGuard<'_, Conversation>,
         shared: &Shared,
-        ahead: &Ahead<'a>,
+        call: &Call<'a>,
         report: Report,
         written: bool,
     ) -> Ready<'a> {
         let shown = match conversation.list.shared() {
             Some(list) => Shown::Condensed(list),
-            None => Shown::Own(ahead.messages),
+            None => Shown::Own(call.messages),
         };
         if report.condensed {
             conversation.hand_out(&shown, &self.rules);
             if !self.scribe.hooks.is_empty() {
-                self.tell_hooks(&conversation, &report, ahead.messages, written);
+                self.tell_hooks(&conversation, &report, call.messages, written);
             }
             conversation.left_so_far();
         }
         let turn = Turn {
             conversation: Arc::clone(shared),
-            counted: conversation.list.tokens().saturating_add(ahead.fixed),
+            counted: conversation.list.tokens().saturating_add(call.fixed),
             rounds: conversation.list.standing().rounds,
             worth: Some(self.rules.policy.worth),
         };
-        let (full, sent) = conversation.full_and_sent(ahead.fixed);
+        let (full, sent) = conversation.full_and_sent(call.fixed);
         drop(conversation);
         let mut totals = lock(&self.totals);
         totals.turns = totals.turns.saturating_add(1);
@@ -489,34 +478,34 @@ impl Inner {
         let changes = conversation.changes;
         let shared = Arc::new(Mutex::new(conversation));
         lock(&self.known).insert(&shared);
-        Found { conversation: shared, changes, sure: true }
+        Found { conversation: shared, changes, sure: true, given_up: false }
     }
 
-    fn off<'a>(&self, messages: &'a [Message], fixed: Tokens) -> Ready<'a> {
+    fn off<'a>(&self, Call { messages, fixed, .. }: &Call<'a>) -> Ready<'a> {
         let count = messages.len() as u64;
         let report = Report {
             reason: "off".to_owned(),
             strategy: self.rules.policy.strategy.to_string(),
             messages_before: count,
             messages_after: count,
-            tokens_before: fixed,
-            tokens_after: fixed,
+            tokens_before: *fixed,
+            tokens_after: *fixed,
             window: self.rules.room,
             notice: "condensing is switched off (condense.enabled)".to_owned(),
             ..Report::default()
         };
-        Ready { shown: Shown::Own(messages), report, turn: None, full: fixed, sent: fixed }
+        Ready { shown: Shown::Own(messages), report, turn: None, full: *fixed, sent: *fixed }
     }
 }
 
 /// What comes next.
 enum Next<'a> {
     /// The call.
-    Ready(Ready<'a>),
+    Ready(Box<Ready<'a>>),
     /// The summary that is being written is waited for.
     Wait(watch::Receiver<()>),
     /// A summary is written now.
-    Write(Box<Plan>, Order, Who),
+    Write(Order, Who),
 }
 
 /// A conversation that was found.
@@ -526,11 +515,13 @@ struct Found {
     changes: u64,
     /// Whether every message was looked at.
     sure: bool,
+    /// Whether the models were waited for this time already, and gave nothing.
+    given_up: bool,
 }
 
 impl Found {
     fn of(shared: &Shared, conversation: &Conversation, sure: bool) -> Self {
-        Self { conversation: Arc::clone(shared), changes: conversation.changes, sure }
+        Self { conversation: Arc::clone(shared), changes: conversation.changes, sure, given_up: false }
     }
 }
 

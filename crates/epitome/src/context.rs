@@ -18,7 +18,7 @@ use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::view::{Texts, render};
 use serde::Serialize;
 
-use crate::error::Error;
+use crate::error::{Error, Next};
 use crate::request::ContextRequest;
 use crate::shared::{Memo, Shared, TextKey, Told};
 use crate::store::{
@@ -60,12 +60,13 @@ pub struct ShownSummary {
     pub told: Seq,
     /// When it was kept.
     pub created: Option<Timestamp>,
-    /// How long ago that is, in milliseconds.
-    pub age_millis: Option<u64>,
     /// Its text as shown.
     pub text: String,
     /// The tokens of that, about.
     pub tokens: Tokens,
+    /// How long ago it was kept, in milliseconds. Last, so that it can be told from what lasts.
+    #[serde(rename = "age")]
+    pub age_millis: Option<u64>,
 }
 
 /// A gap is digested as long as it is not more than so many times the budget; a larger one is named only.
@@ -141,23 +142,23 @@ async fn look(
     let told = Told::default();
     let (engine, tell, wish) = (Arc::clone(shared), told.clone(), asked.clone());
     let reach = move |standing: &Standing| {
-        let request = request(&engine, standing, &wish);
-        let reach = request.as_ref().ok().and_then(|request| {
+        tell.split(request(&engine, standing, &wish).and_then(|request| {
             // What is digested is not shown, so there may be more of it than the budget holds.
-            let budget = request.budget().ok()?;
+            let budget = request.budget().map_err(Error::invalid)?;
             let (times, most) = DIGESTED_SMALL;
             let digested = budget.saturating_mul(times).min(most).max(budget.saturating_mul(DIGESTED));
-            Some(Reach { tokens: if request.fill { digested } else { budget }, deep })
+            let reach = Reach { tokens: if request.fill { digested } else { budget }, deep };
+            Ok((Some(reach), request))
+        }))
+    };
+    let Some(window) = shared.store.window(key, view, Box::new(reach)).await? else {
+        // Nobody was asked where there is no such session.
+        return Err(match told.take() {
+            Err(error) if error.next() != Next::Reopen => error,
+            _ => Error::no_session(&key.session),
         });
-        tell.put(request);
-        reach
     };
-    let window = shared.store.window(key, view, Box::new(reach)).await?;
-    let (request, window) = match (told.take(), window) {
-        (Some(Err(error)), _) => return Err(error),
-        (Some(Ok(request)), Some(window)) => (request, window),
-        _ => return Err(Error::no_session(&key.session)),
-    };
+    let request = told.take()?;
     let read = window.tail.iter().fold(0, |sum: Tokens, outline| sum.saturating_add(outline.tokens));
     let (window, request) = (Arc::new(window), Arc::new(request));
     let own = asked.scope.is_some();
@@ -216,7 +217,6 @@ fn request(shared: &Shared, standing: &Standing, asked: &ContextRequest) -> Resu
         filled: asked.share.unwrap_or(settings.context.summary_share.and_a_half()),
         max_tokens: settings.context.max_tokens,
     };
-    request.budget().map_err(Error::invalid)?;
     if asked.as_of == Some(0) {
         return Err(Error::invalid("as_of: 0; messages are counted from 1"));
     }

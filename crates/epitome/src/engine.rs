@@ -5,8 +5,7 @@
 //!
 //! ```
 //! # async fn try_it() -> Result<(), epitome::Error> {
-//! use epitome::Engine;
-//! use epitome::rules::message::Message;
+//! use epitome::{Engine, Message};
 //!
 //! let engine = Engine::memory().await?; // `Engine::open("agent.db")` keeps it
 //! let session = engine.session("ann");
@@ -42,39 +41,40 @@ use crate::error::Error;
 use crate::hook::{Hook, Hooks};
 use crate::inline::{MOST_THREADS, Threads};
 use crate::lock::lock;
-use crate::model::{Local, Model, Remote};
+use crate::model::{self, Local, Model};
 pub(crate) use crate::pace::Pace;
-use crate::settings::{Patch, Provider, Settings};
+use crate::settings::{Patch, Settings, SettingsError};
 use crate::shared::{Shared, Told};
-use crate::store::{
-    Fault, Listing, Postgres, PostgresOptions, Sqlite, SqliteOptions, Store, UsageQuery, UsageSum,
-};
+use crate::store::{Fault, Listing, Store, UsageQuery, UsageSum};
 use crate::worker;
 
 pub use crate::context::{Context, ShownSummary};
 pub use crate::request::ContextRequest;
 pub use crate::shared::{Listener, Unready};
+pub use crate::store::QueueCounts as Backlog;
 
 mod append;
 mod checks;
 mod directory;
-mod events;
 mod explain;
 mod fork;
 mod found;
 mod health;
 mod info;
 mod keys;
+#[cfg(feature = "postgres")]
+mod on_postgres;
+#[cfg(feature = "sqlite")]
+mod on_sqlite;
 mod session;
 mod summaries;
 mod workspace;
 
 pub use append::{Appended, Batch};
-pub use directory::{Configure, Notes, WorkspaceInfo, Written};
+pub use directory::{Attributes, Notes, Written};
 pub use explain::{Explanation, Queue, QueueEntry, SlotExplanation, SlotStatus};
 pub use fork::{Fork, ForkKind};
 pub use found::{Found, HitCursor, SEARCH_BYTES};
-pub use health::Backlog;
 pub use info::SessionInfo;
 pub use keys::Keys;
 pub use session::{Flags, Page, Session};
@@ -131,10 +131,12 @@ struct Inner {
 pub struct Builder {
     models: BTreeMap<String, Arc<dyn Model>>,
     hooks: Hooks,
-    settings: Option<Result<Patch, Error>>,
+    settings: Option<Result<Patch, SettingsError>>,
     pace: Pace,
-    sqlite: SqliteOptions,
-    postgres: PostgresOptions,
+    #[cfg(feature = "sqlite")]
+    sqlite: crate::store::SqliteOptions,
+    #[cfg(feature = "postgres")]
+    postgres: crate::store::PostgresOptions,
     conversations: Option<usize>,
 }
 
@@ -158,16 +160,13 @@ impl Builder {
         self
     }
 
-    /// Changes the defaults, as a JSON document of those settings that differ. Workspaces and sessions may
-    /// change them further.
-    pub fn settings(mut self, document: &str) -> Self {
-        self.settings = Some(Patch::parse(document).map_err(Error::from));
-        self
-    }
-
-    /// The same, for settings that were read before.
-    pub fn patch(mut self, patch: Patch) -> Self {
-        self.settings = Some(Ok(patch));
+    /// Changes the defaults. Takes [`Settings`], a [`Patch`], or a JSON or TOML document of the settings that differ.
+    /// Workspaces and sessions may change them further.
+    pub fn settings<S: TryInto<Patch>>(mut self, settings: S) -> Self
+    where
+        SettingsError: From<S::Error>,
+    {
+        self.settings = Some(settings.try_into().map_err(SettingsError::from));
         self
     }
 
@@ -197,44 +196,6 @@ impl Builder {
         self
     }
 
-    /// How the SQLite file is used.
-    pub fn sqlite(mut self, options: SqliteOptions) -> Self {
-        self.sqlite = options;
-        self
-    }
-
-    /// How the PostgreSQL database is used.
-    pub fn postgres(mut self, options: PostgresOptions) -> Self {
-        self.postgres = options;
-        self
-    }
-
-    /// Opens a SQLite file, which is created where it is missing.
-    pub async fn open(mut self, path: impl AsRef<Path>) -> Result<Engine, Error> {
-        let (path, options) = (path.as_ref().to_owned(), std::mem::take(&mut self.sqlite));
-        let store = tokio::task::spawn_blocking(move || Sqlite::open(&path, options))
-            .await
-            .map_err(|_| Error::Closed)??;
-        self.store(Arc::new(store))
-    }
-
-    /// Opens a PostgreSQL database, `postgres://user:password@host:port/database`, which any number of engines may share:
-    /// see [`Postgres::open`].
-    pub async fn open_postgres(mut self, url: &str) -> Result<Engine, Error> {
-        let options = std::mem::take(&mut self.postgres);
-        let store = Postgres::open(url, options).await?;
-        self.store(Arc::new(store))
-    }
-
-    /// Keeps everything in memory, for tests and trials.
-    pub async fn memory(mut self) -> Result<Engine, Error> {
-        let options = std::mem::take(&mut self.sqlite);
-        let store = tokio::task::spawn_blocking(move || Sqlite::memory(options))
-            .await
-            .map_err(|_| Error::Closed)??;
-        self.store(Arc::new(store))
-    }
-
     /// Works on a store of the caller's own.
     pub fn store(self, store: Arc<dyn Store>) -> Result<Engine, Error> {
         let mut models = self.models;
@@ -246,11 +207,7 @@ impl Builder {
         for (name, model) in &settings.models {
             // What the program brought itself goes first.
             if !models.contains_key(name) {
-                let model: Arc<dyn Model> = match model.provider {
-                    Provider::Local => Arc::new(Local),
-                    Provider::OpenAi | Provider::Anthropic => Arc::new(Remote::from_env(name, model)?),
-                };
-                models.insert(name.clone(), model);
+                models.insert(name.clone(), model::of_settings(name, model)?);
             }
         }
         let shared = Shared::new(store, models, self.hooks, settings, self.pace);
@@ -272,16 +229,6 @@ impl Engine {
     /// To set models, hooks and settings first.
     pub fn builder() -> Builder {
         Builder::default()
-    }
-
-    /// Opens a SQLite file with the defaults: no key, no network, summaries by `local`.
-    pub async fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::builder().open(path).await
-    }
-
-    /// Keeps everything in memory, for tests and trials.
-    pub async fn memory() -> Result<Self, Error> {
-        Self::builder().memory().await
     }
 
     /// A session of the default workspace. Nothing is read or written yet.

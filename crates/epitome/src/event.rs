@@ -151,26 +151,17 @@ impl Happened {
     /// What a store kept of it. `None` where that is of no kind, or not as its kind is written.
     #[must_use]
     pub fn read(kind: &str, data: &str) -> Option<Self> {
-        match kind {
-            "message" => serde_json::from_str(data).map(Self::Message),
-            "summary" => serde_json::from_str(data).map(Self::Summary),
-            "condensed" => serde_json::from_str(data).map(Self::Condensed),
-            "failed" => serde_json::from_str(data).map(Self::Failed),
-            _ => return None,
-        }
-        .ok()
+        let data: serde_json::Value = serde_json::from_str(data).ok()?;
+        serde_json::from_value(serde_json::json!({"kind": kind, "data": data})).ok()
     }
 
     /// The same with the number of the summary that was kept with it. Only the store gives numbers, and it calls this.
     #[must_use]
     pub fn numbered(&self, kept: Option<SummaryId>) -> Cow<'_, Self> {
         match (self, kept) {
-            (Self::Summary(moved), Some(number)) if moved.summary == 0 => {
-                Cow::Owned(Self::Summary(SummaryMoved {
-                    summary: number,
-                    stands: Some(number),
-                    ..moved.clone()
-                }))
+            (Self::Summary(moved), Some(summary)) if moved.summary == 0 => {
+                let stands = Some(summary);
+                Cow::Owned(Self::Summary(SummaryMoved { summary, stands, ..moved.clone() }))
             }
             _ => Cow::Borrowed(self),
         }

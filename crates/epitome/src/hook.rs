@@ -219,14 +219,8 @@ impl Hooks {
 
     /// With one more.
     #[must_use]
-    pub fn with(self, hook: impl Hook) -> Self {
-        self.with_shared(Arc::new(hook))
-    }
-
-    /// With one more, which somebody else holds too.
-    #[must_use]
-    pub fn with_shared(mut self, hook: Arc<dyn Hook>) -> Self {
-        self.hooks.push((hook.name().into(), hook));
+    pub fn with(mut self, hook: impl Hook) -> Self {
+        self.hooks.push((hook.name().into(), Arc::new(hook)));
         self
     }
 

@@ -92,7 +92,7 @@ impl Inline {
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
-    /// use epitome::rules::message::Message;
+    /// use epitome::Message;
     /// use epitome::inline::Caller;
     /// use epitome::{Call, Engine};
     ///

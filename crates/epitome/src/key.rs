@@ -103,22 +103,25 @@ impl Key {
 }
 
 /// A key to be made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NewKey {
     /// The workspace it opens; none for [`Rights::Admin`], and for nobody else.
     pub workspace: Option<String>,
     /// What it may do.
     pub rights: Rights,
     /// What to call it, for whoever looks through the list: up to 200 bytes, no control characters.
+    #[serde(default)]
     pub label: String,
     /// From when on it opens nothing, by the store's clock.
     pub expires: Option<Timestamp>,
 }
 
 /// A key that was just made, with its secret. It is never shown again.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize)]
 pub struct CreatedKey {
     /// What is kept of it.
+    #[serde(flatten)]
     pub key: Key,
     /// What whoever comes in has to show.
     pub secret: String,

@@ -1,37 +1,53 @@
-//! Keeps long agent conversations inside a model's window without losing the thread.
+//! Keeps long agent conversations inside a model's context window without losing the thread.
 //!
-//! An [`Engine`] stores every message for good, has summaries of the older ones written in the background, and
-//! answers "this conversation in N tokens" at once. This crate does what [`epitome_core`], passed on as [`rules`],
-//! decides.
+//! An [`Engine`] stores every message of a [`Session`], writes summaries of the older ones in the background, and returns
+//! "this conversation in N tokens" without waiting for a model. A [`Condenser`] does the same to a list that the program
+//! holds itself, without a store. Both need no key and no network: the built-in extractive summarizer `local` selects
+//! sentences and names. Models over a network are set up in [`Settings`], or implement [`model::Model`].
 //!
 //! ```
-//! # async fn try_it() -> Result<(), epitome::Error> {
-//! use epitome::Engine;
-//! use epitome::rules::message::Message;
+//! use epitome::{Condenser, ContextRequest, Dialect, Engine, Message, Session, Settings};
 //!
-//! let engine = Engine::memory().await?;                // or `Engine::open("agent.db")`
-//! let session = engine.session("ann");
-//! session.append(Message::user("Please move the release to 14 March.")).await?;
-//! session.append(Message::assistant("Done: it is on 14 March now.")).await?;
-//! let context = session.context(1_000).await?;
-//! assert_eq!(context.messages.len(), 2);
-//! assert!(context.report.exhaustive);
-//! # engine.close().await; Ok(())
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), epitome::Error> {
+//! // Settings are structs; a JSON or TOML document of what differs from the defaults does as well.
+//! let settings = Settings::parse("slot = [{name = 'notes', trigger = 'messages(20)', max_tokens = 300}]")?;
+//! let engine = Engine::builder().settings(settings).memory().await?; // `open("agent.db")` keeps it in a file
+//!
+//! let session: Session = engine.session("ann");
+//! for n in 1..=30 {
+//!     session.append(Message::user(format!("Where is order {n}0071?"))).await?;
+//!     session.append(Message::assistant(format!("Order {n}0071 left Leipzig; it arrives on Monday."))).await?;
+//! }
+//! engine.work().await?; // the background worker does this by itself; the example waits for it
+//!
+//! // At most 500 tokens: a summary of the older messages, and the newest word for word.
+//! let context = session.context(ContextRequest { fill: true, ..500.into() }).await?;
+//! assert!(context.report.exhaustive && context.report.tokens.total() <= 500);
+//! let request = Dialect::OPENAI.write(&context.messages); // the body of a chat request: {"messages": [...]}
+//! assert_eq!(request["messages"][0]["role"], "user");
+//!
+//! // The same for an agent that holds its own list, before each of its calls.
+//! let mut history = vec![Message::user("Which berths are free?")];
+//! let condenser = Condenser::builder().for_model("gpt-5-mini").build()?;
+//! let ready = condenser.before_model(&history).await; // far from the model's window: the list as it is
+//! assert_eq!(ready.len(), 1);
+//! history.push(Message::assistant("Berths 3 and 7."));
+//! # engine.close().await;
+//! # Ok(())
 //! # }
-//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
 //! ```
 //!
-//! # Reading order
+//! # Where to look
 //!
-//! 1. [`Engine`], [`Session`], [`Workspace`]: what a program holds. [`Error`] is sorted by what to do next.
-//!    [`Condenser`]: the same without a store, for an agent that holds its own list.
-//! 2. [`settings`]: every knob; slots, who writes summaries, prices, limits.
-//! 3. [`model`]: whoever writes summaries; [`hook`]: what a program may do before and after; [`retry`]: how long
-//!    to wait after a failure.
-//! 4. [`store`]: where it is all kept, behind one door; [`search`]: how it is found again.
-//! 5. [`event`]: what happened, for whoever follows along; [`key`]: who may come in; [`measure`]: what is counted.
+//! - [`Engine`], [`Workspace`], [`Session`]: what a program holds. [`Error`] is sorted by what to do next.
+//! - [`Condenser`] and [`condenser`]: lists that an agent holds itself; [`inline`]: requests that pass through a proxy.
+//! - [`settings`]: every setting. [`Dialect`] and [`dialect`]: the formats of providers.
+//! - [`model`]: what writes summaries; [`hook`]: what a program may do before and after; [`retry`]: backoff.
+//! - [`store`]: SQLite and PostgreSQL; [`search`]: full-text search; [`event`], [`key`], [`measure`]: events, keys, metrics.
+//! - [`rules`]: the pure rules beneath, for programs that build something else of them.
 //!
-//! Nothing of HTTP servers or flags stands here: a program that embeds Epitome gets neither.
+//! HTTP servers and command lines are not part of this crate.
 
 mod breaker;
 mod brief;
@@ -58,6 +74,8 @@ pub mod search;
 mod seats;
 pub mod settings;
 mod shared;
+// Where a store is not compiled in, what only that one uses is unused.
+#[cfg_attr(not(all(feature = "sqlite", feature = "postgres")), allow(unused))]
 pub mod store;
 mod summarizer;
 mod summary;
@@ -68,22 +86,24 @@ mod writer;
 
 pub use condenser::{Call, Condenser, CondenserBuilder, Kept, Ready, Report, Spent, Thread, Totals, Turn};
 pub use engine::{
-    Appended, Backlog, Batch, Builder, Configure, Context, ContextRequest, Engine, Explanation, Flags, Fork,
+    Appended, Attributes, Backlog, Batch, Builder, Context, ContextRequest, Engine, Explanation, Flags, Fork,
     ForkKind, Found, HitCursor, Keys, Listener, Notes, Page, Queue, QueueEntry, SEARCH_BYTES, Session,
     SessionInfo, ShownSummary, SlotExplanation, SlotStatus, Summarize, Summarized, Unready, Workspace,
-    WorkspaceInfo, Written,
+    Written,
 };
 pub use error::{Error, Next};
 pub use names::is_name;
 pub use pace::Pace;
+pub use settings::Settings;
+// What the routes of our own servers page through.
+#[doc(hidden)]
 pub use store::{AuthorRow, Keep, Listed, Listing, MemberRow, Membership, Portion, Stamp, WorkspaceRow};
 pub use summary::Summary;
 
 pub use epitome_core as rules;
-/// The old name of [`rules`].
-#[doc(hidden)]
-pub use epitome_core as core;
+pub use epitome_core::message::{Message, Part, Role};
 pub use epitome_wire as dialect;
+pub use epitome_wire::Dialect;
 
 /// Keeps the README's programs true.
 #[cfg(doctest)]

@@ -72,8 +72,8 @@ pub(crate) struct Meters {
     pub(crate) lease_losses: Counter,
 }
 
-impl Meters {
-    pub(crate) fn new() -> Self {
+impl Default for Meters {
+    fn default() -> Self {
         Self {
             appended_messages: counter!(APPENDED_MESSAGES),
             appended_tokens: counter!(APPENDED_TOKENS),

@@ -2,7 +2,7 @@
 //!
 //! A [`Model`] is given an [`Ask`], which holds all there is to know about the summary to be written,
 //! and gives a [`Reply`] or one of four errors, sorted by what happens next. A provider makes a prompt
-//! of the ask with [`Ask::prompt`], as [`Remote`] does over a network; [`Local`] reads the messages
+//! of the ask with [`Ask::prompt`], as `Remote` does over a network (feature `providers`); [`Local`] reads the messages
 //! themselves and needs no prompt; [`Scripted`] says what it was told to say.
 //!
 //! A model judges nothing. Whether its text may be kept is [`epitome_core::inspect`]'s matter, which
@@ -23,8 +23,12 @@ use crate::brief::brief;
 
 mod gate;
 mod local;
+#[cfg(feature = "providers")]
 mod remote;
 mod scripted;
+// Tests have both.
+#[cfg(any(test, not(feature = "providers")))]
+mod without_providers;
 
 /// The shipped table of models: how much they read and write, and what they cost.
 pub mod table {
@@ -33,8 +37,13 @@ pub mod table {
 
 pub use gate::Gate;
 pub use local::Local;
-pub use remote::{CheckError, Checked, Credentials, Lender, Remote, Wrong, check, lent, speak_tls};
+#[cfg(feature = "providers")]
+pub(crate) use remote::of_settings;
+#[cfg(feature = "providers")]
+pub use remote::{CheckError, Checked, Credentials, Lender, Remote, Wrong, check, speak_tls};
 pub use scripted::Scripted;
+#[cfg(not(feature = "providers"))]
+pub(crate) use without_providers::of_settings;
 
 pub use epitome_wire::{Tally, TooLong, too_long};
 
@@ -79,7 +88,7 @@ pub trait Model: Send + Sync + 'static {
 /// Cheap to clone, so that it can go to another thread and to the next model in the list.
 ///
 /// ```
-/// use epitome::rules::message::Message;
+/// use epitome::Message;
 /// use epitome::rules::slot::Limit;
 /// use epitome::rules::tokens::{Counter, Encoding};
 /// use epitome::model::{Ask, Told};

@@ -2,9 +2,8 @@
 
 use std::fmt;
 use std::iter::Sum;
-use std::ops::{Add, AddAssign};
+use std::ops::Add;
 
-use epitome_core::message::Tokens;
 use epitome_wire::{Counted, Tally};
 use serde::{Deserialize, Serialize};
 
@@ -71,12 +70,6 @@ impl Add for Money {
     }
 }
 
-impl AddAssign for Money {
-    fn add_assign(&mut self, more: Self) {
-        *self = *self + more;
-    }
-}
-
 impl Sum for Money {
     fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
         amounts.fold(Self::ZERO, Add::add)
@@ -132,13 +125,8 @@ impl Price {
     /// What one call costs, to the nearest millionth.
     #[must_use]
     pub fn cost(&self, tally: &Tally) -> Money {
-        // Providers were seen to report more from the cache than all together.
-        let cached = tally.cached.min(tally.input);
-        Self::sum([
-            (tally.input - cached, self.input),
-            (cached, self.cache_read),
-            (tally.output, self.output),
-        ])
+        let Tally { input, cached, output } = *tally;
+        self.counted(&Counted { input, cached, written: 0, output })
     }
 
     /// What a request costs by what its provider counted, tokens that were put into a cache included.
@@ -155,18 +143,16 @@ impl Price {
     /// ```
     #[must_use]
     pub fn counted(&self, counted: &Counted) -> Money {
+        // Providers were seen to report more from the cache than all together.
         let cached = counted.cached.min(counted.input);
         let written = counted.written.min(counted.input - cached);
-        Self::sum([
+        let parts = [
             (counted.input - cached - written, self.input),
             (cached, self.cache_read),
             (written, self.cache_write),
             (counted.output, self.output),
-        ])
-    }
-
-    /// Tokens at their prices, added up before they are rounded.
-    fn sum<const N: usize>(parts: [(Tokens, Money); N]) -> Money {
+        ];
+        // Added up before they are rounded.
         let sum = parts.iter().fold(0u128, |sum, (tokens, price)| {
             let price = u128::from(u64::try_from(price.0).unwrap_or(0));
             sum.saturating_add(u128::from(*tokens).saturating_mul(price))

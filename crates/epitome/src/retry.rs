@@ -108,12 +108,8 @@ impl Failure {
     /// Whether it counts as an attempt: a model was asked, or waiting alone does not mend it.
     #[must_use]
     pub fn is_attempt(&self) -> bool {
-        match self {
-            Self::Model(_) | Self::Answer(_) | Self::Store { .. } => true,
-            // Nobody was, but it is tried less and less often all the same: only a setting can mend it.
-            Self::Unpriced { .. } => true,
-            Self::Resting { .. } | Self::Spent { .. } => false,
-        }
+        // Where the price is unknown nobody was asked, but only a setting can mend it: it is tried less and less often.
+        !matches!(self, Self::Resting { .. } | Self::Spent { .. })
     }
 
     /// For how long it is of no use to try again, where that is known: a provider asked to be left alone, say.
@@ -121,13 +117,8 @@ impl Failure {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Model(ModelError::Busy { retry_after }) => *retry_after,
-            Self::Model(
-                ModelError::TooLong { .. } | ModelError::Refused { .. } | ModelError::NoAnswer { .. },
-            )
-            | Self::Answer(_)
-            | Self::Unpriced { .. }
-            | Self::Store { .. } => None,
             Self::Resting { wait, .. } | Self::Spent { wait, .. } => Some(*wait),
+            Self::Model(_) | Self::Answer(_) | Self::Unpriced { .. } | Self::Store { .. } => None,
         }
     }
 }

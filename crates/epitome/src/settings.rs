@@ -235,7 +235,7 @@ impl Limits {
 }
 
 impl Settings {
-    /// The defaults with what a JSON document changes.
+    /// The defaults with what a JSON or TOML document changes.
     pub fn parse(document: &str) -> Result<Self, SettingsError> {
         Self::default().with(&Patch::parse(document)?)
     }

@@ -30,14 +30,13 @@ use crate::writer::Writer;
 mod caches;
 mod health;
 mod listeners;
-mod memo;
 
 use caches::Caches;
+pub(crate) use caches::{Memo, TextKey};
 use health::Health;
 pub use health::Unready;
 pub use listeners::Listener;
 use listeners::Listeners;
-pub(crate) use memo::{Memo, TextKey};
 
 /// What engine, worker and condenser hold together.
 pub(crate) struct Shared {
@@ -68,6 +67,7 @@ pub(crate) struct Models {
 }
 
 /// How those who wait are woken.
+#[derive(Default)]
 pub(crate) struct Signals {
     /// Something may be due.
     pub(crate) wake: Notify,
@@ -80,6 +80,7 @@ pub(crate) struct Signals {
 }
 
 /// What was done and is being done.
+#[derive(Default)]
 pub(crate) struct Activity {
     /// How many appends it has done.
     pub(crate) appends: AtomicU64,
@@ -106,18 +107,8 @@ impl Shared {
             owner: owner(),
             caches: Caches::default(),
             health: Health::default(),
-            signals: Signals {
-                wake: Notify::new(),
-                moved: watch::Sender::new(0),
-                give_up: watch::Sender::new(false),
-                listeners: Arc::default(),
-            },
-            activity: Activity {
-                appends: AtomicU64::new(0),
-                working: AtomicUsize::new(0),
-                given_back: AtomicU64::new(0),
-                meters: Meters::new(),
-            },
+            signals: Signals::default(),
+            activity: Activity::default(),
         }
     }
 
@@ -262,20 +253,13 @@ impl Shared {
     {
         let told = Told::default();
         let tell = told.clone();
-        let decide = move |standing: &Standing| {
-            let (changes, answer) = match decide(standing) {
-                Ok((changes, answer)) => (changes, Ok(answer)),
-                Err(error) => (None, Err(error)),
-            };
-            tell.put(answer);
-            changes
-        };
+        let decide = move |standing: &Standing| tell.split(decide(standing));
         let changed = self.store.change(key, load, Box::new(decide)).await;
         let changed = changed.inspect_err(|error| self.health.note_write(error))?;
         if changed.is_some() {
             self.signals.listeners.wake(&key.workspace);
         }
-        Ok((told.take().unwrap_or(Err(Error::Closed))?, changed))
+        Ok((told.take()?, changed))
     }
 
     /// Tells whoever waits that a slot moved.
@@ -288,12 +272,19 @@ impl Shared {
 pub(crate) struct Told<T>(Arc<Mutex<Option<Result<T, Error>>>>);
 
 impl<T> Told<T> {
-    pub(crate) fn put(&self, answer: Result<T, Error>) {
+    /// Leaves what a decision has to tell, and returns what is to be written.
+    pub(crate) fn split<C>(&self, decided: Result<(Option<C>, T), Error>) -> Option<C> {
+        let (changes, answer) = match decided {
+            Ok((changes, answer)) => (changes, Ok(answer)),
+            Err(error) => (None, Err(error)),
+        };
         *lock(&self.0) = Some(answer);
+        changes
     }
 
-    pub(crate) fn take(&self) -> Option<Result<T, Error>> {
-        lock(&self.0).take()
+    /// What the last decision told. A store that was closed asks for none.
+    pub(crate) fn take(&self) -> Result<T, Error> {
+        lock(&self.0).take().unwrap_or(Err(Error::Closed))
     }
 }
 

@@ -11,53 +11,90 @@
 //!
 //! Nothing here knows of models, prompts or policy.
 
+mod ask;
 mod asked;
+mod change;
 mod changes;
 mod check;
 mod columns;
+mod copy;
 mod decode;
 mod directory;
 mod error;
+mod events;
 mod given;
 mod inlines;
 mod keyring;
+mod lens;
 mod lists;
 mod log;
 mod maintenance;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod moving;
+mod people;
+#[cfg(feature = "postgres")]
 mod postgres;
+mod queue;
+mod read;
 mod rows;
+mod serving;
 mod slots;
 mod sql;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 mod statements;
 mod tail;
+mod trouble;
 mod usage;
+mod verify;
+mod window;
 
+pub use error::StoreError;
+pub use inlines::Passed;
+pub use maintenance::Fault;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
+pub use moving::{MoveError, MoveOptions, MoveProgress, MoveStage, Moved, MovedTable, move_to_postgres};
+#[cfg(feature = "postgres")]
+pub use postgres::{Postgres, PostgresOptions};
+pub use rows::{SessionId, SummaryId, SummaryState, UsageSum};
+#[cfg(feature = "sqlite")]
+pub use sqlite::{Sqlite, SqliteOptions};
+
+// The contract of stores and its rows: for the engine, for our own tests and benchmarks. They change with the engine.
+#[doc(hidden)]
 pub use asked::{Ahead, Hit, Look, Pick, PickSummaries, Portion, Reach, Search, UsageQuery, View, Window};
+#[doc(hidden)]
 pub use changes::{Changes, Decide, Load, Log, Repeat, Standing};
+#[doc(hidden)]
 pub use directory::{
     AuthorRow, DecideRow, Deleted, Directory, Keep, Listed, Listing, MemberRow, Membership, WorkspaceRow,
 };
-pub use error::StoreError;
-pub use inlines::{InlineRow, Inlines, ListHash, Passed};
-pub use keyring::{KeyHash, KeyRow, Keyring, PickKeys};
-pub use log::{CopiedSession, SessionLog};
-pub use maintenance::{Fault, Maintenance};
-pub use moving::{MoveError, MoveOptions, MoveProgress, MoveStage, Moved, MovedTable, move_to_postgres};
-/// A connection as the store makes it, for benchmarks on its tables.
 #[doc(hidden)]
+pub use inlines::{InlineRow, Inlines, ListHash};
+#[doc(hidden)]
+pub use keyring::{KeyHash, KeyRow, Keyring, PickKeys};
+#[doc(hidden)]
+pub use log::{CopiedSession, SessionLog};
+#[doc(hidden)]
+pub use maintenance::Maintenance;
+#[doc(hidden)]
+#[cfg(feature = "postgres")]
 pub use postgres::client as postgres_client;
-pub use postgres::{Postgres, PostgresOptions};
+#[doc(hidden)]
 pub use rows::{
-    Facts, NewMessage, QueueCounts, QueueRow, SessionId, SessionKey, SessionRow, SlotRow, Sources, Stamp,
-    SummaryId, SummaryRow, SummaryState, UsageRow, UsageSum, Work, message, with_metadata, words,
+    Facts, NewMessage, QueueCounts, QueueRow, SessionKey, SessionRow, SlotRow, Sources, Stamp, SummaryRow,
+    UsageRow, Work, message, with_metadata, words,
 };
+#[doc(hidden)]
 pub use slots::{Lease, SlotQueue, Want};
-pub use sqlite::{Sqlite, SqliteOptions, WriteStage};
+#[doc(hidden)]
+#[cfg(feature = "sqlite")]
+pub use sqlite::WriteStage;
+#[doc(hidden)]
 pub use usage::UsageLog;
 
 /// The traits of all groups, for whoever calls the methods of a store whose type is known.
+#[doc(hidden)]
 pub mod prelude {
     pub use super::directory::Directory;
     pub use super::inlines::Inlines;

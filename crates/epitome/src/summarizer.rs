@@ -37,7 +37,8 @@ mod call;
 mod draft;
 mod spending;
 
-use answers::{Answers, TooLong};
+pub(crate) use answers::Answer;
+use answers::Answers;
 pub(crate) use draft::{Base, Draft, without_bytes};
 pub(crate) use spending::{Label, Spending};
 
@@ -58,7 +59,6 @@ pub(crate) type Breakers = Mutex<HashMap<String, Breaker>>;
 pub(crate) struct Memory {
     pub(crate) breakers: Breakers,
     pub(crate) answers: Answers,
-    pub(crate) too_long: TooLong,
 }
 
 /// What only the caller can do while a summary is written. The defaults suit a caller that competes with nobody.
@@ -83,19 +83,11 @@ pub(crate) trait Host: Sync {
         Ok(None)
     }
 
-    /// An answer that was accepted before, by the [fingerprint](answers::fingerprint) of its question.
-    async fn recall(&self, asked: &str) -> Result<Option<String>, Error>;
+    /// What came of a question before, by its [fingerprint](answers::fingerprint).
+    async fn recall(&self, asked: &str) -> Result<Option<Answer>, Error>;
 
-    /// An answer was accepted.
-    fn remember(&self, _asked: &str, _text: &str) {}
-
-    /// What the provider said of a prompt that it refused as too long lately.
-    fn recall_too_long(&self, _asked: &str) -> Option<ModelError> {
-        None
-    }
-
-    /// A prompt was refused as too long.
-    fn remember_too_long(&self, _asked: &str, _error: &ModelError) {}
+    /// An answer was accepted, or the prompt refused as too long.
+    fn remember(&self, _asked: &str, _answer: Answer) {}
 }
 
 /// Who writes summaries, by which rules, and on whose account.

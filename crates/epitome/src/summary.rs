@@ -5,8 +5,10 @@ use serde::Serialize;
 
 use crate::event::{Happened, SummaryFailed, SummaryMoved};
 use crate::ids::{SummaryId, SummaryState};
+use crate::price::Money;
 use crate::store::{SlotRow, SummaryRow};
 
+// fields: one flat record, printed and served as it is.
 /// A summary and its facts. It serializes to plain JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
@@ -88,7 +90,7 @@ impl From<SummaryRow> for Summary {
             added_names: facts.added,
             input_tokens: facts.input,
             output_tokens: facts.output,
-            cost: facts.cost.map(money),
+            cost: facts.cost.map(|cost| Money::millionths(cost).get()),
             millis: facts.millis,
             created: row.created,
         }
@@ -139,12 +141,6 @@ fn ratio(before: u64, after: u64) -> f64 {
     }
     let percent = (1.0 - after as f64 / before as f64) * 100.0;
     (percent * 10.0).round() / 10.0
-}
-
-/// Millionths to whole money.
-#[expect(clippy::cast_precision_loss, reason = "nobody pays 2^52 millionths for a summary")]
-pub(crate) fn money(millionths: i64) -> f64 {
-    millionths as f64 / 1_000_000.0
 }
 
 #[cfg(test)]

@@ -23,9 +23,7 @@ use crate::store::{Lease, Load, SessionKey, SlotRow, Want};
 use crate::time::millis_between;
 
 mod commit;
-mod hold;
 mod job;
-mod seats;
 mod turns;
 mod write;
 
@@ -35,62 +33,46 @@ use turns::{full, places, share};
 
 /// Works until told to stop, or until the engine is gone.
 pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
-    let mut jobs: JoinSet<Result<(), Error>> = JoinSet::new();
-    let mut held: HashMap<Id, Lease> = HashMap::new();
+    let mut jobs = Jobs { shared: &shared, running: JoinSet::new(), held: HashMap::new() };
     // The workspace that was served last: the others go before it.
     let mut last: Option<Arc<str>> = None;
     let places = places(shared.pace.workers);
     while !*stop.borrow() {
         // From before it is looked, so that whatever is not ready then is looked for when it is.
         let next_look = shared.models.seats.next_look();
-        while jobs.len() < places {
+        while jobs.running.len() < places {
             // From before the slot is taken on, so that nobody finds it neither due nor worked on.
             let working = Working::new(&shared);
-            let full = full(shared.pace.workers, held.values().map(|lease| &lease.key.workspace));
+            let full = full(shared.pace.workers, jobs.held.values().map(|lease| &lease.key.workspace));
             let want = Want { after: last.clone(), full, ..want(&shared, None) };
             let asked = Monotonic::now();
-            match shared.store.lease(want).await {
+            let leased = shared.store.lease(want).await;
+            shared.health.set_blind(leased.as_ref().err().cloned());
+            match leased {
                 Ok(Some(lease)) => {
-                    shared.health.set_blind(None);
                     last = Some(Arc::clone(&lease.key.workspace));
-                    let (shared, taken) = (Arc::clone(&shared), lease.clone());
-                    let started = jobs.spawn(async move {
-                        let (key, begun) = (taken.key.clone(), Instant::now());
-                        let before = shared.activity.appends.load(Ordering::Relaxed);
-                        if working.work(taken, asked, share(shared.pace.workers)).await? > 0 {
-                            prepare(&shared, &key).await;
-                        }
-                        let meanwhile =
-                            shared.activity.appends.load(Ordering::Relaxed).saturating_sub(before);
-                        sleep(rest(begun.elapsed(), meanwhile)).await;
-                        Ok(())
-                    });
-                    held.insert(started.id(), lease);
+                    jobs.start(working, lease, asked);
                 }
                 Ok(None) => {
-                    shared.health.set_blind(None);
                     drop(working);
                     shared.tell_moved();
                     break;
                 }
-                Err(error) => {
-                    shared.health.set_blind(Some(error));
-                    break;
-                }
+                Err(_) => break,
             }
         }
+        let free = jobs.running.len() < places;
         tokio::select! {
-            () = shared.signals.wake.notified(), if jobs.len() < places => {}
-            () = shared.store.nudged(), if jobs.len() < places => {}
+            () = shared.signals.wake.notified(), if free => {}
+            () = shared.store.nudged(), if free => {}
             () = sleep(shared.pace.poll) => {}
-            () = look_at(next_look), if jobs.len() < places => {}
-            ended = jobs.join_next_with_id(), if !jobs.is_empty() => ended_one(&shared, &mut held, ended),
+            () = look_at(next_look), if free => {}
+            ended = jobs.running.join_next_with_id(), if !jobs.running.is_empty() => jobs.ended(ended),
             // The last engine is gone: nobody waits for what is being written.
-            told = stop.changed() => if told.is_err() { return finish(&shared, jobs, held, Duration::ZERO).await },
+            told = stop.changed() => if told.is_err() { return jobs.finish(Duration::ZERO).await },
         }
     }
-    let grace = shared.pace.grace;
-    finish(&shared, jobs, held, grace).await;
+    jobs.finish(shared.pace.grace).await;
 }
 
 /// Waits for that moment; for ever where there is none.
@@ -121,60 +103,71 @@ fn rest(took: Duration, appends: u64) -> Duration {
 
 type Ended = Option<Result<(Id, Result<(), Error>), tokio::task::JoinError>>;
 
-fn ended_one(shared: &Shared, held: &mut HashMap<Id, Lease>, ended: Ended) {
-    match ended {
-        Some(Ok((id, result))) => {
-            held.remove(&id);
-            if let Err(error) = result {
-                shared.health.set_trouble(Some(error.to_string()));
-            }
-        }
-        // Its lease runs out by itself, and somebody tries again.
-        Some(Err(panicked)) => {
-            held.remove(&panicked.id());
-            shared.health.set_trouble(Some("a summary's task panicked; it is tried again".to_owned()));
-        }
-        None => {}
-    }
-    shared.tell_moved();
+/// What is being written in the background, and the leases it is written under.
+struct Jobs<'a> {
+    shared: &'a Arc<Shared>,
+    running: JoinSet<Result<(), Error>>,
+    held: HashMap<Id, Lease>,
 }
 
-/// Waits for what is being written, then gives back the rest.
-async fn finish(
-    shared: &Shared,
-    mut jobs: JoinSet<Result<(), Error>>,
-    mut held: HashMap<Id, Lease>,
-    grace: Duration,
-) {
-    join(shared, &mut jobs, &mut held, grace).await;
-    let unfinished: Vec<Lease> = held.values().cloned().collect();
-    // They write down what they spent.
-    shared.signals.give_up.send_replace(true);
-    join(shared, &mut jobs, &mut held, LAST_WORDS).await;
-    jobs.shutdown().await;
-    for lease in unfinished {
-        // Where this fails the lease runs out by itself.
-        let _ = Job::new(shared, lease, Monotonic::now()).give_back().await;
+impl Jobs<'_> {
+    fn start(&mut self, working: Working, lease: Lease, asked: Monotonic) {
+        let (shared, taken) = (Arc::clone(self.shared), lease.clone());
+        let started = self.running.spawn(async move {
+            let (key, begun) = (taken.key.clone(), Instant::now());
+            let before = shared.activity.appends.load(Ordering::Relaxed);
+            if working.work(taken, asked, share(shared.pace.workers)).await? > 0 {
+                prepare(&shared, &key).await;
+            }
+            let meanwhile = shared.activity.appends.load(Ordering::Relaxed).saturating_sub(before);
+            sleep(rest(begun.elapsed(), meanwhile)).await;
+            Ok(())
+        });
+        self.held.insert(started.id(), lease);
+    }
+
+    fn ended(&mut self, ended: Ended) {
+        let (id, trouble) = match ended {
+            Some(Ok((id, result))) => (Some(id), result.err().map(|error| error.to_string())),
+            // Its lease runs out by itself, and somebody tries again.
+            Some(Err(panicked)) => {
+                (Some(panicked.id()), Some("a summary's task panicked; it is tried again".to_owned()))
+            }
+            None => (None, None),
+        };
+        id.and_then(|id| self.held.remove(&id));
+        if trouble.is_some() {
+            self.shared.health.set_trouble(trouble);
+        }
+        self.shared.tell_moved();
+    }
+
+    /// Waits for what is being written, then gives back the rest.
+    async fn finish(mut self, grace: Duration) {
+        self.join(grace).await;
+        let unfinished: Vec<Lease> = self.held.values().cloned().collect();
+        // They write down what they spent.
+        self.shared.signals.give_up.send_replace(true);
+        self.join(LAST_WORDS).await;
+        self.running.shutdown().await;
+        for lease in unfinished {
+            // Where this fails the lease runs out by itself.
+            let _ = Job::new(self.shared, lease, Monotonic::now()).give_back().await;
+        }
+    }
+
+    async fn join(&mut self, most: Duration) {
+        let until = Instant::now() + most;
+        while !self.running.is_empty()
+            && let Ok(ended) = timeout_at(until, self.running.join_next_with_id()).await
+        {
+            self.ended(ended);
+        }
     }
 }
 
 /// How long those who were told to stop may take to say what they spent.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-
-async fn join(
-    shared: &Shared,
-    jobs: &mut JoinSet<Result<(), Error>>,
-    held: &mut HashMap<Id, Lease>,
-    most: Duration,
-) {
-    let until = Instant::now() + most;
-    while !jobs.is_empty() {
-        match timeout_at(until, jobs.join_next_with_id()).await {
-            Ok(ended) => ended_one(shared, held, ended),
-            Err(_) => break,
-        }
-    }
-}
 
 /// Works off what is ready now, of one session or of all, and waits for what others of this engine work on.
 pub(crate) async fn until_idle(shared: &Arc<Shared>, session: Option<SessionKey>) -> Result<(), Error> {

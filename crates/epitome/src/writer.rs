@@ -1,11 +1,20 @@
-//! A model under the name that settings choose it by.
+//! A model under the name that settings choose it by, and who writes a summary.
 
 use std::sync::Arc;
 
-use crate::model::Model;
+use crate::model::{Local, Model};
 use crate::price::Price;
 use crate::settings::Settings;
 use crate::table;
+
+/// Who writes a summary.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Who {
+    /// The models of the settings, built on the last summary that they wrote themselves.
+    Models,
+    /// `local` in their place, built on whatever stands.
+    StandIn,
+}
 
 /// A model as the settings know it.
 #[derive(Clone)]
@@ -18,6 +27,11 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn new(name: &str, model: &Arc<dyn Model>) -> Self {
         Self { name: name.to_owned(), model: Arc::clone(model) }
+    }
+
+    /// The summarizer that is built in.
+    pub(crate) fn local() -> Self {
+        Self { name: Local::NAME.to_owned(), model: Arc::new(Local) }
     }
 
     /// `local`, whatever it is called.

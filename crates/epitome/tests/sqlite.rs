@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use epitome::store::*;
-use epitome_core::drawing::messages;
 use epitome_core::slot::{Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;
+use epitome_testkit::drawing::messages;
 use planted::FAULTS;
 use rusqlite::Connection;
 use support::*;
@@ -86,7 +86,7 @@ async fn a_file_of_a_newer_release_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = used(dir.path()).await;
     raw(&path, "PRAGMA user_version = 99");
-    assert!(matches!(refusal(&path), StoreError::Newer { found: 99, known: 7, .. }));
+    assert!(matches!(refusal(&path), StoreError::Newer { found: 99, known: 8, .. }));
 }
 
 /// The first step of the schema, with what is asked of a file beside it.
@@ -143,7 +143,7 @@ async fn a_file_of_the_first_schema_keeps_its_summaries_and_counts_on() {
     assert_eq!(all(1).await, [told(20, Some(10), 6, "up to 6"), told(10, None, 4, "up to 4")]);
     assert_eq!(all(2).await, [told(25, Some(15), 6, "up to 6 in b"), told(15, None, 4, "up to 4 in b")]);
     assert_eq!(store.recall("w", 1, "question").await.unwrap().as_deref(), Some("up to 6 in b"));
-    assert_eq!(count(&old, "SELECT count(*) FROM migrations"), 7);
+    assert_eq!(count(&old, "SELECT count(*) FROM migrations"), 8);
     assert_eq!(count(&old, "SELECT count(*) FROM slots WHERE workspace = 'w'"), 2);
     assert_eq!(count(&old, "SELECT count(*) FROM sqlite_schema WHERE name LIKE '%before%'"), 0);
     store.close().await;

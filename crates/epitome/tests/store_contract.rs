@@ -20,11 +20,11 @@ use directory::{
 };
 use epitome::search::Query;
 use epitome::store::*;
-use epitome_core::drawing::{messages, outlines};
 use epitome_core::message::{Message, Span, Timestamp};
 use epitome_core::outline::Cut;
 use epitome_core::slot::{Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;
+use epitome_testkit::drawing::{messages, outlines};
 use inlines::{
     nothing_is_found_for_a_list_that_is_another, of_very_many_models_in_an_hour_the_others_are_told_together,
     of_what_was_done_to_a_list_the_longest_beginning_is_found,

@@ -71,7 +71,7 @@ pub struct Standing {
 ///
 /// ```
 /// use epitome_core::condense::{Decision, Facts, List, Policy};
-/// use epitome_core::drawing::{draw, messages, word_counter};
+/// use epitome_testkit::drawing::{draw, messages, word_counter};
 /// use epitome_core::message::Timestamp;
 ///
 /// let counter = word_counter();
@@ -216,12 +216,7 @@ impl List {
 
     /// The message at this place, without the summary found in it.
     pub(super) fn piece<'a>(&self, messages: &'a [Message], place: Seq) -> Option<Cow<'a, Message>> {
-        let at = usize::try_from(place).ok()?.checked_sub(1)?;
-        let message = messages.get(at)?;
-        if self.frames.binary_search(&place).is_ok() {
-            return view::split(message).and_then(|(_, rest)| rest).map(Cow::Owned);
-        }
-        Some(Cow::Borrowed(message))
+        piece(&self.frames, messages, place)
     }
 
     fn take(&mut self, message: &Message, counter: &Counter) {
@@ -274,6 +269,15 @@ impl List {
         let view::Found { through, text } = view::joined(before, found);
         self.standing.summary = Some(Prior { text, through, system: message.role.is_system() });
         self.standing.kept = self.front.iter().map(|outline| outline.seq).collect();
+    }
+}
+
+/// The message at this place, without the summary that was found in it where it is one of `frames`.
+pub(super) fn piece<'a>(frames: &[Seq], messages: &'a [Message], place: Seq) -> Option<Cow<'a, Message>> {
+    let message = messages.get(usize::try_from(place).ok()?.checked_sub(1)?)?;
+    match frames.binary_search(&place) {
+        Ok(_) => view::split(message)?.1.map(Cow::Owned),
+        Err(_) => Some(Cow::Borrowed(message)),
     }
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::divide::Divided;
 use super::draft::Draft;
-use super::list::{List, Prior, Standing};
+use super::list::{List, Prior, Standing, piece};
 use super::stages::{Stages, accepted};
 use super::{Count, Facts, LEAST_LIMIT, Policy, Press, Report, SummaryRole, Unchanged};
 use crate::local::Extracts;
@@ -134,15 +134,8 @@ impl Plan {
     }
 
     fn read_placed<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = (Seq, Cow<'a, Message>)> {
-        self.read.iter().filter_map(|place| {
-            let at = usize::try_from(*place).ok()?.checked_sub(1)?;
-            let message = messages.get(at)?;
-            let message = match self.frames.binary_search(place) {
-                Ok(_) => view::split(message)?.1.map(Cow::Owned)?,
-                Err(_) => Cow::Borrowed(message),
-            };
-            Some((self.original(*place), message))
-        })
+        let placed = |place: &Seq| Some((self.original(*place), piece(&self.frames, messages, *place)?));
+        self.read.iter().filter_map(placed)
     }
 
     /// The same with their places in the conversation, for a writer who keeps them: those are what a summary of ours covers,

@@ -143,18 +143,9 @@ impl<'a> Ground<'a> {
 
     /// The first legal cut from `low` on after which the messages fit.
     fn first_that_fits(&self, low: usize, room: Tokens) -> usize {
-        let newest = self.newest.place;
         // Messages alone only cost less towards the end, so that bound is found by halving.
-        let past = |place: usize| self.desk.suffix.get(place).is_some_and(|cost| *cost > room);
-        let (mut below, mut fits) = (low, newest);
-        while below < fits {
-            let middle = below + (fits - below) / 2;
-            if past(middle) {
-                below = middle + 1;
-            } else {
-                fits = middle;
-            }
-        }
+        let ahead = self.desk.suffix.get(low..self.newest.place).unwrap_or_default();
+        let fits = low.saturating_add(ahead.partition_point(|cost| *cost > room));
         self.first_start(fits, room)
     }
 

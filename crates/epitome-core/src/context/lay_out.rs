@@ -14,7 +14,7 @@ use crate::outline::{Cut, Outline};
 /// ```
 /// use epitome_core::context::{lay_out, Candidate, Costs, Entry, NoWords, Request, Scene};
 /// use epitome_core::cut::Cuts;
-/// use epitome_core::drawing::{outlines, word_counter};
+/// use epitome_testkit::drawing::{outlines, word_counter};
 /// use epitome_core::outline::Cut;
 ///
 /// let log = outlines("s u:10 a:10 u:10 a:10 u:10").unwrap();

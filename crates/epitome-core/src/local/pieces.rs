@@ -166,19 +166,10 @@ fn says_something(piece: &str) -> bool {
 
 /// Whether a line of output tells that something went wrong.
 pub(super) fn tells_of_errors(line: &str) -> bool {
+    #[rustfmt::skip]
     const SIGNS: [&str; 12] = [
-        "error",
-        "Error",
-        "ERROR",
-        "FAIL",
-        "failed",
-        "Failed",
-        "Exception",
-        "panic",
-        "Traceback",
-        "fatal",
-        "denied",
-        "not found",
+        "error", "Error", "ERROR", "FAIL", "failed", "Failed", "Exception", "panic", "Traceback", "fatal",
+        "denied", "not found",
     ];
     SIGNS.iter().any(|sign| line.contains(sign))
 }

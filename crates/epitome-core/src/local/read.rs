@@ -97,7 +97,7 @@ impl Extracts {
         }
         // Where people say themselves which day it is, that is the day they speak of; when it was written down is not.
         if message.at != Timestamp::default() && !self.tells_days {
-            self.date = Some(day(message.at).into());
+            self.date = day(message.at).map(Into::into);
         }
         let role = message.role.to_string();
         let speaker: Arc<str> =
@@ -232,18 +232,8 @@ struct Speech {
     asks: bool,
 }
 
-/// The day of a moment, as `2026-11-15`.
-pub(super) fn day(at: Timestamp) -> String {
-    let days = at.0.div_euclid(86_400_000);
-    // Counted from 1 March of year 0, where leap days come last.
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
+/// The day of a moment, as `2026-11-15`; none where it is beyond all calendars.
+pub(super) fn day(at: Timestamp) -> Option<String> {
+    let at = jiff::Timestamp::from_millisecond(at.0).ok()?;
+    Some(jiff::tz::Offset::UTC.to_datetime(at).date().to_string())
 }

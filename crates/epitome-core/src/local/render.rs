@@ -12,6 +12,7 @@ use super::{Extract, Extracts, Kind, lines, select};
 use crate::ledger::{Entry, REFERENCES, listed_as, listing};
 use crate::message::Tokens;
 use crate::names::each_name;
+use crate::num::largest;
 use crate::tokens::Counter;
 use crate::words::{hash, is_alphanumeric};
 
@@ -153,15 +154,7 @@ impl<'a> Desk<'a> {
     /// The longest beginning of the order that fits, and what still fits after it.
     fn fill(&self, order: &[usize], room: Tokens) -> Vec<usize> {
         let fits = |taken: &[usize]| self.cost(taken) <= room;
-        let (mut low, mut high) = (0, order.len());
-        while low < high {
-            let middle = (low + high).div_ceil(2);
-            if order.get(..middle).is_some_and(fits) {
-                low = middle;
-            } else {
-                high = middle - 1;
-            }
-        }
+        let mut low = largest(order.len(), |many| order.get(..many).is_some_and(fits));
         // In a small room what is guessed of labels matters: the one most worth it is counted as it is.
         if let (0, Some(first)) = (low, order.get(..1))
             && self.counter.text(&self.lines(first)) <= room
@@ -291,15 +284,7 @@ impl<'a> Desk<'a> {
             let end = first.text.char_indices().nth(chars).map_or(first.text.len(), |(at, _)| at);
             format!("{before}{}…", first.text.get(..end).unwrap_or_default().trim_end())
         };
-        let (mut low, mut high) = (0, first.text.chars().count());
-        while low < high {
-            let middle = (low + high).div_ceil(2);
-            if self.counter.text(&cut(middle)) <= room {
-                low = middle;
-            } else {
-                high = middle - 1;
-            }
-        }
+        let low = largest(first.text.chars().count(), |chars| self.counter.text(&cut(chars)) <= room);
         if low < SHORTEST { String::new() } else { cut(low) }
     }
 

@@ -1,6 +1,6 @@
 //! Figures and dates: a number, and the words beside it that say of what.
 
-use super::lists::{DAYS, LABELS, MONTHS, UNITS};
+use super::lists::{DAYS, FOREIGN_UNITS, LABELS, MONTHS, UNITS};
 use super::scan::{Made, Scanner};
 use super::{Kind, Name};
 
@@ -142,60 +142,13 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             return Some(end + 1);
         }
         let first = rest.chars().next()?;
-        if matches!(
-            first,
-            '€' | '£'
-                | '°'
-                | '円'
-                | '元'
-                | '年'
-                | '月'
-                | '日'
-                | '人'
-                | '個'
-                | '个'
-                | '時'
-                | '时'
-                | '分'
-                | '秒'
-                | '号'
-                | '號'
-                | '階'
-                | '层'
-                | '台'
-                | '万'
-                | '件'
-                | '回'
-                | '次'
-                | '名'
-                | '枚'
-        ) {
+        if "€£°円元年月日人個个時时分秒号號階层台万件回次名枚".contains(first) {
             return Some(end + first.len_utf8());
         }
         let word = rest.strip_prefix([' ', '\u{a0}']).unwrap_or(rest);
         let length = word.find(|c: char| !c.is_alphabetic()).unwrap_or(word.len());
         let unit = word.get(..length)?;
-        let known = UNITS.contains(&unit)
-            || matches!(
-                unit,
-                "руб"
-                    | "рублей"
-                    | "рубля"
-                    | "км"
-                    | "кг"
-                    | "мин"
-                    | "часов"
-                    | "дней"
-                    | "человек"
-                    | "лет"
-                    | "год"
-                    | "года"
-                    | "ريال"
-                    | "درهم"
-                    | "دقيقة"
-                    | "يوم"
-                    | "ساعة"
-            );
+        let known = UNITS.contains(&unit) || FOREIGN_UNITS.contains(&unit);
         (known && !word.get(length..)?.starts_with(['/', '_']))
             .then(|| end + (rest.len() - word.len()) + length)
     }

@@ -19,6 +19,13 @@ pub(super) const UNITS: [&str; 62] = [
     "s", "seconds", "tests", "times", "tokens", "users", "weeks", "years",
 ];
 
+/// The same in Russian and Arabic.
+#[rustfmt::skip]
+pub(super) const FOREIGN_UNITS: [&str; 17] = [
+    "руб", "рублей", "рубля", "км", "кг", "мин", "часов", "дней", "человек", "лет", "год", "года",
+    "ريال", "درهم", "دقيقة", "يوم", "ساعة",
+];
+
 /// Endings that make a dotted name a file.
 #[rustfmt::skip]
 pub(super) const ENDINGS: [&str; 48] = [

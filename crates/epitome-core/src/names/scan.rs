@@ -467,24 +467,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         let close = before.trim_end_matches([' ', '"', '“', '(', '*', '_', '\'', '«']);
         match close.chars().next_back() {
             None => true,
-            Some(c) => matches!(
-                c,
-                '.' | '!'
-                    | '?'
-                    | ':'
-                    | '\n'
-                    | '-'
-                    | '•'
-                    | '>'
-                    | '#'
-                    | '|'
-                    | '—'
-                    | '–'
-                    | '…'
-                    | ']'
-                    | ';'
-                    | '\t'
-            ),
+            Some(c) => ".!?:\n-•>#|—–…];\t".contains(c),
         }
     }
 

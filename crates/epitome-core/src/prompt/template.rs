@@ -191,7 +191,7 @@ impl Profile {
     /// tool here and there are support. The rest is general.
     ///
     /// ```
-    /// use epitome_core::drawing::outlines;
+    /// use epitome_testkit::drawing::outlines;
     /// use epitome_core::prompt::Profile;
     ///
     /// let auto = |drawing: &str| Profile::auto(&outlines(drawing).unwrap());

@@ -53,25 +53,13 @@ pub(super) fn paired(text: &str, floor: usize, at: usize) -> Option<Found> {
             Some(b'"' | b'\'') => name.len() < written.len(),
             _ => false,
         };
-    let foreign = || {
-        let words = [
-            "mot de passe",
-            "contraseña",
-            "senha",
-            "hasło",
-            "пароль",
-            "密码",
-            "密碼",
-            "パスワード",
-            "비밀번호",
-        ];
-        words.iter().any(|word| {
-            let start = name.len().checked_sub(word.len());
-            start
-                .and_then(|start| name.get(start..))
-                .is_some_and(|end| end.eq_ignore_ascii_case(word.as_bytes()))
-        }) || name.ends_with("Пароль".as_bytes())
+    const FOREIGN: &str = "mot de passe|contraseña|senha|hasło|пароль|Пароль|密码|密碼|パスワード|비밀번호";
+    let ends_with = |word: &str| {
+        let start = name.len().checked_sub(word.len());
+        let end = start.and_then(|start| name.get(start..));
+        end.is_some_and(|end| end.eq_ignore_ascii_case(word.as_bytes()))
     };
+    let foreign = || FOREIGN.split('|').any(ends_with);
     let last = byte(name, name.len() - 1);
     let could_be = matches!(last | 0x20, b'e' | b'a' | b'o' | 0x80..);
     if !short && (!could_be || !foreign()) {

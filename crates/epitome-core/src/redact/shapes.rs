@@ -4,9 +4,10 @@ use super::judge::is_one_of;
 use super::named::login;
 use super::{Found, Kind, MARK, before, byte, is_word};
 
-/// How a provider's secret starts, and what must follow.
-struct Prefix {
-    start: &'static [u8],
+/// How secrets of providers start, and what must follow.
+struct Prefixes {
+    /// Each ends with the byte that gives it away.
+    starts: &'static str,
     /// The shortest that counts. Real ones are longer.
     least: usize,
     /// Whether `-` and `_` belong to it.
@@ -14,47 +15,18 @@ struct Prefix {
     kind: Kind,
 }
 
-const fn prefix(start: &'static [u8], least: usize, joined: bool, kind: Kind) -> Prefix {
-    Prefix { start, least, joined, kind }
+const fn prefixes(starts: &'static str, least: usize, joined: bool, kind: Kind) -> Prefixes {
+    Prefixes { starts, least, joined, kind }
 }
 
-/// Each ends with the byte that gives it away. Longer ones need no row of their own where a shorter
-/// one takes them in: `sk-` stands for `sk-ant-` and `sk-proj-` too.
-static PREFIXES: &[Prefix] = &[
-    prefix(b"sk-", 16, true, Kind::Key),
-    prefix(b"ghp_", 16, false, Kind::Token),
-    prefix(b"gho_", 16, false, Kind::Token),
-    prefix(b"ghs_", 16, false, Kind::Token),
-    prefix(b"ghu_", 16, false, Kind::Token),
-    prefix(b"ghr_", 16, false, Kind::Token),
-    prefix(b"github_pat_", 16, true, Kind::Token),
-    prefix(b"glpat-", 16, true, Kind::Token),
-    prefix(b"xoxb-", 10, true, Kind::Token),
-    prefix(b"xoxp-", 10, true, Kind::Token),
-    prefix(b"xoxa-", 10, true, Kind::Token),
-    prefix(b"xoxr-", 10, true, Kind::Token),
-    prefix(b"xoxs-", 10, true, Kind::Token),
-    prefix(b"xapp-", 10, true, Kind::Token),
-    prefix(b"hf_", 16, false, Kind::Token),
-    prefix(b"npm_", 16, false, Kind::Token),
-    prefix(b"pypi-", 16, true, Kind::Token),
-    prefix(b"sk_live_", 10, false, Kind::Key),
-    prefix(b"rk_live_", 10, false, Kind::Key),
-    prefix(b"pk_live_", 10, false, Kind::Key),
-    prefix(b"sk_test_", 10, false, Kind::Key),
-    prefix(b"rk_test_", 10, false, Kind::Key),
-    prefix(b"whsec_", 16, false, Kind::Key),
-    prefix(b"shpat_", 16, false, Kind::Token),
-    prefix(b"dop_v1_", 16, false, Kind::Token),
-    prefix(b"lin_api_", 16, false, Kind::Key),
-    prefix(b"gsk_", 16, false, Kind::Key),
-    prefix(b"r8_", 16, false, Kind::Token),
-    prefix(b"xai-", 16, true, Kind::Key),
-    prefix(b"nvapi-", 16, true, Kind::Key),
-    prefix(b"pplx-", 16, true, Kind::Key),
-    prefix(b"tvly-", 16, true, Kind::Key),
-    prefix(b"GOCSPX-", 16, true, Kind::Key),
-    prefix(b"ya29.", 16, true, Kind::Token),
+/// Longer ones need no place of their own where a shorter one takes them in: `sk-` stands for `sk-ant-` and `sk-proj-` too.
+static PREFIXES: &[Prefixes] = &[
+    prefixes("sk- xai- nvapi- pplx- tvly- GOCSPX-", 16, true, Kind::Key),
+    prefixes("whsec_ lin_api_ gsk_", 16, false, Kind::Key),
+    prefixes("sk_live_ rk_live_ pk_live_ sk_test_ rk_test_", 10, false, Kind::Key),
+    prefixes("ghp_ gho_ ghs_ ghu_ ghr_ hf_ npm_ shpat_ dop_v1_ r8_", 16, false, Kind::Token),
+    prefixes("github_pat_ glpat- pypi- ya29.", 16, true, Kind::Token),
+    prefixes("xoxb- xoxp- xoxa- xoxr- xoxs- xapp-", 10, true, Kind::Token),
 ];
 
 /// A secret whose prefix ends here, at a `-`, `_` or `.`, or a private key whose frame starts here.
@@ -93,8 +65,11 @@ pub(super) fn prefixed(bytes: &[u8], floor: usize, at: usize) -> Option<Found> {
     if !likely {
         return None;
     }
-    let known = PREFIXES.iter().find(|known| head.ends_with(known.start))?;
-    let from = (at + 1).checked_sub(known.start.len())?;
+    let (known, start) = PREFIXES.iter().find_map(|known| {
+        let mut starts = known.starts.split(' ');
+        Some((known, starts.find(|start| head.ends_with(start.as_bytes()))?))
+    })?;
+    let from = (at + 1).checked_sub(start.len())?;
     if is_word(before(bytes, floor, from)) {
         return None;
     }

@@ -159,21 +159,8 @@ fn overheads_can_be_replaced() {
 }
 
 #[test]
-fn a_factor_is_applied_to_words_only_and_rounded_up_once() {
-    let counter = chars().with_factor(Factor::starting_at(1.25).unwrap());
-    assert_eq!(counter.name(), "chars*1.25");
-    let picture = picture((100, 100));
-    let cost = counter.media(&picture);
-    assert_eq!(cost, 258);
-    let parts = [Part::text("a"), Part::text("b"), Part::text("c"), Part::Media(picture)];
-    assert_eq!(counter.message(&Message::new(Role::User, parts)), 4 + 4 + cost);
-    assert_eq!(counter.clone().without_factor().name(), "chars");
-    assert_eq!(counter.without_factor().text("abc"), 3);
-}
-
-#[test]
 fn counts_that_do_not_fit_stop_at_the_end() {
-    let huge = Counter::custom("huge", |_| Tokens::MAX).with_factor(Factor::starting_at(3.0).unwrap());
+    let huge = Counter::custom("huge", |_| Tokens::MAX);
     assert_eq!(huge.text("a"), Tokens::MAX);
     assert_eq!(huge.message(&Message::new(Role::User, [Part::text("a"), Part::text("b")])), Tokens::MAX);
 }
@@ -255,17 +242,13 @@ fn a_factor_stays_in_its_range_whatever_is_reported() {
 
 #[test]
 fn a_factor_rounds_up_and_one_changes_nothing() {
-    let apply = |value, tokens| Factor::starting_at(value).unwrap().apply(tokens);
-    assert_eq!((apply(1.22, 0), apply(1.22, 1), apply(1.22, 100), apply(0.5, 3)), (0, 2, 122, 2));
+    let apply = |reported, tokens| Factor { counted: 100, reported }.apply(tokens);
+    assert_eq!((apply(122, 0), apply(122, 1), apply(122, 100), apply(50, 3)), (0, 2, 122, 2));
     assert_eq!(Factor::default().apply(Tokens::MAX), Tokens::MAX);
 }
 
 #[test]
 fn a_factor_out_of_range_is_refused_not_clamped() {
-    for given in [0.49, 3.01, -1.0, f64::NAN, f64::INFINITY] {
-        let error = Factor::starting_at(given).unwrap_err().to_string();
-        assert!(error.contains(&given.to_string()) && error.contains("0.5 to 3.0"), "{error}");
-    }
     for (counted, reported) in [(0, 0), (10, 4), (10, 31), (MEMORY + 1, MEMORY), (u64::MAX, u64::MAX)] {
         let stored = json!({ "counted": counted, "reported": reported });
         assert!(serde_json::from_value::<Factor>(stored).is_err());

@@ -4,10 +4,10 @@
 use std::borrow::Cow;
 
 use epitome_core::condense::{Decision, Facts, List, Plan, Policy, Press, Report, Unchanged};
-use epitome_core::drawing::{draw, messages, word_counter};
 use epitome_core::message::{Content, Message, Part, Seq, Timestamp};
 use epitome_core::tokens::Counter;
 use epitome_core::view;
+use epitome_testkit::drawing::{draw, messages, word_counter};
 
 use crate::drawn::Drawn;
 use crate::promises::counter;

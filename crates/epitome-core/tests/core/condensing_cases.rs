@@ -1,8 +1,8 @@
 //! The hard cases of other systems, as they pass through strategies. Numbers are those of the list.
 
 use epitome_core::condense::{Facts, List, Policy, Press, Standing, SummaryRole, Unchanged};
-use epitome_core::drawing::{messages, word_counter};
 use epitome_core::message::{Content, Part};
+use epitome_testkit::drawing::{messages, word_counter};
 
 use crate::condensing::{Caller, check, check_with, facts, forced, listing, policy, refused, sketch};
 use crate::validator::complaints;

@@ -4,7 +4,6 @@
 use std::collections::HashSet;
 
 use epitome_core::condense::{Decision, Facts, List, Plan, Policy, Press, Standing, SummaryRole, Unchanged};
-use epitome_core::drawing::{draw, messages};
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Part, Role};
 use epitome_core::outline::{Cut, Outline};
@@ -12,6 +11,7 @@ use epitome_core::slot::Limit;
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::trigger::{Fraction, SOFT};
 use epitome_core::view;
+use epitome_testkit::drawing::{draw, messages};
 use proptest::prelude::*;
 
 use crate::condensing::{Caller, facts, forced, output, policy, so};

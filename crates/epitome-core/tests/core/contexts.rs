@@ -1,11 +1,11 @@
 //! What a context holds, scenario by scenario. Those of Honcho's document come first.
 
 use epitome_core::context::{ContextError, Empty, Entry, Oversize, Request};
-use epitome_core::drawing::{draw, word_counter};
 use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Part, Seq, Span};
 use epitome_core::trigger::Fraction;
 use epitome_core::view::NO_RESULT;
+use epitome_testkit::drawing::{draw, word_counter};
 
 use crate::drawn::{Drawn, Given, Log};
 

@@ -1,8 +1,8 @@
 //! Where a log may be divided, drawn.
 
 use epitome_core::cut::{Cuts, NoCut, Press, choose};
-use epitome_core::drawing::{draw_cuts, outlines};
 use epitome_core::outline::Cut;
+use epitome_testkit::drawing::{draw_cuts, outlines};
 
 /// The bars drawn are the legal cuts, all of them.
 #[track_caller]
@@ -93,7 +93,7 @@ fn two_agents_at_once_block_each_other_in_the_session_and_not_in_their_scopes() 
 fn a_log_that_only_ever_calls_does_not_grow_the_state() {
     let drawing: Vec<String> = (0..3_000).map(|n| format!("a(c{n})")).collect();
     let mut tracker = epitome_core::track::Tracker::default();
-    for message in epitome_core::drawing::messages(&drawing.join(" ")).unwrap() {
+    for message in epitome_testkit::drawing::messages(&drawing.join(" ")).unwrap() {
         tracker.push_sized(&message, 1);
     }
     assert_eq!(tracker.open_calls(), epitome_core::track::MAX_OPEN_CALLS);
@@ -137,9 +137,9 @@ fn keep_first_protects_the_head_up_to_a_legal_cut() {
 #[test]
 fn two_agents_may_use_the_same_id_at_once() {
     check("u | a(x)@ann a(x)@bob r(x)@bob r(x)@ann | u");
-    let log = epitome_core::drawing::messages("u a(x)@ann a(x)@bob r(x)@bob:2 r(x)@ann:3 u").unwrap();
+    let log = epitome_testkit::drawing::messages("u a(x)@ann a(x)@bob r(x)@bob:2 r(x)@ann:3 u").unwrap();
     let mended = epitome_core::view::mend(log);
-    assert_eq!(epitome_core::drawing::draw(&mended), "u a(x)@ann r(x)@ann:3 a(x_2)@bob r(x_2)@bob:2 u");
+    assert_eq!(epitome_testkit::drawing::draw(&mended), "u a(x)@ann r(x)@ann:3 a(x_2)@bob r(x_2)@bob:2 u");
 }
 
 #[test]
@@ -169,15 +169,15 @@ fn a_message_that_answers_somebody_goes_on_answering_them() {
 fn blank_text_says_nothing() {
     check("u | a(x) u:0 r(x) | a");
     let mended =
-        epitome_core::view::mend(epitome_core::drawing::messages("u a:0(x) r(x) a:0 u:0 s:0 a").unwrap());
-    assert_eq!(epitome_core::drawing::draw(&mended), "u a-(x) r(x) a");
+        epitome_core::view::mend(epitome_testkit::drawing::messages("u a:0(x) r(x) a:0 u:0 s:0 a").unwrap());
+    assert_eq!(epitome_testkit::drawing::draw(&mended), "u a-(x) r(x) a");
 }
 
 #[test]
 fn a_log_in_which_everybody_starts_a_loop_does_not_grow_the_state() {
     let drawing: Vec<String> = (0..3_000).map(|n| format!("a*(c{n})@w{n}")).collect();
     let mut tracker = epitome_core::track::Tracker::default();
-    for message in epitome_core::drawing::messages(&drawing.join(" ")).unwrap() {
+    for message in epitome_testkit::drawing::messages(&drawing.join(" ")).unwrap() {
         tracker.push_sized(&message, 1);
     }
     let stored = serde_json::to_string(&tracker).unwrap();

@@ -1,4 +1,4 @@
-//! No input brings the core down. Each target runs for `EPITOME_FUZZ_SECONDS` (4 or 10) on bytes that
+//! No input brings the core down. Each target runs for `CHECK_FUZZ_SECONDS` (4 or 10) on bytes that
 //! are made up and mutated; what they come to is printed when one fails.
 //!
 //! Stable Rust and no instrumentation: the mutations know the grammars instead.
@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use epitome_core::context::{Candidate, Costs, Oversize, Request, Scene, lay_out};
 use epitome_core::cut::{Cuts, Press, choose};
-use epitome_core::drawing::{self, word_counter};
 use epitome_core::keep::Keep;
 use epitome_core::local::Extracts;
 use epitome_core::message::{Limits, Message, Part, Role, Timestamp, ToolCall};
@@ -26,6 +25,7 @@ use epitome_core::tokens::{Encoding, Overhead};
 use epitome_core::track::Tracker;
 use epitome_core::trigger::{Facts, Trigger, Use};
 use epitome_core::view::{mend, render};
+use epitome_testkit::drawing::{self, word_counter};
 
 use crate::validator::complaints;
 
@@ -89,7 +89,7 @@ fn fuzz(name: &str, seeds: &[&str], words: &[&str], target: impl Fn(&[u8])) {
 
 /// The same for so many seconds where nobody says how many.
 fn fuzz_for(seconds: u64, name: &str, seeds: &[&str], words: &[&str], target: impl Fn(&[u8])) {
-    let asked = std::env::var("EPITOME_FUZZ_SECONDS").ok();
+    let asked = std::env::var("CHECK_FUZZ_SECONDS").ok();
     let seconds = asked.map_or(seconds, |s| s.parse().expect("a number of seconds"));
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut corpus: Vec<Vec<u8>> = seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect();

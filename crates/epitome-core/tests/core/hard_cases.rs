@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use epitome_core::context::{Empty, Oversize, Request};
 use epitome_core::cut::{Cuts, NoCut, Press, choose};
-use epitome_core::drawing::{draw, messages, outlines, word_counter};
 use epitome_core::message::{Media, MediaSource, Message, Part, Role, Seq, Span};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::plan::{Ahead, Next, NoPlan, Source, next};
@@ -17,6 +16,7 @@ use epitome_core::slot::{Slot, SlotState};
 use epitome_core::tokens::{Counter, Encoding, Factor};
 use epitome_core::track::Tracker;
 use epitome_core::view::mend;
+use epitome_testkit::drawing::{draw, messages, outlines, word_counter};
 
 use crate::drawn::{Drawn, Given, Log};
 use crate::validator::complaints;
@@ -229,8 +229,8 @@ fn the_providers_count_decides() {
     for _ in 0..20 {
         factor.learn(100_000, 52_000);
     }
-    let counter = Counter::new(Encoding::O200k).with_factor(factor);
-    assert!(counter.text(&"word ".repeat(1_000)) < 600);
+    let counter = Counter::new(Encoding::O200k);
+    assert!(factor.apply(counter.text(&"word ".repeat(1_000))) < 600);
 }
 
 #[test]

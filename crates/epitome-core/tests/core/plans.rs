@@ -1,10 +1,10 @@
 //! Slots and plans: when a slot fires, and what the next summary takes in.
 
-use epitome_core::drawing::outlines;
 use epitome_core::message::{Seq, Span, Timestamp, Tokens};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::plan::{Ahead, AuthorSummary, Next, NoPlan, Plan, Source, next};
 use epitome_core::slot::{CatchUp, Limit, Scope, Slot, SlotError, SlotState};
+use epitome_testkit::drawing::outlines;
 
 /// A session with one slot, worked on by hand.
 struct Desk {

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use epitome_core::context::{Entry, Oversize, Request};
-use epitome_core::drawing::{draw, word_counter};
 use epitome_core::message::{Message, Part, Role, Seq, Timestamp};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::plan::{Ahead, Next, NoPlan, Source, next};
 use epitome_core::slot::{CatchUp, Slot, SlotState};
-use epitome_core::tokens::{Counter, Encoding, Factor, Overhead};
+use epitome_core::tokens::{Counter, Encoding, Overhead};
+use epitome_testkit::drawing::{draw, word_counter};
 use proptest::prelude::*;
 
 use crate::drawn::{Drawn, Given, Log, plain_session, session, summaries};
@@ -325,10 +325,11 @@ proptest! {
     }
 
     #[test]
-    fn real_tokens_and_a_learned_factor_stay_bounded_too(
-        drawn in session(), tokens in 20..600u64, picks in picks(), fill in any::<bool>(), factor in 0.6..2.5f64,
+    fn real_tokens_and_multiples_of_them_stay_bounded_too(
+        drawn in session(), tokens in 20..600u64, picks in picks(), fill in any::<bool>(), percent in 60..250u64,
     ) {
-        let counter = Counter::new(Encoding::O200k).with_factor(Factor::starting_at(factor).unwrap());
+        let plain = Counter::new(Encoding::O200k);
+        let counter = Counter::custom("multiplied", move |text| (plain.text(text) * percent).div_ceil(100));
         let log = drawn.log(&counter);
         let request = Request { tokens: Some(tokens), fill, oversize: Oversize::Clip, ..Request::default() };
         let given = log.context(log.len(), &request, &summaries(&log, &picks));

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use epitome_core::drawing::word_counter;
 use epitome_core::inspect::Refusal;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolResult};
 use epitome_core::prompt::{
@@ -10,6 +9,7 @@ use epitome_core::prompt::{
 };
 use epitome_core::slot::Limit;
 use epitome_core::tokens::{Counter, Encoding};
+use epitome_testkit::drawing::word_counter;
 use proptest::prelude::*;
 
 fn numbered(from: u64, messages: impl IntoIterator<Item = Message>) -> Vec<Message> {

@@ -1,28 +1,56 @@
 //! What was wrong with what was sent: a list of faults, each with its place, in the words the original's callers know.
 //!
 //! A refusal repeats what was sent, so that it can be found; but no more of it than a line or two, and never so many
-//! faults that a refusal is longer than what one reads. `given.rs` finds them.
+//! faults that a refusal is longer than what one reads. `shape.rs` finds them.
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::place::{At, clipped};
 
-/// One thing that was wrong. It is written as FastAPI writes it.
+/// What is wrong with a value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Fault {
+pub(crate) struct Wrong {
     /// What kind of fault it is, in a word that programs compare.
     #[serde(rename = "type")]
     kind: &'static str,
-    /// Where it stands: names and places, from the outside in.
-    loc: Vec<Value>,
     /// The same for people.
     msg: String,
-    /// What stood there, shortened.
-    input: Value,
     /// The bounds that were passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     ctx: Option<Value>,
+}
+
+impl Wrong {
+    pub(crate) fn new(kind: &'static str, msg: &str) -> Self {
+        Self { kind, msg: msg.to_owned(), ctx: None }
+    }
+
+    /// The same, with the bounds that were passed.
+    pub(crate) fn bound(kind: &'static str, msg: String, ctx: Value) -> Self {
+        Self { kind, msg, ctx: Some(ctx) }
+    }
+
+    /// It breaks a rule that has no kind of its own.
+    pub(crate) fn rule(broken: &str) -> Self {
+        Self::bound("value_error", format!("Value error, {broken}"), json!({"error": {}}))
+    }
+
+    /// It was left out.
+    pub(crate) fn missing() -> Self {
+        Self::new("missing", "Field required")
+    }
+}
+
+/// One thing that was wrong, and where. It is written as FastAPI writes it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Fault {
+    #[serde(flatten)]
+    wrong: Wrong,
+    /// Where it stands: names and places, from the outside in.
+    loc: Vec<Value>,
+    /// What stood there, shortened.
+    input: Value,
 }
 
 /// Why something that was sent is refused: the `detail` of a 422. There is always at least one fault.
@@ -32,14 +60,13 @@ pub(crate) struct Faults(Vec<Fault>);
 impl Faults {
     /// A `created_at` that is no moment, which its reader does not know: that of a message in a list, or of an upload.
     pub(crate) fn no_moment(message: Option<usize>, given: &str) -> Self {
-        let listed = message.map(|nr| ["messages".into(), nr.into()]).into_iter().flatten();
         let why = "ISO 8601 is wanted, as in 2026-11-15T02:17:11Z";
+        let msg = format!("Input should be a valid datetime or date, {why}");
+        let listed = message.map(|nr| ["messages".into(), nr.into()]).into_iter().flatten();
         Self(vec![Fault {
-            kind: "datetime_from_date_parsing",
+            wrong: Wrong::bound("datetime_from_date_parsing", msg, json!({"error": why})),
             loc: std::iter::once("body".into()).chain(listed).chain(["created_at".into()]).collect(),
-            msg: format!("Input should be a valid datetime or date, {why}"),
             input: clipped(given, TEXT).into(),
-            ctx: Some(json!({"error": why})),
         }])
     }
 
@@ -49,13 +76,8 @@ impl Faults {
         let place = before.map(<[u8]>::len).sum::<usize>() + wrong.column().saturating_sub(1);
         let told = wrong.to_string();
         let why = told.rsplit_once(" at line ").map_or(told.as_str(), |(why, _)| why);
-        Self(vec![Fault {
-            kind: "json_invalid",
-            loc: vec!["body".into(), place.into()],
-            msg: "JSON decode error".to_owned(),
-            input: json!({}),
-            ctx: Some(json!({"error": why})),
-        }])
+        let wrong = Wrong::bound("json_invalid", "JSON decode error".to_owned(), json!({"error": why}));
+        Self(vec![Fault { wrong, loc: vec!["body".into(), place.into()], input: json!({}) }])
     }
 }
 
@@ -76,26 +98,6 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Notes that something is wrong with what stands there.
-    pub(crate) fn fault(&mut self, at: &At<'_>, kind: &'static str, msg: impl Into<String>) {
-        self.add(at, kind, msg.into(), None);
-    }
-
-    /// The same, with the bounds that were passed.
-    pub(crate) fn bound(&mut self, at: &At<'_>, kind: &'static str, msg: impl Into<String>, ctx: Value) {
-        self.add(at, kind, msg.into(), Some(ctx));
-    }
-
-    /// Notes that something breaks a rule that has no kind of its own.
-    pub(crate) fn rule(&mut self, at: &At<'_>, broken: &str) {
-        self.add(at, "value_error", format!("Value error, {broken}"), Some(json!({"error": {}})));
-    }
-
-    /// Notes that what should stand there was left out. What is repeated is what it was left out of.
-    pub(crate) fn missing(&mut self, at: &At<'_>) {
-        self.add(at, "missing", "Field required".to_owned(), None);
-    }
-
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.faults.len()
@@ -109,19 +111,21 @@ impl Found {
         }
     }
 
-    fn add(&mut self, at: &At<'_>, kind: &'static str, msg: String, ctx: Option<Value>) {
+    /// Notes what is wrong with what stands there, and gives what is read in its place.
+    pub(crate) fn refuse(&mut self, at: &At<'_>, wrong: Wrong) -> Value {
         if self.full {
-            return;
+            return Value::Null;
         }
         let mut room = ROOM;
         let input = shortened(at.value, &mut room).unwrap_or_default();
-        let fault = Fault { kind, loc: at.loc(), msg, input, ctx };
+        let fault = Fault { wrong, loc: at.loc(), input };
         self.size += serde_json::to_string(&fault).map_or(0, |written| written.len());
         // The first is told in any case: it is far shorter than a refusal may be.
         self.full = self.faults.len() >= MOST || (!self.faults.is_empty() && self.size > LONGEST);
         if !self.full {
             self.faults.push(fault);
         }
+        Value::Null
     }
 }
 

@@ -21,6 +21,30 @@ fn kinds<T: std::fmt::Debug>(read: Result<T, Faults>) -> Vec<String> {
     told.as_array().unwrap().iter().map(one).collect()
 }
 
+fn new(sent: &Value, shape: &Shape) -> Result<NewIn, Faults> {
+    body(sent, shape)
+}
+
+fn put(sent: &Value, shape: &Shape) -> Result<Put, Faults> {
+    body(sent, shape)
+}
+
+fn search(sent: &Value) -> Result<SearchIn, Faults> {
+    body(sent, &SEARCH)
+}
+
+fn messages(sent: &Value) -> Result<Vec<MessageIn>, Faults> {
+    body::<MessagesIn>(sent, &MESSAGES).map(|read| read.messages)
+}
+
+fn members(sent: &Value) -> Result<Map<String, Value>, Faults> {
+    body(sent, &MEMBERS)
+}
+
+fn names(sent: &Value) -> Result<Vec<String>, Faults> {
+    body(sent, &NAMES)
+}
+
 fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(fields) => fields,
@@ -46,23 +70,20 @@ fn recorded_refusals_are_given_word_for_word() {
             "ctx": {"field_type": "List", "min_length": 1, "actual_length": 0}}])
     );
     assert_eq!(
-        refused(NewIn::read(&json!({"id": "bad name!"}), Of::Workspace)),
+        refused(new(&json!({"id": "bad name!"}), &NEW_WORKSPACE)),
         json!([{"type": "string_pattern_mismatch", "loc": ["body", "id"],
             "msg": "String should match pattern '^[a-zA-Z0-9_-]+$'", "input": "bad name!",
             "ctx": {"pattern": "^[a-zA-Z0-9_-]+$"}}])
     );
     assert_eq!(
-        refused(Put::read(
-            &json!({"configuration": {"summary": {"messages_per_short_summary": 5}}}),
-            Some(Of::Session)
-        )),
+        refused(put(&json!({"configuration": {"summary": {"messages_per_short_summary": 5}}}), &PUT)),
         json!([{"type": "greater_than_equal",
             "loc": ["body", "configuration", "summary", "messages_per_short_summary"],
             "msg": "Input should be greater than or equal to 10", "input": 5, "ctx": {"ge": 10}}])
     );
     let same = json!({"messages_per_short_summary": 30, "messages_per_long_summary": 30});
     assert_eq!(
-        refused(Put::read(&json!({"configuration": {"summary": same}}), Some(Of::Session))),
+        refused(put(&json!({"configuration": {"summary": same}}), &PUT)),
         json!([{"type": "value_error", "loc": ["body", "configuration", "summary"],
             "msg": "Value error, messages_per_short_summary must be less than messages_per_long_summary",
             "input": same, "ctx": {"error": {}}}])
@@ -99,15 +120,16 @@ fn recorded_refusals_of_much_are_the_same_but_for_what_they_repeat() {
 
 #[test]
 fn whatever_the_client_sends_is_read() {
-    let given =
-        NewIn::read(&json!({"id": "home", "metadata": {"a": 1}, "configuration": null}), Of::Workspace);
+    let given = new(&json!({"id": "home", "metadata": {"a": 1}, "configuration": null}), &NEW_WORKSPACE);
     let metadata = Some(object(json!({"a": 1})));
     assert_eq!(given, Ok(NewIn { id: "home".into(), metadata, ..NewIn::default() }));
     let sent = json!({"id": "s-1", "peers": {"zoe": {}, "ann": {"observe_me": false}, "bob": null}, "scopes": ["x"]});
-    let quiet = MemberIn { observe_me: Some(false), observe_others: None };
-    let peers =
-        vec![("zoe".into(), MemberIn::default()), ("ann".into(), quiet), ("bob".into(), MemberIn::default())];
-    let given = NewIn::read(&sent, Of::Session);
+    let peers = object(json!({"zoe": {}, "ann": {"observe_me": false}, "bob": {}}));
+    let given = new(&sent, &NEW_SESSION);
+    assert!(
+        given.as_ref().unwrap().peers.as_ref().unwrap().keys().eq(["zoe", "ann", "bob"]),
+        "in their order"
+    );
     assert_eq!(given, Ok(NewIn { id: "s-1".into(), peers: Some(peers), ..NewIn::default() }));
     let sent = json!({"messages": [{"content": "", "peer_id": "ann", "created_at": "2026-11-15T02:17:11+01:00",
         "configuration": {"reasoning": {"enabled": false}}}]});
@@ -119,14 +141,14 @@ fn whatever_the_client_sends_is_read() {
     };
     assert_eq!(messages(&sent), Ok(vec![message]));
     assert_eq!(names(&json!(["ann", "bob"])), Ok(vec!["ann".to_owned(), "bob".to_owned()]));
-    assert_eq!(members(&json!({})), Ok(Vec::new()));
+    assert_eq!(members(&json!({})), Ok(Map::new()));
     assert_eq!(filters(&Value::Null), Ok(Value::Null));
     let wanted = json!({"AND": [{"peer_id": "ann"}]});
     assert_eq!(filters(&json!({"filters": wanted})), Ok(wanted));
-    let search = SearchIn::read(&json!({"query": "green", "filters": null, "limit": "7"}));
-    assert_eq!(search, Ok(SearchIn { query: "green".into(), filters: Value::Null, limit: 7 }));
-    assert_eq!(SearchIn::read(&json!({"query": "green"})).unwrap().limit, 10);
-    assert_eq!(Put::read(&json!({}), None), Ok(Put::default()));
+    let found = search(&json!({"query": "green", "filters": null, "limit": "7"}));
+    assert_eq!(found, Ok(SearchIn { query: "green".into(), filters: Value::Null, limit: 7 }));
+    assert_eq!(search(&json!({"query": "green"})).unwrap().limit, 10);
+    assert_eq!(put(&json!({}), &PUT_MESSAGE), Ok(Put::default()));
 }
 
 #[test]
@@ -164,27 +186,27 @@ fn every_fault_is_told_with_its_place() {
     assert_eq!(kinds(names(&json!({"ann": {}}))), ["body list_type"]);
     assert_eq!(kinds(names(&json!(["ann", 5]))), ["body.1 string_type"]);
     assert_eq!(
-        kinds(NewIn::read(&json!({"id": null, "peers": 1}), Of::Session)),
+        kinds(new(&json!({"id": null, "peers": 1}), &NEW_SESSION)),
         ["body.id string_type", "body.peers dict_type"]
     );
-    assert_eq!(kinds(NewIn::read(&json!({"id": "x".repeat(513)}), Of::Peer)), ["body.id string_too_long"]);
-    assert!(NewIn::read(&json!({"id": "x".repeat(512)}), Of::Peer).is_ok());
+    assert_eq!(kinds(new(&json!({"id": "x".repeat(513)}), &NEW_PEER)), ["body.id string_too_long"]);
+    assert!(new(&json!({"id": "x".repeat(512)}), &NEW_PEER).is_ok());
     assert_eq!(kinds(messages(&json!({"messages": {}}))), ["body.messages list_type"]);
-    assert_eq!(kinds(member(&json!("ann"))), ["body model_attributes_type"]);
+    assert_eq!(kinds(body::<Value>(&json!("ann"), &MEMBER)), ["body model_attributes_type"]);
     assert_eq!(kinds(filters(&json!({"filters": []}))), ["body.filters dict_type"]);
     assert_eq!(
-        kinds(SearchIn::read(&json!({"query": "", "limit": 101}))),
+        kinds(search(&json!({"query": "", "limit": 101}))),
         ["body.query string_too_short", "body.limit less_than_equal"]
     );
-    assert_eq!(kinds(SearchIn::read(&json!({"query": "x", "limit": null}))), ["body.limit int_type"]);
+    assert_eq!(kinds(search(&json!({"query": "x", "limit": null}))), ["body.limit int_type"]);
 }
 
 #[test]
 fn a_body_that_is_not_there_or_is_no_json_is_told_as_such() {
     let missing = json!([{"type": "missing", "loc": ["body"], "msg": "Field required", "input": null}]);
-    assert_eq!(refused(NewIn::read(&Value::Null, Of::Workspace)), missing);
+    assert_eq!(refused(new(&Value::Null, &NEW_WORKSPACE)), missing);
     assert_eq!(
-        refused(NewIn::read(&json!({"name": "home"}), Of::Workspace)),
+        refused(new(&json!({"name": "home"}), &NEW_WORKSPACE)),
         json!([{"type": "missing", "loc": ["body", "id"], "msg": "Field required", "input": {"name": "home"}}])
     );
     let body = b"{\n \"id\": secret}";
@@ -212,7 +234,7 @@ fn characters_are_counted_not_bytes_and_before_any_is_dropped() {
 
 #[test]
 fn notes_are_kept_without_nul_characters_and_bounded() {
-    let read = |metadata: Value| Put::read(&json!({"metadata": metadata}), None);
+    let read = |metadata: Value| put(&json!({"metadata": metadata}), &PUT_MESSAGE);
     let kept = read(json!({"a\0": ["b\0", {"c\0": "\0", "n": null}], "n": null}));
     let clean = json!({"a": ["b", {"c": "", "n": null}], "n": null});
     assert_eq!(kept.unwrap().metadata, Some(object(clean)));
@@ -233,7 +255,7 @@ fn notes_are_kept_without_nul_characters_and_bounded() {
 #[test]
 fn a_configuration_is_read_as_what_it_means() {
     let read = |configuration: Value| {
-        let put = Put::read(&json!({"configuration": configuration}), Some(Of::Session))?;
+        let put = put(&json!({"configuration": configuration}), &PUT)?;
         Ok::<_, Faults>(Value::Object(put.configuration.unwrap_or_default()))
     };
     let sent = json!({
@@ -275,17 +297,17 @@ fn a_configuration_is_read_as_what_it_means() {
     let message = json!({"messages": [{"content": "", "peer_id": "a", "configuration": {"summary": 5}}]});
     assert!(messages(&message).is_ok());
     assert_eq!(
-        kinds(Put::read(&json!({"configuration": {"observe_me": "perhaps"}}), Some(Of::Peer))),
+        kinds(put(&json!({"configuration": {"observe_me": "perhaps"}}), &PUT_PEER)),
         ["body.configuration.observe_me bool_parsing"]
     );
-    let peer = NewIn::read(&json!({"id": "ann", "configuration": {"observe_me": true, "mine": 1}}), Of::Peer)
-        .unwrap();
+    let peer =
+        new(&json!({"id": "ann", "configuration": {"observe_me": true, "mine": 1}}), &NEW_PEER).unwrap();
     assert_eq!(peer.configuration, Some(object(json!({"observe_me": true, "mine": 1}))));
 }
 
 #[test]
 fn whole_numbers_are_read_as_the_original_reads_them() {
-    let read = |limit: Value| SearchIn::read(&json!({"query": "x", "limit": limit})).map(|read| read.limit);
+    let read = |limit: Value| search(&json!({"query": "x", "limit": limit})).map(|read| read.limit);
     for ten in [json!(10), json!(10.0), json!("10"), json!(" +10\n"), json!("1_0.00"), json!("010")] {
         assert_eq!(read(ten), Ok(10));
     }
@@ -363,12 +385,12 @@ fn a_refusal_is_never_long() {
     let rude = "\u{1}🦀".repeat(1_000);
     let deep = (0..100).fold(json!(rude), |value, _| json!({rude.as_str(): [value]}));
     for one in [json!(rude), deep, json!(vec![rude.as_str(); 1_000]), json!(vec![0; 100_000])] {
-        let told = refused(NewIn::read(&json!({"id": one, "metadata": "x"}), Of::Peer));
+        let told = refused(new(&json!({"id": one, "metadata": "x"}), &NEW_PEER));
         assert!(size(&told) < 16 << 10, "{}", size(&told));
         assert_eq!(told.as_array().unwrap().len(), 2);
     }
     let members: Map<String, Value> = (0..500).map(|nr| (format!("{rude} {nr}"), json!(rude))).collect();
-    let told = refused(super::members(&members.into()));
+    let told = refused(self::members(&members.into()));
     assert!(size(&told) < 17 << 10 && told.as_array().unwrap().len() > 2, "{}", size(&told));
     let told = refused(messages(&json!({"messages": vec![1; 100]})));
     assert!(size(&told) < 17 << 10, "{}", size(&told));

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Bound, Node, Relation, Test};
+use super::{Bound, Fields, Relation, Test};
 use crate::check::clipped;
 use crate::moment::Moment;
 
@@ -31,14 +31,14 @@ enum Kind {
     Json,
 }
 
-pub(super) fn filter(filters: &Value, known: &[&str]) -> Result<Node, String> {
+pub(super) fn filter(filters: &Value, fields: Fields) -> Result<Test, String> {
     measure(filters, 1, &mut MOST.clone())?;
     if texts(filters) > TEXTS {
         return Err(format!("filters hold more than {TEXTS} times `contains` or `icontains`"));
     }
     match filters {
-        Value::Null => Ok(Node::All(Vec::new())),
-        Value::Object(entries) => node(entries, known),
+        Value::Null => Ok(Test::anything()),
+        Value::Object(entries) => node(entries, fields),
         _ => Err("filters must be a dict of conditions, or null".to_owned()),
     }
 }
@@ -80,31 +80,31 @@ fn texts(value: &Value) -> usize {
     }
 }
 
-fn node(entries: &Map<String, Value>, known: &[&str]) -> Result<Node, String> {
+fn node(entries: &Map<String, Value>, fields: Fields) -> Result<Test, String> {
     let read = |(name, value): (&String, &Value)| match name.as_str() {
-        "AND" => nodes(name, value, known).map(Node::all),
-        "OR" => nodes(name, value, known).map(Node::any),
-        "NOT" => nodes(name, value, known).map(|nodes| {
-            if nodes.is_empty() { Node::All(nodes) } else { Node::Not(Box::new(Node::any(nodes))) }
+        "AND" => nodes(name, value, fields).map(Test::all),
+        "OR" => nodes(name, value, fields).map(Test::any),
+        "NOT" => nodes(name, value, fields).map(|nodes| {
+            if nodes.is_empty() { Test::anything() } else { Test::Not(Box::new(Test::any(nodes))) }
         }),
-        _ => field(name, value, known),
+        _ => field(name, value, fields),
     };
-    entries.iter().map(read).collect::<Result<_, _>>().map(Node::all)
+    entries.iter().map(read).collect::<Result<_, _>>().map(Test::all)
 }
 
 /// What stands under `AND`, `OR` or `NOT`.
-fn nodes(name: &str, value: &Value, known: &[&str]) -> Result<Vec<Node>, String> {
+fn nodes(name: &str, value: &Value, fields: Fields) -> Result<Vec<Test>, String> {
     let wrong = || format!("`{name}` takes a list of dicts, each a filter of its own");
     let list = value.as_array().ok_or_else(wrong)?;
-    list.iter().map(|value| node(value.as_object().ok_or_else(wrong)?, known)).collect()
+    list.iter().map(|value| node(value.as_object().ok_or_else(wrong)?, fields)).collect()
 }
 
-fn field(name: &str, value: &Value, known: &[&str]) -> Result<Node, String> {
-    if !known.contains(&name) {
+fn field(name: &str, value: &Value, fields: Fields) -> Result<Test, String> {
+    if !fields.known.contains(&name) {
         return Err(format!(
             "unknown field `{}`: there are {}, and AND, OR, NOT",
             clipped(name, LONGEST_NAME),
-            known.join(", ")
+            fields.known.join(", ")
         ));
     }
     let kind = match name {
@@ -116,7 +116,7 @@ fn field(name: &str, value: &Value, known: &[&str]) -> Result<Node, String> {
         return Err(format!("`{name}` takes a dict of what it must hold"));
     }
     let test = test(name, value, kind)?;
-    Ok(if test.is_anything() { Node::All(Vec::new()) } else { Node::Field(name.to_owned(), test) })
+    Ok(test.inside(if fields.id.contains(&name) { "id" } else { name }))
 }
 
 /// What is asked at one place: `place` is its name from the field down, for whoever must be told.
@@ -129,7 +129,7 @@ fn test(place: &str, value: &Value, kind: Kind) -> Result<Test, String> {
         }
         let inside = |(name, value): (&String, &Value)| {
             let test = test(&format!("{place}.{}", clipped(name, LONGEST_NAME)), value, kind)?;
-            Ok(if test.is_anything() { test } else { Test::Inside(name.clone(), Box::new(test)) })
+            Ok::<_, String>(test.inside(name))
         };
         return entries.iter().map(inside).collect::<Result<_, _>>().map(Test::all);
     }
@@ -156,7 +156,9 @@ fn operator(place: &str, name: &str, value: &Value, kind: Kind) -> Result<Test, 
         "ne" => plain(place, value, kind).map(|test| Test::Differs(Box::new(test))),
         "in" => {
             let list = value.as_array().ok_or_else(|| format!("`in` at `{place}` takes a list of values"))?;
-            list.iter().map(|value| plain(place, value, kind)).collect::<Result<_, _>>().map(Test::any)
+            let tests: Vec<Test> =
+                list.iter().map(|value| plain(place, value, kind)).collect::<Result<_, _>>()?;
+            Ok(if tests.iter().any(Test::is_anything) { Test::anything() } else { Test::any(tests) })
         }
         _ if kind == Kind::Moment => {
             Err(format!("`{name}` is not for moments: `{place}` takes gt, gte, lt, lte, ne and in"))

@@ -7,7 +7,7 @@ use epitome::rules::message::{Message, Tokens};
 use epitome_terminal::failure::Failure;
 use epitome_terminal::show::{Show, clipped, columns, count, grouped};
 
-use super::play::{Found, OneSummary, PRICE, PRICED, Played, Savings, Size, Written};
+use super::count::{Found, OneSummary, PRICE, PRICED, Played, Savings, Size, Written};
 
 /// In which colour a piece of a line is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -229,17 +229,7 @@ impl Bulk {
                 let name = if n == 0 { format!("{one} in {unit}, every 10 min\n") } else { String::new() };
                 format!("{name}[{}, {sample:.4}]", 1_772_438_400 + self.from + n * 600)
             }
-            "rows" => {
-                let (id, total, version) = (self.hex(6), 900 + self.below(18_000), self.below(40) + 2);
-                let (hour, minute, second) = (self.below(24), self.below(60), self.below(60));
-                match one {
-                    "orders" => format!("ord_{} | null", 57_900 + n * 21 + self.below(21)),
-                    "minutes" => format!("2026-03-02 {:02}:{minute:02} | {}", 6 + n / 6, self.below(5) + 1),
-                    _ => format!(
-                        "c_{id} | {version} | {total} | {hour:02}:{minute:02}:{second:02}.{millis:03} | eu-w-{node}"
-                    ),
-                }
-            }
+            "rows" => self.row(one, n, millis, node),
             "files" => {
                 let stem =
                     self.pick(&["address", "shipping", "totals", "discount", "guest", "lines", "session"]);
@@ -255,21 +245,7 @@ impl Bulk {
                     self.pick(&["two devices", "an empty cart", "a guest", "many lines", "a late save"]);
                 format!("✓ {one}: {what} {whom}, case {} ({} ms)", n + 1, self.below(40) + 1)
             }
-            "code" => {
-                let nouns = [
-                    "cart", "line", "price", "guest", "stock", "order", "address", "total", "voucher", "tax",
-                ];
-                let (one, two, three) = (self.pick(&nouns), self.pick(&nouns), self.pick(&nouns));
-                let verb = self.pick(&["load", "check", "merge", "count", "send", "keep", "find", "sort"]);
-                let (from, at) = (self.below(400) + 40, self.below(3) * 2);
-                let line = match self.below(4) {
-                    0 => format!("if ({one} === {two}) return {verb}({three})"),
-                    1 => format!("for (const {one} of {two}) {verb}({one}, {three})"),
-                    2 => format!("// The {one} is there before the {two}; {verb} the {three} last."),
-                    _ => format!("const {one} = await {verb}({two}, {three})"),
-                };
-                format!("{:>4} {}{line}", from + n, " ".repeat(usize::try_from(at).unwrap_or(0)))
-            }
+            "code" => self.code(n),
             "nodes" => format!("eu-w-{} {about}, healthy after {} s", n + 1, self.below(20) + 9),
             "retries" => {
                 let (order, trace) = (58_300 + n * 3 + self.below(3), self.hex(6));
@@ -303,6 +279,33 @@ impl Bulk {
             }
             _ => String::new(),
         }
+    }
+
+    fn row(&mut self, table: &str, n: u64, millis: u64, node: u64) -> String {
+        let (id, total, version) = (self.hex(6), 900 + self.below(18_000), self.below(40) + 2);
+        let (hour, minute, second) = (self.below(24), self.below(60), self.below(60));
+        match table {
+            "orders" => format!("ord_{} | null", 57_900 + n * 21 + self.below(21)),
+            "minutes" => format!("2026-03-02 {:02}:{minute:02} | {}", 6 + n / 6, self.below(5) + 1),
+            _ => format!(
+                "c_{id} | {version} | {total} | {hour:02}:{minute:02}:{second:02}.{millis:03} | eu-w-{node}"
+            ),
+        }
+    }
+
+    fn code(&mut self, n: u64) -> String {
+        let nouns =
+            ["cart", "line", "price", "guest", "stock", "order", "address", "total", "voucher", "tax"];
+        let (one, two, three) = (self.pick(&nouns), self.pick(&nouns), self.pick(&nouns));
+        let verb = self.pick(&["load", "check", "merge", "count", "send", "keep", "find", "sort"]);
+        let (from, at) = (self.below(400) + 40, self.below(3) * 2);
+        let line = match self.below(4) {
+            0 => format!("if ({one} === {two}) return {verb}({three})"),
+            1 => format!("for (const {one} of {two}) {verb}({one}, {three})"),
+            2 => format!("// The {one} is there before the {two}; {verb} the {three} last."),
+            _ => format!("const {one} = await {verb}({two}, {three})"),
+        };
+        format!("{:>4} {}{line}", from + n, " ".repeat(usize::try_from(at).unwrap_or(0)))
     }
 }
 

@@ -77,7 +77,7 @@ async fn inline(
     judge: &mut Judge<'_>,
     made: &mut (dyn FnMut(Made<'_>) + Send),
 ) -> Result<Vec<Outcome>, Error> {
-    let mut builder = Condenser::builder().patch(policy.patch.clone());
+    let mut builder = Condenser::builder().settings(policy.patch.clone());
     if let Some(window) = window {
         builder = builder.window(window);
     }
@@ -117,7 +117,8 @@ async fn contexts(
     // Whatever an engine may hand out by its settings, the budgets here are what is asked about.
     let largest = Patch::from_value(json!({ "context": { "max_tokens": u32::MAX } }))
         .map_err(|problem| Error::Invalid(problem.to_string()))?;
-    let engine = Engine::builder().patch(policy.patch.merged(&largest)).leaves_summaries().memory().await?;
+    let engine =
+        Engine::builder().settings(policy.patch.merged(&largest)).leaves_summaries().memory().await?;
     let session = engine.session("replayed");
     let head: Tokens = conversation
         .messages

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use crate::recording::{Item, Place, REQUEST, Recording};
 use epitome::dialect::Dialect;
-use epitome::dialect::recording::{Item, Place, REQUEST, Recording};
 use epitome::rules::message::Message;
 use epitome_terminal::failure::Failure;
 use serde_json::{Map, Value};

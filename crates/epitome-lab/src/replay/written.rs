@@ -9,8 +9,8 @@ use epitome::rules::message::{Message, Tokens};
 use epitome_terminal::failure::Failure;
 use serde_json::{Value, json};
 
-use super::output::{Output, unwritten};
 use crate::play::{Form, Made, Policy};
+use epitome_terminal::output::{Output, unwritten};
 
 /// The files, and which policy each is for.
 #[derive(Clone, Default)]

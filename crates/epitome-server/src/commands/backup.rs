@@ -2,13 +2,8 @@
 
 use std::path::PathBuf;
 
-use serde_json::json;
-
-use crate::database::Database;
-use crate::failure::Failure;
-use crate::leftovers;
-use crate::settings::{Loaded, Place};
-use crate::show::{Show, bytes};
+use super::prelude::*;
+use crate::settings::Place;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,13 +22,12 @@ pub(crate) struct Args {
     file: PathBuf,
 }
 
-pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
-    if matches!(loaded.db, Place::Postgres(_)) {
+pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
+    if matches!(database.place(), Place::Postgres(_)) {
         let problem = "PostgreSQL has its own way to be copied while it is used: pg_dump --format=custom \
                        --schema=epitome --file=FILE, and pg_restore; `backup` copies SQLite files";
         return Err(Failure::Setting(problem.to_owned()));
     }
-    let database = Database::existing(loaded).await?;
     {
         let _progress = show.progress(&format!("copying to {}", args.file.display()), None);
         // The store writes it beside its target, under the target's name and this process's number.
@@ -42,11 +36,8 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     }
     let size = std::fs::metadata(&args.file).map_or(0, |file| file.len());
     let (from, to) = (database.place().to_string(), args.file.display().to_string());
-    if show.json {
-        show.object(&json!({"from": from, "to": to, "bytes": size}))?;
-    } else {
-        show.line(format!("{from} copied to {to}, {}", bytes(size)))?;
+    match show.json {
+        true => show.object(&json!({"from": from, "to": to, "bytes": size})),
+        false => show.line(format!("{from} copied to {to}, {}", bytes(size))),
     }
-    database.close().await;
-    Ok(())
 }

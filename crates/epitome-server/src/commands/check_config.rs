@@ -3,15 +3,13 @@
 use epitome::Engine;
 use epitome::model::{CheckError, Checked};
 use epitome::settings::Settings;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::failure::Failure;
-use crate::settings::Loaded;
-use crate::show::{Show, Table, count, tame};
+use super::prelude::*;
 
 pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
     // What only shows when summaries are written: a cap without a price, say.
-    match Engine::builder().patch(loaded.patch.clone()).memory().await {
+    match Engine::builder().settings(loaded.patch.clone()).memory().await {
         Ok(engine) => engine.close().await,
         Err(error) => return Err(Failure::Setting(error.to_string())),
     }
@@ -51,14 +49,6 @@ async fn ask_models(settings: &Settings) -> Vec<(String, Result<String, String>)
 type Answers = [(String, Result<String, String>)];
 
 fn object(loaded: &Loaded, answers: &Answers, ok: bool) -> Value {
-    let differences = loaded.differences().into_iter().map(|difference| {
-        json!({
-            "key": difference.key,
-            "value": difference.value,
-            "default": difference.default,
-            "source": difference.source.to_string(),
-        })
-    });
     let models = answers.iter().map(|(name, answer)| match answer {
         Ok(said) => json!({"model": name, "ok": true, "said": said}),
         Err(problem) => json!({"model": name, "ok": false, "problem": problem}),
@@ -68,7 +58,7 @@ fn object(loaded: &Loaded, answers: &Answers, ok: bool) -> Value {
         "sources": loaded.sources(),
         "db": loaded.db.to_string(),
         "workspace": loaded.server.workspace,
-        "differences": differences.collect::<Vec<_>>(),
+        "differences": loaded.differences(),
         "models": models.collect::<Vec<_>>(),
     })
 }
@@ -95,7 +85,7 @@ fn text(loaded: &Loaded, answers: &Answers, show: &mut Show) -> Result<(), Failu
                 difference.key.clone(),
                 shown(&difference.value),
                 shown(&difference.default),
-                tame(&difference.source.to_string()),
+                tame(&difference.source),
             ]);
         }
         show.line("")?;

@@ -2,8 +2,7 @@
 
 use clap_complete::Shell;
 
-use crate::failure::Failure;
-use crate::show::Show;
+use super::prelude::*;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -4,17 +4,15 @@
 //! Where nothing is due the very same bytes come out. What is decided is the condenser's matter; reading, writing and what
 //! is said about it stand here, and `--explain` in `explain.rs`.
 
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use epitome::Condenser;
-use epitome::dialect::Dialect;
+use epitome_terminal::output::Output;
 
+use super::prelude::*;
 use crate::condensing::{Outcome, Request, Wish};
-use crate::failure::Failure;
-use crate::leftovers;
-use crate::settings::Loaded;
-use crate::show::{Show, bytes};
+use crate::settings::OwnFlag;
 
 mod explain;
 
@@ -48,75 +46,17 @@ pub(crate) struct Args {
     /// The request, or the list of messages (standard input)
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// By which means (condense.strategy, summarize)
-    #[arg(long, value_name = "S")]
-    strategy: Option<String>,
-    /// How many of the newest messages stay
-    #[arg(long, value_name = "N", group = "keep", allow_negative_numbers = true)]
-    keep_messages: Option<u64>,
-    /// How many of the newest turns stay
-    #[arg(long, value_name = "N", group = "keep", allow_negative_numbers = true)]
-    keep_turns: Option<u64>,
-    /// How many tokens of the newest messages stay
-    #[arg(long, value_name = "N", group = "keep", allow_negative_numbers = true)]
-    keep_tokens: Option<u64>,
-    /// How many messages stay after the leading system ones
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    keep_first: Option<u64>,
-    /// When it is due (condense.trigger, any(tokens(170000), window(0.75)))
-    #[arg(long, value_name = "EXPR")]
-    trigger: Option<String>,
-    /// The window of the model the list is for, in tokens
-    #[arg(long, value_name = "N", value_parser = super::whole, allow_negative_numbers = true)]
-    window: Option<u64>,
-    /// The tokens of the request by the provider's own count, which then decides
-    #[arg(long, value_name = "N", value_parser = super::whole, allow_negative_numbers = true)]
-    counted: Option<u64>,
-    /// Condenses though nothing is due
-    #[arg(long)]
-    force: bool,
-    /// Who writes the summary: local, or one of `models` of the settings
-    #[arg(long, value_name = "M")]
-    model: Option<String>,
-    /// openai, responses or anthropic (told from what is given)
-    #[arg(long, value_name = "FORMAT", value_parser = format)]
-    format: Option<Dialect>,
-    /// Removes our flags from the messages
-    #[arg(long)]
-    strip: bool,
-    /// Says what would leave, what would stay and why, and does nothing
-    #[arg(long, conflicts_with_all = ["strip", "report"])]
-    explain: bool,
+    #[command(flatten)]
+    wish: Wish,
     /// Writes what was done to FILE, as JSON (-: to standard error)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "explain")]
     report: Option<PathBuf>,
 }
 
-fn format(name: &str) -> Result<Dialect, String> {
-    name.parse().map_err(|_| {
-        let foreign: Vec<Dialect> =
-            Dialect::all().into_iter().filter(|dialect| !dialect.format().about().is_native).collect();
-        format!("no such format; there are {}", Dialect::names(&foreign))
-    })
-}
-
 impl Args {
-    /// Its flags that are settings: flag, key, value.
-    pub(super) fn settings(&self) -> Vec<(&'static str, &'static str, String)> {
-        let keep = |flag, unit: &str, number: Option<u64>| {
-            number.map(|number| (flag, "condense.keep", format!("{unit}({number})")))
-        };
-        let text = |flag, key, text: &Option<String>| text.clone().map(|text| (flag, key, text));
-        let given = [
-            text("--strategy", "condense.strategy", &self.strategy),
-            keep("--keep-messages", "messages", self.keep_messages),
-            keep("--keep-turns", "turns", self.keep_turns),
-            keep("--keep-tokens", "tokens", self.keep_tokens),
-            self.keep_first.map(|first| ("--keep-first", "condense.keep_first", first.to_string())),
-            text("--trigger", "condense.trigger", &self.trigger),
-            text("--model", "condense.model", &self.model),
-        ];
-        given.into_iter().flatten().collect()
+    /// Its flags that are settings.
+    pub(super) fn settings(&self) -> Result<Vec<OwnFlag>, Failure> {
+        self.wish.settings().map_err(Failure::Misused)
     }
 }
 
@@ -126,16 +66,9 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         Some(file) => from_file(file, most)?,
         None => from_stdin(most)?,
     };
-    let wish = Wish {
-        dialect: args.format,
-        window: args.window,
-        counted: args.counted,
-        force: args.force,
-        strip: args.strip,
-    };
-    let request = Request::read(&given, wish).map_err(Failure::Input)?;
+    let request = Request::read(&given, args.wish.clone()).map_err(Failure::Input)?;
     let condenser = condenser(loaded, &request)?;
-    if args.explain {
+    if args.wish.explain {
         return explain::show(&request, &request.forecast(&condenser), show);
     }
     let report = args.report.as_deref().map(Slip::open).transpose()?;
@@ -154,7 +87,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
 }
 
 fn condenser(loaded: &Loaded, request: &Request) -> Result<Condenser, Failure> {
-    request.condenser(Condenser::builder().patch(loaded.patch.clone())).map_err(|error| match error {
+    request.condenser(Condenser::builder().settings(loaded.patch.clone())).map_err(|error| match error {
         // Nothing else was asked for yet.
         epitome::Error::Invalid(problem) => Failure::Setting(problem),
         other => Failure::Engine(other),
@@ -164,10 +97,8 @@ fn condenser(loaded: &Loaded, request: &Request) -> Result<Condenser, Failure> {
 /// What is said beside the answer.
 fn tell(done: &Outcome, report: Option<Slip>, show: &mut Show) -> Result<(), Failure> {
     let report_text = serde_json::to_string(&done.report).unwrap_or_default();
-    match report {
-        Some(Slip::Errors) => show.error(&report_text)?,
-        Some(slip) => slip.write(&report_text)?,
-        None => {}
+    if let Some(slip) = report {
+        slip.write(&report_text, show)?;
     }
     if done.has_failed() {
         let why = done.report.problems.last().map_or("it gave no summary", String::as_str);
@@ -216,52 +147,30 @@ fn read(from: impl Read, most: u64, name: &str) -> std::io::Result<Result<String
     }
 }
 
-/// Where the report goes. It is opened before anything is done, so that a place that cannot be written to is told in time.
-enum Slip {
-    /// Standard error.
-    Errors,
-    /// What is no plain file is written to as it is: a pipe, a terminal.
-    Open(PathBuf, std::fs::File),
-    /// A file is there as a whole or not at all: it is written beside its place, then moved there.
-    Beside { place: PathBuf, part: PathBuf, file: std::fs::File, _leftover: leftovers::Leftover },
-}
+/// Where the report goes; nowhere but to standard error for `-`. It is opened before anything is done, so that a place
+/// that cannot be written to is told in time.
+struct Slip(Option<Output>);
 
 impl Slip {
     fn open(place: &Path) -> Result<Self, Failure> {
-        if place == Path::new("-") {
-            return Ok(Self::Errors);
+        match place == Path::new("-") {
+            true => Ok(Self(None)),
+            false => Output::open(place).map(Some).map(Self).map_err(unreported),
         }
-        let cannot = |error| cannot_write(place, &error);
-        if std::fs::metadata(place).is_ok_and(|there| !there.is_file()) {
-            let file = std::fs::OpenOptions::new().write(true).open(place).map_err(cannot)?;
-            return Ok(Self::Open(place.to_owned(), file));
-        }
-        let ending = format!(".{}", leftovers::unforeseen());
-        let leftover = leftovers::note_beside(place, &ending);
-        let mut part = place.as_os_str().to_owned();
-        part.push(format!("{ending}.part"));
-        let part = PathBuf::from(part);
-        let file = std::fs::File::create_new(&part).map_err(cannot)?;
-        Ok(Self::Beside { place: place.to_owned(), part, file, _leftover: leftover })
     }
 
-    fn write(self, text: &str) -> Result<(), Failure> {
-        match self {
-            Self::Errors => Ok(()),
-            Self::Open(place, mut file) => {
-                writeln!(file, "{text}").map_err(|error| cannot_write(&place, &error))
-            }
-            Self::Beside { place, part, mut file, .. } => {
-                let written = writeln!(file, "{text}").and_then(|()| std::fs::rename(&part, &place));
-                written.map_err(|error| {
-                    let _ = std::fs::remove_file(&part);
-                    cannot_write(&place, &error)
-                })
-            }
+    fn write(self, text: &str, show: &mut Show) -> Result<(), Failure> {
+        match self.0 {
+            None => show.error(text),
+            Some(output) => output.say(&format!("{text}\n")).map_err(unreported),
         }
     }
 }
 
-fn cannot_write(place: &Path, error: &std::io::Error) -> Failure {
-    Failure::Input(format!("--report: {} cannot be written: {error}", place.display()))
+/// The flag is wrong, and nothing was done.
+fn unreported(failure: Failure) -> Failure {
+    match failure {
+        Failure::Failed(problem) => Failure::Input(format!("--report: {problem}")),
+        other => other,
+    }
 }

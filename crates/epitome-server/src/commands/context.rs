@@ -3,16 +3,12 @@
 use std::str::FromStr;
 
 use epitome::dialect::Dialect;
-use epitome::rules::context::{Empty, Oversize};
+use epitome::rules::context::Empty;
 use epitome::{Context, ContextRequest};
-use serde_json::Value;
 
-use super::SessionArgs;
 use super::messages::show_message;
-use crate::database::Database;
-use crate::failure::Failure;
-use crate::settings::Loaded;
-use crate::show::{Show, ago, count, grouped};
+use super::prelude::*;
+use crate::http::{Asked, OversizeIn};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,32 +25,12 @@ context with its whole report. Where nothing fits, nothing is printed and the ex
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
-    session: SessionArgs,
-    /// The budget (context.max_tokens of the settings)
-    #[arg(long, value_name = "N", value_parser = super::whole, allow_negative_numbers = true)]
-    tokens: Option<u64>,
+    pub(super) session: SessionArgs,
+    #[command(flatten)]
+    asked: Asked,
     /// Messages only
     #[arg(long)]
     no_summary: bool,
-    /// As if the session ended with this message
-    #[arg(long, value_name = "SEQ", value_parser = super::whole, allow_negative_numbers = true)]
-    as_of: Option<u64>,
-    /// Only this author's messages and summaries
-    #[arg(long, value_name = "NAME")]
-    scope: Option<String>,
-    /// Who is the assistant among peers
-    #[arg(long, value_name = "NAME")]
-    assistant: Option<String>,
-    /// Spends what is left of the budget on older messages
-    #[arg(long, conflicts_with = "steady")]
-    fill: bool,
-    /// Moves the start in steps, for prompt caches
-    #[arg(long)]
-    steady: bool,
-    /// A newest message over the budget: empty, or clip
-    #[arg(long, value_name = "HOW", default_value = "empty")]
-    #[arg(value_parser = ["empty", "clip"], hide_possible_values = true)]
-    oversize: String,
     /// text, openai, responses, anthropic or epitome
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
@@ -80,35 +56,22 @@ impl FromStr for Format {
     }
 }
 
-pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
+pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
     if show.json && args.format.is_some() {
         let problem = "--json is the context with its report, --format what is sent: give one of them";
         return Err(Failure::Misused(problem.to_owned()));
     }
-    let name = args.session.name()?;
-    let database = Database::existing(loaded).await?;
-    let (session, info) = database.session(name).await?;
-    if let Some(seq) = args.as_of.filter(|seq| *seq > info.messages) {
+    let (session, info) = database.session(args.session.name()?).await?;
+    if let Some(seq) = args.asked.as_of.filter(|seq| *seq > info.messages) {
         return Err(Failure::Failed(match info.messages {
             0 => format!("--as-of {seq}: there are no messages yet"),
             newest => format!("--as-of {seq}: the newest message is {newest}"),
         }));
     }
-    let context = session
-        .context(ContextRequest {
-            tokens: args.tokens,
-            summary: !args.no_summary,
-            scope: args.scope.as_deref().map(Into::into),
-            as_of: args.as_of,
-            assistant: args.assistant.as_deref().map(Into::into),
-            oversize: if args.oversize == "clip" { Oversize::Clip } else { Oversize::Empty },
-            fill: args.fill,
-            steady: args.steady,
-            ..ContextRequest::default()
-        })
-        .await?;
+    let asked = ContextRequest { summary: !args.no_summary, ..args.asked.request() };
+    let context = session.context(asked).await?;
     if show.json {
-        show.object(&serde_json::to_value(&context).unwrap_or_default())?;
+        show.object(&context)?;
     } else if let Some(empty) = context.report.empty {
         let budget = grouped(context.report.budget);
         let hint = match empty {
@@ -120,13 +83,15 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
                             results without their calls alone";
                 return Err(Failure::Failed(told.to_owned()));
             }
-            Empty::NewestOverBudget if args.oversize != "clip" => "; --oversize clip shows an excerpt of it",
+            Empty::NewestOverBudget if args.asked.oversize != Some(OversizeIn::Clip) => {
+                "; --oversize clip shows an excerpt of it"
+            }
             _ => "; give it more --tokens",
         };
         return Err(Failure::Failed(format!("nothing fits in {budget} tokens: {empty}{hint}")));
     } else {
         match args.format.unwrap_or(Format::Text) {
-            Format::Wire(dialect) => show.object(&Value::Object(dialect.write(&context.messages)))?,
+            Format::Wire(dialect) => show.object(&dialect.write(&context.messages))?,
             Format::Text => {
                 show.note(header(&context, show))?;
                 for message in &context.messages {
@@ -135,7 +100,6 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
             }
         }
     }
-    database.close().await;
     Ok(())
 }
 

@@ -6,9 +6,8 @@ use epitome::Engine;
 use epitome_http::{Bounds, HttpState, Keys};
 use tokio::sync::watch;
 
-use crate::failure::Failure;
+use super::prelude::*;
 use crate::http;
-use crate::show::Show;
 
 /// Serves until it is killed. Its engine is there and never asked.
 pub(super) async fn run(show: &mut Show) -> Result<(), Failure> {

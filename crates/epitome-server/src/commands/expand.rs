@@ -2,13 +2,9 @@
 
 use epitome::Page;
 
-use super::SessionArgs;
 use super::messages::show_message;
+use super::prelude::*;
 use super::undo::Which;
-use crate::database::Database;
-use crate::failure::Failure;
-use crate::settings::Loaded;
-use crate::show::Show;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,7 +19,7 @@ line is a message.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
-    session: SessionArgs,
+    pub(super) session: SessionArgs,
     #[command(flatten)]
     which: Which,
     /// Only messages after this one
@@ -37,10 +33,8 @@ pub(crate) struct Args {
 /// So many are read at once.
 const PAGE: u64 = 50;
 
-pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
-    let name = args.session.name()?;
-    let database = Database::existing(loaded).await?;
-    let (session, _) = database.session(name).await?;
+pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
+    let (session, _) = database.session(args.session.name()?).await?;
     let id = args.which.id(&session).await?;
     let mut after = args.after;
     let mut left = args.limit.unwrap_or(u64::MAX);
@@ -49,7 +43,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         let page = session.expand(id, Page { after, limit, ..Page::default() }).await?;
         for message in &page {
             if show.json {
-                show.json(&serde_json::to_value(message).unwrap_or_default())?;
+                show.json(message)?;
             } else {
                 show_message(show, message)?;
             }
@@ -62,6 +56,5 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
             break;
         }
     }
-    database.close().await;
     Ok(())
 }

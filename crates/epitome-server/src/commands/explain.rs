@@ -2,14 +2,10 @@
 
 use epitome::settings::Money;
 use epitome::store::UsageSum;
-use epitome::{Queue, SlotExplanation, SlotStatus};
-use serde_json::json;
+use epitome::{Explanation, Queue, SlotExplanation, SlotStatus};
 
-use super::SessionArgs;
-use crate::database::Database;
-use crate::failure::Failure;
-use crate::settings::Loaded;
-use crate::show::{Show, Table, ago, bar, count, grouped, tame, utc};
+use super::prelude::*;
+use crate::show::bar;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,14 +37,11 @@ pub(crate) struct Args {
 /// How wide a gauge is drawn.
 const BAR: usize = 16;
 
-pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
-    let database = Database::existing(loaded).await?;
+pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
     match args.session.optional() {
-        Some(name) => session(&database, name, show).await?,
-        None => queue(&database, show).await?,
+        Some(name) => session(database, name, show).await,
+        None => queue(database, show).await,
     }
-    database.close().await;
-    Ok(())
 }
 
 async fn session(database: &Database, name: &str, show: &mut Show) -> Result<(), Failure> {
@@ -56,11 +49,8 @@ async fn session(database: &Database, name: &str, show: &mut Show) -> Result<(),
     let explained = session.explain().await?;
     let usage = session.usage().await?;
     if show.json {
-        let mut object = serde_json::to_value(&explained).unwrap_or_else(|_| json!({}));
-        if let Some(object) = object.as_object_mut() {
-            object.insert("usage".to_owned(), serde_json::to_value(&usage).unwrap_or_default());
-        }
-        return show.object(&object);
+        let Explanation { session, slots } = &explained;
+        return show.object(&json!({"session": session, "slots": slots, "usage": usage}));
     }
     let style = show.style;
     show.line(format!(
@@ -97,7 +87,7 @@ fn show_slot(slot: &SlotExplanation, messages: u64, show: &mut Show) -> Result<(
     if let Some(trigger) = &slot.trigger {
         show.line(format!("  trigger  {}", tame(trigger)))?;
     }
-    for gauge in slot.gauges.iter().flat_map(|gauges| &gauges.gauges) {
+    for gauge in &slot.gauges {
         let drawn = match (show.width, gauge.need) {
             (Some(_), Some(need)) => format!("{} ", style.cyan(&bar(gauge.have, need, BAR))),
             _ => String::new(),
@@ -151,7 +141,7 @@ fn show_usage(usage: &[UsageSum], show: &mut Show) -> Result<(), Failure> {
 async fn queue(database: &Database, show: &mut Show) -> Result<(), Failure> {
     let queue = database.workspace.queue().await?;
     if show.json {
-        return show.object(&serde_json::to_value(&queue).unwrap_or_default());
+        return show.object(&queue);
     }
     let Queue { due, working, waiting, parked, slots } = &queue;
     show.line(format!(

@@ -1,20 +1,15 @@
 //! `epitome export`: sessions as they came in.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use epitome::dialect::Dialect;
 use epitome::{Page, Session, SessionInfo};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::SessionArgs;
-use crate::database::Database;
-use crate::failure::Failure;
-use crate::leftovers::{self, Leftover};
-use crate::settings::Loaded;
-use crate::show::{Show, count};
-use epitome::dialect::recording::{HEADER, REQUEST, spoken};
+use epitome_lab::recording::{HEADER, REQUEST, spoken};
+use epitome_terminal::output::Output;
+
+use super::prelude::*;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,10 +26,10 @@ came in another is spelled plainly. --all with a foreign format is one conversat
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
-    session: SessionArgs,
+    pub(super) session: SessionArgs,
     /// All sessions of the workspace
     #[arg(long, conflicts_with_all = ["named", "session"])]
-    all: bool,
+    pub(super) all: bool,
     /// openai, responses, anthropic or epitome
     #[arg(long, value_name = "FORMAT", default_value_t = Dialect::OURS)]
     format: Dialect,
@@ -46,11 +41,10 @@ pub(crate) struct Args {
 /// So many messages are read at once.
 const PAGE: usize = 500;
 
-pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
+pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
     let named = if args.all { None } else { Some(args.session.name()?) };
-    let database = Database::existing(loaded).await?;
     let mut to = match &args.output {
-        Some(path) if path.as_os_str() != "-" => Target::File(Whole::new(path)?),
+        Some(path) if path.as_os_str() != "-" => Target::File(Output::create(path)?),
         _ => Target::Out,
     };
     let mut written = (0, 0);
@@ -70,12 +64,12 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
             }
         }
     }
-    to.finish()?;
-    if let Some(path) = args.output.as_ref().filter(|path| path.as_os_str() != "-") {
+    if let Target::File(file) = to {
         let (sessions, messages) = (count(written.0, "session"), count(written.1, "message"));
-        show.note(format!("{sessions} with {messages} written to {}", path.display()))?;
+        let remark = format!("{sessions} with {messages} written to {}", file.path().display());
+        file.finish()?;
+        show.note(remark)?;
     }
-    database.close().await;
     Ok(())
 }
 
@@ -205,7 +199,7 @@ fn around(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (Strin
 /// Where it goes.
 enum Target {
     Out,
-    File(Whole),
+    File(Output),
 }
 
 impl Target {
@@ -215,71 +209,7 @@ impl Target {
                 show.raw(text)?;
                 show.flush()
             }
-            Self::File(file) => {
-                let written = file.to.write_all(text);
-                written.map_err(|error| unwritten(&file.path, &error))
-            }
+            Self::File(file) => file.put(text),
         }
     }
-
-    fn finish(self) -> Result<(), Failure> {
-        match self {
-            Self::Out => Ok(()),
-            Self::File(file) => file.finish(),
-        }
-    }
-}
-
-/// A file that is there when it is whole or not at all: it is written beside its place, and moved there.
-struct Whole {
-    path: PathBuf,
-    partial: PathBuf,
-    to: BufWriter<File>,
-    _half: Leftover,
-}
-
-impl Whole {
-    fn new(path: &Path) -> Result<Self, Failure> {
-        if path.symlink_metadata().is_ok() {
-            return Err(taken(path));
-        }
-        let ending = format!(".partial-{}", leftovers::unforeseen());
-        let half = leftovers::note_beside(path, &ending);
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(ending);
-        let partial = PathBuf::from(partial);
-        let file = File::create_new(&partial).map_err(|error| unwritten(path, &error))?;
-        Ok(Self { path: path.to_owned(), partial, to: BufWriter::new(file), _half: half })
-    }
-
-    fn finish(mut self) -> Result<(), Failure> {
-        let written = self.to.flush().and_then(|()| self.to.get_ref().sync_all());
-        written.map_err(|error| unwritten(&self.path, &error))?;
-        // A link is refused where somebody has put a file meanwhile; a file system without links has only moving.
-        match std::fs::hard_link(&self.partial, &self.path) {
-            Ok(()) => Ok(()),
-            Err(_) if self.path.symlink_metadata().is_ok() => Err(taken(&self.path)),
-            Err(_) => {
-                std::fs::rename(&self.partial, &self.path).map_err(|error| unwritten(&self.path, &error))
-            }
-        }
-    }
-}
-
-impl Drop for Whole {
-    fn drop(&mut self) {
-        // By now it is in its place, or nothing that anybody wants.
-        let _ = std::fs::remove_file(&self.partial);
-    }
-}
-
-fn taken(path: &Path) -> Failure {
-    Failure::Failed(format!(
-        "{}: there is a file already, which is not replaced; name another",
-        path.display()
-    ))
-}
-
-fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::Failed(format!("{} cannot be written: {error}", path.display()))
 }

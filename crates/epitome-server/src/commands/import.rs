@@ -8,18 +8,15 @@ use std::time::Duration;
 
 use epitome::Session;
 use epitome::dialect::Dialect;
-use serde_json::json;
+use epitome::rules::message::Limits;
 
 use super::late;
-use crate::database::Database;
-use crate::failure::Failure;
+use super::prelude::*;
 use crate::leftovers::{self, Leftover};
-use crate::settings::Loaded;
-use crate::show::{Progress, Show, count, tame};
 
 mod feed;
 
-use feed::{Gauge, Imported, Options, Source, Stop};
+use feed::{Gauge, Imported, Options, Source};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -63,38 +60,65 @@ const TICK: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
     let spool = Spool::of(args).await?;
-    let sources = spool.sources();
     // Where there is no database yet, none is made before it is known that there is something to put into it.
     let there = Database::there(loaded).await?;
     let settings = match &there {
         Some(database) => database.workspace.settings().await?,
         None => Arc::new(loaded.settings.clone()),
     };
-    let limits = settings.limits.of_message();
-    let options = Options {
-        session: spool.session(args),
-        dialect: args.format,
-        append: args.append,
-        ..Options::default()
-    }
-    .sized(&settings.limits);
-
-    let total =
-        sources.iter().map(|source| std::fs::metadata(&source.path).map_or(0, |file| file.len())).sum();
-    let gauge = Arc::new(Gauge::default());
-    let checked = {
-        let progress = show.bytes_progress("checking", total);
-        let (sources, options, reading) = (sources.clone(), options.clone(), Arc::clone(&gauge));
-        let check = tokio::task::spawn_blocking(move || feed::check(&sources, &options, &limits, &reading));
-        watched(
-            async { check.await.map_err(|_| Failure::Failed("reading failed".to_owned())) },
-            &gauge,
-            &progress,
-        )
-        .await?
-        .map_err(|stop| refused(&stop))?
+    let (session, dialect, append) = (spool.session(args), args.format, args.append);
+    let mut feed = Feed {
+        total: spool
+            .sources
+            .iter()
+            .map(|source| std::fs::metadata(&source.path).map_or(0, |file| file.len()))
+            .sum(),
+        sources: spool.sources.clone(),
+        options: Options { session, dialect, append, ..Options::default() }.sized(&settings.limits),
+        limits: settings.limits.of_message(),
     };
-    if checked.bad > 0 {
+    feed.options.left_out = feed.check(args.keep_going, show).await?;
+    let database = match there {
+        Some(database) => database,
+        None => Database::created(loaded).await?,
+    };
+    leftovers::say(Some("interrupted: what was added stays, and the same command goes on from there"));
+    let left_out = feed.options.left_out;
+    let sessions = feed.import(&database, show).await?;
+    if !args.no_wait {
+        summarize(&database, &sessions, show).await?;
+    }
+    tell(&sessions, left_out, show)?;
+    if !args.no_wait {
+        let names = sessions.iter().map(|imported| imported.session.as_str()).collect();
+        late::tell(&database.workspace, &names, show).await?;
+    }
+    database.close().await;
+    Ok(())
+}
+
+/// What is imported, and how.
+struct Feed {
+    sources: Vec<Source>,
+    options: Options,
+    limits: Limits,
+    /// The bytes of all sources.
+    total: u64,
+}
+
+impl Feed {
+    /// Reads everything, says what cannot be, and tells how many pieces that are.
+    async fn check(&self, keep_going: bool, show: &mut Show) -> Result<u64, Failure> {
+        let gauge = Arc::new(Gauge::default());
+        let checked = {
+            let progress = show.bytes_progress("checking", self.total);
+            let (sources, options, limits) = (self.sources.clone(), self.options.clone(), self.limits);
+            let reading = Arc::clone(&gauge);
+            let check =
+                tokio::task::spawn_blocking(move || feed::check(&sources, &options, &limits, &reading));
+            let checked = watched(check, &gauge, &progress).await;
+            checked.map_err(|_| Failure::Failed("reading failed".to_owned()))??
+        };
         for problem in &checked.told {
             show.error(tame(problem))?;
         }
@@ -102,49 +126,37 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         if more > 0 {
             show.error(format!("and {} more", count(more, "problem")))?;
         }
-        if !args.keep_going {
+        if checked.bad > 0 && !keep_going {
             let bad = count(checked.bad, "problem");
             let told = format!("{bad}: nothing was imported; mend them, or leave them out with --keep-going");
             return Err(Failure::Setting(told));
         }
-    }
-    if checked.messages == 0 {
-        return Err(Failure::Setting("there are no messages to import".to_owned()));
+        match checked.messages {
+            0 => Err(Failure::Setting("there are no messages to import".to_owned())),
+            _ => Ok(checked.bad),
+        }
     }
 
-    let database = match there {
-        Some(database) => database,
-        None => Database::created(loaded).await?,
-    };
-    let gauge = Arc::new(Gauge::default());
-    leftovers::say(Some("interrupted: what was added stays, and the same command goes on from there"));
-    let imported = {
-        let progress = show.bytes_progress("importing", total);
-        let options = Options { left_out: checked.bad, ..options };
-        let work = feed::import(&database.workspace, sources, &options, limits, Arc::clone(&gauge));
-        watched(work, &gauge, &progress).await
-    };
-    let sessions = match imported {
-        Ok(sessions) => sessions,
-        Err((done, stop)) => {
-            let added: u64 = done.iter().map(|imported| imported.added).sum();
-            if added > 0 {
-                let added = count(added, "message");
-                show.note(format!("added before that: {added}; the same command goes on from there"))?;
-            }
-            return Err(refused(&stop));
+    /// Adds what was checked.
+    async fn import(self, database: &Database, show: &mut Show) -> Result<Vec<Imported>, Failure> {
+        let gauge = Arc::new(Gauge::default());
+        let imported = {
+            let progress = show.bytes_progress("importing", self.total);
+            let Self { sources, options, limits, .. } = self;
+            let work = feed::import(&database.workspace, sources, &options, limits, Arc::clone(&gauge));
+            watched(work, &gauge, &progress).await
+        };
+        let (done, stop) = match imported {
+            Ok(sessions) => return Ok(sessions),
+            Err(stopped) => stopped,
+        };
+        let added: u64 = done.iter().map(|imported| imported.added).sum();
+        if added > 0 {
+            let added = count(added, "message");
+            show.note(format!("added before that: {added}; the same command goes on from there"))?;
         }
-    };
-    if !args.no_wait {
-        summarize(&database, &sessions, show).await?;
+        Err(stop)
     }
-    tell(&sessions, checked.bad, show)?;
-    if !args.no_wait {
-        let names = sessions.iter().map(|imported| imported.session.as_str()).collect();
-        late::tell(&database.workspace, &names, show).await?;
-    }
-    database.close().await;
-    Ok(())
 }
 
 /// Has what is due in the sessions written.
@@ -197,20 +209,6 @@ fn tell(sessions: &[Imported], left_out: u64, show: &mut Show) -> Result<(), Fai
         show.line(format!("left out: {}", count(left_out, "piece")))?;
     }
     Ok(())
-}
-
-fn refused(stop: &Stop) -> Failure {
-    match stop {
-        Stop::Read(source, error) => Failure::Failed(format!("{} cannot be read: {error}", source.shown)),
-        Stop::Engine(error) => Failure::Engine(error.clone()),
-        Stop::Changed(at) => Failure::Failed(format!(
-            "{at}: was changed while it was imported; run the same command again when it is at rest"
-        )),
-        Stop::Differs { session, seq, at } => Failure::Failed(format!(
-            "{at}: session \"{session}\" holds another message {seq}; import it as --session NAME, or add it all to \
-             what is there with --append"
-        )),
-    }
 }
 
 /// Waits for it, and shows meanwhile how far it is.
@@ -301,10 +299,6 @@ impl Spool {
             Ok(copied) => copied.map(|()| path).map_err(failed),
             Err(_) => Err(Failure::Failed(format!("{shown} cannot be read"))),
         }
-    }
-
-    fn sources(&self) -> Vec<Source> {
-        self.sources.clone()
     }
 
     /// What came through standard input has no name of its own.

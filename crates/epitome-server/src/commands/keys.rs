@@ -3,12 +3,7 @@
 //! They are in the database, where a running server looks them up at every request: what is made or revoked here holds
 //! there at once. What a key may do is `epitome::key`'s to say; which routes ask for it, `http/gate.rs`'s.
 
-use epitome::key::Key;
-use serde_json::{Value, json};
-
-use crate::failure::Failure;
-use crate::settings::Loaded;
-use crate::show::Show;
+use super::prelude::*;
 
 mod create;
 mod expiry;
@@ -44,23 +39,25 @@ enum What {
 }
 
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
-    match &args.what {
-        Some(What::Create(args)) => create::run(args, loaded, show).await,
-        Some(What::List(_)) => list::run(loaded, show).await,
-        Some(What::Revoke(args)) => revoke::run(args, loaded, show).await,
-        None => Err(Failure::Misused("say what to do with keys: create, list or revoke".to_owned())),
+    let Some(what) = &args.what else {
+        return Err(Failure::Misused("say what to do with keys: create, list or revoke".to_owned()));
+    };
+    let (database, done);
+    match what {
+        What::Create(args) => {
+            let new = args.new_key(loaded, show.now)?;
+            database = Database::created(loaded).await?;
+            done = create::run(new, &database, show).await;
+        }
+        What::List(_) => {
+            database = Database::existing(loaded).await?;
+            done = list::run(loaded.typed_workspace(), &database, show).await;
+        }
+        What::Revoke(args) => {
+            database = Database::existing(loaded).await?;
+            done = revoke::run(args, loaded.typed_workspace(), &database, show).await;
+        }
     }
-}
-
-/// What a script gets of a key.
-fn object(key: &Key) -> Value {
-    json!({
-        "id": key.id,
-        "workspace": key.workspace.as_deref(),
-        "rights": key.rights.name(),
-        "label": key.label,
-        "created": key.created.0,
-        "expires": key.expires.map(|at| at.0),
-        "revoked": key.revoked.map(|at| at.0),
-    })
+    database.close().await;
+    done
 }

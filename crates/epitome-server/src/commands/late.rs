@@ -4,8 +4,7 @@ use std::collections::HashSet;
 
 use epitome::Workspace;
 
-use crate::failure::Failure;
-use crate::show::{Show, tame};
+use super::prelude::*;
 
 /// So many causes are told.
 const TOLD: usize = 3;

@@ -1,12 +1,9 @@
 //! `epitome list`: the sessions there are.
 
-use epitome::Next;
-use serde_json::json;
+use epitome::{Next, SessionInfo, SlotExplanation};
+use serde::Serialize;
 
-use crate::database::Database;
-use crate::failure::Failure;
-use crate::settings::Loaded;
-use crate::show::{Show, Table, ago, grouped, tame};
+use super::prelude::*;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -15,7 +12,7 @@ Examples:
   epitome list --json | jq -r .name              one session a line
 
 With --json each line is a session: name, messages, turns, tokens, updated (milliseconds since 1970)
-and its slots with the last message each summary covers.";
+and its slots, with the last message each summary covers.";
 
 /// The sessions there are
 #[derive(clap::Args)]
@@ -32,13 +29,17 @@ pub(crate) struct Args {
 /// So many are read at once.
 const PAGE: u64 = 100;
 
-pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
-    let database = Database::existing(loaded).await?;
+/// A line of JSON: the session, and where its summaries stand.
+#[derive(Serialize)]
+struct Listed<'a> {
+    #[serde(flatten)]
+    session: &'a SessionInfo,
+    slots: &'a [SlotExplanation],
+}
+
+pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
     let mut table = Table::new(&["session", "messages>", "turns>", "tokens>", "updated", "summaries"]);
-    let mut after = args.after.clone();
-    let mut left = args.limit;
-    let mut more = false;
-    let mut shown = 0u64;
+    let (mut after, mut left, mut more, mut shown) = (args.after.clone(), args.limit, false, 0);
     while left > 0 {
         let asked = left.min(PAGE);
         // One more than is shown, to know whether there are more.
@@ -48,48 +49,16 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         for info in page.into_iter().take(usize::try_from(asked).unwrap_or(usize::MAX)) {
             after = Some(info.name.to_string());
             // Somebody may delete it meanwhile: then it is not there any more.
-            let explained = match database.workspace.session(info.name.as_ref()).explain().await {
+            let slots = match database.workspace.session(info.name.as_ref()).explain().await {
                 Err(error) if error.next() == Next::Look => continue,
-                explained => explained?,
+                explained => explained?.slots,
             };
             shown += 1;
             if show.json {
-                let slots: Vec<_> = explained
-                    .slots
-                    .iter()
-                    .map(|slot| {
-                        json!({
-                            "slot": slot.slot,
-                            "scope": slot.scope.as_deref(),
-                            "covered": slot.covered,
-                            "status": slot.status,
-                        })
-                    })
-                    .collect();
-                let mut line = serde_json::to_value(&info).unwrap_or_default();
-                if let Some(line) = line.as_object_mut() {
-                    line.insert("slots".to_owned(), slots.into());
-                }
-                show.json(&line)?;
-                continue;
+                show.json(&Listed { session: &info, slots: &slots })?;
+            } else {
+                table.row(row(&info, &slots, show));
             }
-            let covers: Vec<String> = explained
-                .slots
-                .iter()
-                .filter(|slot| slot.covered > 0)
-                .map(|slot| match &slot.scope {
-                    Some(author) => format!("{}({author}) 1-{}", slot.slot, slot.covered),
-                    None => format!("{} 1-{}", slot.slot, slot.covered),
-                })
-                .collect();
-            table.row([
-                tame(&info.name),
-                grouped(info.messages),
-                grouped(info.turns),
-                grouped(info.tokens),
-                ago(show.now, info.updated),
-                tame(&covers.join(", ")),
-            ]);
         }
         show.flush()?;
         left -= asked;
@@ -97,15 +66,31 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
             break;
         }
     }
-    if !show.json && shown > 0 {
-        show.table(&table)?;
+    if show.json {
+        return Ok(());
     }
-    if shown == 0 && !show.json {
-        show.note(format!("no sessions in {}", database.place()))?;
+    match shown {
+        0 => show.note(format!("no sessions in {}", database.place()))?,
+        _ => show.table(&table)?,
     }
-    if let Some(last) = after.filter(|_| more && !show.json) {
-        show.note(format!("there are more: --after {last:?}"))?;
+    match after.filter(|_| more) {
+        Some(last) => show.note(format!("there are more: --after {last:?}")),
+        None => Ok(()),
     }
-    database.close().await;
-    Ok(())
+}
+
+fn row(info: &SessionInfo, slots: &[SlotExplanation], show: &Show) -> [String; 6] {
+    let covered = slots.iter().filter(|slot| slot.covered > 0);
+    let covered = covered.map(|slot| match &slot.scope {
+        Some(author) => format!("{}({author}) 1-{}", slot.slot, slot.covered),
+        None => format!("{} 1-{}", slot.slot, slot.covered),
+    });
+    [
+        tame(&info.name),
+        grouped(info.messages),
+        grouped(info.turns),
+        grouped(info.tokens),
+        ago(show.now, info.updated),
+        tame(&covered.collect::<Vec<_>>().join(", ")),
+    ]
 }

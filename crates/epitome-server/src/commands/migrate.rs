@@ -7,14 +7,11 @@ use std::time::Duration;
 use epitome::store::{
     MoveError, MoveOptions, MoveProgress, MoveStage, Moved, PostgresOptions, move_to_postgres,
 };
-use serde_json::json;
 use tokio::time::{Instant, interval};
 
+use super::prelude::*;
 use crate::database::say_so;
-use crate::failure::Failure;
-use crate::leftovers;
-use crate::settings::{Address, Loaded, Place, World, read_place};
-use crate::show::{Show, Table, count, grouped};
+use crate::settings::{Address, Place, World, read_place};
 
 const EXAMPLES: &str = "\
 Examples:

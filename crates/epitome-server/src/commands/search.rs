@@ -2,10 +2,8 @@
 
 use epitome::{Found, Next};
 
-use crate::database::Database;
-use crate::failure::Failure;
-use crate::settings::Loaded;
-use crate::show::{Show, Style, tame};
+use super::prelude::*;
+use crate::show::Style;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,9 +32,8 @@ pub(crate) struct Args {
 /// So many are read at once.
 const PAGE: u64 = 50;
 
-pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
+pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
     let query = query(&args.words);
-    let database = Database::existing(loaded).await?;
     let session = match &args.session {
         Some(name) => Some(database.session(name).await?.0),
         None => None,
@@ -60,7 +57,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
             shown += 1;
             left -= 1;
             if show.json {
-                show.json(&serde_json::to_value(found).unwrap_or_default())?;
+                show.json(found)?;
             } else {
                 show.line(line(found, &terms, show.style))?;
             }
@@ -77,7 +74,6 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
             show.note(format!("there are more: --limit {}", args.limit.saturating_mul(5)))?;
         }
     }
-    database.close().await;
     Ok(())
 }
 

@@ -11,12 +11,10 @@ use epitome_honcho::Honcho;
 use epitome_http::{Bounds, HttpState, Keys};
 use tokio::sync::watch;
 
-use crate::database::Database;
-use crate::failure::Failure;
+use super::prelude::*;
 use crate::http::{self, App, Proxy, RequestsLog};
 use crate::log;
-use crate::settings::{Loaded, Place, RequireKeys, Role, Source};
-use crate::show::Show;
+use crate::settings::{OwnFlag, Place, RequireKeys, Role, Source};
 use crate::signals::Signals;
 
 const EXAMPLES: &str = "\
@@ -92,7 +90,7 @@ pub(crate) struct Args {
 
 impl Args {
     /// Those flags that are settings: the flag, its key, what it says.
-    pub(super) fn settings(&self) -> Vec<(&'static str, &'static str, String)> {
+    pub(super) fn settings(&self) -> Vec<OwnFlag> {
         let all = [
             ("--listen", "server.listen", &self.listen),
             ("--role", "server.role", &self.role),
@@ -101,9 +99,10 @@ impl Args {
             ("--log-format", "server.log_format", &self.log_format),
             ("--openai-upstream", "proxy.openai_upstream", &self.openai_upstream),
             ("--anthropic-upstream", "proxy.anthropic_upstream", &self.anthropic_upstream),
-            ("--shadow", "proxy.shadow", &self.shadow.then(|| true.to_string())),
         ];
-        all.into_iter().filter_map(|(flag, key, said)| Some((flag, key, said.clone()?))).collect()
+        let texts =
+            all.into_iter().filter_map(|(flag, key, said)| Some((flag, key, said.as_deref()?.into())));
+        texts.chain(self.shadow.then(|| ("--shadow", "proxy.shadow", true.into()))).collect()
     }
 
     /// How the workers go about it. A hold is renewed three times before it runs out.

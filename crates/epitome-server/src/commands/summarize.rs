@@ -5,14 +5,10 @@ use std::time::Duration;
 
 use epitome::rules::message::Author;
 use epitome::{Session, SlotExplanation, SlotStatus, Summarize, Summarized};
-use serde_json::json;
 
+use super::late;
 use super::messages::facts;
-use super::{SessionArgs, late};
-use crate::database::Database;
-use crate::failure::Failure;
-use crate::settings::Loaded;
-use crate::show::{Progress, Show, tame};
+use super::prelude::*;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,7 +25,7 @@ written. --json is one object: status (written, nothing_new or pending) and the 
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
-    session: SessionArgs,
+    pub(super) session: SessionArgs,
     /// Which slot (the first one)
     #[arg(long, value_name = "NAME")]
     slot: Option<String>,
@@ -47,9 +43,8 @@ pub(crate) struct Args {
     no_wait: bool,
 }
 
-pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
+pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
     let name = args.session.name()?;
-    let database = Database::existing(loaded).await?;
     let (session, info) = database.session(name).await?;
     let scope: Option<Author> = args.scope.as_deref().map(Into::into);
     let came = {
@@ -64,7 +59,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         watched(work, &session, &progress).await?
     };
     if show.json {
-        show.object(&serde_json::to_value(&came).unwrap_or_else(|_| json!({})))?;
+        show.object(&came)?;
         if matches!(came, Summarized::Pending { reason: Some(_) }) {
             return Err(Failure::Told(1));
         }
@@ -91,7 +86,6 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         // Other slots of the session were worked off too.
         late::tell(&database.workspace, &[session.name()].into(), show).await?;
     }
-    database.close().await;
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use super::*;
 fn said(args: &[&str]) -> String {
     let all = ["epitome"].iter().chain(args).map(OsString::from);
     match parse(all) {
-        Ok(Asked::Told(text)) => text,
+        Ok(Asked { what: What::Told(text), .. }) => text,
         _ => panic!("not told: {args:?}"),
     }
 }
@@ -15,11 +15,10 @@ fn refused(args: &[&str]) -> Failure {
     parse(all).err().unwrap_or_else(|| panic!("understood: {args:?}"))
 }
 
-fn job(args: &[&str]) -> Job {
+fn job(args: &[&str]) -> Asked {
     let all = ["epitome"].iter().chain(args).map(OsString::from);
     match parse(all) {
-        Ok(Asked::Job(job)) => *job,
-        Ok(Asked::Told(text)) => panic!("{text}"),
+        Ok(job) => job,
         Err(failure) => panic!("{failure:?}"),
     }
 }
@@ -114,12 +113,6 @@ fn what_is_not_understood_is_named() {
 }
 
 #[test]
-fn every_command_is_known_by_its_name() {
-    let commands = Cli::command();
-    assert_eq!(commands.get_subcommands().map(clap::Command::get_name).collect::<Vec<_>>(), COMMANDS);
-}
-
-#[test]
 fn a_misuse_is_one_line_whatever_was_typed() {
     check_misused(&["two\nlines \u{1b}[31m"], r#"unknown command "two\nlines \u{1b}[31m""#);
     let odd = refused(&["bench", "--messages", "two\nlines \u{1b}[31m"]).line(None).unwrap();
@@ -131,11 +124,11 @@ fn a_misuse_is_one_line_whatever_was_typed() {
 fn flags_for_every_command_stand_before_or_after_it() {
     for args in [["--db", "a.db", "list", "--json"], ["list", "--json", "--db", "a.db"]] {
         let job = job(&args);
-        assert_eq!((job.globals.db.as_deref(), job.globals.json), (Some("a.db"), true));
-        assert!(matches!(job.what, What::Command(Command::List(_))));
+        assert_eq!((job.globals.given.db.as_deref(), job.globals.json), (Some("a.db"), true));
+        assert!(matches!(job.what, What::Command(Command::Stored(Stored::List(_)))));
     }
     let twice = job(&["list", "--set", "limits.batch=5", "--set", "encoding=cl100k_base"]);
-    assert_eq!(twice.globals.given().set.len(), 2);
+    assert_eq!(twice.globals.given.set.len(), 2);
 }
 
 #[test]

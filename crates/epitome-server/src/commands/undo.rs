@@ -1,14 +1,9 @@
 //! `epitome undo`: takes a summary back.
 
 use epitome::{Session, Summary};
-use serde_json::json;
 
-use super::SessionArgs;
 use super::messages::{facts, reach};
-use crate::database::Database;
-use crate::failure::Failure;
-use crate::settings::Loaded;
-use crate::show::{Show, tame};
+use super::prelude::*;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,7 +18,7 @@ standing, neither --slot nor --summary is needed. --json is one object: undone a
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
-    session: SessionArgs,
+    pub(super) session: SessionArgs,
     #[command(flatten)]
     which: Which,
 }
@@ -74,21 +69,16 @@ impl Which {
     }
 }
 
-pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
-    let name = args.session.name()?;
-    let database = Database::existing(loaded).await?;
-    let (session, _) = database.session(name).await?;
+pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
+    let (session, _) = database.session(args.session.name()?).await?;
     let id = args.which.id(&session).await?;
     let stands = session.undo(id).await?;
     if show.json {
-        show.object(&json!({"undone": id, "stands": serde_json::to_value(&stands).unwrap_or_default()}))?;
-    } else {
-        let now = match &stands {
-            Some(summary) => format!("{} stands again", facts(summary)),
-            None => "its slot has no summary now".to_owned(),
-        };
-        show.line(tame(&format!("summary {id} is undone; {now}")))?;
+        return show.object(&json!({"undone": id, "stands": stands}));
     }
-    database.close().await;
-    Ok(())
+    let now = match &stands {
+        Some(summary) => format!("{} stands again", facts(summary)),
+        None => "its slot has no summary now".to_owned(),
+    };
+    show.line(tame(&format!("summary {id} is undone; {now}")))
 }

@@ -1,11 +1,6 @@
 //! `epitome verify`: looks the whole database through.
 
-use serde_json::json;
-
-use crate::database::Database;
-use crate::failure::Failure;
-use crate::settings::Loaded;
-use crate::show::{Show, count, tame};
+use super::prelude::*;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,16 +15,13 @@ wrong. --json is one object: ok, and faults with where (at) and what.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {}
 
-pub(super) async fn run(_args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
-    let database = Database::existing(loaded).await?;
+pub(super) async fn run(database: &Database, show: &mut Show) -> Result<(), Failure> {
     let faults = {
         let _progress = show.progress(&format!("looking {} through", database.place()), None);
         database.engine.verify().await?
     };
     if show.json {
-        show.object(
-            &json!({"ok": faults.is_empty(), "faults": serde_json::to_value(&faults).unwrap_or_default()}),
-        )?;
+        show.object(&json!({"ok": faults.is_empty(), "faults": faults}))?;
     } else if faults.is_empty() {
         let well = show.style.green("all is well");
         show.line(format!("{}: {well}", database.place()))?;
@@ -39,13 +31,12 @@ pub(super) async fn run(_args: &Args, loaded: &Loaded, show: &mut Show) -> Resul
         }
     }
     show.flush()?;
-    let place = database.place().clone();
-    database.close().await;
     match faults.len() as u64 {
         0 => Ok(()),
         _ if show.json => Err(Failure::Told(1)),
         many => Err(Failure::Failed(format!(
-            "{place}: {}; keep a copy of it, and restore a backup",
+            "{}: {}; keep a copy of it, and restore a backup",
+            database.place(),
             count(many, "fault")
         ))),
     }

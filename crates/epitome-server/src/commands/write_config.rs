@@ -1,35 +1,18 @@
 //! `epitome --write-config`: every setting, explained.
 
-use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use serde_json::json;
+use epitome_terminal::output::Output;
 
-use crate::failure::Failure;
+use super::prelude::*;
 use crate::settings::{FILE_NAME, World, template};
-use crate::show::Show;
 
 pub(super) fn run(path: &Path, world: &World, show: &mut Show) -> Result<(), Failure> {
     if path == Path::new("-") {
         return show.raw(template().as_bytes());
     }
     let name = path.display();
-    let failed = |error: std::io::Error| {
-        Failure::Failed(match error.kind() {
-            ErrorKind::AlreadyExists => {
-                format!(
-                    "{name}: there is a file already, which is not replaced; name another, or - to see it"
-                )
-            }
-            _ => format!("{name} cannot be written: {error}"),
-        })
-    };
-    let mut file = std::fs::File::create_new(world.here.join(path)).map_err(failed)?;
-    if let Err(error) = file.write_all(template().as_bytes()).and_then(|()| file.sync_all()) {
-        // Half a file would be read as a whole one.
-        let _ = std::fs::remove_file(world.here.join(path));
-        return Err(failed(error));
-    }
+    Output::create(path)?.say(&template())?;
     if show.json {
         return show.object(&json!({"written": name.to_string()}));
     }

@@ -5,30 +5,17 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
 use epitome::settings::Patch;
 use epitome::{Condenser, Report};
 use epitome_http::body::{Text, elsewhere};
-use epitome_http::discreet::discreet;
-use epitome_http::gate::Writes;
 use epitome_http::listen::heard;
-use epitome_http::problem::Problem;
-use epitome_http::query::Query;
-use epitome_http::reply::done;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
 use tokio::task::block_in_place;
-use utoipa::IntoParams;
 
-use super::App;
-use super::messages::Format;
 use super::openapi::{Condensable, Condensed};
+use super::prelude::*;
 use crate::condensing::{Outcome, Request, Wish};
 
 /// What was done; the body is as its provider wants it.
@@ -40,70 +27,25 @@ const LONGEST_REPORT: usize = 4 << 10;
 /// For so long a model is waited for, with all its attempts.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// How it is to be done, where the workspace's settings say otherwise.
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Asked {
-    /// By which means: noop, recent, mask, summarize, amortized, pipeline(.., ..).
-    #[param(format = "strategy", example = "summarize")]
-    strategy: Option<String>,
-    /// How many of the newest messages stay. Of the three, give one.
-    keep_messages: Option<u64>,
-    /// How many of the newest turns stay.
-    keep_turns: Option<u64>,
-    /// How many tokens of the newest messages stay.
-    keep_tokens: Option<u64>,
-    /// How many messages stay after the leading system ones, until a summary stands.
-    keep_first: Option<u64>,
-    /// When it is due: tokens(n), window(fraction), messages(n), turns(n), economic, any(.., ..).
-    #[param(format = "trigger", example = "any(tokens(170000), messages(400))")]
-    trigger: Option<String>,
-    /// The window of the model the list is for; the one that is known of the request's model unless told.
-    #[param(minimum = 1)]
-    window: Option<u64>,
-    /// The tokens of the request by the provider's own count, which then decides when it is due.
-    #[param(minimum = 1)]
-    counted: Option<u64>,
-    /// Condenses though nothing is due.
-    #[serde(default)]
-    force: bool,
-    /// Who writes the summary: `local`, or one of the server's models.
-    #[param(format = "model", min_length = 1, max_length = 128)]
-    model: Option<String>,
-    /// In which form the body is; told from its shape unless given.
-    format: Option<Format>,
-    /// Removes Epitome's own flags from the messages.
-    #[serde(default)]
-    strip: bool,
-    /// Says what would leave, what would stay and why, and does nothing.
-    #[serde(default)]
-    explain: bool,
-}
-
 /// A request or a list of messages in, the same with a shorter list out, where that is due; else the same bytes.
 ///
 /// All other fields stay as they are. What was done is told in the header `x-epitome-report`, as JSON. Where the model failed
 /// that was to write a summary, the answer is what was sent and the report's `reason` is `model_failed`. Nothing is kept.
-#[utoipa::path(post, path = "/v1/condense", tag = "condense", params(Asked), request_body = Condensable, responses(
+#[utoipa::path(post, path = "/v1/condense", tag = "condense", params(Wish), request_body = Condensable, responses(
     (status = 200, description = "The request, or with `explain` what would be done", body = Condensed, headers(
         ("x-epitome-report" = Option<String>, description = "What was done, as JSON; not with `explain`"),
     )),
 ))]
-pub(crate) async fn condense(
-    State(app): State<Arc<App>>,
-    Writes(access): Writes,
-    Query(asked): Query<Asked>,
-    Text { text, charged }: Text,
-) -> Result<Response, Problem> {
-    let (wish, patch) = (asked.wish(), asked.patch()?);
-    let builder = access.workspace.condenser().await?.patch(patch);
+pub(crate) async fn condense(call: Writing<Wish>, Text { text, charged }: Text) -> Answer {
+    let (app, access, wish) = (call.app, call.access, call.query);
+    let (explain, patch) = (wish.explain, patch(&wish)?);
+    let builder = access.workspace.condenser().await?.settings(patch);
     let turn = app.load.context().await;
     let size = text.len();
     let (request, text) = elsewhere(size, move || (Request::read(&text, wish), text)).await?;
     let request = request.map_err(Problem::invalid)?;
     let condenser = request.condenser(builder)?;
-    if asked.explain {
+    if explain {
         let told = elsewhere(size, move || request.told(&request.forecast(&condenser))).await?;
         return done(StatusCode::OK, &told);
     }
@@ -180,43 +122,13 @@ pub(crate) fn ascii(report: &impl Serialize) -> String {
     plain
 }
 
-impl Asked {
-    fn wish(&self) -> Wish {
-        Wish {
-            dialect: self.format.map(Into::into),
-            window: self.window,
-            counted: self.counted,
-            force: self.force,
-            strip: self.strip,
-        }
-    }
-
-    /// What it changes of the settings.
-    fn patch(&self) -> Result<Patch, Problem> {
-        for (name, given) in [("window", self.window), ("counted", self.counted)] {
-            if given == Some(0) {
-                return Err(Problem::invalid(format!("{name}: a whole number from 1 is wanted")));
-            }
-        }
-        let keeps =
-            [("messages", self.keep_messages), ("turns", self.keep_turns), ("tokens", self.keep_tokens)];
-        let mut keeps = keeps.into_iter().filter_map(|(unit, number)| Some(format!("{unit}({})", number?)));
-        let keep = keeps.next();
-        if keeps.next().is_some() {
-            return Err(Problem::invalid("keep_messages, keep_turns, keep_tokens: give one of them"));
-        }
-        let given = [
-            ("strategy", self.strategy.as_deref().map(Value::from)),
-            ("trigger", self.trigger.as_deref().map(Value::from)),
-            ("keep", keep.map(Value::from)),
-            ("keep_first", self.keep_first.map(Value::from)),
-            ("model", self.model.as_deref().map(Value::from)),
-        ];
-        let given = given.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
-        let condense: Map<String, Value> = given.collect();
-        Patch::from_value(json!({"condense": condense})).map_err(|wrong| {
-            let told = wrong.to_string();
-            Problem::invalid(told.strip_prefix("condense.").unwrap_or(&told))
-        })
-    }
+/// What it changes of the settings.
+fn patch(wish: &Wish) -> Result<Patch, Problem> {
+    let given = wish.settings().map_err(Problem::invalid)?.into_iter();
+    let given = given.filter_map(|(_, key, value)| Some((key.strip_prefix("condense.")?.to_owned(), value)));
+    let condense: Map<String, Value> = given.collect();
+    Patch::from_value(json!({"condense": condense})).map_err(|wrong| {
+        let told = wrong.to_string();
+        Problem::invalid(told.strip_prefix("condense.").unwrap_or(&told))
+    })
 }

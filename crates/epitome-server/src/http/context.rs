@@ -1,64 +1,66 @@
 //! A session in so many tokens.
 
-use std::sync::Arc;
-
-use axum::extract::{Path, State};
-use axum::http::HeaderValue;
-use axum::response::Response;
 use epitome::dialect::Dialect;
 use epitome::rules::context::Oversize;
-use epitome::{Context, ContextRequest, ShownSummary};
+use epitome::{Context, ContextRequest};
 use epitome_http::figures;
-use epitome_http::gate::Reads;
 use epitome_http::kept::{Given, Question};
-use epitome_http::problem::Problem;
-use epitome_http::query::Query;
-use epitome_http::reply::{Known, Written};
-use serde::Deserialize;
-use utoipa::{IntoParams, ToSchema};
+use epitome_http::reply::Written;
+use epitome_terminal::flags::whole;
 
-use super::App;
-use super::messages::Format;
 use super::openapi::ContextAnswer;
-use super::wire::{ContextOut, MessageOut, ReportOut, ShownOut};
+use super::prelude::*;
+use super::wire::{ContextOut, MessageOut, report};
+use crate::format::Format;
 
 /// What a context of another form holds and leaves out; its body is as its provider wants it.
 const REPORT: &str = "x-epitome-report";
 
-#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize, IntoParams)]
+/// What is wanted: parameters of the route, and flags of `epitome context`, which has two of them in another form.
+#[derive(Debug, Default, PartialEq, Eq, Hash, clap::Args, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Asked {
-    /// The budget; unless told, and at most, `context.max_tokens` of the settings (100,000).
+    /// The budget; by default, and at most, context.max_tokens of the settings
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     #[param(minimum = 1)]
     tokens: Option<u64>,
     /// Whether a summary may be in it.
+    #[arg(skip)]
     #[param(default = true)]
     summary: Option<bool>,
-    /// Only this author's messages and summaries.
+    /// Only this author's messages and summaries
+    #[arg(long, value_name = "NAME")]
     scope: Option<String>,
-    /// As if the session ended with this message.
+    /// As if the session ended with this message
+    #[arg(long, value_name = "SEQ", value_parser = whole, allow_negative_numbers = true)]
     #[param(minimum = 1)]
-    as_of: Option<u64>,
+    pub(crate) as_of: Option<u64>,
     /// In whose form, ready to be sent; with its report and as Epitome keeps messages unless told.
+    #[arg(skip)]
     format: Option<Format>,
-    /// Who is the assistant among peers.
+    /// Who is the assistant among peers
+    #[arg(long, value_name = "NAME")]
     assistant: Option<String>,
-    /// What happens when the newest message alone is over the budget.
-    oversize: Option<OversizeIn>,
+    /// A newest message over the budget: empty, or clip
+    #[arg(long, value_name = "HOW", hide_possible_values = true)]
+    pub(crate) oversize: Option<OversizeIn>,
     /// Whether a summary too large for its share may be shortened on the spot.
+    #[arg(skip)]
     #[param(default = true)]
     fit: Option<bool>,
-    /// Spends what is left of the budget on older messages.
+    /// Spends what is left of the budget on older messages
+    #[arg(long, conflicts_with = "steady")]
     #[serde(default)]
     fill: bool,
-    /// Moves the start in steps, for prompt caches.
+    /// Moves the start in steps, for prompt caches
+    #[arg(long)]
     #[serde(default)]
     steady: bool,
 }
 
 /// What happens when the newest message alone is over the budget.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, ToSchema, clap::ValueEnum)]
 #[schema(as = Oversize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OversizeIn {
@@ -72,24 +74,17 @@ pub(crate) enum OversizeIn {
 ///
 /// With `format` the body holds the fields of that provider's request and nothing else (`messages`; `input` and
 /// `instructions`; `system` and `messages`); what is in it is told in the header `x-epitome-report`.
-#[utoipa::path(get, path = "/v1/sessions/{session}/context", tag = "context", params(
-    ("session" = String, Path, description = "Its name"),
-    Asked,
-), responses(
+#[utoipa::path(get, path = "/v1/sessions/{session}/context", tag = "context", params(Asked), responses(
     (status = 200, description = "The context", body = ContextAnswer, headers(
         ("x-epitome-report" = Option<String>, description = "With `format`: the report, as JSON"),
     )),
 ))]
-pub(crate) async fn read(
-    State(app): State<Arc<App>>,
-    Reads(access): Reads,
-    Path(name): Path<String>,
-    Query(asked): Query<Asked>,
-    known: Known,
-) -> Result<Response, Problem> {
-    let session = access.workspace.session(name.as_str());
+pub(crate) async fn read(call: Reading<Asked>) -> Answer {
+    let (session, name) = (call.session(), call.named("session").to_owned());
     let stamp = session.stamp().await?;
-    let question = Question { workspace: Arc::from(access.workspace.name()), session: name, asked };
+    let (app, known) = (call.app, call.known);
+    let workspace = Arc::from(call.access.workspace.name());
+    let question = Question { workspace, session: name, asked: call.query };
     if let Some(given) = app.kept.get(&question, stamp) {
         figures::given_again(given.tokens);
         return Ok(answer(&known, &given));
@@ -114,17 +109,16 @@ fn answer(known: &Known, given: &Given) -> Response {
 
 fn written(context: &Context, format: Option<Format>) -> Result<Given, Problem> {
     let tokens = context.report.tokens.total();
-    let report = ReportOut::new(&context.report, context.through, &context.encoding);
+    let report = report(context);
     let Some(format) = format else {
         return Ok(Given { written: native(context, report)?, report: None, tokens });
     };
-    let told = serde_json::to_string(&report).unwrap_or_default();
     let written = Written::new(&Dialect::from(format).write(&context.messages))?;
-    Ok(Given { written, report: HeaderValue::from_str(&told).ok(), tokens })
+    Ok(Given { written, report: HeaderValue::from_str(&report.to_string()).ok(), tokens })
 }
 
 impl Asked {
-    fn request(&self) -> ContextRequest {
+    pub(crate) fn request(&self) -> ContextRequest {
         let default = ContextRequest::default();
         ContextRequest {
             tokens: self.tokens,
@@ -144,26 +138,12 @@ impl Asked {
     }
 }
 
-fn native(context: &Context, report: ReportOut) -> Result<Written, Problem> {
+fn native(context: &Context, report: Value) -> Result<Written, Problem> {
     let messages = context.messages.iter().map(MessageOut::from).collect();
     let age = context.summary.as_ref().and_then(|summary| summary.age_millis);
-    let out = ContextOut { messages, report, summary: context.summary.as_ref().map(shown) };
+    let out = ContextOut { messages, report, summary: context.summary.as_ref() };
     match age {
         Some(age) => Written::aging(&out, age, "}}"),
         None => Written::new(&out),
-    }
-}
-
-fn shown(summary: &ShownSummary) -> ShownOut<'_> {
-    ShownOut {
-        id: summary.id,
-        joined: summary.joined,
-        slot: summary.slot.as_deref(),
-        model: summary.model.as_deref(),
-        stand_in: summary.stand_in,
-        through: summary.through,
-        created: summary.created.map(|at| at.0),
-        text: &summary.text,
-        age: summary.age_millis,
     }
 }

@@ -4,29 +4,17 @@
 //! it; where some of those are not kept any more, that is said too, and never passed over.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, header};
-use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
 use epitome::Listener;
 use epitome::event::Event;
-use epitome_http::discreet::discreet;
-use epitome_http::gate::{Access, Reads, still_reads};
+use epitome_http::gate::{Access, still_reads};
 use epitome_http::listen::heard;
-use epitome_http::load::Place;
-use epitome_http::problem::Problem;
-use epitome_http::query::Query;
-use http_body::Frame;
-use http_body_util::StreamBody;
-use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
-use utoipa::IntoParams;
+use epitome_http::load::Share;
+use futures_util::stream::unfold;
 
-use super::App;
+use super::prelude::*;
 
 /// So many events are read at a time.
 const AT_ONCE: usize = 200;
@@ -58,7 +46,7 @@ pub(crate) struct EventOut<'a> {
     /// When, in milliseconds since 1970.
     at: i64,
     #[serde(flatten)]
-    data: serde_json::Value,
+    data: Value,
 }
 
 /// What happens in the workspace, as server-sent events.
@@ -72,12 +60,8 @@ pub(crate) struct EventOut<'a> {
 ), responses(
     (status = 200, description = "A stream without end. Each event has a name, a number (`id`) and data: one line of JSON, as `Event` describes it", body = String, content_type = "text/event-stream"),
 ))]
-pub(crate) async fn listen(
-    State(app): State<Arc<App>>,
-    Reads(access): Reads,
-    Query(from): Query<From>,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
+pub(crate) async fn listen(call: Reading<From>, headers: HeaderMap) -> Answer {
+    let (app, access, from) = (call.app, call.access, call.query);
     let last = match headers.get("last-event-id").map(|id| id.to_str().unwrap_or_default().trim()) {
         None | Some("") => None,
         Some(id) => {
@@ -91,129 +75,118 @@ pub(crate) async fn listen(
     let listener = access.workspace.listen();
     let newest = access.workspace.newest_event().await?;
     let after = last.or(from.after).unwrap_or(newest).min(newest);
-    let (out, pieces) = mpsc::channel::<Bytes>(4);
-    let stream = Stream { app, access: access.staying(), session: from.session, after, out, _place: place };
-    tokio::spawn(stream.run(listener));
-    let body = Body::new(StreamBody::new(Pieces(pieces)));
+    let (said, asked, begun, more) = (Instant::now(), Instant::now(), false, true);
+    let access = access.staying();
+    let stream = Stream {
+        app,
+        access,
+        listener,
+        session: from.session,
+        after,
+        begun,
+        more,
+        said,
+        asked,
+        _place: place,
+    };
+    let pieces = unfold(stream, |mut stream| async move {
+        let text = stream.next().await?;
+        Some((Ok::<_, Infallible>(text), stream))
+    });
     let kind = HeaderValue::from_static("text/event-stream");
     let fresh = HeaderValue::from_static("no-store");
-    Ok(([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, fresh)], body).into_response())
+    let headers = [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, fresh)];
+    Ok((headers, Body::from_stream(pieces)).into_response())
 }
 
-/// What was written and not yet sent.
-struct Pieces(mpsc::Receiver<Bytes>);
-
-impl futures_core::Stream for Pieces {
-    type Item = Result<Frame<Bytes>, Infallible>;
-
-    fn poll_next(
-        mut self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Self::Item>> {
-        self.0.poll_recv(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
-    }
-}
-
-/// One who listens.
+/// One who listens. Whoever does not read is waited for, and nothing is piled up meanwhile.
 struct Stream {
     app: Arc<App>,
     access: Access,
+    listener: Listener,
     session: Option<String>,
     /// The last event that was told.
     after: u64,
-    out: mpsc::Sender<Bytes>,
-    _place: Place,
+    begun: bool,
+    /// Whether there may be more to tell now.
+    more: bool,
+    /// When something was said last, and when the key was last asked.
+    said: Instant,
+    asked: Instant,
+    _place: Share,
 }
 
 impl Stream {
-    async fn run(mut self, mut listener: Listener) {
-        let mut stop = self.app.stopping.clone();
-        let (mut said, mut asked) = (Instant::now(), Instant::now());
+    /// What is to be said next; none at the end.
+    async fn next(&mut self) -> Option<String> {
         // So that the client has its headers before anything happens.
-        if !self.say(": listening\n\n".to_owned()).await {
-            return;
+        if !std::mem::replace(&mut self.begun, true) {
+            return Some(": listening\n\n".to_owned());
         }
         loop {
-            match self.tell().await {
-                Ok(0) => {}
-                Ok(_) => said = Instant::now(),
-                Err(()) => return,
+            if !std::mem::take(&mut self.more) && !self.wait().await {
+                return None;
             }
-            if said.elapsed() >= BEAT {
-                said = Instant::now();
-                if !self.say(": still here\n\n".to_owned()).await {
-                    return;
-                }
+            let news = self.news().await;
+            let beats = self.said.elapsed() >= BEAT;
+            if !news.is_empty() || beats {
+                self.said = Instant::now();
             }
-            if asked.elapsed() >= ASK_AGAIN {
-                asked = Instant::now();
+            // What happened after a key was revoked is not its holder's to know.
+            if !news.is_empty() || self.asked.elapsed() >= ASK_AGAIN {
+                self.asked = Instant::now();
                 if !still_reads(&self.app, &self.access).await {
-                    return;
+                    return None;
                 }
             }
-            let breath = tokio::time::Instant::now() + BREATH;
-            tokio::select! {
-                () = listener.heard() => {}
-                () = heard(&mut stop) => return,
-                () = self.out.closed() => return,
-            }
-            tokio::time::sleep_until(breath).await;
-        }
-    }
-
-    /// Tells what is new, and how much that was.
-    async fn tell(&mut self) -> Result<usize, ()> {
-        let mut told = 0;
-        loop {
-            // A store that is busy now may not be in a moment.
-            let session = self.session.as_deref();
-            let Ok(found) = self.access.workspace.events(Some(self.after), session, AT_ONCE).await else {
-                return Ok(told);
-            };
-            let mut text = String::new();
-            if self.after.saturating_add(1) < found.oldest {
-                let (from, through) = (self.after.saturating_add(1), found.oldest.saturating_sub(1));
-                text.push_str(&format!("event: missed\ndata: {{\"from\":{from},\"through\":{through}}}\n\n"));
-                self.after = through;
-            }
-            for event in &found.events {
-                text.push_str(&written(event));
-                self.after = event.id;
-            }
-            let more = found.events.len() == AT_ONCE;
-            told += found.events.len();
-            if !more {
-                // Those of other sessions need not be looked through again.
-                self.after = self.after.max(found.newest);
-            }
-            if !text.is_empty() {
-                // What happened after a key was revoked is not its holder's to know.
-                if !still_reads(&self.app, &self.access).await || !self.say(text).await {
-                    return Err(());
-                }
-            }
-            if !more {
-                return Ok(told);
+            match news {
+                news if !news.is_empty() => return Some(news),
+                _ if beats => return Some(": still here\n\n".to_owned()),
+                _ => {}
             }
         }
     }
 
-    /// Whether it could be said. Whoever does not read is waited for, and nothing is piled up meanwhile.
-    async fn say(&self, text: String) -> bool {
+    /// Waits until something may have happened. False where the server ends.
+    async fn wait(&mut self) -> bool {
         let mut stop = self.app.stopping.clone();
+        let breath = tokio::time::Instant::now() + BREATH;
         tokio::select! {
-            sent = self.out.send(text.into()) => sent.is_ok(),
-            () = heard(&mut stop) => false,
+            () = self.listener.heard() => {}
+            () = heard(&mut stop) => return false,
         }
+        tokio::time::sleep_until(breath).await;
+        true
+    }
+
+    /// What is new, in words.
+    async fn news(&mut self) -> String {
+        let mut text = String::new();
+        // A store that is busy now may not be in a moment.
+        let (session, after) = (self.session.as_deref(), Some(self.after));
+        let Ok(found) = self.access.workspace.events(after, session, AT_ONCE).await else { return text };
+        if self.after.saturating_add(1) < found.oldest {
+            let (from, through) = (self.after.saturating_add(1), found.oldest.saturating_sub(1));
+            text.push_str(&format!("event: missed\ndata: {{\"from\":{from},\"through\":{through}}}\n\n"));
+            self.after = through;
+        }
+        for event in &found.events {
+            text.push_str(&written(event));
+            self.after = event.id;
+        }
+        self.more = found.events.len() == AT_ONCE;
+        if !self.more {
+            // Those of other sessions need not be looked through again.
+            self.after = self.after.max(found.newest);
+        }
+        text
     }
 }
 
 fn written(event: &Event) -> String {
-    let data = serde_json::to_value(&event.what)
-        .ok()
-        .and_then(|mut what| what.get_mut("data").map(serde_json::Value::take));
-    let mut data = data.unwrap_or_default();
-    if let Some(serde_json::Value::String(reason)) = data.get_mut("reason") {
+    let mut what = serde_json::to_value(&event.what).unwrap_or_default();
+    let mut data = what.get_mut("data").map(Value::take).unwrap_or_default();
+    if let Some(Value::String(reason)) = data.get_mut("reason") {
         *reason = discreet(reason);
     }
     let told = EventOut { session: &event.session, at: event.at.0, data };

@@ -1,83 +1,20 @@
 //! Messages: added, read, flagged.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::sync::{Arc, LazyLock};
 
-use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
 use epitome::dialect::{Dialect, DialectError};
 use epitome::rules::message::{Message, Seq};
 use epitome::{Batch, Flags, Page as Range, Portion};
-use epitome_http::body::{Json, Sent, elsewhere};
-use epitome_http::gate::{Reads, Writes};
-use epitome_http::problem::Problem;
-use epitome_http::query::{Nothing, Query};
-use epitome_http::reply::{Known, done};
-use serde::de::{EnumAccess, Error, VariantAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use epitome_http::body::{Sent, elsewhere};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
-use utoipa::openapi::RefOr;
-use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
-use utoipa::{IntoParams, PartialSchema, ToSchema};
 
-use super::App;
 use super::openapi::{Messages, MessagesPage};
-use super::sessions::limit;
-use super::wire::{AppendedOut, FlagsIn, MessageOut, Page};
+use super::prelude::*;
+use super::wire::MessageOut;
+use crate::format::Format;
 
 /// The key under which an append is done once.
 const IDEMPOTENCY: &str = "idempotency-key";
-
-/// In whose form messages come or go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Format(Dialect);
-
-impl From<Format> for Dialect {
-    fn from(format: Format) -> Self {
-        format.0
-    }
-}
-
-/// All formats by their names; they are registered before the first request.
-static FORMATS: LazyLock<Vec<&'static str>> =
-    LazyLock::new(|| Dialect::all().into_iter().map(Dialect::name).collect());
-
-impl<'de> Deserialize<'de> for Format {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Named;
-
-        impl<'de> Visitor<'de> for Named {
-            type Value = Format;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a format")
-            }
-
-            fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<Format, A::Error> {
-                let (name, rest) = data.variant::<String>()?;
-                rest.unit_variant()?;
-                name.parse().map(Format).map_err(A::Error::custom)
-            }
-        }
-
-        deserializer.deserialize_enum("Format", &FORMATS, Named)
-    }
-}
-
-impl PartialSchema for Format {
-    fn schema() -> RefOr<Schema> {
-        ObjectBuilder::new()
-            .schema_type(Type::String)
-            .description(Some("In whose form messages come or go."))
-            .enum_values(Some(FORMATS.iter().copied()))
-            .into()
-    }
-}
-
-impl ToSchema for Format {}
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -93,35 +30,28 @@ pub(crate) struct Where {
 /// `{"role", "parts"}` as Epitome keeps it; which one it is shows in its shape, and `format` says it outright. What is not
 /// known of it is kept all the same.
 #[utoipa::path(post, path = "/v1/sessions/{session}/messages", tag = "messages", params(
-    ("session" = String, Path, description = "Its name"),
     ("idempotency-key" = Option<String>, Header, description = "The same append under the same key adds nothing, for a \
         week; another one under it is a conflict", max_length = 256, min_length = 1),
     Where,
 ), request_body = Messages, responses(
-    (status = 200, description = "They were there already", body = AppendedOut),
-    (status = 201, description = "They are kept", body = AppendedOut),
+    (status = 200, description = "They were there already", body = openapi::Appended),
+    (status = 201, description = "They are kept", body = openapi::Appended),
 ))]
-pub(crate) async fn append(
-    Writes(access): Writes,
-    Path(name): Path<String>,
-    Query(place): Query<Where>,
-    headers: HeaderMap,
-    Sent { value, exact, size, charged }: Sent,
-) -> Result<Response, Problem> {
+pub(crate) async fn append(call: Writing<Where>, headers: HeaderMap, sent: Sent) -> Answer {
+    let Sent { value, exact, size, charged } = sent;
     let messages = elsewhere(size, move || read(value, exact.as_deref())).await??;
     let mut batch = Batch::from(messages);
     if let Some(key) = headers.get(IDEMPOTENCY) {
         let key = std::str::from_utf8(key.as_bytes());
         batch = batch.key(key.map_err(|_| Problem::invalid("idempotency-key: is not UTF-8"))?);
     }
-    if let Some(after) = place.after {
+    if let Some(after) = call.query.after {
         batch = batch.after(after);
     }
-    let appended = access.workspace.session(name).append(batch).await?;
+    let appended = call.session().append(batch).await?;
     drop(charged);
     let status = if appended.repeated { StatusCode::OK } else { StatusCode::CREATED };
-    let (span, repeated) = (appended.span, appended.repeated);
-    done(status, &AppendedOut { from: span.from, through: span.through, repeated })
+    done(status, &appended)
 }
 
 /// Messages in whatever form they came. Where a value might lose digits of a number, they are read from the text.
@@ -169,12 +99,8 @@ fn wrapped(mut fields: Map<String, Value>) -> Result<(Option<Format>, Vec<Value>
     let Some(Value::Array(list)) = fields.remove("messages") else {
         return Err(Problem::invalid("messages: a list is wanted"));
     };
-    let format = match fields.remove("format") {
-        None => None,
-        Some(format) => Some(Format::deserialize(format).map_err(|_| {
-            Problem::invalid(format!("format: there are {}", Dialect::names(&Dialect::all())))
-        })?),
-    };
+    let format = fields.remove("format").map(Format::deserialize).transpose();
+    let format = format.map_err(|wrong| Problem::invalid(wrong.to_string()))?;
     match fields.keys().next() {
         None => Ok((format, list)),
         Some(unknown) => {
@@ -202,24 +128,15 @@ pub(crate) struct Which {
 }
 
 /// Messages, word for word.
-#[utoipa::path(get, path = "/v1/sessions/{session}/messages", tag = "messages", params(
-    ("session" = String, Path, description = "Its name"),
-    Which,
-), responses(
+#[utoipa::path(get, path = "/v1/sessions/{session}/messages", tag = "messages", params(Which), responses(
     (status = 200, description = "A page of them", body = MessagesPage),
 ))]
-pub(crate) async fn list(
-    State(app): State<Arc<App>>,
-    Reads(access): Reads,
-    Path(name): Path<String>,
-    Query(which): Query<Which>,
-    known: Known,
-) -> Result<Response, Problem> {
-    let wanted = range(which.after, which.reverse, limit(which.limit)?);
-    let session = access.workspace.session(name);
-    let range = Range { scope: which.scope.map(Into::into), ..wanted };
-    let _turn = app.load.page().await;
-    page(&session.messages(range).await?, which.format, &known)
+pub(crate) async fn list(call: Reading<Which>) -> Answer {
+    let Which { after, limit: asked, reverse, scope, format } = &call.query;
+    let scope = scope.as_deref().map(Into::into);
+    let range = Range { scope, ..range(*after, *reverse, limit(*asked)?) };
+    let _turn = call.app.load.page().await;
+    page(&call.session().messages(range).await?, *format, &call.known)
 }
 
 /// A page holds no more than about so many bytes of messages, however many are asked for.
@@ -232,11 +149,7 @@ pub(super) fn range(after: Option<u64>, reverse: bool, limit: usize) -> Range {
 }
 
 /// A page of messages, in the form that is wanted.
-pub(super) fn page(
-    found: &Portion<Message>,
-    format: Option<Format>,
-    known: &Known,
-) -> Result<Response, Problem> {
+pub(super) fn page(found: &Portion<Message>, format: Option<Format>, known: &Known) -> Answer {
     let next = found.last().filter(|_| found.more).map(|message| message.seq.to_string());
     match format {
         None => known.read(&Page { items: found.iter().map(MessageOut::from).collect(), next }),
@@ -249,33 +162,17 @@ pub(super) fn page(
 
 /// Sets a message's flags. Whole call batches are pinned or skipped with it.
 #[utoipa::path(patch, path = "/v1/sessions/{session}/messages/{seq}", tag = "messages", params(
-    ("session" = String, Path, description = "Its name"),
     ("seq" = u64, Path, description = "The message's place", minimum = 1),
-), request_body = FlagsIn, responses(
+), request_body = openapi::SetFlags, responses(
     (status = 200, description = "The message as it is now", body = MessageOut),
 ))]
-pub(crate) async fn flag(
-    Writes(access): Writes,
-    Path((name, seq)): Path<(String, String)>,
-    _: Query<Nothing>,
-    Json(flags): Json<FlagsIn>,
-) -> Result<Response, Problem> {
-    let seq: Seq = number("seq", &seq)?;
-    let session = access.workspace.session(name);
-    session.flag(seq, Flags { pinned: flags.pinned, skip: flags.skip }).await?;
+pub(crate) async fn flag(call: Writing, Json(flags): Json<Flags>) -> Answer {
+    let (session, seq) = (call.session(), call.number::<Seq>("seq")?);
+    session.flag(seq, flags).await?;
     let after = seq.checked_sub(1).filter(|after| *after > 0);
     let found = session.messages(Range { after, limit: 1, ..Range::default() }).await?;
     match found.first() {
         Some(message) => done(StatusCode::OK, &MessageOut::from(message)),
         None => Ok(StatusCode::NO_CONTENT.into_response()),
     }
-}
-
-/// A number in a path.
-pub(super) fn number<T: std::str::FromStr>(what: &str, text: &str) -> Result<T, Problem> {
-    let plain = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse()
-        .ok()
-        .filter(|_| plain)
-        .ok_or_else(|| Problem::invalid(format!("{what}: a whole number is wanted")))
 }

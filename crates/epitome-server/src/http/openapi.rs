@@ -111,8 +111,9 @@ fn complete(route: &mut Route<'_>, refusals: &[Refusal]) {
     }
     let marked = route.is_marked();
     let workspace = !route.is_open() && !route.is_admins();
+    let session = route.path.contains("{session}");
     let Some(fields) = route.fields.as_object_mut() else { return };
-    parameters(fields, workspace, marked);
+    parameters(fields, session, workspace, marked);
     for answer in fields.get_mut("responses").and_then(Value::as_object_mut).into_iter().flatten() {
         lay_over(answer.1, json!({"headers": header_refs(&["x-request-id"])}));
     }
@@ -127,19 +128,18 @@ fn header_refs(names: &[&str]) -> Value {
     names.iter().map(header).collect::<Map<_, _>>().into()
 }
 
-fn parameters(fields: &mut Map<String, Value>, workspace: bool, marked: bool) {
+fn parameters(fields: &mut Map<String, Value>, session: bool, workspace: bool, marked: bool) {
     let own = fields.entry("parameters").or_insert_with(|| json!([]));
     let Some(own) = own.as_array_mut() else { return };
     for parameter in own.iter_mut() {
-        if (parameter.get("name"), parameter.get("in")) == (Some(&json!("session")), Some(&json!("path"))) {
-            lay_over(parameter, json!({"schema": null}));
-            lay_over(parameter, json!({"schema": {"$ref": "#/components/schemas/Name"}}));
-        }
         if parameter.pointer("/schema/maximum").is_none()
             && parameter.pointer("/schema/format") == Some(&json!("int64"))
         {
             lay_over(parameter, json!({"schema": {"maximum": i64::MAX}}));
         }
+    }
+    if session {
+        own.insert(0, json!({"$ref": "#/components/parameters/Session"}));
     }
     let common = [("Workspace", workspace), ("RequestId", true), ("IfNoneMatch", marked)];
     for (name, _) in common.into_iter().filter(|(_, holds)| *holds) {
@@ -187,5 +187,6 @@ macro_rules! shapes {
     )*};
 }
 
-shapes!(Condensable Condensed ContextAnswer CreatedKey Key Messages MessagesPage Name Part Queue Rights);
-shapes!(SessionSettings Settings Summary);
+shapes!(Appended Condensable Condensed ContextAnswer CreatedKey Fork Key Messages MessagesPage NewKey Part Queue);
+shapes!(Rebuilding Role Session SessionSettings SessionWhole SetFlags Settings Summarize Summarized Summary Undone);
+shapes!(Workspace);

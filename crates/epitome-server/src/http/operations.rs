@@ -1,20 +1,13 @@
 //! For whoever runs the server: is it alive, is it ready, what does it do.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use axum::extract::State;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::HeaderName;
 use epitome::Unready;
-use epitome_http::gate::Runs;
-use epitome_http::problem::{DRESSED, Problem};
-use epitome_http::reply::done;
-use serde::Serialize;
-use utoipa::ToSchema;
+use epitome_http::problem::DRESSED;
 
-use super::App;
+use super::prelude::*;
 
 /// That the process is there.
 #[derive(Debug, Serialize, ToSchema)]
@@ -44,7 +37,7 @@ fn silent() -> Unready {
 #[utoipa::path(get, path = "/healthz", tag = "operations", responses(
     (status = 200, description = "It is", body = Health),
 ))]
-pub(crate) async fn healthz() -> Result<Response, Problem> {
+pub(crate) async fn healthz() -> Answer {
     done(StatusCode::OK, &Health { status: "ok" })
 }
 
@@ -53,7 +46,7 @@ pub(crate) async fn healthz() -> Result<Response, Problem> {
     (status = 200, description = "It can", body = Readiness),
     (status = 503, description = "It cannot, and why", body = Readiness),
 ))]
-pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Response, Problem> {
+pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Answer {
     let asked = tokio::time::timeout(LONGEST_LOOK, app.engine.ready()).await;
     let reasons = asked.map_or_else(|_| vec![silent()], |ready| ready.err().unwrap_or_default());
     let stopping = app.is_stopping();
@@ -84,7 +77,7 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Response, Prob
 #[utoipa::path(get, path = "/metrics", tag = "operations", responses(
     (status = 200, description = "The figures", body = String, content_type = "text/plain"),
 ))]
-pub(crate) async fn metrics(_: Runs, State(app): State<Arc<App>>) -> Result<Response, Problem> {
+pub(crate) async fn metrics(_: Runs, State(app): State<Arc<App>>) -> Answer {
     let text = epitome_http::figures::all(&app).await;
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())

@@ -1,20 +1,10 @@
 //! Messages by their words, summarized or not.
 
-use std::sync::Arc;
-
-use axum::extract::{Path, State};
-use axum::response::Response;
 use epitome::{Found, HitCursor, Portion};
-use epitome_http::gate::Reads;
-use epitome_http::problem::Problem;
-use epitome_http::query::Query;
-use epitome_http::reply::Known;
-use serde::Deserialize;
-use utoipa::IntoParams;
 
-use super::App;
-use super::sessions::limit;
-use super::wire::{FoundOut, Page};
+use super::call::whole;
+use super::prelude::*;
+use super::wire::FoundOut;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -49,42 +39,30 @@ pub(crate) struct WordsBeneath {
 }
 
 /// Messages of one session by their words, newest first.
-#[utoipa::path(get, path = "/v1/sessions/{session}/search", tag = "search", params(
-    ("session" = String, Path, description = "The session's name"),
-    WordsBeneath,
-), responses(
+#[utoipa::path(get, path = "/v1/sessions/{session}/search", tag = "search", params(WordsBeneath), responses(
     (status = 200, description = "A page of them", body = Page<FoundOut>),
 ))]
-pub(crate) async fn in_session(
-    State(app): State<Arc<App>>,
-    Reads(access): Reads,
-    Path(name): Path<String>,
-    Query(words): Query<WordsBeneath>,
-    known: Known,
-) -> Result<Response, Problem> {
-    let (limit, session) = (limit(words.limit)?, access.workspace.session(name));
+pub(crate) async fn in_session(call: Reading<WordsBeneath>) -> Answer {
+    let (words, session) = (&call.query, call.session());
+    let limit = limit(words.limit)?;
     let after = words.after.map(|seq| HitCursor { session: session.name().into(), seq });
     // A number that is too large is nobody's.
     let beneath = words.summary.map(|summary| i64::try_from(summary).unwrap_or(i64::MAX));
-    let _turn = app.load.page().await;
+    let _turn = call.app.load.page().await;
     let found = session.search(in_bounds(&words.q)?, beneath, after, limit).await?;
-    page(&found, &known, |cursor| cursor.seq.to_string())
+    page(&found, &call.known, |cursor| cursor.seq.to_string())
 }
 
 /// Messages of all the workspace's sessions by their words, newest session first.
 #[utoipa::path(get, path = "/v1/search", tag = "search", params(Words), responses(
     (status = 200, description = "A page of them", body = Page<FoundOut>),
 ))]
-pub(crate) async fn everywhere(
-    State(app): State<Arc<App>>,
-    Reads(access): Reads,
-    Query(words): Query<Words>,
-    known: Known,
-) -> Result<Response, Problem> {
+pub(crate) async fn everywhere(call: Reading<Words>) -> Answer {
+    let words = &call.query;
     let (limit, after) = (limit(words.limit)?, words.after.as_deref().map(place).transpose()?);
-    let _turn = app.load.page().await;
-    let found = access.workspace.search(in_bounds(&words.q)?, after, limit).await?;
-    page(&found, &known, cursor)
+    let _turn = call.app.load.page().await;
+    let found = call.access.workspace.search(in_bounds(&words.q)?, after, limit).await?;
+    page(&found, &call.known, cursor)
 }
 
 /// The longest query, in characters.
@@ -97,11 +75,7 @@ fn in_bounds(words: &str) -> Result<&str, Problem> {
     }
 }
 
-fn page(
-    found: &Portion<Found>,
-    known: &Known,
-    place: impl Fn(&HitCursor) -> String,
-) -> Result<Response, Problem> {
+fn page(found: &Portion<Found>, known: &Known, place: impl Fn(&HitCursor) -> String) -> Answer {
     let next = found.last().filter(|_| found.more).map(|last| place(&last.cursor));
     known.read(&Page { items: found.iter().map(FoundOut::from).collect(), next })
 }
@@ -113,7 +87,7 @@ fn cursor(cursor: &HitCursor) -> String {
 
 fn place(after: &str) -> Result<HitCursor, Problem> {
     let place = after.split_once('.').and_then(|(seq, session)| {
-        let seq = super::messages::number("after", seq).ok()?;
+        let seq = whole(seq)?;
         epitome::is_name(session).then(|| HitCursor { session: session.into(), seq })
     });
     place.ok_or_else(|| Problem::invalid("after: is not what a page gave as `next`"))

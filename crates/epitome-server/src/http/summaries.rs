@@ -1,26 +1,16 @@
 //! Summaries: read, wished for, taken back, made anew, looked beneath.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{FromRequest, Path, Request, State};
-use axum::http::{StatusCode, header};
-use axum::response::Response;
+use axum::extract::{FromRequest, Request};
 use epitome::{Summarize, Summarized};
 use epitome_http::body::{Sent, typed};
-use epitome_http::gate::{Reads, Writes};
 use epitome_http::listen::heard;
-use epitome_http::problem::Problem;
-use epitome_http::query::{Nothing, Query};
-use epitome_http::reply::{Known, done};
-use serde::Deserialize;
-use utoipa::IntoParams;
 
-use super::App;
-use super::messages::{Format, number, page, range};
-use super::openapi::{self, MessagesPage};
-use super::sessions::limit;
-use super::wire::{Page, Rebuilding, SummarizeIn, SummarizedOut, Undone};
+use super::messages::{page, range};
+use super::openapi::MessagesPage;
+use super::prelude::*;
+use crate::format::Format;
 
 /// For so long a request waits for a summary. Then it is told that it is still being written.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
@@ -43,27 +33,18 @@ pub(crate) struct History {
 }
 
 /// The summaries that stand, one a slot; or all there ever were.
-#[utoipa::path(get, path = "/v1/sessions/{session}/summaries", tag = "summaries", params(
-    ("session" = String, Path, description = "The session's name"),
-    History,
-), responses(
+#[utoipa::path(get, path = "/v1/sessions/{session}/summaries", tag = "summaries", params(History), responses(
     (status = 200, description = "A page of them", body = Page<openapi::Summary>),
 ))]
-pub(crate) async fn list(
-    Reads(access): Reads,
-    Path(name): Path<String>,
-    Query(asked): Query<History>,
-    known: Known,
-) -> Result<Response, Problem> {
-    let session = access.workspace.session(name);
-    let limit = limit(asked.limit)?;
-    if !asked.history {
+pub(crate) async fn list(call: Reading<History>) -> Answer {
+    let (session, limit) = (call.session(), limit(call.query.limit)?);
+    if !call.query.history {
         let items = session.summaries().await?;
-        return known.read(&Page { items, next: None });
+        return call.read(&Page { items, next: None });
     }
-    let after = asked.after.map(|after| i64::try_from(after).unwrap_or(i64::MAX));
+    let after = call.query.after.map(|after| i64::try_from(after).unwrap_or(i64::MAX));
     let found = session.history(after, limit + 1).await?;
-    known.read(&Page::new(found, limit, |summary| summary.id.to_string()))
+    call.read(&Page::new(found, limit, |summary| summary.id.to_string()))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -76,25 +57,17 @@ pub(crate) struct Wait {
 }
 
 /// Has a summary written now, whatever the trigger says.
-#[utoipa::path(post, path = "/v1/sessions/{session}/summaries", tag = "summaries", params(
-    ("session" = String, Path, description = "The session's name"),
-    Wait,
-), request_body = Option<SummarizeIn>, responses(
-    (status = 200, description = "It is written, or nothing is new", body = SummarizedOut),
-    (status = 202, description = "It will be written", body = SummarizedOut),
+#[utoipa::path(post, path = "/v1/sessions/{session}/summaries", tag = "summaries", params(Wait), request_body = Option<openapi::Summarize>, responses(
+    (status = 200, description = "It is written, or nothing is new", body = openapi::Summarized),
+    (status = 202, description = "It will be written", body = openapi::Summarized),
 ))]
-pub(crate) async fn summarize(
-    State(app): State<Arc<App>>,
-    Writes(access): Writes,
-    Path(name): Path<String>,
-    Query(Wait { wait }): Query<Wait>,
-    Optional(wish): Optional<SummarizeIn>,
-) -> Result<Response, Problem> {
+pub(crate) async fn summarize(call: Writing<Wait>, Optional(wish): Optional<Summarize>) -> Answer {
     if wish.focus.as_ref().is_some_and(|focus| focus.chars().count() > LONGEST_FOCUS) {
         return Err(Problem::invalid(format!("focus: at most {LONGEST_FOCUS} characters are allowed")));
     }
-    let session = access.workspace.session(name);
-    let wish = Summarize { slot: wish.slot, scope: wish.scope.map(Into::into), focus: wish.focus, wait };
+    let (session, wait) = (call.session(), call.query.wait);
+    let (app, access) = (call.app, call.access);
+    let wish = Summarize { wait, ..wish };
     // Whoever waits for a model has a place of their own, and takes none from those who are answered at once.
     let waiting = wait.then(|| app.load.waiting.enter(&access.workspace.name().into())).transpose()?;
     let _access = if wait { access.staying() } else { access };
@@ -106,9 +79,13 @@ pub(crate) async fn summarize(
         () = heard(&mut stop), if wait => pending("the server is shutting down; ask for it again"),
     }?;
     drop(waiting);
-    let pending = matches!(summarized, Summarized::Pending { .. });
-    let status = if pending { StatusCode::ACCEPTED } else { StatusCode::OK };
-    done(status, &SummarizedOut::from(summarized))
+    let (status, word, summary, reason) = match summarized {
+        Summarized::NothingNew { summary } => (StatusCode::OK, "nothing_new", summary, None),
+        Summarized::Written { summary } => (StatusCode::OK, "written", Some(summary), None),
+        Summarized::Pending { reason } => (StatusCode::ACCEPTED, "pending", None, reason),
+    };
+    let reason = reason.as_deref().map(discreet);
+    done(status, &json!({"status": word, "summary": summary, "reason": reason}))
 }
 
 /// A body that may be left out.
@@ -146,42 +123,29 @@ pub(crate) struct Beneath {
 
 /// The messages beneath a summary, word for word: those of its scope, from the first on.
 #[utoipa::path(get, path = "/v1/sessions/{session}/summaries/{summary}/messages", tag = "summaries", params(
-    ("session" = String, Path, description = "The session's name"),
     ("summary" = i64, Path, description = "The summary's number", minimum = 1),
     Beneath,
 ), responses(
     (status = 200, description = "A page of them", body = MessagesPage),
 ))]
-pub(crate) async fn expand(
-    State(app): State<Arc<App>>,
-    Reads(access): Reads,
-    Path((name, summary)): Path<(String, String)>,
-    Query(asked): Query<Beneath>,
-    known: Known,
-) -> Result<Response, Problem> {
-    let limit = limit(asked.limit)?;
-    let summary = number("summary", &summary)?;
-    let session = access.workspace.session(name);
-    let wanted = range(asked.after, asked.reverse, limit);
-    let _turn = app.load.page().await;
-    page(&session.expand(summary, wanted).await?, asked.format, &known)
+pub(crate) async fn expand(call: Reading<Beneath>) -> Answer {
+    let asked = &call.query;
+    let wanted = range(asked.after, asked.reverse, limit(asked.limit)?);
+    let summary = call.number("summary")?;
+    let _turn = call.app.load.page().await;
+    page(&call.session().expand(summary, wanted).await?, asked.format, &call.known)
 }
 
 /// Takes a summary back. The one before it stands again, and counting starts anew at the newest message.
 #[utoipa::path(post, path = "/v1/sessions/{session}/summaries/{summary}/undo", tag = "summaries", params(
-    ("session" = String, Path, description = "The session's name"),
     ("summary" = i64, Path, description = "The summary's number", minimum = 1),
 ), responses(
-    (status = 200, description = "It is taken back", body = Undone),
+    (status = 200, description = "It is taken back", body = openapi::Undone),
 ))]
-pub(crate) async fn undo(
-    Writes(access): Writes,
-    Path((name, summary)): Path<(String, String)>,
-    _: Query<Nothing>,
-) -> Result<Response, Problem> {
-    let summary = number("summary", &summary)?;
-    let stands = access.workspace.session(name).undo(summary).await?;
-    done(StatusCode::OK, &Undone { undone: summary, stands })
+pub(crate) async fn undo(call: Writing) -> Answer {
+    let summary = call.number("summary")?;
+    let stands = call.session().undo(summary).await?;
+    done(StatusCode::OK, &json!({"undone": summary, "stands": stands}))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -195,19 +159,15 @@ pub(crate) struct Whose {
 /// Has a slot's summary written again from the first message on, with today's settings. What stands goes on standing
 /// until the new one is there.
 #[utoipa::path(post, path = "/v1/sessions/{session}/slots/{slot}/rebuild", tag = "summaries", params(
-    ("session" = String, Path, description = "The session's name"),
     ("slot" = String, Path, description = "The slot's name"),
     Whose,
 ), responses(
-    (status = 202, description = "It will be written", body = Rebuilding),
-    (status = 200, description = "There is nothing to summarize", body = Rebuilding),
+    (status = 202, description = "It will be written", body = openapi::Rebuilding),
+    (status = 200, description = "There is nothing to summarize", body = openapi::Rebuilding),
 ))]
-pub(crate) async fn rebuild(
-    Writes(access): Writes,
-    Path((name, slot)): Path<(String, String)>,
-    Query(Whose { scope }): Query<Whose>,
-) -> Result<Response, Problem> {
-    let rebuilding = access.workspace.session(name).rebuild(scope.map(Into::into), &slot).await?;
+pub(crate) async fn rebuild(call: Writing<Whose>) -> Answer {
+    let scope = call.query.scope.as_deref().map(Into::into);
+    let rebuilding = call.session().rebuild(scope, call.named("slot")).await?;
     let status = if rebuilding { StatusCode::ACCEPTED } else { StatusCode::OK };
-    done(status, &Rebuilding { rebuilding })
+    done(status, &json!({"rebuilding": rebuilding}))
 }

@@ -9,9 +9,8 @@ use crate::near::near;
 const PREFIX: &str = "EPITOME_";
 
 /// Short forms, and what each stands for; nothing where it is no setting.
-const SHORT: [(&str, Option<&str>); 4] = [
+const SHORT: [(&str, Option<&str>); 3] = [
     ("EPITOME_CONFIG", None),
-    ("EPITOME_FUZZ_SECONDS", None),
     ("EPITOME_DB", Some("server.db")),
     ("EPITOME_WORKSPACE", Some("server.workspace")),
 ];

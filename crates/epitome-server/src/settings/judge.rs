@@ -3,22 +3,11 @@
 //! The engine checks its own settings; the sections `[server]` and `[proxy]` are read next to them.
 
 use epitome::settings::{Patch, SettingsError, read};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::proxy::Proxy;
-use super::server::Server;
+use super::server::{Sections, Server};
 use super::{Item, Source, keys};
 use epitome_terminal::near::near;
-
-/// The sections that are the server's own.
-#[derive(Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub(super) struct Sections {
-    pub(super) server: Server,
-    pub(super) proxy: Proxy,
-}
 
 /// What is wrong with a key.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use epitome::settings::{Settings, schema};
 use serde_json::{Number, Value};
 
-use super::judge::Sections;
+use super::server::Sections;
 
 /// How a value is written where everything is text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,6 +12,14 @@ use serde::{Deserialize, Serialize};
 use super::proxy::Proxy;
 use crate::log::{Format, Level};
 
+/// The sections that are the server's own.
+#[derive(Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Sections {
+    pub(super) server: Server,
+    pub(super) proxy: Proxy,
+}
+
 /// The section `[server]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, expecting = "a table of settings")]

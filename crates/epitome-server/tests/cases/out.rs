@@ -1,8 +1,8 @@
 //! What came out of a request, and what requests are made of.
 
 use epitome::dialect::Dialect;
-use epitome_core::drawing::draw;
 use epitome_core::message::Message;
+use epitome_testkit::drawing::draw;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 

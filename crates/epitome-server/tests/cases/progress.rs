@@ -29,7 +29,7 @@ pub(crate) fn one_loop_over_the_whole_list_is_left_alone() {
     let place = Place::asking(&provider, 100_000);
     let drawing = "u:9 a*(x):90 r(x):300 a(y):30 r(y):300 a(z) r(z):300";
     let args = ["--force", "--keep-messages", "1", "--model", "main"];
-    let list = crate::judges::signed(&epitome_core::drawing::messages(drawing).unwrap());
+    let list = crate::judges::signed(&epitome_testkit::drawing::messages(drawing).unwrap());
     // Chat sends no reasoning, so there is no loop to be kept whole.
     for shape in [Dialect::RESPONSES, Dialect::ANTHROPIC] {
         place.strict(shape, &crate::cases::out::spelled(shape, &list), &args).is_as_it_was("no_legal_cut");

@@ -1,7 +1,7 @@
 //! A. No invalid transcript goes out. Each is tried on whatever `crate::run::Place` is.
 
 use epitome::dialect::Dialect;
-use epitome_core::drawing::messages;
+use epitome_testkit::drawing::messages;
 use serde_json::{Value, json};
 
 use crate::cases::out::{SHAPES, spelled, talk};

@@ -35,8 +35,8 @@ fn the_store_in_trouble_shows_without_its_path_and_is_logged_with_it() {
 }
 
 /// Does something to a database that nobody should.
-fn sql(file: &Path, statement: &str) {
-    let code = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1], timeout=30); db.execute(sys.argv[2]); db.commit()";
-    let done = std::process::Command::new("python3").args(["-c", code]).arg(file).arg(statement).status();
+pub(crate) fn sql(file: &Path, statements: &str) {
+    let code = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=30).executescript(sys.argv[2])";
+    let done = std::process::Command::new("python3").args(["-c", code]).arg(file).arg(statements).status();
     assert!(done.unwrap().success());
 }

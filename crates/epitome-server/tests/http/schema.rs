@@ -79,14 +79,14 @@ fn ask(server: &Server, key: Option<&str>, examples: usize, flags: &[&str]) {
     );
     let mut run = Command::new(place.join("bin/schemathesis"));
     if let Some(key) = key {
-        told.push_str("\n[auth.openapi.key]\nbearer = \"${EPITOME_SCHEMA_KEY}\"\n");
-        run.env("EPITOME_SCHEMA_KEY", key);
+        told.push_str("\n[auth.openapi.key]\nbearer = \"${CHECK_SCHEMA_KEY}\"\n");
+        run.env("CHECK_SCHEMA_KEY", key);
     }
     let config = server.folder.join("schemathesis.toml");
     fs::write(&config, told).unwrap();
     run.current_dir(FOLDER).arg("--config-file").arg(config).arg("run");
     run.arg(format!("http://{}/openapi.json", server.address)).args(["--no-color"]).args(flags);
-    let examples = std::env::var("EPITOME_SCHEMA_EXAMPLES").unwrap_or_else(|_| examples.to_string());
+    let examples = std::env::var("CHECK_SCHEMA_EXAMPLES").unwrap_or_else(|_| examples.to_string());
     run.args(["--max-examples", &examples]);
     let said = run
         .env("PYTHONDONTWRITEBYTECODE", "1")

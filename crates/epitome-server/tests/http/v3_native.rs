@@ -3,6 +3,8 @@
 
 use serde_json::{Value, json};
 
+use crate::home::meddle;
+use crate::on_sqlite::sql;
 use crate::server::{Client, Server, command, db};
 use crate::talk::{add, pages, settle};
 
@@ -255,4 +257,63 @@ fn how_often_v3_wants_summaries_holds_for_what_is_said_natively() {
         (&told["short_summary"]["message_id"], &told["long_summary"]["message_id"]),
         (&there[19]["id"], &there[19]["id"],)
     );
+}
+
+/// Puts a database back to the tables of the release before, which stored a configuration of theirs as such.
+fn age(folder: &std::path::Path) {
+    let tables = ["workspaces", "sessions", "authors", "members"];
+    // What stands around it: `{"honcho":` and `}`.
+    let back = |schema: &str| {
+        tables.map(|table| {
+            format!(
+                "UPDATE {schema}{table} SET attributes = substr(attributes, 11, length(attributes) - 11) WHERE attributes <> ''; \
+                 ALTER TABLE {schema}{table} RENAME COLUMN attributes TO configuration; "
+            )
+        })
+    };
+    if epitome_testkit::both_stores::on_postgres() {
+        let done = "DELETE FROM epitome.migrations WHERE version > 6";
+        meddle(folder, &(back("epitome.").concat() + done));
+    } else {
+        let done = "DELETE FROM migrations WHERE version > 7; PRAGMA user_version = 7";
+        sql(&folder.join("a.db"), &(back("").concat() + done));
+    }
+}
+
+#[test]
+fn a_database_of_the_release_before_answers_v3_as_it_did() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::on(folder.path(), &[], &[]);
+    let mut client = server.client();
+    let often = json!({"summary": {"messages_per_short_summary": 15}, "odd": {"é": [1.50, null, "}"]}});
+    client.post("/v3/workspaces", &json!({"id": "w", "configuration": often})).ok();
+    client.post("/v3/workspaces", &json!({"id": "plain", "metadata": {"a": 1}})).ok();
+    let session =
+        json!({"id": "s", "configuration": often, "peers": {"ann": {"observe_me": false}, "bob": {}}});
+    client.post(&format!("{THEIRS}/sessions"), &session).ok();
+    client
+        .post(&format!("{THEIRS}/peers"), &json!({"id": "ann", "configuration": {"observe_me": true}}))
+        .ok();
+    let asked = |server: &Server| {
+        let mut client = own(server);
+        let lists = ["/v3/workspaces/list", "/v3/workspaces/w/sessions/list", "/v3/workspaces/w/peers/list"];
+        let mut told = lists.map(|path| client.post(path, &json!({})).ok()).to_vec();
+        for peer in ["ann", "bob"] {
+            told.push(client.get(&format!("{THEIRS}/sessions/s/peers/{peer}/config")).ok());
+        }
+        told.push(client.get("/v1/sessions/s").ok());
+        told
+    };
+    let before = asked(&server);
+    assert_eq!(before[1]["items"][0]["configuration"]["odd"], often["odd"], "{}", before[1]);
+    assert_eq!(before[3], json!({"observe_me": false, "observe_others": null}));
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    age(folder.path());
+    let server = Server::on(folder.path(), &[], &[]);
+    assert_eq!(asked(&server), before);
+    // And what is changed then adds up with what was there.
+    let more = json!({"configuration": {"more": {}}});
+    let now = server.client().json("PUT", &format!("{THEIRS}/sessions/s"), &more).ok();
+    assert_eq!((&now["configuration"]["odd"], &now["configuration"]["more"]), (&often["odd"], &json!({})));
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use epitome::dialect::Dialect;
-use epitome_core::drawing::messages;
+use epitome_testkit::drawing::messages;
 use serde_json::{Value, json};
 
 use crate::cases::out::{Out, SHAPES, complaints, spelled};

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use epitome::dialect::Dialect;
-use epitome_core::drawing::messages;
+use epitome_testkit::drawing::messages;
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
 

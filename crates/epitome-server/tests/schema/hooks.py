@@ -34,7 +34,7 @@ for name, strategy in {
 
 
 # The key all this is asked with, which it must not revoke: `epk_ID_SECRET`.
-OWN_KEY = os.environ.get("EPITOME_SCHEMA_KEY", "__").split("_")[1]
+OWN_KEY = os.environ.get("CHECK_SCHEMA_KEY", "__").split("_")[1]
 
 
 def bounds(body):

@@ -9,15 +9,7 @@ const EPOCH: Date = date(1970, 1, 1);
 
 /// `1234567` as `1,234,567`.
 pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    indicatif::HumanCount(number).to_string()
 }
 
 /// `1 message`, `1,200 messages`.

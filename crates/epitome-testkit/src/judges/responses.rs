@@ -131,7 +131,7 @@ pub fn complaints(body: &Value) -> Vec<String> {
     let mut calls: HashMap<String, (usize, u32)> = HashMap::new();
     for (at, item) in items.iter().enumerate() {
         let place = format!("input[{at}]");
-        let (mut kind, call) = (str_of(item, "type"), str_of(item, "call_id"));
+        let mut kind = str_of(item, "type");
         // What somebody says may come without a kind.
         if !item.contains_key("type") && item.contains_key("role") {
             kind = "message";
@@ -155,52 +155,64 @@ pub fn complaints(body: &Value) -> Vec<String> {
                 out.add(&place, "item id is used twice", id);
             }
         }
-        match kind {
-            "message" => check_message(&mut out, &place, item),
-            "reasoning" => {
-                let next = items[at + 1..].iter().find(|item| str_of(item, "type") != "reasoning");
-                let goes_on = next.is_some_and(|next| {
-                    str_of(next, "type") == "function_call" || str_of(next, "role") == "assistant"
-                });
-                if !goes_on {
-                    out.add(&place, "reasoning without its following item", str_of(item, "id"));
-                }
-            }
-            "function_call" => {
-                if call.is_empty() || call.chars().count() > LONGEST_ID {
-                    out.add(&place, "call_id is longer than 64", format!("or empty: `{call}`"));
-                }
-                if calls.insert(call.to_owned(), (at, 0)).is_some() {
-                    out.add(&place, "call_id is used twice", call);
-                }
-                if !is_plain(str_of(item, "name"), 64) {
-                    out.add(&place, "function name has letters that are not allowed", str_of(item, "name"));
-                }
-                if !is_json_object(str_of(item, "arguments")) {
-                    out.add(&place, "arguments are not a JSON object", call);
-                }
-            }
-            _ => {
-                if !item.get("output").is_some_and(is_output) {
-                    out.add(&place, "output is not text", call);
-                }
-                match calls.get_mut(call) {
-                    None => out.add(&place, "no function_call before this output", call),
-                    Some((_, answers)) => {
-                        *answers += 1;
-                        if *answers > 1 {
-                            out.add(&place, "has a second output", call);
-                        }
-                    }
-                }
-            }
-        }
+        check_item(&mut out, &items, (at, kind), &mut calls);
     }
     let last_reply = start_of_last_reply(&items);
     for (call, (at, _)) in calls.iter().filter(|(_, (at, answers))| *answers == 0 && *at < last_reply) {
         out.add(format!("input[{at}]"), "no output for this function_call", call);
     }
     out.out
+}
+
+/// What is wrong with the item at that place, beyond its fields.
+fn check_item(
+    out: &mut Complaints,
+    items: &[Map<String, Value>],
+    (at, kind): (usize, &str),
+    calls: &mut HashMap<String, (usize, u32)>,
+) {
+    let (item, place) = (&items[at], format!("input[{at}]"));
+    let call = str_of(item, "call_id");
+    match kind {
+        "message" => check_message(out, &place, item),
+        "reasoning" => {
+            let next = items[at + 1..].iter().find(|item| str_of(item, "type") != "reasoning");
+            let goes_on = next.is_some_and(|next| {
+                str_of(next, "type") == "function_call" || str_of(next, "role") == "assistant"
+            });
+            if !goes_on {
+                out.add(&place, "reasoning without its following item", str_of(item, "id"));
+            }
+        }
+        "function_call" => {
+            if call.is_empty() || call.chars().count() > LONGEST_ID {
+                out.add(&place, "call_id is longer than 64", format!("or empty: `{call}`"));
+            }
+            if calls.insert(call.to_owned(), (at, 0)).is_some() {
+                out.add(&place, "call_id is used twice", call);
+            }
+            if !is_plain(str_of(item, "name"), 64) {
+                out.add(&place, "function name has letters that are not allowed", str_of(item, "name"));
+            }
+            if !is_json_object(str_of(item, "arguments")) {
+                out.add(&place, "arguments are not a JSON object", call);
+            }
+        }
+        _ => {
+            if !item.get("output").is_some_and(is_output) {
+                out.add(&place, "output is not text", call);
+            }
+            match calls.get_mut(call) {
+                None => out.add(&place, "no function_call before this output", call),
+                Some((_, answers)) => {
+                    *answers += 1;
+                    if *answers > 1 {
+                        out.add(&place, "has a second output", call);
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Words, or a list of what a user could say as well.

@@ -44,7 +44,13 @@ pub struct State {
     /// How many held what is somebody else's.
     pub foreign: usize,
     script: Script,
-    /// Since it last grumbled.
+    memory: Memory,
+}
+
+/// What it remembers of earlier requests.
+#[derive(Default)]
+struct Memory {
+    /// Requests since it last complained about their size.
     patience: usize,
     refused_bodies: HashSet<u64>,
     before: Tally,
@@ -68,10 +74,7 @@ impl State {
             lacking: 0,
             foreign: 0,
             script: Script::default(),
-            patience: 0,
-            refused_bodies: HashSet::new(),
-            before: Tally::default(),
-            cache: Cache::default(),
+            memory: Memory::default(),
         }
     }
 
@@ -149,7 +152,7 @@ impl State {
         let is_summary = body.get("tools").is_none() && texts.iter().any(|text| text.starts_with(RECORD));
         if !is_summary {
             self.requests += 1;
-            self.patience += 1;
+            self.memory.patience += 1;
         }
         let refusal = match refuse::shape(dialect, body) {
             Some(what) => Some(Refusal::Shape(what)),
@@ -163,7 +166,7 @@ impl State {
         if let Some(refusal) = refusal {
             let mut hasher = DefaultHasher::new();
             body.to_string().hash(&mut hasher);
-            if !self.refused_bodies.insert(hasher.finish()) {
+            if !self.memory.refused_bodies.insert(hasher.finish()) {
                 self.repeated += 1;
             }
             let answer = refusal.told(dialect);
@@ -184,11 +187,11 @@ impl State {
             self.lacking += usize::from(!self.manner.always.iter().all(there));
             let foreign = |text: &&str| self.manner.never.is_some_and(|never| text.contains(never));
             self.foreign += usize::from(texts.iter().any(foreign));
-            self.anew += usize::from(!tally.goes_on(&self.before));
+            self.anew += usize::from(!tally.goes_on(&self.memory.before));
         }
-        let cached = self.cache.read(&tally);
+        let cached = self.memory.cache.read(&tally);
         if !is_summary {
-            self.before = tally;
+            self.memory.before = tally;
         }
         let whole = said.told(dialect, input, cached);
         if body["stream"] != json!(true) {
@@ -211,9 +214,10 @@ impl State {
         if input > window {
             return Some(Refusal::TooLong { input, window: Some(window) });
         }
-        let grumbles = self.manner.grumbles.is_some_and(|after| self.patience > after) && input > window / 3;
+        let grumbles =
+            self.manner.grumbles.is_some_and(|after| self.memory.patience > after) && input > window / 3;
         if grumbles {
-            self.patience = 0;
+            self.memory.patience = 0;
         }
         grumbles.then_some(Refusal::TooLong { input, window: None })
     }

@@ -9,7 +9,7 @@
 
 use serde_json::{Value, json};
 
-use super::raw::{self, Members};
+use crate::raw::{self, Members, replaced};
 
 const MARK: &str = "cache_control";
 
@@ -17,13 +17,13 @@ const MARK: &str = "cache_control";
 const SHORT: &str = r#"{"type":"ephemeral"}"#;
 
 /// Whether marks may stand in it: a quick look.
-pub(crate) fn may_be_in(text: &str) -> bool {
+pub(super) fn may_be_in(text: &str) -> bool {
     text.contains(MARK)
 }
 
 /// The mark that a summary gets: `came` is every message or block as it came, `sent` as they go out, and the one at `summary`
 /// is the summary. None where no mark left, or the summary has one.
-pub(crate) fn left<'a>(
+pub(super) fn left<'a>(
     came: impl IntoIterator<Item = &'a str>,
     sent: &[&'a str],
     summary: usize,
@@ -45,7 +45,7 @@ pub(crate) fn left<'a>(
 
 /// A message or block whose marks last no longer than those before it, of which `short` tells whether one is of the shorter kind, and is
 /// told of this one's. None where that is so.
-pub(crate) fn in_order(text: &str, short: &mut bool) -> Option<String> {
+pub(super) fn in_order(text: &str, short: &mut bool) -> Option<String> {
     let mut edits = Vec::new();
     for mark in of(text) {
         *short |= !lasts(mark);
@@ -53,16 +53,16 @@ pub(crate) fn in_order(text: &str, short: &mut bool) -> Option<String> {
             edits.push((raw::place(text, mark), SHORT.to_owned()));
         }
     }
-    (!edits.is_empty()).then(|| super::write::replaced(text, edits))
+    (!edits.is_empty()).then(|| replaced(text, edits))
 }
 
 /// A block with this mark.
-pub(crate) fn marked(block: &str, mark: &str) -> String {
+pub(super) fn marked(block: &str, mark: &str) -> String {
     raw::and(block, MARK, mark)
 }
 
 /// A message with this mark on the last of what it says. Words that are no list become one, of pieces of this kind.
-pub(crate) fn marked_message(item: &str, kind: &str, mark: &str) -> String {
+pub(super) fn marked_message(item: &str, kind: &str, mark: &str) -> String {
     let Some(content) = Members::of(item).get("content") else { return item.to_owned() };
     let pieces = raw::items(content);
     let marked = match pieces.split_last() {
@@ -78,7 +78,7 @@ pub(crate) fn marked_message(item: &str, kind: &str, mark: &str) -> String {
             _ => return item.to_owned(),
         },
     };
-    super::write::replaced(item, vec![(raw::place(item, content), marked)])
+    replaced(item, vec![(raw::place(item, content), marked)])
 }
 
 /// The marks in a message or block, and in what stands inside it, in order.

@@ -6,9 +6,9 @@ use epitome_core::message::Message;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::raw::{self, Members};
 use super::{Body, Origin};
 use crate::format::RequestSign;
+use crate::raw::{self, Members};
 use crate::reader::{goes_on, joined_reply, list_is, parsed, unreadable};
 use crate::{Dialect, DialectError, blank_if_nothing, field};
 

@@ -4,19 +4,18 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::ops::Range;
 
 use epitome_core::message::{CallId, Message, Part, Seq};
 use epitome_core::view;
 use serde_json::Value;
 
-use super::raw::{self, FLAGS, Members};
 use super::writer::Writer;
 use super::{Body, Marks, cached};
 use crate::flags;
+use crate::raw::{self, FLAGS, Members, replaced};
 
 /// The request with these messages in one flat list.
-pub(crate) fn rewrite(body: &Body, messages: &[Message], marks: Marks) -> String {
+pub(super) fn rewrite(body: &Body, messages: &[Message], marks: Marks) -> String {
     let mut writer = Writer::new(body);
     let (mut texts, mut summary) = (Vec::new(), None);
     for message in shown(body, messages) {
@@ -37,7 +36,7 @@ pub(crate) fn rewrite(body: &Body, messages: &[Message], marks: Marks) -> String
 }
 
 /// Whether it is a summary that was not in the request.
-pub(crate) fn is_new_summary(body: &Body, message: &Message) -> bool {
+pub(super) fn is_new_summary(body: &Body, message: &Message) -> bool {
     body.origin(message.seq).is_none() && view::recognise(message).is_some()
 }
 
@@ -52,7 +51,7 @@ fn pass_on_mark(body: &Body, texts: &mut [String], summary: usize) {
 }
 
 /// The list itself, as it came where nothing in it changed.
-pub(crate) fn list(body: &Body, texts: &[String]) -> String {
+pub(super) fn list(body: &Body, texts: &[String]) -> String {
     let came = body.text.get(body.list.clone()).unwrap_or_default();
     let items = body.items.iter().filter_map(|place| body.text.get(place.clone()));
     if texts.len() == body.items.len() && texts.iter().map(String::as_str).eq(items) {
@@ -63,7 +62,7 @@ pub(crate) fn list(body: &Body, texts: &[String]) -> String {
 
 /// The messages, and beside them those of which nothing was read: the core leaves out what says nothing, and who sent a
 /// kind that is new to us has a provider that waits for it.
-pub(crate) fn shown<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'a Message> {
+pub(super) fn shown<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'a Message> {
     let own = |seq: Seq| body.messages.get(usize::try_from(seq).ok()?.checked_sub(1)?);
     let says_nothing =
         |message: &&Message| matches!(message.parts.as_slice(), [Part::Text { text }] if text.is_empty());
@@ -101,22 +100,8 @@ fn is_no_speech(body: &Body, message: &Message) -> bool {
     texts.peek().is_some() && texts.all(|item| body.dialect.0.is_aside(item))
 }
 
-/// Texts in place of others, in order of their places.
-pub(crate) fn replaced(text: &str, mut edits: Vec<(Range<usize>, String)>) -> String {
-    edits.sort_by_key(|(place, _)| place.start);
-    let mut out = String::with_capacity(text.len());
-    let mut before = 0;
-    for (place, new) in edits {
-        out.push_str(text.get(before..place.start).unwrap_or_default());
-        out.push_str(&new);
-        before = place.end;
-    }
-    out.push_str(text.get(before..).unwrap_or_default());
-    out
-}
-
 /// A wire message without our own fields, those of its blocks included where it has any.
-pub(crate) fn stripped(item: &str, in_blocks: bool) -> Cow<'_, str> {
+pub(super) fn stripped(item: &str, in_blocks: bool) -> Cow<'_, str> {
     if !raw::may_have_flags(item) {
         return Cow::Borrowed(item);
     }
@@ -134,7 +119,7 @@ pub(crate) fn stripped(item: &str, in_blocks: bool) -> Cow<'_, str> {
 }
 
 /// A list of blocks without our own fields; anything else as it is.
-pub(crate) fn stripped_blocks(content: &str) -> String {
+pub(super) fn stripped_blocks(content: &str) -> String {
     if !content.starts_with('[') || !raw::may_have_flags(content) {
         return content.to_owned();
     }
@@ -146,7 +131,7 @@ pub(crate) fn stripped_blocks(content: &str) -> String {
 }
 
 /// The texts that stand for a message, with its flags as they are now, or without any.
-pub(crate) fn flagged(texts: Vec<String>, message: &Message, marks: Marks) -> Vec<String> {
+pub(super) fn flagged(texts: Vec<String>, message: &Message, marks: Marks) -> Vec<String> {
     if marks == Marks::Stripped {
         // Blocks with flags are never here.
         return texts.into_iter().map(|text| stripped(&text, false).into_owned()).collect();

@@ -10,12 +10,12 @@ use epitome_core::message::{CallId, Message, Part, Seq};
 use serde_json::{Map, Value, json};
 
 use super::Body;
-use super::pieces::{self, Piece};
-use super::raw;
 use crate::fit::Fitter;
+use crate::pieces::{self, Piece};
+use crate::raw;
 
 /// A run of a message's parts on its way out.
-pub(crate) enum Bit<'a> {
+pub(super) enum Bit<'a> {
     /// As it came; with what it would be otherwise.
     Came { text: Cow<'a, str>, parts: Vec<Part>, form: Option<String> },
     /// To be spelled; with the piece that it was.
@@ -38,8 +38,8 @@ struct Opened<'a> {
 }
 
 /// Writes one message after the other.
-pub(crate) struct Writer<'a> {
-    pub(crate) body: &'a Body,
+pub(super) struct Writer<'a> {
+    pub(super) body: &'a Body,
     fitter: Fitter,
     opened: Option<Opened<'a>>,
     /// Calls that went out as they came and are of an uncommon kind: their answers are of it, too.
@@ -49,14 +49,14 @@ pub(crate) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub(crate) fn new(body: &'a Body) -> Self {
+    pub(super) fn new(body: &'a Body) -> Self {
         let fitter = Fitter::for_body(body.dialect.0.wants());
         Self { body, fitter, opened: None, forms: HashMap::new(), ids: HashSet::new() }
     }
 
     /// A message as runs of parts. Those of its own origin go out as they came where nothing speaks against it.
     /// With them, whether they are all that the message came as.
-    pub(crate) fn bits(&mut self, message: &Message) -> (Vec<Bit<'a>>, bool) {
+    pub(super) fn bits(&mut self, message: &Message) -> (Vec<Bit<'a>>, bool) {
         let fitted: Vec<Option<Part>> =
             message.parts.iter().map(|part| self.fitter.part(message.role, part)).collect();
         let Some(mut opened) = self.opened(message.seq) else {
@@ -180,7 +180,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The wire messages that stand for a message.
-    pub(crate) fn wires(&mut self, message: &Message) -> Vec<String> {
+    pub(super) fn wires(&mut self, message: &Message) -> Vec<String> {
         match self.body.dialect.0 {
             format if format.about().is_native => self.native(message),
             format if format.about().reply_is_items => self.items(message),
@@ -306,7 +306,7 @@ fn flush<'a>(loose: &mut Vec<Part>, bits: &mut Vec<Bit<'a>>) {
 }
 
 /// What was spelled, as text; what stands for one piece has the fields of it that we do not know.
-pub(crate) fn texts(spelled: &[Value], was: Option<&str>) -> Vec<String> {
+pub(super) fn texts(spelled: &[Value], was: Option<&str>) -> Vec<String> {
     let mut texts: Vec<String> = spelled.iter().map(Value::to_string).collect();
     if let ([value], Some(was), [text]) = (spelled, was, texts.as_mut_slice()) {
         for (key, other) in pieces::others(was, value) {

@@ -14,9 +14,9 @@ use super::scribe::{Account, Scribe};
 use super::{Condenser, Inner, Known, MOST_CONVERSATIONS, number};
 use crate::error::Error;
 use crate::hook::{Hook, Hooks};
-use crate::model::{Local, Model, Remote};
+use crate::model::{self, Local, Model};
 use crate::pace::Pace;
-use crate::settings::{CondenseSettings, ModelSettings, Patch, Price, Provider, Settings};
+use crate::settings::{CondenseSettings, Patch, Price, Settings, SettingsError};
 use crate::shared::Shared;
 use crate::table;
 use crate::writer::Writer;
@@ -47,7 +47,7 @@ const UNKNOWN_PRICE: (f64, f64) = (1.0, 5.0);
 pub struct CondenserBuilder {
     models: BTreeMap<String, Arc<dyn Model>>,
     hooks: Hooks,
-    settings: Option<Result<Patch, Error>>,
+    settings: Option<Result<Patch, SettingsError>>,
     counter: Option<Counter>,
     agent: Option<String>,
     window: Option<Tokens>,
@@ -74,15 +74,12 @@ impl CondenserBuilder {
         self
     }
 
-    /// Changes the defaults, as a JSON document of those settings that differ.
-    pub fn settings(mut self, document: &str) -> Self {
-        self.settings = Some(Patch::parse(document).map_err(Error::from));
-        self
-    }
-
-    /// The same, for settings that were read before.
-    pub fn patch(mut self, patch: Patch) -> Self {
-        self.settings = Some(Ok(patch));
+    /// Changes the defaults. Takes [`Settings`], a [`Patch`], or a JSON or TOML document of the settings that differ.
+    pub fn settings<S: TryInto<Patch>>(mut self, settings: S) -> Self
+    where
+        SettingsError: From<S::Error>,
+    {
+        self.settings = Some(settings.try_into().map_err(SettingsError::from));
         self
     }
 
@@ -158,32 +155,26 @@ impl CondenserBuilder {
     pub fn build(mut self) -> Result<Condenser, Error> {
         let settings = self.laid_over()?;
         settings.check()?;
-        let chain = vec![self.summarizer(&settings)?];
-        let room = self.room(&settings);
+        let writer = self.summarizer(&settings)?;
+        let (window, room) = self.window_and_room(&settings);
         let refused = |error| Error::Invalid(format!("condense.{error}"));
         let policy = settings.condense.policy(room).map_err(refused)?;
         // A call may know the room where nobody did before, so that what needs it is judged then.
         let roomless = settings.condense.policy(None).unwrap_or_else(|_| policy.clone());
-        let shares = match chain.first().filter(|writer| !writer.is_local()) {
-            Some(writer) => self.shares(&settings, writer.price(&settings)),
-            None => (0.0, 0.0),
-        };
-        let prices = self.prices(&settings, shares);
         let own = self.agent.as_deref().and_then(|agent| settings.price(agent));
-        let prices_of_same = self.prices(&settings, self.shares(&settings, own));
-        let borrows = self.borrows(&settings);
         let counter = self.counter.take().unwrap_or_else(|| Counter::new(self.encoding(&settings)));
-        let fixed = counter.tools(&self.tools);
-        let enabled = settings.condense.enabled;
-        let local = chain.iter().all(Writer::is_local);
+        let local = writer.is_local();
         let rules = Rules {
+            enabled: settings.condense.enabled,
+            borrows: self.borrows(&settings),
+            fixed: counter.tools(&self.tools),
             policy,
             roomless,
             counter: counter.clone(),
             room,
-            window: self.window_of(&settings),
-            prices,
-            prices_of_same,
+            window,
+            prices: prices(own, if local { Some(Price::FREE) } else { writer.price(&settings) }),
+            prices_of_same: prices(own, own),
             wait: settings.condense.wait || self.at_once,
             ahead: !self.at_once,
             local,
@@ -197,7 +188,7 @@ impl CondenserBuilder {
             None => Account::default(),
         };
         let scribe = Scribe {
-            chain,
+            writer,
             counter,
             settings: Arc::new(settings),
             hooks: self.hooks,
@@ -208,13 +199,10 @@ impl CondenserBuilder {
         };
         let inner = Inner {
             id: number(),
-            enabled,
             rules,
             scribe: Arc::new(scribe),
-            fixed,
             known: Mutex::new(Known::at_most(self.conversations.unwrap_or(MOST_CONVERSATIONS))),
             totals: Mutex::default(),
-            borrows,
             loan: None,
         };
         Ok(Condenser { inner: Arc::new(inner) })
@@ -245,8 +233,7 @@ impl CondenserBuilder {
                 let local: Arc<dyn Model> = Arc::new(Local);
                 return Ok(Writer::new(Local::NAME, &local));
             }
-            Some(ModelSettings { provider: Provider::Local, .. }) => Arc::new(Local),
-            Some(model) => Arc::new(Remote::from_env(name, model)?),
+            Some(model) => model::of_settings(name, model)?,
             None => {
                 let given = self.models.keys().chain(settings.models.keys()).map(String::as_str);
                 let mut known: Vec<&str> = given.chain([Local::NAME]).collect();
@@ -275,55 +262,40 @@ impl CondenserBuilder {
         Some(settings.models.get(agent).map_or(agent, |model| model.model.as_str()))
     }
 
-    /// How many tokens it reads and writes in all.
-    fn window_of(&self, settings: &Settings) -> Option<Tokens> {
+    /// How many tokens it reads and writes in all, and that less its output reserve.
+    fn window_and_room(&self, settings: &Settings) -> (Option<Tokens>, Option<Tokens>) {
         let own = self.agent.as_deref().and_then(|agent| settings.models.get(agent));
         let entry = self.provider_name(settings).and_then(table::find);
         let known = self.window.or_else(|| own?.window).or_else(|| Some(entry?.window));
-        known.or(settings.condense.window)
-    }
-
-    /// Its window less its output reserve.
-    fn room(&self, settings: &Settings) -> Option<Tokens> {
-        let own = self.agent.as_deref().and_then(|agent| settings.models.get(agent));
-        let entry = self.provider_name(settings).and_then(table::find);
-        let window = self.window_of(settings)?;
+        let window = known.or(settings.condense.window);
         let reserve = self.reserve.or_else(|| own?.output_reserve);
-        // What the table keeps free may be more than a window that was set by hand holds.
-        let known = || entry.map_or(0, |entry| entry.output_reserve).min(window / 4);
-        Some(window.saturating_sub(reserve.unwrap_or_else(known)).max(1))
+        let room = window.map(|window| {
+            // What the table keeps free may be more than a window that was set by hand holds.
+            let usual = || entry.map_or(0, |entry| entry.output_reserve).min(window / 4);
+            window.saturating_sub(reserve.unwrap_or_else(usual)).max(1)
+        });
+        (window, room)
     }
 
     fn encoding(&self, settings: &Settings) -> Encoding {
         let known = self.provider_name(settings).and_then(Encoding::for_model);
         known.unwrap_or(settings.encoding)
     }
+}
 
-    /// What a million tokens of the model's own input cost, where that is known.
-    fn unit(&self, settings: &Settings) -> Option<f64> {
-        let price = settings.price(self.agent.as_deref()?)?;
-        Some(price.input.get()).filter(|unit| *unit > 0.0)
-    }
-
-    /// What tokens cost in units of the model's own input price, with a summarizer that costs so much in and out. Where
-    /// that is not known, the usual shares.
-    fn prices(&self, settings: &Settings, (input, output): (f64, f64)) -> Prices {
-        let agent = self.agent.as_deref().and_then(|agent| settings.price(agent));
-        let cache = match (agent, self.unit(settings)) {
-            (Some(price), Some(unit)) => {
-                let read = price.cache_read.get() / unit;
-                Prices::new(read, (price.cache_write.get() / unit).max(read)).unwrap_or_default()
-            }
-            _ => Prices::default(),
-        };
-        cache.with_summarizer(input, output).unwrap_or(cache)
-    }
-
-    /// What a model that costs this costs in those units, in and out.
-    fn shares(&self, settings: &Settings, price: Option<Price>) -> (f64, f64) {
-        match (price, self.unit(settings)) {
-            (Some(Price { input, output, .. }), Some(unit)) => (input.get() / unit, output.get() / unit),
-            _ => UNKNOWN_PRICE,
-        }
-    }
+/// What tokens cost in units of the model's own input price, with a summarizer of this price. Where the model's own is not
+/// known, the usual shares.
+fn prices(own: Option<Price>, writer: Option<Price>) -> Prices {
+    let own = own.map(|price| (price, price.input.get())).filter(|(_, unit)| *unit > 0.0);
+    let cache = own.and_then(|(price, unit)| {
+        let read = price.cache_read.get() / unit;
+        Prices::new(read, (price.cache_write.get() / unit).max(read)).ok()
+    });
+    let (input, output) = match (writer, own) {
+        (Some(Price::FREE), _) => (0.0, 0.0),
+        (Some(writer), Some((_, unit))) => (writer.input.get() / unit, writer.output.get() / unit),
+        _ => UNKNOWN_PRICE,
+    };
+    let cache = cache.unwrap_or_default();
+    cache.with_summarizer(input, output).unwrap_or(cache)
 }

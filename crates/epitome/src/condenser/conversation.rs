@@ -2,11 +2,10 @@
 //!
 //! No model is called here and nothing is waited for: [`Conversation::look`] takes the list in and says what to do, and
 //! [`Conversation::take`] takes what came of it. Everything happens under one lock, so two callers at once see one after the
-//! other. Its states are in `state`, summaries ahead of time in `early`, sizes and the provider's count in `sizes`, reports
-//! in `telling`.
+//! other. Its states and summaries ahead of time are in `state`, sizes and the provider's count in `sizes`, reports in
+//! `telling`.
 
 use std::hash::RandomState;
-use std::mem::take;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,19 +18,20 @@ use epitome_core::trigger::{Fraction, SOFT};
 
 use super::Call;
 use super::report::Report;
-use super::scribe::{Order, Outcome};
+use super::scribe::{Order, Outcome, Whose};
 use crate::fingerprint::{Place, Prints};
 use crate::model::ModelError;
 use crate::retry::{Backoff, Failure, after_failure, jitter};
+use crate::writer::Who;
 
-mod early;
 mod sizes;
 mod state;
 mod telling;
 
 use sizes::Counts;
-use state::State;
-pub(super) use state::{Preparing, Slip, Untold};
+pub(super) use state::{Preparing, Slip};
+use state::{Progress, Untold};
+pub use telling::Kept;
 use telling::Notes;
 
 /// What could not be done is tried again once the list is larger by one part in so many.
@@ -46,6 +46,11 @@ const MOST_UNTOLD: Tokens = 400_000;
 /// What is decided by, the same for all conversations of a condenser.
 #[derive(Clone)]
 pub(super) struct Rules {
+    pub(super) enabled: bool,
+    /// Whether the model that a list is for should write its summaries too.
+    pub(super) borrows: bool,
+    /// What comes with every request besides the list.
+    pub(super) fixed: Tokens,
     pub(super) policy: Policy,
     /// The policy where the model's room is not known.
     pub(super) roomless: Policy,
@@ -73,29 +78,9 @@ impl Rules {
     }
 }
 
-/// What is known of a call that is about to be made.
-#[derive(Clone, Copy)]
-pub(super) struct Ahead<'a> {
-    pub(super) messages: &'a [Message],
-    pub(super) fixed: Tokens,
-    pub(super) room: Option<Tokens>,
-    /// By the provider's count.
-    pub(super) request: Option<Tokens>,
-    pub(super) force: Option<Press>,
-    /// Whether the models were waited for this time already, and gave nothing.
-    pub(super) given_up: bool,
-}
-
-impl<'a> Ahead<'a> {
-    pub(super) fn of(call: &Call<'a>) -> Self {
-        let Call { messages, fixed, room, counted, force } = *call;
-        Self { messages, fixed, room, request: counted, force, given_up: false }
-    }
-}
-
 /// One look at a list: the call that is about to be made, by which rules, and what is known of its size.
 struct Look<'a> {
-    ahead: &'a Ahead<'a>,
+    call: &'a Call<'a>,
     rules: &'a Rules,
     facts: Facts,
 }
@@ -113,16 +98,13 @@ pub(super) struct Conversation {
     pub(super) list: List,
     /// What the summary in use was made of, where `local` wrote it.
     extracts: Option<Arc<Extracts>>,
-    state: State,
+    progress: Progress,
     counts: Counts,
     pauses: Pauses,
     notes: Notes,
     /// Whose it is, where that is known: answers that were paid for by others are not recalled for it.
     pub(super) whose: Option<Whose>,
 }
-
-/// A number for the owner of a conversation.
-pub(super) type Whose = [u8; 16];
 
 /// What is not tried again for now.
 #[derive(Clone, Copy, Default)]
@@ -161,26 +143,11 @@ pub(super) enum Step {
     /// Nothing more: this was done.
     Done(Report),
     /// A summary is written now, and waited for.
-    Write(Box<Plan>, Order, Who),
+    Write(Order, Who),
     /// The one that is being written is waited for.
     Wait,
     /// Something would be done, but the list is not the one that was taken in.
     Stranger,
-}
-
-/// Who writes a summary that is waited for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Who {
-    /// The models of the settings.
-    Models,
-    /// `local`, in their place.
-    StandIn,
-}
-
-/// A summary to be written while the agent goes on.
-pub(super) struct Task {
-    pub(super) plan: Plan,
-    pub(super) order: Order,
 }
 
 impl Conversation {
@@ -214,12 +181,13 @@ impl Conversation {
         }
         let new = Self::begun(messages, Some(standing), rules);
         // What is being written of all before they parted is not thrown away, where it suits the other end.
-        let state = self.state.forked(|preparing| {
+        let preparing = self.progress.preparing.take_if(|preparing| {
             let through = usize::try_from(preparing.plan.cuts_after()).unwrap_or(usize::MAX);
             self.prints.are(messages, through, &rules.key) && preparing.plan.suits(&new.list)
         });
+        let Progress { untold, stopped_at, .. } = &self.progress;
         Some(Self {
-            state,
+            progress: Progress { preparing, untold: untold.clone(), stopped_at: *stopped_at },
             extracts: self.extracts.clone(),
             counts: self.counts.forked(),
             pauses: Pauses { resting: None, unprepared: None, ..self.pauses },
@@ -255,31 +223,33 @@ impl Conversation {
         (self.prints, self.list, self.notes.left) = (fresh.prints, fresh.list, fresh.notes.left);
         self.changes = self.changes.wrapping_add(1);
         self.handed = None;
-        self.state = take(&mut self.state).forgotten();
+        (self.progress.untold, self.progress.preparing) = (None, None);
         self.counts.begin_anew();
         true
     }
 
     /// Takes the list in, and says what to do with it, and which summary to begin in the background. Before anything is
-    /// done, every message is compared, unless that was done `already`.
+    /// done, every message is compared, unless that was done `already`. `given_up`: the models were waited for this time,
+    /// and gave nothing.
     pub(super) fn look(
         &mut self,
-        ahead: &Ahead<'_>,
+        call: &Call<'_>,
         rules: &Rules,
         already: bool,
-        begin: &mut Option<Task>,
+        given_up: bool,
+        begin: &mut Option<Order>,
     ) -> Step {
         let known = self.prints.len();
-        let strange = |this: &Self| !already && !this.prints.are(ahead.messages, known, &rules.key);
-        if ahead.messages.len() > known {
+        let strange = |this: &Self| !already && !this.prints.are(call.messages, known, &rules.key);
+        if call.messages.len() > known {
             self.changes = self.changes.wrapping_add(1);
         }
-        self.list.advance(ahead.messages, &rules.counter);
-        self.prints.extend(ahead.messages, &rules.key);
+        self.list.advance(call.messages, &rules.counter);
+        self.prints.extend(call.messages, &rules.key);
         self.collect(rules);
-        let counted = self.counted(ahead);
+        let counted = self.counted(call);
         self.counts.call(counted, &self.list);
-        let mut facts = self.facts(ahead, rules, counted);
+        let mut facts = self.facts(call, rules, counted);
         if self.counts.too_long {
             facts.force = Some(Press::Hard);
         }
@@ -287,7 +257,7 @@ impl Conversation {
         let request = self.list.request(&facts);
         let over = facts.room.is_some_and(|room| request > room);
         let due = facts.force.is_some() || over || self.list.due(policy, &facts, Fraction::ONE).is_now();
-        let look = Look { ahead, rules, facts };
+        let look = Look { call, rules, facts };
         if !due || self.list.is_empty() {
             if self.may_prepare(counted, rules) && self.list.due(policy, &look.facts, SOFT).is_now() {
                 if strange(self) {
@@ -299,7 +269,7 @@ impl Conversation {
         }
         if look.facts.force.is_none() && !over {
             let half_more = |size: Tokens| size.saturating_add(size / 2);
-            if self.state.stopped_at().is_some_and(|size| request < half_more(size)) {
+            if self.progress.stopped_at.is_some_and(|size| request < half_more(size)) {
                 return Step::Done(self.stopped(&look));
             }
             if let Some((until, why)) = self.pauses.resting
@@ -312,19 +282,19 @@ impl Conversation {
         if strange(self) {
             return Step::Stranger;
         }
-        self.act(&look, begin)
+        self.act(&look, given_up, begin)
     }
 
     /// Something is due: the summary that was prepared, or what is decided now.
-    fn act(&mut self, look: &Look<'_>, begin: &mut Option<Task>) -> Step {
-        let Look { ahead, rules, facts } = look;
+    fn act(&mut self, look: &Look<'_>, given_up: bool, begin: &mut Option<Order>) -> Step {
+        let Look { call, rules, facts } = look;
         if let Some(done) = self.prepared(look) {
             return Step::Done(done);
         }
-        if rules.wait && self.state.preparing().is_some() {
+        if rules.wait && self.progress.preparing.is_some() {
             return Step::Wait;
         }
-        match self.list.decide(ahead.messages, rules.policy(facts), facts, &rules.counter) {
+        match self.list.decide(call.messages, rules.policy(facts), facts, &rules.counter) {
             Decision::Unchanged(why) => {
                 self.rest(&why, facts);
                 Step::Done(self.unchanged(&why, look))
@@ -336,16 +306,16 @@ impl Conversation {
                     Err(why) => self.unchanged(&why, look),
                 })
             }
-            Decision::Ask(plan) => self.ask(*plan, look, begin),
+            Decision::Ask(plan) => self.ask(*plan, look, given_up, begin),
         }
     }
 
     /// A summary must be written now.
-    fn ask(&mut self, plan: Plan, look: &Look<'_>, begin: &mut Option<Task>) -> Step {
-        let Look { ahead, rules, .. } = look;
+    fn ask(&mut self, plan: Plan, look: &Look<'_>, given_up: bool, begin: &mut Option<Order>) -> Step {
+        let Look { call, rules, .. } = look;
         // A caller that forces it is heard at once. Otherwise a model that failed is not called in vain.
-        let pausing = ahead.force.is_none() && self.pauses.leave_model_alone();
-        let left_alone = ahead.given_up || pausing;
+        let pausing = call.force.is_none() && self.pauses.leave_model_alone();
+        let left_alone = given_up || pausing;
         let (plan, who) = if rules.local {
             (plan, Who::Models)
         } else if rules.wait && !left_alone {
@@ -353,14 +323,13 @@ impl Conversation {
         } else if !rules.ahead {
             return Step::Done(self.model_failed(look));
         } else {
-            if self.state.preparing().is_none() && !left_alone {
+            if self.progress.preparing.is_none() && !left_alone {
                 // Too late for this time. What comes of it is built upon the next time.
-                *begin = Some(self.task(self.for_model(plan.clone()), ahead.messages));
+                *begin = Some(self.order(self.for_model(plan.clone()), call.messages));
             }
             (plan, Who::StandIn)
         };
-        let Task { plan, order } = self.task(plan, ahead.messages);
-        Step::Write(Box::new(plan), order, who)
+        Step::Write(self.order(plan, call.messages), who)
     }
 
     /// Takes what came of a summary that was waited for. Nothing where the models gave none, and another should be asked.
@@ -369,12 +338,12 @@ impl Conversation {
         plan: Plan,
         outcome: Outcome,
         who: Who,
-        ahead: &Ahead<'_>,
+        call: &Call<'_>,
         rules: &Rules,
     ) -> Option<Report> {
         self.note(outcome.spent, outcome.problems);
-        let facts = self.facts(ahead, rules, self.counted(ahead));
-        let look = Look { ahead, rules, facts };
+        let facts = self.facts(call, rules, self.counted(call));
+        let look = Look { call, rules, facts };
         let before = self.list.request(&facts);
         let written = match outcome.written {
             Ok(written) => written,
@@ -385,7 +354,7 @@ impl Conversation {
                         return None;
                     }
                 }
-                return Some(match plan.without_answer(&mut self.list, ahead.messages, &rules.counter) {
+                return Some(match plan.without_answer(&mut self.list, call.messages, &rules.counter) {
                     // What the stages before it did is something, too.
                     Ok(report) => {
                         let report = self.condensed(report, None, before, &look);
@@ -399,13 +368,11 @@ impl Conversation {
             }
         };
         let (prior, places, tokens) = (plan.prior.clone(), plan.places().to_vec(), plan.replaces());
-        match plan.finish(&mut self.list, ahead.messages, &written.text, &rules.counter) {
+        match plan.finish(&mut self.list, call.messages, &written.text, &rules.counter) {
             Ok(report) => {
                 match who {
                     Who::Models => self.own_summary(),
-                    Who::StandIn => {
-                        self.state = take(&mut self.state).fallback(Untold { prior, places, tokens });
-                    }
+                    Who::StandIn => self.progress.fallback(Untold { prior, places, tokens }),
                 }
                 Some(self.condensed(report, Some((&written, who)), before, &look))
             }
@@ -422,7 +389,7 @@ impl Conversation {
     /// The model's own summary is in use from here on.
     fn own_summary(&mut self) {
         self.pauses.succeeded();
-        self.state = take(&mut self.state).own();
+        self.progress.untold = None;
     }
 
     fn rest(&mut self, why: &Unchanged, facts: &Facts) {

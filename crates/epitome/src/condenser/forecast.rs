@@ -14,15 +14,14 @@ use epitome_core::trigger::{self, Fraction, When};
 use epitome_core::view;
 use serde::Serialize;
 
-use super::conversation::{Ahead, Conversation};
+use super::conversation::Conversation;
 use super::{Call, Condenser};
 
 /// What would be done to a list.
 ///
 /// ```
 /// use epitome::condenser::Why;
-/// use epitome::rules::message::Message;
-/// use epitome::{Call, Condenser};
+/// use epitome::{Call, Condenser, Message};
 ///
 /// let condenser = Condenser::builder()
 ///     .settings(r#"{"condense": {"trigger": "messages(12)", "keep": "messages(4)"}}"#)
@@ -129,8 +128,7 @@ impl Condenser {
         let messages: Vec<Message> = call.messages.iter().zip(1..).map(number).collect();
         let mut conversation = Conversation::begun(&messages, None, rules);
         let call = Call { messages: &messages, fixed: self.inner.fixed(call), ..*call };
-        let ahead = Ahead::of(&call);
-        let facts = conversation.first_facts(&ahead, rules);
+        let facts = conversation.first_facts(&call, rules);
         let (policy, list) = (rules.policy(&facts), &conversation.list);
         let tokens = list.request(&facts);
         let unchanged = Forecast {
@@ -148,8 +146,7 @@ impl Condenser {
             model: None,
             messages: Vec::new(),
         };
-        let shapes = Shapes::of(&messages, &rules.counter);
-        let then = match self.inner.enabled {
+        let then = match rules.enabled {
             true => Then::of(list, &messages, policy, &facts, &rules.counter),
             false => Err(("off", "condensing is switched off (condense.enabled)".to_owned())),
         };
@@ -157,11 +154,11 @@ impl Condenser {
             Err((reason, told)) => Forecast {
                 reason: reason.to_owned(),
                 told,
-                messages: shapes.fates(|shape| (true, shape.untouched())),
+                messages: fates(&messages, None, &rules.counter),
                 ..unchanged
             },
             Ok(then) => {
-                let writer = self.inner.scribe.chain.first().filter(|_| then.summary.is_some());
+                let writer = Some(&self.inner.scribe.writer).filter(|_| then.summary.is_some());
                 Forecast {
                     condenses: true,
                     reason: if call.force.is_some() { "forced" } else { "due" }.to_owned(),
@@ -169,7 +166,7 @@ impl Condenser {
                     tokens_after: then.tokens,
                     summary: then.summary,
                     model: writer.map(|writer| writer.model.name().to_owned()),
-                    messages: shapes.fates(|shape| shape.then(&then)),
+                    messages: fates(&messages, Some(&then), &rules.counter),
                     ..unchanged
                 }
             }
@@ -235,97 +232,63 @@ impl Then {
     }
 }
 
-/// A message, as far as its fate depends on it.
-struct Shape {
-    outline: Outline,
-    /// Whether a summary of ours stands in it.
-    summary: bool,
-    /// Whether it opens a call that nobody answers.
-    waits: bool,
-    /// Whether it is the last thing the user asked for.
-    last_user: bool,
+/// What becomes of every message, where the list becomes another or nothing is done.
+fn fates(messages: &[Message], then: Option<&Then>, counter: &Counter) -> Vec<Fate> {
+    let mut tracker = Tracker::default();
+    let outlines: Vec<Outline> = messages.iter().map(|message| tracker.push(message, counter)).collect();
+    let last_user = outlines.iter().rfind(|outline| outline.opens_turn).map(|outline| outline.seq);
+    let answered: HashSet<&CallId> =
+        messages.iter().flat_map(Message::results).map(|result| &result.call).collect();
+    let waits = |message: &Message| {
+        let answered = |id: &CallId| answered.contains(id);
+        message.calls().any(|call| !answered(&call.id) && !call.item_id.as_ref().is_some_and(answered))
+    };
+    let fate = |(outline, message): (&Outline, &Message)| {
+        let (stays, why) = match then {
+            None if outline.leading => (true, Why::System),
+            None if outline.pinned => (true, Why::Pinned),
+            None => (true, Why::Untouched),
+            Some(then) => match then.leaves(outline, view::recognise(message).is_some()) {
+                Some(fate) => fate,
+                None if outline.leading => (true, Why::System),
+                None if outline.pinned => (true, Why::Pinned),
+                None if waits(message) => (true, Why::OpenCall),
+                None if outline.seq > then.standing.from => (true, Why::Newest),
+                None if last_user == Some(outline.seq) => (true, Why::LastUser),
+                // What is neither stands beside something pinned, or among the first.
+                None if then.is_first(outline.seq) => (true, Why::First),
+                None => (true, Why::Pinned),
+            },
+        };
+        Fate { place: outline.seq, role: outline.role, tokens: outline.tokens, stays, why }
+    };
+    outlines.iter().zip(messages).map(fate).collect()
 }
 
-struct Shapes(Vec<Shape>);
-
-impl Shapes {
-    fn of(messages: &[Message], counter: &Counter) -> Self {
-        let mut tracker = Tracker::default();
-        let outlines: Vec<Outline> = messages.iter().map(|message| tracker.push(message, counter)).collect();
-        let last_user = outlines.iter().rposition(|outline| outline.opens_turn);
-        let answered: HashSet<&CallId> =
-            messages.iter().flat_map(Message::results).map(|result| &result.call).collect();
-        let waits = |message: &Message| {
-            let mut calls = message.calls();
-            calls.any(|call| {
-                !answered.contains(&call.id) && call.item_id.as_ref().is_none_or(|id| !answered.contains(id))
-            })
-        };
-        let shape = |(at, (outline, message)): (usize, (Outline, &Message))| Shape {
-            outline,
-            summary: view::recognise(message).is_some(),
-            waits: waits(message),
-            last_user: last_user == Some(at),
-        };
-        Self(outlines.into_iter().zip(messages).enumerate().map(shape).collect())
-    }
-
-    fn fates(&self, fate: impl Fn(&Shape) -> (bool, Why)) -> Vec<Fate> {
-        let fate = |shape: &Shape| {
-            let (Outline { seq, role, tokens, .. }, (stays, why)) = (&shape.outline, fate(shape));
-            Fate { place: *seq, role: *role, tokens: *tokens, stays, why }
-        };
-        self.0.iter().map(fate).collect()
-    }
-}
-
-impl Shape {
-    /// Where nothing is done.
-    fn untouched(&self) -> Why {
-        match &self.outline {
-            outline if outline.leading => Why::System,
-            outline if outline.pinned => Why::Pinned,
-            _ => Why::Untouched,
+impl Then {
+    /// What becomes of a message that does not simply stay. `summary`: one of ours stands in it.
+    fn leaves(&self, outline: &Outline, summary: bool) -> Option<(bool, Why)> {
+        let kept = self.standing.kept.contains(&outline.seq);
+        if summary && !kept {
+            return Some((self.summary.is_none(), Why::Summary));
         }
-    }
-
-    /// Where the list becomes another.
-    fn then(&self, then: &Then) -> (bool, Why) {
-        let outline = &self.outline;
-        let place = outline.seq;
-        let kept = then.standing.kept.contains(&place);
-        if self.summary && !kept {
-            return (then.summary.is_none(), Why::Summary);
-        }
-        if place <= then.standing.from && !kept {
-            let why = match then.read.contains(&place) {
+        let why = if outline.seq <= self.standing.from && !kept {
+            match self.read.contains(&outline.seq) {
                 true => Why::Summarized,
                 false if outline.skip => Why::Skipped,
                 false if outline.stray => Why::Stray,
                 false => Why::Dropped,
-            };
-            return (false, why);
-        }
-        match then.sent.get(&place) {
-            Some(false) if outline.answers > 0 => return (false, Why::Masked),
-            None if outline.stray => return (false, Why::Stray),
-            _ => {}
-        }
-        let why = match outline {
-            _ if outline.leading => Why::System,
-            _ if outline.pinned => Why::Pinned,
-            _ if self.waits => Why::OpenCall,
-            _ if place > then.standing.from => Why::Newest,
-            _ if self.last_user => Why::LastUser,
-            // What is neither stands beside something pinned, or among the first.
-            _ if then.is_first(place) => Why::First,
-            _ => Why::Pinned,
+            }
+        } else {
+            match self.sent.get(&outline.seq) {
+                Some(false) if outline.answers > 0 => Why::Masked,
+                None if outline.stray => Why::Stray,
+                _ => return None,
+            }
         };
-        (true, why)
+        Some((false, why))
     }
-}
 
-impl Then {
     /// Whether everything before it stays as well.
     fn is_first(&self, place: Seq) -> bool {
         let unbroken = self.standing.kept.iter().zip(1..).take_while(|(kept, at)| **kept == *at);
@@ -336,7 +299,7 @@ impl Then {
 #[cfg(test)]
 mod tests {
     use epitome_core::condense::Press;
-    use epitome_core::drawing::{messages, word_counter};
+    use epitome_testkit::drawing::{messages, word_counter};
     use proptest::prelude::{prop, prop_assert, prop_assert_eq, proptest};
 
     use super::*;

@@ -43,14 +43,14 @@ impl Condenser {
     /// comes with it is held.
     pub fn lend(&self, name: &str, model: &Arc<dyn Model>) -> (Self, Lent) {
         let inner = &self.inner;
-        let chain = vec![Writer::new(name, model)];
+        let writer = Writer::new(name, model);
         let mut rules = inner.rules.clone();
-        rules.local = chain.iter().all(Writer::is_local);
+        rules.local = writer.is_local();
         if !rules.local {
             rules.prices = rules.prices_of_same;
         }
         let loan = Arc::new(Loan(Mutex::new(Some(Vec::new()))));
-        let scribe = Arc::new(Scribe { chain, lent: true, ..inner.scribe.as_ref().clone() });
+        let scribe = Arc::new(Scribe { writer, lent: true, ..inner.scribe.as_ref().clone() });
         let lent = Inner { rules, scribe, loan: Some(Arc::clone(&loan)), ..inner.like(inner.id, 1) };
         (Self { inner: Arc::new(lent) }, Lent(loan))
     }

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
+use epitome_core::condense::Plan;
 use epitome_core::inspect::Refusal;
 use epitome_core::local::Extracts;
-use epitome_core::message::{Message, Seq, Span, Timestamp, Tokens};
+use epitome_core::message::{Message, Seq, Span, Timestamp};
 use epitome_core::slot::Limit;
 use epitome_core::tokens::Counter;
 use epitome_core::track::Tracker;
 
-use super::conversation::{Who, Whose};
 use super::report::Spent;
 use crate::error::Error;
 use crate::hook::{Condensed, Hooks};
 use crate::measure;
-use crate::model::{Local, Model, ModelError, Tally, Told};
+use crate::model::{Tally, Told};
 use crate::pace::Pace;
 use crate::purse::Reserved;
 use crate::retry::Failure;
@@ -26,9 +26,9 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::store::UsageRow;
 use crate::summarizer::{
-    Base, Draft, Failed, Host, Input, Label, Memory, Spending, Summarizer, notify, without_bytes,
+    Answer, Base, Draft, Failed, Host, Input, Label, Memory, Spending, Summarizer, notify, without_bytes,
 };
-use crate::writer::Writer;
+use crate::writer::{Who, Writer};
 
 /// The slot name of a condenser's summaries, in records and for hooks.
 pub(super) const SLOT: &str = "condense";
@@ -39,8 +39,7 @@ const BRIEF: Duration = Duration::from_millis(50);
 /// Has the summaries of a condenser's conversations written.
 #[derive(Clone)]
 pub(super) struct Scribe {
-    /// First choice first.
-    pub(super) chain: Vec<Writer>,
+    pub(super) writer: Writer,
     pub(super) counter: Counter,
     pub(super) settings: Arc<Settings>,
     pub(super) hooks: Hooks,
@@ -60,18 +59,15 @@ pub(super) struct Account {
     pub(super) workspace: Option<(Arc<Shared>, Arc<str>)>,
 }
 
+/// A number for the owner of a conversation.
+pub(super) type Whose = [u8; 16];
+
 /// A summary to be written.
 pub(super) struct Order {
+    pub(super) plan: Box<Plan>,
     /// What leaves, by its places in the conversation.
     pub(super) leaving: Vec<Message>,
-    pub(super) span: Span,
-    /// The last message that it will cover.
-    pub(super) through: Seq,
-    pub(super) previous: Option<Arc<str>>,
     pub(super) extracts: Option<Arc<Extracts>>,
-    pub(super) limit: Tokens,
-    /// The tokens of what it replaces.
-    pub(super) replaces: Tokens,
     /// For whom it is.
     pub(super) whose: Option<Whose>,
 }
@@ -94,31 +90,30 @@ pub(super) struct Outcome {
 
 impl Scribe {
     /// Has it written by the models of the settings, or by `local` in their place.
-    pub(super) async fn write(&self, order: Order, who: Who) -> Outcome {
-        let local: Arc<dyn Model> = Arc::new(Local);
-        let local = [Writer::new(Local::NAME, &local)];
-        let models = match who {
-            Who::Models => self.chain.as_slice(),
-            Who::StandIn => &local,
+    pub(super) async fn write(&self, order: Order, who: Who) -> (Box<Plan>, Outcome) {
+        let Order { plan, leaving, extracts, whose } = order;
+        let writer = match who {
+            Who::Models => self.writer.clone(),
+            Who::StandIn => Writer::local(),
         };
-        let through = order.leaving.last().map_or(order.through, |last| last.seq);
+        let through = leaving.last().map_or(plan.through(), |last| last.seq);
         let mut shapes = Tracker::default();
-        let shapes: Vec<_> = order.leaving.iter().map(|message| shapes.push_sized(message, 0)).collect();
+        let shapes: Vec<_> = leaving.iter().map(|message| shapes.push_sized(message, 0)).collect();
         let base = Base {
             through,
             id: None,
-            tokens: order.previous.as_deref().map_or(0, |text| self.counter.text(text)),
-            text: order.previous,
-            extracts: order.extracts,
+            tokens: plan.prior.as_deref().map_or(0, |text| self.counter.text(text)),
+            text: plan.prior.as_deref().map(Into::into),
+            extracts,
             ledger: None,
         };
         let input = Input {
             base: &base,
-            said: order.leaving.into_iter().map(|message| Told::Message(without_bytes(message))).collect(),
-            span: order.span,
+            said: leaving.into_iter().map(|message| Told::Message(without_bytes(message))).collect(),
+            span: plan.span,
             through,
-            replaces: order.replaces,
-            limit: Limit::Tokens(order.limit),
+            replaces: plan.replaces(),
+            limit: Limit::Tokens(plan.limit),
             template: self.settings.condense.template(&shapes),
             instructions: match self.settings.condense.instructions.as_str() {
                 "" => &self.settings.summarize.instructions,
@@ -129,22 +124,22 @@ impl Scribe {
             await_hooks: false,
         };
         let summarizer = Summarizer {
-            models,
+            models: std::slice::from_ref(&writer),
             settings: &self.settings,
             counter: &self.counter,
             pace: &self.pace,
             hooks: &self.hooks,
             breakers: Some(&self.account.memory.breakers).filter(|_| !self.lent),
             label: self.label(),
-            host: &Caller { scribe: self, whose: order.whose },
+            host: &Caller { scribe: self, whose },
         };
         let mut bill = Bill { account: &self.account, spent: Spending::default() };
         let written = summarizer.write(input, &mut bill.spent).await;
         let written = written.map(|draft| Written::of(draft, through)).map_err(failure);
         let mut problems = std::mem::take(&mut bill.spent.hook_problems);
         problems.append(&mut bill.spent.missed);
-        let spent = bill.settle(models.iter().all(Writer::is_local)).await;
-        Outcome { written, spent, problems }
+        let spent = bill.settle(writer.is_local()).await;
+        (plan, Outcome { written, spent, problems })
     }
 
     fn label(&self) -> Label {
@@ -211,21 +206,12 @@ impl Host for Caller<'_> {
         }
     }
 
-    async fn recall(&self, asked: &str) -> Result<Option<String>, Error> {
-        let found = self.scribe.account.memory.answers.recall(&self.key(asked));
-        Ok(found.map(|text| text.to_string()))
+    async fn recall(&self, asked: &str) -> Result<Option<Answer>, Error> {
+        Ok(self.scribe.account.memory.answers.recall(&self.key(asked)))
     }
 
-    fn remember(&self, asked: &str, text: &str) {
-        self.scribe.account.memory.answers.remember(self.key(asked), text);
-    }
-
-    fn recall_too_long(&self, asked: &str) -> Option<ModelError> {
-        self.scribe.account.memory.too_long.recall(&self.key(asked))
-    }
-
-    fn remember_too_long(&self, asked: &str, error: &ModelError) {
-        self.scribe.account.memory.too_long.remember(self.key(asked), error.clone());
+    fn remember(&self, asked: &str, answer: Answer) {
+        self.scribe.account.memory.answers.remember(self.key(asked), answer);
     }
 }
 

@@ -8,14 +8,9 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use epitome_core::condense::Standing;
-use epitome_core::economic::Growth;
-use epitome_core::local::Extracts;
-use epitome_core::message::{Message, Seq, Tokens};
-use epitome_core::tokens::Factor;
-use serde::{Deserialize, Serialize};
+use epitome_core::message::{Message, Seq};
 
-use super::conversation::{Ahead, Conversation, Untold};
+use super::conversation::{Conversation, Kept};
 use super::ready::{Ready, Turn};
 use super::{Call, Condenser, Found, Inner, Shared};
 use crate::fingerprint::place;
@@ -27,35 +22,6 @@ const MOST_LOOKS: usize = 3;
 /// One conversation, held by whoever knows which it is. Clones are one.
 #[derive(Clone, Default)]
 pub struct Thread(pub(super) Shared);
-
-/// All that must be kept of a conversation to take it up again later: what was done to its list and what was learnt of its
-/// provider, without a word of the history but the summary.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Kept {
-    /// What was done to the list.
-    pub standing: Standing,
-    /// What the summary was made of, where `local` wrote it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) extracts: Option<Arc<Extracts>>,
-    #[serde(default)]
-    pub(super) growth: Growth,
-    #[serde(default)]
-    pub(super) factor: Factor,
-    /// What the provider turned out to take at most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) room: Option<Tokens>,
-    /// What the model has yet to be told, while a stand-in stands.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) untold: Option<Untold>,
-}
-
-impl Kept {
-    /// The same without what its summary was made of, which is the largest part of it and can be read from the summary
-    /// again, if not as well.
-    pub(crate) fn without_extracts(self) -> Self {
-        Self { extracts: None, ..self }
-    }
-}
 
 impl Thread {
     /// All that must be kept for [`Condenser::begin`].
@@ -117,16 +83,17 @@ impl Condenser {
     pub async fn before_in<'a>(&self, thread: &Thread, call: Call<'a>) -> Option<Ready<'a>> {
         let inner = &self.inner;
         let call = Call { fixed: inner.fixed(&call), ..call };
-        if !inner.enabled {
-            return Some(inner.off(call.messages, call.fixed));
+        if !inner.rules.enabled {
+            return Some(inner.off(&call));
         }
-        let mut ahead = Ahead::of(&call);
+        let mut given_up = false;
         // Somebody else may go on with it while a summary is written; then it is another's, or the list goes on with that.
         for _ in 0..MOST_LOOKS {
-            let mut found = inner.in_thread(thread, call.messages)?;
-            if let Some(ready) = inner.go_on(&mut found, &mut ahead).await {
+            let mut found = Found { given_up, ..inner.in_thread(thread, call.messages)? };
+            if let Some(ready) = inner.go_on(&mut found, &call).await {
                 return Some(ready);
             }
+            given_up = found.given_up;
         }
         None
     }

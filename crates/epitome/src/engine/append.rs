@@ -7,7 +7,6 @@ use epitome_core::message::{Author, Limits, Message, MessageError, Seq, Span, Ti
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::slot::SlotState;
 use epitome_core::tokens::{Counter, Encoding};
-use epitome_core::track::Tracker;
 use serde::Serialize;
 
 use super::Shared;
@@ -22,8 +21,7 @@ use crate::store::{
 /// Messages to be added together: all of them or none.
 ///
 /// ```
-/// use epitome::Batch;
-/// use epitome::rules::message::Message;
+/// use epitome::{Batch, Message};
 ///
 /// let one: Batch = Message::user("Hello.").into();
 /// let two = Batch::from([Message::user("Hello."), Message::assistant("Hello!")]).key("turn-1");
@@ -42,8 +40,7 @@ impl Batch {
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
-    /// use epitome::{Batch, Engine, Error};
-    /// use epitome::rules::message::Message;
+    /// use epitome::{Batch, Engine, Error, Message};
     ///
     /// let session = Engine::memory().await?.session("ann");
     /// session.append(Batch::from(Message::user("Hello.")).after(0)).await?;
@@ -102,6 +99,7 @@ impl<const N: usize> From<[Message; N]> for Batch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Appended {
     /// Where the messages stand in the log.
+    #[serde(flatten)]
     pub span: Span,
     /// Whether they were there already, under the same key.
     pub repeated: bool,
@@ -126,12 +124,58 @@ struct Counted {
     body: String,
 }
 
-/// What came of trying to add messages that were counted in some way.
+/// Messages that were counted in some way, to be added in one transaction.
+struct Attempt {
+    all: Vec<Counted>,
+    encoding: Encoding,
+    /// The idempotency key, and the hash of what is added under it.
+    again: Option<(String, Vec<u8>)>,
+    /// The message they must come right after.
+    after: Option<Seq>,
+}
+
+/// What came of it.
 enum Tried {
     /// With their tokens, and whether something is due.
     Added(Appended, Tokens, bool),
     /// The session is counted in another way: once more.
     CountedBy(Encoding),
+}
+
+impl Attempt {
+    fn decide(&self, engine: &Shared, standing: &Standing) -> Result<(Option<Changes>, Tried), Error> {
+        let Self { all, encoding, again, after } = self;
+        let settings = engine.settings_at(standing)?;
+        check(all, &settings)?;
+        let known = standing.session.as_ref().map(|row| row.encoding.parse());
+        let counted_by = known.unwrap_or(Ok(settings.encoding)).map_err(Error::invalid)?;
+        if counted_by != *encoding {
+            return Ok((None, Tried::CountedBy(counted_by)));
+        }
+        let appended = |span, repeated, session| Appended { span, repeated, session, encoding: *encoding };
+        if let (Some(done), Some((_, hash))) = (&standing.repeat, again) {
+            if done.body != *hash {
+                return Err(Error::Conflict(
+                    "idempotency key: was used before for other messages; take another key".to_owned(),
+                ));
+            }
+            let session = standing.session.as_ref().map_or(0, |row| row.id);
+            return Ok((None, Tried::Added(appended(done.span, true, session), 0, false)));
+        }
+        let head = standing.session.as_ref().map_or(0, |row| row.tracker.head());
+        if let Some(after) = after.filter(|after| *after != head) {
+            return Err(Error::Conflict(format!(
+                "the session ends with message {head} and not with {after}: somebody else added to it"
+            )));
+        }
+        let mut changes = grow(engine, standing, &settings, all);
+        let span = span_of(&changes.messages).ok_or(Error::Closed)?;
+        changes.idempotency = again.clone().map(|(key, body)| (key, Repeat { body, span }));
+        let due = changes.slots.iter().any(|slot| slot.ready_at().is_some());
+        let tokens = changes.messages.iter().map(|message| message.outline.tokens).sum();
+        // A new session's number is the store's to give.
+        Ok((Some(changes), Tried::Added(appended(span, false, 0), tokens, due)))
+    }
 }
 
 pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch) -> Result<Appended, Error> {
@@ -146,10 +190,7 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
         let problem = format!("idempotency key: 1 to {LONGEST_KEY} bytes and no U+0000 are allowed");
         return Err(Error::Invalid(problem));
     }
-    let hash = match &again {
-        Some(_) => Some(hash(&messages)?),
-        None => None,
-    };
+    let hashed = again.clone().map(|again| Ok::<_, Error>((again, hash(&messages)?))).transpose()?;
     if seems_too_large(&messages, &shared.settings) {
         // Counting takes time, and would be for nothing.
         let standing = shared.store.standing(key, Load::default()).await?;
@@ -161,50 +202,11 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
     // A session's encoding never changes, so a second try is right, unless it was deleted and made anew.
     for _ in 0..4 {
         let all = count(Arc::clone(&messages), encoding).await?;
-        let (engine, again, hash) = (Arc::clone(shared), again.clone(), hash.clone());
-        let load = Load { idempotency: again.clone(), ..Load::default() };
-        let (tried, written) = shared
-            .change_numbered(key, load, move |standing| {
-                let settings = engine.settings_at(standing)?;
-                check(&all, &settings)?;
-                let known = standing.session.as_ref().map(|row| row.encoding.parse());
-                let counted_by = known.unwrap_or(Ok(settings.encoding)).map_err(Error::invalid)?;
-                if counted_by != encoding {
-                    return Ok((None, Tried::CountedBy(counted_by)));
-                }
-                if let (Some(done), Some(hash)) = (&standing.repeat, &hash) {
-                    if done.body != *hash {
-                        return Err(Error::Conflict(
-                            "idempotency key: was used before for other messages; take another key"
-                                .to_owned(),
-                        ));
-                    }
-                    let session = standing.session.as_ref().map_or(0, |row| row.id);
-                    let appended = Appended { span: done.span, repeated: true, session, encoding };
-                    return Ok((None, Tried::Added(appended, 0, false)));
-                }
-                let head = standing.session.as_ref().map_or(0, |row| row.tracker.head());
-                if let Some(after) = after.filter(|after| *after != head) {
-                    return Err(Error::Conflict(format!(
-                        "the session ends with message {head} and not with {after}: somebody else added to it"
-                    )));
-                }
-                let mut changes = grow(&engine, standing, &settings, &all);
-                let span = changes.messages.first().zip(changes.messages.last());
-                let span = span.and_then(|(first, last)| Span::new(first.outline.seq, last.outline.seq));
-                let span = span.ok_or(Error::Closed)?;
-                if let (Some(again), Some(hash)) = (&again, &hash) {
-                    changes.idempotency = Some((again.clone(), Repeat { body: hash.clone(), span }));
-                }
-                let due = changes.slots.iter().any(|slot| slot.ready_at().is_some());
-                let tokens = changes.messages.iter().map(|message| message.outline.tokens).sum();
-                // A new session's number is the store's to give.
-                let appended = Appended { span, repeated: false, session: 0, encoding };
-                Ok((Some(changes), Tried::Added(appended, tokens, due)))
-            })
-            .await?;
-        match tried {
-            Tried::Added(mut appended, tokens, due) => {
+        let attempt = Attempt { all, encoding, again: hashed.clone(), after };
+        let (engine, load) = (Arc::clone(shared), Load { idempotency: again.clone(), ..Load::default() });
+        let decide = move |standing: &Standing| attempt.decide(&engine, standing);
+        match shared.change_numbered(key, load, decide).await? {
+            (Tried::Added(mut appended, tokens, due), written) => {
                 appended.session = written.unwrap_or(appended.session);
                 shared.caches.learn_encoding(key, encoding, shared.settings.encoding);
                 if !appended.repeated {
@@ -217,12 +219,18 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
                 }
                 return Ok(appended);
             }
-            Tried::CountedBy(other) => encoding = other,
+            (Tried::CountedBy(other), _) => encoding = other,
         }
     }
     Err(Error::Conflict(
         "the session was deleted and made anew several times meanwhile; try again".to_owned(),
     ))
+}
+
+/// From where to where new messages reach.
+fn span_of(messages: &[NewMessage]) -> Option<Span> {
+    let (first, last) = messages.first().zip(messages.last())?;
+    Span::new(first.outline.seq, last.outline.seq)
 }
 
 fn hash(messages: &[Message]) -> Result<Vec<u8>, Error> {
@@ -342,9 +350,7 @@ fn grow(shared: &Shared, standing: &Standing, settings: &Settings, counted: &[Co
     }
     // Whoever's slot nobody spoke to need not be written again.
     slots.retain(|row| standing.slot(&row.scope, &row.name) != Some(row));
-    let ends = messages.first().zip(messages.last());
-    let span = ends.and_then(|(first, last)| Span::new(first.outline.seq, last.outline.seq));
-    let events = span.map(Happened::Message).into_iter().collect();
+    let events = span_of(&messages).map(Happened::Message).into_iter().collect();
     Changes {
         session: Some(session),
         messages,
@@ -391,7 +397,7 @@ pub(super) async fn create(
     metadata: serde_json::Map<String, serde_json::Value>,
 ) -> Result<bool, Error> {
     let standing = shared.store.standing(key, Load::default()).await?;
-    let (document, configuration) = (from.settings.clone(), from.configuration.clone());
+    let (document, attributes) = (from.settings.clone(), from.attributes.clone());
     let settings = shared.settings_of(&standing.workspace_settings, &document)?;
     let encoding = settings.encoding;
     let counted = count(Arc::new(messages), encoding).await?;
@@ -405,7 +411,7 @@ pub(super) async fn create(
             if let Some(session) = &mut changes.session {
                 session.settings = document.clone();
                 session.metadata = metadata.clone();
-                session.configuration = configuration.clone();
+                session.attributes = attributes.clone();
                 session.encoding = encoding.name().to_owned();
             }
             Ok((Some(changes), true))
@@ -415,20 +421,8 @@ pub(super) async fn create(
 
 /// A session nothing was said in yet.
 pub(super) fn new_session(encoding: Encoding, now: Timestamp) -> SessionRow {
-    SessionRow {
-        id: 0,
-        encoding: encoding.name().to_owned(),
-        tracker: Tracker::default(),
-        opener: 0,
-        batch_from: 1,
-        batch_skipped: false,
-        skipped: 0,
-        settings: String::new(),
-        metadata: serde_json::Map::new(),
-        configuration: serde_json::Map::new(),
-        created: now,
-        updated: now,
-    }
+    let encoding = encoding.name().to_owned();
+    SessionRow { encoding, batch_from: 1, created: now, updated: now, ..SessionRow::default() }
 }
 
 /// The slots of a session: those it has, and those that settings ask for. One that was not there from the

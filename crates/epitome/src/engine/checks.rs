@@ -1,9 +1,12 @@
 //! What a caller may set on a workspace or a session, checked before anything is written.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use crate::error::Error;
 use crate::settings::{Patch, Settings};
+use crate::shared::Shared;
 
 /// Notes nest at most so deep: whoever reads JSON stops somewhere, and what cannot be read again takes all beside it
 /// along.
@@ -55,8 +58,25 @@ pub(super) fn check_sessions(patch: &Patch) -> Result<(), Error> {
     }
 }
 
+/// A settings document with a patch laid over it, and the settings that hold then, over those of its workspace.
+pub(super) fn merged(
+    engine: &Shared,
+    over: &str,
+    stored: &str,
+    patch: &Patch,
+) -> Result<(String, Arc<Settings>), Error> {
+    engine.check_own(patch)?;
+    let document = read_patch(stored)?.merged(patch).document();
+    let settings = engine.settings_of(over, &document)?;
+    if concerns_models(patch) {
+        engine.check(&settings)?;
+        engine.check_prices(&settings)?;
+    }
+    Ok((document, settings))
+}
+
 /// Whether it says who writes summaries, or what is measured by their window. Other settings are accepted by an
 /// engine that does not have every model the stored ones name.
-pub(super) fn concerns_models(patch: &Patch) -> bool {
+fn concerns_models(patch: &Patch) -> bool {
     ["slot", "trigger", "summarize", "condense"].iter().any(|key| patch.entries().contains_key(*key))
 }

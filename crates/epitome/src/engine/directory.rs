@@ -1,15 +1,16 @@
 //! Workspaces, authors and members: who and what there is beside messages.
 //!
 //! Whoever speaks is an author, known to the workspace and a member of the session from their first message on. What
-//! callers note of them, and what another API keeps beside our settings, is kept here and means nothing to the engine.
+//! callers note of them is stored here and means nothing to the engine. So are attributes: what other APIs keep of them, one
+//! JSON object with a part for each API by its name.
 
 use std::sync::Arc;
 
-use epitome_core::message::{Seq, Timestamp};
+use epitome_core::message::Seq;
 use serde_json::{Map, Value};
 
 use super::append::{new_session, slots};
-use super::checks::{check_metadata, check_notes, check_sessions, concerns_models, read_patch};
+use super::checks::{check_metadata, check_notes, check_sessions, merged};
 use super::info::SessionInfo;
 use super::session::Session;
 use super::workspace::Workspace;
@@ -21,10 +22,44 @@ use crate::store::{
     WorkspaceRow,
 };
 
-/// Makes, of what another API keeps of something, what it shall keep, and which of our settings follow from it: a null
-/// takes one back. It must depend on nothing else.
-pub type Configure =
-    Arc<dyn Fn(&Map<String, Value>) -> Result<(Map<String, Value>, Patch), Error> + Send + Sync>;
+/// A change of the part of the attributes that one API owns.
+#[derive(Clone)]
+pub struct Attributes {
+    /// The API's name.
+    pub owner: &'static str,
+    /// Returns the new part, given the current one, and which of our settings follow from it: a null takes one back. It must
+    /// depend on nothing else.
+    pub change: Change,
+}
+
+type Change = Arc<dyn Fn(&Map<String, Value>) -> Result<(Map<String, Value>, Patch), Error> + Send + Sync>;
+
+impl Attributes {
+    /// Changes the owner's part, and returns the settings that follow. An empty part is not stored.
+    fn apply(&self, attributes: &mut Map<String, Value>, limits: &Settings) -> Result<Patch, Error> {
+        let before = attributes.get(self.owner).and_then(Value::as_object);
+        let (part, patch) = (self.change)(before.unwrap_or(&Map::new()))?;
+        check_notes(&format!("attributes.{}", self.owner), &part, limits)?;
+        put_part(attributes, self.owner, part.into());
+        Ok(patch)
+    }
+}
+
+fn put_part(attributes: &mut Map<String, Value>, owner: &str, part: Value) {
+    if part.as_object().is_some_and(Map::is_empty) {
+        attributes.remove(owner);
+    } else {
+        attributes.insert(owner.to_owned(), part);
+    }
+}
+
+/// Refuses attributes that are no objects by owner, or too large.
+fn check_attributes(attributes: &Map<String, Value>, settings: &Settings) -> Result<(), Error> {
+    attributes.iter().try_for_each(|(owner, part)| match part {
+        Value::Object(part) => check_notes(&format!("attributes.{owner}"), part, settings),
+        _ => Err(Error::invalid(format!("attributes.{owner}: must be an object"))),
+    })
+}
 
 /// What is to be changed of a workspace or a session. What is left out stays.
 #[derive(Clone, Default)]
@@ -32,29 +67,9 @@ pub struct Notes {
     /// The caller's notes, in place of those that are there.
     pub metadata: Option<Map<String, Value>>,
     /// What another API keeps.
-    pub configure: Option<Configure>,
+    pub attributes: Option<Attributes>,
     /// Who joins a session, or leaves it. A workspace has no members.
     pub members: Vec<Membership>,
-}
-
-/// What is known of a workspace.
-#[derive(Debug, Clone, PartialEq)]
-pub struct WorkspaceInfo {
-    /// Its name.
-    pub name: Arc<str>,
-    /// The caller's notes on it.
-    pub metadata: Map<String, Value>,
-    /// What another API keeps of it.
-    pub configuration: Map<String, Value>,
-    /// When it came to be.
-    pub created: Timestamp,
-}
-
-impl From<WorkspaceRow> for WorkspaceInfo {
-    fn from(row: WorkspaceRow) -> Self {
-        let WorkspaceRow { name, metadata, configuration, created, .. } = row;
-        Self { name, metadata, configuration, created }
-    }
 }
 
 /// Something, and whether it was there before.
@@ -71,8 +86,8 @@ impl Engine {
     pub async fn list_workspaces(
         &self,
         listing: Listing<WorkspaceRow>,
-    ) -> Result<Listed<WorkspaceInfo>, Error> {
-        Ok(self.shared().store.workspaces(listing).await?.map(WorkspaceInfo::from))
+    ) -> Result<Listed<WorkspaceRow>, Error> {
+        Ok(self.shared().store.workspaces(listing).await?)
     }
 
     /// A number nobody else knows, the same for everybody who opens the store: for making names that tell nothing, such as
@@ -84,8 +99,8 @@ impl Engine {
 
 impl Workspace {
     /// What is known of it, where there is one: it comes to be with its first session, author, setting or note.
-    pub async fn info(&self) -> Result<Option<WorkspaceInfo>, Error> {
-        Ok(self.shared().store.workspaces(Listing::named(self.name())).await?.one().map(WorkspaceInfo::from))
+    pub async fn info(&self) -> Result<Option<WorkspaceRow>, Error> {
+        Ok(self.shared().store.workspaces(Listing::named(self.name())).await?.one())
     }
 
     /// Changes notes on it, and makes it where there is none.
@@ -103,26 +118,17 @@ impl Workspace {
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
     /// ```
-    pub async fn note(&self, notes: Notes) -> Result<Written<WorkspaceInfo>, Error> {
-        check_name("workspace", self.name())?;
+    pub async fn note(&self, notes: Notes) -> Result<Written<WorkspaceRow>, Error> {
         if !notes.members.is_empty() {
             return Err(Error::invalid("members: a workspace has none; its sessions do"));
         }
-        let (store, engine) = (Arc::clone(&self.shared().store), Arc::clone(self.shared()));
-        let told = Told::default();
-        let tell = told.clone();
-        let decide = move |before: Option<&WorkspaceRow>| {
-            let answer = noted(&engine, before, &notes);
-            let write = answer.as_ref().ok().and_then(Clone::clone);
-            tell.put(answer.map(|_| before.is_none()));
-            write
-        };
-        store.change_workspace(self.name(), Box::new(decide)).await?;
-        let made = told.take().unwrap_or(Err(Error::Closed))?;
+        let engine = Arc::clone(self.shared());
+        let made = self.change(move |before| Ok((noted(&engine, before, &notes)?, before.is_none()))).await?;
         // Somebody may have deleted it since.
         let gone = || Error::NotFound { what: format!("workspace `{}`", self.name()) };
-        let now = store.workspaces(Listing::named(self.name())).await?.one().ok_or_else(gone)?;
-        Ok(Written { now: now.into(), made })
+        let now =
+            self.shared().store.workspaces(Listing::named(self.name())).await?.one().ok_or_else(gone)?;
+        Ok(Written { now, made })
     }
 
     /// Deletes it, where it has no sessions: they go first, one by one. False when there was none.
@@ -160,29 +166,31 @@ impl Workspace {
         Ok(self.shared().store.authors(self.name(), Listing::named(name)).await?.one())
     }
 
-    /// Replaces notes on an author, each where it is given. One nobody knew comes to be, and the workspace with them.
+    /// Replaces notes on an author, each where it is given, and the parts of the attributes that are given. One nobody
+    /// knew comes to be, and the workspace with them.
     pub async fn set_author(
         &self,
         name: &str,
         metadata: Option<Map<String, Value>>,
-        configuration: Option<Map<String, Value>>,
+        attributes: Option<Map<String, Value>>,
     ) -> Result<Written<AuthorRow>, Error> {
         check_name("workspace", self.name())?;
         check_name("author", name)?;
-        for notes in [&metadata, &configuration].into_iter().flatten() {
-            check_metadata(notes, &self.shared().settings)?;
-        }
+        let settings = &self.shared().settings;
+        metadata.iter().try_for_each(|given| check_metadata(given, settings))?;
+        attributes.iter().try_for_each(|given| check_attributes(given, settings))?;
         let (store, told) = (&self.shared().store, Told::default());
         let tell = told.clone();
         let decide = move |before: Option<&AuthorRow>| {
-            tell.put(Ok(before.is_none()));
             let mut row = before.cloned().unwrap_or_default();
             metadata.clone().into_iter().for_each(|given| row.metadata = given);
-            configuration.clone().into_iter().for_each(|given| row.configuration = given);
-            Some(row).filter(|row| before != Some(row))
+            for (owner, part) in attributes.iter().flatten() {
+                put_part(&mut row.attributes, owner, part.clone());
+            }
+            tell.split(Ok((Some(row).filter(|row| before != Some(row)), before.is_none())))
         };
         store.change_author(self.name(), name, Box::new(decide)).await?;
-        let made = told.take().unwrap_or(Err(Error::Closed))?;
+        let made = told.take()?;
         // They may have gone with their workspace since.
         let gone = || Error::NotFound { what: format!("author `{name}`") };
         let now = store.authors(self.name(), Listing::named(name)).await?.one().ok_or_else(gone)?;
@@ -200,9 +208,9 @@ impl Session {
     pub async fn note(&self, notes: Notes) -> Result<Written<SessionInfo>, Error> {
         self.check_names()?;
         for change in &notes.members {
-            if let Membership::Join(name, configuration) = change {
+            if let Membership::Join(name, attributes) = change {
                 check_name("member", name)?;
-                configuration.iter().try_for_each(|given| check_metadata(given, &self.shared().settings))?;
+                attributes.iter().try_for_each(|given| check_attributes(given, &self.shared().settings))?;
             }
         }
         let engine = Arc::clone(self.shared());
@@ -219,13 +227,11 @@ impl Session {
                     check_metadata(metadata, &settings)?;
                     session.metadata = metadata.clone();
                 }
-                if let Some(configure) = &notes.configure {
-                    let (configuration, patch) = configure(&session.configuration)?;
-                    check_notes("configuration", &configuration, &settings)?;
+                if let Some(attributes) = &notes.attributes {
+                    let patch = attributes.apply(&mut session.attributes, &settings)?;
                     check_sessions(&patch)?;
                     let (document, settings) =
                         merged(&engine, &standing.workspace_settings, &session.settings, &patch)?;
-                    session.configuration = configuration;
                     if session.settings != document {
                         session.settings = document;
                         changes.slots = slots(standing, &settings);
@@ -292,32 +298,9 @@ fn noted(
         check_metadata(metadata, &engine.settings)?;
         row.metadata = metadata.clone();
     }
-    if let Some(configure) = &notes.configure {
-        let (configuration, patch) = configure(&row.configuration)?;
-        check_notes("configuration", &configuration, &engine.settings)?;
-        row.configuration = configuration;
+    if let Some(attributes) = &notes.attributes {
+        let patch = attributes.apply(&mut row.attributes, &engine.settings)?;
         row.settings = merged(engine, "", &row.settings, &patch)?.0;
     }
     Ok(Some(row).filter(|row| before != Some(row)))
-}
-
-/// A settings document with what follows from another API's, over those of its workspace.
-fn merged(
-    engine: &Shared,
-    over: &str,
-    stored: &str,
-    patch: &Patch,
-) -> Result<(String, Arc<Settings>), Error> {
-    engine.check_own(patch)?;
-    let document = read_patch(stored)?.merged(patch).document();
-    let settings = if over.is_empty() {
-        engine.settings_of(&document, "")?
-    } else {
-        engine.settings_of(over, &document)?
-    };
-    if concerns_models(patch) {
-        engine.check(&settings)?;
-        engine.check_prices(&settings)?;
-    }
-    Ok((document, settings))
 }

@@ -22,6 +22,7 @@ pub struct Explanation {
     pub slots: Vec<SlotExplanation>,
 }
 
+// fields: one flat record, printed and served as it is.
 /// Where a slot stands, and why it is due or not.
 #[derive(Debug, Clone, Serialize)]
 pub struct SlotExplanation {
@@ -44,7 +45,7 @@ pub struct SlotExplanation {
     /// Its trigger, as it is written; nothing where the settings do not know the slot any more.
     pub trigger: Option<String>,
     /// How far each of the trigger's conditions is.
-    pub gauges: Option<trigger::Standing>,
+    pub gauges: Vec<trigger::Gauge>,
     /// What stays out of the summary, as it is written.
     pub keep: Option<String>,
     /// How large the summary may be, in tokens.
@@ -53,7 +54,8 @@ pub struct SlotExplanation {
     pub max_chars: Option<u64>,
     /// Who writes it, first choice first.
     pub models: Vec<String>,
-    /// Who works on it.
+    /// Which process works on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// How often in a row it failed.
     pub attempts: u32,
@@ -156,7 +158,7 @@ pub(super) fn explain(
             due: row.state.due.map(|firing| firing.seq),
             due_at: row.state.due_at,
             trigger: order.map(|order| order.slot.trigger.to_string()),
-            gauges,
+            gauges: gauges.map(|standing| standing.gauges).unwrap_or_default(),
             keep: order.map(|order| order.slot.keep.to_string()),
             max_tokens,
             max_chars,

@@ -7,6 +7,7 @@ use epitome_core::outline::Totals;
 use epitome_core::slot::{Firing, Slot, SlotState};
 use epitome_core::track::Tracker;
 use epitome_core::view::recognise;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::Shared;
@@ -29,22 +30,27 @@ use crate::store::{
 /// let fork = Fork { at: Some(40), ..Fork::condensed("helper") };
 /// assert_eq!(fork.kind, ForkKind::Condensed);
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Fork {
     /// What it is called. There must be no such session yet.
     pub name: Arc<str>,
     /// The last message it takes over; the newest where none is named.
     pub at: Option<Seq>,
     /// Whole or condensed.
+    #[serde(default)]
     pub kind: ForkKind,
     /// The caller's notes on it. Without them, those on the session it comes from, and from where in it that is.
+    #[serde(skip)]
     pub metadata: Option<Map<String, Value>>,
 }
 
 /// What a fork takes over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ForkKind {
     /// Every message, and the summaries that stood there.
+    #[default]
     Whole,
     /// What a context would hold: the summary, which becomes the pinned first message, and the messages
     /// after it. For a sub-agent that needs to know, not to remember.

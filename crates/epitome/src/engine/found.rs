@@ -1,13 +1,17 @@
-//! What a search finds, and where it goes on. How words are found is `crate::search`'s matter.
+//! Searching a session or a workspace: what is found, and where it goes on. How words are found is `crate::search`'s matter.
 
 use std::sync::Arc;
 
-use epitome_core::message::{Message, Seq};
+use epitome_core::message::{Message, Seq, Span};
+use epitome_core::slot::Scope;
 use serde::{Deserialize, Serialize};
 
+use super::Shared;
+use super::session::Session;
+use super::workspace::Workspace;
 use crate::error::Error;
 use crate::search::{Query, text_of};
-use crate::store::Hit;
+use crate::store::{Hit, Load, Portion, Search, SessionKey, SummaryId};
 
 /// A search gives no more messages at once than come to about so many bytes: 4 MiB. They are held in memory together, and
 /// words that are in every message are easily looked for.
@@ -27,7 +31,7 @@ pub struct Found {
 }
 
 impl Found {
-    pub(super) fn new(hit: Hit, query: &Query) -> Self {
+    fn new(hit: Hit, query: &Query) -> Self {
         let excerpt = query.excerpt(&text_of(&hit.message), EXCERPT);
         let cursor = HitCursor { session: Arc::clone(&hit.session), seq: hit.message.seq };
         Self { session: hit.session, cursor, excerpt, message: hit.message }
@@ -45,7 +49,7 @@ pub struct HitCursor {
 
 impl HitCursor {
     /// What to do about a cursor whose session is not there any more: what comes after it cannot be told.
-    pub(super) fn lost(&self) -> Error {
+    fn lost(&self) -> Error {
         Error::Conflict(format!(
             "session `{}`, where the search stood, is not there any more; search again from the start",
             self.session
@@ -55,3 +59,78 @@ impl HitCursor {
 
 /// So many characters are shown on each side of a match.
 const EXCERPT: usize = 60;
+
+impl Session {
+    /// Messages by their words, summarized or not, newest first: all words must be there, in any order, each
+    /// also as part of a longer word; `"in quotes"` as one. Any script. A summary's number confines the
+    /// search to what lies beneath it. With a cursor of this session it goes on after that.
+    ///
+    /// At most `limit` of them come, 1,000 at once, and fewer where they are large: no more is read once those found are
+    /// [`SEARCH_BYTES`] or more. [`Portion::more`] says whether there are others, after the last one's cursor.
+    pub async fn search(
+        &self,
+        words: &str,
+        beneath: Option<SummaryId>,
+        after: Option<HitCursor>,
+        limit: usize,
+    ) -> Result<Portion<Found>, Error> {
+        let search = search(&self.key.workspace, words, limit)?;
+        if let Some(after) = after.as_ref().filter(|after| after.session != self.key.session) {
+            return Err(Error::invalid(format!(
+                "after: is a place in session `{}`; this is `{}`",
+                after.session, self.key.session
+            )));
+        }
+        let (_, row) = self.standing().await?;
+        let (scope, last) = match beneath {
+            Some(summary) => {
+                let summary = self.summary_row(row.id, summary).await?;
+                (summary.scope, summary.through)
+            }
+            None => (Scope::Session, row.tracker.head()),
+        };
+        let Some(span) = Span::new(1, last) else {
+            return Ok(Portion::default());
+        };
+        let after = after.map(|after| (row.id, after.seq));
+        let search = Search { session: Some((row.id, span)), scope, after, ..search };
+        find(self.shared(), search).await
+    }
+}
+
+impl Workspace {
+    /// Messages of all its sessions by their words: see [`Session::search`]. Newest session first. Where the cursor's
+    /// session is gone meanwhile, the search has to start again.
+    pub async fn search(
+        &self,
+        words: &str,
+        after: Option<HitCursor>,
+        limit: usize,
+    ) -> Result<Portion<Found>, Error> {
+        let mut search = search(self.name(), words, limit)?;
+        if let Some(after) = after {
+            let key = SessionKey::new(self.name(), Arc::clone(&after.session));
+            let session = self.shared().store.standing(&key, Load::default()).await?.session;
+            search.after = Some((session.ok_or_else(|| after.lost())?.id, after.seq));
+        }
+        find(self.shared(), search).await
+    }
+}
+
+/// A search for these words in a whole workspace.
+fn search(workspace: &str, words: &str, limit: usize) -> Result<Search, Error> {
+    Ok(Search {
+        workspace: workspace.into(),
+        session: None,
+        scope: Scope::Session,
+        query: Query::parse(words).map_err(Error::invalid)?,
+        after: None,
+        limit: limit.min(1_000),
+        bytes: Some(SEARCH_BYTES),
+    })
+}
+
+async fn find(shared: &Shared, search: Search) -> Result<Portion<Found>, Error> {
+    let query = search.query.clone();
+    Ok(shared.store.search(search).await?.map(|hit| Found::new(hit, &query)))
+}

@@ -2,39 +2,19 @@
 //!
 //! Nothing here names a workspace or a session. What is due in one workspace is told by `explain.rs`.
 
-use serde::Serialize;
 use tokio::task::JoinHandle;
 
-use super::Engine;
+use super::{Backlog, Engine};
 use crate::error::Error;
 use crate::lock::lock;
 use crate::shared::Unready;
-use crate::store::{Listing, QueueCounts};
-
-/// How much is left to do, in all workspaces together. No names are in it, so it may be shown where anybody can
-/// look.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Backlog {
-    /// Slots that can be taken up now.
-    pub due: u64,
-    /// Slots whose summary is being written, by whichever engine.
-    pub working: u64,
-    /// Slots that failed, and are tried again later.
-    pub waiting: u64,
-    /// Slots that are due, but nothing can be cut yet.
-    pub parked: u64,
-    /// For how long the first of those that can be taken now has waited, in milliseconds by the store's clock. It
-    /// grows where there are too few workers.
-    pub oldest_millis: Option<u64>,
-}
+use crate::store::Listing;
 
 impl Engine {
-    /// What is left to do in all workspaces together. Cheap: only slots with something to do are read, however many
+    /// What is left to do in all workspaces together. No names are in it, so it may be shown where anybody can look. Cheap: only slots with something to do are read, however many
     /// sessions there are.
     pub async fn backlog(&self) -> Result<Backlog, Error> {
-        let (counts, _) = self.shared().store.queue(None, 0).await?;
-        let QueueCounts { working, parked, waiting, due, oldest_millis } = counts;
-        Ok(Backlog { due, working, waiting, parked, oldest_millis })
+        Ok(self.shared().store.queue(None, 0).await?.0)
     }
 
     /// Whether it can do what it is there for: the store can be read and could be written to lately, and its worker, where it has one, looks for work.

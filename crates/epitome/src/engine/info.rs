@@ -14,7 +14,8 @@ pub struct SessionInfo {
     /// Its name.
     pub name: Arc<str>,
     /// Its number in the store: for the program that embeds the engine, to know a session again that was deleted and made
-    /// anew. It is the store's own, counted over all workspaces, so it is to be shown to no tenant.
+    /// anew. It is the store's own, counted over all workspaces, so it is to be shown to no tenant, and is not serialized.
+    #[serde(skip)]
     pub id: SessionId,
     /// How many messages it holds: the place of the newest.
     pub messages: Seq,
@@ -28,9 +29,9 @@ pub struct SessionInfo {
     pub skipped: u64,
     /// The caller's notes.
     pub metadata: Map<String, Value>,
-    /// What another API keeps of it beside our settings.
+    /// What other APIs keep of it: one object per API, by its name.
     #[serde(skip)]
-    pub configuration: Map<String, Value>,
+    pub attributes: Map<String, Value>,
     /// When it came to be.
     pub created: Timestamp,
     /// When it was last written to.
@@ -48,7 +49,7 @@ impl SessionInfo {
             encoding: row.encoding,
             skipped: row.skipped,
             metadata: row.metadata,
-            configuration: row.configuration,
+            attributes: row.attributes,
             created: row.created,
             updated: row.updated,
         }

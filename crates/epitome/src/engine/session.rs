@@ -4,25 +4,22 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use epitome_core::message::{Author, Message, Seq, Span, Timestamp};
-use epitome_core::slot::Scope;
 use epitome_core::tokens::Encoding;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::append::{self, Appended, Batch, new_session, slots};
-use super::checks::{check_metadata, check_sessions, concerns_models, read_patch};
+use super::checks::{check_metadata, check_sessions, merged};
 use super::explain::{self, Explanation};
 use super::fork::{self, Fork};
-use super::found::{Found, HitCursor, SEARCH_BYTES};
 use super::info::SessionInfo;
 use super::{Engine, Shared};
 use crate::context::{self, Context, scope};
 use crate::error::{Error, check_name};
 use crate::request::ContextRequest;
-use crate::search::Query;
 use crate::settings::{Patch, Settings};
 use crate::store::{
-    Changes, Load, Log, Pick, Portion, Search, SessionKey, SessionRow, SlotRow, Stamp, Standing, SummaryId,
-    UsageQuery, UsageSum,
+    Changes, Load, Log, Pick, Portion, SessionKey, SessionRow, SlotRow, Stamp, Standing, UsageQuery, UsageSum,
 };
 use crate::worker;
 
@@ -80,7 +77,8 @@ impl Page {
 }
 
 /// Flags to be set on a message; those left out stay.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Flags {
     /// Always shown word for word.
     pub pinned: Option<bool>,
@@ -174,50 +172,6 @@ impl Session {
         stamp.ok_or_else(|| Error::no_session(&self.key.session))
     }
 
-    /// Messages by their words, summarized or not, newest first: all words must be there, in any order, each
-    /// also as part of a longer word; `"in quotes"` as one. Any script. A summary's number confines the
-    /// search to what lies beneath it. With a cursor of this session it goes on after that.
-    ///
-    /// At most `limit` of them come, 1,000 at once, and fewer where they are large: no more is read once those found are
-    /// [`SEARCH_BYTES`] or more. [`Portion::more`] says whether there are others, after the last one's cursor.
-    pub async fn search(
-        &self,
-        words: &str,
-        beneath: Option<SummaryId>,
-        after: Option<HitCursor>,
-        limit: usize,
-    ) -> Result<Portion<Found>, Error> {
-        let query = Query::parse(words).map_err(Error::invalid)?;
-        if let Some(after) = after.as_ref().filter(|after| after.session != self.key.session) {
-            return Err(Error::invalid(format!(
-                "after: is a place in session `{}`; this is `{}`",
-                after.session, self.key.session
-            )));
-        }
-        let (_, row) = self.standing().await?;
-        let (scope, last) = match beneath {
-            Some(summary) => {
-                let summary = self.summary_row(row.id, summary).await?;
-                (summary.scope, summary.through)
-            }
-            None => (Scope::Session, row.tracker.head()),
-        };
-        let Some(span) = Span::new(1, last) else {
-            return Ok(Portion::default());
-        };
-        let search = Search {
-            workspace: Arc::clone(&self.key.workspace),
-            session: Some((row.id, span)),
-            scope,
-            query: query.clone(),
-            after: after.map(|after| (row.id, after.seq)),
-            limit: limit.min(1_000),
-            bytes: Some(SEARCH_BYTES),
-        };
-        let hits = self.shared().store.search(search).await?;
-        Ok(hits.map(|hit| Found::new(hit, &query)))
-    }
-
     /// A new session from this one.
     pub async fn fork(&self, fork: Fork) -> Result<Session, Error> {
         self.check_names()?;
@@ -303,18 +257,12 @@ impl Session {
     ) -> Result<Arc<Settings>, Error> {
         self.check_names()?;
         let patch = patch.cloned().unwrap_or_default();
-        self.shared().check_own(&patch)?;
         check_sessions(&patch)?;
         let engine = Arc::clone(self.shared());
         self.shared()
             .change(&self.key, Load::default(), move |standing| {
-                let before = read_patch(standing.session.as_ref().map_or("", |row| &row.settings))?;
-                let document = before.merged(&patch).document();
-                let settings = engine.settings_of(&standing.workspace_settings, &document)?;
-                if concerns_models(&patch) {
-                    engine.check(&settings)?;
-                    engine.check_prices(&settings)?;
-                }
+                let stored = standing.session.as_ref().map_or("", |row| &row.settings);
+                let (document, settings) = merged(&engine, &standing.workspace_settings, stored, &patch)?;
                 let mut session =
                     standing.session.clone().unwrap_or_else(|| new_session(settings.encoding, standing.now));
                 let named = patch.entries().contains_key("encoding");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use epitome_core::message::{Author, Message, Seq, Timestamp};
 use epitome_core::slot::{Scope, SlotState};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Shared;
 use super::append::slots;
@@ -26,7 +26,8 @@ use crate::worker;
 /// let wish = Summarize { focus: Some("open questions".into()), ..Summarize::slot("short") };
 /// assert!(wish.wait);
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Summarize {
     /// Which slot; the first of that scope where none is named.
     pub slot: Option<String>,
@@ -35,6 +36,7 @@ pub struct Summarize {
     /// What to pay attention to most.
     pub focus: Option<String>,
     /// Whether to wait until it is written.
+    #[serde(skip)]
     pub wait: bool,
 }
 
@@ -130,14 +132,10 @@ impl Session {
                 }
                 if focus.is_some() && row.work.owner.is_some() {
                     // Whoever writes it now was told of no focus: it is written again.
-                    row.fence = row.fence.saturating_add(1);
-                    (row.work.owner, row.work.until) = (None, None);
+                    take_away(&mut row);
                 }
                 row.work.focus = focus.clone().or(row.work.focus);
-                // Whoever asks for it now does not want to wait for the next attempt's time.
-                (row.work.not_before, row.work.aside) = (None, None);
-                row.work.parked = false;
-                row.mark(standing.now);
+                ready_now(&mut row, standing.now);
                 Ok((Some(Changes { slots: vec![row], ..Changes::default() }), waits))
             })
             .await?;
@@ -250,11 +248,8 @@ impl Session {
                 let fires = force_again(&mut row, standing.now);
                 row.work.rebuild = true;
                 // Whoever writes now builds on what stands. That would be kept in place of what is wanted.
-                row.fence = row.fence.saturating_add(1);
-                (row.work.owner, row.work.until) = (None, None);
-                (row.work.not_before, row.work.aside) = (None, None);
-                row.work.parked = false;
-                row.mark(standing.now);
+                take_away(&mut row);
+                ready_now(&mut row, standing.now);
                 let changes = fires.then(|| Changes { slots: vec![row], ..Changes::default() });
                 Ok((changes, fires))
             })
@@ -294,6 +289,19 @@ fn newest(state: &SlotState) -> Seq {
 /// Whether the slot's summary only stands in for a model's.
 fn stands_in(standing: &Standing, row: &SlotRow) -> bool {
     standing.summaries.iter().any(|summary| Some(summary.id) == row.active && summary.facts.stand_in)
+}
+
+/// Whoever works on the slot keeps nothing of it.
+fn take_away(row: &mut SlotRow) {
+    row.fence = row.fence.saturating_add(1);
+    (row.work.owner, row.work.until) = (None, None);
+}
+
+/// Whoever asks for it now does not want to wait for the next attempt's time.
+fn ready_now(row: &mut SlotRow, now: Timestamp) {
+    (row.work.not_before, row.work.aside) = (None, None);
+    row.work.parked = false;
+    row.mark(now);
 }
 
 /// Fires as if nothing were covered; the coverage itself never goes back.

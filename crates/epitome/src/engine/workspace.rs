@@ -3,19 +3,18 @@
 use std::sync::Arc;
 
 use epitome_core::message::Timestamp;
-use epitome_core::slot::Scope;
 
-use super::checks::{concerns_models, read_patch};
-use super::found::{Found, HitCursor, SEARCH_BYTES};
+use super::checks::{merged, read_patch};
 use super::info::SessionInfo;
 use super::session::Session;
 use super::{Engine, Queue, Shared, Told};
 use crate::condenser::CondenserBuilder;
 use crate::error::{Error, check_name};
+use crate::event::Events;
 use crate::inline::Inline;
-use crate::search::Query;
 use crate::settings::{Patch, Settings};
-use crate::store::{Listing, Load, Passed, Portion, Search, SessionKey, UsageQuery, UsageSum, WorkspaceRow};
+use crate::shared::Listener;
+use crate::store::{Listing, Passed, SessionKey, UsageQuery, UsageSum, WorkspaceRow};
 
 /// A workspace's sessions and settings. A handle: making one reads and writes nothing.
 ///
@@ -76,33 +75,28 @@ impl Workspace {
     /// Changes settings: what the patch names, and nothing else. A null takes a change back. They hold from
     /// the next message of each session on.
     pub async fn set(&self, patch: &Patch) -> Result<Arc<Settings>, Error> {
-        check_name("workspace", &self.name)?;
-        let shared = Arc::clone(self.engine.shared());
-        shared.check_own(patch)?;
-        let (engine, patch) = (Arc::clone(&shared), patch.clone());
-        let told = Told::default();
-        let tell = told.clone();
+        let (engine, patch) = (Arc::clone(self.shared()), patch.clone());
         // Merged in one transaction, so that of two who set something at once neither is lost.
         let decide = move |before: Option<&WorkspaceRow>| {
-            let stored = before.map_or("", |row| &row.settings);
-            let merged = read_patch(stored).map(|before| before.merged(&patch).document());
-            let settings = merged.and_then(|document| {
-                let settings = engine.settings_of(&document, "")?;
-                if concerns_models(&patch) {
-                    engine.check(&settings)?;
-                    engine.check_prices(&settings)?;
-                }
-                Ok((document, settings))
-            });
-            let (document, answer) = match settings {
-                Ok((document, settings)) => (Some(document), Ok(settings)),
-                Err(error) => (None, Err(error)),
-            };
-            tell.put(answer);
-            document.map(|settings| WorkspaceRow { settings, ..before.cloned().unwrap_or_default() })
+            let row = before.cloned().unwrap_or_default();
+            let (document, settings) = merged(&engine, "", &row.settings, &patch)?;
+            Ok((Some(WorkspaceRow { settings: document, ..row }), settings))
         };
-        shared.store.change_workspace(&self.name, Box::new(decide)).await?;
-        told.take().unwrap_or(Err(Error::Closed))
+        self.change(decide).await
+    }
+
+    /// Changes its row, for a decision that may fail and has something to tell.
+    pub(super) async fn change<T, F>(&self, decide: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Fn(Option<&WorkspaceRow>) -> Result<(Option<WorkspaceRow>, T), Error> + Send + Sync + 'static,
+    {
+        check_name("workspace", &self.name)?;
+        let told = Told::default();
+        let tell = told.clone();
+        let decide = move |before: Option<&WorkspaceRow>| tell.split(decide(before));
+        self.shared().store.change_workspace(&self.name, Box::new(decide)).await?;
+        told.take()
     }
 
     /// To make a condenser that works with its settings and the engine's models, and spends in its name: what it costs is
@@ -110,8 +104,7 @@ impl Workspace {
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
-    /// use epitome::Engine;
-    /// use epitome::rules::message::Message;
+    /// use epitome::{Engine, Message};
     ///
     /// let engine = Engine::memory().await?;
     /// let condenser = engine.workspace("home").condenser().await?.at_once().build()?;
@@ -144,35 +137,50 @@ impl Workspace {
         Ok(self.shared().store.passed(&self.name, since).await?)
     }
 
-    /// Messages of all its sessions by their words: see [`Session::search`]. Newest session first. Where the cursor's
-    /// session is gone meanwhile, the search has to start again.
-    pub async fn search(
+    /// What happened in it after the event of that number, or since the oldest that is kept; in one session or in all.
+    /// Oldest first, at most so many; 1,000 at once are the most.
+    ///
+    /// ```
+    /// # async fn try_it() -> Result<(), epitome::Error> {
+    /// use epitome::Engine;
+    /// use epitome::rules::message::Message;
+    ///
+    /// let engine = Engine::memory().await?;
+    /// let home = engine.workspace("home");
+    /// let mut listener = home.listen();
+    /// home.session("ann").append(Message::user("Hello.")).await?;
+    /// listener.heard().await;
+    /// let told = home.events(None, None, 100).await?;
+    /// assert_eq!((told.events[0].id, told.events[0].what.kind()), (1, "message"));
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
+    /// ```
+    pub async fn events(
         &self,
-        words: &str,
-        after: Option<HitCursor>,
+        after: Option<u64>,
+        session: Option<&str>,
         limit: usize,
-    ) -> Result<Portion<Found>, Error> {
-        let query = Query::parse(words).map_err(Error::invalid)?;
-        let store = &self.engine.shared().store;
-        let after = match after {
-            None => None,
-            Some(after) => {
-                let key = SessionKey::new(Arc::clone(&self.name), Arc::clone(&after.session));
-                let session = store.standing(&key, Load::default()).await?.session;
-                Some((session.ok_or_else(|| after.lost())?.id, after.seq))
-            }
-        };
-        let search = Search {
-            workspace: Arc::clone(&self.name),
-            session: None,
-            scope: Scope::Session,
-            query: query.clone(),
-            after,
-            limit: limit.min(1_000),
-            bytes: Some(SEARCH_BYTES),
-        };
-        let hits = store.search(search).await?;
-        Ok(hits.map(|hit| Found::new(hit, &query)))
+    ) -> Result<Events, Error> {
+        let store = &self.shared().store;
+        Ok(store.events(self.name(), after.unwrap_or(0), session, limit.min(1_000)).await?)
+    }
+
+    /// How often messages became a summary, by session, as far as the events that are kept tell.
+    pub async fn condensed(&self) -> Result<Vec<(Arc<str>, u64)>, Error> {
+        Ok(self.shared().store.condensed(self.name()).await?)
+    }
+
+    /// The number of the newest event, for whoever wants to be told from now on; 0 before the first.
+    pub async fn newest_event(&self) -> Result<u64, Error> {
+        Ok(self.events(None, None, 0).await?.newest)
+    }
+
+    /// Waits for events. Made before they are read, it misses none that come between reading and waiting.
+    #[must_use]
+    pub fn listen(&self) -> Listener {
+        let shared = self.shared();
+        Listener::new(&shared.signals.listeners, self.name().into(), shared.pace.poll)
     }
 
     /// What is due in it, and how the work on that goes.

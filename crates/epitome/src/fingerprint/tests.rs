@@ -1,6 +1,6 @@
 //! Which lists are taken for the same.
 
-use epitome_core::drawing::messages;
+use epitome_testkit::drawing::messages;
 
 use super::*;
 use crate::inline::Caller;

@@ -50,6 +50,7 @@ impl Document {
 }
 
 /// Rows that are not in the store yet.
+#[derive(Default)]
 pub(super) struct Keeping {
     waiting: Mutex<VecDeque<Arc<Row>>>,
     /// How many there are, for who waits for them.
@@ -59,12 +60,6 @@ pub(super) struct Keeping {
 struct Row {
     workspace: Arc<str>,
     row: InlineRow,
-}
-
-impl Default for Keeping {
-    fn default() -> Self {
-        Self { waiting: Mutex::default(), left: watch::Sender::new(0) }
-    }
 }
 
 impl Keeping {

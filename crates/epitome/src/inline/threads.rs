@@ -132,8 +132,8 @@ impl Threads {
         condenser: u64,
         run: Arc<str>,
     ) -> Arc<Held> {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Held { number, workspace: Arc::clone(workspace), thread, condenser, run })
+        let (number, workspace) = (self.numbers.fetch_add(1, Ordering::Relaxed), Arc::clone(workspace));
+        Arc::new(Held { number, workspace, thread, condenser, run })
     }
 
     /// A number that no other conversation has, in this process or another.
@@ -238,7 +238,7 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
-    use epitome_core::drawing::messages;
+    use epitome_testkit::drawing::messages;
 
     use super::super::Caller;
     use super::*;

@@ -18,7 +18,7 @@ use super::{Ask, Model, ModelError, Reply, Told};
 /// again for a long time, and the core has no other way of reading.
 ///
 /// ```
-/// use epitome::rules::message::Message;
+/// use epitome::Message;
 /// use epitome::rules::slot::Limit;
 /// use epitome::rules::tokens::{Counter, Encoding};
 /// use epitome::model::{Ask, Local, Model};

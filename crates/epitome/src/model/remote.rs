@@ -1,7 +1,7 @@
 //! Models that are asked over a network.
 //!
 //! What is sent and what is taken of what comes back, whole or streamed, is the matter of a provider's format in
-//! `epitome-wire`. What failures mean stands in `fault`; `http` bounds it all in time and size; [`lent`] asks with a caller's key.
+//! `epitome-wire`. What failures mean stands in `fault`; `http` bounds it all in time and size; [`Lender`] asks with a caller's key.
 //!
 //! A call is made once. Whether it is made again, when, and of whom, is the worker's matter; whether a text
 //! may be kept is [`epitome_core::inspect`]'s. Only what an answer says of its own end is taken from here,
@@ -23,7 +23,7 @@ use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-use super::{Ask, Model, ModelError, Reply};
+use super::{Ask, Local, Model, ModelError, Reply};
 use crate::settings::{ModelSettings, Provider, Settings, SettingsError};
 use crate::table;
 use epitome_wire::{Answer, Dialect, ErrorText, Events, Hearing, Question, Tally, Then};
@@ -36,9 +36,9 @@ mod lent;
 use fault::{Asked, Fault, fault};
 pub use http::speak_tls;
 use http::{Call, Cut, Line};
+pub use key::Credentials;
 use key::{Key, Known};
-
-pub use lent::{Credentials, Lender, lent};
+pub use lent::Lender;
 
 /// How large a prompt may be where nobody knows the model's window.
 const UNKNOWN_ROOM: Tokens = 100_000;
@@ -206,6 +206,14 @@ pub async fn check(settings: &Settings) -> Vec<(String, Result<Checked, CheckErr
         found.push((name, task.await.unwrap_or_else(stopped)));
     }
     found
+}
+
+/// The model that settings describe, with its key from the environment.
+pub(crate) fn of_settings(name: &str, settings: &ModelSettings) -> Result<Arc<dyn Model>, SettingsError> {
+    match settings.provider {
+        Provider::Local => Ok(Arc::new(Local)),
+        Provider::OpenAi | Provider::Anthropic => Ok(Arc::new(Remote::from_env(name, settings)?)),
+    }
 }
 
 impl Remote {

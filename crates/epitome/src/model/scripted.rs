@@ -24,7 +24,7 @@ type Answer = dyn Fn(&Ask) -> Result<Reply, ModelError> + Send + Sync;
 /// Clones share one script and one memory: give one to the engine and ask the other what happened.
 ///
 /// ```
-/// use epitome::rules::message::Message;
+/// use epitome::Message;
 /// use epitome::rules::slot::Limit;
 /// use epitome::rules::tokens::{Counter, Encoding};
 /// use epitome::model::{Ask, Model, ModelError, Scripted};

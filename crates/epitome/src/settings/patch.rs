@@ -28,10 +28,20 @@ use super::{Settings, SettingsError, other_form};
 pub struct Patch(Map<String, Value>);
 
 impl Patch {
-    /// The patch that is written so, in JSON.
+    /// Reads a JSON or TOML document. What begins with a brace is JSON.
     pub fn parse(text: &str) -> Result<Self, SettingsError> {
-        let value = serde_json::from_str(text);
-        Self::from_value(value.map_err(|error| SettingsError::NotJson { problem: error.to_string() })?)
+        match serde_json::from_str(text) {
+            Ok(value) => Self::from_value(value),
+            Err(error) if text.trim_start().starts_with('{') => {
+                Err(SettingsError::NotJson { problem: error.to_string() })
+            }
+            Err(_) => {
+                let problem = |error: toml::de::Error| error.to_string().trim_end().to_owned();
+                let value =
+                    toml::from_str(text).map_err(|error| SettingsError::NotToml { problem: problem(error) });
+                Self::from_value(value?)
+            }
+        }
     }
 
     /// The patch that is written so.
@@ -108,6 +118,29 @@ impl Patch {
     #[must_use]
     pub fn entries(&self) -> &Map<String, Value> {
         &self.0
+    }
+}
+
+impl TryFrom<&str> for Patch {
+    type Error = SettingsError;
+
+    fn try_from(document: &str) -> Result<Self, SettingsError> {
+        Self::parse(document)
+    }
+}
+
+impl TryFrom<&String> for Patch {
+    type Error = SettingsError;
+
+    fn try_from(document: &String) -> Result<Self, SettingsError> {
+        Self::parse(document)
+    }
+}
+
+impl From<Settings> for Patch {
+    /// All of them. They are checked when the patch is applied.
+    fn from(settings: Settings) -> Self {
+        settings.patch()
     }
 }
 

@@ -6,8 +6,10 @@
 //!
 //! It knows no setting by name, and nothing of files, flags or the environment.
 
+use std::convert::Infallible;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::de::value::{MapDeserializer, SeqDeserializer, StrDeserializer};
 use serde::de::{self, Deserialize, Deserializer, Expected, IntoDeserializer, Unexpected, Visitor};
 use serde_json::Value;
@@ -23,6 +25,12 @@ pub enum SettingsError {
     /// The text is not JSON.
     #[error("settings: not JSON: {problem}")]
     NotJson {
+        /// What is wrong, and where.
+        problem: String,
+    },
+    /// The text is neither JSON nor TOML.
+    #[error("settings: not TOML: {problem}")]
+    NotToml {
         /// What is wrong, and where.
         problem: String,
     },
@@ -61,7 +69,7 @@ impl SettingsError {
     #[must_use]
     pub fn key(&self) -> &str {
         match self {
-            Self::NotJson { .. } => "settings",
+            Self::NotJson { .. } | Self::NotToml { .. } => "settings",
             Self::Unknown { key, .. } | Self::Value { key, .. } | Self::Wrong { key, .. } => key,
         }
     }
@@ -69,6 +77,12 @@ impl SettingsError {
     /// A problem with the setting of this full name.
     pub(crate) fn wrong(key: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Wrong { key: key.into(), problem: problem.into() }
+    }
+}
+
+impl From<Infallible> for SettingsError {
+    fn from(never: Infallible) -> Self {
+        match never {}
     }
 }
 
@@ -92,24 +106,33 @@ fn did_you_mean(meant: Option<&str>) -> String {
 /// );
 /// # Ok::<(), epitome::settings::SettingsError>(())
 /// ```
-pub fn read<'de, T: Deserialize<'de>>(value: &'de Value) -> Result<T, SettingsError> {
+pub fn read<'de, T: Deserialize<'de> + JsonSchema>(value: &'de Value) -> Result<T, SettingsError> {
     serde_path_to_error::deserialize(Node(value)).map_err(|error| {
-        let mut key = String::new();
-        let mut given = Some(value);
+        let schema = super::schema::<T>();
+        let (mut key, mut given, mut described) = (String::new(), Some(value), Some(&schema));
         for segment in error.path() {
-            given = given.and_then(|given| match segment {
-                Segment::Map { key } => given.get(key),
-                Segment::Seq { index } => given.get(index),
-                _ => None,
-            });
             match segment {
-                Segment::Map { key: name } => join(&mut key, name),
-                Segment::Seq { index } => key.push_str(&format!("[{index}]")),
+                Segment::Map { key: name } => {
+                    join(&mut key, name);
+                    given = given.and_then(|given| given.get(name));
+                    described = described.and_then(|schema| below(schema, name));
+                }
+                Segment::Seq { index } => {
+                    key.push_str(&format!("[{index}]"));
+                    given = given.and_then(|given| given.get(index));
+                    described = described.and_then(|schema| schema.get("items"));
+                }
                 _ => {}
             }
         }
-        error.into_inner().named(key, given.unwrap_or(&Value::Null))
+        error.into_inner().named(key, given.unwrap_or(&Value::Null), described)
     })
+}
+
+/// The schema of what stands under this name.
+fn below<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
+    let named = schema.get("properties").and_then(|properties| properties.get(name));
+    named.or_else(|| schema.get("additionalProperties"))
 }
 
 /// Appends a name to a full name, in quotes where it could be misread.
@@ -144,7 +167,7 @@ enum Problem {
 }
 
 impl Problem {
-    fn named(self, mut key: String, given: &Value) -> SettingsError {
+    fn named(self, mut key: String, given: &Value, described: Option<&Value>) -> SettingsError {
         let last = key.rsplit('.').next().unwrap_or_default().to_owned();
         if let Self::Missing(field) = self {
             join(&mut key, field);
@@ -155,7 +178,8 @@ impl Problem {
         match self {
             Self::Unknown(allowed) => SettingsError::Unknown { key, allowed, meant: nearest(&last, allowed) },
             Self::Missing(field) => {
-                SettingsError::Wrong { key, problem: format!("is missing{}", hint(field)) }
+                let hint = described.and_then(|schema| hint(below(schema, field)?)).unwrap_or_default();
+                SettingsError::Wrong { key, problem: format!("is missing{hint}") }
             }
             Self::NotAllowed(allowed) => {
                 SettingsError::Value { key, given: shortened(&given.to_string()), allowed }
@@ -169,12 +193,20 @@ impl Problem {
     }
 }
 
-/// What to write where a setting without a default is missing.
-fn hint(field: &str) -> &'static str {
-    match field {
-        "provider" => "; say \"openai\", \"anthropic\" or \"local\"",
-        "input" | "output" => "; a price names input and output",
-        _ => "",
+/// What to write where a setting without a default is missing: one of its words, or its example.
+fn hint(schema: &Value) -> Option<String> {
+    let words = schema.get("enum").and_then(Value::as_array);
+    let example = || schema.pointer("/examples/0").map(|example| format!("; such as {example}"));
+    words.map(|words| format!("; say {}", one_of(words))).or_else(example)
+}
+
+/// Words in quotes, the last after "or".
+fn one_of(words: &[impl fmt::Display]) -> String {
+    let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+    match words.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        None => String::new(),
     }
 }
 
@@ -214,12 +246,7 @@ impl de::Error for Problem {
     }
 
     fn unknown_variant(_: &str, expected: &'static [&'static str]) -> Self {
-        let words: Vec<String> = expected.iter().map(|word| format!("{word:?}")).collect();
-        Self::NotAllowed(match words.split_last() {
-            Some((last, [])) => last.clone(),
-            Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
-            None => String::new(),
-        })
+        Self::NotAllowed(one_of(&expected.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>()))
     }
 
     fn unknown_field(_: &str, expected: &'static [&'static str]) -> Self {

@@ -14,76 +14,71 @@ use super::directory::{AuthorRow, MemberRow, WorkspaceRow};
 use super::inlines::Passed;
 use super::keyring::KeyRow;
 use super::rows::{Facts, QueueCounts, SessionRow, SlotRow, Stamp, SummaryRow, UsageSum, message};
+use super::trouble::{NOT_OF_ITS_KIND, Outcome, nonsense};
 use crate::event::{Event, Happened};
 use crate::key::Key;
 
 /// A row that a database returned.
 pub(super) trait ReadRow {
-    /// What goes wrong in that database.
-    type Error;
-
     /// A whole number or a truth (0 or 1) at that place; `None` where there is nothing.
-    fn maybe_int(&self, at: usize) -> Result<Option<i64>, Self::Error>;
+    fn maybe_int(&self, at: usize) -> Outcome<Option<i64>>;
 
     /// A text at that place.
-    fn maybe_text(&self, at: usize) -> Result<Option<&str>, Self::Error>;
+    fn maybe_text(&self, at: usize) -> Outcome<Option<&str>>;
 
     /// Bytes at that place.
-    fn bytes(&self, at: usize) -> Result<&[u8], Self::Error>;
+    fn bytes(&self, at: usize) -> Outcome<&[u8]>;
 
-    /// Something stored makes no sense.
-    fn nonsense(&self, what: &str) -> Self::Error;
-
-    fn int(&self, at: usize) -> Result<i64, Self::Error> {
-        self.maybe_int(at)?.ok_or_else(|| self.nonsense(NOT_OF_ITS_KIND))
+    fn int(&self, at: usize) -> Outcome<i64> {
+        self.maybe_int(at)?.ok_or_else(|| nonsense(NOT_OF_ITS_KIND))
     }
 
     /// A number that is never negative.
-    fn uint(&self, at: usize) -> Result<u64, Self::Error> {
-        u64::try_from(self.int(at)?).map_err(|_| self.nonsense("a stored number is negative"))
+    fn uint(&self, at: usize) -> Outcome<u64> {
+        u64::try_from(self.int(at)?).map_err(|_| nonsense("a stored number is negative"))
     }
 
-    fn small(&self, at: usize) -> Result<u32, Self::Error> {
-        u32::try_from(self.int(at)?).map_err(|_| self.nonsense(NOT_OF_ITS_KIND))
+    fn small(&self, at: usize) -> Outcome<u32> {
+        u32::try_from(self.int(at)?).map_err(|_| nonsense(NOT_OF_ITS_KIND))
     }
 
-    fn tiny(&self, at: usize) -> Result<i16, Self::Error> {
-        i16::try_from(self.int(at)?).map_err(|_| self.nonsense(NOT_OF_ITS_KIND))
+    fn tiny(&self, at: usize) -> Outcome<i16> {
+        i16::try_from(self.int(at)?).map_err(|_| nonsense(NOT_OF_ITS_KIND))
     }
 
-    fn flag(&self, at: usize) -> Result<bool, Self::Error> {
+    fn flag(&self, at: usize) -> Outcome<bool> {
         Ok(self.int(at)? != 0)
     }
 
-    fn time(&self, at: usize) -> Result<Timestamp, Self::Error> {
+    fn time(&self, at: usize) -> Outcome<Timestamp> {
         self.int(at).map(Timestamp)
     }
 
-    fn text(&self, at: usize) -> Result<&str, Self::Error> {
-        self.maybe_text(at)?.ok_or_else(|| self.nonsense(NOT_OF_ITS_KIND))
+    fn text(&self, at: usize) -> Outcome<&str> {
+        self.maybe_text(at)?.ok_or_else(|| nonsense(NOT_OF_ITS_KIND))
     }
 
-    fn string(&self, at: usize) -> Result<String, Self::Error> {
+    fn string(&self, at: usize) -> Outcome<String> {
         self.text(at).map(str::to_owned)
     }
 
-    fn name(&self, at: usize) -> Result<Arc<str>, Self::Error> {
+    fn name(&self, at: usize) -> Outcome<Arc<str>> {
         self.text(at).map(Arc::from)
     }
 }
 
+/// A row that was found.
+pub(super) type Found<'a> = &'a dyn ReadRow;
+
 /// A document that is written as JSON.
-fn json<T: DeserializeOwned, E>(row: &dyn ReadRow<Error = E>, at: usize) -> Result<T, E> {
-    serde_json::from_str(row.text(at)?).map_err(|_| row.nonsense("a stored document cannot be read"))
+fn json<T: DeserializeOwned>(row: Found<'_>, at: usize) -> Outcome<T> {
+    serde_json::from_str(row.text(at)?).map_err(|_| nonsense("a stored document cannot be read"))
 }
 
 /// Somebody's notes; `''` stands for none.
-pub(super) fn notes<E>(row: &dyn ReadRow<Error = E>, at: usize) -> Result<Map<String, Value>, E> {
+pub(super) fn notes(row: Found<'_>, at: usize) -> Outcome<Map<String, Value>> {
     if row.text(at)?.is_empty() { Ok(Map::new()) } else { json(row, at) }
 }
-
-/// What is said of a column whose value is of another type.
-pub(super) const NOT_OF_ITS_KIND: &str = "a stored value is not of its kind";
 
 /// What [`outline`] reads.
 pub(super) const OUTLINE: &str = "seq, role, author, turn, tokens, before, chars, longest, calls, answers, \
@@ -92,12 +87,12 @@ pub(super) const OUTLINE: &str = "seq, role, author, turn, tokens, before, chars
 /// The place after [`OUTLINE`].
 pub(super) const AFTER_OUTLINE: usize = 19;
 
-pub(super) fn outline<E>(row: &dyn ReadRow<Error = E>) -> Result<Outline, E> {
+pub(super) fn outline(row: Found<'_>) -> Outcome<Outline> {
     let (leading, opens_turn, thinking, stray) = shape_of(row.tiny(13)?);
-    let cut = |at: usize| cut_of(row.tiny(at)?).ok_or_else(|| row.nonsense("a stored cut is none"));
+    let cut = |at: usize| cut_of(row.tiny(at)?).ok_or_else(|| nonsense("a stored cut is none"));
     Ok(Outline {
         seq: row.uint(0)?,
-        role: role_of(row.tiny(1)?).ok_or_else(|| row.nonsense("a stored role is none"))?,
+        role: role_of(row.tiny(1)?).ok_or_else(|| nonsense("a stored role is none"))?,
         author: row.maybe_text(2)?.map(Into::into),
         turn: row.uint(3)?,
         tokens: row.uint(4)?,
@@ -122,41 +117,35 @@ pub(super) fn outline<E>(row: &dyn ReadRow<Error = E>) -> Result<Outline, E> {
 }
 
 /// The message of a row that holds [`OUTLINE`] and the body, and the body's bytes.
-pub(super) fn words<E>(row: &dyn ReadRow<Error = E>) -> Result<(Message, u64), E> {
+pub(super) fn words(row: Found<'_>) -> Outcome<(Message, u64)> {
     with_words(&outline(row)?, row, AFTER_OUTLINE)
 }
 
 /// The message of this shape, with the words at that place of a row, and how many bytes they are there.
-pub(super) fn with_words<E>(
-    shape: &Outline,
-    row: &dyn ReadRow<Error = E>,
-    at: usize,
-) -> Result<(Message, u64), E> {
+pub(super) fn with_words(shape: &Outline, row: Found<'_>, at: usize) -> Outcome<(Message, u64)> {
     let body = row.text(at)?;
     let message = message(shape, body)
-        .map_err(|_| row.nonsense(&format!("the words of message {} cannot be read", shape.seq)))?;
+        .map_err(|_| nonsense(format!("the words of message {} cannot be read", shape.seq)))?;
     Ok((message, body.len() as u64))
 }
 
 /// What [`session`] reads, and the name and the workspace.
-macro_rules! session_columns {
-    () => {
-        "id, encoding, tracker, opener, batch_from, batch_skipped, skipped, settings, metadata, created, updated, name, \
-         workspace, configuration"
-    };
-}
-pub(super) use session_columns;
+pub(super) const SESSION: &str = "id, encoding, tracker, opener, batch_from, batch_skipped, skipped, settings, metadata, \
+     created, updated, name, workspace, attributes";
+
+/// The place after [`SESSION`].
+pub(super) const AFTER_SESSION: usize = 14;
 
 /// Where a session's name stands in its columns, and its workspace's.
 pub(super) const SESSION_NAME: usize = 11;
 pub(super) const SESSION_WORKSPACE: usize = 12;
 
-pub(super) fn session<E>(row: &dyn ReadRow<Error = E>) -> Result<SessionRow, E> {
+pub(super) fn session(row: Found<'_>) -> Outcome<SessionRow> {
     session_at(row, 0)
 }
 
 /// The same where its columns come after so many others.
-pub(super) fn session_at<E>(row: &dyn ReadRow<Error = E>, at: usize) -> Result<SessionRow, E> {
+pub(super) fn session_at(row: Found<'_>, at: usize) -> Outcome<SessionRow> {
     Ok(SessionRow {
         id: row.int(at)?,
         encoding: row.string(at + 1)?,
@@ -167,21 +156,21 @@ pub(super) fn session_at<E>(row: &dyn ReadRow<Error = E>, at: usize) -> Result<S
         skipped: row.uint(at + 6)?,
         settings: row.string(at + 7)?,
         metadata: notes(row, at + 8)?,
-        configuration: notes(row, at + 13)?,
+        attributes: notes(row, at + 13)?,
         created: row.time(at + 9)?,
         updated: row.time(at + 10)?,
     })
 }
 
 /// A session with its name.
-pub(super) fn named_session<E>(row: &dyn ReadRow<Error = E>) -> Result<(Arc<str>, SessionRow), E> {
+pub(super) fn named_session(row: Found<'_>) -> Outcome<(Arc<str>, SessionRow)> {
     Ok((row.name(SESSION_NAME)?, session(row)?))
 }
 
 /// What [`slot`] reads, where the table is called `s`.
 pub(super) const SLOT: &str = "s.scope, s.name, s.state, s.active, s.fence, s.work";
 
-pub(super) fn slot<E>(row: &dyn ReadRow<Error = E>) -> Result<SlotRow, E> {
+pub(super) fn slot(row: Found<'_>) -> Outcome<SlotRow> {
     Ok(SlotRow {
         scope: scope_of(row.text(0)?),
         name: row.string(1)?,
@@ -199,7 +188,7 @@ pub(super) const SUMMARY: &str = "id, scope, slot, through, state, parent, text,
 pub(super) const SUMMARY_TEXT: &str = "id, scope, slot, through, state, parent, text, \
      CASE WHEN sources IS NULL THEN NULL ELSE '' END, facts, created";
 
-pub(super) fn summary<E>(row: &dyn ReadRow<Error = E>) -> Result<SummaryRow, E> {
+pub(super) fn summary(row: Found<'_>) -> Outcome<SummaryRow> {
     let sources = row.maybe_text(7)?;
     let mut facts: Facts = json(row, 8)?;
     facts.elastic &= sources.is_some();
@@ -208,7 +197,7 @@ pub(super) fn summary<E>(row: &dyn ReadRow<Error = E>) -> Result<SummaryRow, E> 
         scope: scope_of(row.text(1)?),
         slot: row.string(2)?,
         through: row.uint(3)?,
-        state: state_of(row.text(4)?).ok_or_else(|| row.nonsense("a stored summary has no state"))?,
+        state: state_of(row.text(4)?).ok_or_else(|| nonsense("a stored summary has no state"))?,
         parent: row.maybe_int(5)?,
         text: row.string(6)?,
         sources: sources.unwrap_or_default().to_owned(),
@@ -217,57 +206,57 @@ pub(super) fn summary<E>(row: &dyn ReadRow<Error = E>) -> Result<SummaryRow, E> 
     })
 }
 
-pub(super) fn stamp<E>(row: &dyn ReadRow<Error = E>) -> Result<Stamp, E> {
+pub(super) fn stamp(row: Found<'_>) -> Outcome<Stamp> {
     Ok(Stamp { session: row.int(0)?, head: row.uint(1)?, revision: row.uint(2)?, workspace: row.uint(3)? })
 }
 
 /// What [`workspace`] reads.
-pub(super) const WORKSPACE: &str = "name, settings, metadata, configuration, created";
+pub(super) const WORKSPACE: &str = "name, settings, metadata, attributes, created";
 
-pub(super) fn workspace<E>(row: &dyn ReadRow<Error = E>) -> Result<WorkspaceRow, E> {
+pub(super) fn workspace(row: Found<'_>) -> Outcome<WorkspaceRow> {
     Ok(WorkspaceRow {
         name: row.name(0)?,
         settings: row.string(1)?,
         metadata: notes(row, 2)?,
-        configuration: notes(row, 3)?,
+        attributes: notes(row, 3)?,
         created: row.time(4)?,
     })
 }
 
 /// What [`author`] reads, where the table is called `a`.
-pub(super) const AUTHOR: &str = "a.name, a.metadata, a.configuration, a.created";
+pub(super) const AUTHOR: &str = "a.name, a.metadata, a.attributes, a.created";
 
-pub(super) fn author<E>(row: &dyn ReadRow<Error = E>) -> Result<AuthorRow, E> {
+pub(super) fn author(row: Found<'_>) -> Outcome<AuthorRow> {
     Ok(AuthorRow {
         name: row.name(0)?,
         metadata: notes(row, 1)?,
-        configuration: notes(row, 2)?,
+        attributes: notes(row, 2)?,
         created: row.time(3)?,
     })
 }
 
 /// A row of [`AUTHOR`] and what is kept of them in the session.
-pub(super) fn member<E>(row: &dyn ReadRow<Error = E>) -> Result<MemberRow, E> {
-    Ok(MemberRow { author: author(row)?, configuration: notes(row, 4)? })
+pub(super) fn member(row: Found<'_>) -> Outcome<MemberRow> {
+    Ok(MemberRow { author: author(row)?, attributes: notes(row, 4)? })
 }
 
 /// What [`key`] reads.
 pub(super) const KEY: &str = "id, workspace, rights, label, created, expires, revoked, hash";
 
-pub(super) fn key<E>(row: &dyn ReadRow<Error = E>) -> Result<KeyRow, E> {
+pub(super) fn key(row: Found<'_>) -> Outcome<KeyRow> {
     let key = Key {
         id: row.string(0)?,
         workspace: row.maybe_text(1)?.map(Into::into),
-        rights: row.text(2)?.parse().map_err(|_| row.nonsense("a key has rights that are none"))?,
+        rights: row.text(2)?.parse().map_err(|_| nonsense("a key has rights that are none"))?,
         label: row.string(3)?,
         created: row.time(4)?,
         expires: row.maybe_int(5)?.map(Timestamp),
         revoked: row.maybe_int(6)?.map(Timestamp),
     };
-    Ok(KeyRow { key, hash: row.bytes(7)?.try_into().map_err(|_| row.nonsense("a key has no hash"))? })
+    Ok(KeyRow { key, hash: row.bytes(7)?.try_into().map_err(|_| nonsense("a key has no hash"))? })
 }
 
-pub(super) fn usage_sum<E>(row: &dyn ReadRow<Error = E>) -> Result<UsageSum, E> {
+pub(super) fn usage_sum(row: Found<'_>) -> Outcome<UsageSum> {
     Ok(UsageSum {
         session: row.string(0)?,
         scope: row.string(1)?,
@@ -283,7 +272,7 @@ pub(super) fn usage_sum<E>(row: &dyn ReadRow<Error = E>) -> Result<UsageSum, E> 
     })
 }
 
-pub(super) fn passed<E>(row: &dyn ReadRow<Error = E>) -> Result<Passed, E> {
+pub(super) fn passed(row: Found<'_>) -> Outcome<Passed> {
     Ok(Passed {
         model: row.string(0)?,
         shadow: row.flag(1)?,
@@ -302,7 +291,7 @@ pub(super) fn passed<E>(row: &dyn ReadRow<Error = E>) -> Result<Passed, E> {
 }
 
 /// How many slots are worked on, parked, waiting and due, and since when the oldest of these is.
-pub(super) fn queue_counts<E>(row: &dyn ReadRow<Error = E>, now: Timestamp) -> Result<QueueCounts, E> {
+pub(super) fn queue_counts(row: Found<'_>, now: Timestamp) -> Outcome<QueueCounts> {
     let oldest = row.maybe_int(4)?;
     Ok(QueueCounts {
         working: row.uint(0)?,
@@ -315,12 +304,12 @@ pub(super) fn queue_counts<E>(row: &dyn ReadRow<Error = E>, now: Timestamp) -> R
 }
 
 /// An event's row: `id, session, at, kind, data`.
-pub(super) fn event<E>(row: &dyn ReadRow<Error = E>) -> Result<Event, E> {
+pub(super) fn event(row: Found<'_>) -> Outcome<Event> {
     let what = Happened::read(row.text(3)?, row.text(4)?);
     Ok(Event {
         id: row.uint(0)?,
         session: row.name(1)?,
         at: row.time(2)?,
-        what: what.ok_or_else(|| row.nonsense("an event is not as events are written"))?,
+        what: what.ok_or_else(|| nonsense("an event is not as events are written"))?,
     })
 }

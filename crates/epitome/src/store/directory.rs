@@ -21,8 +21,8 @@ pub struct WorkspaceRow {
     pub settings: String,
     /// The caller's notes on it.
     pub metadata: Map<String, Value>,
-    /// What another API keeps of it beside our settings.
-    pub configuration: Map<String, Value>,
+    /// What other APIs keep of it: one object per API, by its name.
+    pub attributes: Map<String, Value>,
     /// When it came to be.
     pub created: Timestamp,
 }
@@ -34,8 +34,8 @@ pub struct AuthorRow {
     pub name: Arc<str>,
     /// The caller's notes on them.
     pub metadata: Map<String, Value>,
-    /// What another API keeps of them.
-    pub configuration: Map<String, Value>,
+    /// What other APIs keep of them, by their names.
+    pub attributes: Map<String, Value>,
     /// When they were first heard of.
     pub created: Timestamp,
 }
@@ -45,20 +45,33 @@ pub struct AuthorRow {
 pub struct MemberRow {
     /// Who.
     pub author: AuthorRow,
-    /// What another API keeps of them there.
-    pub configuration: Map<String, Value>,
+    /// What other APIs keep of them there, by their names.
+    pub attributes: Map<String, Value>,
 }
 
 /// How a session's members change.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Membership {
-    /// Joins, where they are not there yet. An author nobody knew comes to be. What a configuration names is theirs from
-    /// now on, whether they were there or not; what it does not name stays.
+    /// Joins, where they are not there yet. An author nobody knew comes to be. Attributes are merged into those that are
+    /// stored of them there: within each API's part, a given field replaces the stored one and the others stay.
     Join(Arc<str>, Option<Map<String, Value>>),
     /// Leaves. What they said stays.
     Leave(Arc<str>),
     /// All leave who are there.
     LeaveAll,
+}
+
+/// Merges attributes into those that are stored: within the part of each API, a field that is given replaces the stored one,
+/// and the others stay.
+pub(super) fn merge_attributes(stored: &mut Map<String, Value>, given: &Map<String, Value>) {
+    for (owner, part) in given {
+        match (stored.get_mut(owner), part) {
+            (Some(Value::Object(stored)), Value::Object(part)) => stored.extend(part.clone()),
+            _ => {
+                stored.insert(owner.clone(), part.clone());
+            }
+        }
+    }
 }
 
 /// Says whether something is wanted in a list.

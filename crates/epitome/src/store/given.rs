@@ -14,11 +14,9 @@ pub(super) enum Given<'a> {
     Ints(Vec<i64>),
     MaybeInts(Vec<Option<i64>>),
     Middling(Vec<i32>),
-    Small(Vec<i16>),
     Bools(Vec<bool>),
     Texts(Vec<Cow<'a, str>>),
     MaybeTexts(Vec<Option<Cow<'a, str>>>),
-    Blobs(Vec<Cow<'a, [u8]>>),
 }
 
 impl From<i64> for Given<'_> {
@@ -79,6 +77,24 @@ impl<'a> From<Option<&'a str>> for Given<'a> {
 impl<'a> From<&'a [u8]> for Given<'a> {
     fn from(value: &'a [u8]) -> Self {
         Self::Bytes(Cow::Borrowed(value))
+    }
+}
+
+/// The values of a column as a list.
+pub(super) fn column<'a>(values: impl Iterator<Item = Given<'a>>) -> Given<'a> {
+    let (mut ints, mut bools, mut texts) = (Vec::new(), Vec::new(), Vec::new());
+    for value in values {
+        match value {
+            Given::Int(value) => ints.push(value),
+            Given::Bool(value) => bools.push(value),
+            Given::Text(value) => texts.push(value),
+            _ => {}
+        }
+    }
+    match (ints.is_empty(), bools.is_empty()) {
+        (false, _) => Given::MaybeInts(ints),
+        (true, false) => Given::Bools(bools),
+        (true, true) => Given::MaybeTexts(texts),
     }
 }
 

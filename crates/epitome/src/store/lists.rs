@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::decode::{AUTHOR, WORKSPACE};
+use super::decode::{AUTHOR, SESSION, WORKSPACE};
 use super::directory::{AuthorRow, Listing, WorkspaceRow};
 use super::given::Given;
 use super::rows::SessionId;
@@ -38,10 +38,10 @@ impl<'a> List<'a> {
         }
     }
 
-    /// A workspace's sessions, or those an author belongs to. Which columns are read of them is the store's to say.
-    pub(super) fn sessions(columns: &str, workspace: &'a str, member: Option<&'a str>) -> Self {
+    /// A workspace's sessions, or those an author belongs to.
+    pub(super) fn sessions(workspace: &'a str, member: Option<&'a str>) -> Self {
         let list = Self {
-            columns: columns.to_owned(),
+            columns: SESSION.to_owned(),
             table: "epitome.sessions",
             index: " INDEXED BY sessions_by_age",
             wanted: "workspace = $1 AND state = 'open'",
@@ -70,7 +70,7 @@ impl<'a> List<'a> {
     /// A session's members.
     pub(super) fn members(session: SessionId) -> Self {
         Self {
-            columns: format!("{AUTHOR}, m.configuration"),
+            columns: format!("{AUTHOR}, m.attributes"),
             table: "epitome.sessions s JOIN epitome.members m ON m.session = s.id \
                  JOIN epitome.authors a ON a.id = m.author",
             index: "",
@@ -120,10 +120,10 @@ impl<'a> List<'a> {
 }
 
 pub(super) fn set_workspace<'a>(name: &'a str, row: &'a WorkspaceRow) -> Sql<'a> {
-    let sql = "UPDATE epitome.workspaces SET settings = $2, metadata = $3, configuration = $4, revision = revision + 1 \
+    let sql = "UPDATE epitome.workspaces SET settings = $2, metadata = $3, attributes = $4, revision = revision + 1 \
          WHERE name = $1";
-    let (metadata, configuration) = (notes_text(&row.metadata), notes_text(&row.configuration));
-    Sql::new(sql, [name.into(), row.settings.as_str().into(), metadata.into(), configuration.into()])
+    let (metadata, attributes) = (notes_text(&row.metadata), notes_text(&row.attributes));
+    Sql::new(sql, [name.into(), row.settings.as_str().into(), metadata.into(), attributes.into()])
 }
 
 /// Deletes a workspace without sessions. None of its sessions is left to belong to, but for what is still to be removed.
@@ -132,7 +132,7 @@ pub(super) fn delete_workspace(name: &str) -> impl Iterator<Item = Sql<'_>> {
     let statements = [
         "UPDATE epitome.sessions SET state = 'gone' WHERE workspace = $1 AND state = 'hidden'",
         "DELETE FROM epitome.authors WHERE workspace = $1",
-        "UPDATE epitome.workspaces SET deleted = true, settings = '', metadata = '', configuration = '', \
+        "UPDATE epitome.workspaces SET deleted = true, settings = '', metadata = '', attributes = '', \
          revision = revision + 1 WHERE name = $1",
     ];
     statements.into_iter().map(|sql| Sql::new(sql, [name.into()])).chain(forget_passing(name))
@@ -155,22 +155,21 @@ pub(super) fn any_session(workspace: &str) -> Sql<'_> {
 }
 
 pub(super) fn set_author<'a>(workspace: &'a str, name: &'a str, row: &AuthorRow) -> Sql<'a> {
-    let sql =
-        "UPDATE epitome.authors SET metadata = $3, configuration = $4 WHERE workspace = $1 AND name = $2";
-    let (metadata, configuration) = (notes_text(&row.metadata), notes_text(&row.configuration));
-    Sql::new(sql, [workspace.into(), name.into(), metadata.into(), configuration.into()])
+    let sql = "UPDATE epitome.authors SET metadata = $3, attributes = $4 WHERE workspace = $1 AND name = $2";
+    let (metadata, attributes) = (notes_text(&row.metadata), notes_text(&row.attributes));
+    Sql::new(sql, [workspace.into(), name.into(), metadata.into(), attributes.into()])
 }
 
 /// Has an author belong to a session, with what is kept of them there.
 pub(super) fn put_member(
     session: SessionId,
     author: i64,
-    configuration: &Map<String, Value>,
+    attributes: &Map<String, Value>,
     now: epitome_core::message::Timestamp,
 ) -> Sql<'static> {
-    let sql = "INSERT INTO epitome.members (session, author, configuration, joined) VALUES ($1, $2, $3, $4) \
-         ON CONFLICT (session, author) DO UPDATE SET configuration = excluded.configuration";
-    Sql::new(sql, [session.into(), author.into(), notes_text(configuration).into(), now.into()])
+    let sql = "INSERT INTO epitome.members (session, author, attributes, joined) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT (session, author) DO UPDATE SET attributes = excluded.attributes";
+    Sql::new(sql, [session.into(), author.into(), notes_text(attributes).into(), now.into()])
 }
 
 /// Has an author leave a session.

@@ -19,6 +19,7 @@
 //! ```
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::StoreError;
@@ -26,14 +27,10 @@ use super::maintenance::Maintenance;
 use super::postgres::{Postgres, PostgresOptions};
 use super::sqlite::{Piece, Source};
 
-mod row;
 mod tables;
 
-use row::hash_into;
-pub(super) use row::{Cell, Cells, key_of, noted, read_noted, shown};
-pub(super) use tables::{Column, Kind, NUMBERED, TABLES, Table, list, quoted};
-
 pub(super) use super::columns::plain;
+pub(super) use tables::{Cell, Cells, Column, NUMBERED, SPECS, Table, list, quoted};
 
 /// How a move is done.
 #[derive(Debug, Clone)]
@@ -150,7 +147,7 @@ pub enum MoveError {
         /// What its row is known by.
         key: String,
         /// Which column.
-        column: &'static str,
+        column: String,
     },
 }
 
@@ -173,14 +170,19 @@ impl Mark {
 
     /// The table's name; nothing after the last.
     pub(super) fn step(&self) -> &'static str {
-        TABLES.get(self.table).map_or("", |table| table.name)
+        SPECS.get(self.table).map_or("", |table| table.name)
     }
 
     pub(super) fn read(step: &str, rows: i64, last: Option<Cells>) -> Option<Self> {
-        let known = TABLES.iter().position(|table| table.name == step);
-        let table = if step.is_empty() { Some(TABLES.len()) } else { known };
+        let known = SPECS.iter().position(|table| table.name == step);
+        let table = if step.is_empty() { Some(SPECS.len()) } else { known };
         Some(Self { table: table?, rows: u64::try_from(rows).ok()?, last })
     }
+}
+
+/// A key as it is noted beside what was moved.
+pub(super) fn noted(key: &[Cell]) -> String {
+    serde_json::json!(key).to_string()
 }
 
 /// Moves everything of a file into a database that is empty, or goes on with that; then compares both sides.
@@ -197,15 +199,18 @@ pub async fn move_to_postgres(
     let mut postgres = options.postgres.clone();
     postgres.must_exist |= options.only_compare;
     let target = Postgres::open_to_move(to, postgres).await.map_err(MoveError::Target)?;
-    let moving = Moving { source, target, options, tell };
-    let moved = moving.run().await;
-    moving.target.close().await;
+    let moved = match target.tables().await {
+        Ok(tables) => Moving { source, target: target.clone(), tables, options, tell }.run().await,
+        Err(error) => Err(error),
+    };
+    target.close().await;
     moved
 }
 
 struct Moving<'a> {
     source: Source,
     target: Postgres,
+    tables: Vec<Arc<Table>>,
     options: MoveOptions,
     tell: &'a (dyn Fn(MoveProgress) + Send + Sync),
 }
@@ -219,7 +224,7 @@ impl Moving<'_> {
         }
         let secret = self.source.secret().await?;
         let mut mark = self.target.begin_move(&secret, self.options.anew).await?;
-        while let Some(table) = TABLES.get(mark.table) {
+        while let Some(table) = self.tables.get(mark.table) {
             mark = self.table(table, mark, &counts).await?;
         }
         let tables = self.compare(&counts).await?;
@@ -236,13 +241,13 @@ impl Moving<'_> {
     }
 
     fn told(&self, stage: MoveStage, table: usize, rows: u64, counts: &[u64]) {
-        let name = TABLES.get(table).map_or("", |table| table.name);
+        let name = SPECS.get(table).map_or("", |table| table.name);
         let before: u64 = counts.iter().take(table).sum();
         (self.tell)(MoveProgress { stage, table: name, rows: before + rows, of: counts.iter().sum() });
     }
 
     /// What is left of one table, and the mark after it.
-    async fn table(&self, table: &'static Table, mut mark: Mark, counts: &[u64]) -> Result<Mark, MoveError> {
+    async fn table(&self, table: &Arc<Table>, mut mark: Mark, counts: &[u64]) -> Result<Mark, MoveError> {
         loop {
             self.told(MoveStage::Moving, mark.table, mark.rows, counts);
             let rows = self.source.piece(table, mark.last.clone(), self.piece()).await?;
@@ -251,7 +256,7 @@ impl Moving<'_> {
                 Some(last) => Mark {
                     table: mark.table,
                     rows: mark.rows + u64::try_from(rows.len()).unwrap_or(0),
-                    last: Some(key_of(table, last)),
+                    last: Some(table.key_of(last)),
                 },
             };
             self.target.take_in(table, &rows, (&mark, &next)).await?;
@@ -265,7 +270,7 @@ impl Moving<'_> {
     /// Reads both sides in order, and gives each table's count and hash, which are the same.
     async fn compare(&self, counts: &[u64]) -> Result<Vec<MovedTable>, MoveError> {
         let mut compared = Vec::new();
-        for (at, table) in TABLES.iter().enumerate() {
+        for (at, table) in self.tables.iter().enumerate() {
             compared.push(self.compare_table(at, table, counts).await?);
         }
         Ok(compared)
@@ -274,7 +279,7 @@ impl Moving<'_> {
     async fn compare_table(
         &self,
         at: usize,
-        table: &'static Table,
+        table: &Arc<Table>,
         counts: &[u64],
     ) -> Result<MovedTable, MoveError> {
         let (mut ours, mut theirs) = (Sum::default(), Sum::default());
@@ -282,7 +287,7 @@ impl Moving<'_> {
         loop {
             self.told(MoveStage::Comparing, at, ours.rows, counts);
             let here = self.source.piece(table, after.clone(), self.piece()).await?;
-            let through = here.last().map(|row| key_of(table, row));
+            let through = here.last().map(|row| table.key_of(row));
             let limit = here.len() + 1;
             let there = self.target.taken_in(table, after.as_deref(), through.as_deref(), limit).await?;
             ours.add(&here);
@@ -298,9 +303,9 @@ impl Moving<'_> {
         let (rows, checksum) = (ours.rows, ours.hash());
         if (theirs.rows, theirs.hash()) != (rows, checksum.clone()) {
             let (key, what) = (String::new(), "their checksums differ".to_owned());
-            return Err(MoveError::Differs { table: table.name, key, what });
+            return Err(MoveError::Differs { table: table.spec.name, key, what });
         }
-        Ok(MovedTable { name: table.name, rows, checksum })
+        Ok(MovedTable { name: table.spec.name, rows, checksum })
     }
 }
 
@@ -314,7 +319,10 @@ struct Sum {
 impl Sum {
     fn add(&mut self, rows: &[Cells]) {
         self.rows += u64::try_from(rows.len()).unwrap_or(0);
-        rows.iter().for_each(|row| hash_into(row, &mut self.hasher));
+        // As JSON, so that no two rows of different values give the same bytes.
+        for row in rows {
+            self.hasher.update(noted(row).as_bytes());
+        }
     }
 
     fn hash(&self) -> String {
@@ -323,13 +331,14 @@ impl Sum {
 }
 
 /// The first row that is not the same.
-fn difference(table: &'static Table, here: &[Cells], there: &[Cells]) -> MoveError {
+fn difference(table: &Table, here: &[Cells], there: &[Cells]) -> MoveError {
     let same = here.iter().zip(there).take_while(|(one, other)| one == other).count();
-    let key = |row: &Cells| key_of(table, row);
+    let key = |row: &Cells| table.key_of(row);
     let (key, what) = match (here.get(same), there.get(same)) {
         (Some(ours), Some(theirs)) if key(ours) == key(theirs) => {
             let columns = table.columns.iter().zip(ours.iter().zip(theirs));
-            let differing = columns.filter(|(_, (one, other))| one != other).map(|(column, _)| column.name);
+            let differing =
+                columns.filter(|(_, (one, other))| one != other).map(|(column, _)| column.name.as_str());
             (key(ours), format!("a row differs in {}", differing.collect::<Vec<_>>().join(", ")))
         }
         // Of two keys the other side has no row of the smaller one. Which that is, only the databases know; where one
@@ -341,5 +350,5 @@ fn difference(table: &'static Table, here: &[Cells], there: &[Cells]) -> MoveErr
         (Some(ours), None) => (key(ours), "a row of the file is not in the database".to_owned()),
         (None, None) => (Cells::new(), "nothing is known of it".to_owned()),
     };
-    MoveError::Differs { table: table.name, key: shown(table, &key), what }
+    MoveError::Differs { table: table.spec.name, key: table.shown(&key), what }
 }

@@ -11,57 +11,51 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{HookError, Pool, PoolError, TimeoutType};
 use epitome_core::message::Timestamp;
 use tokio::sync::{Notify, watch};
 
+use super::change;
 use super::changes::{Changes, Decide, Load, Standing};
 use super::error::StoreError;
+use super::people::decided;
 use super::rows::{SessionId, SessionKey, SlotRow};
+use asking::Asking;
 use error::{Outcome, Tries, Trouble, silent};
 use hint::Hints;
 use indexing::Behind;
 use known::Known;
 use pipe::{Link, Noticed};
 use recent::Recent;
-use swift::{Clock, Swift, Turns, Unheard};
 use tls::Address;
+use turns::Turns;
 
-mod change;
+mod asking;
 mod chores;
-mod copy;
-mod counts;
-mod directory;
 mod error;
-mod events;
 mod find;
-mod fresh;
 mod given;
 mod grams;
 mod hint;
 mod indexing;
-mod inlines;
-mod keys;
 mod known;
 mod lease;
-mod lens;
+mod moved;
+mod numbering;
 mod opening;
 mod pipe;
-mod put;
-mod queue;
-mod read;
 mod recent;
 mod rows;
 mod schema;
 mod serving;
-mod swift;
+#[cfg(feature = "sqlite")]
 mod target;
 mod tls;
+mod turns;
 mod tx;
-mod verify;
 mod window;
 
 /// Does it until it is done, or until it is not worth another try.
@@ -155,17 +149,12 @@ pub struct Postgres {
     known: Arc<Known>,
     recent: Arc<Recent>,
     behind: Arc<Behind>,
-    /// Counts up with every change.
-    writes: Arc<AtomicU64>,
     /// Wakes whoever removes what was deleted.
     chores: Arc<Notify>,
     hints: Arc<Hints>,
     /// Where the search for whose turn it is goes on.
     walked: Arc<lease::Place>,
-    clock: Arc<Clock>,
     turns: Arc<Turns>,
-    /// Appends on the short way.
-    queue: Option<swift::Queue>,
     closed: Arc<AtomicBool>,
     /// Ends what runs beside it, at the latest when the last one lets go of the store.
     stop: Option<Arc<watch::Sender<bool>>>,
@@ -191,15 +180,13 @@ impl Postgres {
         let moved = store.refuse_half_moved().await?;
         let store = Self { moved, ..store };
         let stop = watch::Sender::new(false);
-        let (queue, waiting) = swift::queue();
-        swift::run(&store, waiting, &stop);
         tokio::spawn(chores::run(store.clone(), Arc::clone(&store.chores), stop.subscribe()));
         tokio::spawn(indexing::run(store.clone(), stop.subscribe()));
         if !store.noticed.pooler.load(Ordering::Acquire) {
             let node = format!("{:016x}", random());
             tokio::spawn(hint::run(address, Arc::clone(&store.hints), node, stop.subscribe()));
         }
-        Ok(Self { stop: Some(Arc::new(stop)), queue: Some(queue), ..store })
+        Ok(Self { stop: Some(Arc::new(stop)), ..store })
     }
 
     /// Makes the tables, and gives a store beside which nothing runs yet.
@@ -232,13 +219,10 @@ impl Postgres {
             known: Arc::default(),
             recent: Arc::default(),
             behind: Arc::default(),
-            writes: Arc::default(),
             chores: Arc::default(),
             hints: Arc::default(),
             walked: Arc::default(),
-            clock: Arc::default(),
             turns: Arc::default(),
-            queue: None,
             closed: Arc::default(),
             stop: None,
         };
@@ -251,7 +235,6 @@ impl Postgres {
 
     /// The moment, where the database says it is this.
     fn moment(&self, now: i64) -> Timestamp {
-        self.clock.hear(now);
         self.options.clock.as_ref().map_or(Timestamp(now), |clock| clock())
     }
 
@@ -284,23 +267,32 @@ impl Postgres {
         &self,
         key: &SessionKey,
         (load, decide): (&Load, &Decide),
-        way: &mut Way,
         until: tokio::time::Instant,
     ) -> Outcome<Option<SessionId>> {
         let _turn = self.turns.wait(key, until).await?;
-        if matches!(way, Way::Short) {
-            match self.swift(key, load, decide).await? {
-                Swift::Done(id) => return Ok(Some(id)),
-                Swift::LongWay(unheard) => *way = Way::Long(unheard),
-            }
-        }
-        let unheard = if let Way::Long(unheard) = way { *unheard } else { None };
-        self.change_once(key, load, decide, unheard).await
+        let mut asking = Asking::writes(self);
+        let done = self.change_once(&mut asking, key, load, decide).await;
+        asking.ended(done).await
+    }
+
+    async fn change_once(
+        &self,
+        ask: &mut Asking<'_>,
+        key: &SessionKey,
+        load: &Load,
+        decide: &Decide,
+    ) -> Outcome<Option<SessionId>> {
+        let standing = change::standing(ask, key, load, change::LOCK).await?;
+        let Some(changes) = decided(|| decide(&standing))? else { return Ok(None) };
+        let members: Vec<_> = changes.members.iter().collect();
+        let id = change::write(ask, key, &standing, &changes, &members).await?;
+        self.wrote(id, &standing, &changes);
+        Ok(Some(id))
     }
 
     /// Something was written to a session: what follows from it and can wait.
     fn wrote(&self, id: SessionId, standing: &Standing, changes: &Changes) {
-        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.behind.writes.fetch_add(1, Ordering::Relaxed);
         if !changes.messages.is_empty() {
             self.behind.add(id);
         }
@@ -312,13 +304,6 @@ impl Postgres {
             self.hints.tell.notify_one();
         }
     }
-}
-
-/// How a change is tried next.
-enum Way {
-    Short,
-    /// After a try of which it may not be known whether it was done.
-    Long(Option<Unheard>),
 }
 
 /// A transaction nobody goes on with is given up after this: whoever began it is gone or frozen, and others wait.

@@ -48,7 +48,7 @@ pub struct Stamp {
 }
 
 /// What is known of a session beside its messages.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct SessionRow {
     /// Its number; 0 for one that is not stored yet.
     pub id: SessionId,
@@ -68,8 +68,8 @@ pub struct SessionRow {
     pub settings: String,
     /// The caller's notes on it.
     pub metadata: Map<String, Value>,
-    /// What another API keeps of it beside our settings.
-    pub configuration: Map<String, Value>,
+    /// What other APIs keep of it: one object per API, by its name.
+    pub attributes: Map<String, Value>,
     /// When it came to be.
     pub created: Timestamp,
     /// When it was last written to.
@@ -83,14 +83,14 @@ impl SessionRow {
             && before.encoding == self.encoding
             && before.settings == self.settings
             && before.metadata == self.metadata
-            && before.configuration == self.configuration
+            && before.attributes == self.attributes
     }
 
     /// Whether remembering it takes little room: for stores that do.
     pub(crate) fn takes_little(&self, workspace_settings: &str) -> bool {
         let few = |notes: &Map<String, Value>| notes.len() <= MOST_NOTES && notes.values().all(is_short);
         few(&self.metadata)
-            && few(&self.configuration)
+            && self.attributes.values().all(|part| part.as_object().is_some_and(few))
             && self.settings.len().max(workspace_settings.len()) <= LONGEST_SETTINGS
     }
 }
@@ -260,6 +260,7 @@ pub struct Sources {
     pub ledger: Option<Ledger>,
 }
 
+// fields: one document, stored as it is.
 /// What is known of a summary.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -426,17 +427,18 @@ pub struct UsageSum {
 }
 
 /// How many slots have something to do, each counted once.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct QueueCounts {
-    /// Somebody works on it.
-    pub working: u64,
-    /// No place to cut exists yet.
-    pub parked: u64,
-    /// It failed, and is tried again later.
-    pub waiting: u64,
-    /// It can be taken.
+    /// Slots that can be taken up now.
     pub due: u64,
-    /// For how long the first of those that can be taken has waited, in milliseconds.
+    /// Slots whose summary is being written, by whichever engine.
+    pub working: u64,
+    /// Slots that failed, and are tried again later.
+    pub waiting: u64,
+    /// Slots that are due, but nothing can be cut yet.
+    pub parked: u64,
+    /// For how long the first of those that can be taken now has waited, in milliseconds by the store's clock. It
+    /// grows where there are too few workers.
     pub oldest_millis: Option<u64>,
 }
 

@@ -1,10 +1,13 @@
 //! Statements that both databases understand, said once.
 //!
-//! They are written in PostgreSQL's form: values as `$1`, tables as `epitome.name`. `INDEXED BY name` after a table has
-//! SQLite use that index. Each store strips what its database does not know. What differs in more than that is written
-//! by each store itself.
+//! They are written in PostgreSQL's form: values as `$1`, tables as `epitome.name`, lists as `= ANY($1)`, and what is locked
+//! at the very end (` FOR UPDATE`). `INDEXED BY name` after a table has SQLite use that index. Each store strips or
+//! replaces what its database does not know. Where more than that differs, [`Sql::own`] takes both texts.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{LazyLock, PoisonError, RwLock};
 
 use super::given::Given;
 
@@ -12,13 +15,24 @@ use super::given::Given;
 #[derive(Debug, Clone)]
 pub(super) struct Sql<'a> {
     text: Cow<'static, str>,
+    /// The text for SQLite, where it is another.
+    sqlite: Option<Cow<'static, str>>,
     /// Its values, in order.
     pub(super) given: Vec<Given<'a>>,
 }
 
 impl<'a> Sql<'a> {
     pub(super) fn new(text: impl Into<Cow<'static, str>>, given: impl Into<Vec<Given<'a>>>) -> Self {
-        Self { text: text.into(), given: given.into() }
+        Self { text: text.into(), sqlite: None, given: given.into() }
+    }
+
+    /// One that is said otherwise in SQLite. Either text is written as all others are.
+    pub(super) fn own(
+        postgres: impl Into<Cow<'static, str>>,
+        sqlite: impl Into<Cow<'static, str>>,
+        given: impl Into<Vec<Given<'a>>>,
+    ) -> Self {
+        Self { text: postgres.into(), sqlite: Some(sqlite.into()), given: given.into() }
     }
 
     /// The text as PostgreSQL understands it.
@@ -30,15 +44,68 @@ impl<'a> Sql<'a> {
         let mut parts = self.text.split(HINT);
         let mut text = parts.next().unwrap_or_default().to_owned();
         for part in parts {
-            text.push_str(part.find(' ').map_or("", |end| part.split_at(end).1));
+            text.push_str(part.find([' ', ')']).map_or("", |end| part.split_at(end).1));
         }
         text.into()
     }
 
-    /// The text as SQLite understands it. Its index of workspaces is of those whose `deleted` is 0, said just so.
-    pub(super) fn for_sqlite(&self) -> String {
-        self.text.replace("epitome.", "").replace('$', "?").replace("NOT deleted", "deleted = 0")
+    /// The text as SQLite understands it.
+    pub(super) fn for_sqlite(&self) -> Cow<'static, str> {
+        match self.sqlite.as_ref().unwrap_or(&self.text) {
+            Cow::Borrowed(text) => {
+                let place = (text.as_ptr().addr(), text.len());
+                known_as(&OF_PROGRAM, &place, || place, text)
+            }
+            Cow::Owned(text) => known_as(&MADE, text, || text.clone(), text),
+        }
     }
+}
+
+/// Translations by the texts they were made of, so that each is made once.
+type Known<K> = LazyLock<RwLock<HashMap<K, &'static str>>>;
+
+/// Of texts that are part of the program, by where they are.
+static OF_PROGRAM: Known<(usize, usize)> = LazyLock::new(RwLock::default);
+
+/// Of texts that are put together. They hold no values, so there are a few hundred of them.
+static MADE: Known<String> = LazyLock::new(RwLock::default);
+
+/// More than this are not kept.
+const MOST: usize = 2_000;
+
+fn known_as<K: Eq + Hash>(
+    known: &Known<K>,
+    at: &K,
+    key: impl FnOnce() -> K,
+    text: &str,
+) -> Cow<'static, str> {
+    if let Some(known) = known.read().unwrap_or_else(PoisonError::into_inner).get(at) {
+        return Cow::Borrowed(known);
+    }
+    let made = translated(text);
+    let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
+    if known.len() >= MOST {
+        return Cow::Owned(made);
+    }
+    Cow::Borrowed(known.entry(key()).or_insert_with(|| made.leak()))
+}
+
+/// In SQLite's words. Its index of workspaces is of those whose `deleted` is 0, said just so.
+fn translated(text: &str) -> String {
+    // Whoever writes is alone there.
+    let end =
+        [" FOR UPDATE", " FOR NO KEY UPDATE", " FOR KEY SHARE"].iter().filter_map(|lock| text.rfind(lock));
+    let text = end.min().map_or(text, |end| text.split_at(end).0);
+    let text = text.replace("epitome.", "").replace('$', "?").replace("NOT deleted", "deleted = 0");
+    const LIST: &str = "= ANY(";
+    let mut parts = text.split(LIST);
+    let mut made = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        made.push_str("IN (SELECT value FROM json_each(");
+        let (list, rest) = part.split_at(part.find(')').unwrap_or(0));
+        made.extend([list, ")", rest]);
+    }
+    made
 }
 
 #[cfg(test)]
@@ -51,7 +118,18 @@ mod tests {
             Sql::new("SELECT a FROM epitome.t INDEXED BY t_by_a WHERE a = $1 AND b = $2", [1i64.into()]);
         assert_eq!(sql.for_postgres(), "SELECT a FROM epitome.t WHERE a = $1 AND b = $2");
         assert_eq!(sql.for_sqlite(), "SELECT a FROM t INDEXED BY t_by_a WHERE a = ?1 AND b = ?2");
+        assert_eq!(sql.for_sqlite(), sql.for_sqlite());
         let ends = Sql::new("SELECT a FROM epitome.t INDEXED BY t_by_a", []);
         assert_eq!(ends.for_postgres(), "SELECT a FROM epitome.t");
+        let lists = Sql::new("SELECT a FROM epitome.t WHERE a = ANY($2) AND b = $1 FOR NO KEY UPDATE", []);
+        assert_eq!(
+            lists.for_sqlite(),
+            "SELECT a FROM t WHERE a IN (SELECT value FROM json_each(?2)) AND b = ?1"
+        );
+        let own = Sql::own("SELECT 1 AS postgres", "SELECT 1 AS sqlite", []);
+        assert_eq!(
+            (own.for_postgres(), own.for_sqlite()),
+            ("SELECT 1 AS postgres".into(), "SELECT 1 AS sqlite".into())
+        );
     }
 }

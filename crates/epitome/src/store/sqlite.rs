@@ -9,29 +9,22 @@
 mod backup;
 mod change;
 mod chores;
-mod copy;
-mod directory;
-mod error;
-mod events;
 mod find;
 mod handle;
-mod inlines;
-mod keys;
 mod known;
 mod lease;
-mod lens;
+mod lent;
 mod open;
 mod options;
-mod queue;
-mod read;
 mod readers;
 mod rows;
 mod serving;
+#[cfg(feature = "postgres")]
 mod source;
-mod verify;
-mod window;
 mod writer;
 
+use super::trouble as error;
 pub use handle::Sqlite;
 pub use options::{SqliteOptions, WriteStage};
+#[cfg(feature = "postgres")]
 pub(super) use source::{Piece, Source};

@@ -49,14 +49,14 @@ pub(super) fn is_there(id: SessionId) -> Sql<'static> {
 
 /// What every message does not change of a session's row.
 pub(super) fn update_session(id: SessionId, row: &SessionRow) -> Sql<'_> {
-    let sql = "UPDATE epitome.sessions SET encoding = $2, settings = $3, metadata = $4, configuration = $5, created = $6 \
+    let sql = "UPDATE epitome.sessions SET encoding = $2, settings = $3, metadata = $4, attributes = $5, created = $6 \
          WHERE id = $1";
     let given = [
         id.into(),
         row.encoding.as_str().into(),
         row.settings.as_str().into(),
         notes_text(&row.metadata).into(),
-        notes_text(&row.configuration).into(),
+        notes_text(&row.attributes).into(),
         row.created.into(),
     ];
     Sql::new(sql, given)
@@ -97,6 +97,29 @@ pub(super) fn put_slot<'a>(
         slot.fence.into(),
     ];
     Sql::new(sql, given)
+}
+
+/// The same for a slot whose row may be there: no more is written than what changed. Most appends only count, and touch no
+/// index.
+pub(super) fn move_slot<'a>(
+    of: (SessionId, &'a str),
+    before: Option<&SlotRow>,
+    slot: &'a SlotRow,
+    active: Option<SummaryId>,
+) -> Option<Sql<'a>> {
+    let Some(before) = before.filter(|before| before.active == active) else {
+        return Some(put_slot(of, slot, active));
+    };
+    if before == slot {
+        return None;
+    }
+    let due = |slot: &SlotRow| (slot.state.covered, slot.state.due.map(|due| due.seq), slot.ready_at());
+    if due(before) != due(slot) || before.fence != slot.fence || before.work != slot.work {
+        return Some(put_slot(of, slot, active));
+    }
+    let sql = "UPDATE epitome.slots SET state = $4 WHERE session = $1 AND scope = $2 AND name = $3";
+    let (scope, name) = (scope_text(&slot.scope).into(), slot.name.as_str().into());
+    Some(Sql::new(sql, [of.0.into(), scope, name, json(&slot.state).into()]))
 }
 
 /// The number of a session's next summary.

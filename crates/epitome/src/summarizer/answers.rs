@@ -1,4 +1,4 @@
-//! Accepted answers, so that the same question is asked once.
+//! Answers of models, so that the same question is asked once.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,13 +11,22 @@ use crate::model::{Ask, ModelError};
 use crate::writer::Writer;
 
 /// How many answers are cached.
-const MOST_ANSWERS: usize = 64;
+const MOST_ANSWERS: usize = 128;
 
 /// How long a provider is believed that a prompt is too long for it: its model may be replaced by a larger one.
 const BELIEVED: Duration = Duration::from_secs(600);
 
-/// A cache of accepted answers, by what was asked.
-pub(crate) struct Answers(Mutex<LruCache<String, Arc<str>>>);
+/// What came of a question: an answer that was accepted, or that the provider refused the prompt as too long. That is
+/// remembered because where a fallback is in use the next summary begins with the same messages, and may be divided at
+/// the same place.
+#[derive(Clone)]
+pub(crate) enum Answer {
+    Accepted(Arc<str>),
+    TooLong(Instant, ModelError),
+}
+
+/// A cache of answers, by what was asked.
+pub(crate) struct Answers(Mutex<LruCache<String, Answer>>);
 
 impl Default for Answers {
     fn default() -> Self {
@@ -26,35 +35,14 @@ impl Default for Answers {
 }
 
 impl Answers {
-    pub(crate) fn recall(&self, asked: &str) -> Option<Arc<str>> {
-        lock(&self.0).get(asked).cloned()
+    pub(crate) fn recall(&self, asked: &str) -> Option<Answer> {
+        let answer = lock(&self.0).get(asked).cloned()?;
+        let stale = matches!(&answer, Answer::TooLong(when, _) if when.elapsed() >= BELIEVED);
+        (!stale).then_some(answer)
     }
 
-    pub(crate) fn remember(&self, asked: String, text: &str) {
-        lock(&self.0).insert(asked, text.into());
-    }
-}
-
-/// Prompts that a provider refused as too long, so that none is sent twice: where a fallback is in use, the next summary
-/// begins with the same messages, and may be divided at the same place.
-pub(crate) struct TooLong(Mutex<LruCache<String, (Instant, ModelError)>>);
-
-impl Default for TooLong {
-    fn default() -> Self {
-        Self(Mutex::new(LruCache::new(MOST_ANSWERS)))
-    }
-}
-
-impl TooLong {
-    /// What the provider said of it, if that was not long ago.
-    pub(crate) fn recall(&self, asked: &str) -> Option<ModelError> {
-        let mut known = lock(&self.0);
-        let (when, error) = known.get(asked)?;
-        (when.elapsed() < BELIEVED).then(|| error.clone())
-    }
-
-    pub(crate) fn remember(&self, asked: String, error: ModelError) {
-        lock(&self.0).insert(asked, (Instant::now(), error));
+    pub(crate) fn remember(&self, asked: String, answer: Answer) {
+        lock(&self.0).insert(asked, answer);
     }
 }
 

@@ -1,9 +1,9 @@
 //! One model: whether it may be called, the call, what its answer is worth, and a second try with the reason.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::answers::fingerprint;
+use super::answers::{Answer, fingerprint};
 use super::draft::{Base, Draft};
 use super::spending::{DROPPED, most, tally};
 use super::{Failed, Summarizer};
@@ -27,42 +27,44 @@ impl Summarizer<'_> {
         spent: &mut super::Spending,
     ) -> Result<Draft, Failed> {
         let asked = fingerprint(writer, &ask);
-        if let Some(asked) = &asked
-            && let Some(text) = self.host.recall(asked).await.map_err(Failed::Store)?
-            && let Ok(draft) = Draft::judge(&ask, Reply::complete(text), base, writer.model.name())
-        {
-            spent.add(self.label.row(writer, self.settings, REUSED, &Tally::default()), None);
-            return Ok(Draft { asked: Some(asked.clone()), ..draft });
-        }
-        if let Some(error) = asked.as_ref().and_then(|asked| self.host.recall_too_long(asked)) {
-            return Err(Failure::from(error).into());
+        let known = match &asked {
+            Some(asked) => self.host.recall(asked).await.map_err(Failed::Store)?,
+            None => None,
+        };
+        match known {
+            Some(Answer::TooLong(_, error)) => return Err(Failure::from(error).into()),
+            Some(Answer::Accepted(text)) => {
+                let reply = Reply::complete(text.to_string());
+                if let Ok(draft) = Draft::judge(&ask, reply, base, writer.model.name()) {
+                    spent.add(self.label.row(writer, self.settings, REUSED, &Tally::default()), None);
+                    return Ok(Draft { asked, ..draft });
+                }
+            }
+            None => {}
         }
         self.host.permit(writer, spent.paid).map_err(Failed::Full)?;
         // `local` would only say the same again.
         let times = if writer.is_local() { 1 } else { 2 };
         let mut last = Failed::Failure(ModelError::no_answer("it was not asked").into());
         for _ in 0..times {
-            match self.call(writer, &ask, base, spent).await {
-                Ok(draft) => {
-                    if let Some(asked) = &asked {
-                        self.host.remember(asked, &draft.text);
-                    }
-                    return Ok(Draft { asked, ..draft });
+            let written = self.call(writer, &ask, base, spent).await;
+            let answer = match &written {
+                Ok(draft) => Some(Answer::Accepted(draft.text.as_str().into())),
+                Err(Failed::Failure(Failure::Model(error @ ModelError::TooLong { .. }))) => {
+                    Some(Answer::TooLong(Instant::now(), error.clone()))
                 }
+                Err(_) => None,
+            };
+            if let (Some(asked), Some(answer)) = (&asked, answer) {
+                self.host.remember(asked, answer);
+            }
+            match written {
+                Ok(draft) => return Ok(Draft { asked, ..draft }),
                 Err(Failed::Failure(Failure::Answer(refusal))) => {
                     last = Failure::Answer(refusal.clone()).into();
                     ask.refused = Some(refusal);
                 }
-                failed => {
-                    if let (
-                        Err(Failed::Failure(Failure::Model(error @ ModelError::TooLong { .. }))),
-                        Some(asked),
-                    ) = (&failed, &asked)
-                    {
-                        self.host.remember_too_long(asked, error);
-                    }
-                    return failed;
-                }
+                Err(failed) => return Err(failed),
             }
         }
         Err(last)
@@ -82,7 +84,7 @@ impl Summarizer<'_> {
             let sent = Tally { output: 0, ..most(ask) };
             spent.begin(self.label.row(writer, self.settings, DROPPED, &sent));
         }
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         let answer = answer(&writer.model, ask, self.pace.time_out).await;
         spent.in_progress = None;
         self.note_health(writer, answer.as_ref().err());

@@ -6,12 +6,10 @@ use std::time::Duration;
 use epitome_core::message::{Seq, Span, Timestamp};
 use epitome_core::outline::Outline;
 use epitome_core::plan::Next;
-use epitome_core::slot::Scope;
 use epitome_core::view::summary_tokens;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::job::{Ground, Job, Mode, Step};
-use super::write::Task;
+use super::job::{Ground, Job, Step, Task};
 use crate::brief::brief;
 use crate::error::Error;
 use crate::event::Happened;
@@ -20,11 +18,10 @@ use crate::measure;
 use crate::retry::{Backoff, Failure, after_failure, jitter};
 use crate::settings::StandIn;
 use crate::shared::Unready;
-use crate::store::{
-    Changes, Facts, Lease, Load, Log, SessionId, SlotRow, Standing, SummaryRow, SummaryState,
-};
+use crate::store::{Changes, Facts, Load, Log, SlotRow, Standing, SummaryRow, SummaryState};
 use crate::summarizer::{Draft, Spending};
 use crate::time::{later, millis_between};
+use crate::writer::Who;
 
 impl Job<'_> {
     /// Does something that takes long, and renews the lease meanwhile. `None` when the lease was lost.
@@ -146,7 +143,7 @@ impl Job<'_> {
             firing: plan.firing,
             built_on: base.id,
             model: draft.model,
-            stand_in: self.mode == Mode::StandIn,
+            stand_in: self.mode == Who::StandIn,
             elastic: draft.sources.extracts.is_some(),
             tokens: draft.tokens,
             shown: summary_tokens(&draft.text, through, &ground.counter),
@@ -226,8 +223,8 @@ impl Job<'_> {
         self.held = None;
         // What stands in already is not written again.
         let new = ground.row.state.newest.is_some_and(|newest| newest.seq > ground.row.state.covered);
-        if self.mode == Mode::Models && !rebuilding && new && stand_in.is_due(failing) {
-            self.mode = Mode::StandIn;
+        if self.mode == Who::Models && !rebuilding && new && stand_in.is_due(failing) {
+            self.mode = Who::StandIn;
             self.spent.unrecorded = self.spent.in_vain();
             self.failed = Some(failure);
             return Ok(Step::Again);
@@ -311,29 +308,6 @@ impl Job<'_> {
         })
         .await?;
         Ok(Step::Done)
-    }
-}
-
-/// A slot as it was leased.
-#[derive(Clone)]
-pub(super) struct Held {
-    pub(super) id: SessionId,
-    pub(super) scope: Scope,
-    pub(super) name: String,
-    fence: u64,
-}
-
-impl Held {
-    pub(super) fn of(lease: &Lease) -> Self {
-        let slot = &lease.slot;
-        Self { id: lease.id, scope: slot.scope.clone(), name: slot.name.clone(), fence: slot.fence }
-    }
-
-    /// The slot's row, as long as it is ours. A session of the same name that was made anew is another one.
-    pub(super) fn find<'s>(&self, standing: &'s Standing) -> Option<&'s SlotRow> {
-        let same = standing.session.as_ref().is_some_and(|session| session.id == self.id);
-        let row = standing.slot(&self.scope, &self.name).filter(|_| same)?;
-        Some(row).filter(|row| row.fence == self.fence && row.work.owner.is_some())
     }
 }
 

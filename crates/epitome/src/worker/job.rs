@@ -1,27 +1,27 @@
 //! One slot, worked off under one lease.
 
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use epitome_core::message::{Seq, Span, Tokens};
+use epitome_core::outline::Outline;
 use epitome_core::plan::{self, AuthorSummary, Next, NoPlan, Plan};
 use epitome_core::prompt::SMALL;
 use epitome_core::slot::{Scope, SlotState};
 use epitome_core::tokens::{Counter, Encoding};
 
-use super::commit::Held;
-use super::hold::Hold;
-use super::write::Task;
 use crate::error::Error;
+use crate::lock::lock;
 use crate::measure;
-use crate::model::{Local, ModelError};
+use crate::model::ModelError;
 use crate::retry::Failure;
-use crate::seats::Seat;
+use crate::seats::{Asked, Seat};
 use crate::settings::{Patch, Settings, SlotSettings};
 use crate::shared::Shared;
-use crate::store::{Lease, Load, PickSummaries, SessionKey, SlotRow, Standing, SummaryRow};
+use crate::store::{Lease, Load, PickSummaries, SessionId, SessionKey, SlotRow, Standing, SummaryRow};
 use crate::summarizer::{Base, Failed, LEAST_INPUT, Spending, input_of};
-use crate::writer::Writer;
+use crate::time::later;
+use crate::writer::{Who, Writer};
 
 /// So many shapes are looked at when a summary is planned; ten times as many where no cut is among them.
 const LOOK_AHEAD: usize = 20_000;
@@ -32,6 +32,10 @@ const LOCAL_INPUT: Tokens = 400_000;
 /// So many summaries of one slot are kept in a row. If more are due then, it is given back, and it is others' turn.
 const IN_A_ROW: usize = 8;
 
+/// A worker that stood back rests for so long: where very many wait for the same model it would else do nothing but take
+/// slots and give them back.
+const REST: Duration = Duration::from_millis(25);
+
 /// What came of one step.
 pub(super) enum Step {
     /// There may be more to do.
@@ -40,15 +44,6 @@ pub(super) enum Step {
     Done,
     /// The slot is not ours any more. What was begun is dropped.
     Lost,
-}
-
-/// Who writes, and on what.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// The models of the settings, built on the last summary that is no stand-in.
-    Models,
-    /// `local` in their place, built on whatever stands.
-    StandIn,
 }
 
 /// One slot, worked off under one lease.
@@ -61,7 +56,7 @@ pub(super) struct Job<'a> {
     pub(super) share: Option<usize>,
     /// At which model it sits.
     pub(super) seat: Mutex<Option<Seat>>,
-    pub(super) mode: Mode,
+    pub(super) mode: Who,
     /// Steps towards a summary that is only kept when it reaches far enough.
     pub(super) held: Option<Base>,
     /// What a model turned out to be able to read at once.
@@ -87,6 +82,67 @@ pub(super) struct Ground {
     pub(super) counter: Counter,
 }
 
+/// One summary to be written under a lease.
+#[derive(Clone, Copy)]
+pub(super) struct Task<'a> {
+    pub(super) ground: &'a Ground,
+    pub(super) plan: &'a Plan,
+    pub(super) base: &'a Base,
+    /// Summaries of single authors, which may replace their messages.
+    pub(super) authors: &'a [SummaryRow],
+    pub(super) log: &'a [Outline],
+}
+
+/// A slot as it was leased.
+#[derive(Clone)]
+pub(super) struct Held {
+    pub(super) id: SessionId,
+    pub(super) scope: Scope,
+    pub(super) name: String,
+    pub(super) fence: u64,
+}
+
+impl Held {
+    pub(super) fn of(lease: &Lease) -> Self {
+        let slot = &lease.slot;
+        Self { id: lease.id, scope: slot.scope.clone(), name: slot.name.clone(), fence: slot.fence }
+    }
+
+    /// The slot's row, as long as it is ours. A session of the same name that was made anew is another one.
+    pub(super) fn find<'s>(&self, standing: &'s Standing) -> Option<&'s SlotRow> {
+        let same = standing.session.as_ref().is_some_and(|session| session.id == self.id);
+        let row = standing.slot(&self.scope, &self.name).filter(|_| same)?;
+        Some(row).filter(|row| row.fence == self.fence && row.work.owner.is_some())
+    }
+}
+
+/// A hold on a slot by this machine's own clock, which no store's clock and no setting of the time moves, and which runs
+/// on while the process is stopped.
+///
+/// It counts from before the store was asked, so it ends no later than what the store wrote down.
+pub(super) struct Hold {
+    span: Duration,
+    asked: Mutex<Instant>,
+}
+
+impl Hold {
+    /// A hold for so long that was asked for at that moment.
+    pub(super) fn new(span: Duration, asked: Instant) -> Self {
+        Self { span, asked: Mutex::new(asked) }
+    }
+
+    /// It was renewed, which was asked for at that moment.
+    pub(super) fn renewed(&self, asked: Instant) {
+        let mut last = lock(&self.asked);
+        *last = asked.max(*last);
+    }
+
+    /// Whether it ran out: somebody else may have taken the slot.
+    pub(super) fn ran_out(&self) -> bool {
+        lock(&self.asked).elapsed() >= self.span
+    }
+}
+
 impl<'a> Job<'a> {
     /// `asked` is the moment before the lease was asked for.
     pub(super) fn new(shared: &'a Shared, lease: Lease, asked: Instant) -> Self {
@@ -97,7 +153,7 @@ impl<'a> Job<'a> {
             hold: Hold::new(shared.pace.lease, asked),
             share: None,
             seat: Mutex::default(),
-            mode: Mode::Models,
+            mode: Who::Models,
             held: None,
             input: None,
             too_long: None,
@@ -117,7 +173,7 @@ impl<'a> Job<'a> {
         let result = loop {
             let step = match self.step().await {
                 // Whoever stands in for a model goes on: what failed is known only here.
-                Ok(Step::Again) if self.kept >= IN_A_ROW && self.mode == Mode::Models => {
+                Ok(Step::Again) if self.kept >= IN_A_ROW && self.mode == Who::Models => {
                     self.give_back().await
                 }
                 step => step,
@@ -200,14 +256,14 @@ impl<'a> Job<'a> {
         if let Some(held) = &self.held {
             return Ok(held.clone());
         }
-        if ground.row.work.rebuild && self.mode == Mode::Models {
+        if ground.row.work.rebuild && self.mode == Who::Models {
             return Ok(Base::default());
         }
         let mut next = ground.row.active;
         while let Some(id) = next {
             let rows = self.shared.store.summaries(self.slot.id, PickSummaries::Ids(vec![id])).await?;
             let Some(row) = rows.into_iter().next() else { break };
-            if row.facts.stand_in && self.mode == Mode::Models {
+            if row.facts.stand_in && self.mode == Who::Models {
                 next = row.facts.built_on;
             } else {
                 return Ok(row.into());
@@ -237,7 +293,7 @@ impl<'a> Job<'a> {
     /// How many tokens of messages are read at once.
     fn input(&self, ground: &Ground, base: &Base) -> Tokens {
         let chain = self.shared.chain(&ground.settings, &ground.order);
-        let first = chain.first().filter(|_| self.mode == Mode::Models);
+        let first = chain.first().filter(|_| self.mode == Who::Models);
         let input = first.and_then(|writer| input_of(writer, base.tokens)).unwrap_or(LOCAL_INPUT);
         input.min(self.input.unwrap_or(Tokens::MAX)).max(LEAST_INPUT)
     }
@@ -248,13 +304,13 @@ impl<'a> Job<'a> {
         if *self.shared.signals.give_up.borrow() {
             return self.leave().await;
         }
-        if self.mode == Mode::Models && self.too_long == Some(plan.span) {
+        if self.mode == Who::Models && self.too_long == Some(plan.span) {
             // No cut divides it: the same would be too long again.
             return self.fail(ground, too_long(plan)).await;
         }
         let chain = match self.mode {
-            Mode::Models => self.shared.chain(&ground.settings, &ground.order),
-            Mode::StandIn => vec![Writer { name: Local::NAME.to_owned(), model: Arc::new(Local) }],
+            Who::Models => self.shared.chain(&ground.settings, &ground.order),
+            Who::StandIn => vec![Writer::local()],
         };
         // Before anything is read or a hook told: whoever must wait is looked at often.
         let first = chain.iter().find(|writer| !self.spent.down.contains_key(&writer.name));
@@ -288,7 +344,7 @@ impl<'a> Job<'a> {
     async fn not_written(&mut self, ground: &Ground, plan: &Plan, failed: Failed) -> Result<Step, Error> {
         match failed {
             Failed::Lost => Ok(Step::Lost),
-            Failed::TooLong if plan.tokens > LEAST_INPUT && self.mode == Mode::Models => {
+            Failed::TooLong if plan.tokens > LEAST_INPUT && self.mode == Who::Models => {
                 // The model reads less than we knew: the same window again, in halves.
                 self.input = Some((plan.tokens / 2).max(LEAST_INPUT));
                 self.too_long = Some(plan.span);
@@ -302,6 +358,32 @@ impl<'a> Job<'a> {
                 self.pass(ground, Next::Pass { firing: plan.firing, why: NoPlan::NothingToSay }).await
             }
         }
+    }
+
+    /// Sits down at a model that is about to be asked, and gets up where it sat before; else how long to stand back.
+    ///
+    /// Whoever has paid for a part of a summary that is only kept as a whole is not held back: it would be paid for again.
+    pub(super) fn sit(&self, writer: &Writer, paid: bool) -> Result<(), Duration> {
+        let Some(share) = self.share else { return Ok(()) };
+        let mut seat = lock(&self.seat);
+        let asked = Asked::from(writer);
+        if seat.as_ref().is_some_and(|seat| seat.asked == asked) {
+            return Ok(());
+        }
+        *seat = None;
+        if !writer.is_local() {
+            let most = if paid { usize::MAX } else { share };
+            *seat = Some(self.shared.models.seats.take(asked, most, Instant::now())?);
+        }
+        Ok(())
+    }
+
+    /// Gives the slot back untouched, to be looked at again after so long. Nothing failed, so nothing is counted or told.
+    pub(super) async fn stand_back(&self, wait: Duration) -> Result<Step, Error> {
+        self.end(move |row, standing| row.work.aside = Some(later(standing.now, wait))).await?;
+        self.shared.models.seats.put_aside(wait);
+        tokio::time::sleep(REST).await;
+        Ok(Step::Done)
     }
 }
 

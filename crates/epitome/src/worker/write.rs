@@ -5,32 +5,20 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use epitome_core::message::{Span, Timestamp};
-use epitome_core::outline::Outline;
-use epitome_core::plan::{Plan, Source};
+use epitome_core::plan::Source;
 use epitome_core::slot::Scope;
 
-use super::job::{Ground, Job};
+use super::job::{Ground, Job, Task};
 use crate::error::Error;
 use crate::model::{Tally, Told};
 use crate::purse::Reserved;
-use crate::store::{Pick, SummaryRow};
-use crate::summarizer::{Base, Draft, Failed, Host, Input, Label, Spending, Summarizer, without_bytes};
+use crate::store::Pick;
+use crate::summarizer::{Answer, Draft, Failed, Host, Input, Label, Spending, Summarizer, without_bytes};
 use crate::time::later;
 use crate::writer::Writer;
 
 /// How many messages are read at a time.
 const AT_A_TIME: usize = 32;
-
-/// One summary to be written under a lease.
-#[derive(Clone, Copy)]
-pub(super) struct Task<'a> {
-    pub(super) ground: &'a Ground,
-    pub(super) plan: &'a Plan,
-    pub(super) base: &'a Base,
-    /// Summaries of single authors, which may replace their messages.
-    pub(super) authors: &'a [SummaryRow],
-    pub(super) log: &'a [Outline],
-}
 
 impl Job<'_> {
     /// Has a summary written by these models.
@@ -132,12 +120,13 @@ impl Host for Writing<'_> {
         shared.reserve(workspace, &self.ground.settings, writer, most, self.now()).await
     }
 
-    async fn recall(&self, asked: &str) -> Result<Option<String>, Error> {
+    async fn recall(&self, asked: &str) -> Result<Option<Answer>, Error> {
         if self.ground.row.work.rebuild {
             // A rebuild is requested because the answer given before will not do.
             return Ok(None);
         }
         let (workspace, id) = (&self.job.key.workspace, self.job.slot.id);
-        Ok(self.job.shared.store.recall(workspace, id, asked).await?)
+        let found = self.job.shared.store.recall(workspace, id, asked).await?;
+        Ok(found.map(|text| Answer::Accepted(text.into())))
     }
 }

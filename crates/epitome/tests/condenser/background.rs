@@ -268,7 +268,7 @@ async fn what_an_earlier_stage_did_counts_where_the_model_fails() {
     let model = Scripted::new().otherwise_fails(ModelError::no_answer("down"));
     let settings = r#""trigger": "tokens(60)", "strategy": "pipeline(mask(messages(2)), summarize(messages(2)))", "model": "m""#;
     let condenser = words(settings).model("m", model).at_once().build().unwrap();
-    let history = epitome::rules::drawing::messages("s u:40 a(x) r(x):60 a:5 u:30 a(y) r(y):5 a u").unwrap();
+    let history = epitome_testkit::drawing::messages("s u:40 a(x) r(x):60 a:5 u:30 a(y) r(y):5 a u").unwrap();
     let ready = condenser.before_model(&history).await;
     assert!(ready.report.condensed && ready.report.strategy == "mask", "{:?}", ready.report);
     assert_eq!((ready.report.reason.as_str(), ready.len()), ("model_failed", history.len()));

@@ -94,7 +94,8 @@ async fn of_masked_outputs_it_is_offered_the_outputs() {
     let memory = Memory::default();
     let settings = r#""trigger": "messages(6)", "strategy": "mask(messages(2))""#;
     let condenser = words(settings).hook(memory.clone()).build().unwrap();
-    let history = epitome::rules::drawing::messages("s u:40 a(x) r(x):60 a:5 u:30 a(y) r(y):50 a u").unwrap();
+    let history =
+        epitome_testkit::drawing::messages("s u:40 a(x) r(x):60 a:5 u:30 a(y) r(y):50 a u").unwrap();
     assert!(condenser.before_model(&history).await.report.condensed);
     until("offered", || memory.offered().len() == 1).await;
     assert_eq!(memory.offered(), [[4, 8]]);

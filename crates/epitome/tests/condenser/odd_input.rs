@@ -1,9 +1,9 @@
 //! Lists nobody should hand in. Nothing panics, and what stays is right.
 
 use epitome::rules::condense::{Press, Standing};
-use epitome::rules::drawing;
 use epitome::rules::message::{Message, Part, Role};
 use epitome::{Call, Condenser};
+use epitome_testkit::drawing;
 
 use crate::support::{complaints, forced, talk_of, words};
 

@@ -2,11 +2,11 @@
 
 use epitome::model::Scripted;
 use epitome::rules::condense::Standing;
-use epitome::rules::drawing::draw;
 use epitome::rules::message::{Message, Part, Role};
 use epitome::rules::outline::Cut;
 use epitome::rules::trigger::Fraction;
 use epitome::{Call, Condenser, Ready};
+use epitome_testkit::drawing::draw;
 use proptest::prelude::*;
 
 use crate::drawn::{Drawn, Log, session};

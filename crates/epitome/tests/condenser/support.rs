@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use epitome::dialect::Dialect;
 use epitome::rules::condense::Press;
-use epitome::rules::drawing::word_counter;
 use epitome::rules::message::{Content, Message, Part};
 use epitome::rules::tokens::Counter;
 use epitome::{Call, Condenser, CondenserBuilder, Ready};
+use epitome_testkit::drawing::word_counter;
 use serde_json::Value;
 
 use crate::judges;

@@ -1,8 +1,8 @@
 //! How wire messages become ours.
 
 use epitome::dialect::{Dialect, Read};
-use epitome_core::drawing::draw;
 use epitome_core::message::{Message, Part, Role};
+use epitome_testkit::drawing::draw;
 use serde_json::{Value, json};
 
 fn read(dialect: Dialect, list: &Value) -> Vec<Message> {

@@ -1,8 +1,8 @@
 //! How lists are spelled, case by case; that every list is taken is in `written_promises`.
 
 use epitome::dialect::Dialect;
-use epitome_core::drawing;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolResult};
+use epitome_testkit::drawing;
 use serde_json::{Value, json};
 
 use crate::judges;

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use epitome::dialect::Dialect;
 use epitome_core::context::{Oversize, Request};
-use epitome_core::drawing::word_counter;
 use epitome_core::message::{Content, Media, Message, Part, Role};
 use epitome_core::tokens::{Counter, Overhead};
 use epitome_core::view::mend;
+use epitome_testkit::drawing::word_counter;
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 

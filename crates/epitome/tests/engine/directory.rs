@@ -6,7 +6,7 @@ use std::sync::Arc;
 use epitome::model::Scripted;
 use epitome::rules::message::Message;
 use epitome::settings::Patch;
-use epitome::{Configure, Engine, Error, Fork, Listing, Membership, Notes, Page, Session, Workspace};
+use epitome::{Attributes, Engine, Error, Fork, Listing, Membership, Notes, Page, Session, Workspace};
 use serde_json::{Map, Value, json};
 
 use crate::support::{Home, MINUTE, everywhere, one_slot, talk, throughs};
@@ -25,14 +25,19 @@ pub(crate) fn notes(value: Value) -> Map<String, Value> {
 }
 
 /// Keeps this over what is kept, and has these settings follow from it.
-pub(crate) fn keeping(configuration: Value, settings: &str) -> Notes {
-    let (given, patch) = (notes(configuration), Patch::parse(settings).unwrap());
-    let configure: Configure = Arc::new(move |kept| {
+pub(crate) fn keeping(part: Value, settings: &str) -> Notes {
+    let (given, patch) = (notes(part), Patch::parse(settings).unwrap());
+    let change = move |kept: &Map<String, Value>| {
         let mut kept = kept.clone();
         kept.extend(given.clone());
         Ok((kept, patch.clone()))
-    });
-    Notes { configure: Some(configure), ..Notes::default() }
+    };
+    Notes { attributes: Some(Attributes { owner: "api", change: Arc::new(change) }), ..Notes::default() }
+}
+
+/// The attributes that an API has which keeps this.
+pub(crate) fn api(part: Value) -> Map<String, Value> {
+    Map::from_iter([("api".to_owned(), part)])
 }
 
 pub(crate) async fn members(session: &Session) -> Vec<String> {
@@ -118,17 +123,17 @@ async fn a_note_makes_a_session_and_tells_it_as_it_is() {
         }
         let info = session.info().await.unwrap();
         assert_eq!(
-            (Value::Object(info.metadata.clone()), Value::Object(info.configuration.clone())),
-            (json!({"c": 2}), json!({"x": 1, "y": 2}))
+            (Value::Object(info.metadata.clone()), Value::Object(info.attributes.clone())),
+            (json!({"c": 2}), json!({"api": {"x": 1, "y": 2}}))
         );
         // As deep as they may be.
         let deep = || notes(json!({"deep": (0..99).fold(json!(0), |inner, _| json!([inner]))}));
-        let members = vec![Membership::Join("ann".into(), Some(deep()))];
+        let members = vec![Membership::Join("ann".into(), Some(api(deep().into())))];
         session.append(Message { metadata: deep(), ..by("ann", "Hello.") }).await.unwrap();
         session.note(Notes { metadata: Some(deep()), members, ..Notes::default() }).await.unwrap();
         session.note_message(1, deep()).await.unwrap();
         assert_eq!(session.info().await.unwrap().metadata, deep());
-        assert_eq!(session.member("ann").await.unwrap().unwrap().configuration, deep());
+        assert_eq!(session.member("ann").await.unwrap().unwrap().attributes, api(deep().into()));
         assert_eq!(session.messages(Page::default()).await.unwrap().items[0].metadata, deep());
         let info = session.info().await.unwrap();
         // The same again is no change.
@@ -160,14 +165,15 @@ async fn a_note_is_written_whole_or_not_at_all() {
     everywhere(async |home| {
         let engine = home.open(Engine::builder().workers(0)).await;
         let workspace = engine.workspace("w");
-        let fails: Configure = Arc::new(|_| Err(Error::Invalid("summary: of another kind".to_owned())));
+        let wrong = |_: &Map<String, Value>| Err(Error::Invalid("summary: of another kind".to_owned()));
+        let fails = Attributes { owner: "api", change: Arc::new(wrong) };
         let large = || notes(json!({"text": "x".repeat(70_000)}));
         let metadata = || Some(notes(json!({"new": true})));
         let with = |members: Vec<Membership>| Notes { members, metadata: metadata(), ..Notes::default() };
         let refused = || {
             let plain = Notes { metadata: metadata(), ..Notes::default() };
             vec![
-                Notes { configure: Some(Arc::clone(&fails)), ..plain.clone() },
+                Notes { attributes: Some(fails.clone()), ..plain.clone() },
                 Notes { metadata: Some(large()), ..plain.clone() },
                 Notes { metadata: Some(too_deep()), ..plain.clone() },
                 Notes { metadata: metadata(), ..keeping(Value::Object(large()), "{}") },
@@ -185,8 +191,9 @@ async fn a_note_is_written_whole_or_not_at_all() {
             vec![
                 with(vec![join("eve"), join("")]),
                 with(vec![join("eve"), join("a\nb")]),
-                with(vec![join("eve"), Membership::Join("ann".into(), Some(large()))]),
-                with(vec![join("eve"), Membership::Join("ann".into(), Some(too_deep()))]),
+                with(vec![join("eve"), Membership::Join("ann".into(), Some(api(large().into())))]),
+                with(vec![join("eve"), Membership::Join("ann".into(), Some(api(too_deep().into())))]),
+                with(vec![join("eve"), Membership::Join("ann".into(), Some(api(json!(1))))]),
                 Notes {
                     members: vec![join("eve")],
                     ..keeping(json!({}), r#"{"summarize": {"spend_cap_per_day": 1}}"#)
@@ -250,17 +257,24 @@ async fn authors_are_noted_part_by_part() {
     let made = workspace.set_author("ann", None, None).await.unwrap();
     assert!(made.made && Some(made.now) == workspace.author("ann").await.unwrap());
     assert!(workspace.info().await.unwrap().is_some());
-    let (one, two) = (notes(json!({"a": 1})), notes(json!({"b": [2]})));
+    let (one, two) = (notes(json!({"a": 1})), api(json!({"b": [2]})));
     assert!(!workspace.set_author("ann", Some(one.clone()), None).await.unwrap().made);
     let now = workspace.set_author("ann", None, Some(two.clone())).await.unwrap().now;
-    assert_eq!((&now.metadata, &now.configuration), (&one, &two));
+    assert_eq!((&now.metadata, &now.attributes), (&one, &two));
     assert_eq!(workspace.set_author("ann", None, None).await.unwrap().now, now);
     let emptied = workspace.set_author("ann", Some(Map::new()), None).await.unwrap().now;
-    assert_eq!((emptied.metadata, emptied.configuration), (Map::new(), two));
+    assert_eq!((&emptied.metadata, &emptied.attributes), (&Map::new(), &two));
+    // An API's part is replaced as a whole, and others stay; an empty one is not stored.
+    let other = notes(json!({"other": {"c": 3}}));
+    let both = workspace.set_author("ann", None, Some(other.clone())).await.unwrap().now.attributes;
+    assert_eq!(Value::Object(both), json!({"api": {"b": [2]}, "other": {"c": 3}}));
+    let empty = Some(api(json!({})));
+    assert_eq!(workspace.set_author("ann", None, empty).await.unwrap().now.attributes, other);
+    assert!(workspace.set_author("ann", None, Some(api(json!([])))).await.is_err());
     // Joining takes nothing from them.
     workspace.session("s").append(by("ann", "Hello.")).await.unwrap();
     let member = workspace.session("s").member("ann").await.unwrap().unwrap();
-    assert_eq!((member.author.configuration.len(), member.configuration.len()), (1, 0));
+    assert_eq!((member.author.attributes.len(), member.attributes.len()), (1, 0));
     assert_eq!(engine.workspace("v").author("ann").await.unwrap(), None);
 }
 
@@ -289,7 +303,7 @@ async fn a_workspace_is_deleted_once_its_sessions_are() {
         session.work().await.unwrap();
         assert_eq!(throughs(&session, "short").await, [0; 0], "its settings went with it");
         let info = workspace.info().await.unwrap().unwrap();
-        assert_eq!((info.configuration, info.created), (Map::new(), home.clock.now()));
+        assert_eq!((info.attributes, info.created), (Map::new(), home.clock.now()));
         assert!(info.created > created && workspace.newest_event().await.unwrap() > newest);
         assert_eq!(authors(&workspace).await, [""; 0]);
         assert_eq!(engine.verify().await.unwrap(), []);
@@ -341,7 +355,7 @@ async fn whoever_notes_joins_and_speaks_at_once_is_not_lost() {
                 let mut made = 0;
                 for round in 0..8_u64 {
                     let name = format!("{task}.{round}");
-                    let members = vec![Membership::Join("all".into(), Some(notes(json!({&*name: round}))))];
+                    let members = vec![Membership::Join("all".into(), Some(api(json!({&*name: round}))))];
                     let noted =
                         session.note(Notes { members, ..keeping(json!({&*name: 1}), "{}") }).await.unwrap();
                     made += u64::from(noted.made);
@@ -363,9 +377,10 @@ async fn whoever_notes_joins_and_speaks_at_once_is_not_lost() {
         assert_eq!((made % 1_000, made / 1_000_000), (1, 1));
         let session = workspace.session("s");
         let info = session.info().await.unwrap();
-        assert_eq!((info.messages, info.configuration.len()), (128, 128));
-        assert_eq!(workspace.info().await.unwrap().unwrap().configuration.len(), 128);
-        assert_eq!(session.member("all").await.unwrap().unwrap().configuration.len(), 128);
+        let kept = |attributes: Map<String, Value>| attributes["api"].as_object().unwrap().len();
+        assert_eq!((info.messages, kept(info.attributes)), (128, 128));
+        assert_eq!(kept(workspace.info().await.unwrap().unwrap().attributes), 128);
+        assert_eq!(kept(session.member("all").await.unwrap().unwrap().attributes), 128);
         assert_eq!(workspace.list_authors(Listing::default()).await.unwrap().total, 130);
         assert_eq!(session.list_members(Listing::default()).await.unwrap().total, 65);
         assert_eq!(engine.verify().await.unwrap(), []);

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use serde_json::{Map, Value, json};
 
-use crate::directory::{authors, by, join, members, sessions};
+use crate::directory::{api, authors, by, join, members, sessions};
 use crate::support::{Home, cases};
 
 const WORKSPACES: [&str; 2] = ["w", "v"];
@@ -110,8 +110,8 @@ async fn take(step: &Step, workspace: &Workspace, name: &'static str, known: &mu
         }
         Step::Configure(who, key, value) => {
             let (key, who) = (key.to_string(), AUTHORS[*who]);
-            let given = Map::from_iter([(key.clone(), json!(value))]);
-            note(vec![Membership::Join(who.into(), Some(given))]).await;
+            let given = json!({key.as_str(): value});
+            note(vec![Membership::Join(who.into(), Some(api(given)))]).await;
             known.joins(name, who).insert(key, json!(value));
         }
         Step::Leave(who) => {
@@ -175,8 +175,10 @@ async fn compare(workspace: &Workspace, known: &Known) -> TestCaseResult {
     for (name, talk) in &known.sessions {
         let session = workspace.session(*name);
         prop_assert_eq!(members(&session).await, known.members(talk), "of {}", name);
-        for (member, configuration) in &talk.members {
-            prop_assert_eq!(&session.member(member).await.unwrap().unwrap().configuration, configuration);
+        for (member, kept) in &talk.members {
+            let attributes = session.member(member).await.unwrap().unwrap().attributes;
+            let kept = if kept.is_empty() { Map::new() } else { api(kept.clone().into()) };
+            prop_assert_eq!(attributes, kept);
         }
     }
     for author in AUTHORS {

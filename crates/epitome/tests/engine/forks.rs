@@ -5,7 +5,7 @@ use epitome::rules::message::Message;
 use epitome::{ContextRequest, Engine, Error, Fork, Membership, Notes, Page, Session};
 use serde_json::{Map, Value, json};
 
-use crate::directory::{keeping, members, notes};
+use crate::directory::{api, keeping, members, notes};
 use crate::failing::down;
 use crate::support::{
     Home, MINUTE, assert_whole, by_model, ends, everywhere, history, one_slot, said, shown, slot, span,
@@ -237,7 +237,7 @@ async fn a_fork_takes_over_what_is_noted_and_who_belongs_and_has_notes_of_its_ow
         let session = workspace.session("s");
         let given = Notes {
             metadata: Some(notes(json!({"a": 1}))),
-            members: vec![Membership::Join("quiet".into(), Some(notes(json!({"observe": true}))))],
+            members: vec![Membership::Join("quiet".into(), Some(api(json!({"observe": true}))))],
             ..keeping(json!({"x": 1}), r#"{"trigger": {"short": "messages(3)"}}"#)
         };
         session.note(given).await.unwrap();
@@ -266,7 +266,7 @@ async fn a_fork_takes_over_what_is_noted_and_who_belongs_and_has_notes_of_its_ow
                         json!({"a": 1, "forked_from": {"session": "s", "at": 4}})
                     ),
                 }
-                assert_eq!(Value::Object(info.configuration), json!({"x": 1}), "{name}");
+                assert_eq!(info.attributes, api(json!({"x": 1})), "{name}");
                 let settings = made.settings().await.unwrap();
                 assert_eq!(settings.slots[0].slot.trigger.to_string(), "messages(3)");
                 let mut there = members(&made).await;
@@ -276,7 +276,7 @@ async fn a_fork_takes_over_what_is_noted_and_who_belongs_and_has_notes_of_its_ow
             }
         }
         let quiet = workspace.session("whole 9").member("quiet").await.unwrap().unwrap();
-        assert_eq!(Value::Object(quiet.configuration), json!({"observe": true}));
+        assert_eq!(quiet.attributes, api(json!({"observe": true})));
         assert_eq!(members(&session).await, ["quiet", "ann"]);
         assert_eq!(engine.verify().await.unwrap(), []);
     })

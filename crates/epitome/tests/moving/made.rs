@@ -70,8 +70,10 @@ pub(crate) async fn make(path: &Path, turns: u32) -> String {
         .unwrap();
     talk(&work.session("ann"), 12).await;
     work.note(Notes { metadata: Some(map(json!({"team": ODD}))), ..Notes::default() }).await.unwrap();
-    work.set_author("Zoë", Some(map(json!({"a": 1}))), Some(map(json!({"b": ODD})))).await.unwrap();
-    let members = vec![Membership::Join("Zoë".into(), Some(map(json!({"role": "guest"}))))];
+    work.set_author("Zoë", Some(map(json!({"a": 1}))), Some(map(json!({"honcho": {"b": ODD}}))))
+        .await
+        .unwrap();
+    let members = vec![Membership::Join("Zoë".into(), Some(map(json!({"honcho": {"role": "guest"}}))))];
     work.session("ann").note(Notes { members, ..Notes::default() }).await.unwrap();
     let gone = engine.workspace("gone");
     talk(&gone.session("a"), 3).await;

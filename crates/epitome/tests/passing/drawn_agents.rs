@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use epitome::inline::{Caller, Inline};
 use epitome::rules::condense::Press;
-use epitome::rules::drawing::draw;
 use epitome::rules::message::{Message, Part, Role};
 use epitome::store::Store;
 use epitome::{Call, Condenser, Engine};
+use epitome_testkit::drawing::draw;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tokio::sync::OnceCell;

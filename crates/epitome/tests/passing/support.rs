@@ -8,10 +8,10 @@ use async_trait::async_trait;
 use epitome::dialect::Dialect;
 use epitome::inline::{Caller, Passing};
 use epitome::model::{Ask, Model, ModelError, Reply};
-use epitome::rules::drawing::word_counter;
 use epitome::rules::message::{Content, Message, Part, Tokens};
 use epitome::rules::view::recognise;
 use epitome::{Call, Condenser, CondenserBuilder, Engine, Workspace};
+use epitome_testkit::drawing::word_counter;
 use serde_json::Value;
 
 use crate::judges;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use epitome::store::prelude::*;
 use epitome::store::*;
-use epitome_core::drawing::messages;
 use epitome_core::slot::{Limit, Scope, Slot};
 use epitome_core::trigger::Trigger;
+use epitome_testkit::drawing::messages;
 
 use super::planted::{FAULTS, history, plants, told};
 use super::postgres_server::{Database, server};
@@ -80,10 +80,6 @@ async fn every_planted_fault_is_found() {
         ("session", "UPDATE messages SET skip = false"),
         ("session", "DELETE FROM words WHERE session = 1 AND seq = 3"),
         ("slot", "UPDATE slots SET workspace = 'v'"),
-        ("session", "UPDATE sessions SET counts = '['"),
-        ("session", r#"UPDATE sessions SET counts = '[["","other",[0,0,0,0,0,0,0,null,0],null]]'"#),
-        ("session", r#"UPDATE sessions SET counts = '[["","s",[0,0,0,0,0,99,0,null,0],null]]'"#),
-        ("session", r#"UPDATE sessions SET counts = '[["","s",[0,0,0,0,0,1,0,null,0],null]]'"#),
         ("messages", "UPDATE messages SET session = 9 WHERE session = 1"),
         (
             "no number yet",

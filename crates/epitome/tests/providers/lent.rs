@@ -1,7 +1,7 @@
 //! Models that are asked with a caller's own key.
 
 use epitome::dialect::Dialect;
-use epitome::model::{Credentials, Lender, Model, ModelError, Tally, lent};
+use epitome::model::{Credentials, Lender, Model, ModelError, Tally};
 use epitome::rules::inspect::Finish;
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ async fn a_summary_is_written_by_the_callers_own_model_on_the_callers_own_route(
     for dialect in WIRES {
         let provider = Provider::start().await;
         provider.strict(KEY);
-        let model = lent(dialect, &provider.url(), "stand-in-1", credentials(dialect)).unwrap();
+        let model = Lender::new(dialect, &provider.url()).unwrap().lend("stand-in-1", credentials(dialect));
         let reply = model.write(&ask()).await.unwrap();
         assert!(reply.text.starts_with("Messages 1 to 20:"), "{dialect}: {}", reply.text);
         assert_eq!(reply.finish, Finish::Complete);
@@ -111,7 +111,7 @@ async fn a_lent_key_is_shown_nowhere() {
 async fn what_cannot_be_a_header_is_refused_without_being_shown() {
     let provider = Provider::start().await;
     let odd = Credentials::of([("authorization", "Bearer sk-odd\nsecret")]);
-    let model = lent(Dialect::OPENAI, &provider.url(), "m", odd).unwrap();
+    let model = Lender::new(Dialect::OPENAI, &provider.url()).unwrap().lend("m", odd);
     let error = model.write(&ask()).await.unwrap_err().to_string();
     assert!(error.contains("the caller's header authorization") && !error.contains("odd"), "{error}");
     assert_eq!(provider.calls(), 0);
@@ -131,12 +131,12 @@ async fn callers_fail_apart_from_each_other_and_from_models_of_the_settings() {
 #[tokio::test]
 async fn nobody_is_asked_with_a_key_of_ours() {
     let provider = Provider::start().await;
-    let model = lent(Dialect::ANTHROPIC, &provider.url(), "m", Credentials::default()).unwrap();
+    let model = Lender::new(Dialect::ANTHROPIC, &provider.url()).unwrap().lend("m", Credentials::default());
     model.write(&ask()).await.unwrap();
     let request = provider.last();
     for name in ["authorization", "x-api-key", "api-key"] {
         assert_eq!(request.header(name), None);
     }
     assert_eq!(request.body["stream"], Value::Bool(false));
-    assert!(lent(Dialect::OPENAI, "http://ann:pass@x/v1", "m", Credentials::default()).is_err());
+    assert!(Lender::new(Dialect::OPENAI, "http://ann:pass@x/v1").is_err());
 }

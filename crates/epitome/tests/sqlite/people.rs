@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use epitome::store::*;
-use epitome_core::drawing::messages;
+use epitome_testkit::drawing::messages;
 
 use super::support::*;
 use super::{options, raw, until_none};
@@ -90,7 +90,7 @@ async fn whoever_spoke_in_a_file_of_an_older_release_is_an_author_and_a_member()
         workspace,
         WorkspaceRow { name: "w".into(), created: workspace.created, ..Default::default() }
     );
-    assert_eq!(row(&store, &key("a")).await.configuration, serde_json::Map::default());
+    assert_eq!(row(&store, &key("a")).await.attributes, serde_json::Map::default());
     // It goes on as any other does, and is as good as one made today.
     let secret = store.secret().await.unwrap();
     join(&store, &key("a"), "eve").await;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use epitome::event::{Happened, MessagesCondensed};
 use epitome::search::Query;
 use epitome::store::*;
-use epitome_core::drawing::messages;
 use epitome_core::message::{Message, Part, Span, Timestamp, ToolCall};
 use epitome_core::slot::Scope;
+use epitome_testkit::drawing::messages;
 use serde_json::{Map, Value, json};
 
 use super::support::*;
@@ -116,12 +116,12 @@ pub(crate) async fn a_workspace_comes_to_be_with_the_first_thing_in_it(made: Mad
 
 pub(crate) async fn notes_of_all_kinds_come_back_as_they_were(made: Made) {
     let store = &*made.store;
-    let other = || notes(json!({"kind": "configuration"}));
-    note_workspace(store, "w", move |row| (row.metadata, row.configuration) = (odd(), other())).await;
-    note_author(store, "w", "Zoë\u{200D}", move |row| (row.metadata, row.configuration) = (other(), odd()))
+    let other = || notes(json!({"kind": "attributes"}));
+    note_workspace(store, "w", move |row| (row.metadata, row.attributes) = (odd(), other())).await;
+    note_author(store, "w", "Zoë\u{200D}", move |row| (row.metadata, row.attributes) = (other(), odd()))
         .await;
     let decide: Decide = Box::new(move |standing| {
-        let row = SessionRow { metadata: odd(), configuration: other(), ..new_row(standing.now) };
+        let row = SessionRow { metadata: odd(), attributes: other(), ..new_row(standing.now) };
         let members = vec![Membership::Join("Zoë\u{200D}".into(), Some(odd()))];
         Some(Changes { session: Some(row), members, ..Changes::default() })
     });
@@ -129,13 +129,13 @@ pub(crate) async fn notes_of_all_kinds_come_back_as_they_were(made: Made) {
     // Twice: a writer may know without reading.
     for _ in 0..2 {
         let workspace = store.workspaces(Listing::named("w")).await.unwrap().one().unwrap();
-        assert_eq!((workspace.metadata, workspace.configuration), (odd(), other()));
+        assert_eq!((workspace.metadata, workspace.attributes), (odd(), other()));
         let session = row(store, &key("a")).await;
-        assert_eq!((session.metadata, session.configuration), (odd(), other()));
+        assert_eq!((session.metadata, session.attributes), (odd(), other()));
         let member = store.members(session.id, Listing::named("Zoë\u{200D}")).await.unwrap().one().unwrap();
-        assert_eq!((&member.author.metadata, &member.author.configuration), (&other(), &odd()));
+        assert_eq!((&member.author.metadata, &member.author.attributes), (&other(), &odd()));
         let keys = |notes: &Notes| notes.keys().cloned().collect::<Vec<_>>();
-        assert_eq!((keys(&member.configuration), &member.configuration), (keys(&odd()), &odd()));
+        assert_eq!((keys(&member.attributes), &member.attributes), (keys(&odd()), &odd()));
         assert_eq!(
             store.authors("w", Listing::named("Zoë\u{200D}")).await.unwrap().one().unwrap(),
             member.author
@@ -143,9 +143,9 @@ pub(crate) async fn notes_of_all_kinds_come_back_as_they_were(made: Made) {
         say(store, &key("a"), "u").await;
     }
     // Emptied again, there are none.
-    note_workspace(store, "w", |row| (row.metadata, row.configuration) = Default::default()).await;
+    note_workspace(store, "w", |row| (row.metadata, row.attributes) = Default::default()).await;
     let workspace = store.workspaces(Listing::named("w")).await.unwrap().one().unwrap();
-    assert_eq!((workspace.metadata, workspace.configuration), Default::default());
+    assert_eq!((workspace.metadata, workspace.attributes), Default::default());
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
@@ -189,7 +189,7 @@ pub(crate) async fn a_workspace_goes_when_it_has_no_sessions_and_comes_back_new(
     assert_eq!(store.delete_workspace("w").await.unwrap(), Deleted::Absent);
     made.clock.set(1);
     note_workspace(store, "w", |row| {
-        (row.metadata, row.configuration, row.settings) = (odd(), odd(), r#"{"a":1}"#.to_owned());
+        (row.metadata, row.attributes, row.settings) = (odd(), odd(), r#"{"a":1}"#.to_owned());
     })
     .await;
     note_author(store, "w", "ann", |row| row.metadata = odd()).await;

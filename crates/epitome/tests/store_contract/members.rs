@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::directory::{authors, belongs, join, members, moved, note_author, notes, odd};
 use super::support::*;
 
-fn join_with(name: &str, configuration: Value) -> Membership {
-    Membership::Join(name.into(), Some(notes(configuration)))
+fn join_with(name: &str, attributes: Value) -> Membership {
+    Membership::Join(name.into(), Some(notes(attributes)))
 }
 
 fn leave(name: &str) -> Membership {
@@ -24,7 +24,7 @@ pub(crate) async fn members_join_and_leave_and_what_is_kept_of_them_adds_up(made
     let id = row(store, &a).await.id;
     let kept = async |name: &str| {
         let member = store.members(id, Listing::named(name)).await.unwrap().one();
-        member.map(|member| Value::Object(member.configuration))
+        member.map(|member| Value::Object(member.attributes))
     };
     assert_eq!((kept("ann").await, kept("bob").await), (Some(json!({"x": 1})), Some(json!({}))));
     // What is not named stays; what is named is theirs from now on.
@@ -32,6 +32,10 @@ pub(crate) async fn members_join_and_leave_and_what_is_kept_of_them_adds_up(made
     moved(store, &a, vec![join("ann"), join_with("bob", json!({"x": null}))]).await;
     assert_eq!(kept("ann").await, Some(json!({"x": 1, "y": {"z": 2}})));
     assert_eq!(kept("bob").await, Some(json!({"x": null})));
+    // Each API's part adds up by itself.
+    moved(store, &a, vec![join_with("ann", json!({"y": {"v": 1}, "w": {}}))]).await;
+    assert_eq!(kept("ann").await, Some(json!({"x": 1, "y": {"z": 2, "v": 1}, "w": {}})));
+    moved(store, &a, vec![leave("ann"), join_with("ann", json!({"x": 1, "y": 2}))]).await;
     moved(store, &a, vec![join_with("ann", json!({"y": 3}))]).await;
     assert_eq!(kept("ann").await, Some(json!({"x": 1, "y": 3})));
     // Whoever left comes back as new; who never was there need not leave.
@@ -103,7 +107,7 @@ pub(crate) async fn members_are_copied_with_their_session_and_go_with_it(made: M
     assert!(store.reveal(&key("b"), bare_copy(copied, from.clone())).await.unwrap());
     assert_eq!(members(store, &key("b")).await, ["ann", "bob"]);
     let ann = store.members(copied, Listing::named("ann")).await.unwrap().one().unwrap();
-    assert_eq!(Value::Object(ann.configuration), json!({"x": 1}));
+    assert_eq!(Value::Object(ann.attributes), json!({"x": 1}));
     // From now on each has its own.
     moved(store, &key("b"), vec![leave("ann"), join("eve")]).await;
     assert_eq!(members(store, &key("a")).await, ["ann", "bob"]);
@@ -129,7 +133,7 @@ pub(crate) async fn nobody_belongs_to_another_workspaces_sessions(made: Made) {
     note_author(store, "v", "ann", |row| row.metadata = odd()).await;
     let kept = async |key: &SessionKey, name: &str| {
         let member = store.members(row(store, key).await.id, Listing::named(name)).await.unwrap().one()?;
-        Some((member.author.metadata.len(), Value::Object(member.configuration)))
+        Some((member.author.metadata.len(), Value::Object(member.attributes)))
     };
     assert_eq!(kept(&key("a"), "ann").await, Some((0, json!({"of": "w"}))));
     assert_eq!(kept(&theirs, "ann").await, Some((odd().len(), json!({"of": "v"}))));

@@ -1,9 +1,9 @@
 //! A stamp tells whether contexts may have changed.
 
 use epitome::store::*;
-use epitome_core::drawing::messages;
 use epitome_core::message::Span;
 use epitome_core::slot::Scope;
+use epitome_testkit::drawing::messages;
 
 use super::support::*;
 

@@ -9,11 +9,11 @@ use epitome::store::{
     Changes, CopiedSession, Decide, Listing, Load, NewMessage, PostgresOptions, SessionId, SessionKey,
     SessionRow, SlotRow, SqliteOptions, Standing, Store, SummaryRow, SummaryState, WorkspaceRow, words,
 };
-use epitome_core::drawing::{messages, word_counter};
 use epitome_core::message::{Message, Seq, Timestamp};
 use epitome_core::outline::Cut;
 use epitome_core::slot::{Scope, Slot};
 use epitome_core::track::Tracker;
+use epitome_testkit::drawing::{messages, word_counter};
 
 /// A clock that stands still until it is turned.
 #[derive(Clone, Default)]
@@ -69,7 +69,7 @@ pub(crate) fn new_row(now: Timestamp) -> SessionRow {
         skipped: 0,
         settings: String::new(),
         metadata: serde_json::Map::new(),
-        configuration: serde_json::Map::new(),
+        attributes: serde_json::Map::new(),
         created: now,
         updated: now,
     }

@@ -3,9 +3,9 @@
 use epitome::event::{Event, Happened, SummaryMoved};
 use epitome::key::{Key, Rights};
 use epitome::store::*;
-use epitome_core::drawing::messages;
 use epitome_core::message::{Span, Timestamp};
 use epitome_core::slot::Scope;
+use epitome_testkit::drawing::messages;
 
 use super::support::*;
 

@@ -4,7 +4,6 @@
 use std::cell::Cell;
 
 use epitome_core::condense::{Decision, Facts, List, Policy, Press, Prior, Standing, SummaryRole};
-use epitome_core::drawing::word_counter;
 use epitome_core::inspect::{Finish, Refusal, Standard, inspect, names_due};
 use epitome_core::ledger::{Ledger, MOST_NAMES};
 use epitome_core::local::Extracts;
@@ -16,6 +15,7 @@ use epitome_core::slot::Limit;
 use epitome_core::strategy::Strategy;
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::view;
+use epitome_testkit::drawing::word_counter;
 
 use super::{Bytes, any_messages, fuzz_for};
 use crate::validator::complaints;

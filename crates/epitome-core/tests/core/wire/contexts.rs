@@ -1,8 +1,8 @@
 //! What the core hands out, held against the three wires.
 
-use epitome_core::drawing::draw;
 use epitome_core::message::{Message, Part, Role};
 use epitome_core::view::mend;
+use epitome_testkit::drawing::draw;
 use proptest::prelude::*;
 
 use super::{complaints_of_all, late_thinking};

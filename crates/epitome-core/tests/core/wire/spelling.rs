@@ -1,7 +1,7 @@
 //! How drawn lists look on the wires: good ones pass, and bad ones are not bettered by the spelling.
 
-use epitome_core::drawing;
 use epitome_core::message::{Media, MediaSource, Message, Part, Role};
+use epitome_testkit::drawing;
 use serde_json::{Value, json};
 
 use super::{Spelled, anthropic, chat, complaints_of_all, late_thinking, responses, signed};

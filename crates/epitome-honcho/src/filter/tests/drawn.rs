@@ -322,7 +322,7 @@ fn no_json_is_too_odd() {
     }
     let (mut read, mut refused) = (0, 0);
     for _ in 0..30_000 {
-        match Filter::read(&odd(&mut dice, &names, 5), &KNOWN) {
+        match Filter::read(&odd(&mut dice, &names, 5), KNOWN) {
             Ok(filter) => {
                 read += 1;
                 keeps(&filter, &message());

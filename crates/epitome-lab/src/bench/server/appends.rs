@@ -69,7 +69,7 @@ pub(super) async fn appends(
 ) -> Result<Appends, Trouble> {
     let (theirs, ours) = (folder.join("engine.db"), folder.join("server.db"));
     let patch = Patch::parse(&format!(r#"{{"slot":{SLOTS}}}"#)).map_err(epitome::Error::from)?;
-    let engine = Engine::builder().patch(patch).open(&theirs).await?;
+    let engine = Engine::builder().settings(patch).open(&theirs).await?;
     let server = Child::serve(folder, "server.db", &[format!("slot={SLOTS}")]).await?;
     server.ready().await?;
     let each = rows.div_ceil(CLIENTS as u64);

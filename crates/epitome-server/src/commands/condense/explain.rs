@@ -2,9 +2,9 @@
 
 use epitome::condenser::{Fate, Forecast, Why};
 
+use super::super::prelude::*;
 use crate::condensing::Request;
-use crate::failure::Failure;
-use crate::show::{Show, Table, clipped, count, grouped, tame};
+use crate::show::clipped;
 
 /// A run of messages with the same fate is shown by its first and its last ones, where it is longer than both.
 const FIRST: usize = 5;

@@ -18,7 +18,8 @@ use epitome::{Batch, Page, Session, Workspace, is_name};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use epitome::dialect::recording::{Item, Pieces, Place, REQUEST, Recording};
+use epitome_lab::recording::{Item, Pieces, Place, REQUEST, Recording};
+use epitome_terminal::failure::Failure;
 
 /// A batch is added when it holds so many messages, or so many bytes.
 const BATCH: u64 = 1_000;
@@ -108,39 +109,18 @@ impl Imported {
     }
 }
 
-/// Why it stopped.
-#[derive(Debug)]
-pub(super) enum Stop {
-    Read(Source, io::Error),
-    Engine(epitome::Error),
-    /// The file is not what it was when it was checked.
-    Changed(Place),
-    /// A session holds something else.
-    Differs {
-        session: String,
-        seq: Seq,
-        at: Place,
-    },
-}
-
-impl From<epitome::Error> for Stop {
-    fn from(error: epitome::Error) -> Self {
-        Self::Engine(error)
-    }
-}
-
 /// Reads everything and judges it. Blocks: to be run on a thread of its own.
 pub(super) fn check(
     sources: &[Source],
     options: &Options,
     limits: &Limits,
     gauge: &Gauge,
-) -> Result<Checked, Stop> {
+) -> Result<Checked, Failure> {
     let mut checked = Checked::default();
     let mut sessions: HashMap<String, Place> = HashMap::new();
     for source in sources {
         for item in open(source, options, gauge)? {
-            match item.map_err(|error| Stop::Read(source.clone(), error))? {
+            match item.map_err(|error| unread(source, &error))? {
                 Item::Session { name, at, .. } => {
                     if !is_name(&name) {
                         checked.bad(&at, "a session's name has 1 to 512 bytes and no control characters");
@@ -168,22 +148,21 @@ pub(super) fn check(
     Ok(checked)
 }
 
-fn open(source: &Source, options: &Options, gauge: &Gauge) -> Result<Recording, Stop> {
+fn open(source: &Source, options: &Options, gauge: &Gauge) -> Result<Recording, Failure> {
     let session = options.session.as_deref();
     Recording::open(&source.path, &source.shown, session, options.dialect, &gauge.bytes)
-        .map_err(|error| Stop::Read(source.clone(), error))
+        .map_err(|error| unread(source, &error))
+}
+
+fn unread(source: &Source, error: &io::Error) -> Failure {
+    Failure::Failed(format!("{} cannot be read: {error}", source.shown))
 }
 
 /// What the reading thread sends.
 enum Sent {
-    Session {
-        name: String,
-        metadata: Map<String, Value>,
-    },
+    Session { name: String, metadata: Map<String, Value> },
     Messages(Vec<New>),
-    Failed(Source, io::Error),
-    /// There is more to be left out than was told.
-    Changed(Place),
+    Failed(Failure),
 }
 
 /// Adds everything to the workspace. What cannot be read was told by [`check`], and is left out.
@@ -193,7 +172,7 @@ pub(super) async fn import(
     options: &Options,
     limits: Limits,
     gauge: Arc<Gauge>,
-) -> Result<Vec<Imported>, (Vec<Imported>, Stop)> {
+) -> Result<Vec<Imported>, (Vec<Imported>, Failure)> {
     let (sender, mut batches) = tokio::sync::mpsc::channel(AHEAD);
     let (wanted, reading) = (options.clone(), Arc::clone(&gauge));
     let reader = tokio::task::spawn_blocking(move || {
@@ -206,8 +185,7 @@ pub(super) async fn import(
         let Some(sent) = batches.recv().await else { break Ok(()) };
         let step = async {
             match sent {
-                Sent::Failed(source, error) => return Err(Stop::Read(source, error)),
-                Sent::Changed(at) => return Err(Stop::Changed(at)),
+                Sent::Failed(failure) => return Err(failure),
                 Sent::Session { name, metadata } => {
                     let begun = UnderWay::begin(workspace.session(name), metadata, options).await?;
                     done.extend(under_way.replace(begun).map(|ended| ended.imported));
@@ -221,8 +199,8 @@ pub(super) async fn import(
             }
             Ok(())
         };
-        if let Err(stop) = step.await {
-            break Err(stop);
+        if let Err(failure) = step.await {
+            break Err(failure);
         }
     };
     drop(batches);
@@ -230,7 +208,7 @@ pub(super) async fn import(
     done.extend(under_way.map(|ended| ended.imported));
     match result {
         Ok(()) => Ok(done),
-        Err(stop) => Err((done, stop)),
+        Err(failure) => Err((done, failure)),
     }
 }
 
@@ -249,15 +227,14 @@ fn send_all(
     for source in sources {
         let recording = match open(source, options, gauge) {
             Ok(recording) => recording,
-            Err(Stop::Read(source, error)) => return send(Sent::Failed(source, error)),
-            Err(_) => return Err(()),
+            Err(failure) => return send(Sent::Failed(failure)),
         };
         let mut batch: Vec<New> = Vec::new();
         let mut bytes = 0;
         let mut again = false;
         for item in recording {
             match item {
-                Err(error) => return send(Sent::Failed(source.clone(), error)),
+                Err(error) => return send(Sent::Failed(unread(source, &error))),
                 Ok(Item::Session { name, mut metadata, .. }) => {
                     metadata.retain(|key, fields| key != REQUEST || fields.to_string().len() <= MOST_FIELDS);
                     send(Sent::Messages(std::mem::take(&mut batch)))?;
@@ -280,7 +257,9 @@ fn send_all(
                 Ok(Item::Message { at, .. } | Item::Bad { at, .. }) => {
                     left_out += 1;
                     if left_out > options.left_out {
-                        return send(Sent::Changed(at));
+                        return send(Sent::Failed(Failure::Failed(format!(
+                            "{at}: was changed while it was imported; run the same command again when it is at rest"
+                        ))));
                     }
                 }
             }
@@ -324,7 +303,11 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    async fn begin(session: Session, metadata: Map<String, Value>, options: &Options) -> Result<Self, Stop> {
+    async fn begin(
+        session: Session,
+        metadata: Map<String, Value>,
+        options: &Options,
+    ) -> Result<Self, Failure> {
         let head = match session.info().await {
             Ok(info) => info.messages,
             Err(epitome::Error::NotFound { .. }) => {
@@ -341,7 +324,7 @@ impl UnderWay {
         Ok(Self { session, imported, held: VecDeque::new(), read, head, append })
     }
 
-    async fn take(&mut self, messages: Vec<New>) -> Result<(), Stop> {
+    async fn take(&mut self, messages: Vec<New>) -> Result<(), Failure> {
         let mut messages: VecDeque<New> = messages.into();
         while !messages.is_empty() {
             self.compare(&mut messages).await?;
@@ -368,7 +351,7 @@ impl UnderWay {
     }
 
     /// Takes away what the session holds already.
-    async fn compare(&mut self, messages: &mut VecDeque<New>) -> Result<(), Stop> {
+    async fn compare(&mut self, messages: &mut VecDeque<New>) -> Result<(), Failure> {
         while let Some(new) = messages.front() {
             let Some(held) = self.next_held().await? else { return Ok(()) };
             if is_same(&held, &new.message) {
@@ -378,15 +361,18 @@ impl UnderWay {
                 messages.pop_front();
                 messages.push_front(rest);
             } else {
-                let (session, at) = (self.imported.session.clone(), new.at.clone());
-                return Err(Stop::Differs { session, seq: held.seq, at });
+                let (at, session, seq) = (&new.at, &self.imported.session, held.seq);
+                return Err(Failure::Failed(format!(
+                    "{at}: session \"{session}\" holds another message {seq}; import it as --session NAME, or add it \
+                     all to what is there with --append"
+                )));
             }
             self.imported.known += 1;
         }
         Ok(())
     }
 
-    async fn next_held(&mut self) -> Result<Option<Message>, Stop> {
+    async fn next_held(&mut self) -> Result<Option<Message>, Failure> {
         if self.held.is_empty() && self.read < self.head {
             let page = Page {
                 after: Some(self.read),

@@ -1,13 +1,10 @@
 //! `epitome keys create`: a key, whose secret is shown once.
 
 use epitome::key::{Key, NewKey, Rights};
+use epitome::rules::message::Timestamp;
 
+use super::super::prelude::*;
 use super::expiry::Expiry;
-use super::object;
-use crate::database::Database;
-use crate::failure::Failure;
-use crate::settings::Loaded;
-use crate::show::{Show, tame, utc};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,31 +43,29 @@ fn rights(text: &str) -> Result<Rights, String> {
     }
 }
 
-pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
-    if args.admin && loaded.typed_workspace().is_some() {
-        let problem = "an admin key is for all workspaces: leave --workspace out, or say --rights";
-        return Err(Failure::Misused(problem.to_owned()));
+impl Args {
+    /// The key that is wanted.
+    pub(super) fn new_key(&self, loaded: &Loaded, now: Timestamp) -> Result<NewKey, Failure> {
+        if self.admin && loaded.typed_workspace().is_some() {
+            let problem = "an admin key is for all workspaces: leave --workspace out, or say --rights";
+            return Err(Failure::Misused(problem.to_owned()));
+        }
+        let (workspace, rights) = match self.rights {
+            Some(rights) => (Some(loaded.server.workspace.clone()), rights),
+            None => (None, Rights::Admin),
+        };
+        let expires = self.expires.map(|expiry| expiry.from(now));
+        Ok(NewKey { workspace, rights, label: self.label.clone(), expires })
     }
-    let (workspace, rights) = match args.rights {
-        Some(rights) => (Some(loaded.server.workspace.clone()), rights),
-        None => (None, Rights::Admin),
-    };
-    let expires = args.expires.map(|expiry| expiry.from(show.now));
-    let new = NewKey { workspace, rights, label: args.label.clone(), expires };
-    let database = Database::created(loaded).await?;
+}
+
+pub(super) async fn run(new: NewKey, database: &Database, show: &mut Show) -> Result<(), Failure> {
     let created = database.engine.keys().create(new).await?;
     if show.json {
-        let mut told = object(&created.key);
-        if let Some(told) = told.as_object_mut() {
-            told.insert("secret".to_owned(), created.secret.into());
-        }
-        show.object(&told)?;
-    } else {
-        show.line(&created.secret)?;
-        show.note(remark(&created.key))?;
+        return show.object(&created);
     }
-    database.close().await;
-    Ok(())
+    show.line(&created.secret)?;
+    show.note(remark(&created.key))
 }
 
 /// What goes with a secret.

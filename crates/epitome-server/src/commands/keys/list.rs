@@ -2,12 +2,9 @@
 
 use epitome::key::Key;
 use epitome::rules::message::Timestamp;
+use serde::Serialize;
 
-use super::object;
-use crate::database::Database;
-use crate::failure::Failure;
-use crate::settings::Loaded;
-use crate::show::{Show, Table, ago, tame, utc};
+use super::super::prelude::*;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,9 +24,19 @@ pub(super) struct Args {}
 /// So many are read at a time.
 const AT_ONCE: usize = 1_000;
 
-pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
-    let database = Database::existing(loaded).await?;
-    let workspace = loaded.typed_workspace();
+/// A line of JSON.
+#[derive(Serialize)]
+struct Listed<'a> {
+    #[serde(flatten)]
+    key: &'a Key,
+    state: &'static str,
+}
+
+pub(super) async fn run(
+    workspace: Option<&str>,
+    database: &Database,
+    show: &mut Show,
+) -> Result<(), Failure> {
     let mut keys: Vec<Key> = Vec::new();
     loop {
         let after = keys.last().map(|key| key.id.as_str());
@@ -46,11 +53,7 @@ pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure>
     for key in &keys {
         let state = state(key, show.now);
         if show.json {
-            let mut told = object(key);
-            if let Some(told) = told.as_object_mut() {
-                told.insert("state".to_owned(), state.into());
-            }
-            show.json(&told)?;
+            show.json(&Listed { key, state })?;
             continue;
         }
         table.row([
@@ -63,15 +66,14 @@ pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure>
             state.to_owned(),
         ]);
     }
-    if !show.json && !keys.is_empty() {
-        show.table(&table)?;
+    if show.json {
+        return Ok(());
     }
-    if !show.json && keys.is_empty() {
-        let whose = workspace.map_or(String::new(), |name| format!(" for the workspace \"{}\"", tame(name)));
-        show.note(format!("no keys{whose} in {}", database.place()))?;
+    if !keys.is_empty() {
+        return show.table(&table);
     }
-    database.close().await;
-    Ok(())
+    let whose = workspace.map_or(String::new(), |name| format!(" for the workspace \"{}\"", tame(name)));
+    show.note(format!("no keys{whose} in {}", database.place()))
 }
 
 /// Whether it opens anything, and if not why.

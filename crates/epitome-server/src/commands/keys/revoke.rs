@@ -1,11 +1,6 @@
 //! `epitome keys revoke`: a key opens nothing from now on.
 
-use serde_json::json;
-
-use crate::database::Database;
-use crate::failure::Failure;
-use crate::settings::Loaded;
-use crate::show::Show;
+use super::super::prelude::*;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,16 +18,18 @@ pub(super) struct Args {
     id: String,
 }
 
-pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
+pub(super) async fn run(
+    args: &Args,
+    workspace: Option<&str>,
+    database: &Database,
+    show: &mut Show,
+) -> Result<(), Failure> {
     // Whoever finds a secret where it should not be has nothing else of the key.
     let id = match args.id.strip_prefix("epk_") {
         Some(rest) => rest.split('_').next().unwrap_or_default(),
         None => &args.id,
     };
-    let database = Database::existing(loaded).await?;
-    let revoked = database.engine.keys().revoke(id, loaded.typed_workspace()).await?;
-    database.close().await;
-    if !revoked {
+    if !database.engine.keys().revoke(id, workspace).await? {
         let hint = "`epitome keys list` shows those there are";
         return Err(Failure::Failed(format!("there is no key {id:?}; {hint}")));
     }

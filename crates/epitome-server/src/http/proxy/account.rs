@@ -4,17 +4,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use epitome::Workspace;
 use epitome::dialect::{Counted, Dialect, Heard};
 use epitome::inline::Answered;
 use epitome::model::TooLong;
 use epitome::rules::message::Tokens;
 use epitome::settings::Price;
 use epitome::store::Passed;
+use epitome::{Turn, Workspace};
 
 use super::super::App;
 use super::LEAST_LIMIT;
-use super::decide::Known;
 
 /// What was counted is written down this long after: many requests become one write.
 const LATER: Duration = Duration::from_secs(1);
@@ -24,6 +23,28 @@ const MOST_OPEN: usize = 4_096;
 
 /// Of so many conversations it is remembered what their last request was.
 const MOST_EARLIER: usize = 8_192;
+
+/// The conversation a request belongs to.
+#[derive(Clone)]
+pub(super) struct Known {
+    pub(super) dialect: Dialect,
+    /// The model that is asked.
+    pub(super) model: String,
+    /// Whose it is, and whether in shadow: two may call theirs the same.
+    pub(super) whose: Arc<[u8]>,
+    pub(super) run: Arc<str>,
+    pub(super) turn: Turn,
+    /// How large the request would be as it came, and how large the shorter one is: as the provider counts, as far as
+    /// that is known.
+    pub(super) full: Tokens,
+    pub(super) short: Tokens,
+    /// Whether it was condensed this time, and not only goes on with what was.
+    pub(super) anew: bool,
+    /// Whether it is sent as it came all the same.
+    pub(super) shadow: bool,
+    /// What was saved in it so far.
+    pub(super) earlier: Earlier,
+}
 
 /// What is to be counted for one request.
 pub(super) struct Account {

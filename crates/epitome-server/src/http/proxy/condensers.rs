@@ -44,7 +44,7 @@ impl Condensers {
         let mut builder = workspace.condenser().await?;
         // No request waits for a summary here, and what is only looked at costs nothing.
         let condense = if shadow { json!({"wait": false, "model": "local"}) } else { json!({"wait": false}) };
-        builder = builder.patch(Patch::from_value(json!({"condense": condense})).map_err(Error::from)?);
+        builder = builder.settings(Patch::from_value(json!({"condense": condense})).map_err(Error::from)?);
         if !model.is_empty() {
             builder = builder.for_model(model);
         }

@@ -15,14 +15,13 @@ use epitome::condenser::Lent;
 use epitome::dialect::{Body, Dialect, Marks};
 use epitome::inline::Caller;
 use epitome::rules::condense::Press;
-use epitome::rules::message::Tokens;
-use epitome::{Call, Report, Turn, is_name};
+use epitome::{Call, Report, is_name};
 use epitome_http::seldom::Seldom;
 use tokio::task::block_in_place;
 
 use super::super::problem::Problem;
 use super::Passage;
-use super::account::Earlier;
+use super::account::{Earlier, Known};
 use crate::condensing::elsewhere;
 
 /// Names the conversation, for whoever would rather say it.
@@ -113,28 +112,6 @@ pub(super) struct Decided {
     pub(super) known: Option<Known>,
     /// The caller's own model, where it writes the summary: until the request has ended.
     pub(super) lent: Option<Arc<Lent>>,
-}
-
-/// The conversation a request belongs to.
-#[derive(Clone)]
-pub(super) struct Known {
-    pub(super) dialect: Dialect,
-    /// The model that is asked.
-    pub(super) model: String,
-    /// Whose it is, and whether in shadow: two may call theirs the same.
-    pub(super) whose: Arc<[u8]>,
-    pub(super) run: Arc<str>,
-    pub(super) turn: Turn,
-    /// How large the request would be as it came, and how large the shorter one is: as the provider counts, as far as
-    /// that is known.
-    pub(super) full: Tokens,
-    pub(super) short: Tokens,
-    /// Whether it was condensed this time, and not only goes on with what was.
-    pub(super) anew: bool,
-    /// Whether it is sent as it came all the same.
-    pub(super) shadow: bool,
-    /// What was saved in it so far.
-    pub(super) earlier: Earlier,
 }
 
 impl Decided {

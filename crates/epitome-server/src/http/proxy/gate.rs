@@ -12,7 +12,7 @@ use epitome::key::Rights;
 
 use super::super::App;
 use super::super::gate::{Keys, unauthorized, uninvited, workspace};
-use super::super::load::Place;
+use super::super::load::Share;
 use super::super::problem::Problem;
 
 /// Where our key comes.
@@ -26,7 +26,7 @@ pub(super) struct Entered {
     pub(super) workspace: Workspace,
     /// As whom they are known: a hash of what they showed, which is kept nowhere.
     pub(super) id: [u8; 32],
-    pub(super) place: Place,
+    pub(super) place: Share,
 }
 
 impl Entered {

@@ -13,13 +13,13 @@ use epitome::dialect::Listener;
 use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::super::load::Place;
+use super::super::load::Share;
 use super::super::stall::UnderWay;
 use super::account::Account;
 use super::upstream::Pieces;
 
 /// What belongs to a request as long as it is open: its place, its connection's, and the model it lends.
-pub(super) type Kept = (Place, Option<UnderWay>, Option<Arc<Lent>>);
+pub(super) type Kept = (Share, Option<UnderWay>, Option<Arc<Lent>>);
 
 /// The body of an answer. When it is dropped, the connection to the provider is closed, unless it came to its end.
 pub(super) struct Relay {

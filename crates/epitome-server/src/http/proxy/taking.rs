@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::super::App;
 use super::super::body::piece;
-use super::super::load::SetAside;
+use super::super::load::Share;
 use super::super::problem::Problem;
 use super::upstream::late;
 
@@ -38,7 +38,7 @@ pub(super) enum Taken {
 /// A body in memory, and the memory set aside for it.
 pub(super) struct Whole {
     pub(super) bytes: Bytes,
-    charged: Vec<SetAside>,
+    charged: Vec<Share>,
 }
 
 impl Whole {

@@ -6,7 +6,8 @@ use epitome::settings::Money;
 use serde::Serialize;
 
 use super::super::condense::{ascii, told_as};
-use super::decide::{Decided, Known};
+use super::account::Known;
+use super::decide::Decided;
 
 /// What was done, in a word.
 pub(super) const OUTCOME: HeaderName = HeaderName::from_static("x-epitome");

@@ -2,7 +2,7 @@
 
 use epitome::Found;
 use epitome::rules::message::{Message, Part, Role};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 pub(crate) struct MessageOut<'a> {
     /// Its place in the session; 0 for what is only in a context (the summary).
     pub(crate) seq: u64,
-    #[schema(value_type = RoleName)]
+    #[schema(value_type = crate::http::openapi::Role)]
     pub(crate) role: Role,
     /// Who said it, where that is known beyond the role.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,33 +49,6 @@ impl<'a> From<&'a Message> for MessageOut<'a> {
     }
 }
 
-/// In which role a message was said.
-#[derive(ToSchema)]
-#[schema(as = Role, rename_all = "lowercase")]
-#[expect(dead_code, reason = "it is there to be described")]
-pub(crate) enum RoleName {
-    System,
-    Developer,
-    User,
-    Assistant,
-    Tool,
-    Peer,
-}
-
-/// What became of an append.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Appended)]
-pub(crate) struct AppendedOut {
-    /// The first of the messages, by its place.
-    #[schema(minimum = 1)]
-    pub(crate) from: u64,
-    /// The last of them.
-    #[schema(minimum = 1)]
-    pub(crate) through: u64,
-    /// Whether they were there already, under the same idempotency key.
-    pub(crate) repeated: bool,
-}
-
 /// A message found by its words.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Found)]
@@ -91,15 +64,4 @@ impl<'a> From<&'a Found> for FoundOut<'a> {
     fn from(found: &'a Found) -> Self {
         Self { session: &found.session, excerpt: &found.excerpt, message: (&found.message).into() }
     }
-}
-
-/// Flags to be set; those left out stay.
-#[derive(Debug, Deserialize, ToSchema)]
-#[schema(as = SetFlags)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct FlagsIn {
-    /// Always shown word for word.
-    pub(crate) pinned: Option<bool>,
-    /// Never summarized, counted by no trigger.
-    pub(crate) skip: Option<bool>,
 }

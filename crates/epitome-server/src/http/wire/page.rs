@@ -1,6 +1,5 @@
-//! Parts of many answers: a page, a run of messages.
+//! A page of something.
 
-use epitome::rules::message::Span;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -20,23 +19,5 @@ impl<T> Page<T> {
         items.truncate(limit);
         let next = items.last().filter(|_| more).map(place);
         Self { items, next }
-    }
-}
-
-/// A run of messages, both ends included.
-#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
-#[schema(as = Span)]
-pub(crate) struct SpanOut {
-    /// The first.
-    #[schema(minimum = 1)]
-    pub(crate) from: u64,
-    /// The last.
-    #[schema(minimum = 1)]
-    pub(crate) through: u64,
-}
-
-impl From<Span> for SpanOut {
-    fn from(span: Span) -> Self {
-        Self { from: span.from, through: span.through }
     }
 }

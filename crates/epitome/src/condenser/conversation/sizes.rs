@@ -1,14 +1,13 @@
 //! How large a request is, by our count and by the provider's, and what is decided by that.
 
-use std::mem::take;
-
 use epitome_core::condense::{Facts, List, rescaled};
 use epitome_core::economic::{Growth, threshold};
 use epitome_core::message::{Seq, Tokens};
 use epitome_core::tokens::Factor;
 use epitome_core::trigger::Fraction;
 
-use super::{Ahead, Conversation, Rules, grown};
+use super::{Conversation, Rules, grown};
+use crate::condenser::Call;
 use crate::condenser::scribe::now;
 use crate::fingerprint::Prints;
 use crate::summarizer::PROMPT_OVERHEAD;
@@ -109,8 +108,7 @@ impl Conversation {
         let Some((before, _)) = counts.on_trial.take_if(|(_, pass)| *pass == rounds) else { return };
         let helped = before.saturating_sub(reported) >= worth.of_rounded_up(before);
         counts.strikes = if helped { 0 } else { counts.strikes.saturating_add(1) };
-        let state = take(&mut self.state);
-        self.state = if counts.strikes >= MOST_STRIKES { state.stopped(reported) } else { state.resumed() };
+        self.progress.stopped_at = (counts.strikes >= MOST_STRIKES).then_some(reported);
     }
 
     /// The provider found the last request too long, and takes so much where it says so.
@@ -119,15 +117,15 @@ impl Conversation {
         self.counts.room = smaller(self.counts.room, room);
     }
 
-    pub(super) fn counted(&self, ahead: &Ahead<'_>) -> Tokens {
-        self.list.tokens().saturating_add(ahead.fixed)
+    pub(super) fn counted(&self, call: &Call<'_>) -> Tokens {
+        self.list.tokens().saturating_add(call.fixed)
     }
 
-    pub(super) fn facts(&mut self, ahead: &Ahead<'_>, rules: &Rules, counted: Tokens) -> Facts {
-        let room = smaller(ahead.room.or(rules.room), self.counts.room);
+    pub(super) fn facts(&mut self, call: &Call<'_>, rules: &Rules, counted: Tokens) -> Facts {
+        let room = smaller(call.room.or(rules.room), self.counts.room);
         let rounds = self.list.standing().rounds;
-        let request = ahead.request.or_else(|| self.counts.as_provider(counted, rounds));
-        let mut facts = Facts { room, request, fixed: ahead.fixed, force: ahead.force, ..Facts::at(now()) };
+        let request = call.counted.or_else(|| self.counts.as_provider(counted, rounds));
+        let mut facts = Facts { room, request, fixed: call.fixed, force: call.force, ..Facts::at(now()) };
         if rules.policy.trigger.is_economic() {
             facts.economic = self.economic(rules, &facts, counted);
         }
@@ -145,7 +143,7 @@ impl Conversation {
     /// About how many bytes of memory it holds.
     pub(in crate::condenser) fn bytes(&self) -> usize {
         let prints = self.prints.len().saturating_add(self.handed.as_ref().map_or(0, Prints::len));
-        let untold = self.state.untold().map_or(0, |untold| {
+        let untold = self.progress.untold.as_ref().map_or(0, |untold| {
             let places = untold.places.capacity().saturating_mul(size_of::<Seq>());
             untold.prior.as_ref().map_or(0, String::len).saturating_add(places)
         });
@@ -153,7 +151,7 @@ impl Conversation {
             prints.saturating_mul(PRINT),
             untold,
             self.extracts.as_ref().map_or(0, |extracts| extracts.bytes()),
-            self.state.preparing().map_or(0, |preparing| preparing.bytes),
+            self.progress.preparing.as_ref().map_or(0, |preparing| preparing.bytes),
             size_of::<Self>(),
         ];
         others.into_iter().fold(self.list.bytes(), usize::saturating_add)
@@ -179,10 +177,10 @@ impl Conversation {
     }
 
     /// What the first call of a conversation is decided by.
-    pub(in crate::condenser) fn first_facts(&mut self, ahead: &Ahead<'_>, rules: &Rules) -> Facts {
-        let counted = self.counted(ahead);
+    pub(in crate::condenser) fn first_facts(&mut self, call: &Call<'_>, rules: &Rules) -> Facts {
+        let counted = self.counted(call);
         self.counts.call(counted, &self.list);
-        self.facts(ahead, rules, counted)
+        self.facts(call, rules, counted)
     }
 }
 

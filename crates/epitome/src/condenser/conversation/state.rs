@@ -1,34 +1,51 @@
-//! The state of a conversation between two calls, and the summary that is being written for it.
+//! The state of a conversation between two calls, and summaries that are written while the agent goes on: begun early, put
+//! in when they are due, or built upon when they come late.
 
+use std::mem::take;
 use std::sync::{Arc, Mutex};
 
-use epitome_core::condense::Plan;
-use epitome_core::message::{Seq, Tokens};
+use epitome_core::condense::{Decision, Facts, Plan, Press, Unchanged};
+use epitome_core::message::{Message, Seq, Tokens};
+use epitome_core::strategy::Strategy;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::condenser::scribe::Outcome;
+use super::{Conversation, Look, MOST_UNTOLD, Rules, grown};
+use crate::condenser::report::{Report, Spent};
+use crate::condenser::scribe::{Order, Outcome, Written};
 use crate::hook::Running;
 use crate::lock::lock;
 use crate::model::ModelError;
+use crate::writer::Who;
 
-/// The state of a conversation between two calls. The transitions are methods that take the state.
-///
-/// ```text
-///   Idle ── begun ──▶ Preparing ── fallback ──▶ Fallback        any ── stopped ──▶ Stopped
-///     ◀── taken_if ──┘   ◀───────── own ─────────┘                  ◀── resumed ──┘
-/// ```
-#[derive(Default)]
+/// The state of a conversation between two calls, by the name of what decides most.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// No summary is being written, and the one in use, if any, is the model's own.
-    #[default]
     Idle,
     /// A summary is being written in the background.
-    Preparing(Preparing),
-    /// A fallback summary by `local` is in use. The model's own may be on its way.
-    Fallback { untold: Untold, preparing: Option<Preparing> },
+    Preparing,
+    /// A fallback summary by `local` is in use, and the model's own is not on its way.
+    Fallback,
     /// Condensing did not help, by the provider's count. Nothing is begun ahead of time until it helps again.
-    Stopped { at: Tokens, untold: Option<Untold>, preparing: Option<Preparing> },
+    Stopped,
+}
+
+/// What the state follows from. Each part changes by itself: a fallback may be in use while the model's own summary is
+/// being written, also of a conversation that was stopped.
+///
+/// ```text
+///   Idle ── begun ──▶ Preparing ── due too early ──▶ Fallback        any ── two passes in vain ──▶ Stopped
+///     ◀── put in ────┘   ◀───── put in ───────────────┘                  ◀── a pass that helped ───┘
+/// ```
+#[derive(Default)]
+pub(super) struct Progress {
+    /// The summary that is being written in the background.
+    pub(super) preparing: Option<Preparing>,
+    /// What the model has yet to read, while a fallback is in use.
+    pub(super) untold: Option<Untold>,
+    /// The size of the request at which it was stopped.
+    pub(super) stopped_at: Option<Tokens>,
 }
 
 /// While a fallback is in use: the last summary that the model wrote itself, and what it has not read since.
@@ -39,121 +56,40 @@ pub(in crate::condenser) struct Untold {
     pub(super) tokens: Tokens,
 }
 
-impl State {
-    /// By the size at which it was stopped, what the model has yet to read, and the summary that is being written.
-    pub(super) fn of(at: Option<Tokens>, untold: Option<Untold>, preparing: Option<Preparing>) -> Self {
-        match (at, untold, preparing) {
-            (Some(at), untold, preparing) => Self::Stopped { at, untold, preparing },
-            (None, Some(untold), preparing) => Self::Fallback { untold, preparing },
-            (None, None, Some(preparing)) => Self::Preparing(preparing),
-            (None, None, None) => Self::Idle,
+impl Progress {
+    pub(super) fn state(&self) -> State {
+        match (self.stopped_at, &self.preparing, &self.untold) {
+            (Some(_), _, _) => State::Stopped,
+            (None, Some(_), _) => State::Preparing,
+            (None, None, Some(_)) => State::Fallback,
+            (None, None, None) => State::Idle,
         }
-    }
-
-    fn parts(self) -> (Option<Tokens>, Option<Untold>, Option<Preparing>) {
-        match self {
-            Self::Idle => (None, None, None),
-            Self::Preparing(preparing) => (None, None, Some(preparing)),
-            Self::Fallback { untold, preparing } => (None, Some(untold), preparing),
-            Self::Stopped { at, untold, preparing } => (Some(at), untold, preparing),
-        }
-    }
-
-    /// The size of the request at which it was stopped.
-    pub(super) fn stopped_at(&self) -> Option<Tokens> {
-        if let Self::Stopped { at, .. } = self { Some(*at) } else { None }
-    }
-
-    /// What the model has yet to read, while a fallback is in use.
-    pub(super) fn untold(&self) -> Option<&Untold> {
-        match self {
-            Self::Idle | Self::Preparing(_) => None,
-            Self::Fallback { untold, .. } => Some(untold),
-            Self::Stopped { untold, .. } => untold.as_ref(),
-        }
-    }
-
-    /// The summary that is being written.
-    pub(super) fn preparing(&self) -> Option<&Preparing> {
-        match self {
-            Self::Idle => None,
-            Self::Preparing(preparing) => Some(preparing),
-            Self::Fallback { preparing, .. } | Self::Stopped { preparing, .. } => preparing.as_ref(),
-        }
-    }
-
-    /// A summary is begun in the background.
-    pub(super) fn begun(self, preparing: Preparing) -> Self {
-        let (at, untold, _) = self.parts();
-        Self::of(at, untold, Some(preparing))
     }
 
     /// `local` wrote a summary in the model's place, which has this yet to read.
-    pub(super) fn fallback(self, unread: Untold) -> Self {
-        let (at, untold, preparing) = self.parts();
-        let untold = match untold {
-            None => unread,
-            Some(Untold { prior, mut places, tokens }) => {
-                places.extend(unread.places);
-                Untold { prior, places, tokens: tokens.saturating_add(unread.tokens) }
+    pub(super) fn fallback(&mut self, unread: Untold) {
+        match &mut self.untold {
+            None => self.untold = Some(unread),
+            Some(untold) => {
+                untold.places.extend(unread.places);
+                untold.tokens = untold.tokens.saturating_add(unread.tokens);
             }
-        };
-        Self::of(at, Some(untold), preparing)
-    }
-
-    /// The model's own summary came after `local` had written one in its place: the next is built on it.
-    pub(super) fn late(self, text: &str, read: &[Seq]) -> Self {
-        let (at, mut untold, preparing) = self.parts();
-        if let Some(untold) = &mut untold {
-            untold.prior = Some(text.to_owned());
-            untold.places.retain(|place| !read.contains(place));
         }
-        Self::of(at, untold, preparing)
     }
 
-    /// The model's own summary is in use.
-    pub(super) fn own(self) -> Self {
-        let (at, _, preparing) = self.parts();
-        Self::of(at, None, preparing)
-    }
-
-    /// Condensing did not help at this size.
-    pub(super) fn stopped(self, at: Tokens) -> Self {
-        let (_, untold, preparing) = self.parts();
-        Self::of(Some(at), untold, preparing)
-    }
-
-    /// Condensing helps again.
-    pub(super) fn resumed(self) -> Self {
-        let (_, untold, preparing) = self.parts();
-        Self::of(None, untold, preparing)
-    }
-
-    /// The list is another one: what was written and read of the old one is forgotten.
-    pub(super) fn forgotten(self) -> Self {
-        Self::of(self.stopped_at(), None, None)
-    }
-
-    /// The state of a fork, which takes the summary over that is being written where it suits.
-    pub(super) fn forked(&mut self, suits: impl FnOnce(&Preparing) -> bool) -> Self {
-        let preparing = self.taken_if(suits);
-        Self::of(self.stopped_at(), self.untold().cloned(), preparing)
-    }
-
-    /// Takes the summary that is being written, where it is the one that is sought.
-    pub(super) fn taken_if(&mut self, sought: impl FnOnce(&Preparing) -> bool) -> Option<Preparing> {
-        if !self.preparing().is_some_and(sought) {
-            return None;
-        }
-        let (at, untold, preparing) = std::mem::take(self).parts();
-        *self = Self::of(at, untold, None);
-        preparing
+    /// The model's own summary came after `local` had written one in its place: the next is built on it. False where no
+    /// fallback is in use any more.
+    pub(super) fn late(&mut self, text: &str, read: &[Seq]) -> bool {
+        let Some(untold) = &mut self.untold else { return false };
+        untold.prior = Some(text.to_owned());
+        untold.places.retain(|place| !read.contains(place));
+        true
     }
 }
 
 /// A summary that is being written in the background.
 pub(in crate::condenser) struct Preparing {
-    pub(in crate::condenser) plan: Plan,
+    pub(in crate::condenser) plan: Box<Plan>,
     pub(in crate::condenser) done: Slip,
     /// Closed when the task has ended, however it did.
     pub(in crate::condenser) ended: watch::Receiver<()>,
@@ -193,5 +129,129 @@ impl Preparing {
     /// Whether its model was taken back before it had answered, which is no failure.
     pub(super) fn was_taken_back(&self) -> bool {
         self.lent && self.has_ended() && lock(&self.done).is_none()
+    }
+}
+
+/// A model that was taken back before it had answered is called again when the list has grown by this part of it.
+const TRIED_AGAIN: Tokens = 10;
+
+impl Conversation {
+    /// Puts in the summary that was prepared, where it is there and worth it.
+    pub(super) fn prepared(&mut self, look: &Look<'_>) -> Option<Report> {
+        let Look { call, rules, facts } = look;
+        let preparing = self.progress.preparing.take_if(|preparing| preparing.has_ended())?;
+        if preparing.was_taken_back() {
+            return None;
+        }
+        let outcome = preparing.outcome()?;
+        self.note(outcome.spent, outcome.problems);
+        let written = match outcome.written {
+            Ok(written) => written,
+            Err(failure) => {
+                self.pauses.failed(&failure, &rules.backoff);
+                return None;
+            }
+        };
+        let before = self.list.request(facts);
+        let read = preparing.plan.places().to_vec();
+        match preparing.plan.finish(&mut self.list, call.messages, &written.text, &rules.counter) {
+            Ok(report) => {
+                self.own_summary();
+                return Some(self.condensed(report, Some((&written, Who::Models)), before, look));
+            }
+            Err(Unchanged::Overtaken) => self.late(&written, &read),
+            Err(_) => self.in_vain(rules),
+        }
+        None
+    }
+
+    /// A summary came after a fallback was put in its place: the next one is built on it, not on the fallback.
+    fn late(&mut self, written: &Written, read: &[Seq]) {
+        if self.progress.late(&written.text, read) {
+            self.pauses.succeeded();
+        }
+    }
+
+    /// Looks whether what was prepared is there, though nothing is due: a failure starts a pause, and what comes too late
+    /// is kept for the next time.
+    pub(super) fn collect(&mut self, rules: &Rules) {
+        if self.progress.preparing.take_if(|preparing| preparing.was_taken_back()).is_some() {
+            // The lender paid for nothing. It is tried again, and not at every turn.
+            let tokens = self.list.tokens();
+            self.pauses.unprepared = Some(tokens.saturating_add(tokens / TRIED_AGAIN));
+        }
+        let list = &self.list;
+        let of_no_use = |preparing: &mut Preparing| {
+            preparing.has_failed() || preparing.has_ended() && preparing.plan.is_overtaken(list)
+        };
+        let Some(preparing) = self.progress.preparing.take_if(of_no_use) else { return };
+        let Some(outcome) = preparing.outcome() else { return };
+        self.note(outcome.spent, outcome.problems);
+        match outcome.written {
+            Ok(written) => self.late(&written, preparing.plan.places()),
+            Err(failure) => self.pauses.failed(&failure, &rules.backoff),
+        }
+    }
+
+    /// The summary to be written ahead of time, where that is worth it.
+    pub(super) fn prepare(&mut self, look: &Look<'_>) -> Option<Order> {
+        let Look { call, rules, facts } = look;
+        let facts = Facts { force: Some(Press::Gently), ..*facts };
+        match self.list.decide(call.messages, rules.policy(&facts), &facts, &rules.counter) {
+            Decision::Ask(plan) => {
+                let plan = if rules.local { *plan } else { self.for_model(*plan) };
+                Some(self.order(plan, call.messages))
+            }
+            Decision::Unchanged(_) | Decision::Done(_) => {
+                self.pauses.unprepared = Some(grown(self.counted(call)));
+                None
+            }
+        }
+    }
+
+    /// Whether a summary might be written ahead of time. `local` writes at once, and then of all that leaves: ahead of time
+    /// it would only leave more to be kept.
+    pub(super) fn may_prepare(&self, counted: Tokens, rules: &Rules) -> bool {
+        let summarizes = |stage: &Strategy| matches!(stage, Strategy::Summarize(_) | Strategy::Amortized(_));
+        rules.ahead
+            && !rules.local
+            && matches!(self.progress.state(), State::Idle | State::Fallback)
+            && self.pauses.unprepared.is_none_or(|until| counted >= until)
+            && !self.pauses.leave_model_alone()
+            && rules.policy.strategy.stages().any(summarizes)
+    }
+
+    /// Notes what is being written.
+    pub(in crate::condenser) fn begin(&mut self, preparing: Preparing) {
+        self.progress.preparing = Some(preparing);
+    }
+
+    /// Closed when the summary that is being written is there.
+    pub(in crate::condenser) fn under_way(&self) -> Option<watch::Receiver<()>> {
+        self.progress.preparing.as_ref().map(|preparing| preparing.ended.clone())
+    }
+
+    /// What was paid for a summary that is there and waits to be put in, reported once.
+    pub(in crate::condenser) fn paid(&self) -> Vec<Spent> {
+        let done = self.progress.preparing.as_ref().map(|preparing| &preparing.done);
+        done.and_then(|done| Some(take(&mut lock(done).as_mut()?.spent))).unwrap_or_default()
+    }
+
+    /// A plan as the model is to carry it out: it builds on what it wrote itself, not on a fallback.
+    pub(super) fn for_model(&self, plan: Plan) -> Plan {
+        match &self.progress.untold {
+            Some(untold) if untold.tokens <= MOST_UNTOLD => {
+                plan.built_on(untold.prior.clone(), &untold.places, untold.tokens)
+            }
+            _ => plan,
+        }
+    }
+
+    /// A summary to be written by a plan.
+    pub(super) fn order(&self, plan: Plan, messages: &[Message]) -> Order {
+        // Only the author of the summary in use knows what it was made of.
+        let standing = self.list.summary().map(|prior| prior.text.as_str());
+        let extracts = self.extracts.as_ref().filter(|_| plan.prior.as_deref() == standing).cloned();
+        Order { leaving: plan.told(messages).collect(), extracts, whose: self.whose, plan: Box::new(plan) }
     }
 }

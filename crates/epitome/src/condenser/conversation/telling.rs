@@ -2,18 +2,23 @@
 
 use std::collections::VecDeque;
 use std::mem::take;
+use std::sync::Arc;
 
 use epitome_core::condense::{self, Press, Standing, Unchanged};
+use epitome_core::economic::Growth;
+use epitome_core::local::Extracts;
 use epitome_core::message::{Message, Seq, Tokens};
+use epitome_core::tokens::Factor;
+use serde::{Deserialize, Serialize};
 
 use super::sizes::MOST_STRIKES;
-use super::state::State;
-use super::{Conversation, Look, Rules, Who};
+use super::state::{Progress, Untold};
+use super::{Conversation, Look, Rules};
 use crate::condenser::report::{Report, Spent};
 use crate::condenser::scribe::Written;
-use crate::condenser::thread::Kept;
 use crate::fingerprint::Prints;
 use crate::hook::grouped;
+use crate::writer::Who;
 
 /// How many problems are kept until they are reported.
 const MOST_PROBLEMS: usize = 32;
@@ -25,6 +30,35 @@ pub(super) struct Notes {
     problems: VecDeque<String>,
     /// What had left the list after the last pass.
     pub(super) left: Left,
+}
+
+/// All that must be kept of a conversation to take it up again later: what was done to its list and what was learnt of its
+/// provider, without a word of the history but the summary.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// What was done to the list.
+    pub standing: Standing,
+    /// What the summary was made of, where `local` wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    extracts: Option<Arc<Extracts>>,
+    #[serde(default)]
+    growth: Growth,
+    #[serde(default)]
+    factor: Factor,
+    /// What the provider turned out to take at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    room: Option<Tokens>,
+    /// What the model has yet to be told, while a stand-in stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    untold: Option<Untold>,
+}
+
+impl Kept {
+    /// The same without what its summary was made of, which is the largest part of it and can be read from the summary
+    /// again, if not as well.
+    pub(crate) fn without_extracts(self) -> Self {
+        Self { extracts: None, ..self }
+    }
 }
 
 /// What had left the list after a pass.
@@ -127,7 +161,7 @@ impl Conversation {
             growth: self.counts.growth,
             factor: self.counts.factor,
             room: self.counts.room,
-            untold: self.state.untold().cloned(),
+            untold: self.progress.untold.clone(),
         }
     }
 
@@ -135,7 +169,7 @@ impl Conversation {
     pub(in crate::condenser) fn take_up(&mut self, kept: &Kept) {
         self.extracts.clone_from(&kept.extracts);
         (self.counts.factor, self.counts.room) = (kept.factor, kept.room);
-        self.state = State::of(None, kept.untold.clone(), None);
+        self.progress = Progress { untold: kept.untold.clone(), ..Progress::default() };
         if kept.growth.calls() > 0 {
             self.counts.growth = kept.growth;
         }

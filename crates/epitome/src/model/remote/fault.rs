@@ -4,7 +4,7 @@
 //! Providers put what they like into the message of an error, the prompt and the key included. It is read
 //! in `epitome-wire`, for signs and numbers, and never passed on; codes are, where they look like codes.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use epitome_core::message::Tokens;
 
@@ -113,35 +113,16 @@ pub(super) fn retry_after(millis: Option<&str>, after: Option<&str>, now: System
     if let Some(after) = number(after) {
         return Some(seconds(after));
     }
-    let then = UNIX_EPOCH.checked_add(Duration::from_secs(http_date(after)?))?;
+    let then = httpdate::parse_http_date(after).ok()?;
     // A moment that has passed asks for nothing.
     Some(then.duration_since(now).unwrap_or_default().min(LONGEST))
-}
-
-/// `Wed, 21 Oct 2015 07:28:00 GMT` in seconds since 1970.
-fn http_date(text: &str) -> Option<u64> {
-    const MONTHS: &str = "janfebmaraprmayjunjulaugsepoctnovdec";
-    let (_, date) = text.split_once(',')?;
-    let mut words = date.split_ascii_whitespace();
-    let (day, month, year) = (words.next()?, words.next()?.to_ascii_lowercase(), words.next()?);
-    let mut time = words.next()?.split(':');
-    let mut clock = |most: u64| time.next()?.parse::<u64>().ok().filter(|number| *number <= most);
-    let (hour, minute, second) = (clock(23)?, clock(59)?, clock(60)?);
-    let (day, year): (u64, u64) = (day.parse().ok()?, year.parse().ok()?);
-    let month = MONTHS.find(&month).filter(|at| at % 3 == 0 && month.len() == 3)? as u64 / 3;
-    if !(1..=31).contains(&day) || !(1970..=9999).contains(&year) {
-        return None;
-    }
-    // Days before the month, counted from March so that the leap day comes last.
-    let (year, month) = if month < 2 { (year - 1, month + 10) } else { (year, month - 2) };
-    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
-    Some((days.checked_sub(719_468)? * 24 + hour) * 3_600 + minute * 60 + second)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+    use std::time::UNIX_EPOCH;
 
     const ASKED: Asked<'_> = Asked {
         model: "gpt-5-mini",
@@ -360,7 +341,5 @@ mod tests {
             check(None, Some(odd), None);
         }
         check(None, None, None);
-        assert_eq!(http_date("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
-        assert_eq!(http_date("Fri, 01 Mar 2024 00:00:01 GMT"), Some(1_709_251_201));
     }
 }

@@ -1,13 +1,68 @@
 //! As whom a model is asked: with a key of the settings, or with one that a caller lends.
 
 use std::fmt;
+use std::sync::LazyLock;
 
 use epitome_wire::Dialect;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{HeaderMap, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 
+use super::Wrong;
 use super::fault::Fault;
-use super::{Credentials, Wrong};
+
+/// Callers of one provider are told apart by so many numbers, where it fails: whose key is wrong shall be left alone, and nobody
+/// else, and there shall not be one number for every key that was ever tried.
+const CALLERS: u64 = 256;
+
+/// What a caller says of who they are: the headers of a request that a provider knows them by.
+///
+/// ```
+/// use epitome::model::Credentials;
+///
+/// let headers = [("Authorization", "Bearer sk-very-secret"), ("cookie", "a=b"), ("openai-project", "p1")];
+/// let lent = Credentials::of(headers);
+/// assert_eq!(format!("{lent:?}"), r#"Credentials(["authorization", "openai-project"])"#);
+/// ```
+#[derive(Clone, Default)]
+pub struct Credentials(Vec<(&'static str, SecretString)>);
+
+impl Credentials {
+    /// Those among the headers of a request. All others are left out.
+    pub fn of<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let endpoints = Dialect::all().into_iter().filter_map(|dialect| dialect.format().about().endpoint);
+        let names = endpoints.flat_map(|endpoint| [&[endpoint.key.0], endpoint.credentials].concat());
+        let names: Vec<&'static str> = names.collect();
+        let known = |(name, value): (&str, &str)| {
+            let name = names.iter().find(|known| known.eq_ignore_ascii_case(name))?;
+            Some((*name, SecretString::from(value)))
+        };
+        Self(headers.into_iter().filter_map(known).collect())
+    }
+
+    /// A number that callers hardly share, and that says nothing of their keys.
+    pub(super) fn caller(&self) -> u64 {
+        /// Another in every process.
+        static SEED: LazyLock<[u8; 32]> = LazyLock::new(|| {
+            let mut seed = [0; 32];
+            // Where there is no chance, callers are told apart all the same.
+            let _ = getrandom::fill(&mut seed);
+            seed
+        });
+        let mut hash = blake3::Hasher::new_keyed(&SEED);
+        for (name, value) in &self.0 {
+            hash.update(name.as_bytes()).update(&[0]).update(value.expose_secret().as_bytes()).update(&[0]);
+        }
+        let number = hash.finalize().as_bytes().first_chunk().copied().unwrap_or_default();
+        u64::from_le_bytes(number) % CALLERS
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.0.iter().map(|(name, _)| *name).collect();
+        f.debug_tuple("Credentials").field(&names).finish()
+    }
+}
 
 /// As whom it is asked.
 pub(super) enum Key {
@@ -35,30 +90,32 @@ pub(super) struct Known<'a> {
 }
 
 impl Key {
-    /// The headers that show it.
+    /// The headers that show it, and those that the provider wants of everybody.
     pub(super) fn headers(&self, dialect: Dialect) -> Result<HeaderMap, Fault> {
-        let (key, needed, variable, setting) = match self {
-            Self::Own { key, needed, variable, setting } => (key, *needed, variable, setting),
-            Self::Lent(credentials) => return credentials.headers(dialect),
-        };
         let endpoint = dialect.format().about().endpoint;
-        let fixed = endpoint.map_or(&[][..], |endpoint| endpoint.headers).iter();
-        let mut headers: HeaderMap = fixed
-            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
-            .collect();
-        let Some(key) = key else {
-            if needed {
+        let mut headers = HeaderMap::new();
+        match self {
+            Self::Own { key: None, needed: true, variable, setting } => {
                 let reason = format!("no key: the environment has no {variable} ({setting})");
                 return Err(Fault::refused(Wrong::Key, &reason));
             }
-            return Ok(headers);
-        };
-        let (name, before) = endpoint.map_or(("authorization", "Bearer "), |endpoint| endpoint.key);
-        let value = format!("{before}{}", key.expose_secret().trim());
-        let reason = format!("{variable} holds something that cannot be a key");
-        let mut value = HeaderValue::from_str(&value).map_err(|_| Fault::refused(Wrong::Key, &reason))?;
-        value.set_sensitive(true);
-        headers.insert(name, value);
+            Self::Own { key: None, .. } => {}
+            Self::Own { key: Some(key), variable, .. } => {
+                let (name, before) = endpoint.map_or(("authorization", "Bearer "), |endpoint| endpoint.key);
+                let key = format!("{before}{}", key.expose_secret().trim());
+                let reason = || format!("{variable} holds something that cannot be a key");
+                headers.insert(name, secret(&key, reason)?);
+            }
+            Self::Lent(Credentials(lent)) => {
+                for (name, value) in lent {
+                    let reason = || format!("the caller's header {name} holds something that cannot be sent");
+                    headers.append(*name, secret(value.expose_secret(), reason)?);
+                }
+            }
+        }
+        for (name, value) in endpoint.map_or(&[][..], |endpoint| endpoint.headers) {
+            headers.entry(*name).or_insert(HeaderValue::from_static(value));
+        }
         Ok(headers)
     }
 
@@ -68,6 +125,13 @@ impl Key {
             Self::Lent(_) => Known { variable: "the caller's request", setting: "", is_there: true },
         }
     }
+}
+
+/// A header's value that is shown nowhere.
+fn secret(value: &str, reason: impl FnOnce() -> String) -> Result<HeaderValue, Fault> {
+    let mut value = HeaderValue::from_str(value).map_err(|_| Fault::refused(Wrong::Key, &reason()))?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 impl fmt::Debug for Key {

@@ -5,92 +5,18 @@
 //! let go of.
 
 use std::fmt;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use secrecy::{ExposeSecret, SecretString};
-
-use super::fault::Fault;
 use super::http::Line;
-use super::key::Key;
-use super::{Remote, Wrong, address};
+use super::key::{Credentials, Key};
+use super::{Remote, address};
 use crate::settings::{ModelSettings, Provider, SettingsError};
 use epitome_wire::Dialect;
-
-/// Callers of one provider are told apart by so many numbers, where it fails: whose key is wrong shall be left alone, and nobody
-/// else, and there shall not be one number for every key that was ever tried.
-const CALLERS: u64 = 256;
-
-/// What a caller says of who they are: the headers of a request that a provider knows them by.
-///
-/// ```
-/// use epitome::model::Credentials;
-///
-/// let headers = [("Authorization", "Bearer sk-very-secret"), ("cookie", "a=b"), ("openai-project", "p1")];
-/// let lent = Credentials::of(headers);
-/// assert_eq!(format!("{lent:?}"), r#"Credentials(["authorization", "openai-project"])"#);
-/// ```
-#[derive(Clone, Default)]
-pub struct Credentials(Vec<(&'static str, SecretString)>);
-
-impl Credentials {
-    /// Those among the headers of a request. All others are left out.
-    pub fn of<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        let endpoints = Dialect::all().into_iter().filter_map(|dialect| dialect.format().about().endpoint);
-        let names = endpoints.flat_map(|endpoint| [&[endpoint.key.0], endpoint.credentials].concat());
-        let names: Vec<&'static str> = names.collect();
-        let known = |(name, value): (&str, &str)| {
-            let name = names.iter().find(|known| known.eq_ignore_ascii_case(name))?;
-            Some((*name, SecretString::from(value)))
-        };
-        Self(headers.into_iter().filter_map(known).collect())
-    }
-
-    pub(super) fn headers(&self, dialect: Dialect) -> Result<HeaderMap, Fault> {
-        let mut headers = HeaderMap::new();
-        for (name, value) in &self.0 {
-            let reason = format!("the caller's header {name} holds something that cannot be sent");
-            let mut value = HeaderValue::from_str(value.expose_secret())
-                .map_err(|_| Fault::refused(Wrong::Key, &reason))?;
-            value.set_sensitive(true);
-            headers.append(HeaderName::from_static(name), value);
-        }
-        let endpoint = dialect.format().about().endpoint;
-        for (name, value) in endpoint.map_or(&[][..], |endpoint| endpoint.headers) {
-            headers.entry(*name).or_insert(HeaderValue::from_static(value));
-        }
-        Ok(headers)
-    }
-
-    /// A number that callers hardly share, and that says nothing of their keys.
-    fn caller(&self) -> u64 {
-        /// Another in every process.
-        static SEED: LazyLock<[u8; 32]> = LazyLock::new(|| {
-            let mut seed = [0; 32];
-            // Where there is no chance, callers are told apart all the same.
-            let _ = getrandom::fill(&mut seed);
-            seed
-        });
-        let mut hash = blake3::Hasher::new_keyed(&SEED);
-        for (name, value) in &self.0 {
-            hash.update(name.as_bytes()).update(&[0]).update(value.expose_secret().as_bytes()).update(&[0]);
-        }
-        let number = hash.finalize().as_bytes().first_chunk().copied().unwrap_or_default();
-        u64::from_le_bytes(number) % CALLERS
-    }
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.0.iter().map(|(name, _)| *name).collect();
-        f.debug_tuple("Credentials").field(&names).finish()
-    }
-}
 
 /// A provider whose callers lend their keys: made once, since it holds the way there.
 ///
 /// ```
-/// use epitome::dialect::Dialect;
+/// use epitome::Dialect;
 /// use epitome::model::{Credentials, Lender, Model};
 ///
 /// let lender = Lender::new(Dialect::ANTHROPIC, "https://api.anthropic.com/v1")?;
@@ -133,16 +59,4 @@ impl fmt::Debug for Lender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lender").field("address", &self.line.address()).finish_non_exhaustive()
     }
-}
-
-/// One model, lent once. Whoever lends many makes a [`Lender`].
-///
-/// Chat, Responses and messages are each asked on their own route, so that a model which answers on one alone is reached.
-pub fn lent(
-    dialect: Dialect,
-    base_url: &str,
-    model: &str,
-    credentials: Credentials,
-) -> Result<Remote, SettingsError> {
-    Ok(Lender::new(dialect, base_url)?.lend(model, credentials))
 }

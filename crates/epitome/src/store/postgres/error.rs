@@ -8,39 +8,10 @@ use tokio_postgres::error::SqlState;
 use super::super::error::StoreError;
 use super::PostgresOptions;
 
-/// What goes wrong inside, before it is said where.
-#[derive(Debug)]
-pub(in crate::store) enum Trouble {
-    /// Nobody answers, or not any more. Nothing was written; it is worth trying again for as long as anybody waits.
-    Lost(String),
-    /// Another writer came between: to be done again at once.
-    Again,
-    /// What was to be written is there already, or so it seemed: another writer may have come between.
-    Taken,
-    /// What was read makes no sense.
-    Nonsense(String),
-    /// Nothing can be written for want of space.
-    Full,
-    /// It took too long, most often for want of a lock somebody holds.
-    Slow,
-    /// What was asked makes no sense there (any more).
-    Unfit,
-    /// A statement is not known by its name, or somebody else's is: it is not the same backend as before. Nothing was
-    /// written.
-    Nameless,
-    /// A file is being moved into it. Nothing was written.
-    Moving,
-    /// It is over. What to tell.
-    Said(StoreError),
-}
+pub(in crate::store) use super::super::trouble::{Outcome, Trouble, nonsense};
 
-pub(super) type Outcome<T> = Result<T, Trouble>;
-
-impl From<StoreError> for Trouble {
-    fn from(error: StoreError) -> Self {
-        Self::Said(error)
-    }
-}
+/// What the database answers to whoever writes while a file is moved into it.
+const IS_MOVING: &str = "EP001";
 
 impl From<tokio_postgres::Error> for Trouble {
     fn from(error: tokio_postgres::Error) -> Self {
@@ -48,18 +19,9 @@ impl From<tokio_postgres::Error> for Trouble {
     }
 }
 
-/// Something stored that cannot be read. What stands there is not told: it may be anybody's words.
-pub(super) fn nonsense(what: impl Into<String>) -> Trouble {
-    Trouble::Nonsense(what.into())
-}
-
 /// Nobody answered for so long.
 pub(super) fn silent(time: Duration) -> Trouble {
     Trouble::Lost(format!("there was no answer for {} seconds", time.as_secs()))
-}
-
-pub(super) fn refused(reason: &str) -> Trouble {
-    Trouble::Said(StoreError::Failed { reason: reason.to_owned() })
 }
 
 /// What the database says, without what it says about rows: details and values may be anybody's words.
@@ -90,7 +52,7 @@ fn sorted(error: &tokio_postgres::Error) -> Trouble {
         "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "25P03" | "53300" | "53200" => {
             Trouble::Lost(reason)
         }
-        super::target::IS_MOVING => Trouble::Moving,
+        IS_MOVING => Trouble::Moving,
         "26000" | "42P05" => Trouble::Nameless,
         "08P01" if said.message().starts_with("bind message") => Trouble::Nameless,
         code if code.starts_with("08") => Trouble::Lost(reason),
@@ -152,26 +114,6 @@ pub(super) fn reason_of(error: &(dyn std::error::Error + 'static)) -> String {
         below = error.source();
     }
     reason
-}
-
-impl Trouble {
-    /// The error for callers. It tells neither SQL nor values.
-    pub(super) fn at(self, place: &str) -> StoreError {
-        let place = place.to_owned();
-        match self {
-            Self::Said(error) => error,
-            Self::Lost(reason) => StoreError::Unavailable { place, reason },
-            Self::Again | Self::Slow => StoreError::Busy,
-            Self::Taken => StoreError::Failed { reason: "a place or name is taken".to_owned() },
-            Self::Nonsense(reason) => StoreError::Damaged { path: place, reason },
-            Self::Unfit => StoreError::Failed { reason: "the database refuses a value".to_owned() },
-            Self::Nameless => {
-                StoreError::Failed { reason: "a statement is not known by its name".to_owned() }
-            }
-            Self::Moving => StoreError::Moving { place },
-            Self::Full => StoreError::Full { path: place },
-        }
-    }
 }
 
 /// How often what seemed taken is looked at again.

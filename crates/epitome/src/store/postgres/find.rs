@@ -12,13 +12,13 @@ use epitome_core::message::{Seq, Span};
 use super::super::asked::{Filling, Hit, Portion, Search};
 use super::super::decode::{AFTER_OUTLINE, OUTLINE, ReadRow, words};
 use super::super::given::{Given, int};
+use super::super::lens::{Lens, author_of};
 use super::super::rows::SessionId;
 use super::Postgres;
 use super::error::Outcome;
 use super::grams::Grams;
-use super::lens::Lens;
 use super::pipe::Pipe;
-use super::rows::{author_of, get};
+use super::rows::get;
 use crate::search::text_of;
 
 /// So many sessions are looked up at a time.
@@ -240,9 +240,8 @@ impl Finder<'_> {
             (from, through) = (from.max(within.from), through.min(within.through));
         }
         while let Some(within) = Span::new(from, through).filter(|_| !self.hits.is_over()) {
-            let mut pipe = Pipe::new();
-            Lens::new(session.id, &self.search.scope).page(&mut pipe, within, true, (MESSAGES, Some(BYTES)));
-            let found = self.store.once(pipe).await?;
+            let sql = Lens::new(session.id, &self.search.scope).page(within, true, (MESSAGES, Some(BYTES)));
+            let found = self.store.once(Pipe::new().and(sql)).await?;
             let found = found.first().map_or(&[][..], Vec::as_slice);
             let (mut lowest, mut bytes) = (1, 0u64);
             for row in found {

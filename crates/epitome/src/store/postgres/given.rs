@@ -34,10 +34,8 @@ impl Given<'_> {
             Self::Bytes(_) => Type::BYTEA,
             Self::Ints(_) | Self::MaybeInts(_) => Type::INT8_ARRAY,
             Self::Middling(_) => Type::INT4_ARRAY,
-            Self::Small(_) => Type::INT2_ARRAY,
             Self::Bools(_) => Type::BOOL_ARRAY,
             Self::Texts(_) | Self::MaybeTexts(_) => Type::TEXT_ARRAY,
-            Self::Blobs(_) => Type::BYTEA_ARRAY,
         }
     }
 
@@ -50,11 +48,9 @@ impl Given<'_> {
             Self::Ints(values) => values,
             Self::MaybeInts(values) => values,
             Self::Middling(values) => values,
-            Self::Small(values) => values,
             Self::Bools(values) => values,
             Self::Texts(values) => values,
             Self::MaybeTexts(values) => values,
-            Self::Blobs(values) => values,
         }
     }
 }

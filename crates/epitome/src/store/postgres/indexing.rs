@@ -5,7 +5,7 @@
 //! piece after piece, one that never does still does one now and then, and for a bounded part of its time.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -58,6 +58,8 @@ const FOUND_AT_ONCE: usize = 1_000;
 pub(super) struct Behind {
     inner: Mutex<Inner>,
     wake: Notify,
+    /// Counts up with every change of a session.
+    pub(super) writes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -155,9 +157,9 @@ async fn all(store: &Postgres, look: &mut Look) {
 async fn quiet(store: &Postgres, longest: Duration) {
     let until = Instant::now() + longest.max(LONGEST_WAIT);
     loop {
-        let before = store.writes.load(Ordering::Relaxed);
+        let before = store.behind.writes.load(Ordering::Relaxed);
         sleep(store.options.index_pause).await;
-        if store.writes.load(Ordering::Relaxed) == before || Instant::now() > until {
+        if store.behind.writes.load(Ordering::Relaxed) == before || Instant::now() > until {
             return;
         }
     }

@@ -20,7 +20,6 @@ use super::super::rows::{SessionId, SessionKey};
 use super::super::slots::{Lease, Want};
 use super::super::statements;
 use super::Postgres;
-use super::counts::Counts;
 use super::error::{Outcome, Trouble};
 use super::pipe::Pipe;
 use super::rows::get;
@@ -192,7 +191,7 @@ impl Postgres {
         // The session's row too: whoever holds it is about to write its slots over.
         let (first, given) = of.ready(want, now);
         let sql = format!(
-            "SELECT {SLOT}, s.session, o.workspace, o.name, o.counts {READY} {first} FOR NO KEY UPDATE OF s, o SKIP LOCKED"
+            "SELECT {SLOT}, s.session, o.workspace, o.name {READY} {first} FOR NO KEY UPDATE OF s, o SKIP LOCKED"
         );
         let (tx, found) = Tx::write(self, Pipe::new().then_all(sql, given)).await?;
         match found.first().and_then(|rows| rows.first()) {
@@ -213,7 +212,7 @@ impl Postgres {
         let session: SessionId = get(row, 0)?;
         let (first, given) = Of::Number(session).ready(want, now);
         let sql = format!(
-            "SELECT {SLOT}, s.session, o.workspace, o.name, o.counts {READY} {first} FOR NO KEY UPDATE OF s SKIP LOCKED"
+            "SELECT {SLOT}, s.session, o.workspace, o.name {READY} {first} FOR NO KEY UPDATE OF s SKIP LOCKED"
         );
         // The session first, as whoever writes to it does: so two who wait never wait for each other.
         let lock = "SELECT 1 FROM epitome.sessions WHERE id = $1 FOR NO KEY UPDATE";
@@ -327,15 +326,11 @@ impl<'a> Of<'a> {
 }
 
 async fn take(tx: Tx<'_>, want: &Want, row: &Row) -> Outcome<Lease> {
-    let mut counts = Counts::read(get(row, 9)?)?;
-    let (slot, id, now) = (counts.complete(decode::slot(row)?), get(row, 6)?, tx.now);
-    counts.forget(&slot);
+    let (slot, id, now) = (decode::slot(row)?, get(row, 6)?, tx.now);
     let key = SessionKey::new(get::<&str>(row, 7)?, get::<&str>(row, 8)?);
     let slot = want.take(slot, now);
     let mut pipe = Pipe::new();
     pipe.add(statements::put_slot((id, &key.workspace), &slot, slot.active));
-    let sql = "UPDATE epitome.sessions SET version = version + 1, counts = $2 WHERE id = $1";
-    pipe.push(sql, [id.into(), counts.text()?.into()]);
     // Two that believe to hold it under one fence would both write.
     let sql = "SELECT 1 FROM epitome.slots WHERE session = $1 AND scope = $2 AND name = $3 AND fence = $4 \
          AND work::json ->> 'owner' = $5 AND (work::json ->> 'until')::bigint = $6";

@@ -6,12 +6,14 @@ use super::super::error::StoreError;
 use super::error::{Trouble, nonsense};
 
 /// Every change of the tables there was, in order.
-const MIGRATIONS: [(&str, &str); 5] = [
+const MIGRATIONS: [(&str, &str); 7] = [
     ("0001_sessions", include_str!("../../../migrations/postgres/0001_sessions.sql")),
     ("0002_moving", include_str!("../../../migrations/postgres/0002_moving.sql")),
     ("0003_told", include_str!("../../../migrations/postgres/0003_told.sql")),
     ("0004_counts", include_str!("../../../migrations/postgres/0004_counts.sql")),
     ("0005_done", include_str!("../../../migrations/postgres/0005_done.sql")),
+    ("0006_no_counts", include_str!("../../../migrations/postgres/0006_no_counts.sql")),
+    ("0007_attributes", include_str!("../../../migrations/postgres/0007_attributes.sql")),
 ];
 
 /// What nodes that start at once hold against each other: a number nobody else is likely to use.

@@ -8,16 +8,16 @@
 //! again: what it remembers is of another database.
 
 use std::borrow::Cow;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
 use tokio_postgres::Row;
 
 use super::super::error::StoreError;
 use super::super::given::Given;
 use super::super::moving::{
-    Cell, Cells, Kind, Mark, MoveError, NUMBERED, TABLES, Table, list, noted, quoted, read_noted,
+    Cell, Cells, Column, Mark, MoveError, NUMBERED, SPECS, Table, list, noted, quoted,
 };
-use super::error::{Outcome, Trouble, nonsense};
+use super::error::{Outcome, nonsense};
 use super::pipe::Pipe;
 use super::rows::get;
 use super::tx::Tx;
@@ -25,9 +25,6 @@ use super::{Postgres, PostgresOptions, again};
 
 /// What stood before a step, or why it is not taken.
 type Step<T> = Outcome<Result<T, MoveError>>;
-
-/// What the database answers to whoever writes while a file is moved into it.
-pub(super) const IS_MOVING: &str = "EP001";
 
 /// Says that it is the move itself that writes.
 const IT_IS_ME: &str = "SELECT set_config('epitome.moving', 'on', true)";
@@ -41,6 +38,9 @@ const GUARD: &str = "CREATE FUNCTION epitome.being_moved() RETURNS trigger LANGU
 /// Takes that back, on all tables.
 const NO_GUARD: &str = "DROP FUNCTION IF EXISTS epitome.being_moved() CASCADE";
 
+const COLUMNS: &str = "SELECT table_name::text, column_name::text, udt_name::text, is_nullable = 'YES' \
+     FROM information_schema.columns WHERE table_schema = 'epitome' ORDER BY ordinal_position";
+
 const MARK: &str = "SELECT step, rows, last, finished FROM epitome.moving";
 
 impl Postgres {
@@ -52,35 +52,25 @@ impl Postgres {
         Self::reach(url, options).await.map(|(store, _)| store)
     }
 
-    /// An error where a move into it was begun and is not finished. Gives when the last one began.
-    pub(super) async fn refuse_half_moved(&self) -> Result<Option<i64>, StoreError> {
-        let last: Result<_, StoreError> = again!(self, self.last_move());
-        let last = last?;
-        if last.is_some_and(|(_, finished)| !finished) {
-            let reason = "a SQLite file is being moved into it, and that is not finished; let `epitome migrate` go on \
-                          until it is"
-                .to_owned();
-            return Err(StoreError::Unreachable { path: self.place.to_string(), reason });
-        }
-        Ok(last.map(|(begun, _)| begun))
+    /// The tables that are moved, with the columns they have here.
+    pub(in crate::store) async fn tables(&self) -> Result<Vec<Arc<Table>>, MoveError> {
+        again!(self, self.tables_once()).map_err(MoveError::Target)
     }
 
-    /// When the last move into it began, and whether it is finished.
-    async fn last_move(&self) -> Outcome<Option<(i64, bool)>> {
-        let found =
-            self.once(Pipe::new().then("SELECT begun, finished IS NOT NULL FROM epitome.moving", [])).await?;
-        let row = found.first().and_then(|rows| rows.first());
-        row.map(|row| Ok((get(row, 0)?, get(row, 1)?))).transpose()
-    }
-
-    /// An error where a move was begun since it was opened. Whoever writes meanwhile notices by itself; this is for whoever
-    /// only reads, or was asleep.
-    pub(super) async fn look_for_a_move(&self) -> Outcome<()> {
-        if self.last_move().await?.map(|(begun, _)| begun) == self.moved {
-            return Ok(());
+    async fn tables_once(&self) -> Outcome<Vec<Arc<Table>>> {
+        let found = self.once(Pipe::new().then(COLUMNS, [])).await?;
+        let rows = found.first().map(Vec::as_slice).unwrap_or_default();
+        let mut tables = Vec::new();
+        for spec in SPECS {
+            let mut columns = Vec::new();
+            for row in rows {
+                if get::<&str>(row, 0)? == spec.name {
+                    columns.push(Column { name: get(row, 1)?, kind: get(row, 2)?, nullable: get(row, 3)? });
+                }
+            }
+            tables.push(Arc::new(Table::new(spec, columns)));
         }
-        self.noticed.moved.store(true, Ordering::Release);
-        Err(Trouble::Moving)
+        Ok(tables)
     }
 
     /// Begins a move, or finds out where one of the same file stands.
@@ -89,7 +79,7 @@ impl Postgres {
     }
 
     async fn begin_move_once(&self, secret: &[u8], anew: bool) -> Step<Mark> {
-        let tables = || TABLES.iter().map(|table| table.name).chain(["told", "words"]);
+        let tables = || SPECS.iter().map(|table| table.name).chain(["told", "words"]);
         let all = list(tables().map(|name| format!("epitome.{}", quoted(name))));
         let used: Vec<String> =
             tables().map(|name| format!("EXISTS (SELECT 1 FROM epitome.{})", quoted(name))).collect();
@@ -158,19 +148,14 @@ impl Postgres {
     /// Takes rows in, if all is as it was left: then it stands at the second mark.
     pub(in crate::store) async fn take_in(
         &self,
-        table: &'static Table,
+        table: &Table,
         rows: &[Cells],
         marks: (&Mark, &Mark),
     ) -> Result<(), MoveError> {
         again!(self, self.take_in_once(table, rows, marks)).map_err(MoveError::Target)?
     }
 
-    async fn take_in_once(
-        &self,
-        table: &'static Table,
-        rows: &[Cells],
-        (from, to): (&Mark, &Mark),
-    ) -> Step<()> {
+    async fn take_in_once(&self, table: &Table, rows: &[Cells], (from, to): (&Mark, &Mark)) -> Step<()> {
         let locked = format!("{MARK} FOR UPDATE");
         let (tx, found) = Tx::write(self, Pipe::new().then(locked, []).then(IT_IS_ME, [])).await?;
         let row = found.first().and_then(|rows| rows.first());
@@ -181,10 +166,9 @@ impl Postgres {
         }
         let mut writes = Pipe::new();
         if !rows.is_empty() {
-            let given = table.columns.iter().enumerate();
-            let given =
-                given.map(|(at, column)| column_of(column.kind, at, rows)).collect::<Option<Vec<_>>>();
-            writes.push_all(insert(table), given.ok_or_else(|| nonsense("a row is not of its table"))?);
+            let cells = |at: usize| rows.iter().map(move |row| row.get(at)?.as_deref().map(Cow::Borrowed));
+            let given = (0..table.columns.len()).map(|at| Given::MaybeTexts(cells(at).collect()));
+            writes.push_all(insert(table), given.collect());
         }
         let last = to.last.as_deref().map(noted);
         writes.push(
@@ -198,7 +182,7 @@ impl Postgres {
     /// The rows after one key and up to another, at most so many.
     pub(in crate::store) async fn taken_in(
         &self,
-        table: &'static Table,
+        table: &Table,
         after: Option<&[Cell]>,
         through: Option<&[Cell]>,
         limit: usize,
@@ -208,37 +192,45 @@ impl Postgres {
 
     async fn taken_in_once(
         &self,
-        table: &'static Table,
+        table: &Table,
         after: Option<&[Cell]>,
         through: Option<&[Cell]>,
         limit: usize,
     ) -> Step<Vec<Cells>> {
         let key = table.key_list();
-        let columns = list(table.columns.iter().map(|column| quoted(column.name)));
-        let (mut wanted, mut given): (Vec<String>, Vec<Given<'_>>) = (Vec::new(), Vec::new());
+        let columns = list(table.columns.iter().map(|Column { name, kind, .. }| match kind.as_str() {
+            // Whichever form the database is set to.
+            "bytea" => format!("'\\x' || encode({}, 'hex')", quoted(name)),
+            _ => format!("{}::text", quoted(name)),
+        }));
+        let (mut wanted, mut given): (String, Vec<Given<'_>>) = ("true".to_owned(), Vec::new());
         for (sign, bound) in [(">", after), ("<=", through)] {
             let Some(bound) = bound else { continue };
-            let places = list((1..=bound.len()).map(|at| format!("${}", given.len() + at)));
-            wanted.push(format!("({key}) {sign} ({places})"));
-            given.extend(bound.iter().zip(table.key()).map(|(cell, column)| one(cell, column.kind)));
+            let places = bound.iter().zip(&table.columns).enumerate();
+            let places = list(
+                places.map(|(at, (_, column))| format!("${}::text::{}", given.len() + at + 1, column.kind)),
+            );
+            wanted = format!("{wanted} AND ({key}) {sign} ({places})");
+            given.extend(bound.iter().map(|cell| Given::Text(cell.as_deref().map(Cow::Borrowed))));
         }
-        let wanted =
-            if wanted.is_empty() { String::new() } else { format!("WHERE {}", wanted.join(" AND ")) };
         given.push(limit.into());
-        let (name, place) = (quoted(table.name), given.len());
-        let sql = format!("SELECT {columns} FROM epitome.{name} {wanted} ORDER BY {key} LIMIT ${place}");
+        let (name, place) = (quoted(table.spec.name), given.len());
+        let sql = format!(
+            "SELECT {columns} FROM epitome.{name} AS moved WHERE {wanted} ORDER BY {key} LIMIT ${place}"
+        );
         let mut pipe = Pipe::new();
         pipe.push_all(sql, given);
         let found = self.once(pipe).await?;
         let rows = found.first().map(Vec::as_slice).unwrap_or_default();
-        rows.iter().map(|row| cells(table, row)).collect::<Outcome<Vec<_>>>().map(Ok)
+        let cells = |row: &Row| (0..table.columns.len()).map(|at| get(row, at)).collect();
+        rows.iter().map(cells).collect::<Outcome<Vec<Cells>>>().map(Ok)
     }
 
     /// Ends a move: whatever is numbered goes on after these numbers, and the database may be used.
     pub(in crate::store) async fn end_move(&self, at: &Mark, numbers: &[i64]) -> Result<(), MoveError> {
         again!(self, self.end_move_once(at, numbers)).map_err(MoveError::Target)??;
         // So that the first questions are answered in the right way. It is done by itself sooner or later.
-        for table in TABLES {
+        for table in SPECS {
             let _ = self.once(Pipe::new().then(format!("ANALYZE epitome.{}", quoted(table.name)), [])).await;
         }
         Ok(())
@@ -272,69 +264,18 @@ fn mark(row: &Row) -> Outcome<Option<Mark>> {
         return Ok(None);
     }
     let (step, rows, last) = (get::<&str>(row, 0)?, get::<i64>(row, 1)?, get::<Option<&str>>(row, 2)?);
-    let last = match last {
-        None => None,
-        Some(text) => Some(read_noted(text).ok_or_else(|| nonsense("how far a move is cannot be read"))?),
-    };
-    let mark = Mark::read(step, rows, last);
-    mark.map(Some).ok_or_else(|| nonsense("how far a move is cannot be read"))
+    let unreadable = || nonsense("how far a move is cannot be read");
+    let last = last.map(serde_json::from_str).transpose().map_err(|_| unreadable())?;
+    Mark::read(step, rows, last).map(Some).ok_or_else(unreadable)
 }
 
+/// Takes every column as an array of texts, which PostgreSQL reads by the column's type.
 fn insert(table: &Table) -> String {
-    let (own, value) = table.own.map_or((String::new(), String::new()), |(name, value)| {
-        (format!(", {}", quoted(name)), format!(", {value}"))
-    });
-    let columns = list(table.columns.iter().map(|column| quoted(column.name)));
+    let names = table.columns.iter().map(|column| column.name.as_str());
+    let names = list(names.chain(table.spec.own.iter().map(|(name, _)| *name)).map(quoted));
+    let own: String = table.spec.own.iter().map(|(_, value)| format!(", {value}")).collect();
     let arrays = table.columns.iter().enumerate();
-    let arrays = list(arrays.map(|(at, column)| format!("${}::{}", at + 1, column.kind.array())));
-    let name = quoted(table.name);
-    format!("INSERT INTO epitome.{name} ({columns}{own}) SELECT *{value} FROM unnest({arrays})")
-}
-
-/// One column of many rows; none where a value is not of its kind.
-fn column_of(kind: Kind, at: usize, rows: &[Cells]) -> Option<Given<'_>> {
-    let cells = rows.iter().map(|row| row.get(at));
-    let int = |cell: Option<&Cell>| cell.and_then(Cell::int);
-    Some(match kind {
-        Kind::Int => Given::Ints(cells.map(int).collect::<Option<_>>()?),
-        Kind::MaybeInt => Given::MaybeInts(cells.map(int).collect()),
-        Kind::Middling => {
-            Given::Middling(cells.map(|cell| i32::try_from(int(cell)?).ok()).collect::<Option<_>>()?)
-        }
-        Kind::Small => Given::Small(cells.map(|cell| i16::try_from(int(cell)?).ok()).collect::<Option<_>>()?),
-        Kind::Bool => Given::Bools(cells.map(|cell| Some(int(cell)? != 0)).collect::<Option<_>>()?),
-        Kind::Text => Given::Texts(cells.map(|cell| cell?.text().map(Cow::Borrowed)).collect::<Option<_>>()?),
-        Kind::MaybeText => Given::MaybeTexts(cells.map(|cell| cell?.text().map(Cow::Borrowed)).collect()),
-        Kind::Bytes => {
-            Given::Blobs(cells.map(|cell| cell?.bytes().map(Cow::Borrowed)).collect::<Option<_>>()?)
-        }
-    })
-}
-
-/// One value of a key.
-fn one(cell: &Cell, kind: Kind) -> Given<'_> {
-    match (cell, kind) {
-        (Cell::Int(value), Kind::Bool) => (*value != 0).into(),
-        (Cell::Int(value), _) => (*value).into(),
-        (Cell::Text(text), _) => text.as_str().into(),
-        (Cell::Bytes(bytes), _) => bytes.as_slice().into(),
-        (Cell::Null, _) => Given::Int(None),
-    }
-}
-
-/// A row as it is compared.
-fn cells(table: &Table, row: &Row) -> Outcome<Cells> {
-    let value = |(at, column): (usize, &super::super::moving::Column)| {
-        Ok(match column.kind {
-            Kind::Int => Cell::Int(get(row, at)?),
-            Kind::MaybeInt => get::<Option<i64>>(row, at)?.map_or(Cell::Null, Cell::Int),
-            Kind::Middling => Cell::Int(get::<i32>(row, at)?.into()),
-            Kind::Small => Cell::Int(get::<i16>(row, at)?.into()),
-            Kind::Bool => Cell::Int(get::<bool>(row, at)?.into()),
-            Kind::Text => Cell::Text(get(row, at)?),
-            Kind::MaybeText => get::<Option<String>>(row, at)?.map_or(Cell::Null, Cell::Text),
-            Kind::Bytes => Cell::Bytes(get(row, at)?),
-        })
-    };
-    table.columns.iter().enumerate().map(value).collect()
+    let arrays = list(arrays.map(|(at, column)| format!("${}::text[]::{}[]", at + 1, column.kind)));
+    let name = quoted(table.spec.name);
+    format!("INSERT INTO epitome.{name} ({names}) SELECT *{own} FROM unnest({arrays})")
 }

@@ -62,6 +62,14 @@ impl<'s> Tx<'s> {
         Ok((Self { store, link, now, number }, found))
     }
 
+    /// Reads this, all of it as of one moment, with a single message there and back.
+    pub(super) async fn whole(store: &'s Postgres, reads: Pipe<'_>) -> Outcome<(Timestamp, Vec<Vec<Row>>)> {
+        let (mut tx, mut found) = Self::begin(store, READING, reads.then("COMMIT", []).then(NOW, [])).await?;
+        tx.link.rests();
+        found.pop();
+        Ok((tx.now, found))
+    }
+
     /// Has statements take as long as they need: for whoever looks everything through.
     pub(super) async fn take_your_time(&mut self) -> Outcome<()> {
         self.ask(Pipe::new().then("SET LOCAL statement_timeout = 0", [])).await?;
@@ -75,8 +83,8 @@ impl<'s> Tx<'s> {
     }
 
     /// Writes this, and all that was written before, for good. Where the connection breaks meanwhile it is found out
-    /// whether that was done. Tells whether it was heard without asking.
-    pub(super) async fn commit(self, writes: Pipe<'_>) -> Outcome<bool> {
+    /// whether that was done.
+    pub(super) async fn commit(self, writes: Pipe<'_>) -> Outcome<()> {
         let mark = i64::from_ne_bytes(super::random().to_ne_bytes());
         let sql = "INSERT INTO epitome.done (mark, at) VALUES ($1, $2)";
         let writes = writes.then(sql, [mark.into(), self.now.into()]);
@@ -86,18 +94,18 @@ impl<'s> Tx<'s> {
 
     /// The same where something is written anyway by which it is known again: `mark` asks for it, and has an answer only
     /// where this very transaction was done.
-    pub(super) async fn commit_marked(mut self, writes: Pipe<'_>, mark: Pipe<'_>) -> Outcome<bool> {
+    pub(super) async fn commit_marked(mut self, writes: Pipe<'_>, mark: Pipe<'_>) -> Outcome<()> {
         let number = std::mem::take(&mut self.number);
         let store = self.store;
         match self.commit_again(writes).await {
             Err(Trouble::Lost(why)) => {
                 if store.was_committed(&number, &mark).await? {
-                    Ok(false)
+                    Ok(())
                 } else {
                     Err(Trouble::Lost(why))
                 }
             }
-            done => done.map(|()| true),
+            done => done,
         }
     }
 

@@ -7,15 +7,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use epitome_core::message::{Message, Span};
-use rusqlite::{Connection, params};
+use epitome_core::slot::Scope;
+use rusqlite::{Connection, params, params_from_iter};
 
 use super::super::asked::{Filling, Hit, Portion, Search};
+use super::super::decode::words;
 use super::super::given::int;
+use super::super::lens::Lens;
 use super::super::rows::SessionId;
+use super::super::sql::Sql;
 use super::chores::row_id;
 use super::error::Outcome;
-use super::lens::Lens;
-use super::rows::{all_of, first_of};
+use super::rows::{all, all_of, first_of};
 use crate::search::text_of;
 
 /// In a workspace of no more sessions than this, each is asked for by itself.
@@ -33,6 +36,11 @@ pub(super) fn search(db: &Connection, search: &Search) -> Outcome<Portion<Hit>> 
         None => finder.by_reading(bounds.0, bounds.1.min(upper))?,
     }
     Ok(finder.hits.done())
+}
+
+/// These messages with their words, newest first.
+fn messages(session: SessionId, scope: &Scope, within: Span) -> Sql<'_> {
+    Lens::new(session, scope).page(within, true, (usize::MAX, None))
 }
 
 struct Finder<'a> {
@@ -98,7 +106,9 @@ impl Finder<'_> {
             let id: i64 = row.get(0)?;
             let (session, seq) = (id >> 32, (id & 0xffff_ffff).unsigned_abs());
             let Some(name) = self.name(session)? else { continue };
-            if let Some((message, bytes)) = Lens::new(self.db, session, &self.search.scope).one(seq)? {
+            let one = Span::new(seq, seq).map(|one| messages(session, &self.search.scope, one));
+            for (message, bytes) in one.map(|sql| all(self.db, &sql, words)).transpose()?.unwrap_or_default()
+            {
                 self.take(session, &name, message, bytes);
             }
             if self.hits.is_over() {
@@ -133,11 +143,17 @@ impl Finder<'_> {
         if self.hits.is_over() {
             return Ok(());
         }
-        let (db, search) = (self.db, self.search);
-        Lens::new(db, session, &search.scope).read(within, true, |message, bytes| {
+        let sql = messages(session, &self.search.scope, within);
+        let mut statement = self.db.prepare_cached(&sql.for_sqlite())?;
+        let mut found = statement.query(params_from_iter(&sql.given))?;
+        while let Some(row) = found.next()? {
+            let (message, bytes) = words(row)?;
             self.take(session, &name, message, bytes);
-            !self.hits.is_over()
-        })
+            if self.hits.is_over() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn take(&mut self, session: SessionId, name: &Arc<str>, message: Message, bytes: u64) {

@@ -70,10 +70,10 @@ impl Sqlite {
     /// Writes something that may move any session.
     pub(super) async fn write<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let known = self.known.clone();
-        let work = move |db: &Connection| {
+        let work = move |db: &mut Connection| {
             known.forget_all();
             work(db)
         };
@@ -83,7 +83,7 @@ impl Sqlite {
     /// Reads in one transaction.
     pub(super) async fn read<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         match &self.readers {
             Some(readers) => readers.read(work).await,
@@ -94,15 +94,11 @@ impl Sqlite {
     /// The same for what is small and in memory: on the caller's own thread, where that is possible.
     pub(super) async fn read_here<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         match &self.readers {
             Some(readers) => readers.read_here(work).await,
             None => self.writer.write(work).await,
         }
-    }
-
-    pub(super) fn now(&self) -> Timestamp {
-        (self.clock)()
     }
 }

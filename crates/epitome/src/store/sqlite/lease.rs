@@ -8,9 +8,8 @@ use super::super::decode::{self, SLOT};
 use super::super::rows::{SessionId, SessionKey, SlotRow};
 use super::super::slots::{Lease, Want};
 use super::super::statements;
-use super::change::number;
 use super::error::{Outcome, nonsense};
-use super::rows::{first_of, run};
+use super::rows::{first, first_of, run};
 
 /// So many of those that wait longest are looked at. Seldom are more ready, and then it is known whose turn it is.
 const NEAR: usize = 64;
@@ -40,7 +39,7 @@ pub(super) fn lease(db: &Connection, want: &Want, now: Timestamp) -> Outcome<Opt
 /// Of those that are ready and wanted: the one that waits longest in the workspace whose turn it is.
 pub(super) fn ready(db: &Connection, want: &Want, now: Timestamp) -> Outcome<Option<Found>> {
     if let Some(key) = &want.session {
-        let Some(id) = number(db, key)? else { return Ok(None) };
+        let Some(id) = first(db, &statements::number(key), |row| row.int(0))? else { return Ok(None) };
         return of_session(db, want, id, now);
     }
     let (near, more) = near(db, want, now)?;

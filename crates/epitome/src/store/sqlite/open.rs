@@ -25,6 +25,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("0005_people", include_str!("../../../migrations/sqlite/0005_people.sql")),
     ("0006_inline", include_str!("../../../migrations/sqlite/0006_inline.sql")),
     ("0007_turns", include_str!("../../../migrations/sqlite/0007_turns.sql")),
+    ("0008_attributes", include_str!("../../../migrations/sqlite/0008_attributes.sql")),
 ];
 
 /// Up to this size every page is looked at when a file is opened.

@@ -57,7 +57,7 @@ impl Readers {
     /// Reads in one transaction.
     pub(super) async fn read<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.read_on(None, work).await
     }
@@ -67,7 +67,7 @@ impl Readers {
     /// damage.
     pub(super) async fn read_afresh<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.read_on(Some(Fresh), work).await
     }
@@ -75,7 +75,7 @@ impl Readers {
     async fn read_on<T: Send + 'static>(
         &self,
         fresh: Option<Fresh>,
-        work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         let read = move |readers: &Self| {
@@ -93,7 +93,7 @@ impl Readers {
     /// What is told of a read.
     fn told<T>(&self, read: std::thread::Result<Outcome<T>>) -> Result<T, StoreError> {
         match read {
-            Ok(done) => done.map_err(|trouble| trouble.at(&self.path)),
+            Ok(done) => done.map_err(|trouble| trouble.at(self.path.as_path())),
             Err(_) => Err(StoreError::Failed { reason: "a read panicked".to_owned() }),
         }
     }
@@ -128,7 +128,7 @@ impl Readers {
     /// Reads on the caller's own thread, where a connection is free for that: for what is small and in memory.
     pub(super) async fn read_here<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let Some(place) = self.place() else { return self.read(work).await };
         let read = catch_unwind(AssertUnwindSafe(|| self.now(None, work)));
@@ -155,18 +155,18 @@ impl Readers {
         tokio::task::spawn_blocking(move || this.work_off(place));
     }
 
-    fn now<T>(&self, fresh: Option<Fresh>, work: impl FnOnce(&Connection) -> Outcome<T>) -> Outcome<T> {
+    fn now<T>(&self, fresh: Option<Fresh>, work: impl FnOnce(&mut Connection) -> Outcome<T>) -> Outcome<T> {
         let idle = match fresh {
             Some(Fresh) => None,
             None => self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop(),
         };
-        let db = match idle {
+        let mut db = match idle {
             Some(db) => db,
             None if self.lasting => open::unchanging(&self.path, &self.options)?,
             None => open::reader(&self.path, &self.options)?,
         };
         db.prepare_cached("BEGIN DEFERRED")?.execute([])?;
-        let result = work(&db);
+        let result = work(&mut db);
         let ended = db.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
         // One that failed or panicked is not used again: who knows what it is in the middle of.
         if fresh.is_none() && ended.is_ok() && !matches!(result, Err(Trouble::Sql(_))) {

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rusqlite::types::{ToSqlOutput, Value, ValueRef};
-use rusqlite::{Connection, OptionalExtension, ToSql, params_from_iter};
+use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use super::super::error::StoreError;
-use super::super::moving::{Cell, Cells, Kind, MoveError, NUMBERED, TABLES, Table, key_of, list, shown};
+use super::super::moving::{Cell, Cells, Column, MoveError, NUMBERED, SPECS, Table, list, plain, quoted};
 use super::error::{Outcome, nonsense};
 use super::open;
 use super::options::SqliteOptions;
@@ -51,19 +51,18 @@ impl Source {
     /// About how many rows there are to be moved, table by table.
     pub(in crate::store) async fn counts(&self) -> Result<Vec<u64>, MoveError> {
         let read = |db: &Connection| {
-            let count = |table: &Table| {
-                let sql = match (table.name, table.only) {
+            let counts = SPECS.iter().map(|table| {
+                let sql = match table.name {
                     // Quicker than reading past everything that was ever said.
-                    ("messages", _) => {
+                    "messages" => {
                         "SELECT coalesce(sum(head), 0) FROM sessions WHERE state = 'open'".to_owned()
                     }
-                    (name, Some(only)) => format!("SELECT count(*) FROM \"{name}\" AS moved WHERE {only}"),
-                    (name, None) => format!("SELECT count(*) FROM \"{name}\""),
+                    name => format!("SELECT count(*) FROM \"{name}\" AS moved WHERE {}", table.only),
                 };
                 let rows: i64 = db.query_row(&sql, [], |row| row.get(0))?;
                 Ok(u64::try_from(rows).unwrap_or(0))
-            };
-            TABLES.iter().map(count).collect()
+            });
+            counts.collect()
         };
         self.read(read).await
     }
@@ -98,18 +97,18 @@ impl Source {
     /// Rows after the one of this key, or the first.
     pub(in crate::store) async fn piece(
         &self,
-        table: &'static Table,
+        table: &Arc<Table>,
         after: Option<Cells>,
         piece: Piece,
     ) -> Result<Vec<Cells>, MoveError> {
-        let source = self.clone();
-        let read = tokio::task::spawn_blocking(move || source.piece_here(table, after.as_deref(), piece));
+        let (source, table) = (self.clone(), Arc::clone(table));
+        let read = tokio::task::spawn_blocking(move || source.piece_here(&table, after.as_deref(), piece));
         read.await.unwrap_or_else(|_| Err(MoveError::Source(panicked())))
     }
 
     fn piece_here(
         &self,
-        table: &'static Table,
+        table: &Table,
         after: Option<&[Cell]>,
         piece: Piece,
     ) -> Result<Vec<Cells>, MoveError> {
@@ -118,7 +117,9 @@ impl Source {
         let db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
         let limit = i64::try_from(piece.rows).unwrap_or(i64::MAX);
         let mut statement = db.prepare_cached(&select(table, after.is_some(), limit)).map_err(failed)?;
-        let mut found = statement.query(params_from_iter(after.unwrap_or_default())).map_err(failed)?;
+        let given = table.columns.iter().zip(after.unwrap_or_default());
+        let given = given.map(|(column, cell)| stored(column, cell.as_deref()));
+        let mut found = statement.query(params_from_iter(given)).map_err(failed)?;
         let (mut rows, mut size) = (Vec::new(), 0);
         while size < piece.bytes
             && let Some(row) = found.next().map_err(failed)?
@@ -126,12 +127,12 @@ impl Source {
             let mut cells = Vec::with_capacity(table.columns.len());
             for (at, column) in table.columns.iter().enumerate() {
                 let value = row.get_ref(at).map_err(failed)?;
-                let cell = cell(value, column.kind).ok_or_else(|| MoveError::Unfit {
-                    table: table.name,
-                    key: shown(table, &key_of(table, &cells)),
-                    column: column.name,
+                let cell = cell(value, column).ok_or_else(|| MoveError::Unfit {
+                    table: table.spec.name,
+                    key: table.shown(&table.key_of(&cells)),
+                    column: column.name.clone(),
                 })?;
-                size += cell.size();
+                size += cell.as_ref().map_or(0, String::len) + 24;
                 cells.push(cell);
             }
             rows.push(cells);
@@ -176,41 +177,45 @@ fn begin(db: &Connection) -> Outcome<i64> {
 }
 
 fn select(table: &Table, after: bool, limit: i64) -> String {
-    let columns = list(table.columns.iter().map(super::super::moving::Column::read));
-    let key = table.key_list();
-    let mut wanted = Vec::new();
-    if after {
-        let places = list((1..=table.key().len()).map(|at| format!("?{at}")));
-        wanted.push(format!("({key}) > ({places})"));
-    }
-    wanted.extend(table.only.map(|only| format!("({only})")));
-    let wanted = if wanted.is_empty() { String::new() } else { format!("WHERE {}", wanted.join(" AND ")) };
-    format!("SELECT {columns} FROM \"{}\" AS moved {wanted} ORDER BY {key} LIMIT {limit}", table.name)
+    let spec = table.spec;
+    let read = |column: &Column| {
+        let computed = spec.computed.iter().find(|(name, _)| *name == column.name);
+        computed.map_or_else(|| quoted(&column.name), |(_, sql)| (*sql).to_owned())
+    };
+    let (name, columns, key) = (spec.name, list(table.columns.iter().map(read)), table.key_list());
+    let places = list((1..=spec.key.len()).map(|at| format!("?{at}")));
+    let after = if after { format!("({key}) > ({places})") } else { "true".to_owned() };
+    format!(
+        "SELECT {columns} FROM \"{name}\" AS moved WHERE {after} AND ({}) ORDER BY {key} LIMIT {limit}",
+        spec.only
+    )
 }
 
 /// A value as it is moved; none where it is not what the column is for, or larger than PostgreSQL has room for.
-fn cell(value: ValueRef<'_>, kind: Kind) -> Option<Cell> {
-    Some(match (kind, value) {
-        (Kind::MaybeInt | Kind::MaybeText, ValueRef::Null) => Cell::Null,
-        (Kind::Int | Kind::MaybeInt, ValueRef::Integer(value)) => Cell::Int(value),
-        (Kind::Middling, ValueRef::Integer(value)) => Cell::Int(i32::try_from(value).ok()?.into()),
-        (Kind::Small, ValueRef::Integer(value)) => Cell::Int(i16::try_from(value).ok()?.into()),
-        (Kind::Bool, ValueRef::Integer(value)) => Cell::Int(i64::from(value != 0)),
-        (Kind::Text | Kind::MaybeText, ValueRef::Text(text)) => {
-            Cell::Text(super::super::moving::plain(std::str::from_utf8(text).ok()?).into_owned())
+fn cell(value: ValueRef<'_>, column: &Column) -> Option<Cell> {
+    Some(Some(match (column.kind.as_str(), value) {
+        (_, ValueRef::Null) if column.nullable => return Some(None),
+        ("int8", ValueRef::Integer(value)) => value.to_string(),
+        ("int4", ValueRef::Integer(value)) => i32::try_from(value).ok()?.to_string(),
+        ("int2", ValueRef::Integer(value)) => i16::try_from(value).ok()?.to_string(),
+        ("bool", ValueRef::Integer(value)) => (value != 0).to_string(),
+        ("text", ValueRef::Text(text)) => plain(std::str::from_utf8(text).ok()?).into_owned(),
+        ("bytea", ValueRef::Blob(bytes)) => {
+            let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
+            std::iter::once("\\x".to_owned()).chain(digits).collect()
         }
-        (Kind::Bytes, ValueRef::Blob(bytes)) => Cell::Bytes(bytes.to_vec()),
         _ => return None,
-    })
+    }))
 }
 
-impl ToSql for Cell {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(match self {
-            Self::Null => ToSqlOutput::Owned(Value::Null),
-            Self::Int(value) => ToSqlOutput::Owned(Value::Integer(*value)),
-            Self::Text(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
-            Self::Bytes(bytes) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
-        })
+/// A value of a key as the file has it: the reverse of [`cell`].
+fn stored(column: &Column, cell: Option<&str>) -> Value {
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    match (column.kind.as_str(), cell) {
+        (_, None) => Value::Null,
+        ("text", Some(text)) => Value::Text(text.to_owned()),
+        ("bytea", Some(hex)) => Value::Blob(hex.as_bytes().chunks(2).skip(1).filter_map(byte).collect()),
+        ("bool", Some(flag)) => Value::Integer((flag == "true").into()),
+        (_, Some(number)) => number.parse().map_or(Value::Null, Value::Integer),
     }
 }

@@ -64,7 +64,7 @@ impl Writer {
     /// Runs a job in a transaction. When this returns `Ok`, what it wrote is durable.
     pub(super) async fn write<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.hand_in(work, Mode::Together).await
     }
@@ -72,14 +72,14 @@ impl Writer {
     /// Runs a job outside of any transaction.
     pub(super) async fn alone<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.hand_in(work, Mode::Alone).await
     }
 
     /// Ends the thread once what is waiting is written.
     pub(super) async fn close(&self) {
-        let checkpoint = |db: &Connection| {
+        let checkpoint = |db: &mut Connection| {
             // Whoever still reads or writes keeps it from being complete, which is no harm; nobody waits for them.
             let _ = db.busy_timeout(Duration::ZERO);
             let _ = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
@@ -92,7 +92,7 @@ impl Writer {
 
     async fn hand_in<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
         mode: Mode,
     ) -> Result<T, StoreError> {
         let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| StoreError::Closed)?;
@@ -122,7 +122,7 @@ enum Mode {
 trait Job: Send {
     fn mode(&self) -> Mode;
     /// When it fails, what it wrote is to be undone.
-    fn run(&mut self, db: &Connection, path: &Path) -> Result<(), StoreError>;
+    fn run(&mut self, db: &mut Connection, path: &Path) -> Result<(), StoreError>;
     /// Tells whoever waits, given what became of the transaction.
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
 }
@@ -136,12 +136,12 @@ struct Task<T, F> {
     _place: OwnedSemaphorePermit,
 }
 
-impl<T: Send, F: FnOnce(&Connection) -> Outcome<T> + Send> Job for Task<T, F> {
+impl<T: Send, F: FnOnce(&mut Connection) -> Outcome<T> + Send> Job for Task<T, F> {
     fn mode(&self) -> Mode {
         self.mode
     }
 
-    fn run(&mut self, db: &Connection, path: &Path) -> Result<(), StoreError> {
+    fn run(&mut self, db: &mut Connection, path: &Path) -> Result<(), StoreError> {
         let work = self.work.take().ok_or(StoreError::Closed)?;
         // One caller's fault must not take the store from all others.
         let result = catch_unwind(AssertUnwindSafe(|| work(db).map_err(|trouble| trouble.at(path))));
@@ -191,7 +191,7 @@ impl Rhythm {
 }
 
 impl Desk {
-    fn work(self, waiting: &Receiver<Box<dyn Job>>) {
+    fn work(mut self, waiting: &Receiver<Box<dyn Job>>) {
         let mut pause = self.options.index_pause;
         let mut last_chore = Instant::now();
         loop {
@@ -225,7 +225,7 @@ impl Desk {
     }
 
     /// Writes this job and those that wait behind it. Gives back one that must be run outside.
-    fn together(&self, first: Box<dyn Job>, waiting: &Receiver<Box<dyn Job>>) -> Option<Box<dyn Job>> {
+    fn together(&mut self, first: Box<dyn Job>, waiting: &Receiver<Box<dyn Job>>) -> Option<Box<dyn Job>> {
         self.tell(WriteStage::Begun);
         let mut done: Vec<Box<dyn Job>> = Vec::new();
         let mut outside = None;
@@ -274,9 +274,9 @@ impl Desk {
     }
 
     /// Runs a job in its savepoint. An error is the whole transaction's, and its end.
-    fn one(&self, job: &mut dyn Job) -> Outcome<()> {
+    fn one(&mut self, job: &mut dyn Job) -> Outcome<()> {
         self.say("SAVEPOINT job")?;
-        let kept = job.run(&self.db, &self.path);
+        let kept = job.run(&mut self.db, &self.path);
         if self.db.is_autocommit() {
             // A full disk and the like undo everything, not the last step only, and for the same reason.
             let unknown = StoreError::Failed { reason: "the transaction was undone".to_owned() };
@@ -295,9 +295,9 @@ impl Desk {
         Ok(())
     }
 
-    fn alone(&self, mut job: Box<dyn Job>) -> Option<Box<dyn Job>> {
+    fn alone(&mut self, mut job: Box<dyn Job>) -> Option<Box<dyn Job>> {
         // What it failed by is in its answer.
-        let _ = job.run(&self.db, &self.path);
+        let _ = job.run(&mut self.db, &self.path);
         if job.mode() == Mode::Last {
             return Some(job);
         }

@@ -1,0 +1,462 @@
+//! Recorded conversations, read from files.
+//!
+//! A file holds one message a line, one conversation a line (`{"id": …, "messages": […]}` or a whole request), or one
+//! JSON document that is a list of either, or a request. What is a conversation becomes a session of its own; lone
+//! messages are those of the session the file is for. Everything is read as a stream: a file of any length takes the
+//! memory of its largest line.
+//!
+//! Nothing is decided here about what becomes of it, and what cannot be read is told with its place and passed over.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use epitome::dialect::{Dialect, DialectError, Read, Reader};
+use epitome::rules::message::Message;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+mod pieces;
+
+use pieces::{Piece, Pieces as Values};
+
+/// So many values are looked at to see which dialect a file is in.
+const LOOK: usize = 1_000;
+
+/// Where something stands in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file, as it is called in messages.
+    pub file: Arc<str>,
+    /// The line, from 1.
+    pub line: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// What a recording holds, in order.
+#[derive(Debug, PartialEq)]
+pub enum Item {
+    /// A session begins, with notes on it. Messages that follow are its.
+    Session {
+        /// What it is called.
+        name: String,
+        /// Notes on it.
+        metadata: Map<String, Value>,
+        /// Where it begins.
+        at: Place,
+    },
+    /// A message of the session that began last.
+    Message {
+        /// The message.
+        message: Box<Message>,
+        /// Where its first piece is.
+        at: Place,
+        /// What it was made of.
+        pieces: Pieces,
+    },
+    /// Something that cannot be read.
+    Bad {
+        /// Why.
+        problem: String,
+        /// Where it is.
+        at: Place,
+    },
+}
+
+/// Of which wire messages a message was made, where there are several: a recording that was read too early may hold
+/// only the first of them.
+pub type Pieces = Vec<String>;
+
+/// A file of conversations.
+pub struct Recording {
+    values: Values<BufReader<Counted>>,
+    file: Arc<str>,
+    /// The name of the session for lone messages, and of others that have none.
+    name: String,
+    /// Whether that was asked for; then names of conversations begin with it.
+    named: bool,
+    /// Whether there is only one value in the file: then that name is its own.
+    single: bool,
+    /// The dialect that was asked for.
+    asked: Option<Dialect>,
+    /// What lone messages begin in, where they do not tell.
+    first: Dialect,
+    /// How many conversations came so far.
+    count: u64,
+    /// What the file holds, by its first piece. What is of another kind has no place in it.
+    kind: Option<Kind>,
+    /// Reads the messages of the session under way.
+    reading: Option<Reading>,
+    waiting: VecDeque<Item>,
+}
+
+/// What a file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Messages, one by one.
+    Messages,
+    /// Conversations.
+    Conversations,
+}
+
+/// Reads the messages of a session, one after the other.
+struct Reading {
+    dialect: Dialect,
+    reader: Reader,
+    /// The lines and the texts of those it still holds.
+    held: VecDeque<(u64, String)>,
+}
+
+impl Reading {
+    fn new(dialect: Dialect) -> Self {
+        Self { dialect, reader: dialect.reader(), held: VecDeque::new() }
+    }
+
+    /// A message stands where the first of its pieces does.
+    fn complete(&mut self, read: Read, file: &Arc<str>) -> Item {
+        let taken = read.count.min(self.held.len());
+        let (lines, texts): (Vec<u64>, Vec<String>) = self.held.drain(..taken).unzip();
+        let at = Place { file: Arc::clone(file), line: lines.first().copied().unwrap_or(0) };
+        let pieces = if texts.len() > 1 { texts } else { Pieces::new() };
+        Item::Message { message: Box::new(read.message), at, pieces }
+    }
+}
+
+impl Recording {
+    /// Opens it. `shown` is what the file is called in messages; bytes that were read are added to `read`.
+    pub fn open(
+        path: &Path,
+        shown: &str,
+        session: Option<&str>,
+        dialect: Option<Dialect>,
+        read: &Arc<AtomicU64>,
+    ) -> io::Result<Self> {
+        let (first, single) = look(path)?;
+        let stem = path.file_stem().map_or_else(|| "import".into(), |stem| stem.to_string_lossy());
+        let file = Counted { file: File::open(path)?, read: Arc::clone(read) };
+        Ok(Self {
+            values: Values::new(BufReader::with_capacity(1 << 16, file))?,
+            file: shown.into(),
+            name: session.unwrap_or(&stem).to_owned(),
+            named: session.is_some(),
+            single,
+            asked: dialect,
+            first: dialect.unwrap_or(first),
+            count: 0,
+            kind: None,
+            reading: None,
+            waiting: VecDeque::new(),
+        })
+    }
+
+    fn take(&mut self, piece: Piece) {
+        let at = Place { file: Arc::clone(&self.file), line: piece.line };
+        let text = match piece.text {
+            Ok(text) => text,
+            Err(problem) => return self.waiting.push_back(Item::Bad { problem, at }),
+        };
+        match serde_json::from_str::<Value>(&text) {
+            Err(error) => self.waiting.push_back(Item::Bad { problem: not_json(&error), at }),
+            // A list of nothing says nothing.
+            Ok(Value::Array(list)) if list.is_empty() => {}
+            Ok(value) => match header(&value) {
+                Some((name, metadata)) => {
+                    self.kind = Some(Kind::Messages);
+                    self.begin(Some(name), metadata, at);
+                    self.reading = Some(Reading::new(self.first));
+                }
+                None if is_conversation(&value) => match *self.kind.get_or_insert(Kind::Conversations) {
+                    Kind::Conversations => self.conversation(&value, &text, at),
+                    Kind::Messages => self.misplaced("a conversation among messages", at),
+                },
+                None => match *self.kind.get_or_insert(Kind::Messages) {
+                    Kind::Messages => {
+                        for (value, text) in said(value, text) {
+                            self.lone(&value, text, &at);
+                        }
+                    }
+                    Kind::Conversations => self.misplaced("a message among conversations", at),
+                },
+            },
+        }
+    }
+
+    fn misplaced(&mut self, what: &str, at: Place) {
+        let problem = format!("{what}; put it in a file of its own");
+        self.waiting.push_back(Item::Bad { problem, at });
+    }
+
+    /// A session begins. One that has no name gets a number, if it is not the only one.
+    fn begin(&mut self, name: Option<String>, metadata: Map<String, Value>, at: Place) {
+        self.end();
+        self.count += 1;
+        let name = match name {
+            Some(_) if self.named && self.single => self.name.clone(),
+            Some(name) if self.named => format!("{}/{name}", self.name),
+            Some(name) => name,
+            None if self.count == 1 => self.name.clone(),
+            None => format!("{}-{}", self.name, self.count),
+        };
+        self.waiting.push_back(Item::Session { name, metadata, at });
+    }
+
+    /// What the reader still holds is complete now.
+    fn end(&mut self) {
+        if let Some(mut reading) = self.reading.take()
+            && let Some(read) = reading.reader.finish()
+        {
+            let item = reading.complete(read, &self.file);
+            self.waiting.push_back(item);
+        }
+    }
+
+    /// A message by itself. Its dialect may change from one to the next: logs are written by several programs.
+    fn lone(&mut self, value: &Value, text: String, at: &Place) {
+        let told = self.asked.or_else(|| Dialect::of(value));
+        let mut reading = match self.reading.take() {
+            Some(reading) if told.is_none_or(|told| told == reading.dialect) => reading,
+            Some(before) => {
+                self.reading = Some(before);
+                self.end();
+                Reading::new(told.unwrap_or(self.first))
+            }
+            None => {
+                let (name, metadata) = (self.name.clone(), Map::new());
+                self.waiting.push_back(Item::Session { name, metadata, at: at.clone() });
+                Reading::new(told.unwrap_or(self.first))
+            }
+        };
+        let item = push(&mut reading, text, at, self.asked.is_some(), "");
+        self.waiting.extend(item);
+        self.reading = Some(reading);
+    }
+
+    /// A conversation: its messages one by one, so that a number is read to its last digit, and what is wrong has a
+    /// place.
+    fn conversation(&mut self, value: &Value, text: &str, at: Place) {
+        let dialect = self.asked.unwrap_or_else(|| of_conversation(value));
+        let key = list_of(value);
+        let (head, fields) = around(value, key, dialect);
+        let before = match dialect.read(&head) {
+            Ok(messages) => messages,
+            Err(error) => {
+                let problem = as_read(&error, dialect, self.asked.is_some());
+                return self.waiting.push_back(Item::Bad { problem, at });
+            }
+        };
+        self.begin(name_of(value), fields, at.clone());
+        let message =
+            |message| Item::Message { message: Box::new(message), at: at.clone(), pieces: Pieces::new() };
+        self.waiting.extend(before.into_iter().map(message));
+        let mut reading = Reading::new(dialect);
+        for (n, text) in texts(text, key).into_iter().enumerate() {
+            let place = format!("{}[{n}]", key.unwrap_or(""));
+            let item = push(&mut reading, text, &at, self.asked.is_some(), &place);
+            self.waiting.extend(item);
+        }
+        self.reading = Some(reading);
+        self.end();
+    }
+}
+
+/// Reads one more, and gives the message that is complete by now, or what is wrong.
+fn push(reading: &mut Reading, text: String, at: &Place, asked: bool, place: &str) -> Option<Item> {
+    match reading.reader.push_text(&text) {
+        Ok(complete) => {
+            reading.held.push_back((at.line, text));
+            complete.map(|read| reading.complete(read, &at.file))
+        }
+        Err(error) => {
+            let error = if place.is_empty() { error } else { error.under(place) };
+            let problem = as_read(&error, reading.dialect, asked);
+            Some(Item::Bad { problem, at: at.clone() })
+        }
+    }
+}
+
+/// A guess may have been wrong, so it is told.
+fn as_read(error: &DialectError, dialect: Dialect, asked: bool) -> String {
+    match asked {
+        true => error.to_string(),
+        false => format!("{error} (read as {dialect}; --format says otherwise)"),
+    }
+}
+
+impl Iterator for Recording {
+    type Item = io::Result<Item>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(item) = self.waiting.pop_front() {
+                return Some(Ok(item));
+            }
+            match self.values.next() {
+                Some(Ok(piece)) => self.take(piece),
+                Some(Err(error)) => return Some(Err(error)),
+                None => {
+                    self.end();
+                    return self.waiting.pop_front().map(Ok);
+                }
+            }
+        }
+    }
+}
+
+/// The first line of what `epitome export` writes.
+pub const HEADER: &str = "epitome";
+
+/// The session's name and notes, where this is such a line.
+fn header(value: &Value) -> Option<(String, Map<String, Value>)> {
+    let object = value.as_object().filter(|object| object.len() == 1)?;
+    let header = object.get(HEADER)?;
+    let name = header.get("session")?.as_str()?.to_owned();
+    let metadata = header.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+    Some((name, metadata))
+}
+
+/// The messages of an answer as a provider gave it, else the one message this is.
+fn said(value: Value, text: String) -> Vec<(Value, String)> {
+    let inner = match value.get("object").and_then(Value::as_str) {
+        Some("chat.completion") => value.pointer("/choices/0/message").map(|message| vec![message.clone()]),
+        Some("response") => value.get("output").and_then(Value::as_array).cloned(),
+        _ => None,
+    };
+    match inner {
+        Some(messages) => {
+            messages.into_iter().map(|message| (message.clone(), message.to_string())).collect()
+        }
+        None => vec![(value, text)],
+    }
+}
+
+fn is_conversation(value: &Value) -> bool {
+    match value {
+        Value::Array(list) => list.iter().any(Value::is_object),
+        Value::Object(object) => !object.contains_key("role") && list_of(value).is_some(),
+        _ => false,
+    }
+}
+
+/// Under which name a request has its messages; none where it is the list itself.
+fn list_of(value: &Value) -> Option<&'static str> {
+    let object = value.as_object()?;
+    let is_list = |key: &str| object.get(key).is_some_and(Value::is_array);
+    let is_text = |key: &str| object.get(key).is_some_and(Value::is_string);
+    let holds = |dialect: &Dialect| {
+        let (list, may_be_text) = (dialect.format().about().list, dialect.format().about().list_may_be_text);
+        is_list(list) || (may_be_text && is_text(list) && !object.contains_key("type"))
+    };
+    Dialect::all().into_iter().find(holds).map(|dialect| dialect.format().about().list)
+}
+
+/// What it is called, where it says.
+fn name_of(value: &Value) -> Option<String> {
+    let keys = ["id", "session", "session_id", "conversation_id", "name"];
+    keys.iter().find_map(|key| match value.get(key)? {
+        Value::String(name) if !name.is_empty() => Some(name.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    })
+}
+
+/// The key of a session's notes under which the other fields of its conversation are kept.
+pub const REQUEST: &str = "request";
+
+/// The field of a conversation that is a message too.
+pub fn spoken(dialect: Dialect) -> Option<&'static str> {
+    dialect.format().about().head.map(|head| head.field)
+}
+
+/// A conversation without its list, to be read; and its other fields, in order, to be kept. What is told by messages
+/// is null there.
+fn around(value: &Value, key: Option<&str>, dialect: Dialect) -> (Value, Map<String, Value>) {
+    let (Some(object), Some(key)) = (value.as_object(), key) else {
+        return (Value::Array(Vec::new()), Map::new());
+    };
+    let mut head = object.clone();
+    if object.get(key).is_some_and(Value::is_array) {
+        head.insert(key.to_owned(), Value::Array(Vec::new()));
+    }
+    let told = |name: &str| name == key || Some(name) == spoken(dialect);
+    let fields: Map<String, Value> = object
+        .iter()
+        .map(|(name, value)| (name.clone(), if told(name) { Value::Null } else { value.clone() }))
+        .collect();
+    let worth = fields.keys().any(|name| name != key && name != "id");
+    let kept = worth.then(|| (REQUEST.to_owned(), Value::Object(fields)));
+    (Value::Object(head), kept.into_iter().collect())
+}
+
+/// The texts of a conversation's messages, word for word.
+fn texts(text: &str, key: Option<&str>) -> Vec<String> {
+    let list = match key {
+        None => text.to_owned(),
+        Some(key) => {
+            let fields: HashMap<String, Box<RawValue>> = serde_json::from_str(text).unwrap_or_default();
+            fields.get(key).map(|list| list.get().to_owned()).unwrap_or_default()
+        }
+    };
+    let list: Vec<Box<RawValue>> = serde_json::from_str(&list).unwrap_or_default();
+    list.into_iter().map(|text| text.get().to_owned()).collect()
+}
+
+fn of_conversation(value: &Value) -> Dialect {
+    let list = list_of(value).and_then(|key| value.get(key)).unwrap_or(value);
+    let told = list.as_array().and_then(|list| list.iter().find_map(Dialect::of));
+    told.unwrap_or_else(|| Dialect::of_fields(value))
+}
+
+/// The dialect of lone messages, where their beginning tells (most that tell nothing are the same in all), and whether
+/// there is only one value in the file.
+fn look(path: &Path) -> io::Result<(Dialect, bool)> {
+    let values = Values::new(BufReader::new(File::open(path)?))?;
+    let (mut found, mut count) = (None, 0);
+    for piece in values.take(LOOK) {
+        count += 1;
+        let told = piece?.text.ok().and_then(|text| serde_json::from_str(&text).ok());
+        found = found.or_else(|| told.as_ref().and_then(Dialect::of));
+        if found.is_some() && count > 1 {
+            break;
+        }
+    }
+    Ok((found.unwrap_or(Dialect::OPENAI), count == 1))
+}
+
+/// Without the place inside the line where that is all there is: the file's line is told already.
+fn not_json(error: &serde_json::Error) -> String {
+    let told = error.to_string();
+    let what = told.rsplit_once(" at line ").map_or(told.as_str(), |(what, _)| what);
+    if what.contains("surrogate") || what.contains("hex escape") {
+        return format!("holds half of a character (\\ud83d or the like alone) at column {}", error.column());
+    }
+    if what.contains("recursion limit") {
+        return "is nested too deeply; 128 levels are read".to_owned();
+    }
+    match error.line() {
+        0 | 1 => format!("is not JSON: {what} at column {}", error.column()),
+        line => format!("is not JSON: {what} at its line {line}, column {}", error.column()),
+    }
+}
+
+/// A file that tells how much of it was read.
+struct Counted {
+    file: File,
+    read: Arc<AtomicU64>,
+}
+
+impl io::Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        self.read.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}

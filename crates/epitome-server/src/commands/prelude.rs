@@ -1,0 +1,10 @@
+//! What nearly every command needs: the database, the settings, where words go, and why it failed.
+
+pub(super) use epitome_terminal::failure::Failure;
+pub(super) use epitome_terminal::leftovers;
+pub(super) use epitome_terminal::show::{Progress, Show, Table, ago, bytes, count, grouped, tame, utc};
+pub(super) use serde_json::json;
+
+pub(super) use super::SessionArgs;
+pub(super) use crate::database::Database;
+pub(super) use crate::settings::Loaded;

@@ -1,0 +1,344 @@
+//! A list of two sides that take turns, with a system prompt beside it, as Anthropic has it.
+//!
+//! Neighbours of one side become one message of blocks. Where they differ in their flags, each block says its own, so
+//! that a pin does not spread to what it was merged with; the body takes such a message apart again when it is read.
+
+use epitome_core::message::{CallId, Message, Part, Role};
+use serde_json::{Map, Value};
+
+use super::write::{flagged, is_new_summary, list, shown, stripped, stripped_blocks};
+use super::writer::{Bit, Writer, texts};
+use super::{Body, Marks, Origin, cached};
+use crate::fit::{LATER_ORDER, opener};
+use crate::raw::{self, FLAGS, Members, replaced};
+
+/// How a part is spelled as a block.
+type Spell = fn(&Part) -> Value;
+
+/// The two flags of a message.
+type Flags = (bool, bool);
+
+/// A block on its way out.
+struct Block {
+    text: String,
+    flags: Flags,
+    kind: Kind,
+    /// Whether it is a summary that is new.
+    summary: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Reasoning,
+    Result,
+    Other,
+}
+
+/// A wire message in the making.
+struct Turn<'a> {
+    side: &'static str,
+    blocks: Vec<Block>,
+    /// The messages in it: which they were, and whether they go out as they came.
+    from: Vec<(&'a Message, bool)>,
+}
+
+pub(super) fn with(body: &Body, messages: &[Message], marks: Marks, spell: Spell) -> String {
+    let mut writer = Writer::new(body);
+    let (mut system, mut orders) = (Vec::<Block>::new(), Vec::<&Message>::new());
+    let mut turns = Vec::<Turn<'_>>::new();
+    for message in shown(body, messages) {
+        let origin = body.origin(message.seq);
+        let spoken = turns.iter().any(|turn| turn.side != "system");
+        // A summary may be a standing order, for who asks for it.
+        let head = message.role.is_system() && (!spoken || origin.is_none_or(Origin::is_head));
+        let (mut blocks, intact) = blocks(&mut writer, message, head, spell);
+        if head && body.fields.is_some() {
+            system.append(&mut blocks);
+            orders.push(message);
+            continue;
+        }
+        if blocks.is_empty() {
+            continue;
+        }
+        let side = match message.role {
+            Role::Assistant => "assistant",
+            _ if head => "system",
+            _ => "user",
+        };
+        if !spoken && side == "assistant" {
+            turns.push(opening(spell));
+        }
+        match turns.last_mut() {
+            Some(turn) if turn.side == side && !head => turn.join(blocks, message, intact),
+            _ => {
+                // In a bare list what the system says stands before everything else.
+                let at = if head {
+                    turns.iter().take_while(|turn| turn.side == "system").count()
+                } else {
+                    turns.len()
+                };
+                turns.insert(at, Turn { side, blocks, from: vec![(message, intact)] });
+            }
+        }
+    }
+    if turns.iter().all(|turn| turn.side == "system") && !(turns.is_empty() && system.is_empty()) {
+        turns.push(opening(spell));
+    }
+    if let [.., asked, answered] = turns.as_mut_slice() {
+        answered.drop_asides_while_open(asked);
+    }
+    if cached::may_be_in(&body.text) {
+        let mut blocks: Vec<&mut Block> =
+            system.iter_mut().chain(turns.iter_mut().flat_map(|turn| &mut turn.blocks)).collect();
+        pass_on_marks(body, &mut blocks);
+    }
+    let last = turns.len().saturating_sub(1);
+    let mut texts: Vec<String> =
+        turns.into_iter().enumerate().filter_map(|(at, turn)| turn.text(body, marks, at == last)).collect();
+    let mut short = false;
+    for text in system.iter_mut().map(|block| &mut block.text).chain(&mut texts) {
+        if let Some(other) = cached::in_order(text, &mut short) {
+            *text = other;
+        }
+    }
+    put(body, &texts, (!is_own(body, &orders)).then_some(system.as_slice()), marks)
+}
+
+/// Puts a mark on the summary where marks left with what it stands for.
+fn pass_on_marks(body: &Body, blocks: &mut [&mut Block]) {
+    let Some(summary) = blocks.iter().position(|block| block.summary) else { return };
+    let items = body.items.iter().filter_map(|place| body.text.get(place.clone()));
+    let texts: Vec<&str> = blocks.iter().map(|block| block.text.as_str()).collect();
+    let mark = cached::left(body.field("system").into_iter().chain(items), &texts, summary);
+    if let (Some(mark), Some(block)) = (mark, blocks.get_mut(summary)) {
+        block.text = cached::marked(&block.text, &mark);
+    }
+}
+
+/// The request with this list, and with this system prompt; `None` where that is the one it came with.
+fn put(body: &Body, turns: &[String], system: Option<&[Block]>, marks: Marks) -> String {
+    let mut edits = vec![(body.list.clone(), list(body, turns))];
+    let place = body.place("system");
+    let given = place.clone().and_then(|place| body.text.get(place)).unwrap_or("null");
+    let text = match system {
+        None => stripped_if(marks, given),
+        Some([]) => "null".to_owned(),
+        Some(blocks) => {
+            let blocks: Vec<String> = blocks.iter().map(|block| block.marked(marks, None)).collect();
+            format!("[{}]", blocks.join(","))
+        }
+    };
+    match place {
+        _ if text == given => replaced(&body.text, edits),
+        Some(_) if text == "null" => raw::without(&replaced(&body.text, edits), &|key| key == "system"),
+        Some(place) => {
+            edits.push((place, text));
+            replaced(&body.text, edits)
+        }
+        None => raw::and(&replaced(&body.text, edits), "system", &text),
+    }
+}
+
+fn stripped_if(marks: Marks, blocks: &str) -> String {
+    if marks == Marks::Stripped { stripped_blocks(blocks) } else { blocks.to_owned() }
+}
+
+/// Whether the messages begin with the system prompt that is a field, and no other is among these.
+fn is_own(body: &Body, orders: &[&Message]) -> bool {
+    let own = body.messages.iter().zip(&body.origins).take_while(|(_, origin)| origin.is_head());
+    let same = |own: &Message, shown: &Message| {
+        own.seq == shown.seq
+            && own.parts == shown.parts
+            && (own.pinned, own.skip) == (shown.pinned, shown.skip)
+    };
+    own.clone().count() == orders.len() && own.zip(orders).all(|((own, _), shown)| same(own, shown))
+}
+
+fn opening<'a>(spell: Spell) -> Turn<'a> {
+    let spelled = opener().parts.iter().map(spell).collect::<Vec<_>>();
+    let block = |value: &Value| Block {
+        text: value.to_string(),
+        flags: (false, false),
+        kind: Kind::Other,
+        summary: false,
+    };
+    Turn { side: "user", blocks: spelled.iter().map(block).collect(), from: Vec::new() }
+}
+
+/// The blocks of a message, and whether they are all that it came as.
+fn blocks(writer: &mut Writer<'_>, message: &Message, head: bool, spell: Spell) -> (Vec<Block>, bool) {
+    let flags = (message.pinned, message.skip);
+    let later = message.role.is_system() && !head;
+    let (mut out, (bits, intact)) = (Vec::new(), writer.bits(message));
+    let summary = is_new_summary(writer.body, message);
+    for bit in bits {
+        let texts: Vec<String> = match bit {
+            Bit::Came { text, .. } if !later => vec![text.into_owned()],
+            Bit::Came { parts, .. } => parts.iter().map(|part| noted(part, spell).to_string()).collect(),
+            Bit::Fitted { parts, was } => {
+                let one = |part| if later { noted(part, spell) } else { spell(part) };
+                let spelled: Vec<Value> = parts.iter().map(one).collect();
+                texts(&spelled, was.as_deref())
+            }
+        };
+        out.extend(texts.into_iter().map(|text| Block { kind: kind(&text), text, flags, summary }));
+    }
+    (out, intact && !later)
+}
+
+/// What the system says later, where there is no place for it.
+fn noted(part: &Part, spell: Spell) -> Value {
+    match part {
+        Part::Text { text } => spell(&Part::text(format!("{LATER_ORDER}{text}"))),
+        other => spell(other),
+    }
+}
+
+fn kind(block: &str) -> Kind {
+    let named = Members::of(block).get("type").and_then(|kind| serde_json::from_str::<String>(kind).ok());
+    match named.as_deref() {
+        Some("tool_result") => Kind::Result,
+        Some(kind) if kind.ends_with("thinking") => Kind::Reasoning,
+        _ => Kind::Other,
+    }
+}
+
+/// Flags as the field that says them; none where there is nothing to say.
+fn said((pinned, skip): Flags) -> Option<String> {
+    let set = [("pinned", pinned), ("skip", skip)].into_iter().filter(|(_, set)| *set);
+    let set: Map<String, Value> = set.map(|(name, _)| (name.to_owned(), Value::Bool(true))).collect();
+    (!set.is_empty()).then(|| Value::Object(set).to_string())
+}
+
+impl Block {
+    /// Its text, with its flags where they are to be kept and the whole message does not say them.
+    fn marked(&self, marks: Marks, whole: Option<Flags>) -> String {
+        let bare = stripped(&self.text, false);
+        match said(self.flags).filter(|_| marks == Marks::Kept && whole.is_none()) {
+            Some(flags) => raw::and(&bare, FLAGS, &flags),
+            None => bare.into_owned(),
+        }
+    }
+}
+
+impl<'a> Turn<'a> {
+    /// One message now. A reply has to begin with the reasoning that either began with.
+    fn join(&mut self, mut blocks: Vec<Block>, message: &'a Message, intact: bool) {
+        let leading =
+            |blocks: &[Block]| blocks.iter().take_while(|block| block.kind == Kind::Reasoning).count();
+        let (at, count) = (leading(&self.blocks), leading(&blocks));
+        self.blocks.splice(at..at, blocks.drain(..count));
+        self.blocks.append(&mut blocks);
+        self.from.push((message, intact));
+    }
+
+    /// Leaves out what stands beside results while others of the same reply are still to come. It can only be of a kind that
+    /// is new to us: had the user said something, nobody would wait for them any more.
+    fn drop_asides_while_open(&mut self, asked: &Self) {
+        let answered = |id: &CallId| {
+            self.from.iter().any(|(message, _)| message.results().any(|result| result.call == *id))
+        };
+        let mut calls = asked.from.iter().flat_map(|(message, _)| message.calls());
+        let begun = self.blocks.iter().any(|block| block.kind == Kind::Result);
+        if self.side == "user" && begun && calls.any(|call| !answered(&call.id)) {
+            let before = self.blocks.len();
+            self.blocks.retain(|block| block.kind == Kind::Result);
+            let same = self.blocks.len() == before;
+            self.from.iter_mut().for_each(|(_, intact)| *intact &= same);
+        }
+    }
+
+    /// As it is sent; none where nothing of it is left.
+    fn text(mut self, body: &Body, marks: Marks, last: bool) -> Option<String> {
+        let trimmed = last && self.trim();
+        let sorted = self.blocks.is_sorted_by_key(|block| block.kind != Kind::Result);
+        // Results come before anything else that the user's side says.
+        if self.side == "user" {
+            self.blocks.sort_by_key(|block| block.kind != Kind::Result);
+        }
+        if self.blocks.is_empty() {
+            return None;
+        }
+        if !trimmed
+            && (sorted || self.side != "user")
+            && let Some(came) = self.came(body)
+        {
+            return match (marks, self.from.as_slice()) {
+                (Marks::Stripped, _) => Some(stripped(came, true).into_owned()),
+                (Marks::Kept, [(message, _)]) => flagged(vec![came.to_owned()], message, marks).pop(),
+                (Marks::Kept, _) => Some(came.to_owned()),
+            };
+        }
+        let first = self.blocks.first().map(|block| block.flags);
+        let alike = first.filter(|first| self.blocks.iter().all(|block| block.flags == *first));
+        let blocks: Vec<String> = self.blocks.iter().map(|block| block.marked(marks, alike)).collect();
+        let mut text = format!("{{\"role\":\"{}\",\"content\":[{}]}}", self.side, blocks.join(","));
+        for (key, other) in self.others(body) {
+            text = raw::and(&text, &key, other);
+        }
+        let whole = alike.and_then(said).filter(|_| marks == Marks::Kept);
+        Some(whole.map_or(text.clone(), |flags| raw::and(&text, FLAGS, &flags)))
+    }
+
+    /// An answer that is begun for the model may not end in white space. Whether there was any.
+    fn trim(&mut self) -> bool {
+        let mut any = false;
+        while self.side == "assistant"
+            && let Some(block) = self.blocks.last_mut()
+            && let Ok(Value::Object(mut fields)) = serde_json::from_str::<Value>(&block.text)
+            && fields.get("type").is_some_and(|kind| kind == "text")
+            && let Some(said) = fields.get("text").and_then(Value::as_str)
+            && said.ends_with(char::is_whitespace)
+        {
+            any = true;
+            let short = said.trim_end().to_owned();
+            if short.is_empty() {
+                self.blocks.pop();
+            } else {
+                fields.insert("text".to_owned(), Value::String(short));
+                block.text = Value::Object(fields).to_string();
+            }
+        }
+        any
+    }
+
+    /// The wire message that this is, all of it and nothing else.
+    fn came<'b>(&self, body: &'b Body) -> Option<&'b str> {
+        let ((first, _), (last, _)) = (self.from.first()?, self.from.last()?);
+        let item = |seq: u64| body.origin(seq).map(|origin| origin.items.clone());
+        let items = item(first.seq).filter(|items| items.len() == 1)?;
+        let mut seqs = first.seq..;
+        let mine = self.from.iter().all(|(message, intact)| {
+            let same = body.messages.get(usize::try_from(message.seq).unwrap_or(usize::MAX).wrapping_sub(1));
+            let flags = |message: &Message| (message.pinned, message.skip);
+            *intact
+                && seqs.next() == Some(message.seq)
+                && item(message.seq).as_ref() == Some(&items)
+                && (self.from.len() == 1 || same.is_some_and(|same| flags(same) == flags(message)))
+        });
+        let around = [first.seq.wrapping_sub(1), last.seq.wrapping_add(1)];
+        let alone = around.into_iter().all(|seq| item(seq).as_ref() != Some(&items));
+        (mine && alone).then(|| body.text.get(body.items.get(items.start)?.clone())).flatten()
+    }
+
+    /// What the wire messages said besides, of each field the first.
+    fn others<'b>(&self, body: &'b Body) -> Vec<(String, &'b str)> {
+        let mut out: Vec<(String, &str)> = Vec::new();
+        for (message, _) in &self.from {
+            let Some(origin) = body.origin(message.seq) else { continue };
+            if origin.blocks.as_ref().is_some_and(|blocks| blocks.start > 0) {
+                continue;
+            }
+            for place in body.items.get(origin.items.clone()).unwrap_or_default() {
+                let members = Members::of(body.text.get(place.clone()).unwrap_or_default());
+                let known = |key: &str| matches!(key, "role" | "content" | FLAGS);
+                for (key, text) in members.0 {
+                    if !known(&key) && out.iter().all(|(other, _)| *other != key) {
+                        out.push((key, text));
+                    }
+                }
+            }
+        }
+        out
+    }
+}

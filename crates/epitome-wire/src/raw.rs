@@ -1,0 +1,144 @@
+//! JSON as it was written: its fields and items by their places in the text.
+//!
+//! What is a stranger's goes out letter for letter, so nothing here is parsed further than to find where it begins
+//! and ends. Only names of fields are read.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// Our field on foreign messages and blocks.
+pub(crate) const FLAGS: &str = "epitome";
+
+/// The fields of an object in order, with their texts. One that is there twice is here twice.
+#[derive(Debug)]
+pub struct Members<'a>(pub(crate) Vec<(String, &'a str)>);
+
+impl<'a> Members<'a> {
+    /// Those of this text; none where it is no object.
+    pub(crate) fn of(text: &'a str) -> Self {
+        serde_json::from_str(text).unwrap_or(Self(Vec::new()))
+    }
+
+    /// The text of a field. Of several that have this name the last one counts, as for every reader.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&'a str> {
+        self.0.iter().rev().find(|(key, _)| key == name).map(|(_, text)| *text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+                let mut members = Vec::new();
+                while let Some((key, text)) = map.next_entry::<String, &'de RawValue>()? {
+                    members.push((key, text.get()));
+                }
+                Ok(Members(members))
+            }
+        }
+
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+/// The items of a list, each by its text; none where it is no list.
+pub(crate) fn items(text: &str) -> Vec<&str> {
+    let items: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
+    items.into_iter().map(RawValue::get).collect()
+}
+
+/// Where a piece of a text stands in it.
+pub(crate) fn place(whole: &str, piece: &str) -> Range<usize> {
+    let from = piece.as_ptr().addr().saturating_sub(whole.as_ptr().addr());
+    from..from.saturating_add(piece.len())
+}
+
+/// An object without the fields of these names, its text otherwise as it was.
+pub(crate) fn without(object: &str, name: &dyn Fn(&str) -> bool) -> String {
+    let members = Members::of(object).0;
+    let places: Vec<Range<usize>> = members.iter().map(|(_, text)| place(object, text)).collect();
+    let mut out = String::with_capacity(object.len());
+    // What stood before the first field that stays, then each with what parts it from the one before.
+    let mut before = object.find('{').map_or(0, |at| at + 1);
+    out.push_str(object.get(..before).unwrap_or_default());
+    let mut any = false;
+    for ((key, _), value) in members.iter().zip(&places) {
+        let between = object.get(before..value.end).unwrap_or_default();
+        before = value.end;
+        if !name(key) {
+            out.push_str(if any {
+                between
+            } else {
+                between.trim_start_matches([',', ' ', '\n', '\r', '\t'])
+            });
+            any = true;
+        }
+    }
+    out.push_str(object.get(before..).unwrap_or_default());
+    out
+}
+
+/// An object with one more field at its end.
+pub(crate) fn and(object: &str, name: &str, text: &str) -> String {
+    let Some(inner) = object.trim_end().strip_suffix('}') else { return object.to_owned() };
+    let comma = if inner.trim_end().ends_with('{') { "" } else { "," };
+    format!("{inner}{comma}{}:{text}}}", Value::from(name))
+}
+
+/// Texts in place of others, in order of their places.
+pub(crate) fn replaced(text: &str, mut edits: Vec<(Range<usize>, String)>) -> String {
+    edits.sort_by_key(|(place, _)| place.start);
+    let mut out = String::with_capacity(text.len());
+    let mut before = 0;
+    for (place, new) in edits {
+        out.push_str(text.get(before..place.start).unwrap_or_default());
+        out.push_str(&new);
+        before = place.end;
+    }
+    out.push_str(text.get(before..).unwrap_or_default());
+    out
+}
+
+/// Whether our flags may stand in it: a quick look that is never wrong when it says no. A letter of their name may be
+/// written as a number.
+pub(crate) fn may_have_flags(text: &str) -> bool {
+    text.contains(FLAGS) || text.contains("\\u006") || text.contains("\\u007")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_cut_out_and_nothing_else() {
+        for (text, expected) in [
+            (r#"{"a": 1, "epitome": {"pinned": true}, "b":  1e2}"#, r#"{"a": 1, "b":  1e2}"#),
+            (r#"{"epitome": 1 , "a" : 1}"#, r#"{"a" : 1}"#),
+            (r#"{ "a" : 1 , "epitome" : 2 }"#, r#"{"a" : 1 }"#),
+            (r#"{"epitome":1}"#, "{}"),
+            (r#"{"epitome":1,"epitome":2}"#, "{}"),
+            (r#"{"\u0065pitome": 1, "a": "epitome"}"#, r#"{"a": "epitome"}"#),
+        ] {
+            assert_eq!(without(text, &|key| key == FLAGS), expected);
+        }
+    }
+
+    #[test]
+    fn a_field_is_added_at_the_end() {
+        assert_eq!(and("{}", "a", "1"), r#"{"a":1}"#);
+        assert_eq!(and(r#"{"b": 1.0 } "#, "a", "1"), r#"{"b": 1.0 ,"a":1}"#);
+    }
+}

@@ -1,0 +1,250 @@
+//! Asking a database: several statements at once, answered as of one moment.
+//!
+//! What stores have in common is written once, against [`Ask`]. PostgreSQL sends a batch in one message there and back, so
+//! whoever asks puts as much into a batch as can be asked without knowing the rest. SQLite runs its statements one after
+//! the other and is never waited for. Rows are read where they are, so nothing is copied that is not wanted.
+//!
+//! Nothing here knows how a database is reached, or what is asked of it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use epitome_core::message::Timestamp;
+
+use super::asked::{Hit, Look, Portion, Search, View, Window};
+use super::changes::{Decide, Load};
+use super::decode::Found;
+use super::error::StoreError;
+use super::rows::{SessionId, SessionKey};
+use super::slots::{Lease, Want};
+use super::sql::Sql;
+use super::trouble::{Outcome, nonsense};
+
+/// Takes in a row, and says whether more are wanted.
+pub(super) type Each<'a> = Box<dyn FnMut(Found<'_>) -> Outcome<bool> + Send + 'a>;
+
+/// Statements, in order, and who wants their rows.
+#[derive(Default)]
+pub(super) struct Batch<'a> {
+    pub(super) steps: Vec<(Sql<'a>, Option<Each<'a>>)>,
+    /// Whether the moment is asked for too.
+    pub(super) timed: bool,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same, and it is asked for the moment too: [`Ask::now`] costs nothing afterwards.
+    pub(super) fn timed(self) -> Self {
+        Self { timed: true, ..self }
+    }
+
+    /// One more, whose rows nobody wants.
+    pub(super) fn run(mut self, sql: Sql<'a>) -> Self {
+        self.push(sql);
+        self
+    }
+
+    /// The same where there may be any number of them.
+    pub(super) fn push(&mut self, sql: Sql<'a>) {
+        self.steps.push((sql, None));
+    }
+
+    /// One more, each of whose rows is taken in until no more are wanted.
+    pub(super) fn each(
+        mut self,
+        sql: Sql<'a>,
+        each: impl FnMut(Found<'_>) -> Outcome<bool> + Send + 'a,
+    ) -> Self {
+        self.steps.push((sql, Some(Box::new(each))));
+        self
+    }
+
+    /// One more, all of whose rows are read.
+    pub(super) fn all<T: Send>(
+        self,
+        sql: Sql<'a>,
+        into: &'a mut Vec<T>,
+        mut read: impl FnMut(Found<'_>) -> Outcome<T> + Send + 'a,
+    ) -> Self {
+        self.each(sql, move |row| {
+            into.push(read(row)?);
+            Ok(true)
+        })
+    }
+
+    /// One more, whose first row is read.
+    pub(super) fn first<T: Send>(
+        self,
+        sql: Sql<'a>,
+        into: &'a mut Option<T>,
+        mut read: impl FnMut(Found<'_>) -> Outcome<T> + Send + 'a,
+    ) -> Self {
+        self.each(sql, move |row| {
+            *into = Some(read(row)?);
+            Ok(false)
+        })
+    }
+
+    /// One more, of which only is asked whether there is a row.
+    pub(super) fn any(self, sql: Sql<'a>, into: &'a mut bool) -> Self {
+        self.each(sql, move |_| {
+            *into = true;
+            Ok(false)
+        })
+    }
+}
+
+/// Something that answers statements. Whatever it answers is as of one moment, or, where it writes, as of the statement before.
+#[async_trait]
+pub(super) trait Ask: Send {
+    /// Runs these.
+    async fn ask(&mut self, batch: Batch<'_>) -> Outcome<()>;
+
+    /// Runs these, and with that it is over: what was written is written for good. Where it is not, nothing of it is. Of what
+    /// writes no rows are given.
+    async fn finish(&mut self, batch: Batch<'_>) -> Outcome<()>;
+
+    /// The same where it is known by something that was written whether it is done; or, where there is nothing, it does no harm
+    /// when it is done twice.
+    async fn finish_by(&mut self, batch: Batch<'_>, known: Option<Sql<'_>>) -> Outcome<()>;
+
+    /// As many rows as are well asked for at a time: so many, or all where each is read by itself anyway.
+    fn page(&self, size: usize) -> usize {
+        size
+    }
+
+    /// A number of this transaction's own by which what it writes is known again, where that may have to be found out. Whoever
+    /// gives one takes lists of rows too.
+    fn mark(&self) -> Option<i64> {
+        None
+    }
+
+    /// Numbers a workspace's next event; none where that is done later.
+    fn number_event(&mut self, _workspace: &Arc<str>) -> Outcome<Option<i64>> {
+        Ok(None)
+    }
+
+    /// The moment, by the store's clock.
+    async fn now(&mut self) -> Outcome<Timestamp>;
+}
+
+/// All rows of a statement.
+pub(super) async fn all<T: Send>(
+    ask: &mut dyn Ask,
+    sql: Sql<'_>,
+    read: impl FnMut(Found<'_>) -> Outcome<T> + Send,
+) -> Outcome<Vec<T>> {
+    let mut found = Vec::new();
+    ask.ask(Batch::new().all(sql, &mut found, read)).await?;
+    Ok(found)
+}
+
+/// The same where nothing else is asked.
+pub(super) async fn all_at_last<T: Send>(
+    ask: &mut dyn Ask,
+    sql: Sql<'_>,
+    read: impl FnMut(Found<'_>) -> Outcome<T> + Send,
+) -> Outcome<Vec<T>> {
+    let mut found = Vec::new();
+    ask.finish(Batch::new().all(sql, &mut found, read)).await?;
+    Ok(found)
+}
+
+/// The first row of a statement.
+pub(super) async fn first<T: Send>(
+    ask: &mut dyn Ask,
+    sql: Sql<'_>,
+    read: impl FnMut(Found<'_>) -> Outcome<T> + Send,
+) -> Outcome<Option<T>> {
+    let mut found = None;
+    ask.ask(Batch::new().first(sql, &mut found, read)).await?;
+    Ok(found)
+}
+
+/// The same where nothing else is asked.
+pub(super) async fn first_at_last<T: Send>(
+    ask: &mut dyn Ask,
+    sql: Sql<'_>,
+    read: impl FnMut(Found<'_>) -> Outcome<T> + Send,
+) -> Outcome<Option<T>> {
+    let mut found = None;
+    ask.finish(Batch::new().first(sql, &mut found, read)).await?;
+    Ok(found)
+}
+
+/// The number in the first row of a statement that always has one.
+pub(super) async fn number(ask: &mut dyn Ask, sql: Sql<'_>) -> Outcome<i64> {
+    first(ask, sql, |row| row.int(0)).await?.ok_or_else(|| nonsense("a row is missing"))
+}
+
+/// What an [`Op`] comes to.
+pub(super) type Asked<'x, T> = Pin<Box<dyn Future<Output = Outcome<T>> + Send + 'x>>;
+
+/// Something that is done with a database, given these arguments.
+pub(super) type Op<A, T> = for<'x> fn(&'x A, &'x mut dyn Ask) -> Asked<'x, T>;
+
+/// In which way something is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It reads, as of one moment.
+    Reads,
+    /// It reads what is small and in memory.
+    ReadsHere,
+    /// It reads and writes, all or nothing, as if nobody else were there.
+    Writes,
+    /// The same for what no session depends on.
+    Notes,
+}
+
+/// A database that things are done with.
+pub(super) trait Backend: Send + Sync {
+    /// Has something done in that way.
+    fn run<A: Send + Sync + 'static, T: Send + 'static>(
+        &self,
+        way: Way,
+        args: A,
+        op: Op<A, T>,
+    ) -> impl Future<Output = Result<T, StoreError>> + Send;
+
+    /// [`SessionLog::change`](super::SessionLog::change), with what the store remembers.
+    fn change(
+        &self,
+        key: &SessionKey,
+        load: Load,
+        decide: Decide,
+    ) -> impl Future<Output = Result<Option<SessionId>, StoreError>> + Send;
+
+    /// [`SessionLog::window`](super::SessionLog::window), with what the store remembers.
+    fn window(
+        &self,
+        key: &SessionKey,
+        view: View,
+        look: Look,
+    ) -> impl Future<Output = Result<Option<Window>, StoreError>> + Send;
+
+    /// [`SessionLog::search`](super::SessionLog::search), by the index the store has.
+    fn search(&self, search: Search) -> impl Future<Output = Result<Portion<Hit>, StoreError>> + Send;
+
+    /// [`SlotQueue::lease`](super::SlotQueue::lease), as far as others may take slots at the same time.
+    fn lease(&self, want: Want) -> impl Future<Output = Result<Option<Lease>, StoreError>> + Send;
+
+    /// [`SlotQueue::nudged`](super::SlotQueue::nudged).
+    fn nudged(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
+    /// Numbers the events of a workspace that have no number yet.
+    fn number_all(&self, _workspace: &str) -> impl Future<Output = Result<(), StoreError>> + Send {
+        std::future::ready(Ok(()))
+    }
+
+    /// A session was deleted.
+    fn deleted(&self, _key: &SessionKey) {}
+
+    /// A copy is shown.
+    fn revealed(&self, _copy: SessionId) {}
+}

@@ -1,0 +1,370 @@
+//! Reading where a session stands, and writing what was decided.
+//!
+//! The session's row is the lock on all that is the session's: whoever changes anything of it holds it, and so does
+//! whoever takes one of its slots. It is held for two messages there and back.
+
+use std::sync::LazyLock;
+
+use epitome_core::message::{Span, Timestamp};
+use epitome_core::outline::Outline;
+
+use super::ask::{self, Ask, Batch};
+use super::changes::{Changes, Load, Log, MOST_PENDING, REMEMBERED_MILLIS, Repeat, Standing};
+use super::columns::{cut_number, role_number, shape_bits, state_text};
+use super::decode::{self, Found, SESSION, SLOT};
+use super::directory::Membership;
+use super::events::tell;
+use super::given::{Given, column};
+use super::lens::Lens;
+use super::people::{make_workspace, set_members};
+use super::read::{by_number, in_order};
+use super::rows::{
+    NewMessage, SessionId, SessionKey, SessionRow, SummaryId, SummaryRow, SummaryState, with_metadata,
+};
+use super::sql::Sql;
+use super::statements::{self, json};
+use super::trouble::{Outcome, nonsense, refused};
+
+/// The number of the session of this name, inside of other statements.
+macro_rules! session_id {
+    () => {
+        "(SELECT id FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open')"
+    };
+}
+
+/// Holds the session for whoever changes it. Not the whole lock: whoever only needs it to stay need not wait.
+pub(super) const LOCK: &str = " FOR NO KEY UPDATE";
+
+/// The session of that name.
+pub(super) fn session<'a>(key: &'a SessionKey, lock: &str) -> Sql<'a> {
+    let sql = format!(
+        "SELECT {SESSION}, revision FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'{lock}"
+    );
+    Sql::new(sql, named(key))
+}
+
+/// Its workspace's settings.
+pub(super) fn settings(key: &SessionKey) -> Sql<'_> {
+    Sql::new("SELECT settings FROM epitome.workspaces WHERE name = $1", [(&*key.workspace).into()])
+}
+
+fn named(key: &SessionKey) -> [Given<'_>; 2] {
+    [(&*key.workspace).into(), (&*key.session).into()]
+}
+
+/// Where a session stands, with all that was asked for.
+pub(super) async fn standing(
+    ask: &mut dyn Ask,
+    key: &SessionKey,
+    load: &Load,
+    lock: &str,
+) -> Outcome<Standing> {
+    let slots =
+        concat!(" FROM epitome.slots s WHERE s.session = ", session_id!(), " ORDER BY s.scope, s.name");
+    let slots = Sql::new(format!("SELECT {SLOT}{slots}"), named(key));
+    let (mut row, mut settings, mut all, mut repeat) = (None, None, Vec::new(), None);
+    let mut batch = Batch::new()
+        .first(session(key, lock), &mut row, decode::session)
+        .first(self::settings(key), &mut settings, |row| row.string(0))
+        .all(slots, &mut all, decode::slot);
+    if let Some(asked) = &load.idempotency {
+        let sql = concat!(
+            "SELECT body, first, last, created FROM epitome.idempotency WHERE session = ",
+            session_id!(),
+            " AND key = $3"
+        );
+        let [workspace, name] = named(key);
+        batch = batch.first(Sql::new(sql, [workspace, name, asked.as_str().into()]), &mut repeat, remembered);
+    }
+    ask.ask(batch).await?;
+    let mut standing = Standing::bare(ask.now().await?, settings.unwrap_or_default(), row);
+    standing.slots = all;
+    standing.repeat = since(repeat, standing.now);
+    more(ask, &mut standing, load).await?;
+    Ok(standing)
+}
+
+fn remembered(row: Found<'_>) -> Outcome<(Repeat, Timestamp)> {
+    let span = Span::new(row.uint(1)?, row.uint(2)?);
+    let span = span.ok_or_else(|| nonsense("an append is remembered that added nothing"))?;
+    Ok((Repeat { body: row.bytes(0)?.to_vec(), span }, row.time(3)?))
+}
+
+/// An append that is remembered by its key, where that is not too long ago.
+fn since(repeat: Option<(Repeat, Timestamp)>, now: Timestamp) -> Option<Repeat> {
+    let (repeat, created) = repeat?;
+    (created.0 >= now.0.saturating_sub(REMEMBERED_MILLIS)).then_some(repeat)
+}
+
+/// An append that was done before under this key.
+pub(super) async fn repeat(
+    ask: &mut dyn Ask,
+    session: SessionId,
+    key: &str,
+    now: Timestamp,
+) -> Outcome<Option<Repeat>> {
+    let sql = "SELECT body, first, last, created FROM epitome.idempotency WHERE session = $1 AND key = $2";
+    Ok(since(ask::first(ask, Sql::new(sql, [session.into(), key.into()]), remembered).await?, now))
+}
+
+/// Reads what else was asked for: shapes and summaries.
+pub(super) async fn more(ask: &mut dyn Ask, standing: &mut Standing, load: &Load) -> Outcome<()> {
+    let Some(session) = &standing.session else { return Ok(()) };
+    let id = session.id;
+    standing.log = log(ask, session, standing, &load.log).await?;
+    if !load.summaries.is_empty() {
+        let found = ask::all(ask, by_number(id, &load.summaries), decode::summary).await?;
+        standing.summaries = in_order(found, &load.summaries);
+    }
+    Ok(())
+}
+
+async fn log(
+    ask: &mut dyn Ask,
+    session: &SessionRow,
+    standing: &Standing,
+    asked: &Log,
+) -> Outcome<Vec<Outline>> {
+    let (lens, within) = match asked {
+        Log::None => return Ok(Vec::new()),
+        Log::Pending(scope, name) => (Lens::new(session.id, scope), standing.pending(scope, name)),
+        Log::Batch(seq) => {
+            let head = session.tracker.head();
+            let lens = Lens::whole(session.id);
+            let there = (1..=head).contains(seq);
+            let within = if there { Some(lens.batch(ask, *seq, head).await?) } else { None };
+            (lens, within)
+        }
+    };
+    match within {
+        Some(within) => lens.run(ask, within, MOST_PENDING).await,
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Writes what was decided, and with that it is over. Of members only these changes are made. Gives the session's number.
+pub(super) async fn write(
+    ask: &mut dyn Ask,
+    key: &SessionKey,
+    standing: &Standing,
+    changes: &Changes,
+    members: &[&Membership],
+) -> Outcome<SessionId> {
+    let now = standing.now;
+    let before = standing.session.as_ref();
+    let mut batch = Batch::new();
+    changes.usage.iter().for_each(|row| batch.push(statements::record(row, now)));
+    let id = match (before, &changes.session) {
+        (Some(before), _) => before.id,
+        (None, Some(_)) => insert_session(ask, key, "open").await?,
+        (None, None) if changes.need_no_session() => {
+            ask.finish(batch).await?;
+            return Ok(0);
+        }
+        (None, None) => return Err(refused("there is no such session to write to")),
+    };
+    if let Some(row) = &changes.session {
+        update_session(&mut batch, id, before, row);
+    }
+    if changes.alter(before) {
+        batch.push(statements::revise(id));
+    }
+    let mark = ask.mark();
+    insert_messages(&mut batch, id, &changes.messages, (now, mark));
+    changes.flags.iter().for_each(|flags| batch.push(statements::set_flags(id, *flags)));
+    for (seq, metadata) in &changes.metadata {
+        let sql = "SELECT body FROM epitome.messages WHERE session = $1 AND seq = $2";
+        let body = ask::first(ask, Sql::new(sql, [id.into(), (*seq).into()]), |row| row.string(0)).await?;
+        let body = body.ok_or_else(|| nonsense("a message is missing"))?;
+        let body =
+            with_metadata(&body, metadata).map_err(|_| nonsense("a message's words cannot be read"))?;
+        let sql = "UPDATE epitome.messages SET body = $3 WHERE session = $1 AND seq = $2";
+        batch.push(Sql::new(sql, [id.into(), (*seq).into(), body.into()]));
+    }
+    set_members(ask, &mut batch, (key, id), members).await?;
+    changes.states.iter().for_each(|(summary, state)| set_state(&mut batch, id, *summary, *state));
+    let kept = match &changes.summary {
+        Some(row) => Some((row, ask::number(ask, statements::next_summary(id)).await?)),
+        None => None,
+    };
+    put_slots(&mut batch, (key, id), standing, changes, kept)?;
+    if let Some((asked, repeat)) = &changes.idempotency {
+        batch.push(statements::put_repeat(id, asked, repeat, now));
+    }
+    tell(ask, &mut batch, key, &changes.events, kept.map(|(_, number)| number)).await?;
+    match known_by(id, changes, mark, kept) {
+        Some(known) => ask.finish_by(batch, Some(known)).await?,
+        None => ask.finish(batch).await?,
+    }
+    Ok(id)
+}
+
+/// Slots as they shall be, and the summary that one of them points to.
+fn put_slots<'a>(
+    batch: &mut Batch<'a>,
+    (key, id): (&'a SessionKey, SessionId),
+    standing: &Standing,
+    changes: &'a Changes,
+    kept: Option<(&'a SummaryRow, SummaryId)>,
+) -> Outcome<()> {
+    let mut pointed = false;
+    for slot in &changes.slots {
+        let new = kept.filter(|(row, _)| row.scope == slot.scope && row.slot == slot.name);
+        pointed |= new.is_some();
+        let active = new.map(|(_, number)| number).or(slot.active);
+        let before = standing.slot(&slot.scope, &slot.name);
+        let moved = statements::move_slot((id, &key.workspace), before, slot, active);
+        moved.into_iter().for_each(|sql| batch.push(sql));
+    }
+    if let Some((row, number)) = kept {
+        if !pointed {
+            return Err(refused("a summary was to be kept without its slot"));
+        }
+        batch.push(statements::insert_summary(id, number, row));
+    }
+    Ok(())
+}
+
+/// What tells afterwards that these changes were done: what is never written over.
+fn known_by<'a>(
+    id: SessionId,
+    changes: &Changes,
+    mark: Option<i64>,
+    kept: Option<(&'a SummaryRow, SummaryId)>,
+) -> Option<Sql<'a>> {
+    if let Some(first) = changes.messages.first() {
+        let sql = "SELECT 1 FROM epitome.messages WHERE session = $1 AND seq = $2 AND change = $3";
+        return Some(Sql::new(sql, [id.into(), first.outline.seq.into(), mark.into()]));
+    }
+    let (row, number) = kept?;
+    let sql =
+        "SELECT 1 FROM epitome.summaries WHERE session = $1 AND id = $2 AND created = $3 AND facts = $4";
+    Some(Sql::new(sql, [id.into(), number.into(), row.created.into(), json(&row.facts).into()]))
+}
+
+/// Makes a session's row, and its workspace's where it is the first there. Most of it is still to be written.
+pub(super) async fn insert_session(
+    ask: &mut dyn Ask,
+    key: &SessionKey,
+    state: &'static str,
+) -> Outcome<SessionId> {
+    make_workspace(ask, &key.workspace).await?;
+    let sql = "INSERT INTO epitome.sessions (workspace, name, state, encoding, tracker, head, turns, tokens, opener, \
+         batch_from, batch_skipped, skipped, created, updated) \
+         VALUES ($1, $2, $3, '', '', 0, 0, 0, 0, 0, false, 0, $4, $4) RETURNING id";
+    let [workspace, name] = named(key);
+    let given = [workspace, name, state.into(), ask.now().await?.into()];
+    ask::number(ask, Sql::new(sql, given)).await
+}
+
+/// Writes a session's row over the one it has. Which messages can be searched is not the caller's to say.
+pub(super) fn update_session<'a>(
+    batch: &mut Batch<'a>,
+    id: SessionId,
+    before: Option<&SessionRow>,
+    row: &'a SessionRow,
+) {
+    let sql = "UPDATE epitome.sessions SET tracker = $2, head = $3, turns = $4, tokens = $5, opener = $6, \
+         batch_from = $7, batch_skipped = $8, skipped = $9, updated = $10 WHERE id = $1";
+    let tracker = &row.tracker;
+    let given = [
+        id.into(),
+        json(tracker).into(),
+        tracker.head().into(),
+        tracker.turns().into(),
+        tracker.tokens().into(),
+        row.opener.into(),
+        row.batch_from.into(),
+        row.batch_skipped.into(),
+        row.skipped.into(),
+        row.updated.into(),
+    ];
+    batch.push(Sql::new(sql, given));
+    if !before.is_some_and(|before| row.only_grew_from(before)) {
+        batch.push(statements::update_session(id, row));
+    }
+}
+
+/// The columns of messages but for the session, the moment they were kept, and PostgreSQL's mark: as [`message`] gives them.
+pub(super) const MESSAGE: &str = "seq, turn, tokens, before, chars, longest, opener, at, calls, answers, own_answers, open, \
+     own_open, role, shape, cut, own_cut, pinned, skip, author, body";
+
+fn message(message: &NewMessage) -> [Given<'_>; 21] {
+    let o = &message.outline;
+    let small = |value: i16| i64::from(value).into();
+    let count = |value: u32| i64::from(value).into();
+    [
+        o.seq.into(),
+        o.turn.into(),
+        o.tokens.into(),
+        o.before.into(),
+        o.chars.into(),
+        o.longest.into(),
+        message.opener.into(),
+        o.at.into(),
+        count(o.calls),
+        count(o.answers),
+        count(o.own_answers),
+        count(o.open),
+        count(o.own_open),
+        small(role_number(o.role)),
+        small(shape_bits(o)),
+        small(cut_number(o.cut)),
+        small(cut_number(o.own_cut)),
+        o.pinned.into(),
+        o.skip.into(),
+        o.author.as_deref().into(),
+        message.body.as_str().into(),
+    ]
+}
+
+/// Messages: all of them with one statement where there is a mark, each with its own in SQLite.
+fn insert_messages<'a>(
+    batch: &mut Batch<'a>,
+    id: SessionId,
+    messages: &'a [NewMessage],
+    (now, mark): (Timestamp, Option<i64>),
+) {
+    let Some(mark) = mark else {
+        static INSERT: LazyLock<String> = LazyLock::new(|| {
+            let places: Vec<String> = (3..24).map(|at| format!("?{at}")).collect();
+            format!(
+                "INSERT INTO messages (session, created, {MESSAGE}) VALUES (?1, ?2, {})",
+                places.join(", ")
+            )
+        });
+        for one in messages {
+            let mut given = Vec::with_capacity(23);
+            given.extend([id.into(), now.into()]);
+            given.extend(message(one));
+            batch.push(Sql::own("", INSERT.as_str(), given));
+        }
+        return;
+    };
+    if messages.is_empty() {
+        return;
+    }
+    let mut rows: Vec<_> = messages.iter().map(|one| message(one).into_iter()).collect();
+    let mut given = vec![id.into(), now.into(), mark.into()];
+    given.extend((0..21).map(|_| column(rows.iter_mut().filter_map(Iterator::next))));
+    let places: Vec<String> = (4..25).map(|at| format!("${at}")).collect();
+    let sql = format!(
+        "INSERT INTO epitome.messages (session, created, change, {MESSAGE}) SELECT $1, $2, $3, * FROM unnest({})",
+        places.join(", ")
+    );
+    batch.push(Sql::new(sql, given));
+}
+
+/// Changes a summary's state. When one is superseded, what the ones before it were made of is dropped: only
+/// the one that stands and the one it can be taken back to are ever built upon.
+fn set_state(batch: &mut Batch<'_>, session: SessionId, id: SummaryId, state: SummaryState) {
+    let sql = "UPDATE epitome.summaries SET state = $3 WHERE session = $1 AND id = $2";
+    batch.push(Sql::new(sql, [session.into(), id.into(), state_text(state).into()]));
+    if state == SummaryState::Superseded {
+        let sql = "UPDATE epitome.summaries INDEXED BY summaries_sources SET sources = NULL WHERE session = $1 \
+             AND scope = (SELECT scope FROM epitome.summaries WHERE session = $1 AND id = $2) \
+             AND slot = (SELECT slot FROM epitome.summaries WHERE session = $1 AND id = $2) \
+             AND id < $2 AND state <> 'standing' AND sources IS NOT NULL";
+        batch.push(Sql::new(sql, [session.into(), id.into()]));
+    }
+}

@@ -1,0 +1,129 @@
+//! Copying sessions in pieces, showing them, and deleting them.
+
+use epitome_core::message::Seq;
+
+use super::ask::{self, Ask, Batch};
+use super::change::{MESSAGE, insert_session, update_session};
+use super::decode::Found;
+use super::events;
+use super::log::CopiedSession;
+use super::people::make_workspace;
+use super::rows::{SessionId, SessionKey};
+use super::sql::Sql;
+use super::statements;
+use super::trouble::Outcome;
+
+/// So many messages are copied at a time.
+const COPY_CHUNK: Seq = 500;
+
+/// And no more bytes than this, unless it is a single message's.
+const COPY_BYTES: u64 = 4 << 20;
+
+/// Makes the hidden session that messages are copied into. `None` when there is nothing to copy from.
+pub(super) async fn begin(ask: &mut dyn Ask, from: SessionId) -> Outcome<Option<SessionId>> {
+    let sql = "SELECT workspace, name FROM epitome.sessions WHERE id = $1 AND state = 'open' FOR KEY SHARE";
+    let key = |row: Found<'_>| Ok(SessionKey::new(row.text(0)?, row.text(1)?));
+    let Some(key) = ask::first(ask, Sql::new(sql, [from.into()]), key).await? else { return Ok(None) };
+    let copied = insert_session(ask, &key, "hidden").await?;
+    let sql = "INSERT INTO epitome.members (session, author, attributes, joined) \
+         SELECT $2, author, attributes, joined FROM epitome.members WHERE session = $1";
+    ask.finish(Batch::new().run(Sql::new(sql, [from.into(), copied.into()]))).await?;
+    Ok(Some(copied))
+}
+
+/// Copies the next messages, and tells up to which. `None` when either session is not there any more.
+pub(super) async fn piece(
+    ask: &mut dyn Ask,
+    from: SessionId,
+    to: SessionId,
+    (first, through): (Seq, Seq),
+) -> Outcome<Option<Seq>> {
+    let there = "SELECT id FROM epitome.sessions WHERE id = $1 AND state = 'open' OR id = $2 AND state = 'hidden' \
+         ORDER BY id FOR KEY SHARE";
+    let most = first.saturating_add(COPY_CHUNK - 1).min(through);
+    let sizes = Sql::own(
+        "SELECT seq, octet_length(body)::bigint FROM epitome.messages WHERE session = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq",
+        "SELECT seq, octet_length(body) FROM messages WHERE session = ?1 AND seq BETWEEN ?2 AND ?3 ORDER BY seq",
+        [from.into(), first.into(), most.into()],
+    );
+    // Where nothing is left to copy, all is copied.
+    let (mut both, mut last, mut bytes) = (Vec::new(), through, 0u64);
+    let each = |row: Found<'_>| {
+        let before = bytes;
+        bytes = bytes.saturating_add(row.uint(1)?);
+        let fits = before == 0 || bytes <= COPY_BYTES;
+        if fits {
+            last = row.uint(0)?;
+        }
+        Ok(fits)
+    };
+    let there = Sql::new(there, [from.into(), to.into()]);
+    ask.ask(Batch::new().all(there, &mut both, |row| row.int(0)).each(sizes, each)).await?;
+    if both.len() != 2 {
+        return Ok(None);
+    }
+    // One that was copied and not heard of is there already.
+    let sql = Sql::own(
+        format!(
+            "INSERT INTO epitome.messages (session, created, change, {MESSAGE}) SELECT $2, created, change, {MESSAGE} \
+             FROM epitome.messages WHERE session = $1 AND seq BETWEEN $3 AND $4 ON CONFLICT DO NOTHING"
+        ),
+        format!(
+            "INSERT INTO messages (session, created, {MESSAGE}) SELECT ?2, created, {MESSAGE} FROM messages \
+             WHERE session = ?1 AND seq BETWEEN ?3 AND ?4"
+        ),
+        [from.into(), to.into(), first.into(), last.into()],
+    );
+    // Says that somebody is still at it.
+    let alive = "UPDATE epitome.sessions SET updated = $2 WHERE id = $1";
+    let alive = Sql::new(alive, [to.into(), ask.now().await?.into()]);
+    ask.finish(Batch::new().run(sql).run(alive)).await?;
+    Ok(Some(last))
+}
+
+/// Gives up a copy.
+pub(super) async fn give_up(ask: &mut dyn Ask, copied: SessionId) -> Outcome<()> {
+    let sql = "UPDATE epitome.sessions SET state = 'gone' WHERE id = $1 AND state = 'hidden'";
+    ask.finish_by(Batch::new().run(Sql::new(sql, [copied.into()])), None).await
+}
+
+/// Shows a copied session, whose summaries have their numbers. False when the name is taken or there is no such copy.
+pub(super) async fn reveal(ask: &mut dyn Ask, key: &SessionKey, copy: &CopiedSession) -> Outcome<bool> {
+    let copied = copy.id;
+    let sql = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state = 'hidden' FOR UPDATE";
+    let (mut there, mut taken) = (false, false);
+    let batch = Batch::new().any(Sql::new(sql, [copied.into()]), &mut there);
+    ask.ask(batch.any(statements::number(key), &mut taken)).await?;
+    if !there || taken {
+        return Ok(false);
+    }
+    make_workspace(ask, &key.workspace).await?;
+    let sql = "UPDATE epitome.sessions SET state = 'open', workspace = $2, name = $3 WHERE id = $1";
+    let given = [copied.into(), (&*key.workspace).into(), (&*key.session).into()];
+    let mut batch = Batch::new().run(Sql::new(sql, given));
+    update_session(&mut batch, copied, None, &copy.row);
+    for summary in &copy.summaries {
+        batch.push(statements::insert_summary(copied, summary.id, summary));
+    }
+    for slot in &copy.slots {
+        batch.push(statements::put_slot((copied, &key.workspace), slot, slot.active));
+    }
+    events::tell(ask, &mut batch, key, &copy.events, None).await?;
+    ask.finish(batch).await?;
+    Ok(true)
+}
+
+/// Hides a session for ever. Its rows go later; its slots at once, so that nobody works on them,
+/// and so does what was told of it.
+pub(super) async fn delete(ask: &mut dyn Ask, key: &SessionKey) -> Outcome<bool> {
+    let sql =
+        "SELECT id FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open' FOR UPDATE";
+    let sql = Sql::new(sql, [(&*key.workspace).into(), (&*key.session).into()]);
+    let Some(id) = ask::first(ask, sql, |row| row.int(0)).await? else { return Ok(false) };
+    let mut batch = Batch::new()
+        .run(Sql::new("UPDATE epitome.sessions SET state = 'gone' WHERE id = $1", [id.into()]))
+        .run(Sql::new("DELETE FROM epitome.slots WHERE session = $1", [id.into()]));
+    events::forget(&mut batch, key);
+    ask.finish(batch).await?;
+    Ok(true)
+}

@@ -1,0 +1,112 @@
+//! What happened, written with what did it.
+//!
+//! Numbers are dense inside a workspace. SQLite gives them with the change itself. Were it so in PostgreSQL, all writers of a
+//! workspace would wait for one another; there they are given later, by whoever reads.
+
+use std::sync::Arc;
+
+use super::ask::{self, Ask, Batch};
+use super::decode;
+use super::rows::{SessionKey, SummaryId};
+use super::sql::Sql;
+use super::statements;
+use super::trouble::{Outcome, nonsense};
+use crate::event::{Events, Happened};
+
+/// So many of a workspace are kept, and not many more.
+pub(super) const KEPT: i64 = 10_000;
+
+/// So many are removed at a time in SQLite, and that often.
+const TRIMMED: i64 = 64;
+
+/// The newest number a workspace gave, whatever became of that event: in SQLite.
+macro_rules! newest {
+    () => {
+        "max(coalesce((SELECT max(id) FROM events WHERE workspace = ?1), 0), \
+         coalesce((SELECT events_given FROM workspaces WHERE name = ?1), 0))"
+    };
+}
+
+/// The newest number SQLite gave in a workspace.
+pub(super) const NEWEST: &str = concat!("SELECT ", newest!());
+
+/// Writes down what happened in a session, which has a row by now. `kept` is the summary that is kept with it.
+pub(super) async fn tell<'a>(
+    ask: &mut dyn Ask,
+    batch: &mut Batch<'a>,
+    key: &'a SessionKey,
+    events: &[Happened],
+    kept: Option<SummaryId>,
+) -> Outcome<()> {
+    let now = ask.now().await?;
+    for event in events {
+        let event = event.numbered(kept);
+        let data = event.data().map_err(|_| nonsense("an event cannot be written as JSON"))?;
+        let (workspace, session) = ((&*key.workspace).into(), (&*key.session).into());
+        let given = [workspace, session, event.kind().to_owned().into(), data.into(), now.into()];
+        let Some(id) = ask.number_event(&key.workspace)? else {
+            let sql =
+                "INSERT INTO epitome.told (workspace, session, kind, data, at) VALUES ($1, $2, $3, $4, $5)";
+            batch.push(Sql::new(sql, given));
+            continue;
+        };
+        let sql = "INSERT INTO epitome.events (workspace, session, kind, data, at, id) VALUES ($1, $2, $3, $4, $5, $6)";
+        batch.push(Sql::new(sql, given.into_iter().chain([id.into()]).collect::<Vec<_>>()));
+        if id % TRIMMED == 0 {
+            let sql = "DELETE FROM epitome.events WHERE workspace = $1 AND id <= $2";
+            batch.push(Sql::new(sql, [(&*key.workspace).into(), id.saturating_sub(KEPT).into()]));
+        }
+    }
+    Ok(())
+}
+
+/// Removes what was told of a session. Its numbers are not given again.
+pub(super) fn forget<'a>(batch: &mut Batch<'a>, key: &'a SessionKey) {
+    let named = || [(&*key.workspace).into(), (&*key.session).into()];
+    batch.push(Sql::own(
+        "DELETE FROM epitome.told WHERE workspace = $1 AND session = $2",
+        concat!("UPDATE workspaces SET events_given = ", newest!(), " WHERE name = ?1 AND ?2 IS NOT NULL"),
+        named(),
+    ));
+    // There are few enough to look through.
+    batch.push(Sql::new("DELETE FROM epitome.events WHERE workspace = $1 AND session = $2", named()));
+}
+
+/// Those after a number, of one session or all.
+pub(super) async fn read(
+    ask: &mut dyn Ask,
+    workspace: &str,
+    after: u64,
+    session: Option<&str>,
+    limit: usize,
+) -> Outcome<Events> {
+    let ends = Sql::own(
+        "SELECT coalesce((SELECT events_given FROM epitome.workspaces WHERE name = $1), 0), \
+         (SELECT min(id) FROM epitome.events WHERE workspace = $1)",
+        concat!("SELECT ", newest!(), ", (SELECT min(id) FROM events WHERE workspace = ?1)"),
+        [workspace.into()],
+    );
+    let (mut found, mut events) = (None, Vec::new());
+    let batch = Batch::new().first(ends, &mut found, |row| Ok((row.uint(0)?, row.maybe_int(1)?))).all(
+        statements::events(workspace, after, session, limit),
+        &mut events,
+        decode::event,
+    );
+    ask.finish(batch).await?;
+    let (newest, oldest) = found.ok_or_else(|| nonsense("a row is missing"))?;
+    let oldest = oldest.and_then(|oldest| u64::try_from(oldest).ok());
+    Ok(Events { events, oldest: oldest.unwrap_or_else(|| newest.saturating_add(1)), newest })
+}
+
+/// How often messages became a summary, by session. There are few enough to look through.
+pub(super) async fn condensed(ask: &mut dyn Ask, workspace: &str) -> Outcome<Vec<(Arc<str>, u64)>> {
+    let sql = Sql::own(
+        "SELECT session, count(*) FROM (SELECT session FROM epitome.events WHERE workspace = $1 \
+         AND kind = 'condensed' UNION ALL SELECT session FROM epitome.told WHERE workspace = $1 \
+         AND kind = 'condensed') e GROUP BY session ORDER BY session",
+        "SELECT session, count(*) FROM events WHERE workspace = ?1 AND kind = 'condensed' \
+         GROUP BY session ORDER BY session",
+        [workspace.into()],
+    );
+    ask::all_at_last(ask, sql, |row| Ok((row.name(0)?, row.uint(1)?))).await
+}

@@ -1,0 +1,185 @@
+//! A session's messages, or one author's in it, read by their shape.
+//!
+//! Every query here walks the primary key or the index of one author's messages, and reads a bounded number of rows.
+
+use epitome_core::message::{Seq, Span};
+use epitome_core::outline::Outline;
+use epitome_core::slot::Scope;
+
+use super::ask::{self, Ask, Batch};
+use super::decode::{Found, OUTLINE, outline};
+use super::given::Given;
+use super::rows::SessionId;
+use super::sql::Sql;
+use super::trouble::{Outcome, nonsense};
+
+/// Whose messages.
+#[derive(Clone, Copy)]
+pub(super) struct Lens<'a> {
+    session: SessionId,
+    author: Option<&'a str>,
+}
+
+/// Whose messages are read: all of a session, or one author's.
+pub(super) fn author_of(scope: &Scope) -> Option<&str> {
+    match scope {
+        Scope::Session => None,
+        Scope::Author(author) => Some(author),
+    }
+}
+
+impl<'a> Lens<'a> {
+    pub(super) fn new(session: SessionId, scope: &'a Scope) -> Self {
+        Self { session, author: author_of(scope) }
+    }
+
+    pub(super) fn whole(session: SessionId) -> Self {
+        Self { session, author: None }
+    }
+
+    pub(super) fn is_own(&self) -> bool {
+        self.author.is_some()
+    }
+
+    fn cut_column(&self) -> &'static str {
+        if self.is_own() { "own_cut" } else { "cut" }
+    }
+
+    /// The table with what picks the session's or the author's rows. `$1` is the session and `$2` the author in every query.
+    fn rows(&self) -> &'static str {
+        if self.is_own() {
+            "epitome.messages INDEXED BY messages_by_author WHERE session = $1 AND author = $2"
+        } else {
+            "epitome.messages WHERE session = $1"
+        }
+    }
+
+    fn sql<const N: usize>(&self, text: String, given: [Given<'a>; N]) -> Sql<'a> {
+        let mut all = vec![self.session.into(), self.author.into()];
+        all.extend(given);
+        Sql::new(text, all)
+    }
+
+    /// Shapes, each with the message that opened its turn: the first of these, or the newest first.
+    pub(super) fn shapes(&self, within: (Seq, Seq), newest_first: bool, limit: usize) -> Sql<'a> {
+        let order = if newest_first { "DESC" } else { "ASC" };
+        let text = format!(
+            "SELECT {OUTLINE}, opener FROM {} AND seq >= $3 AND seq <= $4 ORDER BY seq {order} LIMIT $5",
+            self.rows()
+        );
+        self.sql(text, [within.0.into(), within.1.into(), limit.into()])
+    }
+
+    /// The shapes of a run of messages, at most so many.
+    pub(super) async fn run(&self, ask: &mut dyn Ask, within: Span, limit: usize) -> Outcome<Vec<Outline>> {
+        ask::all(ask, self.shapes((within.from, within.through), false, limit), outline).await
+    }
+
+    /// The call batch a message stands in, as if the log ended at `last`.
+    pub(super) async fn batch(&self, ask: &mut dyn Ask, seq: Seq, last: Seq) -> Outcome<Span> {
+        let (rows, cut) = (self.rows(), self.cut_column());
+        let from = format!("SELECT seq FROM {rows} AND seq <= $3 AND {cut} >= 1 ORDER BY seq DESC LIMIT 1");
+        let next =
+            format!("SELECT seq FROM {rows} AND seq > $3 AND seq <= $4 AND {cut} >= 1 ORDER BY seq LIMIT 1");
+        let (from, next) = (self.sql(from, [seq.into()]), self.sql(next, [seq.into(), last.into()]));
+        let (mut begins, mut ends) = (None, None);
+        let uint = |row: Found<'_>| row.uint(0);
+        ask.ask(Batch::new().first(from, &mut begins, uint).first(next, &mut ends, uint)).await?;
+        batch(begins, ends, last)
+    }
+
+    /// The call batches that messages with a flag stand in, oldest first: where each begins, and where the next one does.
+    pub(super) fn flagged(&self, flag: Flag, last: Seq) -> Sql<'a> {
+        let (rows, cut) = (self.rows(), self.cut_column());
+        let text = |flagged: &str| {
+            format!(
+                "SELECT f.seq, (SELECT seq FROM {rows} AND seq <= f.seq AND {cut} >= 1 ORDER BY seq DESC LIMIT 1), \
+                 (SELECT seq FROM {rows} AND seq > f.seq AND seq <= $3 AND {cut} >= 1 ORDER BY seq LIMIT 1) \
+                 FROM (SELECT seq FROM epitome.messages{flagged} AND session = $1 AND seq <= $3 \
+                 AND ($2 IS NULL OR author = $2)) f ORDER BY f.seq"
+            )
+        };
+        let (postgres, sqlite) = match flag {
+            Flag::Pinned => (" WHERE pinned", " INDEXED BY messages_pinned WHERE pinned <> 0"),
+            Flag::Skipped => (" WHERE skip", " INDEXED BY messages_skipped WHERE skip <> 0"),
+        };
+        let given = [self.session.into(), self.author.into(), last.into()];
+        Sql::own(text(postgres), text(sqlite), given)
+    }
+
+    /// How many messages there are in these runs.
+    pub(super) async fn count(&self, ask: &mut dyn Ask, runs: &[Span]) -> Outcome<u64> {
+        let mut sum = 0u64;
+        for run in runs {
+            let text = format!("SELECT count(*) FROM {} AND seq BETWEEN $3 AND $4", self.rows());
+            let count = ask::number(ask, self.sql(text, [run.from.into(), run.through.into()])).await?;
+            sum = sum.saturating_add(count.unsigned_abs());
+        }
+        Ok(sum)
+    }
+
+    /// The newest message before this one that opens a turn of this author's.
+    pub(super) fn opener_before(&self, seq: Seq) -> Sql<'a> {
+        let text = format!(
+            "SELECT {OUTLINE} FROM epitome.messages INDEXED BY messages_openers WHERE session = $1 AND author = $2 \
+             AND author IS NOT NULL AND (shape & 2) <> 0 AND seq < $3 ORDER BY seq DESC LIMIT 1"
+        );
+        self.sql(text, [seq.into()])
+    }
+
+    /// Messages with their words, in order or newest first, at most so many, and no more than one beyond so many bytes: what
+    /// is too much is not sent. Where rows are read one by one, whoever reads stops.
+    pub(super) fn page(
+        &self,
+        within: Span,
+        newest_first: bool,
+        (limit, bytes): (usize, Option<u64>),
+    ) -> Sql<'a> {
+        let order = if newest_first { "DESC" } else { "ASC" };
+        let (rows, bytes) = (self.rows(), bytes.map_or(u64::MAX, |bytes| bytes.max(1)));
+        // How long words are is known without reading them. Those before the one before: so one more is there to be seen.
+        let postgres = format!(
+            "SELECT {OUTLINE}, body FROM (SELECT m.*, sum(octet_length(body)) OVER (ORDER BY seq {order} \
+             ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS ahead_of_it FROM \
+             (SELECT * FROM {rows} AND seq >= $3 AND seq <= $4 ORDER BY seq {order} LIMIT $5) m) p \
+             WHERE coalesce(ahead_of_it, 0) < $6 ORDER BY seq {order}"
+        );
+        let sqlite = format!(
+            "SELECT {OUTLINE}, body FROM {rows} AND seq >= $3 AND seq <= $4 AND $6 > 0 ORDER BY seq {order} LIMIT $5"
+        );
+        let (from, through) = (within.from.into(), within.through.into());
+        let given = [self.session.into(), self.author.into(), from, through, limit.into(), bytes.into()];
+        Sql::own(postgres, sqlite, given)
+    }
+}
+
+/// What a message can carry.
+#[derive(Clone, Copy)]
+pub(super) enum Flag {
+    Pinned,
+    Skipped,
+}
+
+fn batch(from: Option<Seq>, next: Option<Seq>, last: Seq) -> Outcome<Span> {
+    let (from, through) = (from.unwrap_or(1), next.map_or(last, |next| next.saturating_sub(1)));
+    Span::new(from, through).ok_or_else(|| nonsense("a call batch ends before it begins"))
+}
+
+/// A row of what [`Lens::flagged`] asked for.
+pub(super) type Flagged = (Seq, Option<Seq>, Option<Seq>);
+
+pub(super) fn flagged(row: Found<'_>) -> Outcome<Flagged> {
+    let seq = |at: usize| row.maybe_int(at).map(|seq| seq.and_then(|seq| u64::try_from(seq).ok()));
+    Ok((row.uint(0)?, seq(1)?, seq(2)?))
+}
+
+/// Their batches, each once.
+pub(super) fn batches(found: &[Flagged], last: Seq) -> Outcome<Vec<Span>> {
+    let mut batches: Vec<Span> = Vec::new();
+    for (seq, from, next) in found {
+        if batches.last().is_none_or(|batch| batch.through < *seq) {
+            batches.push(batch(*from, *next, last)?);
+        }
+    }
+    Ok(batches)
+}

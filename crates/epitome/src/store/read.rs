@@ -1,0 +1,125 @@
+//! Reading messages and summaries by their session's number.
+
+use epitome_core::message::{Message, Seq, Span};
+use epitome_core::slot::Scope;
+
+use super::ask::{self, Ask, Batch};
+use super::asked::{Ahead, Filling, Pick, PickSummaries, Portion};
+use super::decode::{self, Found, OUTLINE, SESSION, SUMMARY, outline};
+use super::given::{Given, int};
+use super::lens::Lens;
+use super::rows::{SessionId, SummaryId, SummaryRow};
+use super::sql::Sql;
+use super::statements;
+use super::tail::at_end;
+use super::trouble::Outcome;
+
+/// So many messages with their words are read at a time.
+const PAGE: usize = 200;
+
+pub(super) async fn ahead(
+    ask: &mut dyn Ask,
+    id: SessionId,
+    scope: &Scope,
+    after: Seq,
+    limit: usize,
+) -> Outcome<Ahead> {
+    let sql = format!("SELECT {SESSION} FROM epitome.sessions WHERE id = $1 AND state = 'open'");
+    let (mut row, mut there, mut log) = (None, false, Vec::new());
+    let shapes =
+        Lens::new(id, scope).shapes((after.saturating_add(1), Seq::MAX), false, limit.saturating_add(1));
+    let batch = Batch::new()
+        .first(Sql::new(sql, [id.into()]), &mut row, decode::session)
+        .any(statements::is_there(id), &mut there)
+        .all(shapes, &mut log, outline);
+    ask.finish(batch).await?;
+    if !there {
+        return Ok(Ahead { log: Vec::new(), end: None });
+    }
+    // Where a copy will end is not known before it is shown.
+    let end = row.filter(|_| log.len() <= limit).map(|row| at_end(&row.tracker, scope).0);
+    log.truncate(limit);
+    Ok(Ahead { log, end })
+}
+
+pub(super) async fn messages(ask: &mut dyn Ask, id: SessionId, pick: &Pick) -> Outcome<Portion<Message>> {
+    match pick {
+        Pick::Seqs(seqs) => {
+            let sql = format!(
+                "SELECT {OUTLINE}, body FROM epitome.messages WHERE session = $1 AND seq = ANY($2) ORDER BY seq"
+            );
+            let wanted = Given::Ints(seqs.iter().map(|seq| int(*seq)).collect());
+            let (mut there, mut items) = (false, Vec::new());
+            let batch = Batch::new().any(statements::is_there(id), &mut there);
+            let batch =
+                batch.all(Sql::new(sql, [id.into(), wanted]), &mut items, |row| Ok(decode::words(row)?.0));
+            ask.finish(batch).await?;
+            Ok(if there { Portion { items, more: false } } else { Portion::default() })
+        }
+        Pick::Page { scope, within, reverse, limit, bytes } => {
+            page(ask, Lens::new(id, scope), id, (*within, *reverse), (*limit, *bytes)).await
+        }
+    }
+}
+
+async fn page(
+    ask: &mut dyn Ask,
+    lens: Lens<'_>,
+    id: SessionId,
+    (mut within, reverse): (Span, bool),
+    (limit, bytes): (usize, Option<u64>),
+) -> Outcome<Portion<Message>> {
+    let mut filling = Filling::new(limit, bytes);
+    let mut size = limit.saturating_add(1).min(ask.page(PAGE));
+    loop {
+        let (mut there, mut seen, mut last) = (false, 0, None);
+        let filled = &mut filling;
+        let each = |row: Found<'_>| {
+            let (message, bytes) = decode::words(row)?;
+            (seen, last) = (seen + 1, Some(message.seq));
+            filled.take(message, bytes);
+            Ok(!filled.is_over())
+        };
+        let sql = lens.page(within, reverse, (size, bytes));
+        ask.ask(Batch::new().any(statements::is_there(id), &mut there).each(sql, each)).await?;
+        if !there {
+            return Ok(Portion::default());
+        }
+        let rest = last.filter(|_| seen >= size && !filling.is_over()).and_then(|last| match reverse {
+            true => Span::new(within.from, last.saturating_sub(1)),
+            false => Span::new(last.saturating_add(1), within.through),
+        });
+        let Some(rest) = rest else { return Ok(filling.done()) };
+        (within, size) = (rest, ask.page(PAGE));
+    }
+}
+
+/// These summaries, in this order, as far as they are this session's.
+pub(super) fn by_number<'a>(session: SessionId, ids: &[SummaryId]) -> Sql<'a> {
+    let sql = format!("SELECT {SUMMARY} FROM epitome.summaries WHERE session = $1 AND id = ANY($2)");
+    Sql::new(sql, [session.into(), Given::Ints(ids.to_vec())])
+}
+
+/// In the order in which they were asked for.
+pub(super) fn in_order(mut found: Vec<SummaryRow>, ids: &[SummaryId]) -> Vec<SummaryRow> {
+    found.sort_by_key(|row| ids.iter().position(|id| *id == row.id));
+    found
+}
+
+pub(super) async fn summaries(
+    ask: &mut dyn Ask,
+    id: SessionId,
+    pick: &PickSummaries,
+) -> Outcome<Vec<SummaryRow>> {
+    let ids = match pick {
+        PickSummaries::Ids(ids) => ids.clone(),
+        _ => ask::all(ask, statements::summary_ids(id, pick), |row| row.int(0)).await?,
+    };
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (mut there, mut found) = (false, Vec::new());
+    let batch = Batch::new().any(statements::is_there(id), &mut there);
+    ask.finish(batch.all(by_number(id, &ids), &mut found, decode::summary)).await?;
+    Ok(if there { in_order(found, &ids) } else { Vec::new() })
+}

@@ -1,0 +1,76 @@
+//! SQLite as the shared code asks it: a connection inside of a transaction, which answers at once.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use async_trait::async_trait;
+use epitome_core::message::Timestamp;
+use rusqlite::{Connection, params_from_iter};
+
+use super::super::ask::{Ask, Batch};
+use super::super::events::NEWEST;
+use super::super::sql::Sql;
+use super::error::{Outcome, refused};
+use super::known::Known;
+
+/// A connection, for as long as something is done with it.
+pub(super) struct Lent<'c> {
+    pub(super) db: &'c mut Connection,
+    pub(super) known: &'c Known,
+    pub(super) now: Timestamp,
+}
+
+impl Lent<'_> {
+    fn run(&mut self, batch: Batch<'_>) -> Outcome<()> {
+        for (sql, mut each) in batch.steps {
+            let mut statement = self.db.prepare_cached(&sql.for_sqlite())?;
+            let mut rows = statement.query(params_from_iter(&sql.given))?;
+            while let Some(row) = rows.next()? {
+                if let Some(each) = &mut each
+                    && !each(row)?
+                {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Ask for Lent<'_> {
+    async fn ask(&mut self, batch: Batch<'_>) -> Outcome<()> {
+        self.run(batch)
+    }
+
+    /// Whoever lent it makes what was written durable.
+    async fn finish(&mut self, batch: Batch<'_>) -> Outcome<()> {
+        self.run(batch)
+    }
+
+    async fn finish_by(&mut self, batch: Batch<'_>, _: Option<Sql<'_>>) -> Outcome<()> {
+        self.run(batch)
+    }
+
+    fn page(&self, _: usize) -> usize {
+        usize::MAX
+    }
+
+    fn number_event(&mut self, workspace: &Arc<str>) -> Outcome<Option<i64>> {
+        let last = || Ok(self.db.prepare_cached(NEWEST)?.query_row([workspace], |row| row.get(0))?);
+        self.known.number_event(workspace, last).map(Some)
+    }
+
+    async fn now(&mut self) -> Outcome<Timestamp> {
+        Ok(self.now)
+    }
+}
+
+/// What never waits, done.
+pub(super) fn done<T>(future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => done,
+        Poll::Pending => Err(refused("what SQLite does was waited for")),
+    }
+}

@@ -32,6 +32,20 @@ fn a_settings_file_is_written_once() {
 }
 
 #[test]
+fn the_settings_in_docs_are_the_written_file() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/epitome.toml");
+    let (_, written, _) = Place::new().run(&["--write-config", "-"]);
+    if std::env::var_os("CHECK_UPDATE").is_some() {
+        std::fs::write(&path, &written).unwrap();
+    }
+    assert!(
+        std::fs::read_to_string(&path).unwrap_or_default() == written,
+        "docs/epitome.toml is not what --write-config writes; renew it: \
+         CHECK_UPDATE=1 cargo test -p epitome-server --test cli the_settings_in_docs"
+    );
+}
+
+#[test]
 fn check_config_says_what_holds_and_opens_nothing() {
     let place = Place::new();
     std::fs::write(place.path("epitome.toml"), "[context]\nmax_tokens = 50000\n").unwrap();

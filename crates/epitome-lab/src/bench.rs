@@ -116,12 +116,14 @@ impl Args {
             (_, true) => (9, 8_000, 4_000, 1_000_000, 60),
             _ => (7, 4_000, 2_000, 100_000, 10),
         };
+        // A short session is for a look at the tables, not at the numbers.
+        let few = self.long.unwrap_or(u64::MAX);
         server::Sizes {
             dir: self.dir(),
             rounds,
-            appends,
+            appends: appends.min(few),
             session: self.long.unwrap_or(10_000),
-            contexts,
+            contexts: contexts.min(few / 4),
             messages: self.messages.unwrap_or(messages),
             seconds: self.seconds.unwrap_or(seconds),
         }

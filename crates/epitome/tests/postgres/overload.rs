@@ -97,19 +97,20 @@ async fn a_full_disk_is_told_and_writing_goes_on_when_there_is_room() {
     let node = node(&database.url()).await;
     say(&node, &key("a"), "before").await.unwrap();
 
+    // PostgreSQL may use the room of what it refused again, so a later message may still fit before the next is refused.
     let mut said = 1;
-    let error = loop {
-        match in_time(say(&node, &key("a"), &noise(said))).await {
-            Ok(()) => said += 1,
-            Err(error) => break error,
-        }
-        assert!(said < 10_000, "the disk is never full");
-    };
-    assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
-    // What is there can be read; what was refused is not there.
-    assert_eq!(row(&node, &key("a")).await.tracker.head(), said);
-    let error = in_time(say(&node, &key("a"), &noise(0))).await.unwrap_err();
-    assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
+    for _ in 0..2 {
+        let error = loop {
+            match in_time(say(&node, &key("a"), &noise(said))).await {
+                Ok(()) => said += 1,
+                Err(error) => break error,
+            }
+            assert!(said < 10_000, "the disk is never full");
+        };
+        assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
+        // What is there can be read; what was refused is not there.
+        assert_eq!(row(&node, &key("a")).await.tracker.head(), said);
+    }
 
     database.make_room();
     in_time(say(&node, &key("a"), "after")).await.unwrap();

@@ -111,10 +111,10 @@ struct Inner {
 /// ```
 /// # async fn try_it() -> Result<(), epitome::Error> {
 /// use epitome::Engine;
-/// use epitome::model::Scripted;
+/// use epitome::model::Local;
 ///
 /// let engine = Engine::builder()
-///     .model("main", Scripted::new())
+///     .model("main", Local)
 ///     .settings(r#"{
 ///         "slot": [{"name": "notes", "trigger": "turns(10)", "keep": "turns(2)", "max_chars": 1500}],
 ///         "summarize": {"models": ["main"], "stand_in_after": "5m"}

@@ -33,11 +33,11 @@ const UNKNOWN_PRICE: (f64, f64) = (1.0, 5.0);
 ///
 /// ```
 /// use epitome::Condenser;
-/// use epitome::model::Scripted;
+/// use epitome::model::Local;
 ///
 /// let condenser = Condenser::builder()
 ///     .for_model("claude-sonnet-4-5")
-///     .model("cheap", Scripted::new())
+///     .model("cheap", Local)
 ///     .settings(r#"{"condense": {"strategy": "amortized", "threshold": 0.6, "keep_last": 10, "model": "cheap"}}"#)
 ///     .build()?;
 /// # Ok::<(), epitome::Error>(())

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use epitome::model::{Ask, Gate, ModelError, Reply, Scripted};
+use epitome::model::{Ask, ModelError, Reply};
+use epitome_testkit::scripted::{Gate, Scripted};
 use epitome::rules::condense::Press;
 use epitome::rules::message::Message;
 use epitome::{Condenser, Pace};

@@ -1,6 +1,6 @@
 //! `economic`: the list is cut where that costs least, by the prices of the models in question.
 
-use epitome::model::Scripted;
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::Message;
 use epitome::{Condenser, CondenserBuilder};
 

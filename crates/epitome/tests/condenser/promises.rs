@@ -1,6 +1,6 @@
 //! What holds on every turn, whatever was said, by whatever means it is condensed, and however its caller goes on.
 
-use epitome::model::Scripted;
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::condense::Standing;
 use epitome::rules::message::{Message, Part, Role};
 use epitome::rules::outline::Cut;

@@ -1,7 +1,8 @@
 //! What a stranger found wrong, so that it stays mended.
 
 use epitome::Condenser;
-use epitome::model::{Ask, Model, ModelError, Reply, Scripted};
+use epitome::model::{Ask, Model, ModelError, Reply};
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::{Message, Part};
 use epitome::rules::message::{Timestamp, Tokens};
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use epitome::Condenser;
-use epitome::model::{Gate, Scripted};
+use epitome_testkit::scripted::{Gate, Scripted};
 use epitome::rules::condense::{Press, Standing};
 use epitome::rules::message::Message;
 

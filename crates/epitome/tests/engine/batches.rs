@@ -1,6 +1,6 @@
 //! Whatever the batches, the same summaries in the same order.
 
-use epitome::model::Scripted;
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::{Message, Part, Role};
 use epitome::rules::slot::Limit;
 use epitome::{Engine, Session};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use epitome::model::{Gate, Scripted};
+use epitome_testkit::scripted::{Gate, Scripted};
 use epitome::{Error, Next, Pace, Summarize};
 
 use crate::failing::down;

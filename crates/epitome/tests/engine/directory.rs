@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use epitome::model::Scripted;
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::Message;
 use epitome::settings::Patch;
 use epitome::{Attributes, Engine, Error, Fork, Listing, Membership, Notes, Page, Session, Workspace};

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use epitome::model::{ModelError, Reply, Scripted};
+use epitome::model::{ModelError, Reply};
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::{Message, Part, Role, Seq};
 use epitome::store::SummaryState;
 use epitome::{Engine, Error, Flags, Fork, Page, Session, Summarize};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use epitome::model::{ModelError, Reply, Scripted};
+use epitome::model::{ModelError, Reply};
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::inspect::Refusal;
 use epitome::rules::message::{Message, Timestamp};
 use epitome::{Engine, Error, Fork, Session, SlotStatus, Summarize, Summarized};

@@ -1,6 +1,6 @@
 //! New sessions from old ones.
 
-use epitome::model::{Gate, Scripted};
+use epitome_testkit::scripted::{Gate, Scripted};
 use epitome::rules::message::Message;
 use epitome::{ContextRequest, Engine, Error, Fork, Membership, Notes, Page, Session};
 use serde_json::{Map, Value, json};

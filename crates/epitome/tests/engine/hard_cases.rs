@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use epitome::model::{Gate, ModelError, Scripted};
+use epitome::model::ModelError;
+use epitome_testkit::scripted::{Gate, Scripted};
 use epitome::rules::message::Message;
 use epitome::store::SummaryState;
 use epitome::{ContextRequest, Engine, Pace, Page, SlotStatus};

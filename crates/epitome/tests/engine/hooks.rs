@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use epitome::hook::{Condensed, Hook, HookError, Leaving};
-use epitome::model::Scripted;
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::Message;
 
 use crate::support::{

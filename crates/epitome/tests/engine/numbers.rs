@@ -1,6 +1,6 @@
 //! Numbers of summaries: a session's own, so that they tell nothing of others.
 
-use epitome::model::Scripted;
+use epitome_testkit::scripted::Scripted;
 use epitome::{Engine, Error, Fork, Session};
 
 use crate::support::{Home, everywhere, history, one_slot, standing, talk};

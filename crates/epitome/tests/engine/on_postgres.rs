@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use epitome::model::Scripted;
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::Message;
 use epitome::store::PostgresOptions;
 use epitome::{Engine, Error, Next};

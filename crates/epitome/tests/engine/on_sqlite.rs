@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use epitome::model::Scripted;
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::Message;
 use epitome::store::{SqliteOptions, WriteStage};
 use epitome::{Engine, Error, Next};

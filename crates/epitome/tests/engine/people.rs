@@ -1,6 +1,6 @@
 //! What people ask for by hand: a summary now, one taken back, one written anew, the originals.
 
-use epitome::model::Scripted;
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::Message;
 use epitome::store::SummaryState;
 use epitome::{Error, Flags, Next, Page, SlotStatus, Summarize, Summarized};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use epitome::model::{Gate, Scripted};
+use epitome_testkit::scripted::{Gate, Scripted};
 use epitome::store::SummaryState;
 use epitome::{Builder, Engine, Pace, Session, SlotStatus, Summarize, Summarized};
 use tokio::task::JoinHandle;

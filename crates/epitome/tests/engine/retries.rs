@@ -1,6 +1,6 @@
 //! An append whose answer got lost can be repeated.
 
-use epitome::model::Scripted;
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::Message;
 use epitome::{Batch, Error, Next};
 

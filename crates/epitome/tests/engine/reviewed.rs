@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use epitome::model::{Gate, ModelError, Reply, Scripted};
+use epitome::model::{ModelError, Reply};
+use epitome_testkit::scripted::{Gate, Scripted};
 use epitome::rules::message::{Media, MediaSource, Message, Part, Role};
 use epitome::settings::Patch;
 use epitome::{Engine, Error, Flags, Pace, Summarize, Summarized};

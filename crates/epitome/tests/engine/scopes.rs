@@ -1,6 +1,7 @@
 //! Several agents in one session, each with a summary of its own.
 
-use epitome::model::{Gate, Scripted, Told};
+use epitome::model::Told;
+use epitome_testkit::scripted::{Gate, Scripted};
 use epitome::rules::message::{Message, Seq};
 use epitome::{ContextRequest, Page, Session, Summarize, Summary};
 

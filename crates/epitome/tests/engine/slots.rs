@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use epitome::model::{Reply, Scripted};
+use epitome::model::Reply;
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::keep::Keep;
 use epitome::rules::message::Message;
 use epitome::settings::Patch;

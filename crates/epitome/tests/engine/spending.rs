@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use epitome::model::{Ask, Model, ModelError, Reply, Scripted, Tally};
+use epitome::model::{Ask, Model, ModelError, Reply, Tally};
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::{Timestamp, Tokens};
 use epitome::{Engine, Error, Fork, SlotStatus, Summarize};
 use serde_json::json;

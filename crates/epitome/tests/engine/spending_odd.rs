@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use epitome::Engine;
-use epitome::model::{Ask, Model, ModelError, Reply, Scripted, Tally};
+use epitome::model::{Ask, Model, ModelError, Reply, Tally};
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::{Timestamp, Tokens};
 use epitome::settings::Patch;
 use serde_json::json;

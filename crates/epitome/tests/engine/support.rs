@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use epitome::model::{Ask, Scripted};
+use epitome::model::Ask;
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::{Message, Seq, Timestamp};
 use epitome::{Builder, Context, Engine, Pace, Session, SlotExplanation, Summary};
 

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use epitome::event::{Event, Happened};
-use epitome::model::{Reply, Scripted};
+use epitome::model::Reply;
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::{Message, Seq};
 use epitome::store::SummaryState;
 use epitome::{Batch, Engine, Error, Fork, Pace, Session, Summarize, Workspace};

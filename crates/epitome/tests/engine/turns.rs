@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use epitome::hook::{Condensed, Hook, HookError, Leaving};
-use epitome::model::{Gate, Scripted};
+use epitome_testkit::scripted::{Gate, Scripted};
 use epitome::rules::message::Message;
 use epitome::settings::Patch;
 use epitome::{Builder, Engine};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use epitome::model::{Gate, ModelError, Reply, Scripted, Tally};
+use epitome::model::{ModelError, Reply, Tally};
+use epitome_testkit::scripted::{Gate, Scripted};
 use epitome::rules::message::Timestamp;
 use epitome::{Engine, Pace};
 

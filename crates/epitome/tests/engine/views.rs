@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use epitome::model::Scripted;
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::context::{Oversize, Request};
 use epitome::rules::message::{Limits, Message, Seq};
 use epitome::rules::tokens::{Counter, Encoding};

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use epitome::dialect::Dialect;
-use epitome::model::{ModelError, Reply, Scripted};
+use epitome::model::{ModelError, Reply};
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::Tokens;
 use epitome::{Condenser, CondenserBuilder};
 use serde_json::json;

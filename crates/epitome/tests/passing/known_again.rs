@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use epitome::dialect::Dialect;
 use epitome::inline::Caller;
-use epitome::model::Scripted;
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::condense::Press;
 use epitome::rules::message::{Message, Part, Role};
 use epitome::{Call, Engine};

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Weak};
 
 use epitome::inline::Passing;
-use epitome::model::{Model, ModelError, Scripted};
+use epitome::model::{Model, ModelError};
+use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::{Message, Timestamp};
 use epitome::{Call, Condenser, Engine, Workspace};
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use epitome::model::{Model, Scripted};
+use epitome::model::Model;
+use epitome_testkit::scripted::Scripted;
 use epitome::{Engine, Error, Pace};
 
 use crate::provider::{Act, INPUT, Provider};

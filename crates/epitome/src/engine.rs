@@ -304,7 +304,7 @@ impl Engine {
     /// Forgets the rendered summaries it keeps in memory, so that a benchmark sees what the first context costs.
     #[doc(hidden)]
     pub fn forget_rendered(&self) {
-        self.shared().caches.memo.forget();
+        self.shared().caches.forget_rendered();
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

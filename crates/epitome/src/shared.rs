@@ -31,8 +31,7 @@ mod caches;
 mod health;
 mod listeners;
 
-use caches::Caches;
-pub(crate) use caches::{Memo, TextKey};
+pub(crate) use caches::{Caches, TextKey};
 use health::Health;
 pub use health::Unready;
 pub use listeners::Listener;
@@ -114,12 +113,13 @@ impl Shared {
 
     /// The settings that hold in a session. How large things may be, its own may lower and not raise.
     pub(crate) fn settings_of(&self, workspace: &str, session: &str) -> Result<Arc<Settings>, Error> {
-        self.caches.settings(workspace, session, || {
+        let documents = (workspace.to_owned(), session.to_owned());
+        self.caches.merged.get_or_insert_with(&documents, || {
             let mut settings = self.settings.clone();
             for document in [workspace, session].into_iter().filter(|document| !document.is_empty()) {
                 settings = settings.with(&Patch::parse(document)?)?;
             }
-            Ok(settings.no_larger_than(&self.settings))
+            Ok(Arc::new(settings.no_larger_than(&self.settings)))
         })
     }
 

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::context::prepare;
 use crate::error::Error;
+use crate::lock::lock;
 use crate::shared::Shared;
 use crate::store::{Lease, Load, SessionKey, SlotRow, Want};
 use crate::time::millis_between;
@@ -47,7 +48,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
             let want = Want { after: last.clone(), full, ..want(&shared, None) };
             let asked = Monotonic::now();
             let leased = shared.store.lease(want).await;
-            shared.health.set_blind(leased.as_ref().err().cloned());
+            *lock(&shared.health.blind) = leased.as_ref().err().cloned();
             match leased {
                 Ok(Some(lease)) => {
                     last = Some(Arc::clone(&lease.key.workspace));
@@ -137,7 +138,7 @@ impl Jobs<'_> {
         };
         id.and_then(|id| self.held.remove(&id));
         if trouble.is_some() {
-            self.shared.health.set_trouble(trouble);
+            *lock(&self.shared.health.trouble) = trouble;
         }
         self.shared.tell_moved();
     }

@@ -16,6 +16,7 @@ use epitome_core::track::Tracker;
 
 use super::report::Spent;
 use crate::error::Error;
+use crate::lock::lock;
 use crate::hook::{Condensed, Hooks};
 use crate::measure;
 use crate::model::{Tally, Told};
@@ -255,7 +256,7 @@ async fn record(shared: Arc<Shared>, rows: Vec<UsageRow>, _reserved: Spending) {
     measure::recorded(&rows);
     if let Err(error) = shared.store.record(rows).await {
         // The summary is good all the same, and the store's trouble shows where it is asked about.
-        shared.health.set_trouble(Some(error.to_string()));
+        *lock(&shared.health.trouble) = Some(error.to_string());
     }
 }
 

@@ -198,7 +198,7 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
         check_each(&messages, &settings)?;
     }
     let messages = Arc::new(messages);
-    let mut encoding = shared.caches.encoding(key).unwrap_or(shared.settings.encoding);
+    let mut encoding = shared.caches.encodings.get(key).unwrap_or(shared.settings.encoding);
     // A session's encoding never changes, so a second try is right, unless it was deleted and made anew.
     for _ in 0..4 {
         let all = count(Arc::clone(&messages), encoding).await?;

@@ -39,7 +39,7 @@ impl Engine {
             reasons.push(Unready::from("the worker ended; open the engine again"));
         }
         // Where reading fails, looking for work fails for the same reason.
-        let blind = shared.health.blind().as_ref().map(Unready::from);
+        let blind = lock(&shared.health.blind).as_ref().map(Unready::from);
         reasons.extend(blind.filter(|reason| !reasons.contains(reason)));
         if reasons.is_empty() { Ok(()) } else { Err(reasons) }
     }

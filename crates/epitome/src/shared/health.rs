@@ -13,35 +13,16 @@ const LATELY: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(crate) struct Health {
     /// Why the worker cannot look for work.
-    blind: Mutex<Option<StoreError>>,
+    pub(crate) blind: Mutex<Option<StoreError>>,
     /// What else troubles the worker, where that is no single slot's matter. It stays until the next summary is begun.
-    trouble: Mutex<Option<String>>,
+    pub(crate) trouble: Mutex<Option<String>>,
     /// Why the store could not be written to when that last failed, and when: for a while it counts as not ready.
     unwritable: Mutex<Option<(Instant, StoreError)>>,
-    /// What was wrong with hooks when they last ran.
-    hook_trouble: Mutex<Option<String>>,
+    /// What was wrong with hooks when they last ran: the first of it.
+    pub(crate) hook_trouble: Mutex<Option<String>>,
 }
 
 impl Health {
-    /// Notes why the worker cannot look for work, or that it can.
-    pub(crate) fn set_blind(&self, reason: Option<StoreError>) {
-        *lock(&self.blind) = reason;
-    }
-
-    pub(crate) fn blind(&self) -> Option<StoreError> {
-        lock(&self.blind).clone()
-    }
-
-    /// Notes what troubles the worker, or that nothing does any more.
-    pub(crate) fn set_trouble(&self, trouble: Option<String>) {
-        *lock(&self.trouble) = trouble;
-    }
-
-    /// Notes what was wrong with hooks this time; nothing where all was well.
-    pub(crate) fn set_hook_trouble(&self, problems: Vec<String>) {
-        *lock(&self.hook_trouble) = problems.into_iter().next();
-    }
-
     /// Notes a write that failed, where that says something of the store itself.
     pub(crate) fn note_write(&self, error: &StoreError) {
         if let StoreError::Full { .. } | StoreError::ReadOnly { .. } | StoreError::Damaged { .. } = error {
@@ -58,7 +39,7 @@ impl Health {
     /// What troubles the worker most.
     pub(crate) fn trouble(&self) -> Option<String> {
         let others = [&self.trouble, &self.hook_trouble];
-        let blind = self.blind().map(|error| error.to_string());
+        let blind = lock(&self.blind).as_ref().map(ToString::to_string);
         blind.or_else(|| others.into_iter().find_map(|trouble| lock(trouble).clone()))
     }
 }

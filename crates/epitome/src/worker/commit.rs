@@ -14,6 +14,7 @@ use crate::brief::brief;
 use crate::error::Error;
 use crate::event::Happened;
 use crate::hook::Condensed;
+use crate::lock::lock;
 use crate::measure;
 use crate::retry::{Backoff, Failure, after_failure, jitter};
 use crate::settings::StandIn;
@@ -127,8 +128,8 @@ impl Job<'_> {
         self.shared.tell_moved();
         if !self.shared.models.hooks.is_empty() {
             let problems = self.shared.models.hooks.after(&condensed).await;
-            if !problems.is_empty() {
-                self.shared.health.set_hook_trouble(problems);
+            if let Some(problem) = problems.into_iter().next() {
+                *lock(&self.shared.health.hook_trouble) = Some(problem);
             }
         }
         Ok(Step::Again)

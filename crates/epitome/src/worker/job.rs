@@ -319,7 +319,7 @@ impl<'a> Job<'a> {
         {
             return self.stand_back(wait).await;
         }
-        self.shared.health.set_trouble(None);
+        *lock(&self.shared.health.trouble) = None;
         let mut spent = std::mem::take(&mut self.spent);
         let written = self.renewing(self.write(task, &chain, &mut spent)).await;
         self.spent = spent;

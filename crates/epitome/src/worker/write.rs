@@ -10,6 +10,7 @@ use epitome_core::slot::Scope;
 
 use super::job::{Ground, Job, Task};
 use crate::error::Error;
+use crate::lock::lock;
 use crate::model::{Tally, Told};
 use crate::purse::Reserved;
 use crate::store::Pick;
@@ -60,7 +61,8 @@ impl Job<'_> {
         };
         let written = summarizer.write(input, spent).await;
         if !shared.models.hooks.is_empty() {
-            shared.health.set_hook_trouble(std::mem::take(&mut spent.hook_problems));
+            let problems = std::mem::take(&mut spent.hook_problems);
+            *lock(&shared.health.hook_trouble) = problems.into_iter().next();
         }
         written
     }

@@ -14,7 +14,6 @@ use tokio::sync::{Notify, watch};
 use crate::error::Error;
 use crate::hook::Hooks;
 use crate::lock::lock;
-use crate::measure::Meters;
 use crate::model::{Model, Tally};
 use crate::pace::Pace;
 use crate::price::Money;
@@ -87,7 +86,6 @@ pub(crate) struct Activity {
     pub(crate) working: AtomicUsize,
     /// How often a slot that was worked on here was given back.
     pub(crate) given_back: AtomicU64,
-    pub(crate) meters: Meters,
 }
 
 impl Shared {

@@ -79,9 +79,7 @@ pub(crate) trait Host: Sync {
     }
 
     /// Reserves what a call may cost, where a spend cap applies.
-    async fn reserve(&self, _writer: &Writer, _most: &Tally) -> Result<Option<Reserved>, Failed> {
-        Ok(None)
-    }
+    async fn reserve(&self, writer: &Writer, most: &Tally) -> Result<Option<Reserved>, Failed>;
 
     /// What came of a question before, by its [fingerprint](answers::fingerprint).
     async fn recall(&self, asked: &str) -> Result<Option<Answer>, Error>;

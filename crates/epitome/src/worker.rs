@@ -153,7 +153,7 @@ impl Jobs<'_> {
         self.running.shutdown().await;
         for lease in unfinished {
             // Where this fails the lease runs out by itself.
-            let _ = Job::new(self.shared, lease, Monotonic::now()).give_back().await;
+            let _ = Job::new(self.shared, lease, Monotonic::now(), None).give_back().await;
         }
     }
 
@@ -234,7 +234,7 @@ impl Working {
     /// many summaries were kept.
     async fn work(mut self, lease: Lease, asked: Monotonic, share: Option<usize>) -> Result<usize, Error> {
         self.leased = true;
-        Job::new(&self.shared, lease, asked).sharing(share).run().await
+        Job::new(&self.shared, lease, asked, share).run().await
     }
 }
 

@@ -227,12 +227,9 @@ impl CondenserBuilder {
             return Ok(Writer::new(name, model));
         }
         let model: Arc<dyn Model> = match settings.models.get(name) {
-            _ if name == Local::NAME => Arc::new(Local),
+            _ if name == Local::NAME => return Ok(Writer::local()),
             // Nobody has lent it yet.
-            None if name == CondenseSettings::SAME => {
-                let local: Arc<dyn Model> = Arc::new(Local);
-                return Ok(Writer::new(Local::NAME, &local));
-            }
+            None if name == CondenseSettings::SAME => return Ok(Writer::local()),
             Some(model) => model::of_settings(name, model)?,
             None => {
                 let given = self.models.keys().chain(settings.models.keys()).map(String::as_str);

@@ -3,8 +3,6 @@
 use epitome_core::message::{Seq, Tokens};
 use serde::{Deserialize, Serialize};
 
-use crate::settings::Money;
-
 /// What was done to a list before a call, and why; also where nothing was.
 ///
 /// The first nine fields are those of the command's `--report` and of the route's `x-epitome-report`.
@@ -105,11 +103,5 @@ impl Totals {
         self.input = self.input.saturating_add(spent.input);
         self.output = self.output.saturating_add(spent.output);
         self.cost = self.cost.saturating_add(spent.cost.unwrap_or(0));
-    }
-
-    /// What the calls cost.
-    #[must_use]
-    pub fn money(&self) -> Money {
-        Money::millionths(self.cost)
     }
 }

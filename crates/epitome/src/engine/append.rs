@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use epitome_core::message::{Author, Limits, Message, MessageError, Seq, Span, Timestamp, Tokens};
+use epitome_core::message::{Author, Message, MessageError, Seq, Span, Timestamp, Tokens};
 use epitome_core::outline::{Cut, Outline};
-use epitome_core::slot::SlotState;
 use epitome_core::tokens::{Counter, Encoding};
+use metrics::counter;
 use serde::Serialize;
 
 use super::Shared;
 use super::checks::{DEEPEST, is_too_deep};
 use crate::error::{Error, check_name};
 use crate::event::Happened;
+use crate::measure::{APPENDED_MESSAGES, APPENDED_TOKENS};
 use crate::settings::Settings;
 use crate::store::{
     self, Changes, Load, Membership, NewMessage, Repeat, SessionId, SessionKey, SessionRow, SlotRow, Standing,
@@ -211,8 +212,8 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
                 shared.caches.learn_encoding(key, encoding, shared.settings.encoding);
                 if !appended.repeated {
                     shared.activity.appends.fetch_add(1, Ordering::Relaxed);
-                    shared.activity.meters.appended_messages.increment(appended.span.len());
-                    shared.activity.meters.appended_tokens.increment(tokens);
+                    counter!(APPENDED_MESSAGES).increment(appended.span.len());
+                    counter!(APPENDED_TOKENS).increment(tokens);
                 }
                 if due {
                     shared.signals.wake.notify_one();
@@ -288,7 +289,7 @@ fn check_each<'a>(
             "messages: {given} at once; at most {most} (limits.batch) are allowed"
         )));
     }
-    let each = Limits { message: limits.message, metadata: limits.metadata };
+    let each = limits.of_message();
     for (at, message) in messages.enumerate() {
         if let Some(author) = message.author.as_ref().filter(|author| !author.is_empty()) {
             check_name(&format!("messages[{at}].author"), author)?;
@@ -435,17 +436,10 @@ pub(super) fn slots(standing: &Standing, settings: &Settings) -> Vec<SlotRow> {
         if standing.slot(&slot.scope, &slot.name).is_none() {
             let mut row = SlotRow::new(slot.scope.clone(), &slot.name);
             if head > 0 {
-                row.state = late(head, standing.now);
+                row.state.undo(0, head, standing.now);
             }
             slots.push(row);
         }
     }
     slots
-}
-
-/// A slot that comes to a session later.
-fn late(head: u64, now: Timestamp) -> SlotState {
-    let mut state = SlotState::default();
-    state.undo(0, head, now);
-    state
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use epitome_core::message::{Author, Message, Seq, Span, Timestamp};
 use epitome_core::tokens::Encoding;
+use metrics::{counter, histogram};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -16,6 +17,7 @@ use super::info::SessionInfo;
 use super::{Engine, Shared};
 use crate::context::{self, Context, scope};
 use crate::error::{Error, check_name};
+use crate::measure::{CONTEXT_SECONDS, CONTEXT_TOKENS, CONTEXTS};
 use crate::request::ContextRequest;
 use crate::settings::{Patch, Settings};
 use crate::store::{
@@ -142,11 +144,11 @@ impl Session {
 
     /// The conversation in so many tokens. It is there at once, whatever the summaries' state.
     pub async fn context(&self, request: impl Into<ContextRequest>) -> Result<Context, Error> {
-        let (meters, begun) = (&self.shared().activity.meters, Instant::now());
+        let begun = Instant::now();
         let context = context::context(self.shared(), &self.key, request.into()).await?;
-        meters.contexts.increment(1);
-        meters.context_tokens.record(context.report.tokens.total() as f64);
-        meters.context_seconds.record(begun.elapsed());
+        counter!(CONTEXTS).increment(1);
+        histogram!(CONTEXT_TOKENS).record(context.report.tokens.total() as f64);
+        histogram!(CONTEXT_SECONDS).record(begun.elapsed());
         Ok(context)
     }
 

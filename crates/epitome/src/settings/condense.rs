@@ -41,6 +41,7 @@ pub fn other_form(key: &str) -> Option<&'static str> {
     })
 }
 
+// fields: one flat table of settings, a key each.
 /// How the lists of agents are condensed that hold their history themselves.
 ///
 /// ```

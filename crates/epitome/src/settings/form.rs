@@ -19,8 +19,6 @@ use serde::de::{Deserialize, Deserializer, Error, Unexpected};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::models::Provider;
-use super::slots::Preset;
 use super::time::{self, StandIn, write_time};
 use crate::price::Money;
 
@@ -33,7 +31,9 @@ pub trait Form {
     type Value;
 
     /// What is allowed, as it follows "allowed is".
-    fn allowed() -> String;
+    fn allowed() -> String {
+        "a text".to_owned()
+    }
 
     /// Reads a value.
     fn read(value: &Value) -> Result<Self::Value, Refused>;
@@ -386,10 +386,6 @@ pub struct TextForm<T>(PhantomData<T>);
 impl<T: FromStr<Err: Display> + Display + Described> Form for TextForm<T> {
     type Value = T;
 
-    fn allowed() -> String {
-        "a text".to_owned()
-    }
-
     fn read(value: &Value) -> Result<T, Refused> {
         let text = value.as_str().ok_or(Refused::Form)?;
         text.parse().map_err(|error: T::Err| Refused::Because(error.to_string()))
@@ -416,10 +412,6 @@ pub struct Ruled<R>(PhantomData<R>);
 
 impl<R: Rule> Form for Ruled<R> {
     type Value = String;
-
-    fn allowed() -> String {
-        "a text".to_owned()
-    }
 
     fn read(value: &Value) -> Result<String, Refused> {
         R::keep(value.as_str().ok_or(Refused::Form)?).map_err(Refused::Because)
@@ -457,8 +449,6 @@ described! {
     Template: {"type": "string", "format": "template"};
     Encoding: {"enum": (Encoding::ALL.map(Encoding::name))};
     ProfileSetting: {"enum": ["auto", "general", "coding", "research", "support"]};
-    Provider: {"enum": ["openai", "anthropic", "local"]};
-    Preset: {"enum": ["frequent", "long", "lean"]};
 }
 
 /// The words of `CatchUp`.

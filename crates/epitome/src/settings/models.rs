@@ -10,8 +10,9 @@ use epitome_core::message::Tokens;
 use epitome_wire::{Dialect, Endpoint};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use super::form::{As, Maybe, Rule, Ruled, Text, Time, Whole};
+use super::form::{As, Described, Maybe, Rule, Ruled, Text, Time, Whole};
 use super::{SettingsError, wrong};
 use crate::names::LOCAL;
 
@@ -73,6 +74,12 @@ impl FromStr for Provider {
 impl fmt::Display for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+impl Described for Provider {
+    fn described() -> Value {
+        json!({"enum": ["openai", "anthropic", "local"]})
     }
 }
 

@@ -11,8 +11,9 @@ use epitome_core::slot::{CatchUp, Limit, Scope, Slot, SlotError};
 use epitome_core::trigger::Trigger;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use super::form::{self, As, Maybe, ModelNames, TextForm, Whole};
+use super::form::{self, As, Described, Maybe, ModelNames, TextForm, Whole};
 use super::{SettingsError, wrong};
 
 /// A summary that is kept: when, of what, how large, by whom.
@@ -281,5 +282,11 @@ impl FromStr for Preset {
             let given: String = name.chars().take(60).collect();
             format!("`{given}` is unknown; frequent, long and lean are allowed")
         })
+    }
+}
+
+impl Described for Preset {
+    fn described() -> Value {
+        json!({"enum": ["frequent", "long", "lean"]})
     }
 }

@@ -50,7 +50,8 @@ impl Job<'_> {
     /// Whether a model may be asked for it: the lease has not run out by our own clock, or could be renewed since
     /// nobody took the slot meanwhile.
     pub(super) async fn still_ours(&self) -> Result<bool, Error> {
-        if self.hold.ran_out() { self.renew().await } else { Ok(true) }
+        let ran_out = lock(&self.leased).elapsed() >= self.shared.pace.lease;
+        if ran_out { self.renew().await } else { Ok(true) }
     }
 
     async fn renew(&self) -> Result<bool, Error> {
@@ -62,7 +63,8 @@ impl Job<'_> {
         });
         let ours = renewed.await?;
         if ours {
-            self.hold.renewed(asked);
+            let mut leased = lock(&self.leased);
+            *leased = asked.max(*leased);
         }
         Ok(ours)
     }

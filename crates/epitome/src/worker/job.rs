@@ -15,7 +15,7 @@ use crate::lock::lock;
 use crate::measure;
 use crate::model::ModelError;
 use crate::retry::Failure;
-use crate::seats::{Asked, Seat};
+use crate::seats::Seat;
 use crate::settings::{Patch, Settings, SlotSettings};
 use crate::shared::Shared;
 use crate::store::{Lease, Load, PickSummaries, SessionId, SessionKey, SlotRow, Standing, SummaryRow};
@@ -51,7 +51,10 @@ pub(super) struct Job<'a> {
     pub(super) shared: &'a Shared,
     pub(super) key: SessionKey,
     pub(super) slot: Held,
-    pub(super) hold: Hold,
+    /// When the lease, or its last renewal, was asked for, by this machine's own clock: no store's clock and no setting of the
+    /// time moves that, and it runs on while the process is stopped. Counted from there, it ends no later than what the store
+    /// wrote down.
+    pub(super) leased: Mutex<Instant>,
     /// How many workers may wait for the same model; nothing where it is worked off in somebody's own task.
     pub(super) share: Option<usize>,
     /// At which model it sits.
@@ -116,42 +119,16 @@ impl Held {
     }
 }
 
-/// A hold on a slot by this machine's own clock, which no store's clock and no setting of the time moves, and which runs
-/// on while the process is stopped.
-///
-/// It counts from before the store was asked, so it ends no later than what the store wrote down.
-pub(super) struct Hold {
-    span: Duration,
-    asked: Mutex<Instant>,
-}
-
-impl Hold {
-    /// A hold for so long that was asked for at that moment.
-    pub(super) fn new(span: Duration, asked: Instant) -> Self {
-        Self { span, asked: Mutex::new(asked) }
-    }
-
-    /// It was renewed, which was asked for at that moment.
-    pub(super) fn renewed(&self, asked: Instant) {
-        let mut last = lock(&self.asked);
-        *last = asked.max(*last);
-    }
-
-    /// Whether it ran out: somebody else may have taken the slot.
-    pub(super) fn ran_out(&self) -> bool {
-        lock(&self.asked).elapsed() >= self.span
-    }
-}
-
 impl<'a> Job<'a> {
-    /// `asked` is the moment before the lease was asked for.
-    pub(super) fn new(shared: &'a Shared, lease: Lease, asked: Instant) -> Self {
+    /// `asked` is the moment before the lease was asked for. With a `share`, one of several workers does it, of which no model
+    /// may keep more than so many waiting.
+    pub(super) fn new(shared: &'a Shared, lease: Lease, asked: Instant, share: Option<usize>) -> Self {
         Self {
             shared,
             slot: Held::of(&lease),
             key: lease.key,
-            hold: Hold::new(shared.pace.lease, asked),
-            share: None,
+            leased: Mutex::new(asked),
+            share,
             seat: Mutex::default(),
             mode: Who::Models,
             held: None,
@@ -161,11 +138,6 @@ impl<'a> Job<'a> {
             spent: Spending::default(),
             kept: 0,
         }
-    }
-
-    /// One of several workers does it, of which no model may keep more than so many waiting.
-    pub(super) fn sharing(self, share: Option<usize>) -> Self {
-        Self { share, ..self }
     }
 
     /// Works until nothing is due, or it failed. Tells how many summaries were kept.
@@ -182,7 +154,7 @@ impl<'a> Job<'a> {
                 Ok(Step::Again) => {}
                 Ok(Step::Done) => break Ok(self.kept),
                 Ok(Step::Lost) => {
-                    self.shared.activity.meters.lease_losses.increment(1);
+                    metrics::counter!(measure::LEASE_LOSSES).increment(1);
                     break Ok(self.kept);
                 }
                 Err(error) => {
@@ -366,7 +338,7 @@ impl<'a> Job<'a> {
     pub(super) fn sit(&self, writer: &Writer, paid: bool) -> Result<(), Duration> {
         let Some(share) = self.share else { return Ok(()) };
         let mut seat = lock(&self.seat);
-        let asked = Asked::from(writer);
+        let asked = (writer.model.provider().to_owned(), writer.model.name().to_owned());
         if seat.as_ref().is_some_and(|seat| seat.asked == asked) {
             return Ok(());
         }

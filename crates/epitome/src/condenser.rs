@@ -212,7 +212,19 @@ impl Condenser {
 
     /// The same, where more is known of the call.
     pub async fn before<'a>(&self, call: Call<'a>) -> Ready<'a> {
-        self.inner.before(call).await
+        let inner = &self.inner;
+        let call = Call { fixed: inner.fixed(&call), ..call };
+        if !inner.rules.enabled {
+            return inner.off(&call);
+        }
+        let sure = lock(&inner.known).is_shared();
+        let mut found = inner.find(call.messages, sure);
+        loop {
+            match inner.go_on(&mut found, &call).await {
+                Some(ready) => return ready,
+                None => found = Found { given_up: found.given_up, ..inner.find(call.messages, true) },
+            }
+        }
     }
 
     /// Whether only `local` writes its summaries, so that none has to be waited for.
@@ -279,21 +291,6 @@ impl Inner {
     /// What comes with a call besides its list.
     fn fixed(&self, call: &Call<'_>) -> Tokens {
         if call.fixed == 0 { self.rules.fixed } else { call.fixed }
-    }
-
-    async fn before<'a>(self: &Arc<Self>, call: Call<'a>) -> Ready<'a> {
-        let call = Call { fixed: self.fixed(&call), ..call };
-        if !self.rules.enabled {
-            return self.off(&call);
-        }
-        let sure = lock(&self.known).is_shared();
-        let mut found = self.find(call.messages, sure);
-        loop {
-            match self.go_on(&mut found, &call).await {
-                Some(ready) => return ready,
-                None => found = Found { given_up: found.given_up, ..self.find(call.messages, true) },
-            }
-        }
     }
 
     /// What the caller gets, once nothing is left to be done; nothing where the list is not where it was found.
@@ -376,12 +373,9 @@ impl Inner {
         report: Report,
         written: bool,
     ) -> Ready<'a> {
-        let shown = match conversation.list.shared() {
-            Some(list) => Shown::Condensed(list),
-            None => Shown::Own(call.messages),
-        };
+        let condensed = conversation.list.shared();
         if report.condensed {
-            conversation.hand_out(&shown, &self.rules);
+            conversation.hand_out(condensed.as_ref().map_or(call.messages, |list| list), &self.rules);
             if !self.scribe.hooks.is_empty() {
                 self.tell_hooks(&conversation, &report, call.messages, written);
             }
@@ -404,7 +398,8 @@ impl Inner {
         }
         report.spent.iter().for_each(|spent| totals.add(spent));
         drop(totals);
-        Ready { shown, report, turn: Some(turn), full, sent }
+        let shown = condensed.map_or(Shown::Own(call.messages), Shown::Condensed);
+        Ready { shown, report, turn, full, sent }
     }
 
     /// Tells hooks what was done, and, where nobody wrote a summary of it, what leaves.
@@ -494,7 +489,7 @@ impl Inner {
             notice: "condensing is switched off (condense.enabled)".to_owned(),
             ..Report::default()
         };
-        Ready { shown: Shown::Own(messages), report, turn: None, full: *fixed, sent: *fixed }
+        Ready { shown: Shown::Own(messages), report, turn: Turn::default(), full: *fixed, sent: *fixed }
     }
 }
 

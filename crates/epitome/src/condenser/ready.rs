@@ -25,7 +25,7 @@ pub struct Ready<'a> {
     pub full: Tokens,
     /// The same of the request that is sent.
     pub sent: Tokens,
-    pub(super) turn: Option<Turn>,
+    pub(super) turn: Turn,
 }
 
 #[derive(Debug)]
@@ -34,22 +34,14 @@ pub(super) enum Shown<'a> {
     Condensed(Arc<Vec<Message>>),
 }
 
-impl Deref for Shown<'_> {
-    type Target = [Message];
-
-    fn deref(&self) -> &[Message] {
-        match self {
-            Self::Own(messages) => messages,
-            Self::Condensed(messages) => messages,
-        }
-    }
-}
-
 impl Deref for Ready<'_> {
     type Target = [Message];
 
     fn deref(&self) -> &[Message] {
-        &self.shown
+        match &self.shown {
+            Shown::Own(messages) => messages,
+            Shown::Condensed(messages) => messages,
+        }
     }
 }
 
@@ -63,7 +55,7 @@ impl Ready<'_> {
     /// The turn it is for, to say what became of it.
     #[must_use]
     pub fn turn(&self) -> Turn {
-        self.turn.clone().unwrap_or_default()
+        self.turn.clone()
     }
 
     /// The list itself, to be kept.

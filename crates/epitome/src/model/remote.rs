@@ -189,15 +189,12 @@ pub async fn check(settings: &Settings) -> Vec<(String, Result<Checked, CheckErr
     let begun: Vec<_> = remote
         .map(|(name, model)| {
             let made = Remote::from_env(name, model);
-            (
-                name.clone(),
-                tokio::spawn(async move {
-                    match made {
-                        Ok(model) => model.check().await,
-                        Err(error) => Err(CheckError { what: Wrong::Address, reason: error.to_string() }),
-                    }
-                }),
-            )
+            let checking = async move {
+                let made =
+                    made.map_err(|error| CheckError { what: Wrong::Address, reason: error.to_string() });
+                made?.check().await
+            };
+            (name.clone(), tokio::spawn(checking))
         })
         .collect();
     let mut found = Vec::new();
@@ -287,8 +284,8 @@ impl Remote {
                 millis: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
                 empty: answer.text.trim().is_empty(),
             }),
-            Ok((_, Some(cut))) => Err(CheckError { what: Wrong::Other, reason: cut.reason() }),
-            Err(Fault { error, wrong }) => {
+            Ok((_, Some(cut))) => Err(CheckError { what: Wrong::Other, reason: cut.to_string() }),
+            Err(Fault { error, wrong, .. }) => {
                 let reason = match error {
                     ModelError::Refused { reason } | ModelError::NoAnswer { reason } => reason,
                     ModelError::Busy { .. } | ModelError::TooLong { .. } => error.to_string(),
@@ -333,31 +330,33 @@ impl Remote {
         let known = self.limit.load(Ordering::Relaxed).min(names.len().saturating_sub(1));
         let mut last = None;
         for at in (known..names.len()).chain(0..known) {
-            match self.try_once(question, names.get(at).copied().unwrap_or_default()).await? {
-                Tried::Answer(answer, cut) => {
+            match self.try_once(question, names.get(at).copied().unwrap_or_default()).await {
+                Err(fault) if fault.other_limit => last = Some(fault),
+                Err(fault) => return Err(fault),
+                Ok(answered) => {
                     self.limit.store(at, Ordering::Relaxed);
-                    return Ok((answer, cut));
+                    return Ok(answered);
                 }
-                Tried::Dislikes(fault) => last = Some(fault),
             }
         }
         Err(last.unwrap_or_else(|| Fault::refused(Wrong::Other, "the format has no name for the limit")))
     }
 
-    async fn try_once(&self, question: &Question<'_>, limit: &'static str) -> Result<Tried, Fault> {
+    async fn try_once(
+        &self,
+        question: &Question<'_>,
+        limit: &'static str,
+    ) -> Result<(Answer, Option<Cut>), Fault> {
         let format = self.dialect.format();
         let body = format.ask(&Question { limit, ..*question });
         let mut call = self.line.post(self.key.headers(self.dialect)?, body.to_string()).await?;
         if call.status == 200 {
-            let (answer, cut) = self.listen(&mut call, question).await?;
-            return Ok(Tried::Answer(answer, cut));
+            return self.listen(&mut call, question).await;
         }
         let told = ErrorText::read(&call.error().await);
         let fault = self.fault(call.status, &told, call.retry_after, question);
-        if call.status == 400 && format.about().limit_names.len() > 1 && told.dislikes(limit) {
-            return Ok(Tried::Dislikes(fault));
-        }
-        Err(fault)
+        let names = format.about().limit_names.len();
+        Err(Fault { other_limit: call.status == 400 && names > 1 && told.dislikes(limit), ..fault })
     }
 
     /// Hears an answer out.
@@ -365,7 +364,7 @@ impl Remote {
         if call.is_stream() {
             return self.follow(call, question).await;
         }
-        let body = call.body().await.map_err(|cut| Fault::no_answer(Wrong::Other, &cut.reason()))?;
+        let body = call.body().await.map_err(|cut| Fault::no_answer(Wrong::Other, &cut.to_string()))?;
         let Ok(body) = serde_json::from_slice::<Value>(&body) else {
             // Somebody else's server, by the looks of it.
             let html = body.trim_ascii_start().starts_with(b"<");
@@ -450,7 +449,7 @@ impl Remote {
     /// What is made of an answer that did not come to its end. What it cost is told where that is known; its
     /// text is told as cut off, and is never long enough to be cut where the summary's limit is.
     fn cut_short(&self, ask: &Ask, answer: &Answer, cut: Cut) -> Result<Reply, ModelError> {
-        let Some(tally) = answer.tally else { return Err(ModelError::no_answer(&cut.reason())) };
+        let Some(tally) = answer.tally else { return Err(ModelError::no_answer(&cut.to_string())) };
         let chars = match ask.limit {
             Limit::Tokens(_) => SHOWN,
             Limit::Chars(chars) => usize::try_from(chars).unwrap_or(SHOWN).min(SHOWN),
@@ -464,13 +463,6 @@ impl Remote {
         let output = tally.output.max(counted);
         Ok(Reply { text, finish: Finish::Length, tally: Some(Tally { output, ..tally }), extracts: None })
     }
-}
-
-/// What came of one request.
-enum Tried {
-    Answer(Answer, Option<Cut>),
-    /// The limit has another name here.
-    Dislikes(Fault),
 }
 
 /// Where the key is.

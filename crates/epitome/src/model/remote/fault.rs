@@ -22,15 +22,17 @@ pub(super) struct Fault {
     pub(super) error: ModelError,
     /// What somebody would have to mend.
     pub(super) wrong: Wrong,
+    /// Whether the limit has another name there.
+    pub(super) other_limit: bool,
 }
 
 impl Fault {
     pub(super) fn no_answer(wrong: Wrong, reason: &str) -> Self {
-        Self { error: ModelError::no_answer(reason), wrong }
+        Self { error: ModelError::no_answer(reason), wrong, other_limit: false }
     }
 
     pub(super) fn refused(wrong: Wrong, reason: &str) -> Self {
-        Self { error: ModelError::refused(reason), wrong }
+        Self { error: ModelError::refused(reason), wrong, other_limit: false }
     }
 }
 
@@ -66,14 +68,15 @@ pub(super) fn fault(
     if told.is_too_long(status) {
         let Sizes { sent, limit, .. } = told.sizes();
         let error = ModelError::TooLong { sent: sent.unwrap_or(asked.sent), limit };
-        return Fault { error, wrong: Wrong::Other };
+        return Fault { error, wrong: Wrong::Other, other_limit: false };
     }
     let no_credit = told.is("insufficient_quota") || told.is("billing_error");
     if status == 402 || no_credit || (status == 400 && told.says(&["credit balance is too low"])) {
         return Fault::refused(Wrong::Key, &format!("no credit ({word})"));
     }
     if matches!(status, 429 | 503 | 529) || told.is("overloaded_error") || told.is("rate_limit_error") {
-        return Fault { error: ModelError::Busy { retry_after }, wrong: Wrong::Other };
+        let error = ModelError::Busy { retry_after };
+        return Fault { error, wrong: Wrong::Other, other_limit: false };
     }
     match status {
         401 | 403 if asked.with_key => {

@@ -28,7 +28,7 @@ const LONGEST_NAME: usize = 128;
 /// A form of values.
 pub trait Form {
     /// What it is read as.
-    type Value;
+    type Value: Serialize;
 
     /// What is allowed, as it follows "allowed is".
     fn allowed() -> String {
@@ -39,7 +39,9 @@ pub trait Form {
     fn read(value: &Value) -> Result<Self::Value, Refused>;
 
     /// Writes it so that it reads back the same.
-    fn write(value: &Self::Value) -> Value;
+    fn write(value: &Self::Value) -> Value {
+        json!(value)
+    }
 
     /// Its JSON Schema. The first type that it names is how the value is written where everything is text.
     fn schema() -> Value;
@@ -120,10 +122,6 @@ where
         whole.and_then(|whole| T::try_from(whole).ok()).ok_or(Refused::Form)
     }
 
-    fn write(value: &T) -> Value {
-        json!(value)
-    }
-
     fn schema() -> Value {
         json!({"type": "integer", "minimum": MIN, "maximum": MAX})
     }
@@ -142,10 +140,6 @@ impl Form for ShareForm {
 
     fn read(value: &Value) -> Result<Fraction, Refused> {
         value.as_f64().and_then(|share| Fraction::new(share).ok()).ok_or(Refused::Form)
-    }
-
-    fn write(share: &Fraction) -> Value {
-        json!(share)
     }
 
     fn schema() -> Value {
@@ -205,10 +199,6 @@ impl Form for StandIn {
         }
     }
 
-    fn write(stand_in: &Self) -> Value {
-        json!(stand_in.to_string())
-    }
-
     fn schema() -> Value {
         json!({"anyOf": [
             {"type": "string", "format": "time-or-never"},
@@ -231,10 +221,6 @@ impl<const MAX: u32> Form for Amount<MAX> {
     fn read(value: &Value) -> Result<Money, Refused> {
         let amount = value.as_f64().filter(|amount| (0.0..=f64::from(MAX)).contains(amount));
         amount.map(Money::from).ok_or(Refused::Form)
-    }
-
-    fn write(amount: &Money) -> Value {
-        json!(amount)
     }
 
     fn schema() -> Value {
@@ -264,10 +250,6 @@ impl Form for ModelName {
         value.as_str().filter(|name| Self::fits(name)).map(str::to_owned).ok_or(Refused::Form)
     }
 
-    fn write(name: &String) -> Value {
-        json!(name)
-    }
-
     fn schema() -> Value {
         json!({"type": "string", "format": "model", "minLength": 1, "maxLength": LONGEST_NAME})
     }
@@ -295,10 +277,6 @@ impl Form for ModelNames {
             names.push(name);
         }
         Ok(names)
-    }
-
-    fn write(names: &Vec<String>) -> Value {
-        json!(names)
     }
 
     fn schema() -> Value {
@@ -383,7 +361,7 @@ impl<F: Form> Form for OrDefault<F> {
 #[derive(Debug)]
 pub struct TextForm<T>(PhantomData<T>);
 
-impl<T: FromStr<Err: Display> + Display + Described> Form for TextForm<T> {
+impl<T: FromStr<Err: Display> + Display + Serialize + Described> Form for TextForm<T> {
     type Value = T;
 
     fn read(value: &Value) -> Result<T, Refused> {
@@ -415,10 +393,6 @@ impl<R: Rule> Form for Ruled<R> {
 
     fn read(value: &Value) -> Result<String, Refused> {
         R::keep(value.as_str().ok_or(Refused::Form)?).map_err(Refused::Because)
-    }
-
-    fn write(text: &String) -> Value {
-        json!(text)
     }
 
     fn schema() -> Value {

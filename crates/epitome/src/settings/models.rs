@@ -17,7 +17,8 @@ use super::{SettingsError, wrong};
 use crate::names::LOCAL;
 
 /// Whose wire format a model speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Provider {
     /// OpenAI's chat completions, and every server that speaks them.
     OpenAi,

@@ -33,14 +33,15 @@ impl Patch {
         match serde_json::from_str(text) {
             Ok(value) => Self::from_value(value),
             Err(error) if text.trim_start().starts_with('{') => {
-                Err(SettingsError::NotJson { problem: error.to_string() })
+                Err(SettingsError::wrong("settings", format!("not JSON: {error}")))
             }
-            Err(_) => {
-                let problem = |error: toml::de::Error| error.to_string().trim_end().to_owned();
-                let value =
-                    toml::from_str(text).map_err(|error| SettingsError::NotToml { problem: problem(error) });
-                Self::from_value(value?)
-            }
+            Err(_) => match toml::from_str(text) {
+                Ok(value) => Self::from_value(value),
+                Err(error) => {
+                    let problem = format!("not TOML: {}", error.to_string().trim_end());
+                    Err(SettingsError::wrong("settings", problem))
+                }
+            },
         }
     }
 
@@ -52,11 +53,7 @@ impl Patch {
                 Settings::default().overlaid(&entries)?;
                 Ok(Self(entries))
             }
-            other => Err(SettingsError::Value {
-                key: "settings".to_owned(),
-                given: other.to_string().chars().take(60).collect(),
-                allowed: "a table of settings".to_owned(),
-            }),
+            other => Err(SettingsError::not_allowed("settings", &other, "a table of settings")),
         }
     }
 

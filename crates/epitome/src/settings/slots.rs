@@ -244,7 +244,8 @@ pub(super) fn check_trigger(name: &str, trigger: &Trigger) -> Result<(), Setting
 /// let lean = Preset::Lean.slot();
 /// assert_eq!((lean.trigger.to_string(), lean.keep.to_string()), ("messages(15)".into(), "turns(3)".into()));
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Preset {
     /// Long, busy conversations: every 20 turns, the newest 5 stay, 1,000 characters.
     Frequent,

@@ -13,13 +13,12 @@
 //! caller's matter.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use epitome_core::message::{Seq, Span, Timestamp, Tokens};
-use epitome_core::prompt::{SMALL, Template};
-use epitome_core::slot::Limit;
+use epitome_core::message::{Span, Timestamp, Tokens};
+use epitome_core::prompt::SMALL;
 use epitome_core::tokens::Counter;
 
 use crate::breaker::Breaker;
@@ -105,21 +104,12 @@ pub(crate) struct Summarizer<'a> {
 
 /// What is to be summarized.
 pub(crate) struct Input<'a> {
+    /// What a model is asked, but for what hooks add to its instructions. What was said is without the bytes of media.
+    pub(crate) ask: Ask,
     /// The summary that the new one is built on and takes in.
     pub(crate) base: &'a Base,
-    /// What was said since, in order, without the bytes of media.
-    pub(crate) said: Vec<Told>,
-    /// Where that is in the conversation, for hooks.
+    /// Where what was said is in the conversation, for hooks.
     pub(crate) span: Span,
-    /// The last message that the new summary covers.
-    pub(crate) through: Seq,
-    /// The tokens of `base` and `said` together: the new summary must be smaller.
-    pub(crate) replaces: Tokens,
-    pub(crate) limit: Limit,
-    pub(crate) template: Template,
-    /// The operator's instructions.
-    pub(crate) instructions: &'a str,
-    pub(crate) focus: &'a str,
     /// Whether input that is too long for a model is divided here, one piece after the other. A caller that plans and
     /// stores the steps itself gets [`Failed::TooLong`] instead.
     pub(crate) divide: bool,
@@ -153,50 +143,37 @@ impl Summarizer<'_> {
     /// Writes a summary: the lines themselves where there are few, otherwise by the first model that can.
     pub(crate) async fn write(&self, input: Input<'_>, spent: &mut Spending) -> Result<Draft, Failed> {
         // Hooks are notified in every case: the messages leave the window, whoever writes.
-        let instructions = self.instructions(&input, spent).await;
-        let lines = || Draft::verbatim(input.base, &input.said, input.limit, self.counter);
-        if !input.said.iter().any(draft::says_something) {
+        let added = self.hear_hooks(&input, spent).await;
+        let Input { mut ask, base, divide, .. } = input;
+        let lines = || Draft::verbatim(base, &ask.said, ask.limit, self.counter);
+        if !ask.said.iter().any(draft::says_something) {
             // No model could make anything of it. The summary before says it all.
-            return lines().filter(|_| input.base.text.is_some()).ok_or(Failed::Nothing);
+            return lines().filter(|_| base.text.is_some()).ok_or(Failed::Nothing);
         }
-        if input.replaces < SMALL
+        if ask.replaces < SMALL
             && let Some(draft) = lines()
         {
             return Ok(draft);
         }
-        let ask = Ask {
-            template: Arc::new(input.template),
-            previous: input.base.text.clone(),
-            extracts: input.base.extracts.clone(),
-            through: input.through,
-            limit: input.limit,
-            instructions: instructions.into(),
-            focus: input.focus.into(),
-            refused: None,
-            replaces: input.replaces,
-            counter: self.counter.clone(),
-            redact: self.settings.summarize.redact,
-            said: input.said.into(),
-        };
-        self.by_any(&ask, input.base, input.divide, spent).await
+        let texts: Vec<&str> = [&*ask.instructions, &added].into_iter().filter(|text| !text.is_empty()).collect();
+        ask.instructions = texts.join("\n\n").into();
+        self.by_any(&ask, base, divide, spent).await
     }
 
-    /// The operator's instructions, and what hooks add to them.
-    async fn instructions(&self, input: &Input<'_>, spent: &mut Spending) -> String {
-        let own = input.instructions;
+    /// Shows hooks what leaves, and returns what they add to the operator's instructions.
+    async fn hear_hooks(&self, input: &Input<'_>, spent: &mut Spending) -> String {
         if self.hooks.is_empty() {
-            return own.to_owned();
+            return String::new();
         }
-        let messages = input.said.iter().filter_map(Told::message).cloned();
+        let messages = input.ask.said.iter().filter_map(Told::message).cloned();
         let leaving = self.label.leaving(input.span, messages.collect());
         if !input.await_hooks && self.models.iter().all(Writer::is_local) {
             notify(self.hooks, leaving);
-            return own.to_owned();
+            return String::new();
         }
         let added = self.hooks.before(&leaving).await;
         spent.hook_problems = added.problems;
-        let texts: Vec<&str> = [own, &added.text].into_iter().filter(|text| !text.is_empty()).collect();
-        texts.join("\n\n")
+        added.text
     }
 
     /// Tries one model after the other. A model that failed is not tried again for the same summary.

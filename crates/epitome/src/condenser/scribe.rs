@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::lock::lock;
 use crate::hook::{Condensed, Hooks};
 use crate::measure;
-use crate::model::{Tally, Told};
+use crate::model::{Ask, Tally, Told};
 use crate::pace::Pace;
 use crate::purse::Reserved;
 use crate::retry::Failure;
@@ -108,22 +108,26 @@ impl Scribe {
             extracts,
             ledger: None,
         };
-        let input = Input {
-            base: &base,
-            said: leaving.into_iter().map(|message| Told::Message(without_bytes(message))).collect(),
-            span: plan.span,
-            through,
-            replaces: plan.replaces(),
-            limit: Limit::Tokens(plan.limit),
-            template: self.settings.condense.template(&shapes),
-            instructions: match self.settings.condense.instructions.as_str() {
-                "" => &self.settings.summarize.instructions,
-                own => own,
-            },
-            focus: "",
-            divide: true,
-            await_hooks: false,
+        let own = &self.settings.condense;
+        let instructions = match own.instructions.as_str() {
+            "" => &self.settings.summarize.instructions,
+            own => own,
         };
+        let ask = Ask {
+            template: Arc::new(own.template(&shapes)),
+            previous: base.text.clone(),
+            extracts: base.extracts.clone(),
+            said: leaving.into_iter().map(|message| Told::Message(without_bytes(message))).collect(),
+            through,
+            limit: Limit::Tokens(plan.limit),
+            instructions: instructions.into(),
+            focus: "".into(),
+            refused: None,
+            replaces: plan.replaces(),
+            counter: self.counter.clone(),
+            redact: self.settings.summarize.redact,
+        };
+        let input = Input { ask, base: &base, span: plan.span, divide: true, await_hooks: false };
         let summarizer = Summarizer {
             models: std::slice::from_ref(&writer),
             settings: &self.settings,

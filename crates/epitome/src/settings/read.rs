@@ -276,10 +276,7 @@ impl<'de> Deserializer<'de> for Node<'de> {
                 (None, None) => visitor.visit_f64(number.as_f64().unwrap_or_default()),
             },
             Value::Array(list) => visitor.visit_seq(SeqDeserializer::new(list.iter().map(Node))),
-            Value::Object(entries) => {
-                let entries = entries.iter().map(|(key, value)| (key.as_str(), Node(value)));
-                visitor.visit_map(MapDeserializer::new(entries))
-            }
+            Value::Object(_) => self.visit_map(|_| false, visitor),
         }
     }
 
@@ -313,16 +310,8 @@ impl<'de> Deserializer<'de> for Node<'de> {
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Problem> {
-        visitor.visit_newtype_struct(self)
-    }
-
     serde::forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq
-        tuple tuple_struct identifier ignored_any
+        newtype_struct tuple tuple_struct identifier ignored_any
     }
 }

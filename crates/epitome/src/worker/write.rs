@@ -11,7 +11,7 @@ use epitome_core::slot::Scope;
 use super::job::{Ground, Job, Task};
 use crate::error::Error;
 use crate::lock::lock;
-use crate::model::{Tally, Told};
+use crate::model::{Ask, Tally, Told};
 use crate::purse::Reserved;
 use crate::store::Pick;
 use crate::summarizer::{Answer, Draft, Failed, Host, Input, Label, Spending, Summarizer, without_bytes};
@@ -46,19 +46,21 @@ impl Job<'_> {
             },
             host: &Writing { job: self, ground },
         };
-        let input = Input {
-            base,
-            said: self.said(task).await.map_err(Failed::Store)?,
-            span: plan.span,
+        let ask = Ask {
+            template: Arc::new(order.template(log)),
+            previous: base.text.clone(),
+            extracts: base.extracts.clone(),
+            said: self.said(task).await.map_err(Failed::Store)?.into(),
             through: plan.span.through,
-            replaces: base.tokens.saturating_add(plan.tokens),
             limit: order.slot.limit,
-            template: order.template(log),
-            instructions: ground.settings.instructions_of(order),
-            focus: ground.row.work.focus.as_deref().unwrap_or_default(),
-            divide: false,
-            await_hooks: true,
+            instructions: ground.settings.instructions_of(order).into(),
+            focus: ground.row.work.focus.as_deref().unwrap_or_default().into(),
+            refused: None,
+            replaces: base.tokens.saturating_add(plan.tokens),
+            counter: ground.counter.clone(),
+            redact: ground.settings.summarize.redact,
         };
+        let input = Input { ask, base, span: plan.span, divide: false, await_hooks: true };
         let written = summarizer.write(input, spent).await;
         if !shared.models.hooks.is_empty() {
             let problems = std::mem::take(&mut spent.hook_problems);

@@ -306,7 +306,11 @@ impl<'a> Desk<'a> {
 
     /// What a summary was made of: `None` where that was not read yet, nothing in it where it was dropped.
     fn extracts(&self, id: SummaryId) -> Option<Option<Arc<Extracts>>> {
-        self.more.extracts.get(&id).cloned().or_else(|| self.caches.extracts.get(&(self.session, id)).map(Some))
+        self.more
+            .extracts
+            .get(&id)
+            .cloned()
+            .or_else(|| self.caches.extracts.get(&(self.session, id)).map(Some))
     }
 
     /// Whether a summary can be rendered in any size, for all that is known.

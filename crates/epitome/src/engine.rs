@@ -45,7 +45,9 @@ use crate::model::{self, Local, Model};
 pub(crate) use crate::pace::Pace;
 use crate::settings::{Patch, Settings, SettingsError};
 use crate::shared::{Shared, Told};
-use crate::store::{Fault, Listing, Store, UsageQuery, UsageSum};
+use crate::store::{Fault, Listing, Store};
+#[cfg(feature = "sqlite")]
+use crate::store::{Sqlite, SqliteOptions, StoreError};
 use crate::worker;
 
 pub use crate::context::{Context, ShownSummary};
@@ -59,13 +61,8 @@ mod directory;
 mod explain;
 mod fork;
 mod found;
-mod health;
 mod info;
 mod keys;
-#[cfg(feature = "postgres")]
-mod on_postgres;
-#[cfg(feature = "sqlite")]
-mod on_sqlite;
 mod session;
 mod summaries;
 mod workspace;
@@ -134,7 +131,7 @@ pub struct Builder {
     settings: Option<Result<Patch, SettingsError>>,
     pace: Pace,
     #[cfg(feature = "sqlite")]
-    sqlite: crate::store::SqliteOptions,
+    sqlite: SqliteOptions,
     #[cfg(feature = "postgres")]
     postgres: crate::store::PostgresOptions,
     conversations: Option<usize>,
@@ -310,9 +307,109 @@ impl Engine {
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.inner.shared
     }
+}
 
-    async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, Error> {
-        Ok(self.shared().store.usage(query).await?)
+#[cfg(feature = "sqlite")]
+impl Builder {
+    /// How the SQLite file is used.
+    pub fn sqlite(mut self, options: SqliteOptions) -> Self {
+        self.sqlite = options;
+        self
+    }
+
+    /// Opens a SQLite file, which is created where it is missing.
+    pub async fn open(self, path: impl AsRef<Path>) -> Result<Engine, Error> {
+        let path = path.as_ref().to_owned();
+        self.open_sqlite(move |options| Sqlite::open(&path, options)).await
+    }
+
+    /// Keeps everything in memory, for tests and trials.
+    pub async fn memory(self) -> Result<Engine, Error> {
+        self.open_sqlite(Sqlite::memory).await
+    }
+
+    async fn open_sqlite(
+        mut self,
+        open: impl FnOnce(SqliteOptions) -> Result<Sqlite, StoreError> + Send + 'static,
+    ) -> Result<Engine, Error> {
+        let options = std::mem::take(&mut self.sqlite);
+        let opened = tokio::task::spawn_blocking(move || open(options)).await;
+        let store = opened.map_err(|_| Error::Closed)??;
+        self.store(Arc::new(store))
+    }
+}
+
+#[cfg(feature = "sqlite")]
+impl Engine {
+    /// Opens a SQLite file with the defaults: no key, no network, summaries by `local`.
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::builder().open(path).await
+    }
+
+    /// Keeps everything in memory, for tests and trials.
+    pub async fn memory() -> Result<Self, Error> {
+        Self::builder().memory().await
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl Builder {
+    /// How the PostgreSQL database is used.
+    pub fn postgres(mut self, options: crate::store::PostgresOptions) -> Self {
+        self.postgres = options;
+        self
+    }
+
+    /// Opens a PostgreSQL database, `postgres://user:password@host:port/database`, which any number of engines may share:
+    /// see [`Postgres::open`](crate::store::Postgres::open).
+    pub async fn open_postgres(mut self, url: &str) -> Result<Engine, Error> {
+        let options = std::mem::take(&mut self.postgres);
+        let store = crate::store::Postgres::open(url, options).await?;
+        self.store(Arc::new(store))
+    }
+}
+
+/// How the engine fares, for whoever runs it: what is left to do, whether it can do it, and what troubles it. Nothing here
+/// names a workspace or a session; what is due in one workspace is told by `explain.rs`.
+impl Engine {
+    /// What is left to do in all workspaces together. No names are in it, so it may be shown where anybody can look. Cheap: only slots with something to do are read, however many
+    /// sessions there are.
+    pub async fn backlog(&self) -> Result<Backlog, Error> {
+        Ok(self.shared().store.queue(None, 0).await?.0)
+    }
+
+    /// Whether it can do what it is there for: the store can be read and could be written to lately, and its worker, where it has one, looks for work.
+    /// If not, each reason. It reads a single row, and waits for no model.
+    ///
+    /// A hook that fails, or a slot, is no reason: everything else goes on.
+    pub async fn ready(&self) -> Result<(), Vec<Unready>> {
+        if *self.inner.stop.borrow() {
+            return Err(vec![Unready::from("the engine is closed")]);
+        }
+        let shared = self.shared();
+        let mut reasons = Vec::new();
+        if let Err(error) = shared.store.workspaces(Listing::by_name(None, 1)).await {
+            reasons.push(Unready::from(&error));
+        }
+        if let Some(error) = shared.health.unwritable().filter(|_| reasons.is_empty()) {
+            reasons.push(Unready::from(&error));
+        }
+        if *shared.signals.give_up.borrow() {
+            reasons.push(Unready::from("the engine gave its work up, and begins no more summaries"));
+        } else if lock(&self.inner.worker).as_ref().is_some_and(JoinHandle::is_finished) {
+            reasons.push(Unready::from("the worker ended; open the engine again"));
+        }
+        // Where reading fails, looking for work fails for the same reason.
+        let blind = lock(&shared.health.blind).as_ref().map(Unready::from);
+        reasons.extend(blind.filter(|reason| !reasons.contains(reason)));
+        if reasons.is_empty() { Ok(()) } else { Err(reasons) }
+    }
+
+    /// What troubles the worker, where that is no single session's matter: the store cannot be reached, say, or a
+    /// hook fails. What troubles one slot is told by [`Session::explain`].
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.shared().health.trouble()
     }
 }
 

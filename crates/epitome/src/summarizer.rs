@@ -92,7 +92,6 @@ pub(crate) struct Summarizer<'a> {
     /// First choice first.
     pub(crate) models: &'a [Writer],
     pub(crate) settings: &'a Settings,
-    pub(crate) counter: &'a Counter,
     pub(crate) pace: &'a Pace,
     pub(crate) hooks: &'a Hooks,
     /// `None` for models that a caller lends: how those fare says nothing about other callers' requests.
@@ -145,7 +144,7 @@ impl Summarizer<'_> {
         // Hooks are notified in every case: the messages leave the window, whoever writes.
         let added = self.hear_hooks(&input, spent).await;
         let Input { mut ask, base, divide, .. } = input;
-        let lines = || Draft::verbatim(base, &ask.said, ask.limit, self.counter);
+        let lines = || Draft::verbatim(base, &ask);
         if !ask.said.iter().any(draft::says_something) {
             // No model could make anything of it. The summary before says it all.
             return lines().filter(|_| base.text.is_some()).ok_or(Failed::Nothing);
@@ -155,7 +154,8 @@ impl Summarizer<'_> {
         {
             return Ok(draft);
         }
-        let texts: Vec<&str> = [&*ask.instructions, &added].into_iter().filter(|text| !text.is_empty()).collect();
+        let texts: Vec<&str> =
+            [&*ask.instructions, &added].into_iter().filter(|text| !text.is_empty()).collect();
         ask.instructions = texts.join("\n\n").into();
         self.by_any(&ask, base, divide, spent).await
     }
@@ -234,7 +234,7 @@ impl Summarizer<'_> {
         loop {
             let base = step.as_ref().unwrap_or(base);
             let room = halved.or_else(|| input_of(writer, base.tokens));
-            let (piece, left, tokens) = self.piece(rest, room);
+            let (piece, left, tokens) = piece(rest, room, &ask.counter);
             let through = piece.last().and_then(Told::message).map_or(ask.through, |last| last.seq);
             let part = match piece.len() == ask.said.len() {
                 true => ask.clone(),
@@ -260,25 +260,25 @@ impl Summarizer<'_> {
             }
         }
     }
+}
 
-    /// The first messages that fit, the rest, and the tokens of the first where they were counted. A call is not
-    /// separated from its results: a result says little without its question.
-    fn piece<'t>(&self, said: &'t [Told], room: Option<Tokens>) -> (&'t [Told], &'t [Told], Tokens) {
-        let Some(room) = room else { return (said, &[], 0) };
-        let (mut sum, mut end, mut at_end): (Tokens, usize, Tokens) = (0, 0, 0);
-        for (at, one) in said.iter().enumerate() {
-            let answers = one.message().is_some_and(|message| message.results().next().is_some());
-            if at > 0 && !answers {
-                (end, at_end) = (at, sum);
-            }
-            sum = sum.saturating_add(one.message().map_or(0, |message| self.counter.message(message)));
-            if sum > room && end > 0 {
-                let (piece, left) = said.split_at_checked(end).unwrap_or((said, &[]));
-                return (piece, left, at_end);
-            }
+/// The first messages that fit, the rest, and the tokens of the first where they were counted. A call is not
+/// separated from its results: a result says little without its question.
+fn piece<'t>(said: &'t [Told], room: Option<Tokens>, counter: &Counter) -> (&'t [Told], &'t [Told], Tokens) {
+    let Some(room) = room else { return (said, &[], 0) };
+    let (mut sum, mut end, mut at_end): (Tokens, usize, Tokens) = (0, 0, 0);
+    for (at, one) in said.iter().enumerate() {
+        let answers = one.message().is_some_and(|message| message.results().next().is_some());
+        if at > 0 && !answers {
+            (end, at_end) = (at, sum);
         }
-        (said, &[], sum)
+        sum = sum.saturating_add(one.message().map_or(0, |message| counter.message(message)));
+        if sum > room && end > 0 {
+            let (piece, left) = said.split_at_checked(end).unwrap_or((said, &[]));
+            return (piece, left, at_end);
+        }
     }
+    (said, &[], sum)
 }
 
 /// Shows hooks what is about to leave, without waiting for them.

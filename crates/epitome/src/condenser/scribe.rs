@@ -16,8 +16,8 @@ use epitome_core::track::Tracker;
 
 use super::report::Spent;
 use crate::error::Error;
-use crate::lock::lock;
 use crate::hook::{Condensed, Hooks};
+use crate::lock::lock;
 use crate::measure;
 use crate::model::{Ask, Tally, Told};
 use crate::pace::Pace;
@@ -131,7 +131,6 @@ impl Scribe {
         let summarizer = Summarizer {
             models: std::slice::from_ref(&writer),
             settings: &self.settings,
-            counter: &self.counter,
             pace: &self.pace,
             hooks: &self.hooks,
             breakers: Some(&self.account.memory.breakers).filter(|_| !self.lent),

@@ -310,6 +310,6 @@ impl Session {
             since: Timestamp(0),
             by_session: true,
         };
-        self.engine.usage(query).await
+        Ok(self.shared().store.usage(query).await?)
     }
 }

@@ -191,7 +191,8 @@ impl Workspace {
     /// Every call of a model since then, failed ones too, added up by session, slot, model and outcome.
     pub async fn usage(&self, since: Timestamp) -> Result<Vec<UsageSum>, Error> {
         let workspace = Arc::clone(&self.name);
-        self.engine.usage(UsageQuery { workspace, session: None, since, by_session: true }).await
+        let query = UsageQuery { workspace, session: None, since, by_session: true };
+        Ok(self.shared().store.usage(query).await?)
     }
 
     /// The same for one session or for all together, added up by slot, model and outcome: a few sums, however many
@@ -202,6 +203,7 @@ impl Workspace {
         since: Timestamp,
     ) -> Result<Vec<UsageSum>, Error> {
         let (workspace, session) = (Arc::clone(&self.name), session.map(Into::into));
-        self.engine.usage(UsageQuery { workspace, session, since, by_session: false }).await
+        let query = UsageQuery { workspace, session, since, by_session: false };
+        Ok(self.shared().store.usage(query).await?)
     }
 }

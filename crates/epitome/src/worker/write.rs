@@ -34,7 +34,6 @@ impl Job<'_> {
         let summarizer = Summarizer {
             models,
             settings: &ground.settings,
-            counter: &ground.counter,
             pace: &shared.pace,
             hooks: &shared.models.hooks,
             breakers: Some(&shared.models.memory.breakers),

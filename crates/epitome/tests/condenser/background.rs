@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use epitome::model::{Ask, ModelError, Reply};
-use epitome_testkit::scripted::{Gate, Scripted};
 use epitome::rules::condense::Press;
 use epitome::rules::message::Message;
 use epitome::{Condenser, Pace};
+use epitome_testkit::scripted::{Gate, Scripted};
 
 use crate::support::{forced, settle, summary, talk, texts, until, words};
 

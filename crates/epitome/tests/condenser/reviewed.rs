@@ -2,9 +2,9 @@
 
 use epitome::Condenser;
 use epitome::model::{Ask, Model, ModelError, Reply};
-use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::{Message, Part};
 use epitome::rules::message::{Timestamp, Tokens};
+use epitome_testkit::scripted::Scripted;
 use std::time::Duration;
 
 fn talk(from: usize, count: usize) -> Vec<Message> {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use epitome::model::{ModelError, Reply};
-use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::{Message, Part, Role, Seq};
 use epitome::store::SummaryState;
 use epitome::{Engine, Error, Flags, Fork, Page, Session, Summarize};
+use epitome_testkit::scripted::Scripted;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use epitome::model::{Ask, Model, ModelError, Reply, Tally};
-use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::{Timestamp, Tokens};
 use epitome::{Engine, Error, Fork, SlotStatus, Summarize};
+use epitome_testkit::scripted::Scripted;
 use serde_json::json;
 
 use crate::failing::down;

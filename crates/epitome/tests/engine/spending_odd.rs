@@ -7,9 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use epitome::Engine;
 use epitome::model::{Ask, Model, ModelError, Reply, Tally};
-use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::{Timestamp, Tokens};
 use epitome::settings::Patch;
+use epitome_testkit::scripted::Scripted;
 use serde_json::json;
 
 use crate::failing::down;

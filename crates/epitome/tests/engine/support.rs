@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use epitome::model::Ask;
-use epitome_testkit::scripted::Scripted;
 use epitome::rules::message::{Message, Seq, Timestamp};
 use epitome::{Builder, Context, Engine, Pace, Session, SlotExplanation, Summary};
+use epitome_testkit::scripted::Scripted;
 
 pub(crate) use crate::home::{Home, cases, everywhere, homes, times};
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use epitome::model::{ModelError, Reply, Tally};
-use epitome_testkit::scripted::{Gate, Scripted};
 use epitome::rules::message::Timestamp;
 use epitome::{Engine, Pace};
+use epitome_testkit::scripted::{Gate, Scripted};
 
 use crate::failing::down;
 use crate::support::{Home, MINUTE, ends, everywhere, one_slot, quick, standing, talk, with_settings};

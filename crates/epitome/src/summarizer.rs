@@ -99,6 +99,8 @@ pub(crate) struct Summarizer<'a> {
     /// The names under which calls are recorded.
     pub(crate) label: Label,
     pub(crate) host: &'a dyn Host,
+    /// What it cost so far.
+    pub(crate) spent: &'a mut Spending,
 }
 
 /// What is to be summarized.
@@ -140,9 +142,9 @@ impl From<Failure> for Failed {
 
 impl Summarizer<'_> {
     /// Writes a summary: the lines themselves where there are few, otherwise by the first model that can.
-    pub(crate) async fn write(&self, input: Input<'_>, spent: &mut Spending) -> Result<Draft, Failed> {
+    pub(crate) async fn write(&mut self, input: Input<'_>) -> Result<Draft, Failed> {
         // Hooks are notified in every case: the messages leave the window, whoever writes.
-        let added = self.hear_hooks(&input, spent).await;
+        let added = self.hear_hooks(&input).await;
         let Input { mut ask, base, divide, .. } = input;
         let lines = || Draft::verbatim(base, &ask);
         if !ask.said.iter().any(draft::says_something) {
@@ -157,11 +159,11 @@ impl Summarizer<'_> {
         let texts: Vec<&str> =
             [&*ask.instructions, &added].into_iter().filter(|text| !text.is_empty()).collect();
         ask.instructions = texts.join("\n\n").into();
-        self.by_any(&ask, base, divide, spent).await
+        self.by_any(&ask, base, divide).await
     }
 
     /// Shows hooks what leaves, and returns what they add to the operator's instructions.
-    async fn hear_hooks(&self, input: &Input<'_>, spent: &mut Spending) -> String {
+    async fn hear_hooks(&mut self, input: &Input<'_>) -> String {
         if self.hooks.is_empty() {
             return String::new();
         }
@@ -172,42 +174,36 @@ impl Summarizer<'_> {
             return String::new();
         }
         let added = self.hooks.before(&leaving).await;
-        spent.hook_problems = added.problems;
+        self.spent.hook_problems = added.problems;
         added.text
     }
 
     /// Tries one model after the other. A model that failed is not tried again for the same summary.
-    async fn by_any(
-        &self,
-        ask: &Ask,
-        base: &Base,
-        divide: bool,
-        spent: &mut Spending,
-    ) -> Result<Draft, Failed> {
+    async fn by_any(&mut self, ask: &Ask, base: &Base, divide: bool) -> Result<Draft, Failed> {
         let mut last = Failure::from(ModelError::no_answer("no model is named in the settings"));
         let mut too_long = false;
-        let before = spent.unrecorded.len();
-        spent.paid = before > 0;
+        let before = self.spent.unrecorded.len();
+        self.spent.paid = before > 0;
         for writer in self.models {
-            if spent.down.contains_key(&writer.name) {
+            if self.spent.down.contains_key(&writer.name) {
                 continue;
             }
             let written = match divide {
-                true => self.in_pieces(writer, ask, base, spent).await,
-                false => self.by(writer, ask.clone(), base, spent).await,
+                true => self.in_pieces(writer, ask, base).await,
+                false => self.by(writer, ask.clone(), base).await,
             };
             let failure = match written {
                 Err(Failed::Failure(failure)) => failure,
                 // Models before it were called in vain, and would be each time: that is put off as any failure.
-                Err(Failed::Full(_)) if spent.unrecorded.len() > before => break,
+                Err(Failed::Full(_)) if self.spent.unrecorded.len() > before => break,
                 settled => return settled,
             };
-            spent.missed.push(format!("`{}` did not write it: {failure}", writer.name));
+            self.spent.missed.push(format!("`{}` did not write it: {failure}", writer.name));
             match failure {
                 Failure::Model(ModelError::TooLong { .. }) => too_long = true,
                 // A model whose answer was refused may be asked again for a smaller piece. One that failed may not.
                 Failure::Answer(_) => {}
-                _ => drop(spent.down.insert(writer.name.clone(), failure.clone())),
+                _ => drop(self.spent.down.insert(writer.name.clone(), failure.clone())),
             }
             last = failure;
         }
@@ -216,18 +212,12 @@ impl Summarizer<'_> {
             return Err(Failed::TooLong);
         }
         // The wait is for the model that may be called soonest. The breakers leave the others alone.
-        let soonest = spent.down.values().min_by_key(|failure| failure.retry_after());
+        let soonest = self.spent.down.values().min_by_key(|failure| failure.retry_after());
         Err(Failed::Failure(soonest.cloned().unwrap_or(last)))
     }
 
     /// Has one model write it, piece by piece where it cannot read everything at once.
-    async fn in_pieces(
-        &self,
-        writer: &Writer,
-        ask: &Ask,
-        base: &Base,
-        spent: &mut Spending,
-    ) -> Result<Draft, Failed> {
+    async fn in_pieces(&mut self, writer: &Writer, ask: &Ask, base: &Base) -> Result<Draft, Failed> {
         let mut rest = &*ask.said;
         let mut step: Option<Base> = None;
         let mut halved = None;
@@ -247,7 +237,7 @@ impl Summarizer<'_> {
                     ..ask.clone()
                 },
             };
-            match self.by(writer, part, base, spent).await {
+            match self.by(writer, part, base).await {
                 Ok(draft) if left.is_empty() => return Ok(draft),
                 Ok(draft) => (step, rest) = (Some(draft.base(through)), left),
                 Err(Failed::Failure(Failure::Model(ModelError::TooLong { .. })))

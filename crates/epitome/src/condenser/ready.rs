@@ -82,7 +82,7 @@ impl Turn {
     /// due, and whether condensing helps: after two passes that did not, no more are made.
     pub fn reported(&self, input: Tokens) {
         if let Some(worth) = self.worth {
-            lock(&self.conversation).reported(self.counted, self.rounds, input, worth);
+            lock(&self.conversation).reported(self, input, worth);
         }
     }
 

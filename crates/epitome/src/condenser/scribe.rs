@@ -128,7 +128,8 @@ impl Scribe {
             redact: self.settings.summarize.redact,
         };
         let input = Input { ask, base: &base, span: plan.span, divide: true, await_hooks: false };
-        let summarizer = Summarizer {
+        let mut bill = Bill { account: &self.account, spent: Spending::default() };
+        let mut summarizer = Summarizer {
             models: std::slice::from_ref(&writer),
             settings: &self.settings,
             pace: &self.pace,
@@ -136,9 +137,9 @@ impl Scribe {
             breakers: Some(&self.account.memory.breakers).filter(|_| !self.lent),
             label: self.label(),
             host: &Caller { scribe: self, whose },
+            spent: &mut bill.spent,
         };
-        let mut bill = Bill { account: &self.account, spent: Spending::default() };
-        let written = summarizer.write(input, &mut bill.spent).await;
+        let written = summarizer.write(input).await;
         let written = written.map(|draft| Written::of(draft, through)).map_err(failure);
         let mut problems = std::mem::take(&mut bill.spent.hook_problems);
         problems.append(&mut bill.spent.missed);

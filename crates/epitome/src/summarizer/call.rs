@@ -19,13 +19,7 @@ use crate::writer::Writer;
 impl Summarizer<'_> {
     /// Has one model write it: an answer that it gave before to the same question, else a new one. Where its answer is
     /// refused, it is called a second time with the reason.
-    pub(super) async fn by(
-        &self,
-        writer: &Writer,
-        mut ask: Ask,
-        base: &Base,
-        spent: &mut super::Spending,
-    ) -> Result<Draft, Failed> {
+    pub(super) async fn by(&mut self, writer: &Writer, mut ask: Ask, base: &Base) -> Result<Draft, Failed> {
         let asked = fingerprint(writer, &ask);
         let known = match &asked {
             Some(asked) => self.host.recall(asked).await.map_err(Failed::Store)?,
@@ -36,18 +30,18 @@ impl Summarizer<'_> {
             Some(Answer::Accepted(text)) => {
                 let reply = Reply::complete(text.to_string());
                 if let Ok(draft) = Draft::judge(&ask, reply, base, writer.model.name()) {
-                    spent.add(self.label.row(writer, self.settings, REUSED, &Tally::default()), None);
+                    self.spent.add(self.label.row(writer, self.settings, REUSED, &Tally::default()), None);
                     return Ok(Draft { asked, ..draft });
                 }
             }
             None => {}
         }
-        self.host.permit(writer, spent.paid).map_err(Failed::Full)?;
+        self.host.permit(writer, self.spent.paid).map_err(Failed::Full)?;
         // `local` would only say the same again.
         let times = if writer.is_local() { 1 } else { 2 };
         let mut last = Failed::Failure(ModelError::no_answer("it was not asked").into());
         for _ in 0..times {
-            let written = self.call(writer, &ask, base, spent).await;
+            let written = self.call(writer, &ask, base).await;
             let answer = match &written {
                 Ok(draft) => Some(Answer::Accepted(draft.text.as_str().into())),
                 Err(Failed::Failure(Failure::Model(error @ ModelError::TooLong { .. }))) => {
@@ -71,22 +65,16 @@ impl Summarizer<'_> {
     }
 
     /// Calls a model once, and inspects its answer.
-    async fn call(
-        &self,
-        writer: &Writer,
-        ask: &Ask,
-        base: &Base,
-        spent: &mut super::Spending,
-    ) -> Result<Draft, Failed> {
+    async fn call(&mut self, writer: &Writer, ask: &Ask, base: &Base) -> Result<Draft, Failed> {
         let reserved = self.may_call(writer, ask).await?;
         if !writer.is_local() {
             // The provider bills what was sent, also if nobody waits for the answer.
             let sent = Tally { output: 0, ..most(ask) };
-            spent.begin(self.label.row(writer, self.settings, DROPPED, &sent));
+            self.spent.begin(self.label.row(writer, self.settings, DROPPED, &sent));
         }
         let started = Instant::now();
         let answer = answer(&writer.model, ask, self.pace.time_out).await;
-        spent.in_progress = None;
+        self.spent.in_progress = None;
         self.note_health(writer, answer.as_ref().err());
         let (tally, judged) = match answer {
             Ok(reply) => {
@@ -103,7 +91,7 @@ impl Summarizer<'_> {
         };
         let mut row = self.label.row(writer, self.settings, outcome, &tally);
         row.millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        spent.add(row, reserved);
+        self.spent.add(row, reserved);
         judged.map_err(Failed::Failure)
     }
 

@@ -31,7 +31,7 @@ impl Job<'_> {
     ) -> Result<Draft, Failed> {
         let Task { ground, plan, base, log, .. } = task;
         let (shared, order) = (self.shared, &ground.order);
-        let summarizer = Summarizer {
+        let mut summarizer = Summarizer {
             models,
             settings: &ground.settings,
             pace: &shared.pace,
@@ -44,6 +44,7 @@ impl Job<'_> {
                 scope: order.slot.scope.clone().into(),
             },
             host: &Writing { job: self, ground },
+            spent,
         };
         let ask = Ask {
             template: Arc::new(order.template(log)),
@@ -60,7 +61,7 @@ impl Job<'_> {
             redact: ground.settings.summarize.redact,
         };
         let input = Input { ask, base, span: plan.span, divide: false, await_hooks: true };
-        let written = summarizer.write(input, spent).await;
+        let written = summarizer.write(input).await;
         if !shared.models.hooks.is_empty() {
             let problems = std::mem::take(&mut spent.hook_problems);
             *lock(&shared.health.hook_trouble) = problems.into_iter().next();

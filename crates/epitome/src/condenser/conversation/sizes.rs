@@ -8,6 +8,7 @@ use epitome_core::trigger::Fraction;
 
 use super::{Conversation, Rules, grown};
 use crate::condenser::Call;
+use crate::condenser::ready::Turn;
 use crate::condenser::scribe::now;
 use crate::fingerprint::Prints;
 use crate::summarizer::PROMPT_OVERHEAD;
@@ -94,14 +95,9 @@ impl Counts {
 }
 
 impl Conversation {
-    /// What the provider says it counted for the last request.
-    pub(in crate::condenser) fn reported(
-        &mut self,
-        counted: Tokens,
-        rounds: u64,
-        reported: Tokens,
-        worth: Fraction,
-    ) {
+    /// What the provider says it counted for a turn's request, and how much of one a pass must save.
+    pub(in crate::condenser) fn reported(&mut self, turn: &Turn, reported: Tokens, worth: Fraction) {
+        let Turn { counted, rounds, .. } = *turn;
         let counts = &mut self.counts;
         counts.factor.learn(counted, reported);
         counts.reported = Some(Reported { counted, reported, rounds });

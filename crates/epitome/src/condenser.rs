@@ -59,6 +59,7 @@ use tokio::sync::watch;
 use crate::fingerprint::{Place, place};
 use crate::hook::{Condensed, Running};
 use crate::lock::lock;
+use crate::summarizer::{Label, notify, without_bytes};
 use crate::writer::Who;
 
 mod builder;
@@ -79,7 +80,7 @@ use loan::Loan;
 use ready::Shown;
 pub use ready::{Ready, Turn};
 pub use report::{Report, Spent, Totals};
-use scribe::{Order, SLOT, Scribe};
+use scribe::{Order, Scribe};
 pub use thread::Thread;
 
 /// So many conversations one condenser knows unless told otherwise; the one that was longest away is forgotten.
@@ -408,22 +409,27 @@ impl Inner {
         let count = left.len() as u64;
         let ends = (left.first().map_or(1, |first| first.seq), left.last().map_or(1, |last| last.seq));
         if !written && report.model.is_none() && !left.is_empty() {
-            self.scribe.tell_leaving(Span { from: ends.0, through: ends.1 }, left);
+            let (left, span) =
+                (left.into_iter().map(without_bytes).collect(), Span { from: ends.0, through: ends.1 });
+            notify(&self.scribe.hooks, self.scribe.label().leaving(span, left));
         }
         let [from, through] = report.covers.unwrap_or([ends.0, ends.1]);
         let span = Span { from, through };
-        self.scribe.tell_done(Condensed {
-            workspace: self.scribe.account.name(),
-            session: Arc::clone(&self.scribe.name),
-            slot: SLOT.into(),
-            scope: None,
+        let Label { workspace, session, slot, scope } = self.scribe.label();
+        let done = Condensed {
+            workspace,
+            session,
+            slot,
+            scope,
             covers: span,
             messages: count,
             tokens_before: report.tokens_before,
             tokens_after: report.tokens_after,
             model: report.model.as_deref().unwrap_or_default().into(),
             stand_in: report.stand_in,
-        });
+        };
+        let hooks = self.scribe.hooks.clone();
+        tokio::spawn(async move { hooks.after(&done).await });
     }
 
     /// The conversation that the list belongs to. `sure` looks at every message of it; otherwise that is spared where it

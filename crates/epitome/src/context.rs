@@ -11,9 +11,8 @@ use epitome_core::context::{
 };
 use epitome_core::cut::Cuts;
 use epitome_core::local::Extracts;
-use epitome_core::message::{Author, Message, Seq, Span, Timestamp, Tokens};
+use epitome_core::message::{Message, Seq, Span, Timestamp, Tokens};
 use epitome_core::shelf::Shelf;
-use epitome_core::slot::Scope;
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::view::{Texts, render};
 use serde::Serialize;
@@ -448,11 +447,6 @@ impl Texts for WithMore<'_> {
     fn excerpt(&self, span: Span, tokens: Tokens) -> Option<Vec<Message>> {
         self.shelf.excerpt(span, tokens)
     }
-}
-
-/// Whose messages: a name, or everybody's.
-pub(crate) fn scope(name: Option<&Author>) -> Scope {
-    name.cloned().into()
 }
 
 #[cfg(test)]

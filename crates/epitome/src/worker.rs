@@ -65,7 +65,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
             () = shared.signals.wake.notified(), if free => {}
             () = shared.store.nudged(), if free => {}
             () = sleep(shared.pace.poll) => {}
-            () = look_at(next_look), if free => {}
+            () = sleep_until(next_look.unwrap_or_else(Monotonic::now).into()), if free && next_look.is_some() => {}
             ended = jobs.running.join_next_with_id(), if !jobs.running.is_empty() => jobs.ended(ended),
             // The last engine is gone: nobody waits for what is being written.
             told = stop.changed() => if told.is_err() { return jobs.finish(Duration::ZERO).await },
@@ -93,14 +93,6 @@ fn full<'a>(workers: usize, held: impl Iterator<Item = &'a Arc<str>>) -> HashSet
         *counts.entry(workspace).or_default() += 1;
     }
     counts.into_iter().filter(|(_, count)| *count >= most).map(|(name, _)| Arc::clone(name)).collect()
-}
-
-/// Waits for that moment; for ever where there is none.
-async fn look_at(then: Option<Monotonic>) {
-    match then {
-        Some(then) => sleep_until(then.into()).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// More appends a second than this are many.

@@ -9,14 +9,14 @@ use async_trait::async_trait;
 use epitome_core::condense::Plan;
 use epitome_core::inspect::Refusal;
 use epitome_core::local::Extracts;
-use epitome_core::message::{Message, Seq, Span, Timestamp};
+use epitome_core::message::{Message, Seq, Timestamp};
 use epitome_core::slot::Limit;
 use epitome_core::tokens::Counter;
 use epitome_core::track::Tracker;
 
 use super::report::Spent;
 use crate::error::Error;
-use crate::hook::{Condensed, Hooks};
+use crate::hook::Hooks;
 use crate::lock::lock;
 use crate::measure;
 use crate::model::{Ask, Tally, Told};
@@ -27,7 +27,7 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::store::UsageRow;
 use crate::summarizer::{
-    Answer, Base, Draft, Failed, Host, Input, Label, Memory, Spending, Summarizer, notify, without_bytes,
+    Answer, Base, Draft, Failed, Host, Input, Label, Memory, Spending, Summarizer, without_bytes,
 };
 use crate::writer::{Who, Writer};
 
@@ -147,21 +147,9 @@ impl Scribe {
         (plan, Outcome { written, spent, problems })
     }
 
-    fn label(&self) -> Label {
+    pub(super) fn label(&self) -> Label {
         let (workspace, session) = (self.account.name(), Arc::clone(&self.name));
         Label { workspace, session, slot: SLOT.into(), scope: None }
-    }
-
-    /// Shows hooks what leaves without a summary, and waits for none of them.
-    pub(super) fn tell_leaving(&self, span: Span, messages: Vec<Message>) {
-        let messages = messages.into_iter().map(without_bytes).collect();
-        notify(&self.hooks, self.label().leaving(span, messages));
-    }
-
-    /// Tells hooks what was done, and waits for none of them.
-    pub(super) fn tell_done(&self, done: Condensed) {
-        let hooks = self.hooks.clone();
-        tokio::spawn(async move { hooks.after(&done).await });
     }
 }
 

@@ -15,7 +15,7 @@ use super::explain::{self, Explanation};
 use super::fork::{self, Fork};
 use super::info::SessionInfo;
 use super::{Engine, Shared};
-use crate::context::{self, Context, scope};
+use crate::context::{self, Context};
 use crate::error::{Error, check_name};
 use crate::measure::{CONTEXT_SECONDS, CONTEXT_TOKENS, CONTEXTS};
 use crate::request::ContextRequest;
@@ -74,7 +74,7 @@ impl Page {
 
     pub(super) fn pick(&self, within: Span) -> Pick {
         let (limit, bytes) = (self.limit.min(1_000), self.bytes);
-        Pick::Page { scope: scope(self.scope.as_ref()), within, reverse: self.reverse, limit, bytes }
+        Pick::Page { scope: self.scope.clone().into(), within, reverse: self.reverse, limit, bytes }
     }
 }
 

@@ -101,7 +101,10 @@ impl Job<'_> {
         let (slot, covered, active) =
             (ground.order.slot.clone(), ground.row.state.covered, ground.row.active);
         let (usage, failed) = (self.spent.unrecorded.clone(), self.failed.clone());
-        let events = vec![Happened::kept(&summary), Happened::from(&condensed)];
+        let events = vec![
+            Happened::moved(&summary, SummaryState::Standing, Some(summary.id)),
+            Happened::from(&condensed),
+        ];
         let facts = summary.facts.clone();
         let missed = self.spent.missed.first().cloned();
         let next = Next::Summarize(plan.clone());

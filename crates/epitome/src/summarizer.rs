@@ -31,13 +31,12 @@ use crate::retry::Failure;
 use crate::settings::Settings;
 use crate::writer::Writer;
 
-mod answers;
 mod call;
 mod draft;
 mod spending;
 
-pub(crate) use answers::Answer;
-use answers::Answers;
+pub(crate) use call::Answer;
+use call::Answers;
 pub(crate) use draft::{Base, Draft, without_bytes};
 pub(crate) use spending::{Label, Spending};
 
@@ -80,7 +79,7 @@ pub(crate) trait Host: Sync {
     /// Reserves what a call may cost, where a spend cap applies.
     async fn reserve(&self, writer: &Writer, most: &Tally) -> Result<Option<Reserved>, Failed>;
 
-    /// What came of a question before, by its [fingerprint](answers::fingerprint).
+    /// What came of a question before, by its fingerprint.
     async fn recall(&self, asked: &str) -> Result<Option<Answer>, Error>;
 
     /// An answer was accepted, or the prompt refused as too long.

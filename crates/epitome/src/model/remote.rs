@@ -31,14 +31,12 @@ use epitome_wire::{Answer, Dialect, ErrorText, Events, Hearing, Question, Tally,
 mod fault;
 mod http;
 mod key;
-mod lent;
 
 use fault::{Asked, Fault, fault};
 pub use http::speak_tls;
 use http::{Call, Cut, Line};
-pub use key::Credentials;
+pub use key::{Credentials, Lender};
 use key::{Key, Known};
-pub use lent::Lender;
 
 /// How large a prompt may be where nobody knows the model's window.
 const UNKNOWN_ROOM: Tokens = 100_000;

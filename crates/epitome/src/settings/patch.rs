@@ -24,8 +24,8 @@ use super::{Settings, SettingsError, other_form};
 /// # Ok::<(), epitome::settings::SettingsError>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Value", into = "Value")]
-pub struct Patch(Map<String, Value>);
+#[serde(try_from = "Value")]
+pub struct Patch(pub(super) Map<String, Value>);
 
 impl Patch {
     /// Reads a JSON or TOML document. What begins with a brace is JSON.
@@ -55,11 +55,6 @@ impl Patch {
             }
             other => Err(SettingsError::not_allowed("settings", &other, "a table of settings")),
         }
-    }
-
-    /// One that we wrote ourselves.
-    pub(super) fn believed(entries: Map<String, Value>) -> Self {
-        Self(entries)
     }
 
     /// This one with what a newer one says: its values in place of the old, and its nulls in place of
@@ -108,7 +103,7 @@ impl Patch {
     /// As text, to be stored; empty where nothing is changed.
     #[must_use]
     pub fn document(&self) -> String {
-        if self.is_empty() { String::new() } else { Value::Object(self.0.clone()).to_string() }
+        if self.is_empty() { String::new() } else { self.to_value().to_string() }
     }
 
     /// What it is made of.
@@ -146,11 +141,5 @@ impl TryFrom<Value> for Patch {
 
     fn try_from(value: Value) -> Result<Self, SettingsError> {
         Self::from_value(value)
-    }
-}
-
-impl From<Patch> for Value {
-    fn from(patch: Patch) -> Self {
-        Self::Object(patch.0)
     }
 }

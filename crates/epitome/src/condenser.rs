@@ -65,7 +65,6 @@ use crate::writer::Who;
 mod builder;
 mod conversation;
 mod forecast;
-mod loan;
 mod ready;
 mod report;
 mod scribe;
@@ -75,13 +74,12 @@ pub use builder::CondenserBuilder;
 pub use conversation::Kept;
 use conversation::{Conversation, Preparing, Rules, Slip, Step};
 pub use forecast::{Fate, Forecast, Why};
-pub use loan::Lent;
-use loan::Loan;
 use ready::Shown;
 pub use ready::{Ready, Turn};
 pub use report::{Report, Spent, Totals};
 use scribe::{Order, Scribe};
-pub use thread::Thread;
+use thread::Loan;
+pub use thread::{Lent, Thread};
 
 /// So many conversations one condenser knows unless told otherwise; the one that was longest away is forgotten.
 const MOST_CONVERSATIONS: usize = 64;

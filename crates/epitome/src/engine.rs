@@ -34,6 +34,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use epitome_core::message::{Seq, Timestamp, Tokens};
+use serde::Serialize;
+use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -45,7 +48,7 @@ use crate::model::{self, Local, Model};
 pub(crate) use crate::pace::Pace;
 use crate::settings::{Patch, Settings, SettingsError};
 use crate::shared::{Shared, Told};
-use crate::store::{Fault, Listing, Store};
+use crate::store::{Fault, Listing, SessionId, SessionRow, Store};
 #[cfg(feature = "sqlite")]
 use crate::store::{Sqlite, SqliteOptions, StoreError};
 use crate::worker;
@@ -61,7 +64,6 @@ mod directory;
 mod explain;
 mod fork;
 mod found;
-mod info;
 mod keys;
 mod session;
 mod summaries;
@@ -72,7 +74,6 @@ pub use directory::{Attributes, Notes, Written};
 pub use explain::{Explanation, Queue, QueueEntry, SlotExplanation, SlotStatus};
 pub use fork::{Fork, ForkKind};
 pub use found::{Found, HitCursor, SEARCH_BYTES};
-pub use info::SessionInfo;
 pub use keys::Keys;
 pub use session::{Flags, Page, Session};
 pub use summaries::{Summarize, Summarized};
@@ -101,6 +102,54 @@ struct Inner {
     /// Closed, and so told to the worker, by being dropped.
     stop: watch::Sender<bool>,
     worker: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What is known of a session beside its messages.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SessionInfo {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its number in the store: for the program that embeds the engine, to know a session again that was deleted and made
+    /// anew. It is the store's own, counted over all workspaces, so it is to be shown to no tenant, and is not serialized.
+    #[serde(skip)]
+    pub id: SessionId,
+    /// How many messages it holds: the place of the newest.
+    pub messages: Seq,
+    /// How many turns.
+    pub turns: u64,
+    /// How many tokens.
+    pub tokens: Tokens,
+    /// How these are counted.
+    pub encoding: String,
+    /// How many messages are skipped, by whole call batches.
+    pub skipped: u64,
+    /// The caller's notes.
+    pub metadata: Map<String, Value>,
+    /// What other APIs keep of it: one object per API, by its name.
+    #[serde(skip)]
+    pub attributes: Map<String, Value>,
+    /// When it came to be.
+    pub created: Timestamp,
+    /// When it was last written to.
+    pub updated: Timestamp,
+}
+
+impl SessionInfo {
+    fn new(name: Arc<str>, row: SessionRow) -> Self {
+        Self {
+            name,
+            id: row.id,
+            messages: row.tracker.head(),
+            turns: row.tracker.turns(),
+            tokens: row.tracker.tokens(),
+            encoding: row.encoding,
+            skipped: row.skipped,
+            metadata: row.metadata,
+            attributes: row.attributes,
+            created: row.created,
+            updated: row.updated,
+        }
+    }
 }
 
 /// Makes an engine.

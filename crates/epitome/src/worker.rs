@@ -25,7 +25,6 @@ use crate::time::millis_between;
 
 mod commit;
 mod job;
-mod write;
 
 use crate::seats::SURELY_TAKEN;
 use job::Job;

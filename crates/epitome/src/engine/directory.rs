@@ -11,10 +11,9 @@ use serde_json::{Map, Value};
 
 use super::append::{new_session, slots};
 use super::checks::{check_metadata, check_notes, check_sessions, merged};
-use super::info::SessionInfo;
 use super::session::Session;
 use super::workspace::Workspace;
-use super::{Engine, Shared, Told};
+use super::{Engine, SessionInfo, Shared, Told};
 use crate::error::{Error, check_name};
 use crate::settings::{Patch, Settings};
 use crate::store::{

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use epitome_core::message::Timestamp;
 
 use super::checks::{merged, read_patch};
-use super::info::SessionInfo;
 use super::session::Session;
-use super::{Engine, Queue, Shared, Told};
+use super::{Engine, Queue, SessionInfo, Shared, Told};
 use crate::condenser::CondenserBuilder;
 use crate::error::{Error, check_name};
 use crate::event::Events;

@@ -9,7 +9,7 @@ use epitome_core::plan::Next;
 use epitome_core::view::summary_tokens;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::job::{Ground, Job, Step, Task};
+use super::job::{Ground, Job, Step, Task, held};
 use crate::brief::brief;
 use crate::error::Error;
 use crate::event::Happened;
@@ -74,11 +74,11 @@ impl Job<'_> {
     where
         F: Fn(&mut SlotRow, &Standing) -> Result<Changes, Error> + Send + Sync + 'static,
     {
-        let held = self.slot.clone();
+        let lease = self.lease.clone();
         let load = Load { log, ..Load::default() };
         self.shared
-            .change(&self.key, load, move |standing| {
-                let Some(mut row) = held.find(standing).cloned() else {
+            .change(&self.lease.key, load, move |standing| {
+                let Some(mut row) = held(&lease, standing).cloned() else {
                     return Ok((None, false));
                 };
                 let mut changes = change(&mut row, standing)?;
@@ -164,12 +164,12 @@ impl Job<'_> {
             cost: self.spent.cost,
             millis: self.spent.millis,
             asked: draft.asked,
-            fence: self.slot.fence,
+            fence: self.lease.slot.fence,
         };
         Ok(SummaryRow {
             id: 0,
-            scope: self.slot.scope.clone(),
-            slot: self.slot.name.clone(),
+            scope: self.lease.slot.scope.clone(),
+            slot: self.lease.slot.name.clone(),
             through,
             state: SummaryState::Standing,
             parent: None,
@@ -183,8 +183,8 @@ impl Job<'_> {
     /// What hooks and listeners are told of a summary that took in so many messages.
     fn condensed(&self, summary: &SummaryRow, messages: u64) -> Condensed {
         Condensed {
-            workspace: Arc::clone(&self.key.workspace),
-            session: Arc::clone(&self.key.session),
+            workspace: Arc::clone(&self.lease.key.workspace),
+            session: Arc::clone(&self.lease.key.session),
             slot: summary.slot.as_str().into(),
             scope: summary.scope.clone().into(),
             covers: Span { from: 1, through: summary.through },
@@ -198,7 +198,7 @@ impl Job<'_> {
 
     /// The messages that the slot has yet to cover.
     fn pending(&self) -> Log {
-        Log::Pending(self.slot.scope.clone(), self.slot.name.clone())
+        Log::Pending(self.lease.slot.scope.clone(), self.lease.slot.name.clone())
     }
 
     /// A firing that asks for nothing is worked off.
@@ -280,7 +280,7 @@ impl Job<'_> {
 
     /// Another engine's: gives it back untouched, and looks away from it for a while.
     pub(super) async fn leave(&self) -> Result<Step, Error> {
-        if !self.shared.caches.look_away(self.slot.id, &self.slot.scope, &self.slot.name) {
+        if !self.shared.caches.look_away(self.lease.id, &self.lease.slot.scope, &self.lease.slot.name) {
             // It may be taken again at once, so there must be a pause somewhere.
             tokio::time::sleep(self.shared.pace.poll).await;
         }

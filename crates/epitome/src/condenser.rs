@@ -66,7 +66,6 @@ mod builder;
 mod conversation;
 mod forecast;
 mod ready;
-mod report;
 mod scribe;
 mod thread;
 
@@ -75,8 +74,7 @@ pub use conversation::Kept;
 use conversation::{Conversation, Preparing, Rules, Slip, Step};
 pub use forecast::{Fate, Forecast, Why};
 use ready::Shown;
-pub use ready::{Ready, Turn};
-pub use report::{Report, Spent, Totals};
+pub use ready::{Ready, Report, Spent, Totals, Turn};
 use scribe::{Order, Scribe};
 use thread::Loan;
 pub use thread::{Lent, Thread};

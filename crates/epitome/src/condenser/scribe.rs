@@ -14,7 +14,7 @@ use epitome_core::slot::Limit;
 use epitome_core::tokens::Counter;
 use epitome_core::track::Tracker;
 
-use super::report::Spent;
+use super::ready::Spent;
 use crate::error::Error;
 use crate::hook::Hooks;
 use crate::lock::lock;

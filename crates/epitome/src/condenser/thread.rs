@@ -17,7 +17,7 @@ use epitome_core::message::{Message, Seq};
 use tokio::task::AbortHandle;
 
 use super::conversation::{Conversation, Kept};
-use super::ready::{Ready, Turn};
+use super::ready::Ready;
 use super::scribe::Scribe;
 use super::{Call, Condenser, Found, Inner, Shared};
 use crate::fingerprint::place;
@@ -119,14 +119,6 @@ impl Inner {
             conversation.place = place(messages);
             Found::of(&thread.0, &conversation, true)
         })
-    }
-}
-
-impl Turn {
-    /// All that must be kept for [`Condenser::begin`].
-    #[must_use]
-    pub fn kept(&self) -> Kept {
-        lock(&self.conversation).kept()
     }
 }
 

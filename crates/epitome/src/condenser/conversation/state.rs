@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::{Conversation, Look, MOST_UNTOLD, Rules, grown};
-use crate::condenser::report::{Report, Spent};
+use crate::condenser::ready::{Report, Spent};
 use crate::condenser::scribe::{Order, Outcome, Written};
 use crate::hook::Running;
 use crate::lock::lock;

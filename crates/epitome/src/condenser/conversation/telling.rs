@@ -11,10 +11,9 @@ use epitome_core::message::{Message, Seq, Tokens};
 use epitome_core::tokens::Factor;
 use serde::{Deserialize, Serialize};
 
-use super::sizes::MOST_STRIKES;
 use super::state::{Progress, Untold};
-use super::{Conversation, Look, Rules};
-use crate::condenser::report::{Report, Spent};
+use super::{Conversation, Look, MOST_STRIKES, Rules};
+use crate::condenser::ready::{Report, Spent};
 use crate::condenser::scribe::Written;
 use crate::fingerprint::Prints;
 use crate::hook::grouped;

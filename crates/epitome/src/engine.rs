@@ -286,7 +286,7 @@ impl Engine {
     /// A workspace. Nothing is read or written yet.
     #[must_use]
     pub fn workspace(&self, name: impl Into<Arc<str>>) -> Workspace {
-        Workspace::new(self.clone(), name.into())
+        Workspace { engine: self.clone(), name: name.into() }
     }
 
     /// The workspaces there are, by name: those after this one, at most so many. For whoever runs the engine; no

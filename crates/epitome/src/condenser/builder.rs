@@ -10,7 +10,7 @@ use epitome_core::tokens::{Counter, Encoding};
 use serde_json::Value;
 
 use super::conversation::Rules;
-use super::scribe::{Account, Scribe};
+use super::scribe::Scribe;
 use super::{Condenser, Inner, Known, MOST_CONVERSATIONS, number};
 use crate::error::Error;
 use crate::hook::{Hook, Hooks};
@@ -181,11 +181,9 @@ impl CondenserBuilder {
             backoff: self.pace.backoff,
             key: RandomState::new(),
         };
-        let account = match self.workspace {
-            Some((shared, name, _)) => {
-                Account { memory: Arc::clone(&shared.models.memory), workspace: Some((shared, name)) }
-            }
-            None => Account::default(),
+        let (memory, workspace) = match self.workspace {
+            Some((shared, name, _)) => (Arc::clone(&shared.models.memory), Some((shared, name))),
+            None => Default::default(),
         };
         let scribe = Scribe {
             writer,
@@ -193,7 +191,8 @@ impl CondenserBuilder {
             settings: Arc::new(settings),
             hooks: self.hooks,
             name: self.name.unwrap_or_else(|| "".into()),
-            account,
+            memory,
+            workspace,
             pace: self.pace,
             lent: false,
         };

@@ -32,7 +32,7 @@ use crate::summarizer::{
 use crate::writer::{Who, Writer};
 
 /// The slot name of a condenser's summaries, in records and for hooks.
-pub(super) const SLOT: &str = "condense";
+const SLOT: &str = "condense";
 
 /// How long a list waits for the store to record what `local` did.
 const BRIEF: Duration = Duration::from_millis(50);
@@ -46,18 +46,13 @@ pub(super) struct Scribe {
     pub(super) hooks: Hooks,
     /// The conversation's name, for hooks and records.
     pub(super) name: Arc<str>,
-    pub(super) account: Account,
-    pub(super) pace: Pace,
-    /// Whether its models are a caller's own, called with the caller's key.
-    pub(super) lent: bool,
-}
-
-/// Where calls are recorded, and what is remembered between them.
-#[derive(Clone, Default)]
-pub(super) struct Account {
+    /// What is remembered between calls.
     pub(super) memory: Arc<Memory>,
     /// A workspace of an engine: its spending is recorded there, and its cap applies.
     pub(super) workspace: Option<(Arc<Shared>, Arc<str>)>,
+    pub(super) pace: Pace,
+    /// Whether its models are a caller's own, called with the caller's key.
+    pub(super) lent: bool,
 }
 
 /// A number for the owner of a conversation.
@@ -128,13 +123,14 @@ impl Scribe {
             redact: self.settings.summarize.redact,
         };
         let input = Input { ask, base: &base, span: plan.span, divide: true, await_hooks: false };
-        let mut bill = Bill { account: &self.account, spent: Spending::default() };
+        let mut bill =
+            Bill { shared: self.workspace.as_ref().map(|(shared, _)| shared), spent: Spending::default() };
         let mut summarizer = Summarizer {
             models: std::slice::from_ref(&writer),
             settings: &self.settings,
             pace: &self.pace,
             hooks: &self.hooks,
-            breakers: Some(&self.account.memory.breakers).filter(|_| !self.lent),
+            breakers: Some(&self.memory.breakers).filter(|_| !self.lent),
             label: self.label(),
             host: &Caller { scribe: self, whose },
             spent: &mut bill.spent,
@@ -148,8 +144,9 @@ impl Scribe {
     }
 
     pub(super) fn label(&self) -> Label {
-        let (workspace, session) = (self.account.name(), Arc::clone(&self.name));
-        Label { workspace, session, slot: SLOT.into(), scope: None }
+        // Empty where there is no workspace.
+        let workspace = self.workspace.as_ref().map_or_else(|| "".into(), |(_, name)| Arc::clone(name));
+        Label { workspace, session: Arc::clone(&self.name), slot: SLOT.into(), scope: None }
     }
 }
 
@@ -182,7 +179,7 @@ impl Caller<'_> {
     /// The key of a cached answer: none is given to another workspace, nor to another caller.
     fn key(&self, asked: &str) -> String {
         let whose = self.whose.map_or(String::new(), |whose| format!(" {:032x}", u128::from_be_bytes(whose)));
-        format!("{asked}{whose} {}", self.scribe.account.name())
+        format!("{asked}{whose} {}", self.scribe.label().workspace)
     }
 }
 
@@ -193,25 +190,26 @@ impl Host for Caller<'_> {
     }
 
     async fn reserve(&self, writer: &Writer, most: &Tally) -> Result<Option<Reserved>, Failed> {
-        match &self.scribe.account.workspace {
+        match &self.scribe.workspace {
             Some((shared, name)) => shared.reserve(name, &self.scribe.settings, writer, most, now()).await,
             None => Ok(None),
         }
     }
 
     async fn recall(&self, asked: &str) -> Result<Option<Answer>, Error> {
-        Ok(self.scribe.account.memory.answers.recall(&self.key(asked)))
+        Ok(self.scribe.memory.answers.recall(&self.key(asked)))
     }
 
     fn remember(&self, asked: &str, answer: Answer) {
-        self.scribe.account.memory.answers.remember(self.key(asked), answer);
+        self.scribe.memory.answers.remember(self.key(asked), answer);
     }
 }
 
 /// What an order costs. If it is dropped before it is settled, because the client went, what was spent is recorded all the
 /// same: the provider bills it.
 struct Bill<'a> {
-    account: &'a Account,
+    /// Where it is recorded.
+    shared: Option<&'a Arc<Shared>>,
     spent: Spending,
 }
 
@@ -220,7 +218,7 @@ impl Bill<'_> {
     async fn settle(mut self, free: bool) -> Vec<Spent> {
         let spent = std::mem::take(&mut self.spent);
         let rows = spent.unrecorded.clone();
-        if let Some((shared, _)) = &self.account.workspace
+        if let Some(shared) = self.shared
             && !rows.is_empty()
         {
             let recording = tokio::spawn(record(Arc::clone(shared), rows.clone(), spent));
@@ -234,7 +232,7 @@ impl Bill<'_> {
 impl Drop for Bill<'_> {
     fn drop(&mut self) {
         let rows = self.spent.in_vain();
-        if let Some((shared, _)) = &self.account.workspace
+        if let Some(shared) = self.shared
             && !rows.is_empty()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -256,13 +254,6 @@ impl From<UsageRow> for Spent {
     fn from(row: UsageRow) -> Self {
         let UsageRow { model, outcome, input, cached, output, cost, millis, .. } = row;
         Self { model, outcome, input, cached, output, cost, millis }
-    }
-}
-
-impl Account {
-    /// The workspace's name; empty where there is none.
-    pub(super) fn name(&self) -> Arc<str> {
-        self.workspace.as_ref().map_or_else(|| "".into(), |(_, name)| Arc::clone(name))
     }
 }
 

@@ -27,7 +27,7 @@ use crate::worker;
 /// A session. A handle: making one reads and writes nothing; the first append creates the session.
 #[derive(Debug, Clone)]
 pub struct Session {
-    engine: Engine,
+    pub(super) engine: Engine,
     pub(super) key: SessionKey,
 }
 
@@ -88,10 +88,6 @@ pub struct Flags {
 }
 
 impl Session {
-    pub(super) fn new(engine: Engine, key: SessionKey) -> Self {
-        Self { engine, key }
-    }
-
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -102,7 +98,7 @@ impl Session {
     #[must_use]
     pub fn beside(&self, name: impl Into<Arc<str>>) -> Self {
         let workspace = Arc::clone(&self.key.workspace);
-        Self::new(self.engine.clone(), SessionKey { workspace, session: name.into() })
+        Self { engine: self.engine.clone(), key: SessionKey { workspace, session: name.into() } }
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -178,7 +174,7 @@ impl Session {
         self.check_names()?;
         check_name("session", &fork.name)?;
         let key = fork::fork(self.shared(), &self.key, fork).await?;
-        Ok(Self::new(self.engine.clone(), key))
+        Ok(Self { engine: self.engine.clone(), key })
     }
 
     /// Deletes it with all that was made from it. False when there was none. What its summaries cost stays in

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use epitome_core::message::{Author, Message, Seq, Timestamp};
-use epitome_core::slot::{Scope, SlotState};
+use epitome_core::slot::Scope;
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
@@ -126,7 +126,12 @@ impl Session {
                 let before = row.active;
                 let fires = row.state.force(standing.now)
                     || stands_in(standing, &row) && force_again(&mut row, standing.now);
-                let waits = Forced { slot: row.name.clone(), fires, before, at: newest(&row.state) };
+                let waits = Forced {
+                    slot: row.name.clone(),
+                    fires,
+                    before,
+                    at: row.state.newest.map_or(0, |firing| firing.seq),
+                };
                 if !fires {
                     return Ok((None, waits));
                 }
@@ -283,10 +288,6 @@ struct Forced {
     before: Option<SummaryId>,
     /// The firing to be worked off.
     at: Seq,
-}
-
-fn newest(state: &SlotState) -> Seq {
-    state.newest.map_or(0, |firing| firing.seq)
 }
 
 /// Whether the slot's summary only stands in for a model's.

@@ -21,14 +21,10 @@ use crate::store::{Listing, Passed, SessionKey, UsageQuery, UsageSum, WorkspaceR
 #[derive(Debug, Clone)]
 pub struct Workspace {
     pub(super) engine: Engine,
-    name: Arc<str>,
+    pub(super) name: Arc<str>,
 }
 
 impl Workspace {
-    pub(super) fn new(engine: Engine, name: Arc<str>) -> Self {
-        Self { engine, name }
-    }
-
     pub(super) fn shared(&self) -> &Arc<Shared> {
         self.engine.shared()
     }
@@ -42,10 +38,8 @@ impl Workspace {
     /// One of its sessions, there or not.
     #[must_use]
     pub fn session(&self, name: impl Into<Arc<str>>) -> Session {
-        Session::new(
-            self.engine.clone(),
-            SessionKey { workspace: Arc::clone(&self.name), session: name.into() },
-        )
+        let key = SessionKey { workspace: Arc::clone(&self.name), session: name.into() };
+        Session { engine: self.engine.clone(), key }
     }
 
     /// Its sessions by name: those after this one, at most so many.

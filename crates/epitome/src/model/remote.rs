@@ -237,7 +237,7 @@ impl Remote {
             variable: variable(settings).to_owned(),
             setting: format!("models.{name}.key_env"),
         };
-        let provider = line.origin().to_owned();
+        let provider = line.origin.clone();
         Ok(Self::made(settings, dialect, line, key, provider))
     }
 
@@ -246,7 +246,7 @@ impl Remote {
         // Those who made it speak the newest name; everybody else knows the oldest one.
         let own = dialect.format().about().endpoint.and_then(|endpoint| Url::parse(endpoint.base_url).ok());
         let newest = dialect.format().about().limit_names.len().saturating_sub(1);
-        let limit = if line.host() == own.as_ref().and_then(Url::host_str) { newest } else { 0 };
+        let limit = if line.url.host_str() == own.as_ref().and_then(Url::host_str) { newest } else { 0 };
         Self {
             model: settings.model.clone(),
             dialect,
@@ -426,7 +426,7 @@ impl Remote {
 
     fn fault(&self, status: u16, told: &ErrorText, wait: Option<Duration>, question: &Question<'_>) -> Fault {
         let Known { variable, setting, is_there: with_key } = self.key.known();
-        let address = self.line.address();
+        let address = self.line.url.as_str();
         let called = self.dialect.format().about().endpoint.map_or("", |endpoint| endpoint.called);
         let sent = question.tokens;
         let asked = Asked { model: &self.model, address, called, variable, setting, with_key, sent };
@@ -525,7 +525,7 @@ impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote")
             .field("model", &self.model)
-            .field("address", &self.line.address())
+            .field("address", &self.line.url.as_str())
             .field("key", &self.key)
             .field("window", &self.window())
             .finish_non_exhaustive()

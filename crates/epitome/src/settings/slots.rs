@@ -171,10 +171,7 @@ impl SlotSettings {
     /// What the model is asked when it is to sum up messages of this shape.
     #[must_use]
     pub fn template(&self, outlines: &[Outline]) -> Template {
-        match &self.prompt {
-            Some(prompt) => prompt.clone(),
-            None => self.profile.choose(outlines).template(),
-        }
+        self.prompt.clone().unwrap_or_else(|| self.profile.choose(outlines).template())
     }
 }
 

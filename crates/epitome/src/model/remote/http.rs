@@ -30,12 +30,13 @@ const LARGEST: usize = 4 << 20;
 const LARGEST_ERROR: usize = 64 << 10;
 
 /// The way to an address.
+#[derive(Debug)]
 pub(super) struct Line {
     /// None where the system has no certificates, and so nobody could be believed.
     client: Option<Client>,
-    url: Url,
+    pub(super) url: Url,
     /// Where it goes, without the path.
-    origin: String,
+    pub(super) origin: String,
     timeout: Duration,
     idle: Duration,
 }
@@ -81,18 +82,6 @@ impl Line {
         }
         speak_tls();
         Self { client: builder.build().ok(), url, origin, timeout, idle: IDLE }
-    }
-
-    pub(super) fn origin(&self) -> &str {
-        &self.origin
-    }
-
-    pub(super) fn host(&self) -> Option<&str> {
-        self.url.host_str()
-    }
-
-    pub(super) fn address(&self) -> &str {
-        self.url.as_str()
     }
 
     /// Sends a request, and waits until an answer begins.

@@ -161,6 +161,7 @@ impl fmt::Debug for Key {
 /// assert!(!format!("{model:?}").contains("secret"));
 /// # Ok::<(), epitome::settings::SettingsError>(())
 /// ```
+#[derive(Debug)]
 pub struct Lender {
     dialect: Dialect,
     line: Arc<Line>,
@@ -185,14 +186,8 @@ impl Lender {
     /// The model that the caller asks for, asked as they ask it.
     #[must_use]
     pub fn lend(&self, model: &str, credentials: Credentials) -> Remote {
-        let provider = format!("{}, with the key of caller {}", self.line.origin(), credentials.caller());
+        let provider = format!("{}, with the key of caller {}", self.line.origin, credentials.caller());
         let settings = ModelSettings { model: model.to_owned(), ..self.usual.clone() };
         Remote::made(&settings, self.dialect, Arc::clone(&self.line), Key::Lent(credentials), provider)
-    }
-}
-
-impl fmt::Debug for Lender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lender").field("address", &self.line.address()).finish_non_exhaustive()
     }
 }

@@ -241,7 +241,6 @@ struct Desk<'a> {
     session: SessionId,
     more: &'a More,
     counter: Counter,
-    now: Timestamp,
 }
 
 impl<'a> Desk<'a> {
@@ -249,7 +248,7 @@ impl<'a> Desk<'a> {
         let row = window.standing.session.as_ref();
         let (session, encoding) = row.map_or((0, ""), |row| (row.id, &row.encoding));
         let encoding: Encoding = encoding.parse().map_err(Error::invalid)?;
-        Ok(Self { caches, window, session, more, counter: Counter::new(encoding), now: window.standing.now })
+        Ok(Self { caches, window, session, more, counter: Counter::new(encoding) })
     }
 
     fn context(&self, request: &Request, own: bool) -> Result<Laid, Error> {
@@ -354,7 +353,7 @@ impl<'a> Desk<'a> {
                 _ => chosen.through,
             },
             created: row.map(|row| row.created),
-            age_millis: row.map(|row| millis_between(row.created, self.now)),
+            age_millis: row.map(|row| millis_between(row.created, self.window.standing.now)),
             tokens: row.map_or(chosen.tokens, |row| {
                 // What is around a text costs the same in every size.
                 let around = row.facts.shown.saturating_sub(row.facts.tokens);

@@ -162,7 +162,9 @@ impl CondenserBuilder {
         // A call may know the room where nobody did before, so that what needs it is judged then.
         let roomless = settings.condense.policy(None).unwrap_or_else(|_| policy.clone());
         let own = self.agent.as_deref().and_then(|agent| settings.price(agent));
-        let counter = self.counter.take().unwrap_or_else(|| Counter::new(self.encoding(&settings)));
+        let encoding =
+            self.provider_name(&settings).and_then(Encoding::for_model).unwrap_or(settings.encoding);
+        let counter = self.counter.take().unwrap_or_else(|| Counter::new(encoding));
         let local = writer.is_local();
         let rules = Rules {
             enabled: settings.condense.enabled,
@@ -271,11 +273,6 @@ impl CondenserBuilder {
             window.saturating_sub(reserve.unwrap_or_else(usual)).max(1)
         });
         (window, room)
-    }
-
-    fn encoding(&self, settings: &Settings) -> Encoding {
-        let known = self.provider_name(settings).and_then(Encoding::for_model);
-        known.unwrap_or(settings.encoding)
     }
 }
 

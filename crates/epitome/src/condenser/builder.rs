@@ -153,7 +153,12 @@ impl CondenserBuilder {
 
     /// Makes it. Refused is what could not work, by the name of the setting.
     pub fn build(mut self) -> Result<Condenser, Error> {
-        let settings = self.laid_over()?;
+        let base =
+            self.workspace.as_ref().map_or_else(Settings::default, |(_, _, base)| Settings::clone(base));
+        let settings = match self.settings.take() {
+            Some(patch) => base.with(&patch?)?,
+            None => base,
+        };
         settings.check()?;
         let writer = self.summarizer(&settings)?;
         let (window, room) = self.window_and_room(&settings);
@@ -207,18 +212,6 @@ impl CondenserBuilder {
             loan: None,
         };
         Ok(Condenser { inner: Arc::new(inner) })
-    }
-
-    /// The settings that hold.
-    fn laid_over(&mut self) -> Result<Settings, Error> {
-        let base = match &self.workspace {
-            Some((_, _, settings)) => Settings::clone(settings),
-            None => Settings::default(),
-        };
-        match self.settings.take() {
-            Some(patch) => Ok(base.with(&patch?)?),
-            None => Ok(base),
-        }
     }
 
     /// Who writes summaries.

@@ -35,8 +35,8 @@ mod key;
 use fault::{Asked, Fault, fault};
 pub use http::speak_tls;
 use http::{Call, Cut, Line};
+use key::Key;
 pub use key::{Credentials, Lender};
-use key::{Key, Known};
 
 /// How large a prompt may be where nobody knows the model's window.
 const UNKNOWN_ROOM: Tokens = 100_000;
@@ -149,6 +149,15 @@ pub struct CheckError {
     pub what: Wrong,
     /// What happened, in a few words, fit to be recorded.
     pub reason: String,
+}
+
+/// What may be said of a key.
+struct Known<'a> {
+    /// Where it is from.
+    variable: &'a str,
+    /// Where that is set.
+    setting: &'a str,
+    is_there: bool,
 }
 
 /// What is to be mended when a model does not answer.
@@ -425,11 +434,10 @@ impl Remote {
     }
 
     fn fault(&self, status: u16, told: &ErrorText, wait: Option<Duration>, question: &Question<'_>) -> Fault {
-        let Known { variable, setting, is_there: with_key } = self.key.known();
         let address = self.line.url.as_str();
         let called = self.dialect.format().about().endpoint.map_or("", |endpoint| endpoint.called);
-        let sent = question.tokens;
-        let asked = Asked { model: &self.model, address, called, variable, setting, with_key, sent };
+        let (key, sent) = (self.key.known(), question.tokens);
+        let asked = Asked { model: &self.model, address, called, key, sent };
         let fault = fault(status, told, wait, &asked);
         if let ModelError::TooLong { sent, limit: Some(limit) } = fault.error {
             // Where it counts more than we do, its window holds less of what we count. It may also have

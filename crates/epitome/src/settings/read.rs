@@ -139,7 +139,8 @@ fn shortened(text: &str) -> String {
 }
 
 /// What serde has against a value, before it is known under which name it stands.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{self:?}")]
 enum Problem {
     Unknown(&'static [&'static str]),
     Missing(&'static str),
@@ -197,14 +198,6 @@ fn nearest<'a>(given: &str, names: &[&'a str]) -> Option<&'a str> {
     let near = names.iter().map(|name| (strsim::levenshtein(given, name), *name));
     near.filter(|(distance, name)| *distance <= most || part(name)).min().map(|(_, name)| name)
 }
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:?}")
-    }
-}
-
-impl std::error::Error for Problem {}
 
 impl de::Error for Problem {
     fn custom<T: fmt::Display>(message: T) -> Self {

@@ -13,7 +13,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::fault::Fault;
 use super::http::Line;
-use super::{Remote, Wrong, address};
+use super::{Known, Remote, Wrong, address};
 use crate::settings::{ModelSettings, Provider, SettingsError};
 
 /// Callers of one provider are told apart by so many numbers, where it fails: whose key is wrong shall be left alone, and nobody
@@ -84,15 +84,6 @@ pub(super) enum Key {
     },
     /// As the one whose request it is for.
     Lent(Credentials),
-}
-
-/// What may be said of a key.
-pub(super) struct Known<'a> {
-    /// Where it is from.
-    pub(super) variable: &'a str,
-    /// Where that is set.
-    pub(super) setting: &'a str,
-    pub(super) is_there: bool,
 }
 
 impl Key {

@@ -100,13 +100,17 @@ impl Job<'_> {
         let room = self.shared.room(&ground.settings, &ground.order);
         let (slot, covered, active) =
             (ground.order.slot.clone(), ground.row.state.covered, ground.row.active);
-        let (usage, failed) = (self.spent.unrecorded.clone(), self.failed.clone());
+        let usage = self.spent.unrecorded.clone();
         let events = vec![
             Happened::moved(&summary, SummaryState::Standing, Some(summary.id)),
             Happened::from(&condensed),
         ];
         let facts = summary.facts.clone();
-        let missed = self.spent.missed.first().cloned();
+        // It may have been written, but not by whom it should have been.
+        let trouble = match self.mode {
+            Who::StandIn => self.failed.as_ref().map(|failure| brief(&failure.to_string())),
+            Who::Models => self.spent.missed.first().map(|missed| brief(missed)),
+        };
         let next = Next::Summarize(plan.clone());
         let kept = self
             .move_on(self.pending(), move |row, standing| {
@@ -115,8 +119,8 @@ impl Job<'_> {
                     return Err(Error::Conflict("the slot moved under its lease".to_owned()));
                 }
                 next.settle(&slot, &mut row.state, &standing.log, room);
-                let stand_in = summary.facts.stand_in;
-                row.work = kept_work(row, stand_in, failed.as_ref(), missed.as_deref(), standing.now);
+                row.work.last_error = trouble.clone();
+                kept_work(row, summary.facts.stand_in, standing.now);
                 let summary = SummaryRow { parent: row.active, created: standing.now, ..summary.clone() };
                 let states = row.active.map(|id| (id, SummaryState::Superseded)).into_iter().collect();
                 let (usage, events) = (usage.clone(), events.clone());
@@ -348,14 +352,8 @@ fn release(row: &mut SlotRow) {
 }
 
 /// How the work stands after a summary was kept. The lease goes on as long as something is due.
-fn kept_work(
-    row: &SlotRow,
-    stand_in: bool,
-    failed: Option<&Failure>,
-    missed: Option<&str>,
-    now: Timestamp,
-) -> crate::store::Work {
-    let mut work = row.work.clone();
+fn kept_work(row: &mut SlotRow, stand_in: bool, now: Timestamp) {
+    let work = &mut row.work;
     if row.state.due.is_none() {
         // Until then it may be the last of several firings that was asked for.
         work.focus = None;
@@ -363,13 +361,8 @@ fn kept_work(
     work.rebuild = false;
     (work.not_before, work.aside) = (None, None);
     if stand_in {
-        work.last_error = failed.map(|failure| brief(&failure.to_string()));
         work.failing_since.get_or_insert(now);
     } else {
-        work.attempts = 0;
-        work.failing_since = None;
-        // It was written, but not by whom it should have been.
-        work.last_error = missed.map(brief);
+        (work.attempts, work.failing_since) = (0, None);
     }
-    work
 }

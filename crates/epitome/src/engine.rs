@@ -436,13 +436,9 @@ impl Engine {
             return Err(vec![Unready::from("the engine is closed")]);
         }
         let shared = self.shared();
-        let mut reasons = Vec::new();
-        if let Err(error) = shared.store.workspaces(Listing::by_name(None, 1)).await {
-            reasons.push(Unready::from(&error));
-        }
-        if let Some(error) = shared.health.unwritable().filter(|_| reasons.is_empty()) {
-            reasons.push(Unready::from(&error));
-        }
+        let unreadable = shared.store.workspaces(Listing::by_name(None, 1)).await.err();
+        let failing = unreadable.or_else(|| shared.health.unwritable());
+        let mut reasons: Vec<Unready> = failing.iter().map(Unready::from).collect();
         if *shared.signals.give_up.borrow() {
             reasons.push(Unready::from("the engine gave its work up, and begins no more summaries"));
         } else if lock(&self.inner.worker).as_ref().is_some_and(JoinHandle::is_finished) {

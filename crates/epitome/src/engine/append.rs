@@ -1,9 +1,10 @@
 //! Adding messages: counted first, then one transaction.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use epitome_core::message::{Author, Message, MessageError, Seq, Span, Timestamp, Tokens};
+use epitome_core::message::{Message, MessageError, Seq, Span, Timestamp, Tokens};
 use epitome_core::outline::{Cut, Outline};
 use epitome_core::tokens::{Counter, Encoding};
 use metrics::counter;
@@ -364,13 +365,10 @@ fn grow(shared: &Shared, standing: &Standing, settings: &Settings, counted: &[Co
 
 /// Who belongs to a session from now on, at the latest.
 fn speakers(counted: &[Counted]) -> Vec<Membership> {
-    let mut found: Vec<&Author> = Vec::new();
-    for author in counted.iter().filter_map(|counted| counted.message.author.as_ref()) {
-        if !author.is_empty() && !found.contains(&author) {
-            found.push(author);
-        }
-    }
-    found.into_iter().map(|author| Membership::Join(Arc::clone(author), None)).collect()
+    let authors = counted.iter().filter_map(|counted| counted.message.author.as_ref());
+    let mut seen = HashSet::new();
+    let new = authors.filter(|author| !author.is_empty() && seen.insert(*author));
+    new.map(|author| Membership::Join(Arc::clone(author), None)).collect()
 }
 
 impl SessionRow {

@@ -4,6 +4,7 @@
 //! writing and schemars the description. Values whose own `Deserialize` says everything need none.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::marker::PhantomData;
 use std::str::FromStr;
@@ -267,16 +268,10 @@ impl Form for ModelNames {
     }
 
     fn read(value: &Value) -> Result<Vec<String>, Refused> {
-        let list = value.as_array().filter(|list| !list.is_empty()).ok_or(Refused::Form)?;
-        let mut names: Vec<String> = Vec::with_capacity(list.len());
-        for value in list {
-            let name = ModelName::read(value)?;
-            if names.contains(&name) {
-                return Err(Refused::Form);
-            }
-            names.push(name);
-        }
-        Ok(names)
+        let list = value.as_array().ok_or(Refused::Form)?;
+        let names = list.iter().map(ModelName::read).collect::<Result<Vec<String>, Refused>>()?;
+        let each_once = names.iter().collect::<HashSet<_>>().len() == names.len();
+        if each_once && !names.is_empty() { Ok(names) } else { Err(Refused::Form) }
     }
 
     fn schema() -> Value {

@@ -1,5 +1,6 @@
 //! One slot, worked off under one lease: what is read for its next summary, and what the worker lends the summarizer.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -244,13 +245,9 @@ impl<'a> Job<'a> {
         let mut rows = self.shared.store.summaries(self.lease.id, PickSummaries::Standing).await?;
         rows.retain(|row| row.scope != Scope::Session);
         rows.sort_by_key(|row| std::cmp::Reverse((row.through, row.facts.tokens)));
-        let mut furthest: Vec<SummaryRow> = Vec::new();
-        for row in rows {
-            if furthest.iter().all(|other| other.scope != row.scope) {
-                furthest.push(row);
-            }
-        }
-        Ok(furthest)
+        let mut seen = HashSet::new();
+        rows.retain(|row| seen.insert(row.scope.clone()));
+        Ok(rows)
     }
 
     /// How many tokens of messages are read at once.

@@ -1,6 +1,7 @@
 //! What was kept wrongly, planted in a history in which everything that is legal happened: for whichever store.
 
-use epitome::model::{ModelError, Scripted};
+use crate::scripted::Scripted;
+use epitome::model::ModelError;
 use epitome::rules::message::Message;
 use epitome::store::{Fault, SummaryRow};
 use epitome::{Builder, Engine, Fork, Session, Summarize};

@@ -59,14 +59,13 @@ use tokio::sync::watch;
 use crate::fingerprint::{Place, place};
 use crate::hook::{Condensed, Running};
 use crate::lock::lock;
+use crate::summarizer::{Label, notify, without_bytes};
 use crate::writer::Who;
 
 mod builder;
 mod conversation;
 mod forecast;
-mod loan;
 mod ready;
-mod report;
 mod scribe;
 mod thread;
 
@@ -74,13 +73,11 @@ pub use builder::CondenserBuilder;
 pub use conversation::Kept;
 use conversation::{Conversation, Preparing, Rules, Slip, Step};
 pub use forecast::{Fate, Forecast, Why};
-pub use loan::Lent;
-use loan::Loan;
 use ready::Shown;
-pub use ready::{Ready, Turn};
-pub use report::{Report, Spent, Totals};
-use scribe::{Order, SLOT, Scribe};
-pub use thread::Thread;
+pub use ready::{Ready, Report, Spent, Totals, Turn};
+use scribe::{Order, Scribe};
+use thread::Loan;
+pub use thread::{Lent, Thread};
 
 /// So many conversations one condenser knows unless told otherwise; the one that was longest away is forgotten.
 const MOST_CONVERSATIONS: usize = 64;
@@ -212,7 +209,19 @@ impl Condenser {
 
     /// The same, where more is known of the call.
     pub async fn before<'a>(&self, call: Call<'a>) -> Ready<'a> {
-        self.inner.before(call).await
+        let inner = &self.inner;
+        let call = Call { fixed: inner.fixed(&call), ..call };
+        if !inner.rules.enabled {
+            return inner.off(&call);
+        }
+        let sure = lock(&inner.known).is_shared();
+        let mut found = inner.find(call.messages, sure);
+        loop {
+            match inner.go_on(&mut found, &call).await {
+                Some(ready) => return ready,
+                None => found = Found { given_up: found.given_up, ..inner.find(call.messages, true) },
+            }
+        }
     }
 
     /// Whether only `local` writes its summaries, so that none has to be waited for.
@@ -279,21 +288,6 @@ impl Inner {
     /// What comes with a call besides its list.
     fn fixed(&self, call: &Call<'_>) -> Tokens {
         if call.fixed == 0 { self.rules.fixed } else { call.fixed }
-    }
-
-    async fn before<'a>(self: &Arc<Self>, call: Call<'a>) -> Ready<'a> {
-        let call = Call { fixed: self.fixed(&call), ..call };
-        if !self.rules.enabled {
-            return self.off(&call);
-        }
-        let sure = lock(&self.known).is_shared();
-        let mut found = self.find(call.messages, sure);
-        loop {
-            match self.go_on(&mut found, &call).await {
-                Some(ready) => return ready,
-                None => found = Found { given_up: found.given_up, ..self.find(call.messages, true) },
-            }
-        }
     }
 
     /// What the caller gets, once nothing is left to be done; nothing where the list is not where it was found.
@@ -376,12 +370,9 @@ impl Inner {
         report: Report,
         written: bool,
     ) -> Ready<'a> {
-        let shown = match conversation.list.shared() {
-            Some(list) => Shown::Condensed(list),
-            None => Shown::Own(call.messages),
-        };
+        let condensed = conversation.list.shared();
         if report.condensed {
-            conversation.hand_out(&shown, &self.rules);
+            conversation.hand_out(condensed.as_ref().map_or(call.messages, |list| list), &self.rules);
             if !self.scribe.hooks.is_empty() {
                 self.tell_hooks(&conversation, &report, call.messages, written);
             }
@@ -404,7 +395,8 @@ impl Inner {
         }
         report.spent.iter().for_each(|spent| totals.add(spent));
         drop(totals);
-        Ready { shown, report, turn: Some(turn), full, sent }
+        let shown = condensed.map_or(Shown::Own(call.messages), Shown::Condensed);
+        Ready { shown, report, turn, full, sent }
     }
 
     /// Tells hooks what was done, and, where nobody wrote a summary of it, what leaves.
@@ -413,22 +405,27 @@ impl Inner {
         let count = left.len() as u64;
         let ends = (left.first().map_or(1, |first| first.seq), left.last().map_or(1, |last| last.seq));
         if !written && report.model.is_none() && !left.is_empty() {
-            self.scribe.tell_leaving(Span { from: ends.0, through: ends.1 }, left);
+            let (left, span) =
+                (left.into_iter().map(without_bytes).collect(), Span { from: ends.0, through: ends.1 });
+            notify(&self.scribe.hooks, self.scribe.label().leaving(span, left));
         }
         let [from, through] = report.covers.unwrap_or([ends.0, ends.1]);
         let span = Span { from, through };
-        self.scribe.tell_done(Condensed {
-            workspace: self.scribe.account.name(),
-            session: Arc::clone(&self.scribe.name),
-            slot: SLOT.into(),
-            scope: None,
+        let Label { workspace, session, slot, scope } = self.scribe.label();
+        let done = Condensed {
+            workspace,
+            session,
+            slot,
+            scope,
             covers: span,
             messages: count,
             tokens_before: report.tokens_before,
             tokens_after: report.tokens_after,
             model: report.model.as_deref().unwrap_or_default().into(),
             stand_in: report.stand_in,
-        });
+        };
+        let hooks = self.scribe.hooks.clone();
+        tokio::spawn(async move { hooks.after(&done).await });
     }
 
     /// The conversation that the list belongs to. `sure` looks at every message of it; otherwise that is spared where it
@@ -494,7 +491,7 @@ impl Inner {
             notice: "condensing is switched off (condense.enabled)".to_owned(),
             ..Report::default()
         };
-        Ready { shown: Shown::Own(messages), report, turn: None, full: *fixed, sent: *fixed }
+        Ready { shown: Shown::Own(messages), report, turn: Turn::default(), full: *fixed, sent: *fixed }
     }
 }
 

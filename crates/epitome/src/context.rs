@@ -11,16 +11,15 @@ use epitome_core::context::{
 };
 use epitome_core::cut::Cuts;
 use epitome_core::local::Extracts;
-use epitome_core::message::{Author, Message, Seq, Span, Timestamp, Tokens};
+use epitome_core::message::{Message, Seq, Span, Timestamp, Tokens};
 use epitome_core::shelf::Shelf;
-use epitome_core::slot::Scope;
 use epitome_core::tokens::{Counter, Encoding};
 use epitome_core::view::{Texts, render};
 use serde::Serialize;
 
 use crate::error::{Error, Next};
 use crate::request::ContextRequest;
-use crate::shared::{Memo, Shared, TextKey, Told};
+use crate::shared::{Caches, Shared, TextKey, Told};
 use crate::store::{
     Pick, PickSummaries, Reach, SessionId, SessionKey, Standing, SummaryId, SummaryRow, View, Window,
 };
@@ -88,7 +87,7 @@ pub(crate) async fn context(
 ) -> Result<Context, Error> {
     let looked = make(shared, key, &asked).await?;
     if asked.as_of.is_none() {
-        shared.caches.memo.keep_asked(key, asked, looked.read);
+        shared.caches.asked.insert(key.clone(), (asked, looked.read));
     }
     Ok(looked.context)
 }
@@ -96,7 +95,7 @@ pub(crate) async fn context(
 /// Makes the context ready that was last asked for, where one was: called when a new summary stands, so that
 /// whoever asks next need not wait until its text is made to fit.
 pub(crate) async fn prepare(shared: &Arc<Shared>, key: &SessionKey) {
-    if let Some((asked, _)) = shared.caches.memo.asked(key) {
+    if let Some((asked, _)) = shared.caches.asked.get(key) {
         // Whoever asks will be told what is wrong.
         let _ = make(shared, key, &asked).await;
     }
@@ -130,15 +129,9 @@ async fn look(
     asked: &ContextRequest,
     deep: bool,
 ) -> Result<Looked, Error> {
-    let view = View {
-        scope: asked.scope.clone().into(),
-        as_of: asked.as_of,
-        at_hand: shared
-            .caches
-            .memo
-            .asked(key)
-            .is_some_and(|(before, read)| read <= READ_HERE && asked.reads_like(&before)),
-    };
+    let before = shared.caches.asked.get(key);
+    let at_hand = before.is_some_and(|(before, read)| read <= READ_HERE && asked.reads_like(&before));
+    let view = View { scope: asked.scope.clone().into(), as_of: asked.as_of, at_hand };
     let told = Told::default();
     let (engine, tell, wish) = (Arc::clone(shared), told.clone(), asked.clone());
     let reach = move |standing: &Standing| {
@@ -165,7 +158,7 @@ async fn look(
     let session = window.standing.session.as_ref().map_or(0, |row| row.id);
     let lay = {
         let (shared, window, request) = (Arc::clone(shared), Arc::clone(&window), Arc::clone(&request));
-        move |more: &More| Desk::new(&shared.caches.memo, &window, more)?.context(&request, own)
+        move |more: &More| Desk::new(&shared.caches, &window, more)?.context(&request, own)
     };
     // Most need no more than was read with the window; some show a message that a newer summary covers, or a
     // summary in a size it was not shown in lately.
@@ -191,7 +184,7 @@ async fn look(
                     let row = rows.iter().find(|row| row.id == id);
                     let extracts = row.and_then(|row| row.sources().extracts).map(Arc::new);
                     if let Some(extracts) = &extracts {
-                        shared.caches.memo.keep_extracts(session, id, extracts);
+                        shared.caches.extracts.insert((session, id), Arc::clone(extracts));
                     }
                     extra.extracts.insert(id, extracts);
                 }
@@ -243,20 +236,19 @@ struct More {
 
 /// Everything a context is made from.
 struct Desk<'a> {
-    memo: &'a Memo,
+    caches: &'a Caches,
     window: &'a Window,
     session: SessionId,
     more: &'a More,
     counter: Counter,
-    now: Timestamp,
 }
 
 impl<'a> Desk<'a> {
-    fn new(memo: &'a Memo, window: &'a Window, more: &'a More) -> Result<Self, Error> {
+    fn new(caches: &'a Caches, window: &'a Window, more: &'a More) -> Result<Self, Error> {
         let row = window.standing.session.as_ref();
         let (session, encoding) = row.map_or((0, ""), |row| (row.id, &row.encoding));
         let encoding: Encoding = encoding.parse().map_err(Error::invalid)?;
-        Ok(Self { memo, window, session, more, counter: Counter::new(encoding), now: window.standing.now })
+        Ok(Self { caches, window, session, more, counter: Counter::new(encoding) })
     }
 
     fn context(&self, request: &Request, own: bool) -> Result<Laid, Error> {
@@ -312,7 +304,11 @@ impl<'a> Desk<'a> {
 
     /// What a summary was made of: `None` where that was not read yet, nothing in it where it was dropped.
     fn extracts(&self, id: SummaryId) -> Option<Option<Arc<Extracts>>> {
-        self.more.extracts.get(&id).cloned().or_else(|| self.memo.extracts(self.session, id).map(Some))
+        self.more
+            .extracts
+            .get(&id)
+            .cloned()
+            .or_else(|| self.caches.extracts.get(&(self.session, id)).map(Some))
     }
 
     /// Whether a summary can be rendered in any size, for all that is known.
@@ -357,7 +353,7 @@ impl<'a> Desk<'a> {
                 _ => chosen.through,
             },
             created: row.map(|row| row.created),
-            age_millis: row.map(|row| millis_between(row.created, self.now)),
+            age_millis: row.map(|row| millis_between(row.created, self.window.standing.now)),
             tokens: row.map_or(chosen.tokens, |row| {
                 // What is around a text costs the same in every size.
                 let around = row.facts.shown.saturating_sub(row.facts.tokens);
@@ -412,7 +408,7 @@ impl Words for Remembering<'_> {
             return None;
         }
         let key = self.key(wish);
-        if let Some((tokens, text)) = key.and_then(|key| self.desk.memo.text(key)) {
+        if let Some((tokens, text)) = key.and_then(|key| self.desk.caches.texts.get(&key)) {
             self.shelf.put(wish, tokens, text.as_ref().to_owned());
             return Some(tokens);
         }
@@ -421,7 +417,7 @@ impl Words for Remembering<'_> {
         }
         let tokens = self.shelf.fit(wish)?;
         if let (Some(key), Some(text)) = (key, self.shelf.made(wish, tokens)) {
-            self.desk.memo.keep_text(key, tokens, text);
+            self.desk.caches.texts.insert(key, (tokens, text.into()));
         }
         Some(tokens)
     }
@@ -450,11 +446,6 @@ impl Texts for WithMore<'_> {
     fn excerpt(&self, span: Span, tokens: Tokens) -> Option<Vec<Message>> {
         self.shelf.excerpt(span, tokens)
     }
-}
-
-/// Whose messages: a name, or everybody's.
-pub(crate) fn scope(name: Option<&Author>) -> Scope {
-    name.cloned().into()
 }
 
 #[cfg(test)]

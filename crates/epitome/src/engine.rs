@@ -34,6 +34,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use epitome_core::message::{Seq, Timestamp, Tokens};
+use serde::Serialize;
+use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -45,7 +48,9 @@ use crate::model::{self, Local, Model};
 pub(crate) use crate::pace::Pace;
 use crate::settings::{Patch, Settings, SettingsError};
 use crate::shared::{Shared, Told};
-use crate::store::{Fault, Listing, Store, UsageQuery, UsageSum};
+use crate::store::{Fault, Listing, SessionId, SessionRow, Store};
+#[cfg(feature = "sqlite")]
+use crate::store::{Sqlite, SqliteOptions, StoreError};
 use crate::worker;
 
 pub use crate::context::{Context, ShownSummary};
@@ -59,13 +64,7 @@ mod directory;
 mod explain;
 mod fork;
 mod found;
-mod health;
-mod info;
 mod keys;
-#[cfg(feature = "postgres")]
-mod on_postgres;
-#[cfg(feature = "sqlite")]
-mod on_sqlite;
 mod session;
 mod summaries;
 mod workspace;
@@ -75,7 +74,6 @@ pub use directory::{Attributes, Notes, Written};
 pub use explain::{Explanation, Queue, QueueEntry, SlotExplanation, SlotStatus};
 pub use fork::{Fork, ForkKind};
 pub use found::{Found, HitCursor, SEARCH_BYTES};
-pub use info::SessionInfo;
 pub use keys::Keys;
 pub use session::{Flags, Page, Session};
 pub use summaries::{Summarize, Summarized};
@@ -106,15 +104,63 @@ struct Inner {
     worker: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// What is known of a session beside its messages.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SessionInfo {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its number in the store: for the program that embeds the engine, to know a session again that was deleted and made
+    /// anew. It is the store's own, counted over all workspaces, so it is to be shown to no tenant, and is not serialized.
+    #[serde(skip)]
+    pub id: SessionId,
+    /// How many messages it holds: the place of the newest.
+    pub messages: Seq,
+    /// How many turns.
+    pub turns: u64,
+    /// How many tokens.
+    pub tokens: Tokens,
+    /// How these are counted.
+    pub encoding: String,
+    /// How many messages are skipped, by whole call batches.
+    pub skipped: u64,
+    /// The caller's notes.
+    pub metadata: Map<String, Value>,
+    /// What other APIs keep of it: one object per API, by its name.
+    #[serde(skip)]
+    pub attributes: Map<String, Value>,
+    /// When it came to be.
+    pub created: Timestamp,
+    /// When it was last written to.
+    pub updated: Timestamp,
+}
+
+impl SessionInfo {
+    fn new(name: Arc<str>, row: SessionRow) -> Self {
+        Self {
+            name,
+            id: row.id,
+            messages: row.tracker.head(),
+            turns: row.tracker.turns(),
+            tokens: row.tracker.tokens(),
+            encoding: row.encoding,
+            skipped: row.skipped,
+            metadata: row.metadata,
+            attributes: row.attributes,
+            created: row.created,
+            updated: row.updated,
+        }
+    }
+}
+
 /// Makes an engine.
 ///
 /// ```
 /// # async fn try_it() -> Result<(), epitome::Error> {
 /// use epitome::Engine;
-/// use epitome::model::Scripted;
+/// use epitome::model::Local;
 ///
 /// let engine = Engine::builder()
-///     .model("main", Scripted::new())
+///     .model("main", Local)
 ///     .settings(r#"{
 ///         "slot": [{"name": "notes", "trigger": "turns(10)", "keep": "turns(2)", "max_chars": 1500}],
 ///         "summarize": {"models": ["main"], "stand_in_after": "5m"}
@@ -134,7 +180,7 @@ pub struct Builder {
     settings: Option<Result<Patch, SettingsError>>,
     pace: Pace,
     #[cfg(feature = "sqlite")]
-    sqlite: crate::store::SqliteOptions,
+    sqlite: SqliteOptions,
     #[cfg(feature = "postgres")]
     postgres: crate::store::PostgresOptions,
     conversations: Option<usize>,
@@ -240,7 +286,7 @@ impl Engine {
     /// A workspace. Nothing is read or written yet.
     #[must_use]
     pub fn workspace(&self, name: impl Into<Arc<str>>) -> Workspace {
-        Workspace::new(self.clone(), name.into())
+        Workspace { engine: self.clone(), name: name.into() }
     }
 
     /// The workspaces there are, by name: those after this one, at most so many. For whoever runs the engine; no
@@ -304,15 +350,111 @@ impl Engine {
     /// Forgets the rendered summaries it keeps in memory, so that a benchmark sees what the first context costs.
     #[doc(hidden)]
     pub fn forget_rendered(&self) {
-        self.shared().caches.memo.forget();
+        self.shared().caches.forget_rendered();
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.inner.shared
     }
+}
 
-    async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, Error> {
-        Ok(self.shared().store.usage(query).await?)
+#[cfg(feature = "sqlite")]
+impl Builder {
+    /// How the SQLite file is used.
+    pub fn sqlite(mut self, options: SqliteOptions) -> Self {
+        self.sqlite = options;
+        self
+    }
+
+    /// Opens a SQLite file, which is created where it is missing.
+    pub async fn open(self, path: impl AsRef<Path>) -> Result<Engine, Error> {
+        let path = path.as_ref().to_owned();
+        self.open_sqlite(move |options| Sqlite::open(&path, options)).await
+    }
+
+    /// Keeps everything in memory, for tests and trials.
+    pub async fn memory(self) -> Result<Engine, Error> {
+        self.open_sqlite(Sqlite::memory).await
+    }
+
+    async fn open_sqlite(
+        mut self,
+        open: impl FnOnce(SqliteOptions) -> Result<Sqlite, StoreError> + Send + 'static,
+    ) -> Result<Engine, Error> {
+        let options = std::mem::take(&mut self.sqlite);
+        let opened = tokio::task::spawn_blocking(move || open(options)).await;
+        let store = opened.map_err(|_| Error::Closed)??;
+        self.store(Arc::new(store))
+    }
+}
+
+#[cfg(feature = "sqlite")]
+impl Engine {
+    /// Opens a SQLite file with the defaults: no key, no network, summaries by `local`.
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::builder().open(path).await
+    }
+
+    /// Keeps everything in memory, for tests and trials.
+    pub async fn memory() -> Result<Self, Error> {
+        Self::builder().memory().await
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl Builder {
+    /// How the PostgreSQL database is used.
+    pub fn postgres(mut self, options: crate::store::PostgresOptions) -> Self {
+        self.postgres = options;
+        self
+    }
+
+    /// Opens a PostgreSQL database, `postgres://user:password@host:port/database`, which any number of engines may share:
+    /// see [`Postgres::open`](crate::store::Postgres::open).
+    pub async fn open_postgres(mut self, url: &str) -> Result<Engine, Error> {
+        let options = std::mem::take(&mut self.postgres);
+        let store = crate::store::Postgres::open(url, options).await?;
+        self.store(Arc::new(store))
+    }
+}
+
+/// How the engine fares, for whoever runs it: what is left to do, whether it can do it, and what troubles it. Nothing here
+/// names a workspace or a session; what is due in one workspace is told by `explain.rs`.
+impl Engine {
+    /// What is left to do in all workspaces together. No names are in it, so it may be shown where anybody can look. Cheap: only slots with something to do are read, however many
+    /// sessions there are.
+    pub async fn backlog(&self) -> Result<Backlog, Error> {
+        Ok(self.shared().store.queue(None, 0).await?.0)
+    }
+
+    /// Whether it can do what it is there for: the store can be read and could be written to lately, and its worker, where it has one, looks for work.
+    /// If not, each reason. It reads a single row, and waits for no model.
+    ///
+    /// A hook that fails, or a slot, is no reason: everything else goes on.
+    pub async fn ready(&self) -> Result<(), Vec<Unready>> {
+        if *self.inner.stop.borrow() {
+            return Err(vec![Unready::from("the engine is closed")]);
+        }
+        let shared = self.shared();
+        let unreadable = shared.store.workspaces(Listing::by_name(None, 1)).await.err();
+        let failing = unreadable.or_else(|| shared.health.unwritable());
+        let mut reasons: Vec<Unready> = failing.iter().map(Unready::from).collect();
+        if *shared.signals.give_up.borrow() {
+            reasons.push(Unready::from("the engine gave its work up, and begins no more summaries"));
+        } else if lock(&self.inner.worker).as_ref().is_some_and(JoinHandle::is_finished) {
+            reasons.push(Unready::from("the worker ended; open the engine again"));
+        }
+        // Where reading fails, looking for work fails for the same reason.
+        let blind = lock(&shared.health.blind).as_ref().map(Unready::from);
+        reasons.extend(blind.filter(|reason| !reasons.contains(reason)));
+        if reasons.is_empty() { Ok(()) } else { Err(reasons) }
+    }
+
+    /// What troubles the worker, where that is no single session's matter: the store cannot be reached, say, or a
+    /// hook fails. What troubles one slot is told by [`Session::explain`].
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.shared().health.trouble()
     }
 }
 

@@ -1,6 +1,5 @@
 //! What can go wrong, sorted by what the caller does next.
 
-use crate::key::RightsError;
 use crate::names::is_name;
 use crate::settings::SettingsError;
 use crate::store::StoreError;
@@ -116,12 +115,6 @@ impl From<StoreError> for Error {
 
 impl From<DialectError> for Error {
     fn from(error: DialectError) -> Self {
-        Self::invalid(error)
-    }
-}
-
-impl From<RightsError> for Error {
-    fn from(error: RightsError) -> Self {
         Self::invalid(error)
     }
 }

@@ -14,7 +14,7 @@ use std::fmt;
 use std::hash::Hasher;
 use std::sync::Arc;
 
-use epitome_core::message::{Message, Role, Tokens};
+use epitome_core::message::{Message, Role};
 
 use crate::condenser::{Call, Condenser, Lent, Ready, Thread};
 use crate::fingerprint::Chain;
@@ -66,11 +66,6 @@ pub struct Passing<'a> {
     /// What its caller calls the conversation; else a number that says nothing. Once it was condensed, that stays over
     /// restarts. A fork has its own.
     pub run: Arc<str>,
-    /// The size of the whole request had nothing ever been condensed, as the provider would count it as far as that is
-    /// known.
-    pub full: Tokens,
-    /// The same of the request that is sent.
-    pub sent: Tokens,
     /// Where a model was lent: to be held until the request has ended, and no longer.
     pub lent: Option<Lent>,
 }
@@ -101,7 +96,7 @@ impl Inline {
     /// let caller = Caller { id: b"a hash of their key", session: None, wire: "openai" };
     /// let list = [Message::user("Which berths are free?")];
     /// let passing = workspace.inline().before(&condenser, &caller, Call::of(&list)).await;
-    /// assert!(passing.ready.is_untouched() && passing.full == passing.sent);
+    /// assert!(passing.ready.is_untouched() && passing.ready.full == passing.ready.sent);
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
@@ -193,8 +188,7 @@ impl Inline {
                 self.keep(chain, held);
             }
         }
-        let (full, sent) = (ready.full, ready.sent);
-        Passing { ready, run: Arc::clone(&held.run), full, sent, lent: None }
+        Passing { ready, run: Arc::clone(&held.run), lent: None }
     }
 
     /// What is in memory of a conversation that this list forks from, or goes on with under other rules.

@@ -4,10 +4,9 @@
 //! nanoseconds. No workspace and no session is ever in a label, so that numbers tell nothing of tenants and do not grow
 //! with them; `model` is the name of a model the program brought or its settings name.
 //!
-//! Every name stands here, and [`describe`] tells a recorder what they mean. A recorder is installed before the first
-//! engine is made: what an engine counts often is looked up once.
+//! Every name stands here, and [`describe`] tells a recorder what they mean.
 
-use metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_histogram, histogram};
+use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 
 use crate::store::{Facts, UsageRow};
 
@@ -61,29 +60,6 @@ pub const REUSED: &str = "reused";
 
 /// The same as [`KEPT`], where it only stands in for a model's.
 const STAND_IN: &str = "stand_in";
-
-/// What an engine counts often, looked up once.
-pub(crate) struct Meters {
-    pub(crate) appended_messages: Counter,
-    pub(crate) appended_tokens: Counter,
-    pub(crate) contexts: Counter,
-    pub(crate) context_tokens: Histogram,
-    pub(crate) context_seconds: Histogram,
-    pub(crate) lease_losses: Counter,
-}
-
-impl Default for Meters {
-    fn default() -> Self {
-        Self {
-            appended_messages: counter!(APPENDED_MESSAGES),
-            appended_tokens: counter!(APPENDED_TOKENS),
-            contexts: counter!(CONTEXTS),
-            context_tokens: histogram!(CONTEXT_TOKENS),
-            context_seconds: histogram!(CONTEXT_SECONDS),
-            lease_losses: counter!(LEASE_LOSSES),
-        }
-    }
-}
 
 /// Counts calls of models as they are recorded, so that these numbers and the usage agree. Those whose answer was taken
 /// are a summary's, and counted with it.

@@ -3,7 +3,7 @@
 //! A [`Model`] is given an [`Ask`], which holds all there is to know about the summary to be written,
 //! and gives a [`Reply`] or one of four errors, sorted by what happens next. A provider makes a prompt
 //! of the ask with [`Ask::prompt`], as `Remote` does over a network (feature `providers`); [`Local`] reads the messages
-//! themselves and needs no prompt; [`Scripted`] says what it was told to say.
+//! themselves and needs no prompt.
 //!
 //! A model judges nothing. Whether its text may be kept is [`epitome_core::inspect`]'s matter, which
 //! model is asked next and when is the worker's. It knows neither stores nor sessions.
@@ -21,11 +21,9 @@ use epitome_core::tokens::Counter;
 
 use crate::brief::brief;
 
-mod gate;
 mod local;
 #[cfg(feature = "providers")]
 mod remote;
-mod scripted;
 // Tests have both.
 #[cfg(any(test, not(feature = "providers")))]
 mod without_providers;
@@ -35,13 +33,11 @@ pub mod table {
     pub use crate::table::*;
 }
 
-pub use gate::Gate;
 pub use local::Local;
 #[cfg(feature = "providers")]
 pub(crate) use remote::of_settings;
 #[cfg(feature = "providers")]
 pub use remote::{CheckError, Checked, Credentials, Lender, Remote, Wrong, check, speak_tls};
-pub use scripted::Scripted;
 #[cfg(not(feature = "providers"))]
 pub(crate) use without_providers::of_settings;
 

@@ -131,7 +131,8 @@ fn bare(refusal: &Refusal) -> String {
 
 /// As people say it: hours and minutes, or minutes, or seconds.
 fn spoken(wait: Duration) -> String {
-    let seconds = whole(wait).as_secs();
+    // In whole seconds, rounded up: nobody wants to read milliseconds there.
+    let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
     match (seconds / 3_600, seconds.div_ceil(60) % 60, seconds.div_ceil(60)) {
         (0, _, 0 | 1) => format!("{seconds}s"),
         (0, _, minutes) => format!("{minutes}m"),
@@ -141,11 +142,6 @@ fn spoken(wait: Duration) -> String {
 
 fn times(failures: u64) -> String {
     if failures == 1 { String::new() } else { format!(" {failures} times in a row") }
-}
-
-/// In whole seconds, rounded up: nobody wants to read milliseconds there.
-fn whole(wait: Duration) -> Duration {
-    Duration::from_secs(wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0)))
 }
 
 /// How waiting grows.

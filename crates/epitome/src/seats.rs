@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::lock::lock;
-use crate::writer::Writer;
 
 /// Nobody stands back for less than this, nor for longer than that.
 const SHORTEST: Duration = Duration::from_millis(50);
@@ -23,17 +22,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 pub(crate) const SURELY_TAKEN: Duration = Duration::from_secs(1);
 
 /// Where a model is asked, and as what.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Asked {
-    provider: String,
-    model: String,
-}
-
-impl From<&Writer> for Asked {
-    fn from(writer: &Writer) -> Self {
-        Self { provider: writer.model.provider().to_owned(), model: writer.model.name().to_owned() }
-    }
-}
+pub(crate) type Asked = (String, String);
 
 /// Who of a node's workers waits for which model.
 #[derive(Default)]
@@ -108,7 +97,7 @@ mod tests {
     use super::*;
 
     fn asked(model: &str) -> Asked {
-        Asked { provider: "https://example.com".to_owned(), model: model.to_owned() }
+        ("https://example.com".to_owned(), model.to_owned())
     }
 
     #[test]

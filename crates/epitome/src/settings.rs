@@ -25,22 +25,20 @@ use epitome_core::tokens::Encoding;
 use epitome_core::trigger::{Fraction, Trigger};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 mod condense;
 pub mod form;
 mod models;
 mod patch;
-mod price;
 mod read;
-mod sizes;
 mod slots;
 mod time;
 
 pub use crate::price::{Money, Price};
 pub use condense::{CondenseSettings, other_form};
-use form::{Amount, As, ModelName, ModelNames, OrNone, Positive, Share, Text, Time};
+use form::{Amount, As, Maybe, ModelName, ModelNames, OrNone, Positive, Share, Text, Time};
 pub use models::{ModelSettings, Provider};
 pub use patch::Patch;
 pub use read::{SettingsError, read};
@@ -98,8 +96,8 @@ pub struct Settings {
     #[schemars(example = &"cheap")]
     pub models: BTreeMap<String, ModelSettings>,
     /// What models cost, by the names their providers give them.
-    #[serde(deserialize_with = "price::read")]
-    #[schemars(with = "BTreeMap<String, price::Written>", example = &"gpt-5-mini")]
+    #[serde(deserialize_with = "read_prices")]
+    #[schemars(with = "BTreeMap<String, PriceSettings>", example = &"gpt-5-mini")]
     pub prices: BTreeMap<String, Price>,
     /// How large things may be.
     pub limits: Limits,
@@ -156,6 +154,40 @@ pub struct SummarizeSettings {
     #[serde(with = "As::<Time>")]
     #[schemars(example = &"5m")]
     pub breaker_for: Duration,
+}
+
+/// A price, `[prices.MODEL]`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table of settings")]
+struct PriceSettings {
+    /// What it reads, per million tokens.
+    #[serde(with = "As::<Amount<1_000_000>>")]
+    #[schemars(example = 0.25)]
+    input: Money,
+    /// What it writes.
+    #[serde(with = "As::<Amount<1_000_000>>")]
+    #[schemars(example = 2.0)]
+    output: Money,
+    /// What it reads from a cache; `input` unless set.
+    #[serde(default, with = "As::<Maybe<Amount<1_000_000>>>")]
+    #[schemars(example = 0.025)]
+    cache_read: Option<Money>,
+    /// What it puts into a cache; `input` unless set.
+    #[serde(default, with = "As::<Maybe<Amount<1_000_000>>>")]
+    #[schemars(example = 0.25)]
+    cache_write: Option<Money>,
+}
+
+/// Reads all prices.
+fn read_prices<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Price>, D::Error> {
+    let complete = |PriceSettings { input, output, cache_read, cache_write }| Price {
+        input,
+        output,
+        cache_read: cache_read.unwrap_or(input),
+        cache_write: cache_write.unwrap_or(input),
+    };
+    let written = BTreeMap::<String, PriceSettings>::deserialize(deserializer)?;
+    Ok(written.into_iter().map(|(model, price)| (model, complete(price))).collect())
 }
 
 /// How large things may be.
@@ -267,7 +299,7 @@ impl Settings {
     /// their prices for models that are not priced here.
     #[must_use]
     pub fn patch(&self) -> Patch {
-        Patch::believed(self.written())
+        Patch(self.written())
     }
 
     /// Refuses what a program set by hand and could not have been read.
@@ -360,6 +392,49 @@ impl Settings {
             // No value of settings fails to be written.
             _ => Map::new(),
         }
+    }
+}
+
+/// Sizes that whoever runs the engine answers for, with its memory: workspaces and sessions may lower them, not raise them.
+impl Settings {
+    /// Refuses a patch that asks for larger things than these settings allow.
+    pub(crate) fn check_sizes(&self, patch: &Patch) -> Result<(), SettingsError> {
+        let wanted = self.with(patch)?.sizes();
+        let over = wanted.into_iter().zip(self.sizes()).find(|((_, given), (_, most))| given > most);
+        match over {
+            None => Ok(()),
+            Some(((key, given), (_, most))) => Err(SettingsError::Wrong {
+                key: key.to_owned(),
+                problem: format!("{given} given; at most {most}, as the engine's settings say"),
+            }),
+        }
+    }
+
+    /// These, with nothing larger than others allow, which may have been lowered since these were set.
+    #[must_use]
+    pub(crate) fn no_larger_than(mut self, others: &Self) -> Self {
+        let limits = &mut self.limits;
+        let own = [
+            &mut self.context.max_tokens,
+            &mut limits.message,
+            &mut limits.batch,
+            &mut limits.body,
+            &mut limits.metadata,
+        ];
+        for (size, (_, most)) in own.into_iter().zip(others.sizes()) {
+            *size = most.min(*size);
+        }
+        self
+    }
+
+    fn sizes(&self) -> [(&'static str, u64); 5] {
+        [
+            ("context.max_tokens", self.context.max_tokens),
+            ("limits.message", self.limits.message),
+            ("limits.batch", self.limits.batch),
+            ("limits.body", self.limits.body),
+            ("limits.metadata", self.limits.metadata),
+        ]
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use epitome_core::message::{Timestamp, Tokens};
 use tokio::sync::{Notify, watch};
@@ -14,7 +14,6 @@ use tokio::sync::{Notify, watch};
 use crate::error::Error;
 use crate::hook::Hooks;
 use crate::lock::lock;
-use crate::measure::Meters;
 use crate::model::{Model, Tally};
 use crate::pace::Pace;
 use crate::price::Money;
@@ -22,19 +21,15 @@ use crate::purse::{Purse, Reserved};
 use crate::retry::Failure;
 use crate::seats::Seats;
 use crate::settings::{CondenseSettings, Patch, Settings, SlotSettings};
-use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store, UsageQuery};
+use crate::store::{Changes, Load, SessionId, SessionKey, Standing, Store, StoreError, UsageQuery};
 use crate::summarizer::{Failed, Memory};
 use crate::time::DAY;
 use crate::writer::Writer;
 
 mod caches;
-mod health;
 mod listeners;
 
-use caches::Caches;
-pub(crate) use caches::{Memo, TextKey};
-use health::Health;
-pub use health::Unready;
+pub(crate) use caches::{Caches, TextKey};
 pub use listeners::Listener;
 use listeners::Listeners;
 
@@ -66,6 +61,77 @@ pub(crate) struct Models {
     pub(crate) purse: Arc<Purse>,
 }
 
+/// For so long a store that could not be written to is taken for one that cannot. Longer, and nobody would try.
+const LATELY: Duration = Duration::from_secs(10);
+
+/// What was wrong lately.
+#[derive(Default)]
+pub(crate) struct Health {
+    /// Why the worker cannot look for work.
+    pub(crate) blind: Mutex<Option<StoreError>>,
+    /// What else troubles the worker, where that is no single slot's matter. It stays until the next summary is begun.
+    pub(crate) trouble: Mutex<Option<String>>,
+    /// Why the store could not be written to when that last failed, and when: for a while it counts as not ready.
+    unwritable: Mutex<Option<(Instant, StoreError)>>,
+    /// What was wrong with hooks when they last ran: the first of it.
+    pub(crate) hook_trouble: Mutex<Option<String>>,
+}
+
+impl Health {
+    /// Notes a write that failed, where that says something of the store itself.
+    pub(crate) fn note_write(&self, error: &StoreError) {
+        if let StoreError::Full { .. } | StoreError::ReadOnly { .. } | StoreError::Damaged { .. } = error {
+            *lock(&self.unwritable) = Some((Instant::now(), error.clone()));
+        }
+    }
+
+    /// Why the store could not be written to lately.
+    pub(crate) fn unwritable(&self) -> Option<StoreError> {
+        let noted = lock(&self.unwritable).clone();
+        noted.filter(|(when, _)| when.elapsed() < LATELY).map(|(_, error)| error)
+    }
+
+    /// What troubles the worker most.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let others = [&self.trouble, &self.hook_trouble];
+        let blind = lock(&self.blind).as_ref().map(ToString::to_string);
+        blind.or_else(|| others.into_iter().find_map(|trouble| lock(trouble).clone()))
+    }
+}
+
+/// Why an engine cannot be used now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unready {
+    /// For anybody who asks: it names no file.
+    pub short: String,
+    /// For whoever runs it: where, and what to do.
+    pub whole: String,
+}
+
+impl From<&str> for Unready {
+    fn from(reason: &str) -> Self {
+        Self { short: reason.to_owned(), whole: reason.to_owned() }
+    }
+}
+
+impl From<&StoreError> for Unready {
+    fn from(error: &StoreError) -> Self {
+        let short = match error {
+            StoreError::Busy => "the store is busy",
+            StoreError::Unavailable { .. } => "the store cannot be reached",
+            StoreError::Moving { .. } => "a file is being moved into the store",
+            StoreError::Full { .. } => "the store's disk is full",
+            StoreError::ReadOnly { .. } => "the store cannot be written",
+            StoreError::Unreachable { .. } | StoreError::Empty { .. } => "the store cannot be opened",
+            StoreError::Foreign { .. } | StoreError::Newer { .. } => "the store is not of this release",
+            StoreError::Damaged { .. } => "the store is damaged",
+            StoreError::Closed => "the store is closed",
+            StoreError::Failed { .. } => "the store failed",
+        };
+        Self { short: short.to_owned(), whole: error.to_string() }
+    }
+}
+
 /// How those who wait are woken.
 #[derive(Default)]
 pub(crate) struct Signals {
@@ -88,7 +154,6 @@ pub(crate) struct Activity {
     pub(crate) working: AtomicUsize,
     /// How often a slot that was worked on here was given back.
     pub(crate) given_back: AtomicU64,
-    pub(crate) meters: Meters,
 }
 
 impl Shared {
@@ -114,12 +179,13 @@ impl Shared {
 
     /// The settings that hold in a session. How large things may be, its own may lower and not raise.
     pub(crate) fn settings_of(&self, workspace: &str, session: &str) -> Result<Arc<Settings>, Error> {
-        self.caches.settings(workspace, session, || {
+        let documents = (workspace.to_owned(), session.to_owned());
+        self.caches.merged.get_or_insert_with(&documents, || {
             let mut settings = self.settings.clone();
             for document in [workspace, session].into_iter().filter(|document| !document.is_empty()) {
                 settings = settings.with(&Patch::parse(document)?)?;
             }
-            Ok(settings.no_larger_than(&self.settings))
+            Ok(Arc::new(settings.no_larger_than(&self.settings)))
         })
     }
 

@@ -13,13 +13,12 @@
 //! caller's matter.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use epitome_core::message::{Seq, Span, Timestamp, Tokens};
-use epitome_core::prompt::{SMALL, Template};
-use epitome_core::slot::Limit;
+use epitome_core::message::{Span, Timestamp, Tokens};
+use epitome_core::prompt::SMALL;
 use epitome_core::tokens::Counter;
 
 use crate::breaker::Breaker;
@@ -32,13 +31,12 @@ use crate::retry::Failure;
 use crate::settings::Settings;
 use crate::writer::Writer;
 
-mod answers;
 mod call;
 mod draft;
 mod spending;
 
-pub(crate) use answers::Answer;
-use answers::Answers;
+pub(crate) use call::Answer;
+use call::Answers;
 pub(crate) use draft::{Base, Draft, without_bytes};
 pub(crate) use spending::{Label, Spending};
 
@@ -79,11 +77,9 @@ pub(crate) trait Host: Sync {
     }
 
     /// Reserves what a call may cost, where a spend cap applies.
-    async fn reserve(&self, _writer: &Writer, _most: &Tally) -> Result<Option<Reserved>, Failed> {
-        Ok(None)
-    }
+    async fn reserve(&self, writer: &Writer, most: &Tally) -> Result<Option<Reserved>, Failed>;
 
-    /// What came of a question before, by its [fingerprint](answers::fingerprint).
+    /// What came of a question before, by its fingerprint.
     async fn recall(&self, asked: &str) -> Result<Option<Answer>, Error>;
 
     /// An answer was accepted, or the prompt refused as too long.
@@ -95,7 +91,6 @@ pub(crate) struct Summarizer<'a> {
     /// First choice first.
     pub(crate) models: &'a [Writer],
     pub(crate) settings: &'a Settings,
-    pub(crate) counter: &'a Counter,
     pub(crate) pace: &'a Pace,
     pub(crate) hooks: &'a Hooks,
     /// `None` for models that a caller lends: how those fare says nothing about other callers' requests.
@@ -103,25 +98,18 @@ pub(crate) struct Summarizer<'a> {
     /// The names under which calls are recorded.
     pub(crate) label: Label,
     pub(crate) host: &'a dyn Host,
+    /// What it cost so far.
+    pub(crate) spent: &'a mut Spending,
 }
 
 /// What is to be summarized.
 pub(crate) struct Input<'a> {
+    /// What a model is asked, but for what hooks add to its instructions. What was said is without the bytes of media.
+    pub(crate) ask: Ask,
     /// The summary that the new one is built on and takes in.
     pub(crate) base: &'a Base,
-    /// What was said since, in order, without the bytes of media.
-    pub(crate) said: Vec<Told>,
-    /// Where that is in the conversation, for hooks.
+    /// Where what was said is in the conversation, for hooks.
     pub(crate) span: Span,
-    /// The last message that the new summary covers.
-    pub(crate) through: Seq,
-    /// The tokens of `base` and `said` together: the new summary must be smaller.
-    pub(crate) replaces: Tokens,
-    pub(crate) limit: Limit,
-    pub(crate) template: Template,
-    /// The operator's instructions.
-    pub(crate) instructions: &'a str,
-    pub(crate) focus: &'a str,
     /// Whether input that is too long for a model is divided here, one piece after the other. A caller that plans and
     /// stores the steps itself gets [`Failed::TooLong`] instead.
     pub(crate) divide: bool,
@@ -153,86 +141,68 @@ impl From<Failure> for Failed {
 
 impl Summarizer<'_> {
     /// Writes a summary: the lines themselves where there are few, otherwise by the first model that can.
-    pub(crate) async fn write(&self, input: Input<'_>, spent: &mut Spending) -> Result<Draft, Failed> {
+    pub(crate) async fn write(&mut self, input: Input<'_>) -> Result<Draft, Failed> {
         // Hooks are notified in every case: the messages leave the window, whoever writes.
-        let instructions = self.instructions(&input, spent).await;
-        let lines = || Draft::verbatim(input.base, &input.said, input.limit, self.counter);
-        if !input.said.iter().any(draft::says_something) {
+        let added = self.hear_hooks(&input).await;
+        let Input { mut ask, base, divide, .. } = input;
+        let lines = || Draft::verbatim(base, &ask);
+        if !ask.said.iter().any(draft::says_something) {
             // No model could make anything of it. The summary before says it all.
-            return lines().filter(|_| input.base.text.is_some()).ok_or(Failed::Nothing);
+            return lines().filter(|_| base.text.is_some()).ok_or(Failed::Nothing);
         }
-        if input.replaces < SMALL
+        if ask.replaces < SMALL
             && let Some(draft) = lines()
         {
             return Ok(draft);
         }
-        let ask = Ask {
-            template: Arc::new(input.template),
-            previous: input.base.text.clone(),
-            extracts: input.base.extracts.clone(),
-            through: input.through,
-            limit: input.limit,
-            instructions: instructions.into(),
-            focus: input.focus.into(),
-            refused: None,
-            replaces: input.replaces,
-            counter: self.counter.clone(),
-            redact: self.settings.summarize.redact,
-            said: input.said.into(),
-        };
-        self.by_any(&ask, input.base, input.divide, spent).await
+        let texts: Vec<&str> =
+            [&*ask.instructions, &added].into_iter().filter(|text| !text.is_empty()).collect();
+        ask.instructions = texts.join("\n\n").into();
+        self.by_any(&ask, base, divide).await
     }
 
-    /// The operator's instructions, and what hooks add to them.
-    async fn instructions(&self, input: &Input<'_>, spent: &mut Spending) -> String {
-        let own = input.instructions;
+    /// Shows hooks what leaves, and returns what they add to the operator's instructions.
+    async fn hear_hooks(&mut self, input: &Input<'_>) -> String {
         if self.hooks.is_empty() {
-            return own.to_owned();
+            return String::new();
         }
-        let messages = input.said.iter().filter_map(Told::message).cloned();
+        let messages = input.ask.said.iter().filter_map(Told::message).cloned();
         let leaving = self.label.leaving(input.span, messages.collect());
         if !input.await_hooks && self.models.iter().all(Writer::is_local) {
             notify(self.hooks, leaving);
-            return own.to_owned();
+            return String::new();
         }
         let added = self.hooks.before(&leaving).await;
-        spent.hook_problems = added.problems;
-        let texts: Vec<&str> = [own, &added.text].into_iter().filter(|text| !text.is_empty()).collect();
-        texts.join("\n\n")
+        self.spent.hook_problems = added.problems;
+        added.text
     }
 
     /// Tries one model after the other. A model that failed is not tried again for the same summary.
-    async fn by_any(
-        &self,
-        ask: &Ask,
-        base: &Base,
-        divide: bool,
-        spent: &mut Spending,
-    ) -> Result<Draft, Failed> {
+    async fn by_any(&mut self, ask: &Ask, base: &Base, divide: bool) -> Result<Draft, Failed> {
         let mut last = Failure::from(ModelError::no_answer("no model is named in the settings"));
         let mut too_long = false;
-        let before = spent.unrecorded.len();
-        spent.paid = before > 0;
+        let before = self.spent.unrecorded.len();
+        self.spent.paid = before > 0;
         for writer in self.models {
-            if spent.down.contains_key(&writer.name) {
+            if self.spent.down.contains_key(&writer.name) {
                 continue;
             }
             let written = match divide {
-                true => self.in_pieces(writer, ask, base, spent).await,
-                false => self.by(writer, ask.clone(), base, spent).await,
+                true => self.in_pieces(writer, ask, base).await,
+                false => self.by(writer, ask.clone(), base).await,
             };
             let failure = match written {
                 Err(Failed::Failure(failure)) => failure,
                 // Models before it were called in vain, and would be each time: that is put off as any failure.
-                Err(Failed::Full(_)) if spent.unrecorded.len() > before => break,
+                Err(Failed::Full(_)) if self.spent.unrecorded.len() > before => break,
                 settled => return settled,
             };
-            spent.missed.push(format!("`{}` did not write it: {failure}", writer.name));
+            self.spent.missed.push(format!("`{}` did not write it: {failure}", writer.name));
             match failure {
                 Failure::Model(ModelError::TooLong { .. }) => too_long = true,
                 // A model whose answer was refused may be asked again for a smaller piece. One that failed may not.
                 Failure::Answer(_) => {}
-                _ => drop(spent.down.insert(writer.name.clone(), failure.clone())),
+                _ => drop(self.spent.down.insert(writer.name.clone(), failure.clone())),
             }
             last = failure;
         }
@@ -241,25 +211,19 @@ impl Summarizer<'_> {
             return Err(Failed::TooLong);
         }
         // The wait is for the model that may be called soonest. The breakers leave the others alone.
-        let soonest = spent.down.values().min_by_key(|failure| failure.retry_after());
+        let soonest = self.spent.down.values().min_by_key(|failure| failure.retry_after());
         Err(Failed::Failure(soonest.cloned().unwrap_or(last)))
     }
 
     /// Has one model write it, piece by piece where it cannot read everything at once.
-    async fn in_pieces(
-        &self,
-        writer: &Writer,
-        ask: &Ask,
-        base: &Base,
-        spent: &mut Spending,
-    ) -> Result<Draft, Failed> {
+    async fn in_pieces(&mut self, writer: &Writer, ask: &Ask, base: &Base) -> Result<Draft, Failed> {
         let mut rest = &*ask.said;
         let mut step: Option<Base> = None;
         let mut halved = None;
         loop {
             let base = step.as_ref().unwrap_or(base);
             let room = halved.or_else(|| input_of(writer, base.tokens));
-            let (piece, left, tokens) = self.piece(rest, room);
+            let (piece, left, tokens) = piece(rest, room, &ask.counter);
             let through = piece.last().and_then(Told::message).map_or(ask.through, |last| last.seq);
             let part = match piece.len() == ask.said.len() {
                 true => ask.clone(),
@@ -272,7 +236,7 @@ impl Summarizer<'_> {
                     ..ask.clone()
                 },
             };
-            match self.by(writer, part, base, spent).await {
+            match self.by(writer, part, base).await {
                 Ok(draft) if left.is_empty() => return Ok(draft),
                 Ok(draft) => (step, rest) = (Some(draft.base(through)), left),
                 Err(Failed::Failure(Failure::Model(ModelError::TooLong { .. })))
@@ -285,25 +249,25 @@ impl Summarizer<'_> {
             }
         }
     }
+}
 
-    /// The first messages that fit, the rest, and the tokens of the first where they were counted. A call is not
-    /// separated from its results: a result says little without its question.
-    fn piece<'t>(&self, said: &'t [Told], room: Option<Tokens>) -> (&'t [Told], &'t [Told], Tokens) {
-        let Some(room) = room else { return (said, &[], 0) };
-        let (mut sum, mut end, mut at_end): (Tokens, usize, Tokens) = (0, 0, 0);
-        for (at, one) in said.iter().enumerate() {
-            let answers = one.message().is_some_and(|message| message.results().next().is_some());
-            if at > 0 && !answers {
-                (end, at_end) = (at, sum);
-            }
-            sum = sum.saturating_add(one.message().map_or(0, |message| self.counter.message(message)));
-            if sum > room && end > 0 {
-                let (piece, left) = said.split_at_checked(end).unwrap_or((said, &[]));
-                return (piece, left, at_end);
-            }
+/// The first messages that fit, the rest, and the tokens of the first where they were counted. A call is not
+/// separated from its results: a result says little without its question.
+fn piece<'t>(said: &'t [Told], room: Option<Tokens>, counter: &Counter) -> (&'t [Told], &'t [Told], Tokens) {
+    let Some(room) = room else { return (said, &[], 0) };
+    let (mut sum, mut end, mut at_end): (Tokens, usize, Tokens) = (0, 0, 0);
+    for (at, one) in said.iter().enumerate() {
+        let answers = one.message().is_some_and(|message| message.results().next().is_some());
+        if at > 0 && !answers {
+            (end, at_end) = (at, sum);
         }
-        (said, &[], sum)
+        sum = sum.saturating_add(one.message().map_or(0, |message| counter.message(message)));
+        if sum > room && end > 0 {
+            let (piece, left) = said.split_at_checked(end).unwrap_or((said, &[]));
+            return (piece, left, at_end);
+        }
     }
+    (said, &[], sum)
 }
 
 /// Shows hooks what is about to leave, without waiting for them.

@@ -98,17 +98,8 @@ impl From<SummaryRow> for Summary {
 }
 
 impl Happened {
-    /// This summary, not numbered yet, stands from now on.
-    pub(crate) fn kept(row: &SummaryRow) -> Self {
-        Self::moved(row, SummaryState::Standing, Some(row.id))
-    }
-
-    /// This summary was taken back, and that one stands in its place.
-    pub(crate) fn undone(row: &SummaryRow, stands: Option<SummaryId>) -> Self {
-        Self::moved(row, SummaryState::Undone, stands)
-    }
-
-    fn moved(row: &SummaryRow, state: SummaryState, stands: Option<SummaryId>) -> Self {
+    /// This summary was kept or taken back, and that one stands in its slot now.
+    pub(crate) fn moved(row: &SummaryRow, state: SummaryState, stands: Option<SummaryId>) -> Self {
         Self::Summary(SummaryMoved {
             summary: row.id,
             slot: row.slot.as_str().into(),

@@ -7,7 +7,7 @@
 //!
 //! Nobody has to tell a worker anything: it looks for itself every so often. Being told only shortens the wait.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant as Monotonic};
@@ -18,18 +18,16 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::context::prepare;
 use crate::error::Error;
+use crate::lock::lock;
 use crate::shared::Shared;
 use crate::store::{Lease, Load, SessionKey, SlotRow, Want};
 use crate::time::millis_between;
 
 mod commit;
 mod job;
-mod turns;
-mod write;
 
 use crate::seats::SURELY_TAKEN;
 use job::Job;
-use turns::{full, places, share};
 
 /// Works until told to stop, or until the engine is gone.
 pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
@@ -47,7 +45,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
             let want = Want { after: last.clone(), full, ..want(&shared, None) };
             let asked = Monotonic::now();
             let leased = shared.store.lease(want).await;
-            shared.health.set_blind(leased.as_ref().err().cloned());
+            *lock(&shared.health.blind) = leased.as_ref().err().cloned();
             match leased {
                 Ok(Some(lease)) => {
                     last = Some(Arc::clone(&lease.key.workspace));
@@ -66,7 +64,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
             () = shared.signals.wake.notified(), if free => {}
             () = shared.store.nudged(), if free => {}
             () = sleep(shared.pace.poll) => {}
-            () = look_at(next_look), if free => {}
+            () = sleep_until(next_look.unwrap_or_else(Monotonic::now).into()), if free && next_look.is_some() => {}
             ended = jobs.running.join_next_with_id(), if !jobs.running.is_empty() => jobs.ended(ended),
             // The last engine is gone: nobody waits for what is being written.
             told = stop.changed() => if told.is_err() { return jobs.finish(Duration::ZERO).await },
@@ -75,12 +73,25 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     jobs.finish(shared.pace.grace).await;
 }
 
-/// Waits for that moment; for ever where there is none.
-async fn look_at(then: Option<Monotonic>) {
-    match then {
-        Some(then) => sleep_until(then.into()).await,
-        None => std::future::pending().await,
+/// How many summaries are written at a time in all. One workspace, or one model, has as many as there are workers; a third
+/// more is for whoever else comes meanwhile, however slow those are. With one worker it is whose turn it is.
+fn places(workers: usize) -> usize {
+    if workers > 1 { workers.saturating_add(workers.div_ceil(3)) } else { workers }
+}
+
+/// How many of the places one workspace may hold, or one model keep waiting; nothing where there is only one.
+fn share(workers: usize) -> Option<usize> {
+    (workers > 1).then_some(workers)
+}
+
+/// The workspaces that hold as many of the places as they may. `held` names one for each that is taken.
+fn full<'a>(workers: usize, held: impl Iterator<Item = &'a Arc<str>>) -> HashSet<Arc<str>> {
+    let Some(most) = share(workers) else { return HashSet::new() };
+    let mut counts: HashMap<&Arc<str>, usize> = HashMap::new();
+    for workspace in held {
+        *counts.entry(workspace).or_default() += 1;
     }
+    counts.into_iter().filter(|(_, count)| *count >= most).map(|(name, _)| Arc::clone(name)).collect()
 }
 
 /// More appends a second than this are many.
@@ -137,7 +148,7 @@ impl Jobs<'_> {
         };
         id.and_then(|id| self.held.remove(&id));
         if trouble.is_some() {
-            self.shared.health.set_trouble(trouble);
+            *lock(&self.shared.health.trouble) = trouble;
         }
         self.shared.tell_moved();
     }
@@ -152,7 +163,7 @@ impl Jobs<'_> {
         self.running.shutdown().await;
         for lease in unfinished {
             // Where this fails the lease runs out by itself.
-            let _ = Job::new(self.shared, lease, Monotonic::now()).give_back().await;
+            let _ = Job::new(self.shared, lease, Monotonic::now(), None).give_back().await;
         }
     }
 
@@ -233,7 +244,7 @@ impl Working {
     /// many summaries were kept.
     async fn work(mut self, lease: Lease, asked: Monotonic, share: Option<usize>) -> Result<usize, Error> {
         self.leased = true;
-        Job::new(&self.shared, lease, asked).sharing(share).run().await
+        Job::new(&self.shared, lease, asked, share).run().await
     }
 }
 
@@ -258,5 +269,22 @@ mod tests {
         assert_eq!(rest(millis(100), 500), LONGEST_REST);
         assert_eq!(rest(Duration::from_secs(60), 12_000), Duration::ZERO);
         assert_eq!(rest(Duration::from_secs(60), 12_001), LONGEST_REST);
+    }
+
+    #[test]
+    fn nobody_holds_all_places_where_there_are_two_workers() {
+        assert_eq!([0, 1, 2, 3, 4, 16].map(places), [0, 1, 3, 4, 6, 22]);
+        assert_eq!((share(0), share(1), share(2)), (None, None, Some(2)));
+        assert!((2..1_000).all(|workers| share(workers).is_some_and(|most| most < places(workers))));
+    }
+
+    #[test]
+    fn a_workspace_is_full_when_it_holds_its_share() {
+        let names: Vec<Arc<str>> = ["a", "b", "a", "a"].map(Arc::from).to_vec();
+        let full_of = |workers| full(workers, names.iter()).into_iter().collect::<Vec<_>>();
+        assert_eq!(full_of(3), [Arc::from("a")]);
+        assert_eq!(full_of(4), [] as [Arc<str>; 0]);
+        // Whoever has one worker works for whoever's turn it is.
+        assert_eq!(full_of(1), [] as [Arc<str>; 0]);
     }
 }

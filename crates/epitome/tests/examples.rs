@@ -131,7 +131,7 @@ fn a_list_that_cannot_be_helped_says_why() {
 async fn the_settings_that_the_library_page_shows_are_accepted() {
     let page = include_str!("../../../docs/library.md");
     let document = page.split(".settings(r#\"").nth(1).and_then(|rest| rest.split("\"#").next()).unwrap();
-    let builder = epitome::Engine::builder().model("main", epitome::model::Scripted::new());
+    let builder = epitome::Engine::builder().model("main", epitome_testkit::scripted::Scripted::new());
     let engine = builder.settings(document).memory().await.unwrap();
     let names: Vec<&str> = engine.settings().slots.iter().map(|slot| slot.slot.name.as_str()).collect();
     assert_eq!(names, ["short", "log", "lean"]);

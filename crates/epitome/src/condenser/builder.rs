@@ -10,7 +10,7 @@ use epitome_core::tokens::{Counter, Encoding};
 use serde_json::Value;
 
 use super::conversation::Rules;
-use super::scribe::{Account, Scribe};
+use super::scribe::Scribe;
 use super::{Condenser, Inner, Known, MOST_CONVERSATIONS, number};
 use crate::error::Error;
 use crate::hook::{Hook, Hooks};
@@ -33,11 +33,11 @@ const UNKNOWN_PRICE: (f64, f64) = (1.0, 5.0);
 ///
 /// ```
 /// use epitome::Condenser;
-/// use epitome::model::Scripted;
+/// use epitome::model::Local;
 ///
 /// let condenser = Condenser::builder()
 ///     .for_model("claude-sonnet-4-5")
-///     .model("cheap", Scripted::new())
+///     .model("cheap", Local)
 ///     .settings(r#"{"condense": {"strategy": "amortized", "threshold": 0.6, "keep_last": 10, "model": "cheap"}}"#)
 ///     .build()?;
 /// # Ok::<(), epitome::Error>(())
@@ -153,7 +153,12 @@ impl CondenserBuilder {
 
     /// Makes it. Refused is what could not work, by the name of the setting.
     pub fn build(mut self) -> Result<Condenser, Error> {
-        let settings = self.laid_over()?;
+        let base =
+            self.workspace.as_ref().map_or_else(Settings::default, |(_, _, base)| Settings::clone(base));
+        let settings = match self.settings.take() {
+            Some(patch) => base.with(&patch?)?,
+            None => base,
+        };
         settings.check()?;
         let writer = self.summarizer(&settings)?;
         let (window, room) = self.window_and_room(&settings);
@@ -162,7 +167,9 @@ impl CondenserBuilder {
         // A call may know the room where nobody did before, so that what needs it is judged then.
         let roomless = settings.condense.policy(None).unwrap_or_else(|_| policy.clone());
         let own = self.agent.as_deref().and_then(|agent| settings.price(agent));
-        let counter = self.counter.take().unwrap_or_else(|| Counter::new(self.encoding(&settings)));
+        let encoding =
+            self.provider_name(&settings).and_then(Encoding::for_model).unwrap_or(settings.encoding);
+        let counter = self.counter.take().unwrap_or_else(|| Counter::new(encoding));
         let local = writer.is_local();
         let rules = Rules {
             enabled: settings.condense.enabled,
@@ -181,11 +188,9 @@ impl CondenserBuilder {
             backoff: self.pace.backoff,
             key: RandomState::new(),
         };
-        let account = match self.workspace {
-            Some((shared, name, _)) => {
-                Account { memory: Arc::clone(&shared.models.memory), workspace: Some((shared, name)) }
-            }
-            None => Account::default(),
+        let (memory, workspace) = match self.workspace {
+            Some((shared, name, _)) => (Arc::clone(&shared.models.memory), Some((shared, name))),
+            None => Default::default(),
         };
         let scribe = Scribe {
             writer,
@@ -193,7 +198,8 @@ impl CondenserBuilder {
             settings: Arc::new(settings),
             hooks: self.hooks,
             name: self.name.unwrap_or_else(|| "".into()),
-            account,
+            memory,
+            workspace,
             pace: self.pace,
             lent: false,
         };
@@ -208,18 +214,6 @@ impl CondenserBuilder {
         Ok(Condenser { inner: Arc::new(inner) })
     }
 
-    /// The settings that hold.
-    fn laid_over(&mut self) -> Result<Settings, Error> {
-        let base = match &self.workspace {
-            Some((_, _, settings)) => Settings::clone(settings),
-            None => Settings::default(),
-        };
-        match self.settings.take() {
-            Some(patch) => Ok(base.with(&patch?)?),
-            None => Ok(base),
-        }
-    }
-
     /// Who writes summaries.
     fn summarizer(&mut self, settings: &Settings) -> Result<Writer, Error> {
         let name = settings.condense.model.as_str();
@@ -227,12 +221,9 @@ impl CondenserBuilder {
             return Ok(Writer::new(name, model));
         }
         let model: Arc<dyn Model> = match settings.models.get(name) {
-            _ if name == Local::NAME => Arc::new(Local),
+            _ if name == Local::NAME => return Ok(Writer::local()),
             // Nobody has lent it yet.
-            None if name == CondenseSettings::SAME => {
-                let local: Arc<dyn Model> = Arc::new(Local);
-                return Ok(Writer::new(Local::NAME, &local));
-            }
+            None if name == CondenseSettings::SAME => return Ok(Writer::local()),
             Some(model) => model::of_settings(name, model)?,
             None => {
                 let given = self.models.keys().chain(settings.models.keys()).map(String::as_str);
@@ -275,11 +266,6 @@ impl CondenserBuilder {
             window.saturating_sub(reserve.unwrap_or_else(usual)).max(1)
         });
         (window, room)
-    }
-
-    fn encoding(&self, settings: &Settings) -> Encoding {
-        let known = self.provider_name(settings).and_then(Encoding::for_model);
-        known.unwrap_or(settings.encoding)
     }
 }
 

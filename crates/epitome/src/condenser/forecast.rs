@@ -131,45 +131,30 @@ impl Condenser {
         let facts = conversation.first_facts(&call, rules);
         let (policy, list) = (rules.policy(&facts), &conversation.list);
         let tokens = list.request(&facts);
-        let unchanged = Forecast {
-            condenses: false,
-            reason: String::new(),
-            told: String::new(),
+        let then = match rules.enabled {
+            true => Then::of(list, &messages, policy, &facts, &rules.counter),
+            false => Err(("off", "condensing is switched off (condense.enabled)".to_owned())),
+        };
+        let (then, reason, told) = match then {
+            Ok(then) if call.force.is_some() => (Some(then), "forced", due(list, policy, &facts)),
+            Ok(then) => (Some(then), "due", due(list, policy, &facts)),
+            Err((reason, told)) => (None, reason, told),
+        };
+        let summary = then.as_ref().and_then(|then| then.summary);
+        Forecast {
+            condenses: then.is_some(),
+            reason: reason.to_owned(),
+            told,
             strategy: policy.strategy.to_string(),
             trigger: policy.trigger.to_string(),
             gauges: list.gauges(policy, &facts),
             tokens,
             fixed: call.fixed,
             window: facts.room,
-            tokens_after: tokens,
-            summary: None,
-            model: None,
-            messages: Vec::new(),
-        };
-        let then = match rules.enabled {
-            true => Then::of(list, &messages, policy, &facts, &rules.counter),
-            false => Err(("off", "condensing is switched off (condense.enabled)".to_owned())),
-        };
-        match then {
-            Err((reason, told)) => Forecast {
-                reason: reason.to_owned(),
-                told,
-                messages: fates(&messages, None, &rules.counter),
-                ..unchanged
-            },
-            Ok(then) => {
-                let writer = Some(&self.inner.scribe.writer).filter(|_| then.summary.is_some());
-                Forecast {
-                    condenses: true,
-                    reason: if call.force.is_some() { "forced" } else { "due" }.to_owned(),
-                    told: due(list, policy, &facts),
-                    tokens_after: then.tokens,
-                    summary: then.summary,
-                    model: writer.map(|writer| writer.model.name().to_owned()),
-                    messages: fates(&messages, Some(&then), &rules.counter),
-                    ..unchanged
-                }
-            }
+            tokens_after: then.as_ref().map_or(tokens, |then| then.tokens),
+            summary,
+            model: summary.map(|_| self.inner.scribe.writer.model.name().to_owned()),
+            messages: fates(&messages, then.as_ref(), &rules.counter),
         }
     }
 }
@@ -244,22 +229,21 @@ fn fates(messages: &[Message], then: Option<&Then>, counter: &Counter) -> Vec<Fa
         message.calls().any(|call| !answered(&call.id) && !call.item_id.as_ref().is_some_and(answered))
     };
     let fate = |(outline, message): (&Outline, &Message)| {
-        let (stays, why) = match then {
-            None if outline.leading => (true, Why::System),
-            None if outline.pinned => (true, Why::Pinned),
-            None => (true, Why::Untouched),
-            Some(then) => match then.leaves(outline, view::recognise(message).is_some()) {
-                Some(fate) => fate,
-                None if outline.leading => (true, Why::System),
-                None if outline.pinned => (true, Why::Pinned),
-                None if waits(message) => (true, Why::OpenCall),
-                None if outline.seq > then.standing.from => (true, Why::Newest),
-                None if last_user == Some(outline.seq) => (true, Why::LastUser),
+        let leaves = then.and_then(|then| then.leaves(outline, view::recognise(message).is_some()));
+        let (stays, why) = leaves.unwrap_or_else(|| {
+            let why = match then {
+                _ if outline.leading => Why::System,
+                _ if outline.pinned => Why::Pinned,
+                None => Why::Untouched,
+                Some(_) if waits(message) => Why::OpenCall,
+                Some(then) if outline.seq > then.standing.from => Why::Newest,
+                Some(_) if last_user == Some(outline.seq) => Why::LastUser,
                 // What is neither stands beside something pinned, or among the first.
-                None if then.is_first(outline.seq) => (true, Why::First),
-                None => (true, Why::Pinned),
-            },
-        };
+                Some(then) if then.is_first(outline.seq) => Why::First,
+                Some(_) => Why::Pinned,
+            };
+            (true, why)
+        });
         Fate { place: outline.seq, role: outline.role, tokens: outline.tokens, stays, why }
     };
     outlines.iter().zip(messages).map(fate).collect()

@@ -9,16 +9,17 @@ use async_trait::async_trait;
 use epitome_core::condense::Plan;
 use epitome_core::inspect::Refusal;
 use epitome_core::local::Extracts;
-use epitome_core::message::{Message, Seq, Span, Timestamp};
+use epitome_core::message::{Message, Seq, Timestamp};
 use epitome_core::slot::Limit;
 use epitome_core::tokens::Counter;
 use epitome_core::track::Tracker;
 
-use super::report::Spent;
+use super::ready::Spent;
 use crate::error::Error;
-use crate::hook::{Condensed, Hooks};
+use crate::hook::Hooks;
+use crate::lock::lock;
 use crate::measure;
-use crate::model::{Tally, Told};
+use crate::model::{Ask, Tally, Told};
 use crate::pace::Pace;
 use crate::purse::Reserved;
 use crate::retry::Failure;
@@ -26,12 +27,12 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::store::UsageRow;
 use crate::summarizer::{
-    Answer, Base, Draft, Failed, Host, Input, Label, Memory, Spending, Summarizer, notify, without_bytes,
+    Answer, Base, Draft, Failed, Host, Input, Label, Memory, Spending, Summarizer, without_bytes,
 };
 use crate::writer::{Who, Writer};
 
 /// The slot name of a condenser's summaries, in records and for hooks.
-pub(super) const SLOT: &str = "condense";
+const SLOT: &str = "condense";
 
 /// How long a list waits for the store to record what `local` did.
 const BRIEF: Duration = Duration::from_millis(50);
@@ -45,18 +46,13 @@ pub(super) struct Scribe {
     pub(super) hooks: Hooks,
     /// The conversation's name, for hooks and records.
     pub(super) name: Arc<str>,
-    pub(super) account: Account,
-    pub(super) pace: Pace,
-    /// Whether its models are a caller's own, called with the caller's key.
-    pub(super) lent: bool,
-}
-
-/// Where calls are recorded, and what is remembered between them.
-#[derive(Clone, Default)]
-pub(super) struct Account {
+    /// What is remembered between calls.
     pub(super) memory: Arc<Memory>,
     /// A workspace of an engine: its spending is recorded there, and its cap applies.
     pub(super) workspace: Option<(Arc<Shared>, Arc<str>)>,
+    pub(super) pace: Pace,
+    /// Whether its models are a caller's own, called with the caller's key.
+    pub(super) lent: bool,
 }
 
 /// A number for the owner of a conversation.
@@ -107,34 +103,39 @@ impl Scribe {
             extracts,
             ledger: None,
         };
-        let input = Input {
-            base: &base,
-            said: leaving.into_iter().map(|message| Told::Message(without_bytes(message))).collect(),
-            span: plan.span,
-            through,
-            replaces: plan.replaces(),
-            limit: Limit::Tokens(plan.limit),
-            template: self.settings.condense.template(&shapes),
-            instructions: match self.settings.condense.instructions.as_str() {
-                "" => &self.settings.summarize.instructions,
-                own => own,
-            },
-            focus: "",
-            divide: true,
-            await_hooks: false,
+        let own = &self.settings.condense;
+        let instructions = match own.instructions.as_str() {
+            "" => &self.settings.summarize.instructions,
+            own => own,
         };
-        let summarizer = Summarizer {
+        let ask = Ask {
+            template: Arc::new(own.template(&shapes)),
+            previous: base.text.clone(),
+            extracts: base.extracts.clone(),
+            said: leaving.into_iter().map(|message| Told::Message(without_bytes(message))).collect(),
+            through,
+            limit: Limit::Tokens(plan.limit),
+            instructions: instructions.into(),
+            focus: "".into(),
+            refused: None,
+            replaces: plan.replaces(),
+            counter: self.counter.clone(),
+            redact: self.settings.summarize.redact,
+        };
+        let input = Input { ask, base: &base, span: plan.span, divide: true, await_hooks: false };
+        let mut bill =
+            Bill { shared: self.workspace.as_ref().map(|(shared, _)| shared), spent: Spending::default() };
+        let mut summarizer = Summarizer {
             models: std::slice::from_ref(&writer),
             settings: &self.settings,
-            counter: &self.counter,
             pace: &self.pace,
             hooks: &self.hooks,
-            breakers: Some(&self.account.memory.breakers).filter(|_| !self.lent),
+            breakers: Some(&self.memory.breakers).filter(|_| !self.lent),
             label: self.label(),
             host: &Caller { scribe: self, whose },
+            spent: &mut bill.spent,
         };
-        let mut bill = Bill { account: &self.account, spent: Spending::default() };
-        let written = summarizer.write(input, &mut bill.spent).await;
+        let written = summarizer.write(input).await;
         let written = written.map(|draft| Written::of(draft, through)).map_err(failure);
         let mut problems = std::mem::take(&mut bill.spent.hook_problems);
         problems.append(&mut bill.spent.missed);
@@ -142,21 +143,10 @@ impl Scribe {
         (plan, Outcome { written, spent, problems })
     }
 
-    fn label(&self) -> Label {
-        let (workspace, session) = (self.account.name(), Arc::clone(&self.name));
-        Label { workspace, session, slot: SLOT.into(), scope: None }
-    }
-
-    /// Shows hooks what leaves without a summary, and waits for none of them.
-    pub(super) fn tell_leaving(&self, span: Span, messages: Vec<Message>) {
-        let messages = messages.into_iter().map(without_bytes).collect();
-        notify(&self.hooks, self.label().leaving(span, messages));
-    }
-
-    /// Tells hooks what was done, and waits for none of them.
-    pub(super) fn tell_done(&self, done: Condensed) {
-        let hooks = self.hooks.clone();
-        tokio::spawn(async move { hooks.after(&done).await });
+    pub(super) fn label(&self) -> Label {
+        // Empty where there is no workspace.
+        let workspace = self.workspace.as_ref().map_or_else(|| "".into(), |(_, name)| Arc::clone(name));
+        Label { workspace, session: Arc::clone(&self.name), slot: SLOT.into(), scope: None }
     }
 }
 
@@ -189,7 +179,7 @@ impl Caller<'_> {
     /// The key of a cached answer: none is given to another workspace, nor to another caller.
     fn key(&self, asked: &str) -> String {
         let whose = self.whose.map_or(String::new(), |whose| format!(" {:032x}", u128::from_be_bytes(whose)));
-        format!("{asked}{whose} {}", self.scribe.account.name())
+        format!("{asked}{whose} {}", self.scribe.label().workspace)
     }
 }
 
@@ -200,25 +190,26 @@ impl Host for Caller<'_> {
     }
 
     async fn reserve(&self, writer: &Writer, most: &Tally) -> Result<Option<Reserved>, Failed> {
-        match &self.scribe.account.workspace {
+        match &self.scribe.workspace {
             Some((shared, name)) => shared.reserve(name, &self.scribe.settings, writer, most, now()).await,
             None => Ok(None),
         }
     }
 
     async fn recall(&self, asked: &str) -> Result<Option<Answer>, Error> {
-        Ok(self.scribe.account.memory.answers.recall(&self.key(asked)))
+        Ok(self.scribe.memory.answers.recall(&self.key(asked)))
     }
 
     fn remember(&self, asked: &str, answer: Answer) {
-        self.scribe.account.memory.answers.remember(self.key(asked), answer);
+        self.scribe.memory.answers.remember(self.key(asked), answer);
     }
 }
 
 /// What an order costs. If it is dropped before it is settled, because the client went, what was spent is recorded all the
 /// same: the provider bills it.
 struct Bill<'a> {
-    account: &'a Account,
+    /// Where it is recorded.
+    shared: Option<&'a Arc<Shared>>,
     spent: Spending,
 }
 
@@ -227,7 +218,7 @@ impl Bill<'_> {
     async fn settle(mut self, free: bool) -> Vec<Spent> {
         let spent = std::mem::take(&mut self.spent);
         let rows = spent.unrecorded.clone();
-        if let Some((shared, _)) = &self.account.workspace
+        if let Some(shared) = self.shared
             && !rows.is_empty()
         {
             let recording = tokio::spawn(record(Arc::clone(shared), rows.clone(), spent));
@@ -241,7 +232,7 @@ impl Bill<'_> {
 impl Drop for Bill<'_> {
     fn drop(&mut self) {
         let rows = self.spent.in_vain();
-        if let Some((shared, _)) = &self.account.workspace
+        if let Some(shared) = self.shared
             && !rows.is_empty()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -255,7 +246,7 @@ async fn record(shared: Arc<Shared>, rows: Vec<UsageRow>, _reserved: Spending) {
     measure::recorded(&rows);
     if let Err(error) = shared.store.record(rows).await {
         // The summary is good all the same, and the store's trouble shows where it is asked about.
-        shared.health.set_trouble(Some(error.to_string()));
+        *lock(&shared.health.trouble) = Some(error.to_string());
     }
 }
 
@@ -263,13 +254,6 @@ impl From<UsageRow> for Spent {
     fn from(row: UsageRow) -> Self {
         let UsageRow { model, outcome, input, cached, output, cost, millis, .. } = row;
         Self { model, outcome, input, cached, output, cost, millis }
-    }
-}
-
-impl Account {
-    /// The workspace's name; empty where there is none.
-    pub(super) fn name(&self) -> Arc<str> {
-        self.workspace.as_ref().map_or_else(|| "".into(), |(_, name)| Arc::clone(name))
     }
 }
 

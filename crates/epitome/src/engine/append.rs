@@ -1,18 +1,20 @@
 //! Adding messages: counted first, then one transaction.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use epitome_core::message::{Author, Limits, Message, MessageError, Seq, Span, Timestamp, Tokens};
+use epitome_core::message::{Message, MessageError, Seq, Span, Timestamp, Tokens};
 use epitome_core::outline::{Cut, Outline};
-use epitome_core::slot::SlotState;
 use epitome_core::tokens::{Counter, Encoding};
+use metrics::counter;
 use serde::Serialize;
 
 use super::Shared;
 use super::checks::{DEEPEST, is_too_deep};
 use crate::error::{Error, check_name};
 use crate::event::Happened;
+use crate::measure::{APPENDED_MESSAGES, APPENDED_TOKENS};
 use crate::settings::Settings;
 use crate::store::{
     self, Changes, Load, Membership, NewMessage, Repeat, SessionId, SessionKey, SessionRow, SlotRow, Standing,
@@ -198,7 +200,7 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
         check_each(&messages, &settings)?;
     }
     let messages = Arc::new(messages);
-    let mut encoding = shared.caches.encoding(key).unwrap_or(shared.settings.encoding);
+    let mut encoding = shared.caches.encodings.get(key).unwrap_or(shared.settings.encoding);
     // A session's encoding never changes, so a second try is right, unless it was deleted and made anew.
     for _ in 0..4 {
         let all = count(Arc::clone(&messages), encoding).await?;
@@ -211,8 +213,8 @@ pub(super) async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch)
                 shared.caches.learn_encoding(key, encoding, shared.settings.encoding);
                 if !appended.repeated {
                     shared.activity.appends.fetch_add(1, Ordering::Relaxed);
-                    shared.activity.meters.appended_messages.increment(appended.span.len());
-                    shared.activity.meters.appended_tokens.increment(tokens);
+                    counter!(APPENDED_MESSAGES).increment(appended.span.len());
+                    counter!(APPENDED_TOKENS).increment(tokens);
                 }
                 if due {
                     shared.signals.wake.notify_one();
@@ -288,7 +290,7 @@ fn check_each<'a>(
             "messages: {given} at once; at most {most} (limits.batch) are allowed"
         )));
     }
-    let each = Limits { message: limits.message, metadata: limits.metadata };
+    let each = limits.of_message();
     for (at, message) in messages.enumerate() {
         if let Some(author) = message.author.as_ref().filter(|author| !author.is_empty()) {
             check_name(&format!("messages[{at}].author"), author)?;
@@ -363,13 +365,10 @@ fn grow(shared: &Shared, standing: &Standing, settings: &Settings, counted: &[Co
 
 /// Who belongs to a session from now on, at the latest.
 fn speakers(counted: &[Counted]) -> Vec<Membership> {
-    let mut found: Vec<&Author> = Vec::new();
-    for author in counted.iter().filter_map(|counted| counted.message.author.as_ref()) {
-        if !author.is_empty() && !found.contains(&author) {
-            found.push(author);
-        }
-    }
-    found.into_iter().map(|author| Membership::Join(Arc::clone(author), None)).collect()
+    let authors = counted.iter().filter_map(|counted| counted.message.author.as_ref());
+    let mut seen = HashSet::new();
+    let new = authors.filter(|author| !author.is_empty() && seen.insert(*author));
+    new.map(|author| Membership::Join(Arc::clone(author), None)).collect()
 }
 
 impl SessionRow {
@@ -435,17 +434,10 @@ pub(super) fn slots(standing: &Standing, settings: &Settings) -> Vec<SlotRow> {
         if standing.slot(&slot.scope, &slot.name).is_none() {
             let mut row = SlotRow::new(slot.scope.clone(), &slot.name);
             if head > 0 {
-                row.state = late(head, standing.now);
+                row.state.undo(0, head, standing.now);
             }
             slots.push(row);
         }
     }
     slots
-}
-
-/// A slot that comes to a session later.
-fn late(head: u64, now: Timestamp) -> SlotState {
-    let mut state = SlotState::default();
-    state.undo(0, head, now);
-    state
 }

@@ -11,10 +11,9 @@ use serde_json::{Map, Value};
 
 use super::append::{new_session, slots};
 use super::checks::{check_metadata, check_notes, check_sessions, merged};
-use super::info::SessionInfo;
 use super::session::Session;
 use super::workspace::Workspace;
-use super::{Engine, Shared, Told};
+use super::{Engine, SessionInfo, Shared, Told};
 use crate::error::{Error, check_name};
 use crate::settings::{Patch, Settings};
 use crate::store::{
@@ -126,8 +125,7 @@ impl Workspace {
         let made = self.change(move |before| Ok((noted(&engine, before, &notes)?, before.is_none()))).await?;
         // Somebody may have deleted it since.
         let gone = || Error::NotFound { what: format!("workspace `{}`", self.name()) };
-        let now =
-            self.shared().store.workspaces(Listing::named(self.name())).await?.one().ok_or_else(gone)?;
+        let now = self.info().await?.ok_or_else(gone)?;
         Ok(Written { now, made })
     }
 
@@ -193,7 +191,7 @@ impl Workspace {
         let made = told.take()?;
         // They may have gone with their workspace since.
         let gone = || Error::NotFound { what: format!("author `{name}`") };
-        let now = store.authors(self.name(), Listing::named(name)).await?.one().ok_or_else(gone)?;
+        let now = self.author(name).await?.ok_or_else(gone)?;
         Ok(Written { now, made })
     }
 

@@ -7,9 +7,8 @@ use epitome_core::slot::Limit;
 use epitome_core::trigger::{self, Facts};
 use serde::Serialize;
 
-use super::Shared;
 use super::append::slots;
-use super::info::SessionInfo;
+use super::{SessionInfo, Shared};
 use crate::error::Error;
 use crate::store::{QueueCounts, SessionKey, SessionRow, SlotRow, Standing, SummaryId};
 

@@ -72,6 +72,18 @@ impl Fork {
 /// So many messages are looked at at a time.
 const CHUNK: usize = 500;
 
+/// A fork that is being made.
+struct Forking<'a> {
+    shared: &'a Arc<Shared>,
+    from: &'a SessionKey,
+    row: SessionRow,
+    /// The new session.
+    key: SessionKey,
+    /// The last message that it takes over.
+    at: Seq,
+    metadata: Map<String, Value>,
+}
+
 pub(super) async fn fork(shared: &Arc<Shared>, from: &SessionKey, fork: Fork) -> Result<SessionKey, Error> {
     let standing = shared.store.standing(from, Load::default()).await?;
     let row = standing.session.clone().ok_or_else(|| Error::no_session(&from.session))?;
@@ -82,12 +94,12 @@ pub(super) async fn fork(shared: &Arc<Shared>, from: &SessionKey, fork: Fork) ->
             "the session has no messages yet, so there is nothing to fork".to_owned(),
         ));
     }
-    if at == 0 {
-        return Err(Error::invalid(format!("at: {at}; the session has messages 1 to {head}")));
-    }
-    if at > head {
+    let missing = format!("at: {at}; the session has messages 1 to {head}");
+    match at {
+        0 => return Err(Error::Invalid(missing)),
         // It may have some day.
-        return Err(Error::Conflict(format!("at: {at}; the session has messages 1 to {head}")));
+        _ if at > head => return Err(Error::Conflict(missing)),
+        _ => {}
     }
     let key = SessionKey { workspace: Arc::clone(&from.workspace), session: Arc::clone(&fork.name) };
     if shared.store.standing(&key, Load::default()).await?.session.is_some() {
@@ -101,15 +113,19 @@ pub(super) async fn fork(shared: &Arc<Shared>, from: &SessionKey, fork: Fork) ->
         metadata.insert("forked_from".to_owned(), json!({"session": &*from.session, "at": at}));
         metadata
     });
+    let forking = Forking { shared, from, row, key, at, metadata };
     let made = match fork.kind {
-        ForkKind::Whole => whole(shared, &row, &key, at, metadata, standing.slots).await,
-        ForkKind::Condensed => condensed(shared, &row, from, &key, at, metadata).await,
+        ForkKind::Whole => forking.whole(standing.slots).await,
+        ForkKind::Condensed => forking.condensed().await,
     };
-    if let Err(error) = made {
-        return Err(told(shared, from, row.id, error).await);
+    match made {
+        Err(error) => Err(told(shared, from, forking.row.id, error).await),
+        Ok(false) => Err(taken(&forking.key)),
+        Ok(true) => {
+            shared.signals.wake.notify_one();
+            Ok(forking.key)
+        }
     }
-    shared.signals.wake.notify_one();
-    Ok(key)
 }
 
 /// Why there is no fork. A store cannot go on where the session was deleted meanwhile, and says that it failed; whoever asked
@@ -128,87 +144,75 @@ fn taken(key: &SessionKey) -> Error {
     Error::Conflict(format!("session `{}` exists already; choose another name", key.session))
 }
 
-async fn condensed(
-    shared: &Arc<Shared>,
-    row: &SessionRow,
-    from: &SessionKey,
-    key: &SessionKey,
-    at: Seq,
-    metadata: Map<String, Value>,
-) -> Result<(), Error> {
-    let asked = ContextRequest { as_of: Some(at), ..ContextRequest::default() };
-    let mut context = context::context(shared, from, asked.clone()).await?;
-    if !context.report.exhaustive {
-        // No summary reaches far enough yet: what is missing is digested on the spot.
-        context = context::context(shared, from, ContextRequest { fill: true, ..asked }).await?;
-    }
-    let mut messages = context.messages;
-    for message in &mut messages {
-        message.seq = 0;
-    }
-    if let Some(found) = messages.iter().position(|message| recognise(message).is_some()) {
-        let mut summary = messages.remove(found);
-        summary.pinned = true;
-        if let Some(shown) = &context.summary {
-            summary
-                .metadata
-                .insert("epitome".to_owned(), json!({"summary": shown.id, "covers": [1, shown.through]}));
+impl Forking<'_> {
+    /// Makes it of what a context would hold. False when there is such a session already.
+    async fn condensed(&self) -> Result<bool, Error> {
+        let Self { shared, from, at, .. } = self;
+        let asked = ContextRequest { as_of: Some(*at), ..ContextRequest::default() };
+        let mut context = context::context(shared, from, asked.clone()).await?;
+        if !context.report.exhaustive {
+            // No summary reaches far enough yet: what is missing is digested on the spot.
+            context = context::context(shared, from, ContextRequest { fill: true, ..asked }).await?;
         }
-        let leading = messages.iter().take_while(|message| message.role.is_system()).count();
-        messages.insert(leading, summary);
+        let mut messages = context.messages;
+        for message in &mut messages {
+            message.seq = 0;
+        }
+        if let Some(found) = messages.iter().position(|message| recognise(message).is_some()) {
+            let mut summary = messages.remove(found);
+            summary.pinned = true;
+            if let Some(shown) = &context.summary {
+                summary
+                    .metadata
+                    .insert("epitome".to_owned(), json!({"summary": shown.id, "covers": [1, shown.through]}));
+            }
+            let leading = messages.iter().take_while(|message| message.role.is_system()).count();
+            messages.insert(leading, summary);
+        }
+        if messages.is_empty() {
+            return Err(Error::Conflict(
+                "there is nothing to take over: no context could be made there".to_owned(),
+            ));
+        }
+        create(shared, &self.key, messages, &self.row, self.metadata.clone()).await
     }
-    if messages.is_empty() {
-        return Err(Error::Conflict(
-            "there is nothing to take over: no context could be made there".to_owned(),
-        ));
-    }
-    match create(shared, key, messages, row, metadata).await? {
-        true => Ok(()),
-        false => Err(taken(key)),
-    }
-}
 
-async fn whole(
-    shared: &Arc<Shared>,
-    row: &SessionRow,
-    key: &SessionKey,
-    at: Seq,
-    metadata: Map<String, Value>,
-    slots: Vec<SlotRow>,
-) -> Result<(), Error> {
-    let standing = shared.store.standing(key, Load::default()).await?;
-    let settings = shared.settings_of(&standing.workspace_settings, &row.settings)?;
-    let copied = shared.store.copy(row.id, at).await?;
-    let mut copy = follow(shared, copied, at, row).await?;
-    copy.metadata = metadata;
-    (copy.created, copy.updated) = (standing.now, standing.now);
-    let (mut rows, mut summaries) = (Vec::new(), Vec::new());
-    for slot in slots {
-        let Some(order) = settings.slot(&slot.scope, &slot.name) else { continue };
-        let lineage = lineage(shared, row.id, &slot, at).await?;
-        let first = lineage.first().map(|summary| summary.id);
-        let state = if at == row.tracker.head() && slot.active == first {
-            // As it stands: what an undo struck stays struck.
-            slot.state.clone()
-        } else {
-            let room = shared.room(&settings, order);
-            state(shared, copied, (&order.slot, room), lineage.first(), at, standing.now).await?
-        };
-        let mut row = SlotRow::new(slot.scope, slot.name);
-        row.active = first;
-        row.state = state;
-        row.mark(standing.now);
-        rows.push(row);
-        summaries.extend(lineage.into_iter().rev());
-    }
-    let events = vec![Happened::Message(Span { from: 1, through: at })];
-    let copy = CopiedSession { id: copied, row: copy, slots: rows, summaries, events };
-    match shared.store.reveal(key, copy).await? {
-        true => {
-            shared.signals.listeners.wake(&key.workspace);
-            Ok(())
+    /// Makes it of every message, and of the summaries that stood there. False when there is such a session already.
+    async fn whole(&self, slots: Vec<SlotRow>) -> Result<bool, Error> {
+        let Self { shared, row, key, at, .. } = self;
+        let (shared, at): (&Shared, Seq) = (shared, *at);
+        let standing = shared.store.standing(key, Load::default()).await?;
+        let settings = shared.settings_of(&standing.workspace_settings, &row.settings)?;
+        let copied = shared.store.copy(row.id, at).await?;
+        let mut copy = follow(shared, copied, at, row).await?;
+        copy.metadata = self.metadata.clone();
+        (copy.created, copy.updated) = (standing.now, standing.now);
+        let (mut rows, mut summaries) = (Vec::new(), Vec::new());
+        for slot in slots {
+            let Some(order) = settings.slot(&slot.scope, &slot.name) else { continue };
+            let lineage = lineage(shared, row.id, &slot, at).await?;
+            let first = lineage.first().map(|summary| summary.id);
+            let state = if at == row.tracker.head() && slot.active == first {
+                // As it stands: what an undo struck stays struck.
+                slot.state.clone()
+            } else {
+                let room = shared.room(&settings, order);
+                state(shared, copied, (&order.slot, room), lineage.first(), at, standing.now).await?
+            };
+            let mut row = SlotRow::new(slot.scope, slot.name);
+            row.active = first;
+            row.state = state;
+            row.mark(standing.now);
+            rows.push(row);
+            summaries.extend(lineage.into_iter().rev());
         }
-        false => Err(taken(key)),
+        let events = vec![Happened::Message(Span { from: 1, through: at })];
+        let copy = CopiedSession { id: copied, row: copy, slots: rows, summaries, events };
+        let revealed = shared.store.reveal(key, copy).await?;
+        if revealed {
+            shared.signals.listeners.wake(&key.workspace);
+        }
+        Ok(revealed)
     }
 }
 

@@ -30,14 +30,6 @@ pub struct Found {
     pub cursor: HitCursor,
 }
 
-impl Found {
-    fn new(hit: Hit, query: &Query) -> Self {
-        let excerpt = query.excerpt(&text_of(&hit.message), EXCERPT);
-        let cursor = HitCursor { session: Arc::clone(&hit.session), seq: hit.message.seq };
-        Self { session: hit.session, cursor, excerpt, message: hit.message }
-    }
-}
-
 /// Where a search goes on: after this message of this session. By name, as numbers of the store would tell of others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HitCursor {
@@ -45,16 +37,6 @@ pub struct HitCursor {
     pub session: Arc<str>,
     /// The message's place in it.
     pub seq: Seq,
-}
-
-impl HitCursor {
-    /// What to do about a cursor whose session is not there any more: what comes after it cannot be told.
-    fn lost(&self) -> Error {
-        Error::Conflict(format!(
-            "session `{}`, where the search stood, is not there any more; search again from the start",
-            self.session
-        ))
-    }
 }
 
 /// So many characters are shown on each side of a match.
@@ -111,7 +93,14 @@ impl Workspace {
         if let Some(after) = after {
             let key = SessionKey::new(self.name(), Arc::clone(&after.session));
             let session = self.shared().store.standing(&key, Load::default()).await?.session;
-            search.after = Some((session.ok_or_else(|| after.lost())?.id, after.seq));
+            // What comes after a session that is gone cannot be told.
+            let lost = || {
+                Error::Conflict(format!(
+                    "session `{}`, where the search stood, is not there any more; search again from the start",
+                    after.session
+                ))
+            };
+            search.after = Some((session.ok_or_else(lost)?.id, after.seq));
         }
         find(self.shared(), search).await
     }
@@ -132,5 +121,10 @@ fn search(workspace: &str, words: &str, limit: usize) -> Result<Search, Error> {
 
 async fn find(shared: &Shared, search: Search) -> Result<Portion<Found>, Error> {
     let query = search.query.clone();
-    Ok(shared.store.search(search).await?.map(|hit| Found::new(hit, &query)))
+    let found = |Hit { session, message, .. }: Hit| {
+        let excerpt = query.excerpt(&text_of(&message), EXCERPT);
+        let cursor = HitCursor { session: Arc::clone(&session), seq: message.seq };
+        Found { session, message, excerpt, cursor }
+    };
+    Ok(shared.store.search(search).await?.map(found))
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use epitome_core::message::{Author, Message, Seq, Span, Timestamp};
 use epitome_core::tokens::Encoding;
+use metrics::{counter, histogram};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -12,10 +13,10 @@ use super::append::{self, Appended, Batch, new_session, slots};
 use super::checks::{check_metadata, check_sessions, merged};
 use super::explain::{self, Explanation};
 use super::fork::{self, Fork};
-use super::info::SessionInfo;
-use super::{Engine, Shared};
-use crate::context::{self, Context, scope};
+use super::{Engine, SessionInfo, Shared};
+use crate::context::{self, Context};
 use crate::error::{Error, check_name};
+use crate::measure::{CONTEXT_SECONDS, CONTEXT_TOKENS, CONTEXTS};
 use crate::request::ContextRequest;
 use crate::settings::{Patch, Settings};
 use crate::store::{
@@ -26,7 +27,7 @@ use crate::worker;
 /// A session. A handle: making one reads and writes nothing; the first append creates the session.
 #[derive(Debug, Clone)]
 pub struct Session {
-    engine: Engine,
+    pub(super) engine: Engine,
     pub(super) key: SessionKey,
 }
 
@@ -72,7 +73,7 @@ impl Page {
 
     pub(super) fn pick(&self, within: Span) -> Pick {
         let (limit, bytes) = (self.limit.min(1_000), self.bytes);
-        Pick::Page { scope: scope(self.scope.as_ref()), within, reverse: self.reverse, limit, bytes }
+        Pick::Page { scope: self.scope.clone().into(), within, reverse: self.reverse, limit, bytes }
     }
 }
 
@@ -87,10 +88,6 @@ pub struct Flags {
 }
 
 impl Session {
-    pub(super) fn new(engine: Engine, key: SessionKey) -> Self {
-        Self { engine, key }
-    }
-
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -101,7 +98,7 @@ impl Session {
     #[must_use]
     pub fn beside(&self, name: impl Into<Arc<str>>) -> Self {
         let workspace = Arc::clone(&self.key.workspace);
-        Self::new(self.engine.clone(), SessionKey { workspace, session: name.into() })
+        Self { engine: self.engine.clone(), key: SessionKey { workspace, session: name.into() } }
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -142,11 +139,11 @@ impl Session {
 
     /// The conversation in so many tokens. It is there at once, whatever the summaries' state.
     pub async fn context(&self, request: impl Into<ContextRequest>) -> Result<Context, Error> {
-        let (meters, begun) = (&self.shared().activity.meters, Instant::now());
+        let begun = Instant::now();
         let context = context::context(self.shared(), &self.key, request.into()).await?;
-        meters.contexts.increment(1);
-        meters.context_tokens.record(context.report.tokens.total() as f64);
-        meters.context_seconds.record(begun.elapsed());
+        counter!(CONTEXTS).increment(1);
+        histogram!(CONTEXT_TOKENS).record(context.report.tokens.total() as f64);
+        histogram!(CONTEXT_SECONDS).record(begun.elapsed());
         Ok(context)
     }
 
@@ -177,7 +174,7 @@ impl Session {
         self.check_names()?;
         check_name("session", &fork.name)?;
         let key = fork::fork(self.shared(), &self.key, fork).await?;
-        Ok(Self::new(self.engine.clone(), key))
+        Ok(Self { engine: self.engine.clone(), key })
     }
 
     /// Deletes it with all that was made from it. False when there was none. What its summaries cost stays in
@@ -308,6 +305,6 @@ impl Session {
             since: Timestamp(0),
             by_session: true,
         };
-        self.engine.usage(query).await
+        Ok(self.shared().store.usage(query).await?)
     }
 }

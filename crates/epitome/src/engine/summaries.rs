@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use epitome_core::message::{Author, Message, Seq, Timestamp};
-use epitome_core::slot::{Scope, SlotState};
+use epitome_core::slot::Scope;
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
 use super::append::slots;
 use super::session::{Page, Session};
-use crate::context::scope;
 use crate::error::Error;
 use crate::event::Happened;
 use crate::store::{
@@ -115,7 +114,8 @@ impl Session {
     pub async fn summarize(&self, wish: Summarize) -> Result<Summarized, Error> {
         let shared = self.shared();
         let engine = Arc::clone(shared);
-        let (name, whose, focus) = (wish.slot.clone(), scope(wish.scope.as_ref()), wish.focus.clone());
+        let (name, focus) = (wish.slot.clone(), wish.focus.clone());
+        let whose = Scope::from(wish.scope.clone());
         let session_name = Arc::clone(&self.key.session);
         let (before, _) = self.standing().await?;
         let stand = before.slots.iter().filter_map(|row| row.active).collect();
@@ -126,7 +126,12 @@ impl Session {
                 let before = row.active;
                 let fires = row.state.force(standing.now)
                     || stands_in(standing, &row) && force_again(&mut row, standing.now);
-                let waits = Forced { slot: row.name.clone(), fires, before, at: newest(&row.state) };
+                let waits = Forced {
+                    slot: row.name.clone(),
+                    fires,
+                    before,
+                    at: row.state.newest.map_or(0, |firing| firing.seq),
+                };
                 if !fires {
                     return Ok((None, waits));
                 }
@@ -139,7 +144,7 @@ impl Session {
                 Ok((Some(Changes { slots: vec![row], ..Changes::default() }), waits))
             })
             .await?;
-        let whose = scope(wish.scope.as_ref());
+        let whose = wish.scope.into();
         if !forced.fires {
             let summary = self.standing_summary(&whose, &forced.slot).await?;
             return Ok(Summarized::NothingNew { summary });
@@ -225,7 +230,10 @@ impl Session {
                 row.mark(standing.now);
                 let mut states = vec![(summary, SummaryState::Undone)];
                 states.extend(parent.map(|parent| (parent.id, SummaryState::Standing)));
-                let events = undone.map(|undone| Happened::undone(undone, row.active)).into_iter().collect();
+                let events = undone
+                    .map(|undone| Happened::moved(undone, SummaryState::Undone, row.active))
+                    .into_iter()
+                    .collect();
                 let changes = Changes { slots: vec![row], states, events, ..Changes::default() };
                 Ok((Some(changes), parent.cloned()))
             })
@@ -239,7 +247,7 @@ impl Session {
     /// standing until the new one is there. False when there is nothing to summarize.
     pub async fn rebuild(&self, whose: Option<Author>, slot: &str) -> Result<bool, Error> {
         let shared = Arc::clone(self.shared());
-        let (name, whose) = (slot.to_owned(), scope(whose.as_ref()));
+        let (name, whose) = (slot.to_owned(), whose.into());
         let session_name = Arc::clone(&self.key.session);
         let fires = self
             .shared()
@@ -280,10 +288,6 @@ struct Forced {
     before: Option<SummaryId>,
     /// The firing to be worked off.
     at: Seq,
-}
-
-fn newest(state: &SlotState) -> Seq {
-    state.newest.map_or(0, |firing| firing.seq)
 }
 
 /// Whether the slot's summary only stands in for a model's.

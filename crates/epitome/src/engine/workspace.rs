@@ -5,9 +5,8 @@ use std::sync::Arc;
 use epitome_core::message::Timestamp;
 
 use super::checks::{merged, read_patch};
-use super::info::SessionInfo;
 use super::session::Session;
-use super::{Engine, Queue, Shared, Told};
+use super::{Engine, Queue, SessionInfo, Shared, Told};
 use crate::condenser::CondenserBuilder;
 use crate::error::{Error, check_name};
 use crate::event::Events;
@@ -22,14 +21,10 @@ use crate::store::{Listing, Passed, SessionKey, UsageQuery, UsageSum, WorkspaceR
 #[derive(Debug, Clone)]
 pub struct Workspace {
     pub(super) engine: Engine,
-    name: Arc<str>,
+    pub(super) name: Arc<str>,
 }
 
 impl Workspace {
-    pub(super) fn new(engine: Engine, name: Arc<str>) -> Self {
-        Self { engine, name }
-    }
-
     pub(super) fn shared(&self) -> &Arc<Shared> {
         self.engine.shared()
     }
@@ -43,10 +38,8 @@ impl Workspace {
     /// One of its sessions, there or not.
     #[must_use]
     pub fn session(&self, name: impl Into<Arc<str>>) -> Session {
-        Session::new(
-            self.engine.clone(),
-            SessionKey { workspace: Arc::clone(&self.name), session: name.into() },
-        )
+        let key = SessionKey { workspace: Arc::clone(&self.name), session: name.into() };
+        Session { engine: self.engine.clone(), key }
     }
 
     /// Its sessions by name: those after this one, at most so many.
@@ -191,7 +184,8 @@ impl Workspace {
     /// Every call of a model since then, failed ones too, added up by session, slot, model and outcome.
     pub async fn usage(&self, since: Timestamp) -> Result<Vec<UsageSum>, Error> {
         let workspace = Arc::clone(&self.name);
-        self.engine.usage(UsageQuery { workspace, session: None, since, by_session: true }).await
+        let query = UsageQuery { workspace, session: None, since, by_session: true };
+        Ok(self.shared().store.usage(query).await?)
     }
 
     /// The same for one session or for all together, added up by slot, model and outcome: a few sums, however many
@@ -202,6 +196,7 @@ impl Workspace {
         since: Timestamp,
     ) -> Result<Vec<UsageSum>, Error> {
         let (workspace, session) = (Arc::clone(&self.name), session.map(Into::into));
-        self.engine.usage(UsageQuery { workspace, session, since, by_session: false }).await
+        let query = UsageQuery { workspace, session, since, by_session: false };
+        Ok(self.shared().store.usage(query).await?)
     }
 }

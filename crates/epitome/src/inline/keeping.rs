@@ -33,13 +33,14 @@ pub(super) struct Document {
 
 impl Document {
     /// As it is kept; nothing where it is too large for that.
-    pub(super) fn write(self) -> Option<String> {
+    pub(super) fn write(mut self) -> Option<String> {
         let text = serde_json::to_string(&self).ok()?;
         if text.len() <= LARGE {
             return Some(text);
         }
-        let less = Self { kept: self.kept.without_extracts(), ..self };
-        serde_json::to_string(&less).ok().filter(|text| text.len() <= MOST)
+        // What its summary was made of is the largest part of it, and can be read from the summary again, if not as well.
+        self.kept.extracts = None;
+        serde_json::to_string(&self).ok().filter(|text| text.len() <= MOST)
     }
 
     /// What a row said of a list that is so long. Anything else is as good as nothing.
@@ -52,33 +53,29 @@ impl Document {
 /// Rows that are not in the store yet.
 #[derive(Default)]
 pub(super) struct Keeping {
-    waiting: Mutex<VecDeque<Arc<Row>>>,
+    /// With the workspace each belongs to.
+    waiting: Mutex<VecDeque<(Arc<str>, InlineRow)>>,
     /// How many there are, for who waits for them.
     left: watch::Sender<usize>,
-}
-
-struct Row {
-    workspace: Arc<str>,
-    row: InlineRow,
 }
 
 impl Keeping {
     /// The row of the longest list that this one begins with, the newest of several.
     pub(super) fn find(&self, workspace: &str, chain: &Chain) -> Option<InlineRow> {
         let waiting = lock(&self.waiting);
-        let of_this = waiting.iter().filter(|waits| {
-            let at = usize::try_from(waits.row.length).ok().and_then(|length| length.checked_sub(1));
-            *waits.workspace == *workspace && at.and_then(|at| chain.hashes.get(at)) == Some(&waits.row.hash)
+        let of_this = waiting.iter().filter(|(whose, row)| {
+            let at = usize::try_from(row.length).ok().and_then(|length| length.checked_sub(1));
+            **whose == *workspace && at.and_then(|at| chain.hashes.get(at)) == Some(&row.hash)
         });
         // Of two that are as long, the later is found.
-        of_this.max_by_key(|waits| waits.row.length).map(|waits| waits.row.clone())
+        of_this.max_by_key(|(_, row)| row.length).map(|(_, row)| row.clone())
     }
 
     /// What waits of a workspace is not written any more, but for what is being written.
     pub(super) fn forget(&self, workspace: &str) {
         let mut waiting = lock(&self.waiting);
         let first = waiting.pop_front();
-        waiting.retain(|waits| &*waits.workspace != workspace);
+        waiting.retain(|(whose, _)| &**whose != workspace);
         if let Some(first) = first {
             waiting.push_front(first);
         }
@@ -102,7 +99,7 @@ pub(super) fn keep(store: &Arc<dyn Store>, keeping: &Arc<Keeping>, workspace: &A
         );
         return;
     }
-    waiting.push_back(Arc::new(Row { workspace: Arc::clone(workspace), row }));
+    waiting.push_back((Arc::clone(workspace), row));
     keeping.left.send_replace(waiting.len());
     if waiting.len() == 1 {
         tokio::spawn(write(Arc::clone(store), Arc::clone(keeping)));
@@ -111,8 +108,8 @@ pub(super) fn keep(store: &Arc<dyn Store>, keeping: &Arc<Keeping>, workspace: &A
 
 /// Writes rows until none is left.
 async fn write(store: Arc<dyn Store>, keeping: Arc<Keeping>) {
-    while let Some(next) = { lock(&keeping.waiting).front().cloned() } {
-        if let Err(error) = store.keep_inline(&next.workspace, next.row.clone()).await {
+    while let Some((workspace, row)) = { lock(&keeping.waiting).front().cloned() } {
+        if let Err(error) = store.keep_inline(&workspace, row).await {
             tracing::warn!(%error, "what was done to a list could not be kept; after a restart it is done anew");
         }
         let mut waiting = lock(&keeping.waiting);

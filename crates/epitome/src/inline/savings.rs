@@ -11,7 +11,7 @@
 use epitome_core::message::Tokens;
 
 use crate::dialect::Counted;
-use crate::settings::{Money, Price};
+use crate::settings::Price;
 use crate::store::Passed;
 
 /// Longer names of models are cut, in characters: they are whatever a client sent.
@@ -128,17 +128,14 @@ impl Answered<'_> {
         let other = price.counted(&Counted { input, cached, written, output: 0 });
         let own = price.counted(&Counted { output: 0, ..*counted });
         let (full, condensed) = if self.shadow { (own, other) } else { (other, own) };
-        less(full, condensed)
+        full.to_millionths().saturating_sub(condensed.to_millionths())
     }
-}
-
-fn less(amount: Money, other: Money) -> i64 {
-    amount.to_millionths().saturating_sub(other.to_millionths())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Money;
 
     /// For a million tokens: 3.00 in, 15.00 out, 0.30 from the cache, 3.75 into it. A token costs 3, 15, 0.3, 3.75 millionths.
     fn price() -> Option<Price> {

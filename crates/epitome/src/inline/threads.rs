@@ -24,9 +24,6 @@ pub(crate) const MOST_THREADS: usize = 4_096;
 /// And so many bytes of them, as far as that can be told.
 const MOST_BYTES: usize = 64 << 20;
 
-/// One that is larger than this alone is not held: others should not have to leave for it.
-const MOST_OF_ONE: usize = MOST_BYTES / 4;
-
 /// What is held of a conversation besides its thread, about.
 const ENTRY: usize = 512;
 
@@ -36,19 +33,13 @@ const MOST_CONDENSED: usize = 4 * MOST_THREADS;
 /// All conversations in memory.
 pub(crate) struct Threads {
     known: Mutex<Known>,
-    bounds: Bounds,
+    most_threads: usize,
+    /// One that alone is larger than a quarter of this is not held: others should not have to leave for it.
+    most_bytes: usize,
     /// What was done to lists and is not in the store yet.
     pub(super) keeping: Arc<Keeping>,
     numbers: AtomicU64,
     seed: RandomState,
-}
-
-/// How much is held.
-#[derive(Clone, Copy)]
-struct Bounds {
-    threads: usize,
-    bytes: usize,
-    of_one: usize,
 }
 
 /// A conversation in memory.
@@ -93,15 +84,16 @@ struct Entry {
 impl Threads {
     /// With room for so many.
     pub(crate) fn at_most(threads: usize) -> Self {
-        Self::within(Bounds { threads, bytes: MOST_BYTES, of_one: MOST_OF_ONE })
+        Self::within(threads, MOST_BYTES)
     }
 
-    fn within(bounds: Bounds) -> Self {
+    fn within(most_threads: usize, most_bytes: usize) -> Self {
         let condensed = LruCache::new(MOST_CONDENSED);
         let known = Known { by: HashMap::new(), all: LinkedHashMap::new(), bytes: 0, condensed };
         Self {
             known: Mutex::new(known),
-            bounds,
+            most_threads,
+            most_bytes,
             keeping: Arc::default(),
             numbers: AtomicU64::new(0),
             seed: RandomState::new(),
@@ -174,12 +166,12 @@ impl Threads {
         let bytes = held.thread.bytes().saturating_add(ENTRY);
         let mut known = lock(&self.known);
         let before = known.remove(held.number);
-        if bytes <= self.bounds.of_one {
+        if bytes <= self.most_bytes / 4 {
             let condensed = condensed.or(before.and_then(|entry| entry.condensed));
             known.insert(Entry { held: Arc::clone(held), last: Some(last), condensed, bytes });
         }
         let mut gone = Vec::new();
-        while known.all.len() > self.bounds.threads || known.bytes > self.bounds.bytes {
+        while known.all.len() > self.most_threads || known.bytes > self.most_bytes {
             let Some(oldest) = known.all.front().map(|(number, _)| *number) else { break };
             gone.extend(known.remove(oldest));
         }
@@ -329,7 +321,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_bounded_in_bytes_and_nobody_leaves_for_one_that_is_too_large() {
-        let threads = Threads::within(Bounds { threads: 100, bytes: 200_000, of_one: 50_000 });
+        let threads = Threads::within(100, 200_000);
         for n in 0..60 {
             // The larger ones are larger in memory, too.
             let list: Vec<String> = (0..=n).map(|m| format!("u:{}", 1 + n + m)).collect();

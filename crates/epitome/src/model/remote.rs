@@ -31,14 +31,12 @@ use epitome_wire::{Answer, Dialect, ErrorText, Events, Hearing, Question, Tally,
 mod fault;
 mod http;
 mod key;
-mod lent;
 
 use fault::{Asked, Fault, fault};
 pub use http::speak_tls;
 use http::{Call, Cut, Line};
-pub use key::Credentials;
-use key::{Key, Known};
-pub use lent::Lender;
+use key::Key;
+pub use key::{Credentials, Lender};
 
 /// How large a prompt may be where nobody knows the model's window.
 const UNKNOWN_ROOM: Tokens = 100_000;
@@ -153,6 +151,15 @@ pub struct CheckError {
     pub reason: String,
 }
 
+/// What may be said of a key.
+struct Known<'a> {
+    /// Where it is from.
+    variable: &'a str,
+    /// Where that is set.
+    setting: &'a str,
+    is_there: bool,
+}
+
 /// What is to be mended when a model does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrong {
@@ -189,15 +196,12 @@ pub async fn check(settings: &Settings) -> Vec<(String, Result<Checked, CheckErr
     let begun: Vec<_> = remote
         .map(|(name, model)| {
             let made = Remote::from_env(name, model);
-            (
-                name.clone(),
-                tokio::spawn(async move {
-                    match made {
-                        Ok(model) => model.check().await,
-                        Err(error) => Err(CheckError { what: Wrong::Address, reason: error.to_string() }),
-                    }
-                }),
-            )
+            let checking = async move {
+                let made =
+                    made.map_err(|error| CheckError { what: Wrong::Address, reason: error.to_string() });
+                made?.check().await
+            };
+            (name.clone(), tokio::spawn(checking))
         })
         .collect();
     let mut found = Vec::new();
@@ -242,7 +246,7 @@ impl Remote {
             variable: variable(settings).to_owned(),
             setting: format!("models.{name}.key_env"),
         };
-        let provider = line.origin().to_owned();
+        let provider = line.origin.clone();
         Ok(Self::made(settings, dialect, line, key, provider))
     }
 
@@ -251,7 +255,7 @@ impl Remote {
         // Those who made it speak the newest name; everybody else knows the oldest one.
         let own = dialect.format().about().endpoint.and_then(|endpoint| Url::parse(endpoint.base_url).ok());
         let newest = dialect.format().about().limit_names.len().saturating_sub(1);
-        let limit = if line.host() == own.as_ref().and_then(Url::host_str) { newest } else { 0 };
+        let limit = if line.url.host_str() == own.as_ref().and_then(Url::host_str) { newest } else { 0 };
         Self {
             model: settings.model.clone(),
             dialect,
@@ -287,8 +291,8 @@ impl Remote {
                 millis: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
                 empty: answer.text.trim().is_empty(),
             }),
-            Ok((_, Some(cut))) => Err(CheckError { what: Wrong::Other, reason: cut.reason() }),
-            Err(Fault { error, wrong }) => {
+            Ok((_, Some(cut))) => Err(CheckError { what: Wrong::Other, reason: cut.to_string() }),
+            Err(Fault { error, wrong, .. }) => {
                 let reason = match error {
                     ModelError::Refused { reason } | ModelError::NoAnswer { reason } => reason,
                     ModelError::Busy { .. } | ModelError::TooLong { .. } => error.to_string(),
@@ -333,31 +337,33 @@ impl Remote {
         let known = self.limit.load(Ordering::Relaxed).min(names.len().saturating_sub(1));
         let mut last = None;
         for at in (known..names.len()).chain(0..known) {
-            match self.try_once(question, names.get(at).copied().unwrap_or_default()).await? {
-                Tried::Answer(answer, cut) => {
+            match self.try_once(question, names.get(at).copied().unwrap_or_default()).await {
+                Err(fault) if fault.other_limit => last = Some(fault),
+                Err(fault) => return Err(fault),
+                Ok(answered) => {
                     self.limit.store(at, Ordering::Relaxed);
-                    return Ok((answer, cut));
+                    return Ok(answered);
                 }
-                Tried::Dislikes(fault) => last = Some(fault),
             }
         }
         Err(last.unwrap_or_else(|| Fault::refused(Wrong::Other, "the format has no name for the limit")))
     }
 
-    async fn try_once(&self, question: &Question<'_>, limit: &'static str) -> Result<Tried, Fault> {
+    async fn try_once(
+        &self,
+        question: &Question<'_>,
+        limit: &'static str,
+    ) -> Result<(Answer, Option<Cut>), Fault> {
         let format = self.dialect.format();
         let body = format.ask(&Question { limit, ..*question });
         let mut call = self.line.post(self.key.headers(self.dialect)?, body.to_string()).await?;
         if call.status == 200 {
-            let (answer, cut) = self.listen(&mut call, question).await?;
-            return Ok(Tried::Answer(answer, cut));
+            return self.listen(&mut call, question).await;
         }
         let told = ErrorText::read(&call.error().await);
         let fault = self.fault(call.status, &told, call.retry_after, question);
-        if call.status == 400 && format.about().limit_names.len() > 1 && told.dislikes(limit) {
-            return Ok(Tried::Dislikes(fault));
-        }
-        Err(fault)
+        let names = format.about().limit_names.len();
+        Err(Fault { other_limit: call.status == 400 && names > 1 && told.dislikes(limit), ..fault })
     }
 
     /// Hears an answer out.
@@ -365,7 +371,7 @@ impl Remote {
         if call.is_stream() {
             return self.follow(call, question).await;
         }
-        let body = call.body().await.map_err(|cut| Fault::no_answer(Wrong::Other, &cut.reason()))?;
+        let body = call.body().await.map_err(|cut| Fault::no_answer(Wrong::Other, &cut.to_string()))?;
         let Ok(body) = serde_json::from_slice::<Value>(&body) else {
             // Somebody else's server, by the looks of it.
             let html = body.trim_ascii_start().starts_with(b"<");
@@ -428,11 +434,10 @@ impl Remote {
     }
 
     fn fault(&self, status: u16, told: &ErrorText, wait: Option<Duration>, question: &Question<'_>) -> Fault {
-        let Known { variable, setting, is_there: with_key } = self.key.known();
-        let address = self.line.address();
+        let address = self.line.url.as_str();
         let called = self.dialect.format().about().endpoint.map_or("", |endpoint| endpoint.called);
-        let sent = question.tokens;
-        let asked = Asked { model: &self.model, address, called, variable, setting, with_key, sent };
+        let (key, sent) = (self.key.known(), question.tokens);
+        let asked = Asked { model: &self.model, address, called, key, sent };
         let fault = fault(status, told, wait, &asked);
         if let ModelError::TooLong { sent, limit: Some(limit) } = fault.error {
             // Where it counts more than we do, its window holds less of what we count. It may also have
@@ -450,7 +455,7 @@ impl Remote {
     /// What is made of an answer that did not come to its end. What it cost is told where that is known; its
     /// text is told as cut off, and is never long enough to be cut where the summary's limit is.
     fn cut_short(&self, ask: &Ask, answer: &Answer, cut: Cut) -> Result<Reply, ModelError> {
-        let Some(tally) = answer.tally else { return Err(ModelError::no_answer(&cut.reason())) };
+        let Some(tally) = answer.tally else { return Err(ModelError::no_answer(&cut.to_string())) };
         let chars = match ask.limit {
             Limit::Tokens(_) => SHOWN,
             Limit::Chars(chars) => usize::try_from(chars).unwrap_or(SHOWN).min(SHOWN),
@@ -464,13 +469,6 @@ impl Remote {
         let output = tally.output.max(counted);
         Ok(Reply { text, finish: Finish::Length, tally: Some(Tally { output, ..tally }), extracts: None })
     }
-}
-
-/// What came of one request.
-enum Tried {
-    Answer(Answer, Option<Cut>),
-    /// The limit has another name here.
-    Dislikes(Fault),
 }
 
 /// Where the key is.
@@ -535,7 +533,7 @@ impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote")
             .field("model", &self.model)
-            .field("address", &self.line.address())
+            .field("address", &self.line.url.as_str())
             .field("key", &self.key)
             .field("window", &self.window())
             .finish_non_exhaustive()

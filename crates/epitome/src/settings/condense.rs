@@ -41,6 +41,7 @@ pub fn other_form(key: &str) -> Option<&'static str> {
     })
 }
 
+// fields: one flat table of settings, a key each.
 /// How the lists of agents are condensed that hold their history themselves.
 ///
 /// ```
@@ -197,10 +198,7 @@ impl CondenseSettings {
     /// What the model is asked when it is to sum up messages of this shape.
     #[must_use]
     pub fn template(&self, outlines: &[Outline]) -> Template {
-        match &self.prompt {
-            Some(prompt) => prompt.clone(),
-            None => self.profile.choose(outlines).template(),
-        }
+        self.prompt.clone().unwrap_or_else(|| self.profile.choose(outlines).template())
     }
 
     /// Takes short forms over into the long ones, and refuses what could not work whichever model a list is for.

@@ -4,6 +4,7 @@
 //! writing and schemars the description. Values whose own `Deserialize` says everything need none.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::marker::PhantomData;
 use std::str::FromStr;
@@ -19,8 +20,6 @@ use serde::de::{Deserialize, Deserializer, Error, Unexpected};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::models::Provider;
-use super::slots::Preset;
 use super::time::{self, StandIn, write_time};
 use crate::price::Money;
 
@@ -30,16 +29,20 @@ const LONGEST_NAME: usize = 128;
 /// A form of values.
 pub trait Form {
     /// What it is read as.
-    type Value;
+    type Value: Serialize;
 
     /// What is allowed, as it follows "allowed is".
-    fn allowed() -> String;
+    fn allowed() -> String {
+        "a text".to_owned()
+    }
 
     /// Reads a value.
     fn read(value: &Value) -> Result<Self::Value, Refused>;
 
     /// Writes it so that it reads back the same.
-    fn write(value: &Self::Value) -> Value;
+    fn write(value: &Self::Value) -> Value {
+        json!(value)
+    }
 
     /// Its JSON Schema. The first type that it names is how the value is written where everything is text.
     fn schema() -> Value;
@@ -120,10 +123,6 @@ where
         whole.and_then(|whole| T::try_from(whole).ok()).ok_or(Refused::Form)
     }
 
-    fn write(value: &T) -> Value {
-        json!(value)
-    }
-
     fn schema() -> Value {
         json!({"type": "integer", "minimum": MIN, "maximum": MAX})
     }
@@ -142,10 +141,6 @@ impl Form for ShareForm {
 
     fn read(value: &Value) -> Result<Fraction, Refused> {
         value.as_f64().and_then(|share| Fraction::new(share).ok()).ok_or(Refused::Form)
-    }
-
-    fn write(share: &Fraction) -> Value {
-        json!(share)
     }
 
     fn schema() -> Value {
@@ -205,10 +200,6 @@ impl Form for StandIn {
         }
     }
 
-    fn write(stand_in: &Self) -> Value {
-        json!(stand_in.to_string())
-    }
-
     fn schema() -> Value {
         json!({"anyOf": [
             {"type": "string", "format": "time-or-never"},
@@ -231,10 +222,6 @@ impl<const MAX: u32> Form for Amount<MAX> {
     fn read(value: &Value) -> Result<Money, Refused> {
         let amount = value.as_f64().filter(|amount| (0.0..=f64::from(MAX)).contains(amount));
         amount.map(Money::from).ok_or(Refused::Form)
-    }
-
-    fn write(amount: &Money) -> Value {
-        json!(amount)
     }
 
     fn schema() -> Value {
@@ -264,10 +251,6 @@ impl Form for ModelName {
         value.as_str().filter(|name| Self::fits(name)).map(str::to_owned).ok_or(Refused::Form)
     }
 
-    fn write(name: &String) -> Value {
-        json!(name)
-    }
-
     fn schema() -> Value {
         json!({"type": "string", "format": "model", "minLength": 1, "maxLength": LONGEST_NAME})
     }
@@ -285,20 +268,10 @@ impl Form for ModelNames {
     }
 
     fn read(value: &Value) -> Result<Vec<String>, Refused> {
-        let list = value.as_array().filter(|list| !list.is_empty()).ok_or(Refused::Form)?;
-        let mut names: Vec<String> = Vec::with_capacity(list.len());
-        for value in list {
-            let name = ModelName::read(value)?;
-            if names.contains(&name) {
-                return Err(Refused::Form);
-            }
-            names.push(name);
-        }
-        Ok(names)
-    }
-
-    fn write(names: &Vec<String>) -> Value {
-        json!(names)
+        let list = value.as_array().ok_or(Refused::Form)?;
+        let names = list.iter().map(ModelName::read).collect::<Result<Vec<String>, Refused>>()?;
+        let each_once = names.iter().collect::<HashSet<_>>().len() == names.len();
+        if each_once && !names.is_empty() { Ok(names) } else { Err(Refused::Form) }
     }
 
     fn schema() -> Value {
@@ -383,12 +356,8 @@ impl<F: Form> Form for OrDefault<F> {
 #[derive(Debug)]
 pub struct TextForm<T>(PhantomData<T>);
 
-impl<T: FromStr<Err: Display> + Display + Described> Form for TextForm<T> {
+impl<T: FromStr<Err: Display> + Display + Serialize + Described> Form for TextForm<T> {
     type Value = T;
-
-    fn allowed() -> String {
-        "a text".to_owned()
-    }
 
     fn read(value: &Value) -> Result<T, Refused> {
         let text = value.as_str().ok_or(Refused::Form)?;
@@ -417,16 +386,8 @@ pub struct Ruled<R>(PhantomData<R>);
 impl<R: Rule> Form for Ruled<R> {
     type Value = String;
 
-    fn allowed() -> String {
-        "a text".to_owned()
-    }
-
     fn read(value: &Value) -> Result<String, Refused> {
         R::keep(value.as_str().ok_or(Refused::Form)?).map_err(Refused::Because)
-    }
-
-    fn write(text: &String) -> Value {
-        json!(text)
     }
 
     fn schema() -> Value {
@@ -457,8 +418,6 @@ described! {
     Template: {"type": "string", "format": "template"};
     Encoding: {"enum": (Encoding::ALL.map(Encoding::name))};
     ProfileSetting: {"enum": ["auto", "general", "coding", "research", "support"]};
-    Provider: {"enum": ["openai", "anthropic", "local"]};
-    Preset: {"enum": ["frequent", "long", "lean"]};
 }
 
 /// The words of `CatchUp`.

@@ -10,13 +10,15 @@ use epitome_core::message::Tokens;
 use epitome_wire::{Dialect, Endpoint};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use super::form::{As, Maybe, Rule, Ruled, Text, Time, Whole};
+use super::form::{As, Described, Maybe, Rule, Ruled, Text, Time, Whole};
 use super::{SettingsError, wrong};
 use crate::names::LOCAL;
 
 /// Whose wire format a model speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Provider {
     /// OpenAI's chat completions, and every server that speaks them.
     OpenAi,
@@ -73,6 +75,12 @@ impl FromStr for Provider {
 impl fmt::Display for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+impl Described for Provider {
+    fn described() -> Value {
+        json!({"enum": ["openai", "anthropic", "local"]})
     }
 }
 

@@ -24,8 +24,8 @@ use super::{Settings, SettingsError, other_form};
 /// # Ok::<(), epitome::settings::SettingsError>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Value", into = "Value")]
-pub struct Patch(Map<String, Value>);
+#[serde(try_from = "Value")]
+pub struct Patch(pub(super) Map<String, Value>);
 
 impl Patch {
     /// Reads a JSON or TOML document. What begins with a brace is JSON.
@@ -33,14 +33,15 @@ impl Patch {
         match serde_json::from_str(text) {
             Ok(value) => Self::from_value(value),
             Err(error) if text.trim_start().starts_with('{') => {
-                Err(SettingsError::NotJson { problem: error.to_string() })
+                Err(SettingsError::wrong("settings", format!("not JSON: {error}")))
             }
-            Err(_) => {
-                let problem = |error: toml::de::Error| error.to_string().trim_end().to_owned();
-                let value =
-                    toml::from_str(text).map_err(|error| SettingsError::NotToml { problem: problem(error) });
-                Self::from_value(value?)
-            }
+            Err(_) => match toml::from_str(text) {
+                Ok(value) => Self::from_value(value),
+                Err(error) => {
+                    let problem = format!("not TOML: {}", error.to_string().trim_end());
+                    Err(SettingsError::wrong("settings", problem))
+                }
+            },
         }
     }
 
@@ -52,17 +53,8 @@ impl Patch {
                 Settings::default().overlaid(&entries)?;
                 Ok(Self(entries))
             }
-            other => Err(SettingsError::Value {
-                key: "settings".to_owned(),
-                given: other.to_string().chars().take(60).collect(),
-                allowed: "a table of settings".to_owned(),
-            }),
+            other => Err(SettingsError::not_allowed("settings", &other, "a table of settings")),
         }
-    }
-
-    /// One that we wrote ourselves.
-    pub(super) fn believed(entries: Map<String, Value>) -> Self {
-        Self(entries)
     }
 
     /// This one with what a newer one says: its values in place of the old, and its nulls in place of
@@ -111,7 +103,7 @@ impl Patch {
     /// As text, to be stored; empty where nothing is changed.
     #[must_use]
     pub fn document(&self) -> String {
-        if self.is_empty() { String::new() } else { Value::Object(self.0.clone()).to_string() }
+        if self.is_empty() { String::new() } else { self.to_value().to_string() }
     }
 
     /// What it is made of.
@@ -149,11 +141,5 @@ impl TryFrom<Value> for Patch {
 
     fn try_from(value: Value) -> Result<Self, SettingsError> {
         Self::from_value(value)
-    }
-}
-
-impl From<Patch> for Value {
-    fn from(patch: Patch) -> Self {
-        Self::Object(patch.0)
     }
 }

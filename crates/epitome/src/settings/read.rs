@@ -22,18 +22,6 @@ const LONGEST_GIVEN: usize = 60;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// The text is not JSON.
-    #[error("settings: not JSON: {problem}")]
-    NotJson {
-        /// What is wrong, and where.
-        problem: String,
-    },
-    /// The text is neither JSON nor TOML.
-    #[error("settings: not TOML: {problem}")]
-    NotToml {
-        /// What is wrong, and where.
-        problem: String,
-    },
     /// A name that no setting has.
     #[error("{key}: no such setting; {}allowed here are {}", did_you_mean(.meant.as_deref()), .allowed.join(", "))]
     Unknown {
@@ -44,17 +32,7 @@ pub enum SettingsError {
         /// The one of them that was probably meant.
         meant: Option<&'static str>,
     },
-    /// A value that is not allowed.
-    #[error("{key}: {given} given; allowed is {allowed}")]
-    Value {
-        /// The setting's full name.
-        key: String,
-        /// What was given, its beginning.
-        given: String,
-        /// What is allowed.
-        allowed: String,
-    },
-    /// Something else is wrong with it.
+    /// Something else is wrong with it: its value is not allowed, say, or the text is neither JSON nor TOML.
     #[error("{key}: {problem}")]
     Wrong {
         /// The setting's full name.
@@ -68,10 +46,13 @@ impl SettingsError {
     /// The full name of the setting to be fixed, such as `slot[1].trigger`.
     #[must_use]
     pub fn key(&self) -> &str {
-        match self {
-            Self::NotJson { .. } | Self::NotToml { .. } => "settings",
-            Self::Unknown { key, .. } | Self::Value { key, .. } | Self::Wrong { key, .. } => key,
-        }
+        let (Self::Unknown { key, .. } | Self::Wrong { key, .. }) = self;
+        key
+    }
+
+    /// A value that is not allowed for the setting of this full name.
+    pub(super) fn not_allowed(key: impl Into<String>, given: &Value, allowed: &str) -> Self {
+        Self::wrong(key, format!("{} given; allowed is {allowed}", shortened(&given.to_string())))
     }
 
     /// A problem with the setting of this full name.
@@ -158,7 +139,8 @@ fn shortened(text: &str) -> String {
 }
 
 /// What serde has against a value, before it is known under which name it stands.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{self:?}")]
 enum Problem {
     Unknown(&'static [&'static str]),
     Missing(&'static str),
@@ -179,15 +161,14 @@ impl Problem {
             Self::Unknown(allowed) => SettingsError::Unknown { key, allowed, meant: nearest(&last, allowed) },
             Self::Missing(field) => {
                 let hint = described.and_then(|schema| hint(below(schema, field)?)).unwrap_or_default();
-                SettingsError::Wrong { key, problem: format!("is missing{hint}") }
+                SettingsError::wrong(key, format!("is missing{hint}"))
             }
-            Self::NotAllowed(allowed) => {
-                SettingsError::Value { key, given: shortened(&given.to_string()), allowed }
-            }
+            Self::NotAllowed(allowed) => SettingsError::not_allowed(key, given, &allowed),
             Self::Other(problem) => {
                 // Some parsers name the key themselves.
                 let bare = key.split('.').find_map(|name| problem.strip_prefix(name)?.strip_prefix(": "));
-                SettingsError::Wrong { problem: bare.unwrap_or(&problem).to_owned(), key }
+                let problem = bare.unwrap_or(&problem).to_owned();
+                SettingsError::wrong(key, problem)
             }
         }
     }
@@ -217,14 +198,6 @@ fn nearest<'a>(given: &str, names: &[&'a str]) -> Option<&'a str> {
     let near = names.iter().map(|name| (strsim::levenshtein(given, name), *name));
     near.filter(|(distance, name)| *distance <= most || part(name)).min().map(|(_, name)| name)
 }
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:?}")
-    }
-}
-
-impl std::error::Error for Problem {}
 
 impl de::Error for Problem {
     fn custom<T: fmt::Display>(message: T) -> Self {
@@ -296,10 +269,7 @@ impl<'de> Deserializer<'de> for Node<'de> {
                 (None, None) => visitor.visit_f64(number.as_f64().unwrap_or_default()),
             },
             Value::Array(list) => visitor.visit_seq(SeqDeserializer::new(list.iter().map(Node))),
-            Value::Object(entries) => {
-                let entries = entries.iter().map(|(key, value)| (key.as_str(), Node(value)));
-                visitor.visit_map(MapDeserializer::new(entries))
-            }
+            Value::Object(_) => self.visit_map(|_| false, visitor),
         }
     }
 
@@ -333,16 +303,8 @@ impl<'de> Deserializer<'de> for Node<'de> {
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Problem> {
-        visitor.visit_newtype_struct(self)
-    }
-
     serde::forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq
-        tuple tuple_struct identifier ignored_any
+        newtype_struct tuple tuple_struct identifier ignored_any
     }
 }

@@ -11,8 +11,9 @@ use epitome_core::slot::{CatchUp, Limit, Scope, Slot, SlotError};
 use epitome_core::trigger::Trigger;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use super::form::{self, As, Maybe, ModelNames, TextForm, Whole};
+use super::form::{self, As, Described, Maybe, ModelNames, TextForm, Whole};
 use super::{SettingsError, wrong};
 
 /// A summary that is kept: when, of what, how large, by whom.
@@ -170,10 +171,7 @@ impl SlotSettings {
     /// What the model is asked when it is to sum up messages of this shape.
     #[must_use]
     pub fn template(&self, outlines: &[Outline]) -> Template {
-        match &self.prompt {
-            Some(prompt) => prompt.clone(),
-            None => self.profile.choose(outlines).template(),
-        }
+        self.prompt.clone().unwrap_or_else(|| self.profile.choose(outlines).template())
     }
 }
 
@@ -243,7 +241,8 @@ pub(super) fn check_trigger(name: &str, trigger: &Trigger) -> Result<(), Setting
 /// let lean = Preset::Lean.slot();
 /// assert_eq!((lean.trigger.to_string(), lean.keep.to_string()), ("messages(15)".into(), "turns(3)".into()));
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Preset {
     /// Long, busy conversations: every 20 turns, the newest 5 stay, 1,000 characters.
     Frequent,
@@ -281,5 +280,11 @@ impl FromStr for Preset {
             let given: String = name.chars().take(60).collect();
             format!("`{given}` is unknown; frequent, long and lean are allowed")
         })
+    }
+}
+
+impl Described for Preset {
+    fn described() -> Value {
+        json!({"enum": ["frequent", "long", "lean"]})
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::Value;
 
 /// No setting is longer than a year, in milliseconds: what is added to a moment must stay a moment.
@@ -76,7 +77,8 @@ pub(super) fn read(value: &Value) -> Option<Duration> {
 /// assert!(StandIn::default().is_due(Duration::from_secs(600)));
 /// assert!(!StandIn::Never.is_due(Duration::MAX));
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(into = "String")]
 pub enum StandIn {
     /// When they have failed for so long; at once where it is 0.
     After(Duration),
@@ -99,6 +101,12 @@ impl StandIn {
             Self::After(time) => failing_for >= time,
             Self::Never => false,
         }
+    }
+}
+
+impl From<StandIn> for String {
+    fn from(stand_in: StandIn) -> Self {
+        stand_in.to_string()
     }
 }
 

@@ -2,11 +2,9 @@
 //!
 //! Whoever waits is woken by this engine's own writes and looks again every so often, because another process may have
 //! written. Being woken only shortens the wait: what happened is read from the store, never handed over. While nobody
-//! listens an append pays for one look at a counter.
+//! listens an append pays for one look into an empty map.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,6 +13,7 @@ use tokio::sync::watch;
 use crate::lock::lock;
 
 /// Waits until there may be something new in a workspace.
+#[derive(Debug)]
 pub struct Listener {
     /// Not the engine: whoever listens does not keep it alive.
     listeners: Arc<Listeners>,
@@ -43,32 +42,21 @@ impl Drop for Listener {
     }
 }
 
-impl fmt::Debug for Listener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listener").field("workspace", &self.workspace).finish_non_exhaustive()
-    }
-}
-
 /// Who listens to which workspace.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Listeners {
-    /// All of them together.
-    count: AtomicUsize,
     by_workspace: Mutex<HashMap<Arc<str>, watch::Sender<()>>>,
 }
 
 impl Listeners {
     fn join(&self, workspace: &Arc<str>) -> watch::Receiver<()> {
         let mut listened = lock(&self.by_workspace);
-        // Before anything is read: whoever writes after that sees it.
-        self.count.fetch_add(1, Ordering::SeqCst);
         listened.entry(Arc::clone(workspace)).or_insert_with(|| watch::Sender::new(())).subscribe()
     }
 
     /// Called while the one who leaves still holds its end.
     fn leave(&self, workspace: &Arc<str>) {
         let mut listened = lock(&self.by_workspace);
-        self.count.fetch_sub(1, Ordering::SeqCst);
         if listened.get(workspace).is_some_and(|told| told.receiver_count() <= 1) {
             listened.remove(workspace);
         }
@@ -76,9 +64,6 @@ impl Listeners {
 
     /// Something was written in this workspace.
     pub(crate) fn wake(&self, workspace: &Arc<str>) {
-        if self.count.load(Ordering::SeqCst) == 0 {
-            return;
-        }
         if let Some(told) = lock(&self.by_workspace).get(workspace) {
             told.send_replace(());
         }
@@ -103,6 +88,6 @@ mod tests {
         assert!(one.has_changed().unwrap());
         listeners.leave(&home);
         drop(one);
-        assert_eq!((lock(&listeners.by_workspace).len(), listeners.count.load(Ordering::SeqCst)), (1, 1));
+        assert_eq!(lock(&listeners.by_workspace).len(), 1);
     }
 }

@@ -1,12 +1,13 @@
-//! One model: whether it may be called, the call, what its answer is worth, and a second try with the reason.
+//! One model: what it answered before, whether it may be called, the call, what its answer is worth, and a second try with the reason.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::answers::{Answer, fingerprint};
+use hashlink::LruCache;
+
 use super::draft::{Base, Draft};
 use super::spending::{DROPPED, most, tally};
-use super::{Failed, Summarizer};
+use super::{Failed, Summarizer, UNKNOWN_INPUT};
 use crate::breaker;
 use crate::hook::Running;
 use crate::lock::lock;
@@ -16,16 +17,61 @@ use crate::purse::Reserved;
 use crate::retry::Failure;
 use crate::writer::Writer;
 
+/// How many answers are cached.
+const MOST_ANSWERS: usize = 128;
+
+/// How long a provider is believed that a prompt is too long for it: its model may be replaced by a larger one.
+const BELIEVED: Duration = Duration::from_secs(600);
+
+/// What came of a question: an answer that was accepted, or that the provider refused the prompt as too long. That is
+/// remembered because where a fallback is in use the next summary begins with the same messages, and may be divided at
+/// the same place.
+#[derive(Clone)]
+pub(crate) enum Answer {
+    Accepted(Arc<str>),
+    TooLong(Instant, ModelError),
+}
+
+/// A cache of answers, by what was asked.
+pub(crate) struct Answers(Mutex<LruCache<String, Answer>>);
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(MOST_ANSWERS)))
+    }
+}
+
+impl Answers {
+    pub(crate) fn recall(&self, asked: &str) -> Option<Answer> {
+        let answer = lock(&self.0).get(asked).cloned()?;
+        let stale = matches!(&answer, Answer::TooLong(when, _) if when.elapsed() >= BELIEVED);
+        (!stale).then_some(answer)
+    }
+
+    pub(crate) fn remember(&self, asked: String, answer: Answer) {
+        lock(&self.0).insert(asked, answer);
+    }
+}
+
+/// A hash of what a model is asked: the same prior, messages, prompt and model give the same. `None` where calling again
+/// costs nothing, or where no prompt can be made of it.
+fn fingerprint(writer: &Writer, ask: &Ask) -> Option<String> {
+    if !writer.model.reusable() {
+        return None;
+    }
+    let prompt = ask.prompt(writer.model.room().unwrap_or(UNKNOWN_INPUT)).ok()?;
+    let mut hasher = blake3::Hasher::new();
+    for part in [writer.model.provider(), writer.model.name(), &prompt.system, &prompt.user] {
+        // With their lengths, so that no two lists of parts hash the same.
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
+    }
+    Some(hasher.finalize().to_hex().to_string())
+}
+
 impl Summarizer<'_> {
     /// Has one model write it: an answer that it gave before to the same question, else a new one. Where its answer is
     /// refused, it is called a second time with the reason.
-    pub(super) async fn by(
-        &self,
-        writer: &Writer,
-        mut ask: Ask,
-        base: &Base,
-        spent: &mut super::Spending,
-    ) -> Result<Draft, Failed> {
+    pub(super) async fn by(&mut self, writer: &Writer, mut ask: Ask, base: &Base) -> Result<Draft, Failed> {
         let asked = fingerprint(writer, &ask);
         let known = match &asked {
             Some(asked) => self.host.recall(asked).await.map_err(Failed::Store)?,
@@ -36,18 +82,18 @@ impl Summarizer<'_> {
             Some(Answer::Accepted(text)) => {
                 let reply = Reply::complete(text.to_string());
                 if let Ok(draft) = Draft::judge(&ask, reply, base, writer.model.name()) {
-                    spent.add(self.label.row(writer, self.settings, REUSED, &Tally::default()), None);
+                    self.spent.add(self.label.row(writer, self.settings, REUSED, &Tally::default()), None);
                     return Ok(Draft { asked, ..draft });
                 }
             }
             None => {}
         }
-        self.host.permit(writer, spent.paid).map_err(Failed::Full)?;
+        self.host.permit(writer, self.spent.paid).map_err(Failed::Full)?;
         // `local` would only say the same again.
         let times = if writer.is_local() { 1 } else { 2 };
         let mut last = Failed::Failure(ModelError::no_answer("it was not asked").into());
         for _ in 0..times {
-            let written = self.call(writer, &ask, base, spent).await;
+            let written = self.call(writer, &ask, base).await;
             let answer = match &written {
                 Ok(draft) => Some(Answer::Accepted(draft.text.as_str().into())),
                 Err(Failed::Failure(Failure::Model(error @ ModelError::TooLong { .. }))) => {
@@ -71,22 +117,16 @@ impl Summarizer<'_> {
     }
 
     /// Calls a model once, and inspects its answer.
-    async fn call(
-        &self,
-        writer: &Writer,
-        ask: &Ask,
-        base: &Base,
-        spent: &mut super::Spending,
-    ) -> Result<Draft, Failed> {
+    async fn call(&mut self, writer: &Writer, ask: &Ask, base: &Base) -> Result<Draft, Failed> {
         let reserved = self.may_call(writer, ask).await?;
         if !writer.is_local() {
             // The provider bills what was sent, also if nobody waits for the answer.
             let sent = Tally { output: 0, ..most(ask) };
-            spent.begin(self.label.row(writer, self.settings, DROPPED, &sent));
+            self.spent.begin(self.label.row(writer, self.settings, DROPPED, &sent));
         }
         let started = Instant::now();
         let answer = answer(&writer.model, ask, self.pace.time_out).await;
-        spent.in_progress = None;
+        self.spent.in_progress = None;
         self.note_health(writer, answer.as_ref().err());
         let (tally, judged) = match answer {
             Ok(reply) => {
@@ -103,7 +143,7 @@ impl Summarizer<'_> {
         };
         let mut row = self.label.row(writer, self.settings, outcome, &tally);
         row.millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        spent.add(row, reserved);
+        self.spent.add(row, reserved);
         judged.map_err(Failed::Failure)
     }
 

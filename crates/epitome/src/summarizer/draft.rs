@@ -8,7 +8,6 @@ use epitome_core::local::Extracts;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Seq, Tokens};
 use epitome_core::prompt::lines_of;
 use epitome_core::slot::Limit;
-use epitome_core::tokens::Counter;
 
 use crate::model::{Ask, Reply, Told};
 use crate::store::{Sources, SummaryId, SummaryRow};
@@ -106,15 +105,15 @@ impl Draft {
     }
 
     /// The attributed lines themselves, after the summary before them, where they fit: no model could say it in less.
-    pub(super) fn verbatim(base: &Base, said: &[Told], limit: Limit, counter: &Counter) -> Option<Self> {
-        let lines = lines_of(said.iter().map(Told::said));
+    pub(super) fn verbatim(base: &Base, ask: &Ask) -> Option<Self> {
+        let lines = lines_of(ask.said.iter().map(Told::said));
         let text = match base.text.as_deref() {
             Some(before) if !lines.is_empty() => format!("{before}\n{lines}"),
             Some(before) => before.to_owned(),
             None => lines,
         };
-        let tokens = counter.text(&text);
-        let fits = match limit {
+        let tokens = ask.counter.text(&text);
+        let fits = match ask.limit {
             Limit::Tokens(limit) => tokens <= limit,
             Limit::Chars(limit) => text.chars().count() as u64 <= limit,
         };
@@ -122,7 +121,7 @@ impl Draft {
             return None;
         }
         let mut ledger = base.ledger();
-        said.iter().filter_map(Told::message).for_each(|message| ledger.read(message));
+        ask.said.iter().filter_map(Told::message).for_each(|message| ledger.read(message));
         let sources = Sources { extracts: None, ledger: Some(ledger) };
         Some(Self { text, tokens, model: VERBATIM.to_owned(), sources, added: Vec::new(), asked: None })
     }

@@ -9,11 +9,12 @@ use epitome_core::plan::Next;
 use epitome_core::view::summary_tokens;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::job::{Ground, Job, Step, Task};
+use super::job::{Ground, Job, Step, Task, held};
 use crate::brief::brief;
 use crate::error::Error;
 use crate::event::Happened;
 use crate::hook::Condensed;
+use crate::lock::lock;
 use crate::measure;
 use crate::retry::{Backoff, Failure, after_failure, jitter};
 use crate::settings::StandIn;
@@ -49,7 +50,8 @@ impl Job<'_> {
     /// Whether a model may be asked for it: the lease has not run out by our own clock, or could be renewed since
     /// nobody took the slot meanwhile.
     pub(super) async fn still_ours(&self) -> Result<bool, Error> {
-        if self.hold.ran_out() { self.renew().await } else { Ok(true) }
+        let ran_out = lock(&self.leased).elapsed() >= self.shared.pace.lease;
+        if ran_out { self.renew().await } else { Ok(true) }
     }
 
     async fn renew(&self) -> Result<bool, Error> {
@@ -61,7 +63,8 @@ impl Job<'_> {
         });
         let ours = renewed.await?;
         if ours {
-            self.hold.renewed(asked);
+            let mut leased = lock(&self.leased);
+            *leased = asked.max(*leased);
         }
         Ok(ours)
     }
@@ -71,11 +74,11 @@ impl Job<'_> {
     where
         F: Fn(&mut SlotRow, &Standing) -> Result<Changes, Error> + Send + Sync + 'static,
     {
-        let held = self.slot.clone();
+        let lease = self.lease.clone();
         let load = Load { log, ..Load::default() };
         self.shared
-            .change(&self.key, load, move |standing| {
-                let Some(mut row) = held.find(standing).cloned() else {
+            .change(&self.lease.key, load, move |standing| {
+                let Some(mut row) = held(&lease, standing).cloned() else {
                     return Ok((None, false));
                 };
                 let mut changes = change(&mut row, standing)?;
@@ -97,10 +100,17 @@ impl Job<'_> {
         let room = self.shared.room(&ground.settings, &ground.order);
         let (slot, covered, active) =
             (ground.order.slot.clone(), ground.row.state.covered, ground.row.active);
-        let (usage, failed) = (self.spent.unrecorded.clone(), self.failed.clone());
-        let events = vec![Happened::kept(&summary), Happened::from(&condensed)];
+        let usage = self.spent.unrecorded.clone();
+        let events = vec![
+            Happened::moved(&summary, SummaryState::Standing, Some(summary.id)),
+            Happened::from(&condensed),
+        ];
         let facts = summary.facts.clone();
-        let missed = self.spent.missed.first().cloned();
+        // It may have been written, but not by whom it should have been.
+        let trouble = match self.mode {
+            Who::StandIn => self.failed.as_ref().map(|failure| brief(&failure.to_string())),
+            Who::Models => self.spent.missed.first().map(|missed| brief(missed)),
+        };
         let next = Next::Summarize(plan.clone());
         let kept = self
             .move_on(self.pending(), move |row, standing| {
@@ -109,8 +119,8 @@ impl Job<'_> {
                     return Err(Error::Conflict("the slot moved under its lease".to_owned()));
                 }
                 next.settle(&slot, &mut row.state, &standing.log, room);
-                let stand_in = summary.facts.stand_in;
-                row.work = kept_work(row, stand_in, failed.as_ref(), missed.as_deref(), standing.now);
+                row.work.last_error = trouble.clone();
+                kept_work(row, summary.facts.stand_in, standing.now);
                 let summary = SummaryRow { parent: row.active, created: standing.now, ..summary.clone() };
                 let states = row.active.map(|id| (id, SummaryState::Superseded)).into_iter().collect();
                 let (usage, events) = (usage.clone(), events.clone());
@@ -127,8 +137,8 @@ impl Job<'_> {
         self.shared.tell_moved();
         if !self.shared.models.hooks.is_empty() {
             let problems = self.shared.models.hooks.after(&condensed).await;
-            if !problems.is_empty() {
-                self.shared.health.set_hook_trouble(problems);
+            if let Some(problem) = problems.into_iter().next() {
+                *lock(&self.shared.health.hook_trouble) = Some(problem);
             }
         }
         Ok(Step::Again)
@@ -158,12 +168,12 @@ impl Job<'_> {
             cost: self.spent.cost,
             millis: self.spent.millis,
             asked: draft.asked,
-            fence: self.slot.fence,
+            fence: self.lease.slot.fence,
         };
         Ok(SummaryRow {
             id: 0,
-            scope: self.slot.scope.clone(),
-            slot: self.slot.name.clone(),
+            scope: self.lease.slot.scope.clone(),
+            slot: self.lease.slot.name.clone(),
             through,
             state: SummaryState::Standing,
             parent: None,
@@ -177,8 +187,8 @@ impl Job<'_> {
     /// What hooks and listeners are told of a summary that took in so many messages.
     fn condensed(&self, summary: &SummaryRow, messages: u64) -> Condensed {
         Condensed {
-            workspace: Arc::clone(&self.key.workspace),
-            session: Arc::clone(&self.key.session),
+            workspace: Arc::clone(&self.lease.key.workspace),
+            session: Arc::clone(&self.lease.key.session),
             slot: summary.slot.as_str().into(),
             scope: summary.scope.clone().into(),
             covers: Span { from: 1, through: summary.through },
@@ -192,7 +202,7 @@ impl Job<'_> {
 
     /// The messages that the slot has yet to cover.
     fn pending(&self) -> Log {
-        Log::Pending(self.slot.scope.clone(), self.slot.name.clone())
+        Log::Pending(self.lease.slot.scope.clone(), self.lease.slot.name.clone())
     }
 
     /// A firing that asks for nothing is worked off.
@@ -274,7 +284,7 @@ impl Job<'_> {
 
     /// Another engine's: gives it back untouched, and looks away from it for a while.
     pub(super) async fn leave(&self) -> Result<Step, Error> {
-        if !self.shared.caches.look_away(self.slot.id, &self.slot.scope, &self.slot.name) {
+        if !self.shared.caches.look_away(self.lease.id, &self.lease.slot.scope, &self.lease.slot.name) {
             // It may be taken again at once, so there must be a pause somewhere.
             tokio::time::sleep(self.shared.pace.poll).await;
         }
@@ -342,14 +352,8 @@ fn release(row: &mut SlotRow) {
 }
 
 /// How the work stands after a summary was kept. The lease goes on as long as something is due.
-fn kept_work(
-    row: &SlotRow,
-    stand_in: bool,
-    failed: Option<&Failure>,
-    missed: Option<&str>,
-    now: Timestamp,
-) -> crate::store::Work {
-    let mut work = row.work.clone();
+fn kept_work(row: &mut SlotRow, stand_in: bool, now: Timestamp) {
+    let work = &mut row.work;
     if row.state.due.is_none() {
         // Until then it may be the last of several firings that was asked for.
         work.focus = None;
@@ -357,13 +361,8 @@ fn kept_work(
     work.rebuild = false;
     (work.not_before, work.aside) = (None, None);
     if stand_in {
-        work.last_error = failed.map(|failure| brief(&failure.to_string()));
         work.failing_since.get_or_insert(now);
     } else {
-        work.attempts = 0;
-        work.failing_since = None;
-        // It was written, but not by whom it should have been.
-        work.last_error = missed.map(brief);
+        (work.attempts, work.failing_since) = (0, None);
     }
-    work
 }

@@ -1,11 +1,13 @@
-//! One slot, worked off under one lease.
+//! One slot, worked off under one lease: what is read for its next summary, and what the worker lends the summarizer.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use epitome_core::message::{Seq, Span, Tokens};
+use async_trait::async_trait;
+use epitome_core::message::{Seq, Span, Timestamp, Tokens};
 use epitome_core::outline::Outline;
-use epitome_core::plan::{self, AuthorSummary, Next, NoPlan, Plan};
+use epitome_core::plan::{self, AuthorSummary, Next, NoPlan, Plan, Source};
 use epitome_core::prompt::SMALL;
 use epitome_core::slot::{Scope, SlotState};
 use epitome_core::tokens::{Counter, Encoding};
@@ -13,13 +15,17 @@ use epitome_core::tokens::{Counter, Encoding};
 use crate::error::Error;
 use crate::lock::lock;
 use crate::measure;
-use crate::model::ModelError;
+use crate::model::{Ask, ModelError, Tally, Told};
+use crate::purse::Reserved;
 use crate::retry::Failure;
-use crate::seats::{Asked, Seat};
+use crate::seats::Seat;
 use crate::settings::{Patch, Settings, SlotSettings};
 use crate::shared::Shared;
-use crate::store::{Lease, Load, PickSummaries, SessionId, SessionKey, SlotRow, Standing, SummaryRow};
-use crate::summarizer::{Base, Failed, LEAST_INPUT, Spending, input_of};
+use crate::store::{Lease, Load, Pick, PickSummaries, SlotRow, Standing, SummaryRow};
+use crate::summarizer::{
+    Answer, Base, Draft, Failed, Host, Input, LEAST_INPUT, Label, Spending, Summarizer, input_of,
+    without_bytes,
+};
 use crate::time::later;
 use crate::writer::{Who, Writer};
 
@@ -36,6 +42,9 @@ const IN_A_ROW: usize = 8;
 /// slots and give them back.
 const REST: Duration = Duration::from_millis(25);
 
+/// How many messages are read at a time.
+const AT_A_TIME: usize = 32;
+
 /// What came of one step.
 pub(super) enum Step {
     /// There may be more to do.
@@ -49,9 +58,11 @@ pub(super) enum Step {
 /// One slot, worked off under one lease.
 pub(super) struct Job<'a> {
     pub(super) shared: &'a Shared,
-    pub(super) key: SessionKey,
-    pub(super) slot: Held,
-    pub(super) hold: Hold,
+    pub(super) lease: Lease,
+    /// When the lease, or its last renewal, was asked for, by this machine's own clock: no store's clock and no setting of the
+    /// time moves that, and it runs on while the process is stopped. Counted from there, it ends no later than what the store
+    /// wrote down.
+    pub(super) leased: Mutex<Instant>,
     /// How many workers may wait for the same model; nothing where it is worked off in somebody's own task.
     pub(super) share: Option<usize>,
     /// At which model it sits.
@@ -93,65 +104,22 @@ pub(super) struct Task<'a> {
     pub(super) log: &'a [Outline],
 }
 
-/// A slot as it was leased.
-#[derive(Clone)]
-pub(super) struct Held {
-    pub(super) id: SessionId,
-    pub(super) scope: Scope,
-    pub(super) name: String,
-    pub(super) fence: u64,
-}
-
-impl Held {
-    pub(super) fn of(lease: &Lease) -> Self {
-        let slot = &lease.slot;
-        Self { id: lease.id, scope: slot.scope.clone(), name: slot.name.clone(), fence: slot.fence }
-    }
-
-    /// The slot's row, as long as it is ours. A session of the same name that was made anew is another one.
-    pub(super) fn find<'s>(&self, standing: &'s Standing) -> Option<&'s SlotRow> {
-        let same = standing.session.as_ref().is_some_and(|session| session.id == self.id);
-        let row = standing.slot(&self.scope, &self.name).filter(|_| same)?;
-        Some(row).filter(|row| row.fence == self.fence && row.work.owner.is_some())
-    }
-}
-
-/// A hold on a slot by this machine's own clock, which no store's clock and no setting of the time moves, and which runs
-/// on while the process is stopped.
-///
-/// It counts from before the store was asked, so it ends no later than what the store wrote down.
-pub(super) struct Hold {
-    span: Duration,
-    asked: Mutex<Instant>,
-}
-
-impl Hold {
-    /// A hold for so long that was asked for at that moment.
-    pub(super) fn new(span: Duration, asked: Instant) -> Self {
-        Self { span, asked: Mutex::new(asked) }
-    }
-
-    /// It was renewed, which was asked for at that moment.
-    pub(super) fn renewed(&self, asked: Instant) {
-        let mut last = lock(&self.asked);
-        *last = asked.max(*last);
-    }
-
-    /// Whether it ran out: somebody else may have taken the slot.
-    pub(super) fn ran_out(&self) -> bool {
-        lock(&self.asked).elapsed() >= self.span
-    }
+/// The row of a slot that was leased, as long as it is ours. A session of the same name that was made anew is another one.
+pub(super) fn held<'s>(lease: &Lease, standing: &'s Standing) -> Option<&'s SlotRow> {
+    let same = standing.session.as_ref().is_some_and(|session| session.id == lease.id);
+    let row = standing.slot(&lease.slot.scope, &lease.slot.name).filter(|_| same)?;
+    Some(row).filter(|row| row.fence == lease.slot.fence && row.work.owner.is_some())
 }
 
 impl<'a> Job<'a> {
-    /// `asked` is the moment before the lease was asked for.
-    pub(super) fn new(shared: &'a Shared, lease: Lease, asked: Instant) -> Self {
+    /// `asked` is the moment before the lease was asked for. With a `share`, one of several workers does it, of which no model
+    /// may keep more than so many waiting.
+    pub(super) fn new(shared: &'a Shared, lease: Lease, asked: Instant, share: Option<usize>) -> Self {
         Self {
             shared,
-            slot: Held::of(&lease),
-            key: lease.key,
-            hold: Hold::new(shared.pace.lease, asked),
-            share: None,
+            lease,
+            leased: Mutex::new(asked),
+            share,
             seat: Mutex::default(),
             mode: Who::Models,
             held: None,
@@ -161,11 +129,6 @@ impl<'a> Job<'a> {
             spent: Spending::default(),
             kept: 0,
         }
-    }
-
-    /// One of several workers does it, of which no model may keep more than so many waiting.
-    pub(super) fn sharing(self, share: Option<usize>) -> Self {
-        Self { share, ..self }
     }
 
     /// Works until nothing is due, or it failed. Tells how many summaries were kept.
@@ -182,7 +145,7 @@ impl<'a> Job<'a> {
                 Ok(Step::Again) => {}
                 Ok(Step::Done) => break Ok(self.kept),
                 Ok(Step::Lost) => {
-                    self.shared.activity.meters.lease_losses.increment(1);
+                    metrics::counter!(measure::LEASE_LOSSES).increment(1);
                     break Ok(self.kept);
                 }
                 Err(error) => {
@@ -203,14 +166,14 @@ impl<'a> Job<'a> {
     }
 
     async fn step(&mut self) -> Result<Step, Error> {
-        let standing = self.shared.store.standing(&self.key, Load::default()).await?;
+        let standing = self.shared.store.standing(&self.lease.key, Load::default()).await?;
         let read = Instant::now();
-        let Some(row) = self.slot.find(&standing).cloned() else {
+        let Some(row) = held(&self.lease, &standing).cloned() else {
             return Ok(Step::Lost);
         };
         let settings = self.shared.settings_at(&standing)?;
-        let session = standing.session.as_ref().ok_or_else(|| Error::no_session(&self.key.session))?;
-        let Some(order) = settings.slot(&self.slot.scope, &self.slot.name).cloned() else {
+        let session = standing.session.as_ref().ok_or_else(|| Error::no_session(&self.lease.key.session))?;
+        let Some(order) = settings.slot(&self.lease.slot.scope, &self.lease.slot.name).cloned() else {
             // Slots that are stored are the same for everybody. One that is not may be another engine's.
             return if stores_slots(&standing) { self.retire().await } else { self.leave().await };
         };
@@ -228,7 +191,8 @@ impl<'a> Job<'a> {
         let state = SlotState { covered: base.through, ..ground.row.state.clone() };
         let mut look = LOOK_AHEAD;
         let (next, log) = loop {
-            let ahead = self.shared.store.ahead(self.slot.id, &self.slot.scope, base.through, look).await?;
+            let ahead =
+                self.shared.store.ahead(self.lease.id, &self.lease.slot.scope, base.through, look).await?;
             let summaries: Vec<AuthorSummary> = authors.iter().filter_map(author_summary).collect();
             let known =
                 plan::Ahead { outlines: &ahead.log, end: ahead.end, room, input, authors: &summaries };
@@ -261,7 +225,7 @@ impl<'a> Job<'a> {
         }
         let mut next = ground.row.active;
         while let Some(id) = next {
-            let rows = self.shared.store.summaries(self.slot.id, PickSummaries::Ids(vec![id])).await?;
+            let rows = self.shared.store.summaries(self.lease.id, PickSummaries::Ids(vec![id])).await?;
             let Some(row) = rows.into_iter().next() else { break };
             if row.facts.stand_in && self.mode == Who::Models {
                 next = row.facts.built_on;
@@ -275,19 +239,15 @@ impl<'a> Job<'a> {
     /// The summaries that stand for authors' messages, the furthest of each; for a session's slot only.
     async fn authors(&self, ground: &Ground) -> Result<Vec<SummaryRow>, Error> {
         let own = |row: &&SlotRow| row.active.is_some() && row.scope != Scope::Session;
-        if self.slot.scope != Scope::Session || !ground.standing.slots.iter().any(|row| own(&row)) {
+        if self.lease.slot.scope != Scope::Session || !ground.standing.slots.iter().any(|row| own(&row)) {
             return Ok(Vec::new());
         }
-        let mut rows = self.shared.store.summaries(self.slot.id, PickSummaries::Standing).await?;
+        let mut rows = self.shared.store.summaries(self.lease.id, PickSummaries::Standing).await?;
         rows.retain(|row| row.scope != Scope::Session);
         rows.sort_by_key(|row| std::cmp::Reverse((row.through, row.facts.tokens)));
-        let mut furthest: Vec<SummaryRow> = Vec::new();
-        for row in rows {
-            if furthest.iter().all(|other| other.scope != row.scope) {
-                furthest.push(row);
-            }
-        }
-        Ok(furthest)
+        let mut seen = HashSet::new();
+        rows.retain(|row| seen.insert(row.scope.clone()));
+        Ok(rows)
     }
 
     /// How many tokens of messages are read at once.
@@ -319,7 +279,7 @@ impl<'a> Job<'a> {
         {
             return self.stand_back(wait).await;
         }
-        self.shared.health.set_trouble(None);
+        *lock(&self.shared.health.trouble) = None;
         let mut spent = std::mem::take(&mut self.spent);
         let written = self.renewing(self.write(task, &chain, &mut spent)).await;
         self.spent = spent;
@@ -338,6 +298,76 @@ impl<'a> Job<'a> {
                 Ok(Step::Again)
             }
         }
+    }
+
+    /// Has a summary written by these models.
+    async fn write(&self, task: Task<'_>, models: &[Writer], spent: &mut Spending) -> Result<Draft, Failed> {
+        let Task { ground, plan, base, log, .. } = task;
+        let (shared, order) = (self.shared, &ground.order);
+        let mut summarizer = Summarizer {
+            models,
+            settings: &ground.settings,
+            pace: &shared.pace,
+            hooks: &shared.models.hooks,
+            breakers: Some(&shared.models.memory.breakers),
+            label: Label {
+                workspace: Arc::clone(&self.lease.key.workspace),
+                session: Arc::clone(&self.lease.key.session),
+                slot: order.slot.name.as_str().into(),
+                scope: order.slot.scope.clone().into(),
+            },
+            host: &Writing { job: self, ground },
+            spent,
+        };
+        let ask = Ask {
+            template: Arc::new(order.template(log)),
+            previous: base.text.clone(),
+            extracts: base.extracts.clone(),
+            said: self.said(task).await.map_err(Failed::Store)?.into(),
+            through: plan.span.through,
+            limit: order.slot.limit,
+            instructions: ground.settings.instructions_of(order).into(),
+            focus: ground.row.work.focus.as_deref().unwrap_or_default().into(),
+            refused: None,
+            replaces: base.tokens.saturating_add(plan.tokens),
+            counter: ground.counter.clone(),
+            redact: ground.settings.summarize.redact,
+        };
+        let input = Input { ask, base, span: plan.span, divide: false, await_hooks: true };
+        let written = summarizer.write(input).await;
+        if !shared.models.hooks.is_empty() {
+            let problems = std::mem::take(&mut spent.hook_problems);
+            *lock(&shared.health.hook_trouble) = problems.into_iter().next();
+        }
+        written
+    }
+
+    /// What is read of the span, in order.
+    async fn said(&self, task: Task<'_>) -> Result<Vec<Told>, Error> {
+        let mut said = Vec::new();
+        for source in &task.plan.sources {
+            match source {
+                Source::Messages(span) => {
+                    let mut within = Some(*span);
+                    while let Some(rest) = within {
+                        let scope = Scope::Session;
+                        let (limit, bytes) = (AT_A_TIME, None);
+                        let page = Pick::Page { scope, within: rest, reverse: false, limit, bytes };
+                        let messages = self.shared.store.messages(self.lease.id, page).await?;
+                        let last = messages.last().map(|message| message.seq);
+                        said.extend(messages.into_iter().map(without_bytes).map(Told::Message));
+                        within = last.and_then(|last| Span::new(last.saturating_add(1), span.through));
+                    }
+                }
+                Source::Author(own) => {
+                    let scope = Scope::Author(own.author.clone());
+                    let text = task.authors.iter().find(|row| row.scope == scope).map(|row| row.text.clone());
+                    let text = text.unwrap_or_default();
+                    said.push(Told::Summary { author: own.author.clone(), text });
+                }
+            }
+        }
+        Ok(said)
     }
 
     /// No summary was written: it is put off, tried in halves, or needs none.
@@ -366,7 +396,7 @@ impl<'a> Job<'a> {
     pub(super) fn sit(&self, writer: &Writer, paid: bool) -> Result<(), Duration> {
         let Some(share) = self.share else { return Ok(()) };
         let mut seat = lock(&self.seat);
-        let asked = Asked::from(writer);
+        let asked = (writer.model.provider().to_owned(), writer.model.name().to_owned());
         if seat.as_ref().is_some_and(|seat| seat.asked == asked) {
             return Ok(());
         }
@@ -384,6 +414,43 @@ impl<'a> Job<'a> {
         self.shared.models.seats.put_aside(wait);
         tokio::time::sleep(REST).await;
         Ok(Step::Done)
+    }
+}
+
+/// What the summarizer may do under a job's lease.
+struct Writing<'a> {
+    job: &'a Job<'a>,
+    ground: &'a Ground,
+}
+
+#[async_trait]
+impl Host for Writing<'_> {
+    /// The store's clock, as far as can be told without asking it.
+    fn now(&self) -> Timestamp {
+        later(self.ground.standing.now, self.ground.read.elapsed())
+    }
+
+    fn permit(&self, writer: &Writer, paid: bool) -> Result<(), Duration> {
+        self.job.sit(writer, paid)
+    }
+
+    async fn is_ours(&self) -> Result<bool, Error> {
+        self.job.still_ours().await
+    }
+
+    async fn reserve(&self, writer: &Writer, most: &Tally) -> Result<Option<Reserved>, Failed> {
+        let (shared, workspace) = (self.job.shared, &self.job.lease.key.workspace);
+        shared.reserve(workspace, &self.ground.settings, writer, most, self.now()).await
+    }
+
+    async fn recall(&self, asked: &str) -> Result<Option<Answer>, Error> {
+        if self.ground.row.work.rebuild {
+            // A rebuild is requested because the answer given before will not do.
+            return Ok(None);
+        }
+        let (workspace, id) = (&self.job.lease.key.workspace, self.job.lease.id);
+        let found = self.job.shared.store.recall(workspace, id, asked).await?;
+        Ok(found.map(|text| Answer::Accepted(text.into())))
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use epitome::model::{Ask, Gate, ModelError, Reply, Scripted};
+use epitome::model::{Ask, ModelError, Reply};
 use epitome::rules::condense::Press;
 use epitome::rules::message::Message;
 use epitome::{Condenser, Pace};
+use epitome_testkit::scripted::{Gate, Scripted};
 
 use crate::support::{forced, settle, summary, talk, texts, until, words};
 

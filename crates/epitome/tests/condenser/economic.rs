@@ -1,8 +1,8 @@
 //! `economic`: the list is cut where that costs least, by the prices of the models in question.
 
-use epitome::model::Scripted;
 use epitome::rules::message::Message;
 use epitome::{Condenser, CondenserBuilder};
+use epitome_testkit::scripted::Scripted;
 
 use crate::support::{talk, words_counted};
 

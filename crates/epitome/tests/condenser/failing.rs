@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use epitome::model::{Ask, Model, ModelError, Reply, Scripted};
+use epitome::model::{Ask, Model, ModelError, Reply};
 use epitome::retry::Backoff;
 use epitome::rules::message::Message;
 use epitome::{Condenser, Pace};
+use epitome_testkit::scripted::Scripted;
 
 use crate::support::{complaints, settle, summary, talk, words};
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use epitome::hook::{Condensed, Hook, HookError, Leaving};
-use epitome::model::Scripted;
+use epitome_testkit::scripted::Scripted;
 
 use crate::support::{settle, talk, until, words};
 

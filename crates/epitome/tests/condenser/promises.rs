@@ -1,12 +1,12 @@
 //! What holds on every turn, whatever was said, by whatever means it is condensed, and however its caller goes on.
 
-use epitome::model::Scripted;
 use epitome::rules::condense::Standing;
 use epitome::rules::message::{Message, Part, Role};
 use epitome::rules::outline::Cut;
 use epitome::rules::trigger::Fraction;
 use epitome::{Call, Condenser, Ready};
 use epitome_testkit::drawing::draw;
+use epitome_testkit::scripted::Scripted;
 use proptest::prelude::*;
 
 use crate::drawn::{Drawn, Log, session};

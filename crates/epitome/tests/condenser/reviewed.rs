@@ -1,9 +1,10 @@
 //! What a stranger found wrong, so that it stays mended.
 
 use epitome::Condenser;
-use epitome::model::{Ask, Model, ModelError, Reply, Scripted};
+use epitome::model::{Ask, Model, ModelError, Reply};
 use epitome::rules::message::{Message, Part};
 use epitome::rules::message::{Timestamp, Tokens};
+use epitome_testkit::scripted::Scripted;
 use std::time::Duration;
 
 fn talk(from: usize, count: usize) -> Vec<Message> {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use epitome::Condenser;
-use epitome::model::{Gate, Scripted};
 use epitome::rules::condense::{Press, Standing};
 use epitome::rules::message::Message;
+use epitome_testkit::scripted::{Gate, Scripted};
 
 use crate::support::{complaints, forced, summary, talk, talk_of, texts, until, words};
 

@@ -1,9 +1,9 @@
 //! Whatever the batches, the same summaries in the same order.
 
-use epitome::model::Scripted;
 use epitome::rules::message::{Message, Part, Role};
 use epitome::rules::slot::Limit;
 use epitome::{Engine, Session};
+use epitome_testkit::scripted::Scripted;
 
 use crate::support::{
     Home, assert_whole, by_model, everywhere, history, one_slot, quick, said, slot, span, standing, talk,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use epitome::model::{Gate, Scripted};
 use epitome::{Error, Next, Pace, Summarize};
+use epitome_testkit::scripted::{Gate, Scripted};
 
 use crate::failing::down;
 use crate::support::{Home, ends, everywhere, one_slot, quick, standing, talk, throughs, until};

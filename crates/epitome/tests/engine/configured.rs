@@ -1,7 +1,7 @@
 //! Settings that follow from what another API keeps of workspaces and sessions.
 
 use epitome::Session;
-use epitome::model::Scripted;
+use epitome_testkit::scripted::Scripted;
 use serde_json::json;
 
 use crate::directory::keeping;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use epitome::Engine;
-use epitome::model::Scripted;
+use epitome_testkit::scripted::Scripted;
 
 use crate::support::{assert_whole, ends, homes, quick, talk, throughs};
 

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use epitome::Batch;
 use epitome::measure;
-use epitome::model::{Gate, Reply, Scripted, Tally};
+use epitome::model::{Reply, Tally};
+use epitome_testkit::scripted::{Gate, Scripted};
 use metrics::{
     Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };

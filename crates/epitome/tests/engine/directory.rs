@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use epitome::model::Scripted;
 use epitome::rules::message::Message;
 use epitome::settings::Patch;
 use epitome::{Attributes, Engine, Error, Fork, Listing, Membership, Notes, Page, Session, Workspace};
+use epitome_testkit::scripted::Scripted;
 use serde_json::{Map, Value, json};
 
 use crate::support::{Home, MINUTE, everywhere, one_slot, talk, throughs};

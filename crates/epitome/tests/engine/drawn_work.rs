@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use epitome::model::{ModelError, Reply, Scripted};
+use epitome::model::{ModelError, Reply};
 use epitome::rules::message::{Message, Part, Role, Seq};
 use epitome::store::SummaryState;
 use epitome::{Engine, Error, Flags, Fork, Page, Session, Summarize};
+use epitome_testkit::scripted::Scripted;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use epitome::hook::{Hook, HookError, Leaving};
-use epitome::model::{Gate, Scripted};
 use epitome::{Builder, Pace, Session};
+use epitome_testkit::scripted::{Gate, Scripted};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 

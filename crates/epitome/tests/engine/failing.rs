@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use epitome::model::{ModelError, Reply, Scripted};
+use epitome::model::{ModelError, Reply};
 use epitome::rules::inspect::Refusal;
 use epitome::rules::message::{Message, Timestamp};
 use epitome::{Engine, Error, Fork, Session, SlotStatus, Summarize, Summarized};
+use epitome_testkit::scripted::Scripted;
 
 use crate::support::{
     Home, MINUTE, assert_whole, ends, everywhere, history, one_slot, said, slot, span, standing, talk,

@@ -1,8 +1,8 @@
 //! New sessions from old ones.
 
-use epitome::model::{Gate, Scripted};
 use epitome::rules::message::Message;
 use epitome::{ContextRequest, Engine, Error, Fork, Membership, Notes, Page, Session};
+use epitome_testkit::scripted::{Gate, Scripted};
 use serde_json::{Map, Value, json};
 
 use crate::directory::{api, keeping, members, notes};

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use epitome::model::{Gate, ModelError, Scripted};
+use epitome::model::ModelError;
 use epitome::rules::message::Message;
 use epitome::store::SummaryState;
 use epitome::{ContextRequest, Engine, Pace, Page, SlotStatus};
+use epitome_testkit::scripted::{Gate, Scripted};
 
 use crate::failing::down;
 use crate::support::{

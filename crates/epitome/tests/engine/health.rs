@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use epitome::model::{Gate, Scripted};
 use epitome::{Backlog, Engine, Error};
+use epitome_testkit::scripted::{Gate, Scripted};
 
 use crate::failing::down;
 use crate::hooks::Bad;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use epitome::hook::{Condensed, Hook, HookError, Leaving};
-use epitome::model::Scripted;
 use epitome::rules::message::Message;
+use epitome_testkit::scripted::Scripted;
 
 use crate::support::{
     Home, ends, everywhere, history, one_slot, quick, standing, talk, throughs, until, with_settings,

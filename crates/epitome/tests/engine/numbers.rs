@@ -1,7 +1,7 @@
 //! Numbers of summaries: a session's own, so that they tell nothing of others.
 
-use epitome::model::Scripted;
 use epitome::{Engine, Error, Fork, Session};
+use epitome_testkit::scripted::Scripted;
 
 use crate::support::{Home, everywhere, history, one_slot, standing, talk};
 

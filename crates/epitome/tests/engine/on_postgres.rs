@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use epitome::model::Scripted;
 use epitome::rules::message::Message;
 use epitome::store::PostgresOptions;
 use epitome::{Engine, Error, Next};
+use epitome_testkit::scripted::Scripted;
 
 use crate::home::postgres_options;
 use crate::postgres_server::{Options, Server, server};

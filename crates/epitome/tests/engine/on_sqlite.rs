@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use epitome::model::Scripted;
 use epitome::rules::message::Message;
 use epitome::store::{SqliteOptions, WriteStage};
 use epitome::{Engine, Error, Next};
+use epitome_testkit::scripted::Scripted;
 
 use crate::support::{Clock, assert_whole, by_model, ends, one_slot, talk, throughs};
 

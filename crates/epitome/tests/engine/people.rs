@@ -1,10 +1,10 @@
 //! What people ask for by hand: a summary now, one taken back, one written anew, the originals.
 
-use epitome::model::Scripted;
 use epitome::rules::message::Message;
 use epitome::store::SummaryState;
 use epitome::{Error, Flags, Next, Page, SlotStatus, Summarize, Summarized};
 use epitome_testkit::drawing;
+use epitome_testkit::scripted::Scripted;
 
 use crate::failing::down;
 use crate::support::{

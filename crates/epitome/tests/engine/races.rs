@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use epitome::model::{Gate, Scripted};
 use epitome::store::SummaryState;
 use epitome::{Builder, Engine, Pace, Session, SlotStatus, Summarize, Summarized};
+use epitome_testkit::scripted::{Gate, Scripted};
 use tokio::task::JoinHandle;
 
 use crate::failing::down;

@@ -1,8 +1,8 @@
 //! An append whose answer got lost can be repeated.
 
-use epitome::model::Scripted;
 use epitome::rules::message::Message;
 use epitome::{Batch, Error, Next};
+use epitome_testkit::scripted::Scripted;
 
 use crate::support::{Home, ends, everywhere, homes, one_slot, quick, talk, throughs};
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use epitome::model::{Gate, ModelError, Reply, Scripted};
+use epitome::model::{ModelError, Reply};
 use epitome::rules::message::{Media, MediaSource, Message, Part, Role};
 use epitome::settings::Patch;
 use epitome::{Engine, Error, Flags, Pace, Summarize, Summarized};
+use epitome_testkit::scripted::{Gate, Scripted};
 
 use crate::support::{
     Home, everywhere, one_slot, said, shown, slot, standing, talk, times, until, with_settings,

@@ -1,8 +1,9 @@
 //! Several agents in one session, each with a summary of its own.
 
-use epitome::model::{Gate, Scripted, Told};
+use epitome::model::Told;
 use epitome::rules::message::{Message, Seq};
 use epitome::{ContextRequest, Page, Session, Summarize, Summary};
+use epitome_testkit::scripted::{Gate, Scripted};
 
 use crate::support::{Home, ends, everywhere, quick, said, shown, standing, talk, until, with_settings};
 

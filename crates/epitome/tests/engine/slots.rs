@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use epitome::model::{Reply, Scripted};
+use epitome::model::Reply;
 use epitome::rules::keep::Keep;
 use epitome::rules::message::Message;
 use epitome::settings::Patch;
 use epitome::{Engine, Error, SlotStatus, Summarize, Summarized};
+use epitome_testkit::scripted::Scripted;
 use serde_json::json;
 
 use crate::support::{

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use epitome::model::{Ask, Model, ModelError, Reply, Scripted, Tally};
+use epitome::model::{Ask, Model, ModelError, Reply, Tally};
 use epitome::rules::message::{Timestamp, Tokens};
 use epitome::{Engine, Error, Fork, SlotStatus, Summarize};
+use epitome_testkit::scripted::Scripted;
 use serde_json::json;
 
 use crate::failing::down;

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use epitome::Engine;
-use epitome::model::{Ask, Model, ModelError, Reply, Scripted, Tally};
+use epitome::model::{Ask, Model, ModelError, Reply, Tally};
 use epitome::rules::message::{Timestamp, Tokens};
 use epitome::settings::Patch;
+use epitome_testkit::scripted::Scripted;
 use serde_json::json;
 
 use crate::failing::down;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use epitome::model::{Ask, Scripted};
+use epitome::model::Ask;
 use epitome::rules::message::{Message, Seq, Timestamp};
 use epitome::{Builder, Context, Engine, Pace, Session, SlotExplanation, Summary};
+use epitome_testkit::scripted::Scripted;
 
 pub(crate) use crate::home::{Home, cases, everywhere, homes, times};
 

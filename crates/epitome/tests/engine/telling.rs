@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use epitome::event::{Event, Happened};
-use epitome::model::{Reply, Scripted};
+use epitome::model::Reply;
 use epitome::rules::message::{Message, Seq};
 use epitome::store::SummaryState;
 use epitome::{Batch, Engine, Error, Fork, Pace, Session, Summarize, Workspace};
+use epitome_testkit::scripted::Scripted;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use serde_json::json;

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use epitome::hook::{Condensed, Hook, HookError, Leaving};
-use epitome::model::{Gate, Scripted};
 use epitome::rules::message::Message;
 use epitome::settings::Patch;
 use epitome::{Builder, Engine};
+use epitome_testkit::scripted::{Gate, Scripted};
 
 use crate::support::{Home, quick, talk, until};
 

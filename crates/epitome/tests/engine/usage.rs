@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use epitome::model::{Gate, ModelError, Reply, Scripted, Tally};
+use epitome::model::{ModelError, Reply, Tally};
 use epitome::rules::message::Timestamp;
 use epitome::{Engine, Pace};
+use epitome_testkit::scripted::{Gate, Scripted};
 
 use crate::failing::down;
 use crate::support::{Home, MINUTE, ends, everywhere, one_slot, quick, standing, talk, with_settings};

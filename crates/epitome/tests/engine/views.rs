@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use epitome::model::Scripted;
 use epitome::rules::context::{Oversize, Request};
 use epitome::rules::message::{Limits, Message, Seq};
 use epitome::rules::tokens::{Counter, Encoding};
 use epitome::rules::trigger::Fraction;
 use epitome::{Context, ContextRequest, Engine, Error, HitCursor, Page, Session};
+use epitome_testkit::scripted::Scripted;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 

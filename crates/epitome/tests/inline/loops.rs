@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use epitome::dialect::Dialect;
-use epitome::model::{ModelError, Reply, Scripted};
+use epitome::model::{ModelError, Reply};
 use epitome::rules::message::Tokens;
 use epitome::{Condenser, CondenserBuilder};
+use epitome_testkit::scripted::Scripted;
 use serde_json::json;
 
 use crate::agent_loop::{Agent, RULE, SYSTEM, WINDOW, tools};

@@ -430,7 +430,7 @@ impl<'a> Play<'a> {
             condensed: passing.ready.report.condensed,
             untouched: passing.ready.is_untouched(),
             run: passing.run,
-            sizes: (passing.full, passing.sent),
+            sizes: (passing.ready.full, passing.ready.sent),
             turn: passing.ready.turn(),
             shown: passing.ready.into_messages(),
         }

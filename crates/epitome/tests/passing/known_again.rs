@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use epitome::dialect::Dialect;
 use epitome::inline::Caller;
-use epitome::model::Scripted;
 use epitome::rules::condense::Press;
 use epitome::rules::message::{Message, Part, Role};
 use epitome::{Call, Engine};
+use epitome_testkit::scripted::Scripted;
 
 use crate::support::{
     ANN, BOB, Desk, Home, Numbered, Silent, TWELVE, alone, assert_own, complaints, fork, marks, open, plain,

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Weak};
 
 use epitome::inline::Passing;
-use epitome::model::{Model, ModelError, Scripted};
+use epitome::model::{Model, ModelError};
 use epitome::rules::message::{Message, Timestamp};
 use epitome::{Call, Condenser, Engine, Workspace};
+use epitome_testkit::scripted::Scripted;
 
 use crate::support::{
     ANN, BOB, Numbered, Silent, TWELVE, alone, condenser, plain, settle, summary, talk, until,

@@ -27,8 +27,8 @@ async fn what_was_too_long_is_strictly_smaller_the_second_time_or_stays() {
                 assert_eq!(*again.ready, *sent.ready, "where it cannot, it is the same");
                 break;
             }
-            assert!(tokens(&again.ready) < tokens(&sent.ready) && again.sent < sent.sent);
-            assert_eq!(again.full, sent.full);
+            assert!(tokens(&again.ready) < tokens(&sent.ready) && again.ready.sent < sent.ready.sent);
+            assert_eq!(again.ready.full, sent.ready.full);
             assert_eq!(again.ready.report.reason, "too_long");
             assert_own(&again.ready, &list);
             smaller += 1;
@@ -44,10 +44,10 @@ async fn a_limit_that_the_provider_names_is_kept_to() {
     let desk = Desk::new(&engine, "home", r#""trigger": "messages(90)", "max_tokens": 100"#).await;
     let list = talk("a", 40);
     let sent = desk.before(&ANN, &list).await;
-    assert!(sent.ready.is_untouched() && sent.sent > 400);
+    assert!(sent.ready.is_untouched() && sent.ready.sent > 400);
     sent.ready.turn().too_long(Some(300));
     let again = pressed(&desk, &list).await;
-    assert!(again.ready.report.condensed && again.sent <= 300, "{:?}", again.ready.report);
+    assert!(again.ready.report.condensed && again.ready.sent <= 300, "{:?}", again.ready.report);
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn somebody_who_goes_on_meanwhile_is_not_pressed() {
     // Before the provider's refusal is there, the conversation goes on.
     let further = desk.before(&ANN, &list).await;
     let again = pressed(&desk, &list[..12]).await;
-    assert!(again.ready.report.condensed && again.sent < sent.sent);
+    assert!(again.ready.report.condensed && again.ready.sent < sent.ready.sent);
     assert_own(&again.ready, &list[..12]);
     let still = desk.before(&ANN, &list).await;
     assert_eq!(*still.ready, *further.ready);

@@ -11,9 +11,9 @@ async fn both_are_told_on_every_turn_by_our_count() {
     let list = talk("a", 30);
     for len in 1..=30 {
         let passing = desk.call(&ANN, Call { fixed: 40, ..Call::of(&list[..len]) }).await;
-        assert_eq!(passing.full, tokens(&list[..len]) + 40);
-        assert_eq!(passing.sent, tokens(&passing.ready) + 40);
-        assert_eq!(passing.full == passing.sent, len < 12);
+        assert_eq!(passing.ready.full, tokens(&list[..len]) + 40);
+        assert_eq!(passing.ready.sent, tokens(&passing.ready) + 40);
+        assert_eq!(passing.ready.full == passing.ready.sent, len < 12);
     }
 }
 
@@ -34,10 +34,10 @@ async fn as_the_provider_counts_where_it_told_also_after_a_restart() {
         // It counts half as much again, and what was learnt of that is kept whenever something is condensed.
         let near = |told: u64, ours: u64| told * 100 >= ours * 120 && told * 100 <= ours * 155;
         if len > 30 {
-            assert!(near(passing.full, full), "{len}: {} of {full}", passing.full);
-            assert!(near(passing.sent, sent), "{len}: {} of {sent}", passing.sent);
+            assert!(near(passing.ready.full, full), "{len}: {} of {full}", passing.ready.full);
+            assert!(near(passing.ready.sent, sent), "{len}: {} of {sent}", passing.ready.sent);
         }
-        assert!(passing.full >= passing.sent);
+        assert!(passing.ready.full >= passing.ready.sent);
         passing.ready.turn().reported(sent * 3 / 2);
     }
     engine.close().await;
@@ -50,6 +50,6 @@ async fn where_condensing_is_off_nothing_is_saved() {
     let list = talk("a", 30);
     let first = desk.before(&ANN, &list[..20]).await;
     let second = desk.before(&ANN, &list).await;
-    assert!(second.ready.is_untouched() && second.full == second.sent);
+    assert!(second.ready.is_untouched() && second.ready.full == second.ready.sent);
     assert_eq!(first.run, second.run, "and still it is known");
 }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use epitome::model::{Model, Scripted};
+use epitome::model::Model;
 use epitome::{Engine, Error, Pace};
+use epitome_testkit::scripted::Scripted;
 
 use crate::provider::{Act, INPUT, Provider};
 use crate::support::{Clock, WAYS, assert_whole, engine, history, slot, talk, until};

@@ -11,27 +11,14 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::{Conversation, Look, MOST_UNTOLD, Rules, grown};
-use crate::condenser::report::{Report, Spent};
+use crate::condenser::ready::{Report, Spent};
 use crate::condenser::scribe::{Order, Outcome, Written};
 use crate::hook::Running;
 use crate::lock::lock;
 use crate::model::ModelError;
 use crate::writer::Who;
 
-/// The state of a conversation between two calls, by the name of what decides most.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    /// No summary is being written, and the one in use, if any, is the model's own.
-    Idle,
-    /// A summary is being written in the background.
-    Preparing,
-    /// A fallback summary by `local` is in use, and the model's own is not on its way.
-    Fallback,
-    /// Condensing did not help, by the provider's count. Nothing is begun ahead of time until it helps again.
-    Stopped,
-}
-
-/// What the state follows from. Each part changes by itself: a fallback may be in use while the model's own summary is
+/// The state of a conversation between two calls: idle where nothing of this is there. Each part changes by itself: a fallback may be in use while the model's own summary is
 /// being written, also of a conversation that was stopped.
 ///
 /// ```text
@@ -44,7 +31,8 @@ pub(super) struct Progress {
     pub(super) preparing: Option<Preparing>,
     /// What the model has yet to read, while a fallback is in use.
     pub(super) untold: Option<Untold>,
-    /// The size of the request at which it was stopped.
+    /// The size of the request at which condensing was stopped, since it did not help by the provider's count: nothing is
+    /// begun ahead of time until it helps again.
     pub(super) stopped_at: Option<Tokens>,
 }
 
@@ -57,15 +45,6 @@ pub(in crate::condenser) struct Untold {
 }
 
 impl Progress {
-    pub(super) fn state(&self) -> State {
-        match (self.stopped_at, &self.preparing, &self.untold) {
-            (Some(_), _, _) => State::Stopped,
-            (None, Some(_), _) => State::Preparing,
-            (None, None, Some(_)) => State::Fallback,
-            (None, None, None) => State::Idle,
-        }
-    }
-
     /// `local` wrote a summary in the model's place, which has this yet to read.
     pub(super) fn fallback(&mut self, unread: Untold) {
         match &mut self.untold {
@@ -215,7 +194,8 @@ impl Conversation {
         let summarizes = |stage: &Strategy| matches!(stage, Strategy::Summarize(_) | Strategy::Amortized(_));
         rules.ahead
             && !rules.local
-            && matches!(self.progress.state(), State::Idle | State::Fallback)
+            && self.progress.preparing.is_none()
+            && self.progress.stopped_at.is_none()
             && self.pauses.unprepared.is_none_or(|until| counted >= until)
             && !self.pauses.leave_model_alone()
             && rules.policy.strategy.stages().any(summarizes)

@@ -11,10 +11,9 @@ use epitome_core::message::{Message, Seq, Tokens};
 use epitome_core::tokens::Factor;
 use serde::{Deserialize, Serialize};
 
-use super::sizes::MOST_STRIKES;
 use super::state::{Progress, Untold};
-use super::{Conversation, Look, Rules};
-use crate::condenser::report::{Report, Spent};
+use super::{Conversation, Look, MOST_STRIKES, Rules};
+use crate::condenser::ready::{Report, Spent};
 use crate::condenser::scribe::Written;
 use crate::fingerprint::Prints;
 use crate::hook::grouped;
@@ -40,7 +39,7 @@ pub struct Kept {
     pub standing: Standing,
     /// What the summary was made of, where `local` wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    extracts: Option<Arc<Extracts>>,
+    pub(crate) extracts: Option<Arc<Extracts>>,
     #[serde(default)]
     growth: Growth,
     #[serde(default)]
@@ -51,14 +50,6 @@ pub struct Kept {
     /// What the model has yet to be told, while a stand-in stands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     untold: Option<Untold>,
-}
-
-impl Kept {
-    /// The same without what its summary was made of, which is the largest part of it and can be read from the summary
-    /// again, if not as well.
-    pub(crate) fn without_extracts(self) -> Self {
-        Self { extracts: None, ..self }
-    }
 }
 
 /// What had left the list after a pass.

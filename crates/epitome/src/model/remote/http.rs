@@ -30,12 +30,13 @@ const LARGEST: usize = 4 << 20;
 const LARGEST_ERROR: usize = 64 << 10;
 
 /// The way to an address.
+#[derive(Debug)]
 pub(super) struct Line {
     /// None where the system has no certificates, and so nobody could be believed.
     client: Option<Client>,
-    url: Url,
+    pub(super) url: Url,
     /// Where it goes, without the path.
-    origin: String,
+    pub(super) origin: String,
     timeout: Duration,
     idle: Duration,
 }
@@ -52,28 +53,17 @@ pub(super) struct Call {
 }
 
 /// Why an answer did not come to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Cut {
-    /// The connection broke.
+    #[error("the answer broke off")]
     Broken,
     /// The time for the whole call is over.
+    #[error("no answer within {0:?}")]
     Late(Duration),
-    /// Nothing came for too long.
+    #[error("the answer stalled for {0:?}")]
     Silent(Duration),
-    /// There was too much of it.
+    #[error("the answer is larger than {} MiB", LARGEST >> 20)]
     Large,
-}
-
-impl Cut {
-    /// What happened, in a few words.
-    pub(super) fn reason(self) -> String {
-        match self {
-            Self::Broken => "the answer broke off".to_owned(),
-            Self::Late(time) => format!("no answer within {time:?}"),
-            Self::Silent(time) => format!("the answer stalled for {time:?}"),
-            Self::Large => format!("the answer is larger than {} MiB", LARGEST >> 20),
-        }
-    }
 }
 
 impl Line {
@@ -94,18 +84,6 @@ impl Line {
         Self { client: builder.build().ok(), url, origin, timeout, idle: IDLE }
     }
 
-    pub(super) fn origin(&self) -> &str {
-        &self.origin
-    }
-
-    pub(super) fn host(&self) -> Option<&str> {
-        self.url.host_str()
-    }
-
-    pub(super) fn address(&self) -> &str {
-        self.url.as_str()
-    }
-
     /// Sends a request, and waits until an answer begins.
     pub(super) async fn post(&self, headers: HeaderMap, body: String) -> Result<Call, Fault> {
         let Some(client) = &self.client else {
@@ -118,7 +96,7 @@ impl Line {
         let response = match timeout_at(deadline, request.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(self.unreachable(&error)),
-            Err(_) => return Err(Fault::no_answer(Wrong::Other, &Cut::Late(self.timeout).reason())),
+            Err(_) => return Err(Fault::no_answer(Wrong::Other, &Cut::Late(self.timeout).to_string())),
         };
         let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         let wait = retry_after(header("retry-after-ms"), header(RETRY_AFTER.as_str()), SystemTime::now());
@@ -143,7 +121,7 @@ impl Line {
             );
         }
         if error.is_timeout() {
-            return Fault::no_answer(Wrong::Other, &Cut::Late(self.timeout).reason());
+            return Fault::no_answer(Wrong::Other, &Cut::Late(self.timeout).to_string());
         }
         Fault::no_answer(Wrong::Other, &format!("{origin} closed the connection without an answer"))
     }

@@ -102,7 +102,7 @@ fn it_is_known_by_its_address_and_waited_for_a_little_longer_than_it_may_take() 
         ..settings("llama3.1")
     });
     assert_eq!((model.name(), model.provider()), ("llama3.1", "http://127.0.0.1:11434"));
-    assert_eq!(model.line.address(), "http://127.0.0.1:11434/v1/chat/completions");
+    assert_eq!(model.line.url.as_str(), "http://127.0.0.1:11434/v1/chat/completions");
     assert!(model.time_out().unwrap() > Duration::from_secs(7) && model.reusable());
 }
 

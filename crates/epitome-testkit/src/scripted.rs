@@ -1,4 +1,4 @@
-//! A model that says what it was told to say.
+//! A model that says what it was told to say, and a gate that holds it until a test has seen what it wanted to see.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,7 +11,8 @@ use epitome_core::message::{Message, Part, Tokens};
 use epitome_core::redact::redact;
 use epitome_core::slot::Limit;
 
-use super::{Ask, Gate, Model, ModelError, Reply};
+use epitome::model::{Ask, Model, ModelError, Reply};
+use tokio::sync::watch;
 
 type Answer = dyn Fn(&Ask) -> Result<Reply, ModelError> + Send + Sync;
 
@@ -27,7 +28,8 @@ type Answer = dyn Fn(&Ask) -> Result<Reply, ModelError> + Send + Sync;
 /// use epitome::Message;
 /// use epitome::rules::slot::Limit;
 /// use epitome::rules::tokens::{Counter, Encoding};
-/// use epitome::model::{Ask, Model, ModelError, Scripted};
+/// use epitome::model::{Ask, Model, ModelError};
+/// use epitome_testkit::scripted::Scripted;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), ModelError> {
@@ -254,10 +256,64 @@ fn first_words(message: &Message) -> Option<String> {
     Some(text.split_whitespace().take(6).collect::<Vec<_>>().join(" ").chars().take(60).collect())
 }
 
+/// Where a scripted model waits until it is let through. Clones are the same gate.
+///
+/// ```
+/// use epitome::rules::slot::Limit;
+/// use epitome::rules::tokens::{Counter, Encoding};
+/// use epitome::model::{Ask, Model};
+/// use epitome_testkit::scripted::{Gate, Scripted};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let gate = Gate::new();
+/// let model = Scripted::new().waits_for(&gate).replies("At last.");
+/// let ask = Ask::new([], Limit::Tokens(100), Counter::new(Encoding::O200k));
+/// let writing = tokio::spawn(async move { model.write(&ask).await });
+/// gate.reached().await; // the model is at work, and stays there
+/// gate.open();
+/// assert_eq!(writing.await??.text, "At last.");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Gate {
+    open: Arc<watch::Sender<bool>>,
+    reached: Arc<watch::Sender<bool>>,
+}
+
+impl Gate {
+    /// A closed one.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets everybody through, now and later.
+    pub fn open(&self) {
+        self.open.send_replace(true);
+    }
+
+    /// Waits until somebody stands before it, or has passed.
+    pub async fn reached(&self) {
+        wait_for(&self.reached).await;
+    }
+
+    async fn pass(&self) {
+        self.reached.send_replace(true);
+        wait_for(&self.open).await;
+    }
+}
+
+async fn wait_for(sign: &watch::Sender<bool>) {
+    // It fails only where the sender is gone, and that is held here.
+    let _ = sign.subscribe().wait_for(|given| *given).await;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Told;
+    use epitome::model::Told;
     use epitome_core::inspect::{Standard, inspect};
     use epitome_core::tokens::{Counter, Encoding};
 

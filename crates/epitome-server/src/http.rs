@@ -94,7 +94,7 @@ impl App {
     Told,
     crate::format::Format,
     context::OversizeIn,
-    wire::Page<wire::MessageOut>,
+    wire::Page<openapi::Message>,
 )))]
 struct Described;
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use epitome::Session;
 use epitome::dialect::Dialect;
-use epitome::rules::message::Limits;
 
 use super::late;
 use super::prelude::*;
@@ -16,7 +15,7 @@ use crate::leftovers::{self, Leftover};
 
 mod feed;
 
-use feed::{Gauge, Imported, Options, Source};
+use feed::{Feed, Gauge, Imported, Source};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,25 +65,20 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         Some(database) => database.workspace.settings().await?,
         None => Arc::new(loaded.settings.clone()),
     };
-    let (session, dialect, append) = (spool.session(args), args.format, args.append);
-    let mut feed = Feed {
-        total: spool
-            .sources
-            .iter()
-            .map(|source| std::fs::metadata(&source.path).map_or(0, |file| file.len()))
-            .sum(),
+    let feed = Arc::new(Feed {
         sources: spool.sources.clone(),
-        options: Options { session, dialect, append, ..Options::default() }.sized(&settings.limits),
-        limits: settings.limits.of_message(),
-    };
-    feed.options.left_out = feed.check(args.keep_going, show).await?;
+        session: spool.session(args),
+        dialect: args.format,
+        append: args.append,
+        limits: settings.limits.clone(),
+    });
+    let left_out = check(&feed, args.keep_going, show).await?;
     let database = match there {
         Some(database) => database,
         None => Database::created(loaded).await?,
     };
     leftovers::say(Some("interrupted: what was added stays, and the same command goes on from there"));
-    let left_out = feed.options.left_out;
-    let sessions = feed.import(&database, show).await?;
+    let sessions = import(feed, &database, left_out, show).await?;
     if !args.no_wait {
         summarize(&database, &sessions, show).await?;
     }
@@ -97,66 +91,44 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     Ok(())
 }
 
-/// What is imported, and how.
-struct Feed {
-    sources: Vec<Source>,
-    options: Options,
-    limits: Limits,
-    /// The bytes of all sources.
-    total: u64,
+/// Reads everything, says what cannot be, and tells how many pieces that are.
+async fn check(feed: &Arc<Feed>, keep_going: bool, show: &mut Show) -> Result<u64, Failure> {
+    let checking = Arc::clone(feed);
+    let checked = watched("checking", feed, show, move |gauge| checking.check(gauge)).await??;
+    for problem in &checked.told {
+        show.error(tame(problem))?;
+    }
+    let more = checked.bad - checked.told.len() as u64;
+    if more > 0 {
+        show.error(format!("and {} more", count(more, "problem")))?;
+    }
+    if checked.bad > 0 && !keep_going {
+        let bad = count(checked.bad, "problem");
+        let told = format!("{bad}: nothing was imported; mend them, or leave them out with --keep-going");
+        return Err(Failure::Setting(told));
+    }
+    match checked.messages {
+        0 => Err(Failure::Setting("there are no messages to import".to_owned())),
+        _ => Ok(checked.bad),
+    }
 }
 
-impl Feed {
-    /// Reads everything, says what cannot be, and tells how many pieces that are.
-    async fn check(&self, keep_going: bool, show: &mut Show) -> Result<u64, Failure> {
-        let gauge = Arc::new(Gauge::default());
-        let checked = {
-            let progress = show.bytes_progress("checking", self.total);
-            let (sources, options, limits) = (self.sources.clone(), self.options.clone(), self.limits);
-            let reading = Arc::clone(&gauge);
-            let check =
-                tokio::task::spawn_blocking(move || feed::check(&sources, &options, &limits, &reading));
-            let checked = watched(check, &gauge, &progress).await;
-            checked.map_err(|_| Failure::Failed("reading failed".to_owned()))??
-        };
-        for problem in &checked.told {
-            show.error(tame(problem))?;
-        }
-        let more = checked.bad - checked.told.len() as u64;
-        if more > 0 {
-            show.error(format!("and {} more", count(more, "problem")))?;
-        }
-        if checked.bad > 0 && !keep_going {
-            let bad = count(checked.bad, "problem");
-            let told = format!("{bad}: nothing was imported; mend them, or leave them out with --keep-going");
-            return Err(Failure::Setting(told));
-        }
-        match checked.messages {
-            0 => Err(Failure::Setting("there are no messages to import".to_owned())),
-            _ => Ok(checked.bad),
-        }
+/// Adds what was checked.
+async fn import(
+    feed: Arc<Feed>,
+    database: &Database,
+    left_out: u64,
+    show: &mut Show,
+) -> Result<Vec<Imported>, Failure> {
+    let (importing, workspace) = (Arc::clone(&feed), database.workspace.clone());
+    let work = move |gauge: &Gauge| importing.import(&workspace, left_out, gauge);
+    let (done, result) = watched("importing", &feed, show, work).await?;
+    let added: u64 = done.iter().map(|imported| imported.added).sum();
+    if result.is_err() && added > 0 {
+        let added = count(added, "message");
+        show.note(format!("added before that: {added}; the same command goes on from there"))?;
     }
-
-    /// Adds what was checked.
-    async fn import(self, database: &Database, show: &mut Show) -> Result<Vec<Imported>, Failure> {
-        let gauge = Arc::new(Gauge::default());
-        let imported = {
-            let progress = show.bytes_progress("importing", self.total);
-            let Self { sources, options, limits, .. } = self;
-            let work = feed::import(&database.workspace, sources, &options, limits, Arc::clone(&gauge));
-            watched(work, &gauge, &progress).await
-        };
-        let (done, stop) = match imported {
-            Ok(sessions) => return Ok(sessions),
-            Err(stopped) => stopped,
-        };
-        let added: u64 = done.iter().map(|imported| imported.added).sum();
-        if added > 0 {
-            let added = count(added, "message");
-            show.note(format!("added before that: {added}; the same command goes on from there"))?;
-        }
-        Err(stop)
-    }
+    result.map(|()| done)
 }
 
 /// Has what is due in the sessions written.
@@ -211,13 +183,24 @@ fn tell(sessions: &[Imported], left_out: u64, show: &mut Show) -> Result<(), Fai
     Ok(())
 }
 
-/// Waits for it, and shows meanwhile how far it is.
-async fn watched<T>(work: impl Future<Output = T>, gauge: &Gauge, progress: &Progress) -> T {
+/// Does it on a thread of its own, and shows meanwhile how far it is.
+async fn watched<T: Send + 'static>(
+    what: &str,
+    feed: &Feed,
+    show: &mut Show,
+    work: impl FnOnce(&Gauge) -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let size = |source: &Source| std::fs::metadata(&source.path).map_or(0, |file| file.len());
+    let progress = show.bytes_progress(what, feed.sources.iter().map(size).sum());
+    let gauge = Arc::new(Gauge::default());
     let look = || async {
         progress.set(gauge.bytes.load(Ordering::Relaxed));
         progress.say(count(gauge.messages.load(Ordering::Relaxed), "message"));
     };
-    Progress::during(work, TICK, look).await
+    let working = Arc::clone(&gauge);
+    let work = tokio::task::spawn_blocking(move || work(&working));
+    let done = Progress::during(work, TICK, look).await;
+    done.map_err(|_| Failure::Failed("reading failed".to_owned()))
 }
 
 /// What comes through pipes, in files: it is read twice. Gone when dropped.

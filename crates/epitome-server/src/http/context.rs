@@ -10,7 +10,7 @@ use epitome_terminal::flags::whole;
 
 use super::openapi::ContextAnswer;
 use super::prelude::*;
-use super::wire::{ContextOut, MessageOut, report};
+use super::wire::{ContextOut, report, shown};
 use crate::format::Format;
 
 /// What a context of another form holds and leaves out; its body is as its provider wants it.
@@ -92,7 +92,7 @@ pub(crate) async fn read(call: Reading<Asked>) -> Answer {
     let given = {
         let _turn = app.load.context().await;
         let asked = &question.asked;
-        written(&session.context(asked.request()).await?, asked.format)?
+        written(session.context(asked.request()).await?, asked.format)?
     };
     let answer = answer(&known, &given);
     app.kept.put(question, stamp, given);
@@ -107,9 +107,9 @@ fn answer(known: &Known, given: &Given) -> Response {
     answer
 }
 
-fn written(context: &Context, format: Option<Format>) -> Result<Given, Problem> {
+fn written(context: Context, format: Option<Format>) -> Result<Given, Problem> {
     let tokens = context.report.tokens.total();
-    let report = report(context);
+    let report = report(&context);
     let Some(format) = format else {
         return Ok(Given { written: native(context, report)?, report: None, tokens });
     };
@@ -138,8 +138,8 @@ impl Asked {
     }
 }
 
-fn native(context: &Context, report: Value) -> Result<Written, Problem> {
-    let messages = context.messages.iter().map(MessageOut::from).collect();
+fn native(context: Context, report: Value) -> Result<Written, Problem> {
+    let messages = context.messages.into_iter().map(shown).collect();
     let age = context.summary.as_ref().and_then(|summary| summary.age_millis);
     let out = ContextOut { messages, report, summary: context.summary.as_ref() };
     match age {

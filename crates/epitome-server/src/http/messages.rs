@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::openapi::{Messages, MessagesPage};
 use super::prelude::*;
-use super::wire::MessageOut;
+use super::wire::shown;
 use crate::format::Format;
 
 /// The key under which an append is done once.
@@ -136,7 +136,7 @@ pub(crate) async fn list(call: Reading<Which>) -> Answer {
     let scope = scope.as_deref().map(Into::into);
     let range = Range { scope, ..range(*after, *reverse, limit(*asked)?) };
     let _turn = call.app.load.page().await;
-    page(&call.session().messages(range).await?, *format, &call.known)
+    page(call.session().messages(range).await?, *format, &call.known)
 }
 
 /// A page holds no more than about so many bytes of messages, however many are asked for.
@@ -149,12 +149,12 @@ pub(super) fn range(after: Option<u64>, reverse: bool, limit: usize) -> Range {
 }
 
 /// A page of messages, in the form that is wanted.
-pub(super) fn page(found: &Portion<Message>, format: Option<Format>, known: &Known) -> Answer {
+pub(super) fn page(found: Portion<Message>, format: Option<Format>, known: &Known) -> Answer {
     let next = found.last().filter(|_| found.more).map(|message| message.seq.to_string());
     match format {
-        None => known.read(&Page { items: found.iter().map(MessageOut::from).collect(), next }),
+        None => known.read(&Page { items: found.into_iter().map(shown).collect(), next }),
         Some(format) => {
-            let texts = Dialect::from(format).restore_text(found).into_iter();
+            let texts = Dialect::from(format).restore_text(&found).into_iter();
             known.read(&Page { items: texts.flat_map(RawValue::from_string).collect(), next })
         }
     }
@@ -164,15 +164,15 @@ pub(super) fn page(found: &Portion<Message>, format: Option<Format>, known: &Kno
 #[utoipa::path(patch, path = "/v1/sessions/{session}/messages/{seq}", tag = "messages", params(
     ("seq" = u64, Path, description = "The message's place", minimum = 1),
 ), request_body = openapi::SetFlags, responses(
-    (status = 200, description = "The message as it is now", body = MessageOut),
+    (status = 200, description = "The message as it is now", body = openapi::Message),
 ))]
 pub(crate) async fn flag(call: Writing, Json(flags): Json<Flags>) -> Answer {
     let (session, seq) = (call.session(), call.number::<Seq>("seq")?);
     session.flag(seq, flags).await?;
     let after = seq.checked_sub(1).filter(|after| *after > 0);
     let found = session.messages(Range { after, limit: 1, ..Range::default() }).await?;
-    match found.first() {
-        Some(message) => done(StatusCode::OK, &MessageOut::from(message)),
+    match found.into_iter().next() {
+        Some(message) => done(StatusCode::OK, &shown(message)),
         None => Ok(StatusCode::NO_CONTENT.into_response()),
     }
 }

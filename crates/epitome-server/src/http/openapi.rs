@@ -187,6 +187,6 @@ macro_rules! shapes {
     )*};
 }
 
-shapes!(Appended Condensable Condensed ContextAnswer CreatedKey Fork Key Messages MessagesPage NewKey Part Queue);
-shapes!(Rebuilding Role Session SessionSettings SessionWhole SetFlags Settings Summarize Summarized Summary Undone);
+shapes!(Appended Condensable Condensed ContextAnswer CreatedKey Fork Key Message Messages MessagesPage NewKey Queue);
+shapes!(Rebuilding Session SessionSettings SessionWhole SetFlags Settings Summarize Summarized Summary Undone);
 shapes!(Workspace);

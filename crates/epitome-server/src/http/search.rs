@@ -50,7 +50,7 @@ pub(crate) async fn in_session(call: Reading<WordsBeneath>) -> Answer {
     let beneath = words.summary.map(|summary| i64::try_from(summary).unwrap_or(i64::MAX));
     let _turn = call.app.load.page().await;
     let found = session.search(in_bounds(&words.q)?, beneath, after, limit).await?;
-    page(&found, &call.known, |cursor| cursor.seq.to_string())
+    page(found, &call.known, |cursor| cursor.seq.to_string())
 }
 
 /// Messages of all the workspace's sessions by their words, newest session first.
@@ -62,7 +62,7 @@ pub(crate) async fn everywhere(call: Reading<Words>) -> Answer {
     let (limit, after) = (limit(words.limit)?, words.after.as_deref().map(place).transpose()?);
     let _turn = call.app.load.page().await;
     let found = call.access.workspace.search(in_bounds(&words.q)?, after, limit).await?;
-    page(&found, &call.known, cursor)
+    page(found, &call.known, cursor)
 }
 
 /// The longest query, in characters.
@@ -75,9 +75,9 @@ fn in_bounds(words: &str) -> Result<&str, Problem> {
     }
 }
 
-fn page(found: &Portion<Found>, known: &Known, place: impl Fn(&HitCursor) -> String) -> Answer {
+fn page(found: Portion<Found>, known: &Known, place: impl Fn(&HitCursor) -> String) -> Answer {
     let next = found.last().filter(|_| found.more).map(|last| place(&last.cursor));
-    known.read(&Page { items: found.iter().map(FoundOut::from).collect(), next })
+    known.read(&Page { items: found.into_iter().map(FoundOut::from).collect(), next })
 }
 
 /// Where a search goes on: after this message of that session.

@@ -133,7 +133,7 @@ pub(crate) async fn expand(call: Reading<Beneath>) -> Answer {
     let wanted = range(asked.after, asked.reverse, limit(asked.limit)?);
     let summary = call.number("summary")?;
     let _turn = call.app.load.page().await;
-    page(&call.session().expand(summary, wanted).await?, asked.format, &call.known)
+    page(call.session().expand(summary, wanted).await?, asked.format, &call.known)
 }
 
 /// Takes a summary back. The one before it stands again, and counting starts anew at the newest message.

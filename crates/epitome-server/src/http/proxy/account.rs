@@ -48,11 +48,12 @@ pub(super) struct Known {
 
 /// What is to be counted for one request.
 pub(super) struct Account {
-    app: Arc<App>,
-    workspace: Workspace,
-    known: Known,
-    retried: bool,
-    price: Option<Price>,
+    pub(super) app: Arc<App>,
+    pub(super) workspace: Workspace,
+    pub(super) known: Known,
+    /// Whether it was sent a second time.
+    pub(super) retried: bool,
+    pub(super) price: Option<Price>,
 }
 
 /// What is remembered of a conversation, to know what a cache would have held of it.
@@ -69,20 +70,6 @@ pub(super) struct Earlier {
 }
 
 impl Account {
-    pub(super) fn new(
-        app: &Arc<App>,
-        workspace: Workspace,
-        known: Known,
-        retried: bool,
-        price: Option<Price>,
-    ) -> Self {
-        Self { app: Arc::clone(app), workspace, known, retried, price }
-    }
-
-    pub(super) fn dialect(&self) -> Dialect {
-        self.known.dialect
-    }
-
     /// The answer has ended, whole or not.
     pub(super) fn close(self, heard: &Heard, whole: bool) {
         let known = &self.known;

@@ -45,20 +45,20 @@ pub(super) async fn read(Reads(access): Reads, pairs: Pairs, known: Known) -> An
     let (app, name) = (Arc::clone(&access.app), access.session_name());
     let given = ContextIn::read(&pairs.0)?;
     if let Some(detail) = given.unfit() {
-        return Err(Refusal::unfit(detail));
+        return Err(unfit(detail));
     }
     if pairs.get("scope").is_some_and(|scope| !scope.is_empty()) {
         return Err(not_offered());
     }
     let target = given.peer_target.is_some();
     let tokens = match given.tokens.map(u64::try_from) {
-        Some(Err(_)) | Some(Ok(0)) => return Ok(known.read(&ContextOut::new(name, target))?),
+        Some(Err(_)) | Some(Ok(0)) => return known.read(&ContextOut::new(name, target)),
         Some(Ok(tokens)) => Some(tokens),
         None => None,
     };
     let session = access.session();
     let Some(stamp) = found(session.stamp().await)? else {
-        return Ok(known.read(&ContextOut::new(name, target))?);
+        return known.read(&ContextOut::new(name, target));
     };
     let asked = Asked { tokens, summary: given.summary, target };
     let (workspace, name) = (Arc::from(access.workspace.name()), name.to_owned());
@@ -68,14 +68,14 @@ pub(super) async fn read(Reads(access): Reads, pairs: Pairs, known: Known) -> An
         return Ok(known.given(&given.written));
     }
     let context = {
-        let _turn = app.load.context().await;
+        let _turn = app.load.contexts.acquire().await;
         match context(&session, &question.asked).await {
             Ok(context) => with_blank(&session, context).await,
             Err(error) => Err(error),
         }
     };
     let Some(context) = found(context)? else {
-        return Ok(known.read(&ContextOut::new(&question.session, target))?);
+        return known.read(&ContextOut::new(&question.session, target));
     };
     let about = (question.session.as_str(), stamp.session);
     let scribe = app.scribe(&question.workspace, about, &context.encoding).await?;
@@ -86,7 +86,7 @@ pub(super) async fn read(Reads(access): Reads, pairs: Pairs, known: Known) -> An
         let given = Given { written, report: None, tokens };
         let answer = known.given(&given.written);
         app.kept.put(question, stamp, given);
-        Ok::<_, Refusal>(answer)
+        Ok::<_, Problem>(answer)
     };
     elsewhere(weight(bytes), write).await?
 }
@@ -189,7 +189,7 @@ async fn with_blank(session: &Session, mut context: Context) -> Result<Context, 
     Ok(context)
 }
 
-fn written(context: &Context, scribe: &Scribe, session: &str, target: bool) -> Result<Written, Refusal> {
+fn written(context: &Context, scribe: &Scribe, session: &str, target: bool) -> Result<Written, Problem> {
     // The summary is told apart, and what was put between messages for a model's sake is not told at all.
     let summary = context.summary.as_ref().filter(|summary| summary.told > 0);
     let told = summary.map_or(0, |summary| summary.told);
@@ -245,8 +245,5 @@ pub(super) async fn summaries(Reads(access): Reads) -> Answer {
             _ => {}
         }
     }
-    answered(
-        StatusCode::OK,
-        &json!({"id": access.session_name(), "short_summary": short, "long_summary": long}),
-    )
+    done(StatusCode::OK, &json!({"id": access.session_name(), "short_summary": short, "long_summary": long}))
 }

@@ -49,7 +49,7 @@ mod workspaces;
 
 pub use state::Honcho;
 
-use refusal::{Refusal, not_offered};
+use refusal::not_offered;
 
 /// Where its routes begin, and how they answer otherwise than native ones.
 pub const MOUNT: Mount = Mount { prefix: "/v3/", reads, bare: refusal::bare, words: refusal::words };
@@ -119,6 +119,6 @@ async fn health() -> Result<Response, Problem> {
 }
 
 /// Says so.
-async fn absent(_: gate::Reads) -> Refusal {
+async fn absent(_: gate::Reads) -> Problem {
     not_offered()
 }

@@ -2,12 +2,14 @@
 
 use axum::http::StatusCode;
 use epitome::{Keep, Listed, Listing};
+use epitome_http::Problem;
+use epitome_http::reply::done;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::check::{self, Paging};
 use super::filter::{Fields, Filter};
-use super::refusal::{Answer, Refusal, answered};
+use super::refusal::{Answer, unfit};
 use super::sent::Pairs;
 
 #[derive(Debug, Serialize)]
@@ -26,9 +28,9 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    pub(super) fn read(pairs: &Pairs, body: &Value, fields: Fields) -> Result<Self, Refusal> {
+    pub(super) fn read(pairs: &Pairs, body: &Value, fields: Fields) -> Result<Self, Problem> {
         let paging = Paging::read(&pairs.0)?;
-        let filter = Filter::read(&check::filters(body)?, fields).map_err(Refusal::unfit)?;
+        let filter = Filter::read(&check::filters(body)?, fields).map_err(unfit)?;
         Ok(Self { paging, filter })
     }
 
@@ -54,5 +56,5 @@ impl Wanted {
 pub(super) fn page<T: Serialize>(paging: &Paging, listed: Listed<T>) -> Answer {
     let Listed { items, total } = listed;
     let (page, size) = (paging.page, paging.size);
-    answered(StatusCode::OK, &PageOut { items, total, page, size, pages: total.div_ceil(size.max(1)) })
+    done(StatusCode::OK, &PageOut { items, total, page, size, pages: total.div_ceil(size.max(1)) })
 }

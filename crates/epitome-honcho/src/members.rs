@@ -23,7 +23,7 @@ pub(super) async fn set(Writes(access): Writes, Body(body, _charged): Body) -> A
 pub(super) async fn remove(Writes(access): Writes, Body(body, _charged): Body) -> Answer {
     let names: Vec<String> = check::body(&body, &check::NAMES)?;
     if found(access.session().stamp().await)?.is_none() {
-        return Err(Refusal::no_session(access.session_name(), access.workspace.name()));
+        return Err(no_session(access.session_name(), access.workspace.name()));
     }
     change(&access, names.into_iter().map(|name| Membership::Leave(name.into())).collect()).await
 }
@@ -31,7 +31,7 @@ pub(super) async fn remove(Writes(access): Writes, Body(body, _charged): Body) -
 async fn change(access: &Access, members: Vec<Membership>) -> Answer {
     let notes = Notes { members, ..Notes::default() };
     let written = access.session().note(notes).await?;
-    answered(StatusCode::OK, &out::session(access.workspace.name(), &written.now))
+    done(StatusCode::OK, &out::session(access.workspace.name(), &written.now))
 }
 
 /// A session's peers.
@@ -48,12 +48,12 @@ pub(super) async fn look(Reads(access): Reads) -> Answer {
     let (session, peer) = (access.session_name(), access.peer());
     let member = found(access.session().member(peer).await)?.flatten();
     let Some(MemberRow { attributes, .. }) = member else {
-        return Err(Refusal::not_found(format!("Peer {peer} not found in session {session}")));
+        return Err(Problem::not_found(format!("Peer {peer} not found in session {session}")));
     };
     let configuration = stored(&attributes);
     let said = |key: &str| configuration.get(key).cloned().unwrap_or_default();
     let told = json!({"observe_me": said("observe_me"), "observe_others": said("observe_others")});
-    answered(StatusCode::OK, &told)
+    done(StatusCode::OK, &told)
 }
 
 /// Sets how a peer belongs to a session: what is named.

@@ -86,7 +86,7 @@ pub(super) async fn list(Reads(access): Reads, pairs: Pairs, Body(body, _charged
     let Some(info) = found(session.info().await)? else {
         return page(&wanted.paging, Listed::<()>::default());
     };
-    let _turn = app.load.page().await;
+    let _turn = app.load.paging.acquire().await;
     let (paging, skip, limit) = (wanted.paging, wanted.skip(), wanted.limit());
     let scribe = app.scribe(access.workspace.name(), (&info.name, info.id), &info.encoding).await?;
     let sieve = Arc::new(Sieve { scribe, info, filter: wanted.filter });
@@ -109,7 +109,7 @@ async fn some(
     sieve: &Arc<Sieve>,
     paging: &Paging,
     (skip, limit): (u64, usize),
-) -> Result<Listed<Message>, Refusal> {
+) -> Result<Listed<Message>, Problem> {
     let (mut listed, mut last) = (Listed::default(), None);
     loop {
         let portion = session.messages(range(last, paging.reverse, &sieve.info, CHUNK)).await?;
@@ -142,12 +142,12 @@ impl Sieve {
 /// A page holds no more bytes of messages than this. Theirs never come to it; ours may be larger.
 const PAGE_BYTES: u64 = 16 << 20;
 
-fn bearable(items: &[Message]) -> Result<(), Refusal> {
+fn bearable(items: &[Message]) -> Result<(), Problem> {
     match items.iter().map(Message::bytes).sum::<u64>() <= PAGE_BYTES {
         true => Ok(()),
         false => {
             let detail = "the messages of this page are too large together; ask for a smaller size";
-            Err(Refusal::told(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail))
+            Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail))
         }
     }
 }
@@ -167,7 +167,7 @@ fn range(last: Option<u64>, reverse: bool, info: &SessionInfo, limit: usize) -> 
 }
 
 /// A page of all of them: where it begins is known without reading those before.
-async fn all(session: &Session, info: &SessionInfo, paging: &Paging) -> Result<Listed<Message>, Refusal> {
+async fn all(session: &Session, info: &SessionInfo, paging: &Paging) -> Result<Listed<Message>, Problem> {
     let (skip, limit) = (paging.page.saturating_sub(1).saturating_mul(paging.size), paging.size);
     let mut items: Vec<Message> = Vec::new();
     let mut last =
@@ -198,7 +198,7 @@ pub(super) async fn put(Writes(access): Writes, Body(body, _charged): Body) -> A
 
 async fn one(access: &Access, metadata: Option<Map<String, Value>>) -> Answer {
     let (app, session, id) = (&access.app, access.session(), access.message());
-    let missing = || Refusal::no_message(id);
+    let missing = || no_message(id);
     let info = found(session.info().await)?.ok_or_else(missing)?;
     let seq = app.ids().await?.mark(info.id).seq(id).filter(|seq| (1..=info.messages).contains(seq));
     let seq = seq.ok_or_else(missing)?;
@@ -209,5 +209,5 @@ async fn one(access: &Access, metadata: Option<Map<String, Value>>) -> Answer {
     let read = session.messages(range).await?;
     let message = read.first().filter(|message| message.seq == seq).ok_or_else(missing)?;
     let scribe = app.scribe(access.workspace.name(), (&info.name, info.id), &info.encoding).await?;
-    answered(StatusCode::OK, &scribe.message(message))
+    done(StatusCode::OK, &scribe.message(message))
 }

@@ -22,19 +22,19 @@ pub(super) async fn create(Gets(access): Gets, Body(body, _charged): Body) -> An
     let wanted = if nothing { Rights::Read } else { Rights::Write };
     access.check((None, Some(&id)), wanted).await?;
     if let Some(author) = access.workspace.author(&id).await?.filter(|_| nothing) {
-        return answered(StatusCode::OK, &out::peer(access.workspace.name(), &author));
+        return done(StatusCode::OK, &out::peer(access.workspace.name(), &author));
     }
     access.check((None, Some(&id)), Rights::Write).await?;
     let written = access.workspace.set_author(&id, metadata, configuration.map(attributes)).await?;
     let status = if written.made { StatusCode::CREATED } else { StatusCode::OK };
-    answered(status, &out::peer(access.workspace.name(), &written.now))
+    done(status, &out::peer(access.workspace.name(), &written.now))
 }
 
 /// Changes notes on a peer, who comes to be where there is none.
 pub(super) async fn put(Writes(access): Writes, Body(body, _charged): Body) -> Answer {
     let Put { metadata, configuration } = read(&body, &PUT_PEER)?;
     let written = access.workspace.set_author(access.peer(), metadata, configuration.map(attributes)).await?;
-    answered(StatusCode::OK, &out::peer(access.workspace.name(), &written.now))
+    done(StatusCode::OK, &out::peer(access.workspace.name(), &written.now))
 }
 
 /// The workspace's peers.
@@ -57,8 +57,8 @@ pub(super) async fn context(Reads(access): Reads, pairs: Pairs) -> Answer {
     let peer = access.peer();
     let target = pairs.get("target").filter(|target| !target.is_empty()).unwrap_or(peer);
     if !is_name(target) {
-        return Err(Refusal::no_name("target"));
+        return Err(no_name("target"));
     }
     let told = json!({"peer_id": peer, "target_id": target, "representation": "", "peer_card": null});
-    answered(StatusCode::OK, &told)
+    done(StatusCode::OK, &told)
 }

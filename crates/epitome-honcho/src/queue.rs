@@ -63,10 +63,7 @@ pub(super) async fn status(Reads(access): Reads, pairs: Pairs) -> Answer {
     let workspace = &access.workspace;
     let only = pairs.get("session_id").filter(|session| !session.is_empty());
     if let Some(only) = only {
-        return answered(
-            StatusCode::OK,
-            &Status { work: of_session(workspace, only).await?, sessions: None },
-        );
+        return done(StatusCode::OK, &Status { work: of_session(workspace, only).await?, sessions: None });
     }
     let queue = workspace.queue().await?;
     let mut by: BTreeMap<Arc<str>, Work> = BTreeMap::new();
@@ -90,12 +87,12 @@ pub(super) async fn status(Reads(access): Reads, pairs: Pairs) -> Answer {
         sessions.insert(id, theirs);
     }
     let sessions = (!sessions.is_empty()).then_some(sessions);
-    answered(StatusCode::OK, &Status { work, sessions })
+    done(StatusCode::OK, &Status { work, sessions })
 }
 
 /// The same of one session, which is asked itself: a queue may be longer than what is listed of it. Nothing where there is no
 /// such session.
-async fn of_session(workspace: &Workspace, name: &str) -> Result<Work, Refusal> {
+async fn of_session(workspace: &Workspace, name: &str) -> Result<Work, Problem> {
     let mut work = Work::default();
     let session = workspace.session(name);
     let explained = if is_name(name) { found(session.explain().await)? } else { None };

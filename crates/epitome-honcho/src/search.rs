@@ -58,10 +58,10 @@ pub(super) async fn of_peer(Reads(access): Reads, Body(body, _charged): Body) ->
 
 async fn search(access: &Access, place: Place, body: &Value, peer: Option<String>) -> Answer {
     let SearchIn { query, filters, limit } = check::body(body, &check::SEARCH)?;
-    let filter = Filter::read(&filters, MESSAGE_FIELDS).map_err(Refusal::unfit)?;
+    let filter = Filter::read(&filters, MESSAGE_FIELDS).map_err(unfit)?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let app = &access.app;
-    let _turn = app.load.page().await;
+    let _turn = app.load.paging.acquire().await;
     let wish = Arc::new((filter, peer));
     let mut seeker = Seeker { access, place, wish, sessions: HashMap::new() };
     let mut hits = seeker.ranked(&query, limit).await?;
@@ -99,7 +99,7 @@ struct Seeker<'a> {
 
 impl Seeker<'_> {
     /// Those with all words, newest first; then the others, those with most of the words first.
-    async fn ranked(&mut self, query: &str, limit: usize) -> Result<Vec<Found>, Refusal> {
+    async fn ranked(&mut self, query: &str, limit: usize) -> Result<Vec<Found>, Problem> {
         // Quotes would mean something to us that they did not.
         let plain: String = query.chars().map(|c| if c == '"' { ' ' } else { c }).take(1_000).collect();
         let all = self.look(&plain, limit).await?;
@@ -129,7 +129,7 @@ impl Seeker<'_> {
         Ok(ranked.into_iter().map(|(_, hit)| hit).collect())
     }
 
-    async fn scribe(&self, session: &Arc<str>) -> Result<Option<Scribe>, Refusal> {
+    async fn scribe(&self, session: &Arc<str>) -> Result<Option<Scribe>, Problem> {
         let workspace = &self.access.workspace;
         let Some(info) = found(workspace.session(Arc::clone(session)).info().await)? else { return Ok(None) };
         let about = (&*info.name, info.id);
@@ -137,7 +137,7 @@ impl Seeker<'_> {
     }
 
     /// What has these words and is wanted, at least so many where there are; nothing where there are no words to look for.
-    async fn look(&mut self, words: &str, least: usize) -> Result<Vec<Found>, Refusal> {
+    async fn look(&mut self, words: &str, least: usize) -> Result<Vec<Found>, Problem> {
         let (mut kept, mut after) = (Vec::new(), None);
         for _ in 0..PAGES {
             let portion = match self.place.search(words, after).await {

@@ -56,7 +56,7 @@ impl<S: WithHttp> FromRequestParts<Arc<S>> for Runs {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<S>) -> Result<Self, Problem> {
-        match identify(&parts.headers, app.http()).await?.1 {
+        match identify(&parts.headers, app).await?.1 {
             None => Ok(Self),
             Some(key) if key.rights == Rights::Admin => Ok(Self),
             Some(_) => Err(forbidden("an admin key is wanted here")),

@@ -6,7 +6,7 @@ use std::num::NonZero;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 
 use crate::bounds::{Bounds, Places};
@@ -43,10 +43,12 @@ pub struct Load {
     pub memory: Memory,
     /// For bodies that are passed on, until their answer begins.
     pub passing: Memory,
-    /// Who reads messages by the page, and writes them out: each holds some megabytes until it is done.
-    paging: Semaphore,
-    contexts: Semaphore,
-    forks: Semaphore,
+    /// Who reads messages by the page, and writes them out: each holds some megabytes until it is done. A turn is never long.
+    pub paging: Semaphore,
+    /// Who makes contexts.
+    pub contexts: Semaphore,
+    /// Who copies sessions.
+    pub forks: Semaphore,
 }
 
 impl Load {
@@ -64,21 +66,6 @@ impl Load {
             contexts: Semaphore::new(processors().saturating_add(MORE_CONTEXTS)),
             forks: Semaphore::new(FORKS),
         }
-    }
-
-    /// Waits for its turn to read a page. It is never long.
-    pub async fn page(&self) -> Option<SemaphorePermit<'_>> {
-        self.paging.acquire().await.ok()
-    }
-
-    /// Waits for its turn to make a context.
-    pub async fn context(&self) -> Option<SemaphorePermit<'_>> {
-        self.contexts.acquire().await.ok()
-    }
-
-    /// Waits for its turn to copy a session.
-    pub async fn fork(&self) -> Option<SemaphorePermit<'_>> {
-        self.forks.acquire().await.ok()
     }
 
     /// Sets so many bytes aside for whoever reads; none where there is no room for them now.

@@ -23,7 +23,6 @@ mod check_config;
 mod completions;
 mod condense;
 mod context;
-mod echo;
 mod expand;
 mod explain;
 mod export;
@@ -318,7 +317,6 @@ async fn act(
         What::Told(text) => show.raw(text.as_bytes()),
         What::WriteConfig(path) => write_config::run(&path, world, show),
         What::Command(Command::Demo(args)) => demo::run(&args, given.db.as_deref(), show).await,
-        What::Command(Command::Bench(args)) if args.is_echo() => echo::run(show).await,
         What::Command(Command::Bench(args)) => bench::run(&args, show).await,
         What::Command(Command::Completions(args)) => completions::run(&args, Cli::command(), show),
         // These need no database, or not always.

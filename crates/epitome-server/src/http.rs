@@ -13,7 +13,7 @@ use axum::Router;
 use epitome_honcho::Honcho;
 use epitome_http::around::around;
 use epitome_http::problem::Told;
-use epitome_http::{HttpState, Problem, WithHttp};
+use epitome_http::{HttpState, Problem};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -22,7 +22,6 @@ mod bind;
 mod call;
 mod condense;
 mod context;
-mod echo;
 mod events;
 mod keys;
 mod meanwhile;
@@ -42,7 +41,6 @@ use epitome_http::{around, body, figures, gate, load, problem, stall};
 
 pub(crate) use bind::bind;
 pub(crate) use context::{Asked, OversizeIn};
-pub(crate) use echo::echo;
 pub(crate) use meanwhile::meanwhile;
 pub(crate) use proxy::{Proxy, RequestsLog};
 
@@ -57,16 +55,10 @@ pub(crate) struct App {
     ready: AtomicBool,
 }
 
-impl WithHttp for App {
-    fn http(&self) -> &Arc<HttpState> {
-        &self.http
-    }
-}
-
 impl Deref for App {
-    type Target = HttpState;
+    type Target = Arc<HttpState>;
 
-    fn deref(&self) -> &HttpState {
+    fn deref(&self) -> &Arc<HttpState> {
         &self.http
     }
 }

@@ -17,7 +17,6 @@
 //! | something that takes a while | [`Show::progress`] |
 
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use epitome::rules::message::Timestamp;
@@ -163,45 +162,33 @@ impl Show {
     }
 }
 
-/// What was written, for tests of commands.
-#[derive(Debug, Clone, Default)]
-pub struct Written(Arc<Mutex<Vec<u8>>>);
-
-impl Written {
-    /// A [`Show`] without a process, and what it writes to standard output and to standard error.
-    #[must_use]
-    pub fn show(json: bool) -> (Show, Self, Self) {
-        let (out, errors) = (Self::default(), Self::default());
-        (Show::plain(Box::new(out.clone()), Box::new(errors.clone()), json), out, errors)
-    }
-
-    /// All of it so far.
-    #[must_use]
-    pub fn text(&self) -> String {
-        let written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&written).into_owned()
-    }
-}
-
-impl Write for Written {
-    fn write(&mut self, words: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(words)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, words: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(words)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
 
     #[test]
     fn remarks_go_elsewhere_and_on_one_line() {
-        let (mut show, out, errors) = Written::show(false);
+        let (out, errors) = (Written::default(), Written::default());
+        let mut show = Show::plain(Box::new(out.clone()), Box::new(errors.clone()), false);
         show.line("asked for").unwrap();
         show.note("by\nthe way").unwrap();
-        assert_eq!((out.text().as_str(), errors.text().as_str()), ("asked for\n", "by the way\n"));
+        drop(show);
+        assert_eq!(*out.0.lock().unwrap(), b"asked for\n");
+        assert_eq!(*errors.0.lock().unwrap(), b"by the way\n");
     }
 }

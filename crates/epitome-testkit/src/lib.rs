@@ -12,6 +12,7 @@
 //! | [`planted`] | faults planted in a store, which `verify` must find |
 //! | [`python`] | programs from PyPI, each in a virtual environment |
 //! | [`signal`] | signals to child processes |
+//! | [`Written`] | what a command wrote, without a process |
 //!
 //! Tests use it as a dev-dependency. It is compiled once, however many test binaries use it.
 
@@ -44,3 +45,6 @@ pub mod python;
 pub mod signal;
 pub mod upstream;
 pub mod validator;
+mod written;
+
+pub use written::Written;

@@ -40,7 +40,7 @@ pub(crate) async fn condense(call: Writing<Wish>, Text { text, charged }: Text) 
     let (app, access, wish) = (call.app, call.access, call.query);
     let (explain, patch) = (wish.explain, patch(&wish)?);
     let builder = access.workspace.condenser().await?.settings(patch);
-    let turn = app.load.context().await;
+    let turn = app.load.contexts.acquire().await;
     let size = text.len();
     let (request, text) = elsewhere(size, move || (Request::read(&text, wish), text)).await?;
     let request = request.map_err(Problem::invalid)?;

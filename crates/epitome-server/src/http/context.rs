@@ -90,7 +90,7 @@ pub(crate) async fn read(call: Reading<Asked>) -> Answer {
         return Ok(answer(&known, &given));
     }
     let given = {
-        let _turn = app.load.context().await;
+        let _turn = app.load.contexts.acquire().await;
         let asked = &question.asked;
         written(session.context(asked.request()).await?, asked.format)?
     };

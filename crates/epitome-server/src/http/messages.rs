@@ -135,7 +135,7 @@ pub(crate) async fn list(call: Reading<Which>) -> Answer {
     let Which { after, limit: asked, reverse, scope, format } = &call.query;
     let scope = scope.as_deref().map(Into::into);
     let range = Range { scope, ..range(*after, *reverse, limit(*asked)?) };
-    let _turn = call.app.load.page().await;
+    let _turn = call.app.load.paging.acquire().await;
     page(call.session().messages(range).await?, *format, &call.known)
 }
 

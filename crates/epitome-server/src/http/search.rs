@@ -48,7 +48,7 @@ pub(crate) async fn in_session(call: Reading<WordsBeneath>) -> Answer {
     let after = words.after.map(|seq| HitCursor { session: session.name().into(), seq });
     // A number that is too large is nobody's.
     let beneath = words.summary.map(|summary| i64::try_from(summary).unwrap_or(i64::MAX));
-    let _turn = call.app.load.page().await;
+    let _turn = call.app.load.paging.acquire().await;
     let found = session.search(in_bounds(&words.q)?, beneath, after, limit).await?;
     page(found, &call.known, |cursor| cursor.seq.to_string())
 }
@@ -60,7 +60,7 @@ pub(crate) async fn in_session(call: Reading<WordsBeneath>) -> Answer {
 pub(crate) async fn everywhere(call: Reading<Words>) -> Answer {
     let words = &call.query;
     let (limit, after) = (limit(words.limit)?, words.after.as_deref().map(place).transpose()?);
-    let _turn = call.app.load.page().await;
+    let _turn = call.app.load.paging.acquire().await;
     let found = call.access.workspace.search(in_bounds(&words.q)?, after, limit).await?;
     page(found, &call.known, cursor)
 }

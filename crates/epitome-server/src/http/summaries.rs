@@ -132,7 +132,7 @@ pub(crate) async fn expand(call: Reading<Beneath>) -> Answer {
     let asked = &call.query;
     let wanted = range(asked.after, asked.reverse, limit(asked.limit)?);
     let summary = call.number("summary")?;
-    let _turn = call.app.load.page().await;
+    let _turn = call.app.load.paging.acquire().await;
     page(call.session().expand(summary, wanted).await?, asked.format, &call.known)
 }
 

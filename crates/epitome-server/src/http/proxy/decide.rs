@@ -147,7 +147,7 @@ pub(super) async fn decide(passage: &Passage, asked: &Asked, bytes: &Bytes, hard
     }
     let large = bytes.len() > SMALL;
     // More at once would not be faster.
-    let _turn = if large { passage.app.load.context().await } else { None };
+    let _turn = if large { passage.app.load.contexts.acquire().await.ok() } else { None };
     let working = unharmed(large, work_out(passage, asked, bytes, harder));
     let fault = match tokio::time::timeout(LONGEST, working).await {
         Ok(Ok(Ok(decided))) => return decided,

@@ -28,7 +28,6 @@ mod explain;
 mod export;
 mod import;
 mod keys;
-mod late;
 mod list;
 mod messages;
 mod migrate;

@@ -18,7 +18,6 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-mod bind;
 mod call;
 mod condense;
 mod context;
@@ -39,9 +38,8 @@ mod workspace;
 // By these names the proxy has them.
 use epitome_http::{around, body, figures, gate, load, problem, stall};
 
-pub(crate) use bind::bind;
 pub(crate) use context::{Asked, OversizeIn};
-pub(crate) use meanwhile::meanwhile;
+pub(crate) use meanwhile::{bind, meanwhile};
 pub(crate) use proxy::{Proxy, RequestsLog};
 
 /// What all handlers share.

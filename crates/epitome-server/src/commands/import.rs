@@ -9,7 +9,7 @@ use std::time::Duration;
 use epitome::Session;
 use epitome::dialect::Dialect;
 
-use super::late;
+use super::messages::tell_late;
 use super::prelude::*;
 use crate::leftovers::{self, Leftover};
 
@@ -85,7 +85,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     tell(&sessions, left_out, show)?;
     if !args.no_wait {
         let names = sessions.iter().map(|imported| imported.session.as_str()).collect();
-        late::tell(&database.workspace, &names, show).await?;
+        tell_late(&database.workspace, &names, show).await?;
     }
     database.close().await;
     Ok(())

@@ -5,15 +5,13 @@
 //! (`links.json`). Messages in four forms, which types cannot describe, are in `shapes.json`; settings come from the
 //! schema of their structs. The types at the end are the names of both.
 
+use axum::http::StatusCode;
 use epitome_http::gate::Keys;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::settings::patch_schema;
-
-mod refusals;
-
-use refusals::Refusal;
 
 const SHAPES: &str = include_str!("openapi/shapes.json");
 const COMMON: &str = include_str!("openapi/common.json");
@@ -21,9 +19,9 @@ const LINKS: &str = include_str!("openapi/links.json");
 
 /// The whole description, of a server that wants keys or not.
 pub(super) fn whole(routes: &utoipa::openapi::OpenApi, keys: Keys) -> Value {
-    let (mut document, refusals) = (serde_json::to_value(routes).unwrap_or_default(), refusals::all());
+    let (mut document, refusals) = (serde_json::to_value(routes).unwrap_or_default(), refusals());
     lay_over(&mut document, serde_json::from_str(COMMON).unwrap_or_default());
-    lay_over(&mut document, json!({"components": refusals::components(&refusals)}));
+    lay_over(&mut document, json!({"components": refusal_components(&refusals)}));
     let schemas = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut);
     if let (Some(schemas), Ok(Value::Object(shapes))) = (schemas, serde_json::from_str(SHAPES)) {
         let settings = patch_schema();
@@ -190,3 +188,59 @@ macro_rules! shapes {
 shapes!(Appended Condensable Condensed ContextAnswer CreatedKey Fork Key Message Messages MessagesPage NewKey Queue);
 shapes!(Rebuilding Session SessionSettings SessionWhole SetFlags Settings Summarize Summarized Summary Undone);
 shapes!(Workspace);
+
+const REFUSALS: &str = include_str!("openapi/refusals.json");
+
+/// One status by which requests are refused.
+#[derive(Deserialize)]
+struct Refusal {
+    status: u16,
+    /// Its name in the description.
+    name: String,
+    when: String,
+    /// The kinds of problem it comes with; the first is the example's.
+    kinds: Vec<String>,
+    detail: String,
+    /// A header that is always there.
+    header: Option<String>,
+}
+
+/// All of them.
+fn refusals() -> Vec<Refusal> {
+    serde_json::from_str(REFUSALS).unwrap_or_default()
+}
+
+/// All of them as answers, and the kinds of problem there are.
+fn refusal_components(all: &[Refusal]) -> Value {
+    let answers: Map<_, _> = all.iter().map(|refusal| (refusal.name.clone(), refusal.answer())).collect();
+    let own = all.iter().flat_map(|refusal| &refusal.kinds).map(String::as_str);
+    let kinds: Vec<String> = own.chain(["method-not-allowed", "failed"]).map(urn).collect();
+    json!({"responses": answers, "schemas": {"Problem": {"properties": {"type": {"enum": kinds}}}}})
+}
+
+impl Refusal {
+    fn answer(&self) -> Value {
+        let kinds: Vec<String> = self.kinds.iter().map(|kind| format!("`{}`", urn(kind))).collect();
+        let status = StatusCode::from_u16(self.status).unwrap_or_default();
+        let example = json!({
+            "type": urn(self.kinds.first().map_or("failed", String::as_str)),
+            "title": status.canonical_reason(),
+            "status": self.status,
+            "detail": self.detail,
+            "request_id": "4bf92f3577b34da6",
+        });
+        let names = self.header.as_deref().into_iter().chain(["x-request-id"]).collect::<Vec<_>>();
+        json!({
+            "description": format!("{}: {}", self.when, kinds.join(", ")),
+            "headers": header_refs(&names),
+            "content": {"application/problem+json": {
+                "schema": {"$ref": "#/components/schemas/Problem"},
+                "example": example,
+            }},
+        })
+    }
+}
+
+fn urn(kind: &str) -> String {
+    format!("urn:epitome:{kind}")
+}

@@ -42,10 +42,8 @@ use super::stall::{OnConnection, UnderWay};
 use crate::settings;
 
 mod account;
-mod condensers;
 mod decide;
 mod gate;
-mod refusal;
 mod relay;
 mod requests_log;
 mod taking;
@@ -53,13 +51,12 @@ mod told;
 mod upstream;
 
 use account::{Account, Sums};
-use condensers::Condensers;
-use decide::{Decided, Outcome};
+use decide::{Condensers, Decided, Outcome};
 use gate::Entered;
-use refusal::refused;
 use relay::Relay;
 pub(crate) use requests_log::RequestsLog;
 use taking::{Taken, upload};
+use told::refused;
 use upstream::{Reply, Upstream};
 
 /// So much of an error is looked at, in bytes: whether it says that the request was too long.

@@ -16,10 +16,9 @@ use epitome_http::reply::{Known, Written};
 use serde::Serialize;
 
 use super::check::ContextIn;
-use super::configuration::{LONG, SHORT};
 use super::messages::weight;
 use super::moment::Moment;
-use super::out::{MessageOut, Scribe, SummaryOut, summary_type};
+use super::out::{MessageOut, Scribe};
 use super::prelude::*;
 use super::state::Asked;
 
@@ -27,7 +26,7 @@ use super::state::Asked;
 struct ContextOut<'a> {
     id: &'a str,
     messages: Vec<MessageOut<'a>>,
-    summary: Option<SummaryOut<'a>>,
+    summary: Option<Value>,
     peer_representation: Option<&'static str>,
     peer_card: Option<()>,
 }
@@ -205,45 +204,26 @@ fn written(context: &Context, scribe: &Scribe, session: &str, target: bool) -> R
     Ok(Written::new(&ContextOut { messages, summary, ..ContextOut::new(session, target) })?)
 }
 
-fn shown<'a>(summary: &'a ShownSummary, scribe: &Scribe) -> SummaryOut<'a> {
+fn shown(summary: &ShownSummary, scribe: &Scribe) -> Value {
     let created = summary.created.map_or_else(now, |at| Moment::from_millis(at.0));
-    SummaryOut {
-        content: &summary.text,
-        message_id: scribe.id(summary.told),
-        summary_type: summary_type(summary.slot.as_deref().unwrap_or_default()),
-        created_at: created.seconds(),
-        token_count: summary.tokens,
-    }
+    let slot = summary.slot.as_deref().unwrap_or_default();
+    out::summary(&summary.text, scribe.id(summary.told), slot, created, summary.tokens)
 }
 
 /// Both summaries, as far as there are any yet.
 pub(super) async fn summaries(Reads(access): Reads) -> Answer {
     let session = access.session();
-    let (mut short, mut long) = (None, None);
-    let standing = match found(session.stamp().await)? {
-        None => Vec::new(),
-        Some(stamp) => {
-            let mark = access.app.ids().await?.mark(stamp.session);
-            let standing = found(session.summaries().await)?.unwrap_or_default();
-            standing.into_iter().map(|summary| (mark.message(summary.through), summary)).collect()
-        }
-    };
-    for (message_id, summary) in &standing {
-        if summary.scope.is_some() || summary.state != SummaryState::Standing {
-            continue;
-        }
-        let told = SummaryOut {
-            content: &summary.text,
-            message_id: message_id.clone(),
-            summary_type: summary_type(&summary.slot),
-            created_at: Moment::from_millis(summary.created.0).seconds(),
-            token_count: summary.tokens,
-        };
-        match summary.slot.as_str() {
-            SHORT => short = Some(told),
-            LONG => long = Some(told),
-            _ => {}
+    let mut told = json!({"id": access.session_name(), "short_summary": null, "long_summary": null});
+    if let Some(stamp) = found(session.stamp().await)? {
+        let mark = access.app.ids().await?.mark(stamp.session);
+        for summary in found(session.summaries().await)?.unwrap_or_default() {
+            let place = told.get_mut(format!("{}_summary", summary.slot));
+            let stands = summary.scope.is_none() && summary.state == SummaryState::Standing;
+            if let Some(place) = place.filter(|_| stands) {
+                let (id, created) = (mark.message(summary.through), Moment::from_millis(summary.created.0));
+                *place = out::summary(&summary.text, id, &summary.slot, created, summary.tokens);
+            }
         }
     }
-    done(StatusCode::OK, &json!({"id": access.session_name(), "short_summary": short, "long_summary": long}))
+    done(StatusCode::OK, &told)
 }

@@ -369,11 +369,7 @@ fn give_way(tree: &mut Map<String, Value>, path: &[String], value: &Value) {
 }
 
 /// Every key with a value of its own. A list is one value.
-fn leaves(
-    table: &Map<String, Value>,
-    path: &mut Vec<String>,
-    tell: &mut dyn FnMut(&[String], &Value),
-) {
+fn leaves(table: &Map<String, Value>, path: &mut Vec<String>, tell: &mut dyn FnMut(&[String], &Value)) {
     for (key, value) in table {
         path.push(key.clone());
         match value {

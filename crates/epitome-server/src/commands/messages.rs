@@ -6,8 +6,8 @@ use epitome::Workspace;
 use epitome::rules::message::{Content, Message, Part};
 use epitome::settings::Money;
 
-use crate::show::Style;
 use super::prelude::*;
+use crate::show::Style;
 
 /// `12 user ann` and what was said, with an empty line after it.
 pub(super) fn show_message(show: &mut Show, message: &Message) -> Result<(), Failure> {

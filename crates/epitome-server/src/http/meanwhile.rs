@@ -4,8 +4,8 @@
 //! A database that is there is open at once, and whoever connects meanwhile waits that little. Only where it takes longer
 //! is anything said here.
 
-use std::io;
 use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-use crate::failure::Failure;
 use super::operations;
+use crate::failure::Failure;
 
 /// So long whoever connects waits.
 const AT_FIRST: Duration = Duration::from_secs(1);

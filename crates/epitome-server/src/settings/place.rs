@@ -3,8 +3,8 @@
 //!
 //! An address of PostgreSQL often holds a password. It is shown without: in errors, logs, JSON, everywhere.
 
-use std::fmt;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Where the database is.

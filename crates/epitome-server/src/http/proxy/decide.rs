@@ -12,20 +12,20 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use bytes::Bytes;
-use epitome::{Call, Condenser, Error, Report, Workspace, is_name};
 use epitome::condenser::Lent;
 use epitome::dialect::{Body, Dialect, Marks};
 use epitome::inline::Caller;
 use epitome::rules::condense::Press;
 use epitome::settings::{Patch, Settings};
+use epitome::{Call, Condenser, Error, Report, Workspace, is_name};
 use epitome_http::seldom::Seldom;
 use serde_json::json;
 use tokio::task::block_in_place;
 
-use crate::condensing::elsewhere;
+use super::super::problem::Problem;
 use super::Passage;
 use super::account::{Earlier, Known};
-use super::super::problem::Problem;
+use crate::condensing::elsewhere;
 
 /// Names the conversation, for whoever would rather say it.
 const SESSION: &str = "x-epitome-session";

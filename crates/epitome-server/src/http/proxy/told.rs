@@ -10,10 +10,10 @@ use epitome::dialect::format::Refusal;
 use epitome::settings::Money;
 use serde::Serialize;
 
-use super::account::Known;
-use super::decide::Decided;
 use super::super::condense::{ascii, told_as};
 use super::super::problem::Problem;
+use super::account::Known;
+use super::decide::Decided;
 
 /// What was done, in a word.
 pub(super) const OUTCOME: HeaderName = HeaderName::from_static("x-epitome");

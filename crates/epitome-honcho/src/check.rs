@@ -199,6 +199,11 @@ impl Paging {
     pub(super) fn read(pairs: &[(String, String)]) -> Result<Self, Faults> {
         query(pairs, &PAGING)
     }
+
+    /// So many come before that page.
+    pub(super) fn skip(&self) -> u64 {
+        self.page.saturating_sub(1).saturating_mul(self.size)
+    }
 }
 
 /// What context is wanted.

@@ -1,15 +1,13 @@
 //! A session in so many tokens, and its summaries.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use epitome::rules::context::Oversize;
 use epitome::rules::message::{Message, Part, Seq};
 use epitome::rules::tokens::{Counter, Encoding};
 use epitome::rules::trigger::Fraction;
 use epitome::store::SummaryState;
-use epitome::{Context, ContextRequest, Error, Page, Session, ShownSummary};
-use epitome_http::body::elsewhere;
+use epitome::{Context, ContextRequest, Error, Page, ShownSummary};
 use epitome_http::figures;
 use epitome_http::kept::{Given, Question};
 use epitome_http::reply::{Known, Written};
@@ -17,7 +15,6 @@ use serde::Serialize;
 
 use super::check::ContextIn;
 use super::messages::weight;
-use super::moment::Moment;
 use super::out::{MessageOut, Scribe};
 use super::prelude::*;
 use super::state::Asked;

@@ -1,17 +1,13 @@
 //! Keys: tokens as theirs are where a secret for them is set, else keys of ours.
 
-use std::sync::Arc;
-
 use axum::extract::State;
-use epitome::key::{NewKey, Rights};
+use epitome::key::NewKey;
 use epitome::rules::message::Timestamp;
 use epitome_http::gate::{Keys, unauthorized};
 
 use super::check::Faults;
 use super::jwt::Claims;
-use super::moment::Moment;
 use super::prelude::*;
-use super::state::Honcho;
 
 /// Makes a key for a workspace, or for a peer or a session of it. Whoever runs the server may: by a token for everything,
 /// or an admin key of ours.

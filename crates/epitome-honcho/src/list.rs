@@ -34,21 +34,13 @@ impl Wanted {
         Ok(Self { paging, filter })
     }
 
-    pub(super) fn skip(&self) -> u64 {
-        self.paging.page.saturating_sub(1).saturating_mul(self.paging.size)
-    }
-
-    pub(super) fn limit(&self) -> usize {
-        usize::try_from(self.paging.size).unwrap_or(usize::MAX)
-    }
-
     /// The page as a store is asked for it: `shown` makes of an item what a filter is asked of.
     pub(super) fn listing<T>(self, shown: impl Fn(&T) -> Value + Send + Sync + 'static) -> Listing<T> {
-        let (skip, limit, reverse) = (self.skip(), self.limit(), self.paging.reverse);
-        let filter = self.filter;
+        let Self { paging, filter } = self;
+        let limit = usize::try_from(paging.size).unwrap_or(usize::MAX);
         let keep =
             (!filter.is_empty()).then(|| -> Keep<T> { Box::new(move |item| filter.keeps(&shown(item))) });
-        Listing { keep, skip, limit, reverse, ..Listing::default() }
+        Listing { keep, skip: paging.skip(), limit, reverse: paging.reverse, ..Listing::default() }
     }
 }
 

@@ -1,14 +1,9 @@
 //! Messages: added, listed, looked at, noted.
 
-use std::sync::Arc;
-
 use epitome::rules::message::{Message, Part, Role, Timestamp};
-use epitome::{Batch, Listed, Page as Range, Portion, Session, SessionInfo};
-use epitome_http::body::elsewhere;
+use epitome::{Batch, Listed, Page as Range, Portion, SessionInfo};
 
 use super::check::{Faults, MessageIn, MessagesIn, Paging, Put};
-use super::filter::Filter;
-use super::moment::Moment;
 use super::out::{MESSAGE_FIELDS, MICROS, MessageOut, Scribe, WIRE};
 use super::prelude::*;
 
@@ -87,13 +82,10 @@ pub(super) async fn list(Reads(access): Reads, pairs: Pairs, Body(body, _charged
         return page(&wanted.paging, Listed::<()>::default());
     };
     let _turn = app.load.paging.acquire().await;
-    let (paging, skip, limit) = (wanted.paging, wanted.skip(), wanted.limit());
+    let paging = wanted.paging;
     let scribe = app.scribe(access.workspace.name(), (&info.name, info.id), &info.encoding).await?;
     let sieve = Arc::new(Sieve { scribe, info, filter: wanted.filter });
-    let listed = match sieve.filter.is_empty() {
-        true => all(&session, &sieve.info, &paging).await?,
-        false => some(&session, &sieve, &paging, (skip, limit)).await?,
-    };
+    let listed = listed(&session, &sieve, &paging).await?;
     let size = listed.items.iter().map(Message::bytes).sum();
     let write = move || {
         let Listed { items, total } = &listed;
@@ -103,27 +95,40 @@ pub(super) async fn list(Reads(access): Reads, pairs: Pairs, Body(body, _charged
     elsewhere(weight(size), write).await?
 }
 
-/// A page of those that are wanted. All are looked at, so that it is known how many there are.
-async fn some(
-    session: &Session,
-    sieve: &Arc<Sieve>,
-    paging: &Paging,
-    (skip, limit): (u64, usize),
-) -> Result<Listed<Message>, Problem> {
+/// A page of those that are wanted. Where it begins among all of them is known without reading those before; those that a
+/// filter keeps are all looked at, so that it is known how many there are.
+async fn listed(session: &Session, sieve: &Arc<Sieve>, paging: &Paging) -> Result<Listed<Message>, Problem> {
+    let (info, all) = (&sieve.info, sieve.filter.is_empty());
+    let (limit, mut skip) = (usize::try_from(paging.size).unwrap_or(usize::MAX), paging.skip());
     let (mut listed, mut last) = (Listed::default(), None);
+    if all {
+        last = Some(if paging.reverse { info.messages.saturating_add(1).saturating_sub(skip) } else { skip });
+        skip = 0;
+    }
     loop {
-        let portion = session.messages(range(last, paging.reverse, &sieve.info, CHUNK)).await?;
+        let chunk = if all { limit.saturating_sub(listed.items.len()) } else { CHUNK };
+        let portion = session.messages(range(last, paging.reverse, info, chunk)).await?;
         last = portion.last().map(|message| message.seq);
-        let (more, sieve) = (portion.more, Arc::clone(sieve));
-        // However few they are: a filter may ask a thousand things of each.
-        for message in elsewhere(usize::MAX, move || sieve.kept(portion)).await? {
+        let more = portion.more;
+        let kept = if all {
+            portion.items
+        } else {
+            let sieve = Arc::clone(sieve);
+            // However few they are: a filter may ask a thousand things of each.
+            elsewhere(usize::MAX, move || sieve.kept(portion)).await?
+        };
+        for message in kept {
             listed.take(message, skip, limit);
             bearable(&listed.items)?;
         }
-        if !more {
-            return Ok(listed);
+        if !more || (all && listed.items.len() >= limit) {
+            break;
         }
     }
+    if all {
+        listed.total = info.messages;
+    }
+    Ok(listed)
 }
 
 /// Keeps those messages of a session that are wanted.
@@ -164,26 +169,6 @@ fn range(last: Option<u64>, reverse: bool, info: &SessionInfo, limit: usize) -> 
         bytes: Some(CHUNK_BYTES),
         scope: None,
     }
-}
-
-/// A page of all of them: where it begins is known without reading those before.
-async fn all(session: &Session, info: &SessionInfo, paging: &Paging) -> Result<Listed<Message>, Problem> {
-    let (skip, limit) = (paging.page.saturating_sub(1).saturating_mul(paging.size), paging.size);
-    let mut items: Vec<Message> = Vec::new();
-    let mut last =
-        Some(if paging.reverse { info.messages.saturating_add(1).saturating_sub(skip) } else { skip });
-    while (items.len() as u64) < limit {
-        let left = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(items.len());
-        let portion = session.messages(range(last, paging.reverse, info, left)).await?;
-        last = portion.last().map(|message| message.seq);
-        let more = portion.more;
-        items.extend(portion);
-        bearable(&items)?;
-        if !more {
-            break;
-        }
-    }
-    Ok(Listed { items, total: info.messages })
 }
 
 /// One message.

@@ -1,11 +1,9 @@
 //! Peers: our authors.
 
-use epitome::key::Rights;
 use epitome::{AuthorRow, is_name};
 
 use super::check::{NEW_PEER, NewIn, PUT_PEER, Put, body as read};
 use super::configuration::attributes;
-use super::filter::Fields;
 use super::prelude::*;
 use super::sessions;
 

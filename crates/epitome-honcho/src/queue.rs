@@ -1,7 +1,6 @@
 //! How far the summaries are: what is waited for, and what was done lately.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use epitome::{SlotStatus, Workspace, is_name};
 

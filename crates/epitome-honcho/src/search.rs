@@ -1,14 +1,11 @@
 //! Messages by their words: those that have all of them first, then those that have some.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use epitome::search::is_dense;
-use epitome::{Error, Found, HitCursor, SEARCH_BYTES, Session};
-use epitome_http::body::elsewhere;
+use epitome::{Error, Found, HitCursor, SEARCH_BYTES};
 
 use super::check::SearchIn;
-use super::filter::Filter;
 use super::messages::weight;
 use super::out::{MESSAGE_FIELDS, Scribe};
 use super::prelude::*;

@@ -1,13 +1,10 @@
 //! Sessions: got or made, listed, changed, cloned, deleted.
 
-use epitome::key::Rights;
-use epitome::{Fork, Listing, Membership, Notes, Session, SessionInfo};
+use epitome::{Fork, Listing, Membership, Notes, SessionInfo};
 
 use super::check::{NEW_SESSION, NewIn, PUT, Put, body as read};
 use super::configuration::{attributes, configure, stored};
-use super::filter::{Fields, Filter};
 use super::prelude::*;
-use super::state::Honcho;
 
 /// What a filter may ask of sessions.
 pub(super) const FIELDS: Fields = Fields {

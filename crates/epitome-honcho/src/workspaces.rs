@@ -1,7 +1,5 @@
 //! Workspaces: got or made, listed, changed, deleted.
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::http::request::Parts;
 use epitome::{Error, Listed, Listing, Notes};
@@ -9,10 +7,8 @@ use epitome_http::gate::unauthorized;
 
 use super::check::{NEW_WORKSPACE, NewIn, PUT, Put, body as read};
 use super::configuration::configure;
-use super::filter::Fields;
 use super::gate::{Named, enter};
 use super::prelude::*;
-use super::state::Honcho;
 
 /// What a filter may ask of workspaces.
 const FIELDS: Fields = Fields {

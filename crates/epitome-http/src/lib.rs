@@ -3,7 +3,7 @@
 //! A request goes through the same rooms every time:
 //!
 //! ```text
-//! listen    connections: a limit, and time-outs (stall: for clients that do not read)
+//! listen    connections: a limit, and time-outs, also for clients that do not read
 //! around    an id, a time, a line in the log; problems put into words
 //! gate      whose key is it, which workspace, is there room         (`access`; extractor: Runs)
 //! body      read within limits, then as JSON                        (extractors: Json, Sent, Text, Raw)
@@ -31,7 +31,6 @@ pub mod problem;
 pub mod query;
 pub mod reply;
 pub mod seldom;
-pub mod stall;
 pub mod state;
 
 pub use bounds::Bounds;

@@ -36,7 +36,7 @@ mod wire;
 mod workspace;
 
 // By these names the proxy has them.
-use epitome_http::{around, body, figures, gate, load, problem, stall};
+use epitome_http::{around, body, figures, gate, listen, load, problem};
 
 pub(crate) use context::{Asked, OversizeIn};
 pub(crate) use meanwhile::{bind, meanwhile};

@@ -141,13 +141,18 @@ impl Show {
 
     /// The same as [`Show::progress`], of so many bytes.
     pub fn bytes_progress(&self, what: &str, of: u64) -> Progress {
-        Progress::of_bytes(self.watched, what, of)
+        let look = "{prefix} {wide_bar:.cyan/dim} {bytes} of {total_bytes} {msg}, {eta} left";
+        Progress::new(self.watched, what, Some(of), look)
     }
 
     /// Something that takes a while, shown on standard error where somebody watches. Of so many steps, where that
     /// is known.
     pub fn progress(&self, what: &str, of: Option<u64>) -> Progress {
-        Progress::new(self.watched, what, of)
+        let look = match of {
+            Some(_) => "{prefix} {wide_bar} {human_pos} of {human_len} {msg}",
+            None => "{spinner} {prefix} {msg}",
+        };
+        Progress::new(self.watched, what, of, look)
     }
 
     /// Ends it all with a failure's line, where it has one, and tells the exit code.

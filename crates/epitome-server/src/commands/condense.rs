@@ -5,10 +5,8 @@
 //! is said about it stand here, and `--explain` in `explain.rs`.
 
 use std::io::{IsTerminal, Read};
-use std::path::{Path, PathBuf};
 
 use epitome::Condenser;
-use epitome_terminal::output::Output;
 
 use super::prelude::*;
 use crate::condensing::{Outcome, Request, Wish};

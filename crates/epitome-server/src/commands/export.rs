@@ -1,13 +1,8 @@
 //! `epitome export`: sessions as they came in.
 
-use std::path::PathBuf;
-
-use epitome::dialect::Dialect;
-use epitome::{Page, Session, SessionInfo};
-use serde_json::{Map, Value};
-
+use epitome::SessionInfo;
 use epitome_lab::recording::{HEADER, REQUEST, spoken};
-use epitome_terminal::output::Output;
+use serde_json::Map;
 
 use super::prelude::*;
 

@@ -11,6 +11,7 @@ use epitome::dialect::Dialect;
 
 use super::messages::tell_late;
 use super::prelude::*;
+use crate::database::private_folder;
 use crate::leftovers::{self, Leftover};
 
 mod feed;
@@ -205,8 +206,8 @@ async fn watched<T: Send + 'static>(
 
 /// What comes through pipes, in files: it is read twice. Gone when dropped.
 struct Spool {
-    /// The folder of those files, where there are any.
-    folder: Option<(PathBuf, Leftover)>,
+    /// The folders of those files.
+    folders: Vec<(PathBuf, Leftover)>,
     sources: Vec<Source>,
     piped: bool,
 }
@@ -225,12 +226,12 @@ impl Spool {
         }
         let stdin = [PathBuf::from("-")];
         let files = if args.files.is_empty() { &stdin } else { args.files.as_slice() };
-        let mut spool = Self { folder: None, sources: Vec::new(), piped: false };
-        for (at, file) in files.iter().enumerate() {
+        let mut spool = Self { folders: Vec::new(), sources: Vec::new(), piped: false };
+        for file in files {
             let shown = tame(&file.display().to_string());
             let source = if is_piped(file) {
                 spool.piped = true;
-                let path = spool.keep(at, None, "standard input").await?;
+                let path = spool.keep(None, "standard input").await?;
                 Source { path, shown: "<stdin>".to_owned() }
             } else {
                 match std::fs::metadata(file) {
@@ -239,7 +240,7 @@ impl Spool {
                         return Err(Failure::Failed(told));
                     }
                     Ok(found) if !found.is_file() => {
-                        Source { path: spool.keep(at, Some(file), &shown).await?, shown }
+                        Source { path: spool.keep(Some(file), &shown).await?, shown }
                     }
                     // What cannot be looked at is told when it is opened.
                     _ => Source { path: file.clone(), shown },
@@ -250,23 +251,15 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Copies what comes, from standard input where no file is named, and tells where it is.
-    async fn keep(&mut self, at: usize, file: Option<&Path>, shown: &str) -> Result<PathBuf, Failure> {
+    /// Copies what comes, from standard input where no file is named, and tells where it is: in a folder of its own, so that a
+    /// file can keep its name, which is what the session is called after.
+    async fn keep(&mut self, file: Option<&Path>, shown: &str) -> Result<PathBuf, Failure> {
         let failed = |error| Failure::Failed(format!("{shown} cannot be kept to be read twice: {error}"));
-        let folder = match &self.folder {
-            Some((folder, _)) => folder.clone(),
-            None => {
-                let name = format!("epitome-import-{}", leftovers::unforeseen());
-                let noted = leftovers::note(&std::env::temp_dir(), name.clone());
-                let folder = std::env::temp_dir().join(name);
-                private(&folder).map_err(failed)?;
-                self.folder = Some((folder.clone(), noted));
-                folder
-            }
-        };
-        // A folder each, so that a file can keep its name: that is what the session is called after.
-        let folder = folder.join(at.to_string());
-        private(&folder).map_err(failed)?;
+        let name = format!("epitome-import-{}", leftovers::unforeseen());
+        let noted = leftovers::note(&std::env::temp_dir(), name.clone());
+        let folder = std::env::temp_dir().join(name);
+        private_folder(&folder, false).map_err(failed)?;
+        self.folders.push((folder.clone(), noted));
         let own = file.filter(|file| !file.starts_with("/dev") && !file.starts_with("/proc"));
         let path = folder.join(own.and_then(Path::file_name).unwrap_or(UNNAMED.as_ref()));
         let (from, to) = (file.map(Path::to_owned), path.clone());
@@ -290,20 +283,9 @@ impl Spool {
     }
 }
 
-/// A folder for this user only: it is somebody's conversation.
-fn private(folder: &Path) -> io::Result<()> {
-    let mut making = std::fs::DirBuilder::new();
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::DirBuilderExt;
-        making.mode(0o700);
-    }
-    making.create(folder)
-}
-
 impl Drop for Spool {
     fn drop(&mut self) {
-        if let Some((folder, _)) = &self.folder {
+        for (folder, _) in &self.folders {
             // It is only clutter by now.
             let _ = std::fs::remove_dir_all(folder);
         }

@@ -1,8 +1,6 @@
 //! `epitome migrate`: a SQLite file moved into PostgreSQL.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
 
 use epitome::store::{
     MoveError, MoveOptions, MoveProgress, MoveStage, Moved, PostgresOptions, move_to_postgres,
@@ -11,7 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use super::prelude::*;
 use crate::database::say_so;
-use crate::settings::{Address, Place, World, read_place};
+use crate::settings::{Address, read_place};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,10 +1,9 @@
 //! `epitome summarize`: a summary now.
 
 use std::future::Future;
-use std::time::Duration;
 
 use epitome::rules::message::Author;
-use epitome::{Session, SlotExplanation, SlotStatus, Summarize, Summarized};
+use epitome::{SlotStatus, Summarize, Summarized};
 
 use super::messages::{facts, tell_late};
 use super::prelude::*;

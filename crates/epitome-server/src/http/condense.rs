@@ -5,13 +5,10 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::time::Duration;
 
-use axum::body::Body;
 use epitome::settings::Patch;
 use epitome::{Condenser, Report};
 use epitome_http::body::{Text, elsewhere};
-use epitome_http::listen::heard;
 use tokio::task::block_in_place;
 
 use super::openapi::{Condensable, Condensed};

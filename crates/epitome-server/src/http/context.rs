@@ -1,6 +1,5 @@
 //! A session in so many tokens.
 
-use epitome::dialect::Dialect;
 use epitome::rules::context::Oversize;
 use epitome::{Context, ContextRequest};
 use epitome_http::figures;
@@ -11,7 +10,6 @@ use epitome_terminal::flags::whole;
 use super::openapi::ContextAnswer;
 use super::prelude::*;
 use super::wire::{ContextOut, report, shown};
-use crate::format::Format;
 
 /// What a context of another form holds and leaves out; its body is as its provider wants it.
 const REPORT: &str = "x-epitome-report";

@@ -4,13 +4,12 @@
 //! it; where some of those are not kept any more, that is said too, and never passed over.
 
 use std::convert::Infallible;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::response::sse::{Event as Told, KeepAlive, Sse};
 use epitome::Listener;
 use epitome::event::Event;
 use epitome_http::gate::{Access, still_reads};
-use epitome_http::listen::heard;
 use epitome_http::load::Share;
 use futures_util::StreamExt;
 use futures_util::stream::{iter, unfold};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use epitome::dialect::{Dialect, DialectError};
+use epitome::dialect::DialectError;
 use epitome::rules::message::{Message, Seq};
 use epitome::{Batch, Flags, Page as Range, Portion};
 use epitome_http::body::{Sent, elsewhere};
@@ -11,7 +11,6 @@ use serde_json::value::RawValue;
 use super::openapi::{Messages, MessagesPage};
 use super::prelude::*;
 use super::wire::shown;
-use crate::format::Format;
 
 /// The key under which an append is done once.
 const IDEMPOTENCY: &str = "idempotency-key";

@@ -35,7 +35,7 @@ pub(super) fn whole(routes: &utoipa::openapi::OpenApi, keys: Keys) -> Value {
     let paths = document.get_mut("paths").and_then(Value::as_object_mut);
     for (path, methods) in paths.into_iter().flatten() {
         for (method, route) in methods.as_object_mut().into_iter().flatten() {
-            complete(&mut Route { path, method, fields: route }, &refusals);
+            complete(path, method, route, &refusals);
         }
     }
     // A server that wants keys says so; without, a key is believed where one is sent.
@@ -44,79 +44,50 @@ pub(super) fn whole(routes: &utoipa::openapi::OpenApi, keys: Keys) -> Value {
     document
 }
 
-/// One method of one path.
-struct Route<'a> {
-    path: &'a str,
-    method: &'a str,
-    fields: &'a mut Value,
-}
-
-impl Route<'_> {
-    /// Open to everybody: says nothing of anybody.
-    fn is_open(&self) -> bool {
-        matches!(self.path, "/healthz" | "/readyz")
-    }
-
-    /// For whoever runs the server: concerns no workspace.
-    fn is_admins(&self) -> bool {
-        self.path.starts_with("/v1/keys") || self.path == "/metrics"
-    }
-
-    /// Whether the answer carries a mark, by which a client knows whether it changed.
-    fn is_marked(&self) -> bool {
-        self.method == "get" && self.path.starts_with("/v1/") && self.path != "/v1/events"
-    }
-
-    fn has_body(&self) -> bool {
-        self.fields.get("requestBody").is_some()
-    }
-
-    /// Whether it may be refused with this status.
-    fn refuses(&self, status: u16) -> bool {
-        let (writes, looks_up) = (self.method != "get", self.path.contains('{'));
-        match status {
-            400 => !self.is_open() && self.path != "/metrics",
-            401 | 403 | 503 => !self.is_open(),
-            404 => looks_up,
-            408 | 413 | 415 => self.has_body(),
-            409 => (writes || self.path.ends_with("/search")) && !self.is_admins(),
-            429 => !self.is_open() && !self.is_admins(),
-            _ => false,
-        }
-    }
-}
-
-/// Adds to a route what it has in common with others.
-fn complete(route: &mut Route<'_>, refusals: &[Refusal]) {
-    let verb = route.fields.get("operationId").and_then(Value::as_str).unwrap_or_default();
-    let noun = route.fields.pointer("/tags/0").and_then(Value::as_str).unwrap_or_default();
+/// Adds to a route, one method of one path, what it has in common with others.
+fn complete(path: &str, method: &str, route: &mut Value, refusals: &[Refusal]) {
+    // Open to everybody: says nothing of anybody.
+    let open = matches!(path, "/healthz" | "/readyz");
+    // For whoever runs the server: concerns no workspace.
+    let admins = path.starts_with("/v1/keys") || path == "/metrics";
+    // The answer carries a mark, by which a client knows whether it changed.
+    let marked = method == "get" && path.starts_with("/v1/") && path != "/v1/events";
+    let has_body = route.get("requestBody").is_some();
+    let refuses = |status: u16| match status {
+        400 => !open && path != "/metrics",
+        401 | 403 | 503 => !open,
+        404 => path.contains('{'),
+        408 | 413 | 415 => has_body,
+        409 => (method != "get" || path.ends_with("/search")) && !admins,
+        429 => !open && !admins,
+        _ => false,
+    };
+    let verb = route.get("operationId").and_then(Value::as_str).unwrap_or_default();
+    let noun = route.pointer("/tags/0").and_then(Value::as_str).unwrap_or_default();
     let name = format!("{noun}_{verb}");
     let mut added = json!({"operationId": name, "responses": {}});
-    if route.is_open() {
+    if open {
         lay_over(&mut added, json!({"security": []}));
     }
     if let Some(links) = links(&name) {
         lay_over(&mut added, links);
     }
-    for refusal in refusals.iter().filter(|refusal| route.refuses(refusal.status)) {
+    for refusal in refusals.iter().filter(|refusal| refuses(refusal.status)) {
         let answer = json!({"$ref": format!("#/components/responses/{}", refusal.name)});
         lay_over(&mut added, json!({"responses": {refusal.status.to_string(): answer}}));
     }
-    if route.is_marked() {
+    if marked {
         let marks = header_refs(&["etag", "cache-control"]);
         let unchanged = json!({"$ref": "#/components/responses/NotModified"});
         lay_over(&mut added, json!({"responses": {"200": {"headers": marks}, "304": unchanged}}));
     }
-    let marked = route.is_marked();
-    let workspace = !route.is_open() && !route.is_admins();
-    let session = route.path.contains("{session}");
-    let Some(fields) = route.fields.as_object_mut() else { return };
-    parameters(fields, session, workspace, marked);
+    let Some(fields) = route.as_object_mut() else { return };
+    parameters(fields, path.contains("{session}"), !open && !admins, marked);
     for answer in fields.get_mut("responses").and_then(Value::as_object_mut).into_iter().flatten() {
         lay_over(answer.1, json!({"headers": header_refs(&["x-request-id"])}));
     }
-    lay_over(route.fields, added);
-    if let Some(answers) = route.fields.get_mut("responses").and_then(Value::as_object_mut) {
+    lay_over(route, added);
+    if let Some(answers) = route.get_mut("responses").and_then(Value::as_object_mut) {
         answers.sort_keys();
     }
 }
@@ -185,8 +156,8 @@ macro_rules! shapes {
     )*};
 }
 
-shapes!(Appended Condensable Condensed ContextAnswer CreatedKey Fork Key Message Messages MessagesPage NewKey Queue);
-shapes!(Rebuilding Session SessionSettings SessionWhole SetFlags Settings Summarize Summarized Summary Undone);
+shapes!(Appended Condensable Condensed ContextAnswer CreatedKey Found Fork Key Message Messages MessagesPage NewKey Queue);
+shapes!(Rebuilding Session SessionSettings SessionWhole SetFlags Settings Summarize Summarized Summary Undone Usage);
 shapes!(Workspace);
 
 const REFUSALS: &str = include_str!("openapi/refusals.json");

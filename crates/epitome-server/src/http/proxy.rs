@@ -37,8 +37,8 @@ use http_body_util::BodyExt;
 use super::App;
 use super::around::{Answered, id, method};
 use super::figures;
+use super::listen::{OnConnection, UnderWay};
 use super::problem::Problem;
-use super::stall::{OnConnection, UnderWay};
 use crate::settings;
 
 mod account;

@@ -4,7 +4,7 @@ use epitome::{Found, HitCursor, Portion};
 
 use super::call::whole;
 use super::prelude::*;
-use super::wire::FoundOut;
+use super::wire;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -40,7 +40,7 @@ pub(crate) struct WordsBeneath {
 
 /// Messages of one session by their words, newest first.
 #[utoipa::path(get, path = "/v1/sessions/{session}/search", tag = "search", params(WordsBeneath), responses(
-    (status = 200, description = "A page of them", body = Page<FoundOut>),
+    (status = 200, description = "A page of them", body = Page<openapi::Found>),
 ))]
 pub(crate) async fn in_session(call: Reading<WordsBeneath>) -> Answer {
     let (words, session) = (&call.query, call.session());
@@ -55,7 +55,7 @@ pub(crate) async fn in_session(call: Reading<WordsBeneath>) -> Answer {
 
 /// Messages of all the workspace's sessions by their words, newest session first.
 #[utoipa::path(get, path = "/v1/search", tag = "search", params(Words), responses(
-    (status = 200, description = "A page of them", body = Page<FoundOut>),
+    (status = 200, description = "A page of them", body = Page<openapi::Found>),
 ))]
 pub(crate) async fn everywhere(call: Reading<Words>) -> Answer {
     let words = &call.query;
@@ -77,7 +77,7 @@ fn in_bounds(words: &str) -> Result<&str, Problem> {
 
 fn page(found: Portion<Found>, known: &Known, place: impl Fn(&HitCursor) -> String) -> Answer {
     let next = found.last().filter(|_| found.more).map(|last| place(&last.cursor));
-    known.read(&Page { items: found.into_iter().map(FoundOut::from).collect(), next })
+    known.read(&Page { items: found.into_iter().map(wire::found).collect(), next })
 }
 
 /// Where a search goes on: after this message of that session.

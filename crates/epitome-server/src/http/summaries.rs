@@ -1,16 +1,12 @@
 //! Summaries: read, wished for, taken back, made anew, looked beneath.
 
-use std::time::Duration;
-
 use axum::extract::{FromRequest, Request};
 use epitome::{Summarize, Summarized};
 use epitome_http::body::{Sent, typed};
-use epitome_http::listen::heard;
 
 use super::messages::{page, range};
 use super::openapi::MessagesPage;
 use super::prelude::*;
-use crate::format::Format;
 
 /// For so long a request waits for a summary. Then it is told that it is still being written.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);

@@ -6,14 +6,15 @@
 //! workspaces.
 
 use epitome::rules::message::Message;
+use epitome::settings::Money;
 use epitome::store::{Passed, UsageSum};
 use epitome::{Context, Explanation, Found, SessionInfo, ShownSummary, SlotExplanation};
 use epitome_http::discreet::discreet;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use super::openapi::{self, SessionSettings, Settings};
+use super::openapi::{SessionSettings, Settings};
 
 /// A page of something.
 #[derive(Debug, Serialize, ToSchema)]
@@ -39,22 +40,9 @@ pub(crate) fn shown(message: Message) -> Message {
     Message { wire: None, ..message }
 }
 
-/// A message found by its words.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Found)]
-pub(crate) struct FoundOut {
-    /// In which session.
-    session: String,
-    /// The words around the first match.
-    excerpt: String,
-    #[schema(value_type = openapi::Message)]
-    message: Message,
-}
-
-impl From<Found> for FoundOut {
-    fn from(Found { session, excerpt, message, .. }: Found) -> Self {
-        Self { session: session.to_string(), excerpt, message: shown(message) }
-    }
+/// A message found by its words. Where it was found is told by the page.
+pub(crate) fn found(Found { session, excerpt, message, .. }: Found) -> Value {
+    json!({"session": session, "excerpt": excerpt, "message": shown(message)})
 }
 
 /// A context: what the agent is given.
@@ -123,173 +111,51 @@ pub(crate) struct WorkspaceIn {
     pub(crate) settings: Map<String, Value>,
 }
 
-/// Calls of models, added up.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Usage)]
-pub(crate) struct UsageOut {
-    /// All of them together.
-    pub(crate) total: UsageSumOut,
-    /// By slot, model and outcome.
-    pub(crate) items: Vec<UsageItemOut>,
-    /// What went through the proxy. Not there where one session is asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    pub(crate) proxy: Option<ProxiedOut>,
+/// Calls of models, added up, and by slot, model and outcome.
+pub(crate) fn usage(rows: &[UsageSum]) -> Value {
+    let cost = |cost: Option<i64>| cost.map(|cost| Money::millionths(cost).get());
+    let item = |row: &UsageSum| {
+        let UsageSum { slot, model, outcome, calls, input, cached, output, millis, .. } = row;
+        let scope = Some(&row.scope).filter(|scope| !scope.is_empty());
+        json!({
+            "scope": scope, "slot": slot, "model": model, "outcome": outcome,
+            "calls": calls, "input": input, "cached": cached, "output": output, "cost": cost(row.cost), "millis": millis,
+        })
+    };
+    let sum = |of: fn(&UsageSum) -> u64| rows.iter().map(of).fold(0, u64::saturating_add);
+    let (calls, input, cached) = (sum(|row| row.calls), sum(|row| row.input), sum(|row| row.cached));
+    let (output, millis) = (sum(|row| row.output), sum(|row| row.millis));
+    let cost = cost(rows.iter().filter_map(|row| row.cost).reduce(i64::saturating_add));
+    let items: Vec<Value> = rows.iter().map(item).collect();
+    let total = json!({
+        "calls": calls, "input": input, "cached": cached, "output": output, "cost": cost, "millis": millis,
+    });
+    json!({"total": total, "items": items})
 }
 
-#[derive(Debug, Default, Clone, Copy, Serialize, ToSchema)]
-#[schema(as = UsageSum)]
-pub(crate) struct UsageSumOut {
-    /// How many calls.
-    pub(crate) calls: u64,
-    /// Tokens sent.
-    pub(crate) input: u64,
-    /// Of those, read from the provider's cache.
-    pub(crate) cached: u64,
-    /// Tokens written.
-    pub(crate) output: u64,
-    /// In the price table's money; nothing where no price was known for any of them.
-    pub(crate) cost: Option<f64>,
-    /// How long they took together.
-    pub(crate) millis: u64,
+/// Requests that went through the proxy and were answered, added up, and by model.
+pub(crate) fn proxied(rows: &[Passed]) -> Value {
+    let of = |shadow: bool| proxied_sum(rows.iter().filter(move |row| row.shadow == shadow));
+    let item = |row: &Passed| {
+        let own = [("model".to_owned(), json!(row.model)), ("shadow".to_owned(), json!(row.shadow))];
+        own.into_iter().chain(proxied_sum(std::iter::once(row))).collect::<Map<_, _>>()
+    };
+    json!({"total": of(false), "shadow": of(true), "items": rows.iter().map(item).collect::<Vec<_>>()})
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = UsageItem)]
-pub(crate) struct UsageItemOut {
-    /// Whose messages; everybody's where nobody is named.
-    pub(crate) scope: Option<String>,
-    pub(crate) slot: String,
-    pub(crate) model: String,
-    /// `kept`, or what was wrong.
-    pub(crate) outcome: String,
-    #[serde(flatten)]
-    pub(crate) sum: UsageSumOut,
-}
-
-impl From<Vec<UsageSum>> for UsageOut {
-    fn from(sums: Vec<UsageSum>) -> Self {
-        let mut total = UsageSumOut::default();
-        let mut items = Vec::new();
-        for row in sums {
-            let sum = UsageSumOut {
-                calls: row.calls,
-                input: row.input,
-                cached: row.cached,
-                output: row.output,
-                cost: row.cost.map(money),
-                millis: row.millis,
-            };
-            total.calls = total.calls.saturating_add(sum.calls);
-            total.input = total.input.saturating_add(sum.input);
-            total.cached = total.cached.saturating_add(sum.cached);
-            total.output = total.output.saturating_add(sum.output);
-            total.millis = total.millis.saturating_add(sum.millis);
-            if let Some(cost) = sum.cost {
-                total.cost = Some(total.cost.unwrap_or_default() + cost);
-            }
-            let scope = Some(row.scope).filter(|scope| !scope.is_empty());
-            items.push(UsageItemOut { scope, slot: row.slot, model: row.model, outcome: row.outcome, sum });
-        }
-        Self { total, items, proxy: None }
+fn proxied_sum<'a>(rows: impl Iterator<Item = &'a Passed>) -> Map<String, Value> {
+    let (mut sum, mut priced) = (Passed::default(), false);
+    for row in rows {
+        sum.add(row);
+        // What has a price costs something.
+        priced |= row.cost != 0;
     }
-}
-
-/// Millionths to whole money.
-#[expect(clippy::cast_precision_loss, reason = "nobody pays 2^52 millionths")]
-fn money(millionths: i64) -> f64 {
-    millionths as f64 / 1_000_000.0
-}
-
-/// Requests that went through the proxy and were answered, added up.
-#[derive(Debug, Default, Serialize, ToSchema)]
-#[schema(as = Proxied)]
-pub(crate) struct ProxiedOut {
-    /// All of them together, those of the shadow mode excepted.
-    pub(crate) total: ProxiedSumOut,
-    /// Those of the shadow mode: they went out as they came, and `shorter`, `saved` and `saved_cost` are what would have been.
-    pub(crate) shadow: ProxiedSumOut,
-    /// By model, and whether in the shadow mode.
-    pub(crate) items: Vec<ProxiedItemOut>,
-}
-
-#[derive(Debug, Default, Serialize, ToSchema)]
-#[schema(as = ProxiedSum)]
-pub(crate) struct ProxiedSumOut {
-    /// How many requests.
-    pub(crate) requests: u64,
-    /// How many went out shorter than they came.
-    pub(crate) shorter: u64,
-    /// How many were sent a second time because the provider found them too long.
-    pub(crate) retried: u64,
-    /// How many answers broke off.
-    pub(crate) cut_off: u64,
-    /// Of how many the provider did not tell what it counted. They are in none of the sums below.
-    pub(crate) uncounted: u64,
-    /// Tokens that went in, by the provider's count.
-    pub(crate) input: u64,
-    /// Of those, read from the provider's cache.
-    pub(crate) cached: u64,
-    /// Tokens that came out.
-    pub(crate) output: u64,
-    /// How many tokens more would have gone in.
-    pub(crate) saved: u64,
-    /// In the price table's money; nothing where no price was known for any of them.
-    pub(crate) cost: Option<f64>,
-    /// How much more it would have cost, with what the provider's cache would have had; less than nothing where condensing
-    /// cost more than it saved. What was paid for summaries is not in it.
-    pub(crate) saved_cost: Option<f64>,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = ProxiedItem)]
-pub(crate) struct ProxiedItemOut {
-    /// The model that was asked for; `other` where there were too many in an hour.
-    pub(crate) model: String,
-    /// Whether nothing was changed, and this is what would have been.
-    pub(crate) shadow: bool,
-    #[serde(flatten)]
-    pub(crate) sum: ProxiedSumOut,
-}
-
-impl From<Vec<Passed>> for ProxiedOut {
-    fn from(rows: Vec<Passed>) -> Self {
-        let of = |shadow: bool| rows.iter().filter(move |row| row.shadow == shadow);
-        let (total, shadow) = (ProxiedSumOut::of(of(false)), ProxiedSumOut::of(of(true)));
-        let item = |row: &Passed| ProxiedItemOut {
-            model: row.model.clone(),
-            shadow: row.shadow,
-            sum: ProxiedSumOut::of(std::iter::once(row)),
-        };
-        Self { total, shadow, items: rows.iter().map(item).collect() }
+    let mut told = json!(sum).as_object().cloned().unwrap_or_default();
+    told.retain(|name, _| name != "model" && name != "shadow");
+    for (name, cost) in [("cost", sum.cost), ("saved_cost", sum.saved_cost)] {
+        told.insert(name.to_owned(), json!(priced.then(|| Money::millionths(cost).get())));
     }
-}
-
-impl ProxiedSumOut {
-    fn of<'a>(rows: impl Iterator<Item = &'a Passed>) -> Self {
-        let (mut sum, mut priced) = (Passed::default(), false);
-        for row in rows {
-            sum.add(row);
-            // What has a price costs something.
-            priced |= row.cost != 0;
-        }
-        let Passed { requests, shorter, retried, cut_off, uncounted, input, cached, output, saved, .. } = sum;
-        let cost = priced.then(|| money(sum.cost));
-        let saved_cost = priced.then(|| money(sum.saved_cost));
-        Self {
-            requests,
-            shorter,
-            retried,
-            cut_off,
-            uncounted,
-            input,
-            cached,
-            output,
-            saved,
-            cost,
-            saved_cost,
-        }
-    }
+    told
 }
 
 #[cfg(test)]
@@ -319,16 +185,15 @@ mod tests {
             row("c", false, 500_000, 1_000_000),
             row("a", true, 30, 4_000_000),
         ];
-        let out = ProxiedOut::from(rows);
-        assert_eq!((out.total.requests, out.total.saved), (6, 2_700));
-        assert_eq!((out.total.cost, out.total.saved_cost), (Some(2.0), Some(0.75)));
-        assert_eq!(
-            (out.shadow.requests, out.shadow.cost, out.shadow.saved_cost),
-            (2, Some(0.00003), Some(4.0))
-        );
-        let costs: Vec<_> = out.items.iter().map(|item| (item.sum.cost, item.sum.saved_cost)).collect();
-        assert_eq!(costs[1], (None, None));
-        assert_eq!(costs[0], (Some(1.5), Some(-0.25)));
-        assert_eq!(ProxiedOut::from(Vec::new()).total.cost, None);
+        let out = proxied(&rows);
+        assert_eq!((&out["total"]["requests"], &out["total"]["saved"]), (&json!(6), &json!(2_700)));
+        assert_eq!((&out["total"]["cost"], &out["total"]["saved_cost"]), (&json!(2.0), &json!(0.75)));
+        let shadow = &out["shadow"];
+        assert_eq!((&shadow["requests"], &shadow["cost"]), (&json!(2), &json!(0.00003)));
+        assert_eq!(shadow["saved_cost"], json!(4.0));
+        let cost = |at: usize| (out["items"][at]["cost"].clone(), out["items"][at]["saved_cost"].clone());
+        assert_eq!(cost(1), (Value::Null, Value::Null));
+        assert_eq!(cost(0), (json!(1.5), json!(-0.25)));
+        assert_eq!(proxied(&[])["total"]["cost"], Value::Null);
     }
 }

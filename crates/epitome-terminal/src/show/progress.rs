@@ -11,20 +11,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub(crate) fn new(watched: bool, what: &str, of: Option<u64>) -> Self {
-        let look = match of {
-            Some(_) => "{prefix} {wide_bar} {human_pos} of {human_len} {msg}",
-            None => "{spinner} {prefix} {msg}",
-        };
-        Self::looking(watched, what, of, look)
-    }
-
-    pub(crate) fn of_bytes(watched: bool, what: &str, of: u64) -> Self {
-        let look = "{prefix} {wide_bar:.cyan/dim} {bytes} of {total_bytes} {msg}, {eta} left";
-        Self::looking(watched, what, Some(of), look)
-    }
-
-    fn looking(watched: bool, what: &str, of: Option<u64>, look: &str) -> Self {
+    /// As it looks by this template of `indicatif`'s.
+    pub(crate) fn new(watched: bool, what: &str, of: Option<u64>, look: &str) -> Self {
         let target = if watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(of, target);
         // The look is ours and right; were it not, the usual one would do.

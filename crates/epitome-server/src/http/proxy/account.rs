@@ -1,10 +1,9 @@
 //! What came of a request that was passed on: what the provider counted, and what was saved by that count.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use epitome::dialect::{Counted, Dialect, Heard};
+use epitome::dialect::{Counted, Heard};
 use epitome::inline::Answered;
 use epitome::model::TooLong;
 use epitome::rules::message::Tokens;
@@ -12,7 +11,7 @@ use epitome::settings::Price;
 use epitome::store::Passed;
 use epitome::{Turn, Workspace};
 
-use super::super::App;
+use super::super::prelude::*;
 use super::LEAST_LIMIT;
 
 /// What was counted is written down this long after: many requests become one write.

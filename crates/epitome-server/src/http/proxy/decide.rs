@@ -6,23 +6,19 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
-use std::time::Duration;
 
-use axum::http::HeaderMap;
-use bytes::Bytes;
 use epitome::condenser::Lent;
-use epitome::dialect::{Body, Dialect, Marks};
+use epitome::dialect::{Body, Marks};
 use epitome::inline::Caller;
 use epitome::rules::condense::Press;
 use epitome::settings::{Patch, Settings};
 use epitome::{Call, Condenser, Error, Report, Workspace, is_name};
 use epitome_http::seldom::Seldom;
-use serde_json::json;
 use tokio::task::block_in_place;
 
-use super::super::problem::Problem;
+use super::super::prelude::*;
 use super::Passage;
 use super::account::{Earlier, Known};
 use crate::condensing::elsewhere;

@@ -3,17 +3,12 @@
 //! `authorization` and `x-api-key` are the provider's here, and go on to it. Ours comes in `x-epitome-key`. Two callers
 //! whose provider's keys are not the same never share what is known of a conversation, though they share a workspace.
 
-use std::sync::Arc;
-
-use axum::http::HeaderMap;
 use epitome::Workspace;
-use epitome::dialect::Dialect;
 use epitome::key::Rights;
 
-use super::super::App;
 use super::super::gate::{Keys, unauthorized, uninvited, workspace};
 use super::super::load::Share;
-use super::super::problem::Problem;
+use super::super::prelude::*;
 
 /// Where our key comes.
 pub(super) const KEY: &str = "x-epitome-key";

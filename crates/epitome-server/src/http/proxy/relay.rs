@@ -2,20 +2,16 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::{HeaderMap, header};
-use bytes::Bytes;
 use epitome::condenser::Lent;
 use epitome::dialect::Listener;
 use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::super::listen::UnderWay;
 use super::super::load::Share;
-use super::super::stall::UnderWay;
+use super::super::prelude::*;
 use super::account::Account;
 
 /// What belongs to a request as long as it is open: its place, its connection's, and the model it lends.

@@ -1,22 +1,18 @@
 //! What is sent in: read whole where there is room for it, else passed on as it comes.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use axum::body::Body;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use futures_util::stream::unfold;
 use http_body::Frame;
 use http_body_util::StreamBody;
 use sync_wrapper::SyncStream;
 use tokio::time::{Instant, sleep};
 
-use super::super::App;
 use super::super::body::piece;
 use super::super::load::Share;
-use super::super::problem::Problem;
+use super::super::prelude::*;
 use super::upstream::late;
 
 /// For so long a request waits for memory. What is not looked at goes on as long as it came, and may be refused for that.

@@ -1,17 +1,13 @@
 //! What an answer's headers say of what was done; and what is refused here, said as the provider would say it, so that its
 //! client understands.
 
-use axum::body::Body;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use axum::response::Response;
+use axum::http::HeaderName;
 use epitome::Report;
-use epitome::dialect::Dialect;
 use epitome::dialect::format::Refusal;
 use epitome::settings::Money;
-use serde::Serialize;
 
 use super::super::condense::{ascii, told_as};
-use super::super::problem::Problem;
+use super::super::prelude::*;
 use super::account::Known;
 use super::decide::Decided;
 

@@ -1,18 +1,15 @@
 //! The way to a provider, and the headers that go either way.
 
 use std::io;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::OnceLock;
 
-use axum::body::Body;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
-use epitome::dialect::Dialect;
+use axum::http::{HeaderName, Method, Response};
 use epitome::model::{Credentials, Lender, Model};
 use http_body_util::BodyExt;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Url};
 
-use super::super::problem::Problem;
+use super::super::prelude::*;
 
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ use epitome::rules::trigger::Fraction;
 use epitome::store::SummaryState;
 use epitome::{Context, ContextRequest, Error, Page, ShownSummary};
 use epitome_http::figures;
-use epitome_http::kept::{Given, Question};
+use epitome_http::reply::{Given, Question};
 use epitome_http::reply::{Known, Written};
 use serde::Serialize;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use epitome::rules::tokens::{Counter, Encoding};
 use epitome::store::SessionId;
-use epitome_http::kept::Kept;
+use epitome_http::reply::Kept;
 use epitome_http::{HttpState, Problem};
 use tokio::sync::OnceCell;
 

@@ -9,7 +9,7 @@
 //! body      read within limits, then as JSON                        (extractors: Json, Sent, Text, Raw)
 //! query     parameters, read strictly                               (extractor: Query)
 //! a handler of whoever mounts routes
-//! reply     JSON, with an entity tag; kept has answers given before
+//! reply     JSON, with an entity tag; contexts given before
 //! ```
 //!
 //! Beside them: `state` is what all of them share, `bounds` and `load` how much may be in progress and how much is, `problem`
@@ -24,7 +24,6 @@ pub mod bounds;
 pub mod discreet;
 pub mod figures;
 pub mod gate;
-pub mod kept;
 pub mod listen;
 pub mod load;
 pub mod problem;

@@ -46,7 +46,7 @@ pub(crate) use proxy::{Proxy, RequestsLog};
 pub(crate) struct App {
     http: Arc<HttpState>,
     /// Contexts given before.
-    kept: epitome_http::kept::Kept<context::Asked>,
+    kept: epitome_http::reply::Kept<context::Asked>,
     /// What requests that are passed on share.
     proxy: Proxy,
     /// Whether it was ready when last asked: only a change is told in the log.
@@ -63,7 +63,7 @@ impl Deref for App {
 
 impl App {
     pub(crate) fn new(http: Arc<HttpState>, proxy: Proxy) -> Arc<Self> {
-        let (kept, ready) = (epitome_http::kept::Kept::default(), AtomicBool::new(true));
+        let (kept, ready) = (epitome_http::reply::Kept::default(), AtomicBool::new(true));
         Arc::new(Self { http, kept, proxy, ready })
     }
 

@@ -3,8 +3,8 @@
 use epitome::rules::context::Oversize;
 use epitome::{Context, ContextRequest};
 use epitome_http::figures;
-use epitome_http::kept::{Given, Question};
 use epitome_http::reply::Written;
+use epitome_http::reply::{Given, Question};
 use epitome_terminal::flags::whole;
 
 use super::openapi::ContextAnswer;

@@ -132,12 +132,9 @@ struct Variable;
 impl Rule for Variable {
     fn keep(name: &str) -> Result<String, String> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        match (1..=128).contains(&name.len()) && name.chars().all(plain) {
-            true => Ok(name.to_owned()),
-            false => {
-                Err("the name of an environment variable is expected, never the secret itself".to_owned())
-            }
-        }
+        let fits = (1..=128).contains(&name.len()) && name.chars().all(plain);
+        let wanted = "the name of an environment variable is expected, never the secret itself";
+        fits.then(|| name.to_owned()).ok_or_else(|| wanted.to_owned())
     }
 }
 
@@ -145,10 +142,8 @@ struct Workspace;
 
 impl Rule for Workspace {
     fn keep(name: &str) -> Result<String, String> {
-        match epitome::is_name(name) {
-            true => Ok(name.to_owned()),
-            false => Err("a name has 1 to 512 bytes and no control characters".to_owned()),
-        }
+        let wanted = "a name has 1 to 512 bytes and no control characters";
+        epitome::is_name(name).then(|| name.to_owned()).ok_or_else(|| wanted.to_owned())
     }
 }
 
@@ -167,12 +162,8 @@ impl Rule for Listen {
             };
             host_fits && port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok()
         });
-        match right {
-            true => Ok(text.to_owned()),
-            false => Err(format!(
-                "{text:?} given; allowed is ADDRESS:PORT, such as 127.0.0.1:7878, 0.0.0.0:7878 or [::1]:7878"
-            )),
-        }
+        let wanted = "allowed is ADDRESS:PORT, such as 127.0.0.1:7878, 0.0.0.0:7878 or [::1]:7878";
+        right.then(|| text.to_owned()).ok_or_else(|| format!("{text:?} given; {wanted}"))
     }
 }
 

@@ -198,13 +198,13 @@ fn written(context: &Context, scribe: &Scribe, session: &str, target: bool) -> R
     messages.dedup_by_key(|message| message.seq);
     let messages = messages.into_iter().map(|message| scribe.message(message)).collect();
     let summary = summary.map(|summary| shown(summary, scribe));
-    Ok(Written::new(&ContextOut { messages, summary, ..ContextOut::new(session, target) })?)
+    Written::new(&ContextOut { messages, summary, ..ContextOut::new(session, target) })
 }
 
 fn shown(summary: &ShownSummary, scribe: &Scribe) -> Value {
     let created = summary.created.map_or_else(now, |at| Moment::from_millis(at.0));
     let slot = summary.slot.as_deref().unwrap_or_default();
-    out::summary(&summary.text, scribe.id(summary.told), slot, created, summary.tokens)
+    out::summary(&summary.text, &scribe.id(summary.told), slot, created, summary.tokens)
 }
 
 /// Both summaries, as far as there are any yet.
@@ -218,7 +218,7 @@ pub(super) async fn summaries(Reads(access): Reads) -> Answer {
             let stands = summary.scope.is_none() && summary.state == SummaryState::Standing;
             if let Some(place) = place.filter(|_| stands) {
                 let (id, created) = (mark.message(summary.through), Moment::from_millis(summary.created.0));
-                *place = out::summary(&summary.text, id, &summary.slot, created, summary.tokens);
+                *place = out::summary(&summary.text, &id, &summary.slot, created, summary.tokens);
             }
         }
     }

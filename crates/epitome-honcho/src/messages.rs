@@ -39,7 +39,7 @@ pub(super) async fn append(access: &Access, given: Vec<MessageIn>) -> Answer {
         let told: Vec<MessageOut<'_>> = messages.iter().map(|message| scribe.message(message)).collect();
         done(StatusCode::CREATED, &told)
     };
-    Ok(elsewhere(weight(size), write).await??)
+    elsewhere(weight(size), write).await?
 }
 
 /// By how many bytes it is decided where something is done.

@@ -61,7 +61,7 @@ pub(super) fn session(workspace: &str, info: &SessionInfo) -> Value {
 }
 
 /// A summary of ours by what they call those of its slot.
-pub(super) fn summary(text: &str, through: String, slot: &str, created: Moment, tokens: Tokens) -> Value {
+pub(super) fn summary(text: &str, through: &str, slot: &str, created: Moment, tokens: Tokens) -> Value {
     let kind = if slot == LONG { "honcho_chat_summary_long" } else { "honcho_chat_summary_short" };
     json!({
         "content": text,

@@ -28,7 +28,7 @@ impl Work {
     }
 
     /// As it is told, with something besides.
-    fn told(&self, name: &str, besides: Value) -> Value {
+    fn told(&self, name: &str, besides: &Value) -> Value {
         json!({
             "total_work_units": self.total(),
             "completed_work_units": self.completed,
@@ -56,7 +56,7 @@ pub(super) async fn status(Reads(access): Reads, pairs: Pairs) -> Answer {
     let workspace = &access.workspace;
     let only = pairs.get("session_id").filter(|session| !session.is_empty());
     if let Some(only) = only {
-        return done(StatusCode::OK, &of_session(workspace, only).await?.told("sessions", Value::Null));
+        return done(StatusCode::OK, &of_session(workspace, only).await?.told("sessions", &Value::Null));
     }
     let queue = workspace.queue().await?;
     let mut by: BTreeMap<Arc<str>, Work> = BTreeMap::new();
@@ -76,10 +76,10 @@ pub(super) async fn status(Reads(access): Reads, pairs: Pairs) -> Answer {
     let mut sessions = Map::new();
     for (session, work) in by.iter().filter(|(_, work)| work.total() > 0).take(MOST_SESSIONS) {
         let id = ids.session(workspace.name(), session);
-        sessions.insert(id.clone(), work.told("session_id", id.into()));
+        sessions.insert(id.clone(), work.told("session_id", &id.into()));
     }
     let sessions = if sessions.is_empty() { Value::Null } else { sessions.into() };
-    done(StatusCode::OK, &work.told("sessions", sessions))
+    done(StatusCode::OK, &work.told("sessions", &sessions))
 }
 
 /// The same of one session, which is asked itself: a queue may be longer than what is listed of it. Nothing where there is no

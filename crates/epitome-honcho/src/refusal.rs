@@ -4,7 +4,7 @@ use axum::http::{StatusCode, response};
 use axum::response::Response;
 use epitome::Error;
 use epitome_http::problem::{Problem, Words};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::check::Faults;
 
@@ -30,7 +30,7 @@ pub(super) fn no_name(what: &str) -> Problem {
 
 impl From<Faults> for Problem {
     fn from(faults: Faults) -> Self {
-        Self { faults: Some(json!(faults)), ..unfit("what was sent is wrong") }
+        Self { faults: Some(Box::new(json!(faults))), ..unfit("what was sent is wrong") }
     }
 }
 
@@ -47,8 +47,8 @@ pub(super) fn words(problem: &Problem, parts: &response::Parts, _: &str) -> Word
         other => other,
     };
     // Their clients know what we call attributes of theirs as a configuration.
-    let detail = || Value::from(problem.detail.replace("attributes.honcho", "configuration"));
-    let told = json!({"detail": problem.faults.clone().unwrap_or_else(detail)});
+    let detail = || problem.detail.replace("attributes.honcho", "configuration").into();
+    let told = json!({"detail": problem.faults.as_deref().cloned().unwrap_or_else(detail)});
     Words { status, kind: "application/json", body: serde_json::to_vec(&told).unwrap_or_default() }
 }
 

@@ -54,7 +54,7 @@ async fn search(access: &Access, only: Option<Session>, body: &Value, peer: Opti
         let told = hits.iter().filter_map(|hit| Some(scribe(hit)?.message(&hit.message)));
         done(StatusCode::OK, &told.collect::<Vec<_>>())
     };
-    Ok(elsewhere(weight(size), write).await??)
+    elsewhere(weight(size), write).await?
 }
 
 /// What is wanted beside words: by a filter, and of whom.

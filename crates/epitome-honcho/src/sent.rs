@@ -29,7 +29,7 @@ impl FromRequest<Arc<Honcho>> for Body {
             Ok(Sent { value, charged, .. }) => Ok(Self(value, charged)),
             Err(problem) => match serde_json::from_slice::<serde::de::IgnoredAny>(&text) {
                 Err(wrong) if problem.code == "invalid" => Err(Faults::no_json(&text, &wrong).into()),
-                _ => Err(problem.into()),
+                _ => Err(problem),
             },
         }
     }

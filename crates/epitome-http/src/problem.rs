@@ -32,7 +32,7 @@ pub struct Problem {
     /// The rest of what was sent was not read: the connection cannot be used again.
     pub hang_up: bool,
     /// All that was wrong, piece by piece, where a [`Mount`] has a form for that.
-    pub faults: Option<Value>,
+    pub faults: Option<Box<Value>>,
 }
 
 /// A problem, as RFC 9457 writes it.

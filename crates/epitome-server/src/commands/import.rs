@@ -71,7 +71,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         session: spool.session(args),
         dialect: args.format,
         append: args.append,
-        limits: settings.limits.clone(),
+        limits: settings.limits,
     });
     let left_out = check(&feed, args.keep_going, show).await?;
     let database = match there {

@@ -15,8 +15,8 @@ use super::openapi::{Condensable, Condensed};
 use super::prelude::*;
 use crate::condensing::{Outcome, Request, Wish};
 
-/// What was done; the body is as its provider wants it.
-const REPORT: &str = "x-epitome-report";
+/// What was done, or what a context holds and leaves out, as JSON: where the body is as its provider wants it.
+pub(crate) const REPORT: &str = "x-epitome-report";
 
 /// A report is no longer than this, so that every client takes it.
 const LONGEST_REPORT: usize = 4 << 10;

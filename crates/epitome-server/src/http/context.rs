@@ -7,12 +7,10 @@ use epitome_http::reply::Written;
 use epitome_http::reply::{Given, Question};
 use epitome_terminal::flags::whole;
 
+use super::condense::REPORT;
 use super::openapi::ContextAnswer;
 use super::prelude::*;
 use super::wire::{ContextOut, report, shown};
-
-/// What a context of another form holds and leaves out; its body is as its provider wants it.
-const REPORT: &str = "x-epitome-report";
 
 /// What is wanted: parameters of the route, and flags of `epitome context`, which has two of them in another form.
 #[derive(Debug, Default, PartialEq, Eq, Hash, clap::Args, Deserialize, IntoParams)]
@@ -111,7 +109,7 @@ fn written(context: Context, format: Option<Format>) -> Result<Given, Problem> {
     let Some(format) = format else {
         return Ok(Given { written: native(context, report)?, report: None, tokens });
     };
-    let written = Written::new(&Dialect::from(format).write(&context.messages))?;
+    let written = Written::new(&format.0.write(&context.messages))?;
     Ok(Given { written, report: HeaderValue::from_str(&report.to_string()).ok(), tokens })
 }
 

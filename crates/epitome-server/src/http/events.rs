@@ -39,16 +39,6 @@ pub(crate) struct From {
     session: Option<String>,
 }
 
-/// What the data of an event holds.
-#[derive(Debug, Serialize)]
-pub(crate) struct EventOut<'a> {
-    session: &'a str,
-    /// When, in milliseconds since 1970.
-    at: i64,
-    #[serde(flatten)]
-    data: Value,
-}
-
 /// What happens in the workspace, as server-sent events.
 ///
 /// `message` (messages were added), `summary` (another summary stands in a slot), `condensed` (messages became a summary,
@@ -166,7 +156,10 @@ fn written(event: &Event) -> Told {
     if let Some(Value::String(reason)) = data.get_mut("reason") {
         *reason = discreet(reason);
     }
-    let told = EventOut { session: &event.session, at: event.at.0, data };
-    let told = serde_json::to_string(&told).unwrap_or_default();
+    // When it happened, in milliseconds since 1970, and where; then what is its own.
+    let mut told =
+        Map::from_iter([("session".to_owned(), json!(event.session)), ("at".to_owned(), json!(event.at))]);
+    told.extend(data.as_object().cloned().unwrap_or_default());
+    let told = Value::Object(told).to_string();
     Told::default().id(event.id.to_string()).event(event.what.kind()).data(told)
 }

@@ -62,7 +62,7 @@ fn read(value: Value, text: Option<&[u8]>) -> Result<Vec<Message>, Problem> {
         one @ Value::Object(_) => (None, vec![one]),
         _ => return Err(Problem::invalid("a message, a list of them, or {\"messages\": [...]} is wanted")),
     };
-    let told = format.map(Dialect::from).or_else(|| list.iter().find_map(Dialect::of));
+    let told = format.map(|format| format.0).or_else(|| list.iter().find_map(Dialect::of));
     let dialect = told.unwrap_or(Dialect::OPENAI);
     let read = match text {
         Some(text) => dialect.read_text(&text),
@@ -153,7 +153,7 @@ pub(super) fn page(found: Portion<Message>, format: Option<Format>, known: &Know
     match format {
         None => known.read(&Page { items: found.into_iter().map(shown).collect(), next }),
         Some(format) => {
-            let texts = Dialect::from(format).restore_text(&found).into_iter();
+            let texts = format.0.restore_text(&found).into_iter();
             known.read(&Page { items: texts.flat_map(RawValue::from_string).collect(), next })
         }
     }

@@ -18,6 +18,7 @@ use epitome::{Call, Condenser, Error, Report, Workspace, is_name};
 use epitome_http::seldom::Seldom;
 use tokio::task::block_in_place;
 
+use super::super::gate::one;
 use super::super::prelude::*;
 use super::Passage;
 use super::account::{Earlier, Known};
@@ -68,18 +69,14 @@ impl Asked {
             None => Mode::Usual,
             Some(_) => return Err(Problem::invalid("x-epitome: `off` or `shadow` is wanted, or nothing")),
         };
-        let mut all = headers.get_all(SESSION).iter();
-        let session = match (all.next(), all.next()) {
-            (None, _) => None,
-            (Some(name), None) => {
-                let name = std::str::from_utf8(name.as_bytes()).ok().filter(|name| is_name(name));
-                let wanted =
-                    "x-epitome-session: a name is wanted, of 1 to 512 bytes in UTF-8, no control characters";
-                Some(name.ok_or_else(|| Problem::invalid(wanted))?.to_owned())
-            }
-            (Some(_), Some(_)) => return Err(Problem::invalid("x-epitome-session: one name is wanted")),
-        };
-        Ok(Self { dialect, mode, session })
+        let session = one(headers, SESSION, || Problem::invalid("x-epitome-session: one name is wanted"))?;
+        let session = session.map(|name| {
+            let name = std::str::from_utf8(name.as_bytes()).ok().filter(|name| is_name(name));
+            let wanted =
+                "x-epitome-session: a name is wanted, of 1 to 512 bytes in UTF-8, no control characters";
+            name.map(str::to_owned).ok_or_else(|| Problem::invalid(wanted))
+        });
+        Ok(Self { dialect, mode, session: session.transpose()? })
     }
 }
 

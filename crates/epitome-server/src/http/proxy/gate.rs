@@ -6,7 +6,7 @@
 use epitome::Workspace;
 use epitome::key::Rights;
 
-use super::super::gate::{Keys, unauthorized, uninvited, workspace};
+use super::super::gate::{Keys, one, unauthorized, uninvited, workspace};
 use super::super::load::Share;
 use super::super::prelude::*;
 
@@ -31,9 +31,8 @@ impl Entered {
 }
 
 pub(super) async fn enter(app: &App, headers: &HeaderMap) -> Result<Entered, Problem> {
-    let mut all = headers.get_all(KEY).iter();
-    let key = match (all.next(), all.next()) {
-        (Some(key), None) => {
+    let key = match one(headers, KEY, || unauthorized("x-epitome-key: one key is wanted"))? {
+        Some(key) => {
             let known = match key.to_str() {
                 Ok(secret) => app.engine.keys().check(secret.trim()).await?,
                 Err(_) => None,
@@ -41,7 +40,7 @@ pub(super) async fn enter(app: &App, headers: &HeaderMap) -> Result<Entered, Pro
             let unknown = || unauthorized("x-epitome-key: the key is unknown, revoked or expired");
             Some(known.ok_or_else(unknown)?)
         }
-        (None, _) => match app.keys {
+        None => match app.keys {
             Keys::Required => {
                 let detail =
                     "a key of this server is wanted: send `x-epitome-key: epk_...` beside the provider's own";
@@ -49,7 +48,6 @@ pub(super) async fn enter(app: &App, headers: &HeaderMap) -> Result<Entered, Pro
             }
             Keys::Off { loopback } => uninvited(headers, loopback).map(|()| None)?,
         },
-        (Some(_), Some(_)) => return Err(unauthorized("x-epitome-key: one key is wanted")),
     };
     if theirs().iter().any(|name| headers.get_all(*name).iter().any(|value| is_ours(value.as_bytes()))) {
         // It would be shown to the provider.

@@ -6,7 +6,7 @@ use epitome::Report;
 use epitome::dialect::format::Refusal;
 use epitome::settings::Money;
 
-use super::super::condense::{ascii, told_as};
+use super::super::condense::{REPORT, ascii, told_as};
 use super::super::prelude::*;
 use super::account::Known;
 use super::decide::Decided;
@@ -16,9 +16,6 @@ pub(super) const OUTCOME: HeaderName = HeaderName::from_static("x-epitome");
 
 /// The word of answers that came from here, and not from the provider.
 pub(super) const WORD_REFUSED: &str = "refused";
-
-/// What was done, as JSON.
-const REPORT: HeaderName = HeaderName::from_static("x-epitome-report");
 
 #[derive(Serialize)]
 struct Told<'a> {
@@ -31,14 +28,7 @@ struct Told<'a> {
     saved: u64,
     /// What was saved in this conversation by the requests before, as the provider counted them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    so_far: Option<SoFar>,
-}
-
-#[derive(Serialize)]
-struct SoFar {
-    saved: u64,
-    /// In the prices' money; 0 where nobody knows them.
-    saved_cost: f64,
+    so_far: Option<Value>,
 }
 
 impl Decided {
@@ -54,9 +44,9 @@ impl Decided {
             report,
             run: known.map(|known| &*known.run),
             saved: known.map_or(0, |known| known.full.saturating_sub(known.short)),
-            so_far: known.map(|Known { earlier, .. }| SoFar {
-                saved: earlier.saved,
-                saved_cost: Money::millionths(earlier.saved_cost).get(),
+            // The cost is in the prices' money; 0 where nobody knows them.
+            so_far: known.map(|Known { earlier, .. }| {
+                json!({"saved": earlier.saved, "saved_cost": Money::millionths(earlier.saved_cost).get()})
             }),
         })
     }

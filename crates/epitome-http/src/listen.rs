@@ -3,6 +3,10 @@
 //! Whoever connects when all places are taken is told so in one breath and let go. Whoever sends no request in time is
 //! let go too. When the server is told to end, no new connection is taken, requests under way are answered, and
 //! whoever is not done in time is cut off.
+//!
+//! Whoever asks for much and reads nothing would keep the answer in memory, and its place, for as long as they like. Hyper bounds
+//! how long a request may take to come in, `tokio-io-timeout` the way out; an answer that waits to be read is counted as in
+//! progress, and an orderly end waits for it.
 
 use std::io;
 use std::pin::Pin;

@@ -3,12 +3,9 @@
 //! Programs written for the original know its refusals, and some read them. They come from the library that checks what
 //! it is sent; here are the same kinds, places and words. Pure: a JSON value in, what was meant or all that was wrong
 //! with it out. The tables below say what each body and query may hold; `shape.rs` reads a value by such a table, `values.rs`
-//! single values, `notes.rs` what callers keep with things; `place.rs` says where a value stands, and `fault.rs` keeps a
-//! refusal short. What is not known is passed over, as there.
+//! single values and what callers keep with things, and `fault.rs` keeps a refusal short. What is not known is passed over, as there.
 
 mod fault;
-mod notes;
-mod place;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -18,11 +15,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-pub(super) use fault::Faults;
-pub(super) use place::clipped;
+pub(super) use fault::{Faults, clipped};
 
-use fault::{Found, Wrong};
-use place::At;
+use fault::{At, Found, Wrong};
 use shape::Need::{May, Must, Or};
 use shape::Of;
 use shape::Shape::{
@@ -198,6 +193,11 @@ impl Default for Paging {
 impl Paging {
     pub(super) fn read(pairs: &[(String, String)]) -> Result<Self, Faults> {
         query(pairs, &PAGING)
+    }
+
+    /// So many come before that page.
+    pub(super) fn skip(&self) -> u64 {
+        self.page.saturating_sub(1).saturating_mul(self.size)
     }
 }
 

@@ -8,7 +8,7 @@ use epitome::{Attributes, Error};
 use serde_json::{Map, Value, json};
 
 /// The slots that their summaries are.
-pub(super) const SHORT: &str = "short";
+const SHORT: &str = "short";
 pub(super) const LONG: &str = "long";
 
 /// By which name configurations are stored among the attributes of something.

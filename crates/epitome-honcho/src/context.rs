@@ -1,25 +1,21 @@
 //! A session in so many tokens, and its summaries.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use epitome::rules::context::Oversize;
 use epitome::rules::message::{Message, Part, Seq};
 use epitome::rules::tokens::{Counter, Encoding};
 use epitome::rules::trigger::Fraction;
 use epitome::store::SummaryState;
-use epitome::{Context, ContextRequest, Error, Page, Session, ShownSummary};
-use epitome_http::body::elsewhere;
+use epitome::{Context, ContextRequest, Error, Page, ShownSummary};
 use epitome_http::figures;
-use epitome_http::kept::{Given, Question};
+use epitome_http::reply::{Given, Question};
 use epitome_http::reply::{Known, Written};
 use serde::Serialize;
 
 use super::check::ContextIn;
-use super::configuration::{LONG, SHORT};
 use super::messages::weight;
-use super::moment::Moment;
-use super::out::{MessageOut, Scribe, SummaryOut, summary_type};
+use super::out::{MessageOut, Scribe};
 use super::prelude::*;
 use super::state::Asked;
 
@@ -27,7 +23,7 @@ use super::state::Asked;
 struct ContextOut<'a> {
     id: &'a str,
     messages: Vec<MessageOut<'a>>,
-    summary: Option<SummaryOut<'a>>,
+    summary: Option<Value>,
     peer_representation: Option<&'static str>,
     peer_card: Option<()>,
 }
@@ -45,20 +41,20 @@ pub(super) async fn read(Reads(access): Reads, pairs: Pairs, known: Known) -> An
     let (app, name) = (Arc::clone(&access.app), access.session_name());
     let given = ContextIn::read(&pairs.0)?;
     if let Some(detail) = given.unfit() {
-        return Err(Refusal::unfit(detail));
+        return Err(unfit(detail));
     }
     if pairs.get("scope").is_some_and(|scope| !scope.is_empty()) {
         return Err(not_offered());
     }
     let target = given.peer_target.is_some();
     let tokens = match given.tokens.map(u64::try_from) {
-        Some(Err(_)) | Some(Ok(0)) => return Ok(known.read(&ContextOut::new(name, target))?),
+        Some(Err(_)) | Some(Ok(0)) => return known.read(&ContextOut::new(name, target)),
         Some(Ok(tokens)) => Some(tokens),
         None => None,
     };
     let session = access.session();
     let Some(stamp) = found(session.stamp().await)? else {
-        return Ok(known.read(&ContextOut::new(name, target))?);
+        return known.read(&ContextOut::new(name, target));
     };
     let asked = Asked { tokens, summary: given.summary, target };
     let (workspace, name) = (Arc::from(access.workspace.name()), name.to_owned());
@@ -68,14 +64,14 @@ pub(super) async fn read(Reads(access): Reads, pairs: Pairs, known: Known) -> An
         return Ok(known.given(&given.written));
     }
     let context = {
-        let _turn = app.load.context().await;
+        let _turn = app.load.contexts.acquire().await;
         match context(&session, &question.asked).await {
             Ok(context) => with_blank(&session, context).await,
             Err(error) => Err(error),
         }
     };
     let Some(context) = found(context)? else {
-        return Ok(known.read(&ContextOut::new(&question.session, target))?);
+        return known.read(&ContextOut::new(&question.session, target));
     };
     let about = (question.session.as_str(), stamp.session);
     let scribe = app.scribe(&question.workspace, about, &context.encoding).await?;
@@ -86,7 +82,7 @@ pub(super) async fn read(Reads(access): Reads, pairs: Pairs, known: Known) -> An
         let given = Given { written, report: None, tokens };
         let answer = known.given(&given.written);
         app.kept.put(question, stamp, given);
-        Ok::<_, Refusal>(answer)
+        Ok::<_, Problem>(answer)
     };
     elsewhere(weight(bytes), write).await?
 }
@@ -189,7 +185,7 @@ async fn with_blank(session: &Session, mut context: Context) -> Result<Context, 
     Ok(context)
 }
 
-fn written(context: &Context, scribe: &Scribe, session: &str, target: bool) -> Result<Written, Refusal> {
+fn written(context: &Context, scribe: &Scribe, session: &str, target: bool) -> Result<Written, Problem> {
     // The summary is told apart, and what was put between messages for a model's sake is not told at all.
     let summary = context.summary.as_ref().filter(|summary| summary.told > 0);
     let told = summary.map_or(0, |summary| summary.told);
@@ -202,51 +198,29 @@ fn written(context: &Context, scribe: &Scribe, session: &str, target: bool) -> R
     messages.dedup_by_key(|message| message.seq);
     let messages = messages.into_iter().map(|message| scribe.message(message)).collect();
     let summary = summary.map(|summary| shown(summary, scribe));
-    Ok(Written::new(&ContextOut { messages, summary, ..ContextOut::new(session, target) })?)
+    Written::new(&ContextOut { messages, summary, ..ContextOut::new(session, target) })
 }
 
-fn shown<'a>(summary: &'a ShownSummary, scribe: &Scribe) -> SummaryOut<'a> {
+fn shown(summary: &ShownSummary, scribe: &Scribe) -> Value {
     let created = summary.created.map_or_else(now, |at| Moment::from_millis(at.0));
-    SummaryOut {
-        content: &summary.text,
-        message_id: scribe.id(summary.told),
-        summary_type: summary_type(summary.slot.as_deref().unwrap_or_default()),
-        created_at: created.seconds(),
-        token_count: summary.tokens,
-    }
+    let slot = summary.slot.as_deref().unwrap_or_default();
+    out::summary(&summary.text, &scribe.id(summary.told), slot, created, summary.tokens)
 }
 
 /// Both summaries, as far as there are any yet.
 pub(super) async fn summaries(Reads(access): Reads) -> Answer {
     let session = access.session();
-    let (mut short, mut long) = (None, None);
-    let standing = match found(session.stamp().await)? {
-        None => Vec::new(),
-        Some(stamp) => {
-            let mark = access.app.ids().await?.mark(stamp.session);
-            let standing = found(session.summaries().await)?.unwrap_or_default();
-            standing.into_iter().map(|summary| (mark.message(summary.through), summary)).collect()
-        }
-    };
-    for (message_id, summary) in &standing {
-        if summary.scope.is_some() || summary.state != SummaryState::Standing {
-            continue;
-        }
-        let told = SummaryOut {
-            content: &summary.text,
-            message_id: message_id.clone(),
-            summary_type: summary_type(&summary.slot),
-            created_at: Moment::from_millis(summary.created.0).seconds(),
-            token_count: summary.tokens,
-        };
-        match summary.slot.as_str() {
-            SHORT => short = Some(told),
-            LONG => long = Some(told),
-            _ => {}
+    let mut told = json!({"id": access.session_name(), "short_summary": null, "long_summary": null});
+    if let Some(stamp) = found(session.stamp().await)? {
+        let mark = access.app.ids().await?.mark(stamp.session);
+        for summary in found(session.summaries().await)?.unwrap_or_default() {
+            let place = told.get_mut(format!("{}_summary", summary.slot));
+            let stands = summary.scope.is_none() && summary.state == SummaryState::Standing;
+            if let Some(place) = place.filter(|_| stands) {
+                let (id, created) = (mark.message(summary.through), Moment::from_millis(summary.created.0));
+                *place = out::summary(&summary.text, &id, &summary.slot, created, summary.tokens);
+            }
         }
     }
-    answered(
-        StatusCode::OK,
-        &json!({"id": access.session_name(), "short_summary": short, "long_summary": long}),
-    )
+    done(StatusCode::OK, &told)
 }

@@ -25,8 +25,7 @@ use serde_json::{Number, Value};
 use super::moment::Moment;
 
 /// What is wanted of a list's items, each a JSON object with its fields.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Filter(Test);
+pub(super) type Filter = Test;
 
 /// The fields of a kind of items.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +38,7 @@ pub(super) struct Fields {
 
 /// What is asked of an item, or of a value in it. Nowhere deeper than `read` allows.
 #[derive(Debug, Clone, PartialEq)]
-enum Test {
+pub(super) enum Test {
     All(Vec<Test>),
     Any(Vec<Test>),
     Not(Box<Test>),
@@ -59,7 +58,7 @@ enum Test {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Relation {
+pub(super) enum Relation {
     Greater,
     GreaterOrEqual,
     Less,
@@ -69,54 +68,37 @@ enum Relation {
 
 /// What a value is compared with. A value of another kind is neither more nor less.
 #[derive(Debug, Clone, PartialEq)]
-enum Bound {
+pub(super) enum Bound {
     Moment(Moment),
     Number(Number),
     Text(String),
 }
 
-impl Filter {
+impl Test {
     /// Reads a filter for items with these fields; a sentence that says what is wrong, and where, otherwise. `null` and
     /// `{}` are the filter that keeps everything.
     pub(super) fn read(filters: &Value, fields: Fields) -> Result<Self, String> {
-        read::filter(filters, fields).map(Self)
+        read::filter(filters, fields)
     }
 
     /// Whether an item is wanted.
     pub(super) fn keeps(&self, item: &Value) -> bool {
-        self.0.passes(Some(item))
+        self.passes(Some(item))
     }
 
-    /// Whether everything is kept, so that no item need be made for it.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_anything()
-    }
-
-    /// The one text a field must equal, where that is plain: lets a caller read by an index. What is read so must still be
-    /// asked of the filter.
-    pub(super) fn must_equal(&self, field: &str) -> Option<&str> {
-        self.0.must_equal(field)
-    }
-
-    /// How many conditions ask for a field: lets a caller refuse what it cannot answer.
-    pub(super) fn mentions(&self, field: &str) -> usize {
-        self.0.mentions(field)
-    }
-}
-
-impl Test {
     /// Passed by everything, also by nothing.
     fn anything() -> Self {
         Self::All(Vec::new())
     }
 
-    fn is_anything(&self) -> bool {
+    /// Whether everything is kept, so that no item need be made for it.
+    pub(super) fn is_empty(&self) -> bool {
         matches!(self, Self::All(tests) if tests.is_empty())
     }
 
     /// All of them, without those that say nothing.
     fn all(mut tests: Vec<Self>) -> Self {
-        tests.retain(|test| !test.is_anything());
+        tests.retain(|test| !test.is_empty());
         if tests.len() == 1 { tests.remove(0) } else { Self::All(tests) }
     }
 
@@ -126,10 +108,11 @@ impl Test {
 
     /// Asked of what is under a name, where anything is asked.
     fn inside(self, name: &str) -> Self {
-        if self.is_anything() { self } else { Self::Inside(name.to_owned(), Box::new(self)) }
+        if self.is_empty() { self } else { Self::Inside(name.to_owned(), Box::new(self)) }
     }
 
-    fn mentions(&self, field: &str) -> usize {
+    /// How many conditions ask for a field: lets a caller refuse what it cannot answer.
+    pub(super) fn mentions(&self, field: &str) -> usize {
         match self {
             Self::All(tests) | Self::Any(tests) => tests.iter().map(|test| test.mentions(field)).sum(),
             Self::Not(test) => test.mentions(field),
@@ -138,7 +121,9 @@ impl Test {
         }
     }
 
-    fn must_equal(&self, field: &str) -> Option<&str> {
+    /// The one text a field must equal, where that is plain: lets a caller read by an index. What is read so must still be
+    /// asked of the filter.
+    pub(super) fn must_equal(&self, field: &str) -> Option<&str> {
         match self {
             Self::All(tests) => tests.iter().find_map(|test| test.must_equal(field)),
             Self::Inside(name, test) if name == field => test.text(),

@@ -14,12 +14,13 @@ use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use epitome::key::{Key, Rights};
 use epitome::{Session, Workspace, is_name};
+use epitome_http::Problem;
 use epitome_http::gate::{Caller, Keys, WANTED, identify, secret, unauthorized, uninvited};
 use epitome_http::load::Share;
 
 use super::jwt::Claims;
 use super::moment::Moment;
-use super::refusal::{Refusal, found};
+use super::refusal::{found, no_name};
 use super::state::Honcho;
 
 /// What a caller may see and do.
@@ -43,12 +44,12 @@ impl Pass {
         Self { rights: key.rights, workspace, ..Self::ALL }
     }
 
-    fn of_claims(claims: Claims) -> Result<Self, Refusal> {
+    fn of_claims(claims: Claims) -> Result<Self, Problem> {
         let Claims { ad, w, p, s, .. } = claims;
         match (ad, w) {
             (true, _) => Ok(Self::ALL),
             (false, Some(w)) => Ok(Self { rights: Rights::Write, workspace: Some(w), session: s, peer: p }),
-            (false, None) => Err(unauthorized("the token opens nothing").into()),
+            (false, None) => Err(unauthorized("the token opens nothing")),
         }
     }
 
@@ -76,22 +77,47 @@ impl Pass {
     pub(super) fn may_write(&self) -> bool {
         self.rights >= Rights::Write && !self.is_narrow()
     }
+
+    /// Refuses whoever may not do that.
+    async fn check(&self, workspace: &Workspace, about: About<'_>, wanted: Rights) -> Result<(), Problem> {
+        let (session, peer) = about;
+        let refused = || unauthorized("this key does not open that");
+        if !self.opens(workspace.name()) || self.rights < wanted {
+            return Err(refused());
+        }
+        match (&self.session, &self.peer) {
+            (None, None) => Ok(()),
+            (Some(own), _) if session == Some(own) => Ok(()),
+            (None, Some(own)) if peer == Some(own) && session.is_none() => Ok(()),
+            // A member may read, and nothing else.
+            (None, Some(own)) if wanted == Rights::Read => {
+                let session = workspace.session(session.ok_or_else(refused)?);
+                // A store in trouble is told as such: whoever is refused for good does not come again.
+                let member = found(session.member(own).await)?.flatten();
+                member.map(drop).ok_or_else(refused)
+            }
+            _ => Err(refused()),
+        }
+    }
 }
 
+/// The session and the peer that a request is about.
+type About<'a> = (Option<&'a str>, Option<&'a str>);
+
 /// Who the caller is, before it is known what they want.
-pub(super) async fn pass(headers: &HeaderMap, app: &Honcho) -> Result<Pass, Refusal> {
+pub(super) async fn pass(headers: &HeaderMap, app: &Honcho) -> Result<Pass, Problem> {
     let sent = secret(headers);
     let ours = matches!(&sent, Ok(Some(secret)) if secret.starts_with("epk_"));
     match (&app.jwt, app.keys) {
         // A program that was written for their cloud sends its key there too: whoever is not asked for one may send
         // whatever they like.
         (None, Keys::Off { loopback }) if !ours => {
-            return Ok(uninvited(headers, loopback).map(|()| Pass::ALL)?);
+            return uninvited(headers, loopback).map(|()| Pass::ALL);
         }
         (Some(shared), _) if !ours => {
             let token = sent?.ok_or_else(|| unauthorized(WANTED))?;
             let claims = Claims::verify(&token, shared, now());
-            return Pass::of_claims(claims.map_err(|why| Refusal::from(unauthorized(why)))?);
+            return Pass::of_claims(claims.map_err(unauthorized)?);
         }
         _ => {}
     }
@@ -143,49 +169,43 @@ impl Access {
     }
 
     /// Refuses whoever may not read, or not write, that session or that peer of the workspace.
-    pub(super) async fn check(
-        &self,
-        (session, peer): (Option<&str>, Option<&str>),
-        wanted: Rights,
-    ) -> Result<(), Refusal> {
-        let about = Wanted { workspace: self.workspace.name(), session, peer };
-        self.pass.check(&self.app, about, wanted).await
+    pub(super) async fn check(&self, about: About<'_>, wanted: Rights) -> Result<(), Problem> {
+        self.pass.check(&self.workspace, about, wanted).await
     }
 }
 
 impl FromRequestParts<Arc<Honcho>> for Gets {
-    type Rejection = Refusal;
+    type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Problem> {
         let (pass, named) = (pass(&parts.headers, app).await?, Named::read(parts, app).await?);
         match pass.opens(&named.workspace) {
             true => enter(parts, app, named, pass).map(Self),
-            false => Err(unauthorized("this key does not open that").into()),
+            false => Err(unauthorized("this key does not open that")),
         }
     }
 }
 
 impl FromRequestParts<Arc<Honcho>> for Reads {
-    type Rejection = Refusal;
+    type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Problem> {
         access(parts, app, Rights::Read).await.map(Self)
     }
 }
 
 impl FromRequestParts<Arc<Honcho>> for Writes {
-    type Rejection = Refusal;
+    type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Problem> {
         access(parts, app, Rights::Write).await.map(Self)
     }
 }
 
-async fn access(parts: &mut Parts, app: &Arc<Honcho>, wanted: Rights) -> Result<Access, Refusal> {
+async fn access(parts: &mut Parts, app: &Arc<Honcho>, wanted: Rights) -> Result<Access, Problem> {
     let (pass, named) = (pass(&parts.headers, app).await?, Named::read(parts, app).await?);
-    let Named { workspace, session, peer, .. } = &named;
-    let about = Wanted { workspace, session: session.as_deref(), peer: peer.as_deref() };
-    pass.check(app, about, wanted).await?;
+    let about = (named.session.as_deref(), named.peer.as_deref());
+    pass.check(&app.engine.workspace(Arc::clone(&named.workspace)), about, wanted).await?;
     enter(parts, app, named, pass)
 }
 
@@ -204,54 +224,22 @@ impl Named {
         Self { workspace: name.into(), ..Self::default() }
     }
 
-    async fn read(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Refusal> {
+    async fn read(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Problem> {
         let Ok(params) = RawPathParams::from_request_parts(parts, app).await else {
-            return Err(Refusal::not_found("there is no such path: it is not UTF-8"));
+            return Err(Problem::not_found("there is no such path: it is not UTF-8"));
         };
         let named =
             |name: &str| params.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned());
         let Some(workspace) = named("workspace").filter(|name| is_name(name)) else {
-            return Err(Refusal::not_found("there is no such workspace"));
+            return Err(Problem::not_found("there is no such workspace"));
         };
         let (session, peer) = (named("session"), named("peer"));
         for (what, name) in [("session", &session), ("peer", &peer)] {
             if name.as_deref().is_some_and(|name| !is_name(name)) {
-                return Err(Refusal::no_name(what));
+                return Err(no_name(what));
             }
         }
         Ok(Self { workspace: workspace.into(), session, peer, message: named("message") })
-    }
-}
-
-/// What a request is about.
-#[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
-    pub(super) workspace: &'a str,
-    pub(super) session: Option<&'a str>,
-    pub(super) peer: Option<&'a str>,
-}
-
-impl Pass {
-    /// Refuses whoever may not do that.
-    pub(super) async fn check(&self, app: &Honcho, about: Wanted<'_>, wanted: Rights) -> Result<(), Refusal> {
-        let refused = || Refusal::from(unauthorized("this key does not open that"));
-        if !self.opens(about.workspace) || self.rights < wanted {
-            return Err(refused());
-        }
-        match (&self.session, &self.peer) {
-            (None, None) => Ok(()),
-            (Some(own), _) if about.session == Some(own) => Ok(()),
-            (None, Some(own)) if about.peer == Some(own) && about.session.is_none() => Ok(()),
-            // A member may read, and nothing else.
-            (None, Some(own)) if wanted == Rights::Read => {
-                let session = about.session.ok_or_else(refused)?;
-                let session = app.engine.workspace(about.workspace).session(session);
-                // A store in trouble is told as such: whoever is refused for good does not come again.
-                let member = found(session.member(own).await)?.flatten();
-                member.map(drop).ok_or_else(refused)
-            }
-            _ => Err(refused()),
-        }
     }
 }
 
@@ -261,7 +249,7 @@ pub(super) fn enter(
     app: &Arc<Honcho>,
     named: Named,
     pass: Pass,
-) -> Result<Access, Refusal> {
+) -> Result<Access, Problem> {
     let place = app.load.requests.enter(&named.workspace)?;
     parts.extensions.insert(Caller(Arc::clone(&named.workspace)));
     let workspace = app.engine.workspace(Arc::clone(&named.workspace));
@@ -272,9 +260,9 @@ pub(super) fn enter(
 pub(super) struct Enters(pub(super) Pass);
 
 impl FromRequestParts<Arc<Honcho>> for Enters {
-    type Rejection = Refusal;
+    type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<Honcho>) -> Result<Self, Problem> {
         pass(&parts.headers, app).await.map(Self)
     }
 }

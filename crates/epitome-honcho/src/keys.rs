@@ -1,32 +1,28 @@
 //! Keys: tokens as theirs are where a secret for them is set, else keys of ours.
 
-use std::sync::Arc;
-
 use axum::extract::State;
-use epitome::key::{NewKey, Rights};
+use epitome::key::NewKey;
 use epitome::rules::message::Timestamp;
 use epitome_http::gate::{Keys, unauthorized};
 
 use super::check::Faults;
 use super::jwt::Claims;
-use super::moment::Moment;
 use super::prelude::*;
-use super::state::Honcho;
 
 /// Makes a key for a workspace, or for a peer or a session of it. Whoever runs the server may: by a token for everything,
 /// or an admin key of ours.
 pub(super) async fn create(State(app): State<Arc<Honcho>>, Enters(pass): Enters, pairs: Pairs) -> Answer {
     if matches!(app.keys, Keys::Off { .. }) && app.jwt.is_none() {
         let detail = "Authentication is disabled: no key is needed here";
-        return Err(Refusal::told(StatusCode::METHOD_NOT_ALLOWED, "no-keys", detail));
+        return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-keys", detail));
     }
     if !pass.runs() {
-        return Err(unauthorized("an admin key is wanted here").into());
+        return Err(unauthorized("an admin key is wanted here"));
     }
     let said = |name: &str| pairs.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
     let (workspace, peer, session) = (said("workspace_id"), said("peer_id"), said("session_id"));
     if workspace.is_none() {
-        return Err(Refusal::unfit("workspace_id must be provided, alone or with peer_id or session_id"));
+        return Err(unfit("workspace_id must be provided, alone or with peer_id or session_id"));
     }
     let expires = match said("expires_at") {
         None => None,
@@ -38,7 +34,7 @@ pub(super) async fn create(State(app): State<Arc<Honcho>>, Enters(pass): Enters,
             Claims { t, exp: expires, ad: false, w: workspace, p: peer, s: session }.sign(secret)
         }
         None if peer.is_some() || session.is_some() => {
-            return Err(Refusal::unfit(
+            return Err(unfit(
                 "keys for a peer or a session need a secret (server.jwt_secret_env); a workspace's do not",
             ));
         }
@@ -52,5 +48,5 @@ pub(super) async fn create(State(app): State<Arc<Honcho>>, Enters(pass): Enters,
                 .secret
         }
     };
-    answered(StatusCode::OK, &json!({ "key": key }))
+    done(StatusCode::OK, &json!({ "key": key }))
 }

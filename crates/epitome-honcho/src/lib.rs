@@ -7,7 +7,7 @@
 //! gate, jwt        who may do what in the workspace a path names
 //! sent, check      what is sent and asked for, read by hand and refused fault by fault    (pure)
 //! filter, list     which items of a list are wanted, and which page of them               (pure)
-//! workspaces, peers, sessions, members, messages, upload, context, search, queue, keys     one file a noun
+//! workspaces, peers, sessions, messages, upload, context, search, queue, keys     one file a noun
 //! state            what they share
 //! out, ids, moment ours in their words                                                     (pure)
 //! refusal          {"detail": …}
@@ -32,7 +32,6 @@ mod ids;
 mod jwt;
 mod keys;
 mod list;
-mod members;
 mod messages;
 mod moment;
 mod out;
@@ -49,7 +48,7 @@ mod workspaces;
 
 pub use state::Honcho;
 
-use refusal::{Refusal, not_offered};
+use refusal::not_offered;
 
 /// Where its routes begin, and how they answer otherwise than native ones.
 pub const MOUNT: Mount = Mount { prefix: "/v3/", reads, bare: refusal::bare, words: refusal::words };
@@ -77,9 +76,9 @@ pub fn router(state: Arc<Honcho>) -> Router {
         .route("/sessions/{session}/clone", post(sessions::clone))
         .route(
             "/sessions/{session}/peers",
-            get(members::list).post(members::add).put(members::set).delete(members::remove),
+            get(peers::members).post(peers::add).put(peers::set).delete(peers::remove),
         )
-        .route("/sessions/{session}/peers/{peer}/config", get(members::look).put(members::put))
+        .route("/sessions/{session}/peers/{peer}/config", get(peers::look).put(peers::put_member))
         .route("/sessions/{session}/messages", post(messages::add))
         .route("/sessions/{session}/messages/", post(messages::add))
         .route("/sessions/{session}/messages/list", post(messages::list))
@@ -119,6 +118,6 @@ async fn health() -> Result<Response, Problem> {
 }
 
 /// Says so.
-async fn absent(_: gate::Reads) -> Refusal {
+async fn absent(_: gate::Reads) -> Problem {
     not_offered()
 }

@@ -2,12 +2,14 @@
 
 use axum::http::StatusCode;
 use epitome::{Keep, Listed, Listing};
+use epitome_http::Problem;
+use epitome_http::reply::done;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::check::{self, Paging};
 use super::filter::{Fields, Filter};
-use super::refusal::{Answer, Refusal, answered};
+use super::refusal::{Answer, unfit};
 use super::sent::Pairs;
 
 #[derive(Debug, Serialize)]
@@ -26,27 +28,19 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    pub(super) fn read(pairs: &Pairs, body: &Value, fields: Fields) -> Result<Self, Refusal> {
+    pub(super) fn read(pairs: &Pairs, body: &Value, fields: Fields) -> Result<Self, Problem> {
         let paging = Paging::read(&pairs.0)?;
-        let filter = Filter::read(&check::filters(body)?, fields).map_err(Refusal::unfit)?;
+        let filter = Filter::read(&check::filters(body)?, fields).map_err(unfit)?;
         Ok(Self { paging, filter })
-    }
-
-    pub(super) fn skip(&self) -> u64 {
-        self.paging.page.saturating_sub(1).saturating_mul(self.paging.size)
-    }
-
-    pub(super) fn limit(&self) -> usize {
-        usize::try_from(self.paging.size).unwrap_or(usize::MAX)
     }
 
     /// The page as a store is asked for it: `shown` makes of an item what a filter is asked of.
     pub(super) fn listing<T>(self, shown: impl Fn(&T) -> Value + Send + Sync + 'static) -> Listing<T> {
-        let (skip, limit, reverse) = (self.skip(), self.limit(), self.paging.reverse);
-        let filter = self.filter;
+        let Self { paging, filter } = self;
+        let limit = usize::try_from(paging.size).unwrap_or(usize::MAX);
         let keep =
             (!filter.is_empty()).then(|| -> Keep<T> { Box::new(move |item| filter.keeps(&shown(item))) });
-        Listing { keep, skip, limit, reverse, ..Listing::default() }
+        Listing { keep, skip: paging.skip(), limit, reverse: paging.reverse, ..Listing::default() }
     }
 }
 
@@ -54,5 +48,5 @@ impl Wanted {
 pub(super) fn page<T: Serialize>(paging: &Paging, listed: Listed<T>) -> Answer {
     let Listed { items, total } = listed;
     let (page, size) = (paging.page, paging.size);
-    answered(StatusCode::OK, &PageOut { items, total, page, size, pages: total.div_ceil(size.max(1)) })
+    done(StatusCode::OK, &PageOut { items, total, page, size, pages: total.div_ceil(size.max(1)) })
 }

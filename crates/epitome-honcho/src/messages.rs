@@ -1,14 +1,9 @@
 //! Messages: added, listed, looked at, noted.
 
-use std::sync::Arc;
-
 use epitome::rules::message::{Message, Part, Role, Timestamp};
-use epitome::{Batch, Listed, Page as Range, Portion, Session, SessionInfo};
-use epitome_http::body::elsewhere;
+use epitome::{Batch, Listed, Page as Range, Portion, SessionInfo};
 
 use super::check::{Faults, MessageIn, MessagesIn, Paging, Put};
-use super::filter::Filter;
-use super::moment::Moment;
 use super::out::{MESSAGE_FIELDS, MICROS, MessageOut, Scribe, WIRE};
 use super::prelude::*;
 
@@ -44,7 +39,7 @@ pub(super) async fn append(access: &Access, given: Vec<MessageIn>) -> Answer {
         let told: Vec<MessageOut<'_>> = messages.iter().map(|message| scribe.message(message)).collect();
         done(StatusCode::CREATED, &told)
     };
-    Ok(elsewhere(weight(size), write).await??)
+    elsewhere(weight(size), write).await?
 }
 
 /// By how many bytes it is decided where something is done.
@@ -86,14 +81,11 @@ pub(super) async fn list(Reads(access): Reads, pairs: Pairs, Body(body, _charged
     let Some(info) = found(session.info().await)? else {
         return page(&wanted.paging, Listed::<()>::default());
     };
-    let _turn = app.load.page().await;
-    let (paging, skip, limit) = (wanted.paging, wanted.skip(), wanted.limit());
+    let _turn = app.load.paging.acquire().await;
+    let paging = wanted.paging;
     let scribe = app.scribe(access.workspace.name(), (&info.name, info.id), &info.encoding).await?;
     let sieve = Arc::new(Sieve { scribe, info, filter: wanted.filter });
-    let listed = match sieve.filter.is_empty() {
-        true => all(&session, &sieve.info, &paging).await?,
-        false => some(&session, &sieve, &paging, (skip, limit)).await?,
-    };
+    let listed = listed(&session, &sieve, &paging).await?;
     let size = listed.items.iter().map(Message::bytes).sum();
     let write = move || {
         let Listed { items, total } = &listed;
@@ -103,27 +95,40 @@ pub(super) async fn list(Reads(access): Reads, pairs: Pairs, Body(body, _charged
     elsewhere(weight(size), write).await?
 }
 
-/// A page of those that are wanted. All are looked at, so that it is known how many there are.
-async fn some(
-    session: &Session,
-    sieve: &Arc<Sieve>,
-    paging: &Paging,
-    (skip, limit): (u64, usize),
-) -> Result<Listed<Message>, Refusal> {
+/// A page of those that are wanted. Where it begins among all of them is known without reading those before; those that a
+/// filter keeps are all looked at, so that it is known how many there are.
+async fn listed(session: &Session, sieve: &Arc<Sieve>, paging: &Paging) -> Result<Listed<Message>, Problem> {
+    let (info, all) = (&sieve.info, sieve.filter.is_empty());
+    let (limit, mut skip) = (usize::try_from(paging.size).unwrap_or(usize::MAX), paging.skip());
     let (mut listed, mut last) = (Listed::default(), None);
+    if all {
+        last = Some(if paging.reverse { info.messages.saturating_add(1).saturating_sub(skip) } else { skip });
+        skip = 0;
+    }
     loop {
-        let portion = session.messages(range(last, paging.reverse, &sieve.info, CHUNK)).await?;
+        let chunk = if all { limit.saturating_sub(listed.items.len()) } else { CHUNK };
+        let portion = session.messages(range(last, paging.reverse, info, chunk)).await?;
         last = portion.last().map(|message| message.seq);
-        let (more, sieve) = (portion.more, Arc::clone(sieve));
-        // However few they are: a filter may ask a thousand things of each.
-        for message in elsewhere(usize::MAX, move || sieve.kept(portion)).await? {
+        let more = portion.more;
+        let kept = if all {
+            portion.items
+        } else {
+            let sieve = Arc::clone(sieve);
+            // However few they are: a filter may ask a thousand things of each.
+            elsewhere(usize::MAX, move || sieve.kept(portion)).await?
+        };
+        for message in kept {
             listed.take(message, skip, limit);
             bearable(&listed.items)?;
         }
-        if !more {
-            return Ok(listed);
+        if !more || (all && listed.items.len() >= limit) {
+            break;
         }
     }
+    if all {
+        listed.total = info.messages;
+    }
+    Ok(listed)
 }
 
 /// Keeps those messages of a session that are wanted.
@@ -142,12 +147,12 @@ impl Sieve {
 /// A page holds no more bytes of messages than this. Theirs never come to it; ours may be larger.
 const PAGE_BYTES: u64 = 16 << 20;
 
-fn bearable(items: &[Message]) -> Result<(), Refusal> {
+fn bearable(items: &[Message]) -> Result<(), Problem> {
     match items.iter().map(Message::bytes).sum::<u64>() <= PAGE_BYTES {
         true => Ok(()),
         false => {
             let detail = "the messages of this page are too large together; ask for a smaller size";
-            Err(Refusal::told(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail))
+            Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail))
         }
     }
 }
@@ -166,26 +171,6 @@ fn range(last: Option<u64>, reverse: bool, info: &SessionInfo, limit: usize) -> 
     }
 }
 
-/// A page of all of them: where it begins is known without reading those before.
-async fn all(session: &Session, info: &SessionInfo, paging: &Paging) -> Result<Listed<Message>, Refusal> {
-    let (skip, limit) = (paging.page.saturating_sub(1).saturating_mul(paging.size), paging.size);
-    let mut items: Vec<Message> = Vec::new();
-    let mut last =
-        Some(if paging.reverse { info.messages.saturating_add(1).saturating_sub(skip) } else { skip });
-    while (items.len() as u64) < limit {
-        let left = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(items.len());
-        let portion = session.messages(range(last, paging.reverse, info, left)).await?;
-        last = portion.last().map(|message| message.seq);
-        let more = portion.more;
-        items.extend(portion);
-        bearable(&items)?;
-        if !more {
-            break;
-        }
-    }
-    Ok(Listed { items, total: info.messages })
-}
-
 /// One message.
 pub(super) async fn look(Reads(access): Reads) -> Answer {
     one(&access, None).await
@@ -198,7 +183,7 @@ pub(super) async fn put(Writes(access): Writes, Body(body, _charged): Body) -> A
 
 async fn one(access: &Access, metadata: Option<Map<String, Value>>) -> Answer {
     let (app, session, id) = (&access.app, access.session(), access.message());
-    let missing = || Refusal::no_message(id);
+    let missing = || no_message(id);
     let info = found(session.info().await)?.ok_or_else(missing)?;
     let seq = app.ids().await?.mark(info.id).seq(id).filter(|seq| (1..=info.messages).contains(seq));
     let seq = seq.ok_or_else(missing)?;
@@ -209,5 +194,5 @@ async fn one(access: &Access, metadata: Option<Map<String, Value>>) -> Answer {
     let read = session.messages(range).await?;
     let message = read.first().filter(|message| message.seq == seq).ok_or_else(missing)?;
     let scribe = app.scribe(access.workspace.name(), (&info.name, info.id), &info.encoding).await?;
-    answered(StatusCode::OK, &scribe.message(message))
+    done(StatusCode::OK, &scribe.message(message))
 }

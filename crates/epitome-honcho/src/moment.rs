@@ -9,6 +9,7 @@ use std::fmt::{self, Display, Formatter};
 use jiff::SignedDuration;
 use jiff::civil::DateTime;
 use jiff::fmt::temporal::{DateTimePrinter, Pieces};
+use serde::{Serialize, Serializer};
 
 /// Microseconds since 1970-01-01, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,6 +64,12 @@ impl Moment {
 impl Display for Moment {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(&self.written(6))
+    }
+}
+
+impl Serialize for Moment {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

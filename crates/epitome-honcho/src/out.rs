@@ -60,21 +60,16 @@ pub(super) fn session(workspace: &str, info: &SessionInfo) -> Value {
     })
 }
 
-#[derive(Debug, Serialize)]
-pub(super) struct SummaryOut<'a> {
-    pub(super) content: &'a str,
-    pub(super) message_id: String,
-    pub(super) summary_type: &'static str,
-    pub(super) created_at: String,
-    pub(super) token_count: Tokens,
-}
-
-/// What they call the summaries of our slots.
-pub(super) fn summary_type(slot: &str) -> &'static str {
-    match slot {
-        LONG => "honcho_chat_summary_long",
-        _ => "honcho_chat_summary_short",
-    }
+/// A summary of ours by what they call those of its slot.
+pub(super) fn summary(text: &str, through: &str, slot: &str, created: Moment, tokens: Tokens) -> Value {
+    let kind = if slot == LONG { "honcho_chat_summary_long" } else { "honcho_chat_summary_short" };
+    json!({
+        "content": text,
+        "message_id": through,
+        "summary_type": kind,
+        "created_at": created.seconds(),
+        "token_count": tokens,
+    })
 }
 
 #[derive(Debug, Serialize)]

@@ -1,13 +1,13 @@
-//! Peers: our authors.
+//! Peers: our authors; and which of them belong to a session, and how.
 
-use epitome::key::Rights;
-use epitome::{AuthorRow, is_name};
+use axum::response::IntoResponse;
+use epitome::{AuthorRow, MemberRow, Membership, Notes, is_name};
 
 use super::check::{NEW_PEER, NewIn, PUT_PEER, Put, body as read};
-use super::configuration::attributes;
-use super::filter::Fields;
+use super::configuration::{attributes, stored};
 use super::prelude::*;
 use super::sessions;
+use super::sessions::joining;
 
 /// What a filter may ask of peers.
 pub(super) const FIELDS: Fields = Fields {
@@ -22,19 +22,19 @@ pub(super) async fn create(Gets(access): Gets, Body(body, _charged): Body) -> An
     let wanted = if nothing { Rights::Read } else { Rights::Write };
     access.check((None, Some(&id)), wanted).await?;
     if let Some(author) = access.workspace.author(&id).await?.filter(|_| nothing) {
-        return answered(StatusCode::OK, &out::peer(access.workspace.name(), &author));
+        return done(StatusCode::OK, &out::peer(access.workspace.name(), &author));
     }
     access.check((None, Some(&id)), Rights::Write).await?;
     let written = access.workspace.set_author(&id, metadata, configuration.map(attributes)).await?;
     let status = if written.made { StatusCode::CREATED } else { StatusCode::OK };
-    answered(status, &out::peer(access.workspace.name(), &written.now))
+    done(status, &out::peer(access.workspace.name(), &written.now))
 }
 
 /// Changes notes on a peer, who comes to be where there is none.
 pub(super) async fn put(Writes(access): Writes, Body(body, _charged): Body) -> Answer {
     let Put { metadata, configuration } = read(&body, &PUT_PEER)?;
     let written = access.workspace.set_author(access.peer(), metadata, configuration.map(attributes)).await?;
-    answered(StatusCode::OK, &out::peer(access.workspace.name(), &written.now))
+    done(StatusCode::OK, &out::peer(access.workspace.name(), &written.now))
 }
 
 /// The workspace's peers.
@@ -57,8 +57,64 @@ pub(super) async fn context(Reads(access): Reads, pairs: Pairs) -> Answer {
     let peer = access.peer();
     let target = pairs.get("target").filter(|target| !target.is_empty()).unwrap_or(peer);
     if !is_name(target) {
-        return Err(Refusal::no_name("target"));
+        return Err(no_name("target"));
     }
     let told = json!({"peer_id": peer, "target_id": target, "representation": "", "peer_card": null});
-    answered(StatusCode::OK, &told)
+    done(StatusCode::OK, &told)
+}
+
+/// Peers join a session, which comes to be where there is none.
+pub(super) async fn add(Writes(access): Writes, Body(body, _charged): Body) -> Answer {
+    change(&access, joining(check::body(&body, &check::MEMBERS)?).collect()).await
+}
+
+/// These are a session's peers from now on, and no others.
+pub(super) async fn set(Writes(access): Writes, Body(body, _charged): Body) -> Answer {
+    let joining = joining(check::body(&body, &check::MEMBERS)?);
+    change(&access, [Membership::LeaveAll].into_iter().chain(joining).collect()).await
+}
+
+/// Peers leave a session.
+pub(super) async fn remove(Writes(access): Writes, Body(body, _charged): Body) -> Answer {
+    let names: Vec<String> = check::body(&body, &check::NAMES)?;
+    if found(access.session().stamp().await)?.is_none() {
+        return Err(no_session(access.session_name(), access.workspace.name()));
+    }
+    change(&access, names.into_iter().map(|name| Membership::Leave(name.into())).collect()).await
+}
+
+async fn change(access: &Access, members: Vec<Membership>) -> Answer {
+    let notes = Notes { members, ..Notes::default() };
+    let written = access.session().note(notes).await?;
+    done(StatusCode::OK, &out::session(access.workspace.name(), &written.now))
+}
+
+/// A session's peers.
+pub(super) async fn members(Reads(access): Reads, pairs: Pairs) -> Answer {
+    let wanted = Wanted::read(&pairs, &serde_json::Value::Null, FIELDS)?;
+    let (paging, workspace) = (wanted.paging, access.workspace.name().to_owned());
+    let listing = wanted.listing(move |row: &MemberRow| out::peer(&workspace, &row.author));
+    let listed = found(access.session().list_members(listing).await)?.unwrap_or_default();
+    page(&paging, listed.map(|member| out::peer(access.workspace.name(), &member.author)))
+}
+
+/// How a peer belongs to a session.
+pub(super) async fn look(Reads(access): Reads) -> Answer {
+    let (session, peer) = (access.session_name(), access.peer());
+    let member = found(access.session().member(peer).await)?.flatten();
+    let Some(MemberRow { attributes, .. }) = member else {
+        return Err(Problem::not_found(format!("Peer {peer} not found in session {session}")));
+    };
+    let configuration = stored(&attributes);
+    let said = |key: &str| configuration.get(key).cloned().unwrap_or_default();
+    let told = json!({"observe_me": said("observe_me"), "observe_others": said("observe_others")});
+    done(StatusCode::OK, &told)
+}
+
+/// Sets how a peer belongs to a session: what is named.
+pub(super) async fn put_member(Writes(access): Writes, Body(body, _charged): Body) -> Answer {
+    let how = check::body(&body, &check::MEMBER)?;
+    let members = joining(Map::from_iter([(access.peer().to_owned(), how)])).collect();
+    access.session().note(Notes { members, ..Notes::default() }).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
 }

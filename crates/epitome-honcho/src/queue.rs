@@ -1,34 +1,41 @@
 //! How far the summaries are: what is waited for, and what was done lately.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use epitome::{SlotStatus, Workspace, is_name};
-use serde::Serialize;
 
 use super::prelude::*;
 
 /// So many sessions are told apart.
 const MOST_SESSIONS: usize = 1_000;
 
-#[derive(Debug, Default, Clone, Copy, Serialize)]
+#[derive(Debug, Default, Clone, Copy)]
 struct Work {
-    #[serde(rename = "total_work_units")]
-    total: u64,
-    #[serde(rename = "completed_work_units")]
     completed: u64,
-    #[serde(rename = "in_progress_work_units")]
     working: u64,
-    #[serde(rename = "pending_work_units")]
     pending: u64,
 }
 
 impl Work {
+    fn total(&self) -> u64 {
+        self.completed.saturating_add(self.working).saturating_add(self.pending)
+    }
+
     fn add(&mut self, completed: u64, working: u64, pending: u64) {
         self.completed = self.completed.saturating_add(completed);
         self.working = self.working.saturating_add(working);
         self.pending = self.pending.saturating_add(pending);
-        self.total = self.completed.saturating_add(self.working).saturating_add(self.pending);
+    }
+
+    /// As it is told, with something besides.
+    fn told(&self, name: &str, besides: &Value) -> Value {
+        json!({
+            "total_work_units": self.total(),
+            "completed_work_units": self.completed,
+            "in_progress_work_units": self.working,
+            "pending_work_units": self.pending,
+            name: besides,
+        })
     }
 
     /// A slot with something to do.
@@ -44,29 +51,12 @@ impl Work {
     }
 }
 
-#[derive(Serialize)]
-struct Status {
-    #[serde(flatten)]
-    work: Work,
-    sessions: Option<Map<String, Value>>,
-}
-
-#[derive(Serialize)]
-struct Theirs<'a> {
-    session_id: &'a str,
-    #[serde(flatten)]
-    work: Work,
-}
-
 /// What is due, being written, and was written lately: of a session where one is named, else of the workspace.
 pub(super) async fn status(Reads(access): Reads, pairs: Pairs) -> Answer {
     let workspace = &access.workspace;
     let only = pairs.get("session_id").filter(|session| !session.is_empty());
     if let Some(only) = only {
-        return answered(
-            StatusCode::OK,
-            &Status { work: of_session(workspace, only).await?, sessions: None },
-        );
+        return done(StatusCode::OK, &of_session(workspace, only).await?.told("sessions", &Value::Null));
     }
     let queue = workspace.queue().await?;
     let mut by: BTreeMap<Arc<str>, Work> = BTreeMap::new();
@@ -84,18 +74,17 @@ pub(super) async fn status(Reads(access): Reads, pairs: Pairs) -> Answer {
     work.add(0, queue.working, queue.due.saturating_add(queue.waiting));
     let ids = access.app.ids().await?;
     let mut sessions = Map::new();
-    for (session, work) in by.iter().filter(|(_, work)| work.total > 0).take(MOST_SESSIONS) {
+    for (session, work) in by.iter().filter(|(_, work)| work.total() > 0).take(MOST_SESSIONS) {
         let id = ids.session(workspace.name(), session);
-        let theirs = serde_json::to_value(Theirs { session_id: &id, work: *work }).unwrap_or_default();
-        sessions.insert(id, theirs);
+        sessions.insert(id.clone(), work.told("session_id", &id.into()));
     }
-    let sessions = (!sessions.is_empty()).then_some(sessions);
-    answered(StatusCode::OK, &Status { work, sessions })
+    let sessions = if sessions.is_empty() { Value::Null } else { sessions.into() };
+    done(StatusCode::OK, &work.told("sessions", &sessions))
 }
 
 /// The same of one session, which is asked itself: a queue may be longer than what is listed of it. Nothing where there is no
 /// such session.
-async fn of_session(workspace: &Workspace, name: &str) -> Result<Work, Refusal> {
+async fn of_session(workspace: &Workspace, name: &str) -> Result<Work, Problem> {
     let mut work = Work::default();
     let session = workspace.session(name);
     let explained = if is_name(name) { found(session.explain().await)? } else { None };

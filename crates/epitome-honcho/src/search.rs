@@ -1,14 +1,11 @@
 //! Messages by their words: those that have all of them first, then those that have some.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use epitome::search::is_dense;
-use epitome::{Error, Found, HitCursor, Portion, SEARCH_BYTES, Session, Workspace};
-use epitome_http::body::elsewhere;
+use epitome::{Error, Found, HitCursor, SEARCH_BYTES};
 
 use super::check::SearchIn;
-use super::filter::Filter;
 use super::messages::weight;
 use super::out::{MESSAGE_FIELDS, Scribe};
 use super::prelude::*;
@@ -25,45 +22,29 @@ const WEIGHED: usize = 100;
 /// So often the next ones are looked at, where those before were somebody else's or not wanted.
 const PAGES: usize = 10;
 
-/// Where is looked.
-enum Place {
-    Session(Session),
-    Workspace(Workspace),
-}
-
-impl Place {
-    async fn search(&self, words: &str, after: Option<HitCursor>) -> Result<Portion<Found>, Error> {
-        match self {
-            Self::Session(session) => session.search(words, None, after, WEIGHED).await,
-            Self::Workspace(workspace) => workspace.search(words, after, WEIGHED).await,
-        }
-    }
-}
-
 /// In one session.
 pub(super) async fn in_session(Reads(access): Reads, Body(body, _charged): Body) -> Answer {
-    search(&access, Place::Session(access.session()), &body, None).await
+    search(&access, Some(access.session()), &body, None).await
 }
 
 /// In all the workspace's sessions.
 pub(super) async fn everywhere(Reads(access): Reads, Body(body, _charged): Body) -> Answer {
-    search(&access, Place::Workspace(access.workspace.clone()), &body, None).await
+    search(&access, None, &body, None).await
 }
 
 /// Among what a peer said.
 pub(super) async fn of_peer(Reads(access): Reads, Body(body, _charged): Body) -> Answer {
-    let place = Place::Workspace(access.workspace.clone());
-    search(&access, place, &body, Some(access.peer().to_owned())).await
+    search(&access, None, &body, Some(access.peer().to_owned())).await
 }
 
-async fn search(access: &Access, place: Place, body: &Value, peer: Option<String>) -> Answer {
+async fn search(access: &Access, only: Option<Session>, body: &Value, peer: Option<String>) -> Answer {
     let SearchIn { query, filters, limit } = check::body(body, &check::SEARCH)?;
-    let filter = Filter::read(&filters, MESSAGE_FIELDS).map_err(Refusal::unfit)?;
+    let filter = Filter::read(&filters, MESSAGE_FIELDS).map_err(unfit)?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let app = &access.app;
-    let _turn = app.load.page().await;
+    let _turn = app.load.paging.acquire().await;
     let wish = Arc::new((filter, peer));
-    let mut seeker = Seeker { access, place, wish, sessions: HashMap::new() };
+    let mut seeker = Seeker { access, only, wish, sessions: HashMap::new() };
     let mut hits = seeker.ranked(&query, limit).await?;
     hits.truncate(limit);
     let sessions = seeker.sessions;
@@ -73,7 +54,7 @@ async fn search(access: &Access, place: Place, body: &Value, peer: Option<String
         let told = hits.iter().filter_map(|hit| Some(scribe(hit)?.message(&hit.message)));
         done(StatusCode::OK, &told.collect::<Vec<_>>())
     };
-    Ok(elsewhere(weight(size), write).await??)
+    elsewhere(weight(size), write).await?
 }
 
 /// What is wanted beside words: by a filter, and of whom.
@@ -92,14 +73,15 @@ fn keeps((filter, peer): &Wish, hit: &Found, sessions: &Sessions) -> bool {
 /// Looks for messages.
 struct Seeker<'a> {
     access: &'a Access,
-    place: Place,
+    /// The one session in which is looked.
+    only: Option<Session>,
     wish: Arc<Wish>,
     sessions: Sessions,
 }
 
 impl Seeker<'_> {
     /// Those with all words, newest first; then the others, those with most of the words first.
-    async fn ranked(&mut self, query: &str, limit: usize) -> Result<Vec<Found>, Refusal> {
+    async fn ranked(&mut self, query: &str, limit: usize) -> Result<Vec<Found>, Problem> {
         // Quotes would mean something to us that they did not.
         let plain: String = query.chars().map(|c| if c == '"' { ' ' } else { c }).take(1_000).collect();
         let all = self.look(&plain, limit).await?;
@@ -129,7 +111,7 @@ impl Seeker<'_> {
         Ok(ranked.into_iter().map(|(_, hit)| hit).collect())
     }
 
-    async fn scribe(&self, session: &Arc<str>) -> Result<Option<Scribe>, Refusal> {
+    async fn scribe(&self, session: &Arc<str>) -> Result<Option<Scribe>, Problem> {
         let workspace = &self.access.workspace;
         let Some(info) = found(workspace.session(Arc::clone(session)).info().await)? else { return Ok(None) };
         let about = (&*info.name, info.id);
@@ -137,10 +119,14 @@ impl Seeker<'_> {
     }
 
     /// What has these words and is wanted, at least so many where there are; nothing where there are no words to look for.
-    async fn look(&mut self, words: &str, least: usize) -> Result<Vec<Found>, Refusal> {
+    async fn look(&mut self, words: &str, least: usize) -> Result<Vec<Found>, Problem> {
         let (mut kept, mut after) = (Vec::new(), None);
         for _ in 0..PAGES {
-            let portion = match self.place.search(words, after).await {
+            let portion = match &self.only {
+                Some(session) => session.search(words, None, after, WEIGHED).await,
+                None => self.access.workspace.search(words, after, WEIGHED).await,
+            };
+            let portion = match portion {
                 Ok(portion) => portion,
                 Err(Error::Invalid(_) | Error::NotFound { .. } | Error::Conflict(_)) => break,
                 Err(error) => return Err(error.into()),

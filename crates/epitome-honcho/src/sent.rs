@@ -4,21 +4,20 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
+use epitome_http::Problem;
 use epitome_http::body::{Charged, Raw, Sent, is_json};
-use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use super::check::Faults;
-use super::refusal::Refusal;
 use super::state::Honcho;
 
 /// A body as a JSON value; null where there is none. The memory is charged until it is dropped.
 pub(super) struct Body(pub(super) Value, pub(super) Charged);
 
 impl FromRequest<Arc<Honcho>> for Body {
-    type Rejection = Refusal;
+    type Rejection = Problem;
 
-    async fn from_request(request: Request, app: &Arc<Honcho>) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, app: &Arc<Honcho>) -> Result<Self, Problem> {
         let json = is_json(request.headers());
         let raw = Raw::from_request(request, app).await?;
         if raw.bytes.is_empty() {
@@ -30,7 +29,7 @@ impl FromRequest<Arc<Honcho>> for Body {
             Ok(Sent { value, charged, .. }) => Ok(Self(value, charged)),
             Err(problem) => match serde_json::from_slice::<serde::de::IgnoredAny>(&text) {
                 Err(wrong) if problem.code == "invalid" => Err(Faults::no_json(&text, &wrong).into()),
-                _ => Err(problem.into()),
+                _ => Err(problem),
             },
         }
     }
@@ -40,21 +39,11 @@ impl FromRequest<Arc<Honcho>> for Body {
 pub(super) struct Pairs(pub(super) Vec<(String, String)>);
 
 impl FromRequestParts<Arc<Honcho>> for Pairs {
-    type Rejection = Refusal;
+    type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Arc<Honcho>) -> Result<Self, Refusal> {
-        let text = |raw: &str| {
-            let spaced = raw.replace('+', " ");
-            percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
-        };
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<Honcho>) -> Result<Self, Problem> {
         let query = parts.uri.query().unwrap_or_default();
-        let pairs = query.split('&').filter(|pair| !pair.is_empty());
-        Ok(Self(
-            pairs
-                .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-                .map(|(k, v)| (text(k), text(v)))
-                .collect(),
-        ))
+        Ok(Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect()))
     }
 }
 

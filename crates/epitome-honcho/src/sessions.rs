@@ -1,13 +1,10 @@
 //! Sessions: got or made, listed, changed, cloned, deleted.
 
-use epitome::key::Rights;
-use epitome::{Fork, Listing, Membership, Notes, Session, SessionInfo};
+use epitome::{Fork, Listing, Membership, Notes, SessionInfo};
 
 use super::check::{NEW_SESSION, NewIn, PUT, Put, body as read};
 use super::configuration::{attributes, configure, stored};
-use super::filter::{Fields, Filter};
 use super::prelude::*;
-use super::state::Honcho;
 
 /// What a filter may ask of sessions.
 pub(super) const FIELDS: Fields = Fields {
@@ -34,14 +31,14 @@ pub(super) async fn create(Gets(access): Gets, Body(body, _charged): Body) -> An
     let wanted = if nothing { Rights::Read } else { Rights::Write };
     access.check((Some(&id), None), wanted).await?;
     if let Some(info) = found(access.workspace.session(id.as_str()).info().await)?.filter(|_| nothing) {
-        return answered(StatusCode::OK, &out::session(access.workspace.name(), &info));
+        return done(StatusCode::OK, &out::session(access.workspace.name(), &info));
     }
     access.check((Some(&id), None), Rights::Write).await?;
     let members = joining(peers.unwrap_or_default()).collect();
     let notes = Notes { metadata, attributes: configuration.map(configure), members };
     let written = access.workspace.session(id).note(notes).await?;
     let status = if written.made { StatusCode::CREATED } else { StatusCode::OK };
-    answered(status, &out::session(access.workspace.name(), &written.now))
+    done(status, &out::session(access.workspace.name(), &written.now))
 }
 
 /// Changes notes on a session, which comes to be where there is none.
@@ -49,7 +46,7 @@ pub(super) async fn put(Writes(access): Writes, Body(body, _charged): Body) -> A
     let Put { metadata, configuration } = read(&body, &PUT)?;
     let notes = Notes { metadata, attributes: configuration.map(configure), ..Notes::default() };
     let written = access.session().note(notes).await?;
-    answered(StatusCode::OK, &out::session(access.workspace.name(), &written.now))
+    done(StatusCode::OK, &out::session(access.workspace.name(), &written.now))
 }
 
 /// The workspace's sessions.
@@ -59,11 +56,11 @@ pub(super) async fn list(Reads(access): Reads, pairs: Pairs, Body(body, _charged
 
 /// The one peer whose sessions a filter asks for. A session has many, and a list is read by one of them at most: what else
 /// is asked of them is refused, since no answer would be right.
-fn of_peer(filter: &Filter) -> Result<Option<String>, Refusal> {
+fn of_peer(filter: &Filter) -> Result<Option<String>, Problem> {
     match (filter.mentions("peer_id"), filter.must_equal("peer_id")) {
         (0, _) => Ok(None),
         (1, Some(peer)) => Ok(Some(peer.to_owned())),
-        _ => Err(Refusal::unfit(
+        _ => Err(unfit(
             "filters: sessions are found by one `peer_id` at most, which they must have: {\"peer_id\": \"ann\"}, alone or \
              beside other fields, but in no OR, NOT or list, and with no other operator",
         )),
@@ -75,9 +72,7 @@ pub(super) async fn listed(access: &Access, wanted: Wanted, peer: Option<String>
     let paging = wanted.paging;
     let peer = match (peer, of_peer(&wanted.filter)?) {
         (Some(peer), Some(other)) if peer != other => {
-            return Err(Refusal::unfit(
-                "filters: these are one peer's sessions; `peer_id` can name nobody else",
-            ));
+            return Err(unfit("filters: these are one peer's sessions; `peer_id` can name nobody else"));
         }
         (peer, asked) => peer.or(asked),
     };
@@ -97,14 +92,14 @@ pub(super) async fn listed(access: &Access, wanted: Wanted, peer: Option<String>
 /// Deletes a session with all that was made from it. Nobody sees it any more when this answers.
 pub(super) async fn delete(Writes(access): Writes) -> Answer {
     match access.session().delete().await? {
-        true => answered(StatusCode::ACCEPTED, &json!({"message": "Session deleted successfully"})),
-        false => Err(Refusal::no_session(access.session_name(), access.workspace.name())),
+        true => done(StatusCode::ACCEPTED, &json!({"message": "Session deleted successfully"})),
+        false => Err(no_session(access.session_name(), access.workspace.name())),
     }
 }
 
 /// A copy of a session, up to a message or whole, under a name of its own.
 pub(super) async fn clone(Writes(access): Writes, pairs: Pairs) -> Answer {
-    let missing = || Refusal::no_session(access.session_name(), access.workspace.name());
+    let missing = || no_session(access.session_name(), access.workspace.name());
     let (app, session) = (&access.app, access.session());
     let Some(info) = found(session.info().await)? else { return Err(missing()) };
     let ids = app.ids().await?;
@@ -112,12 +107,12 @@ pub(super) async fn clone(Writes(access): Writes, pairs: Pairs) -> Answer {
         None => None,
         Some(id) => {
             let seq = ids.mark(info.id).seq(id).filter(|seq| (1..=info.messages).contains(seq));
-            Some(seq.ok_or_else(|| Refusal::no_message(id))?)
+            Some(seq.ok_or_else(|| no_message(id))?)
         }
     };
     // It may be deleted while it is copied.
     let copied = copy(app, &session, &info, ids.fresh(), at).await?.ok_or_else(missing)?;
-    answered(StatusCode::CREATED, &out::session(access.workspace.name(), &copied.info().await?))
+    done(StatusCode::CREATED, &out::session(access.workspace.name(), &copied.info().await?))
 }
 
 async fn copy(
@@ -126,10 +121,10 @@ async fn copy(
     info: &SessionInfo,
     name: String,
     at: Option<u64>,
-) -> Result<Option<Session>, Refusal> {
+) -> Result<Option<Session>, Problem> {
     let metadata = Some(info.metadata.clone());
     if info.messages > 0 {
-        let _turn = app.load.fork().await;
+        let _turn = app.load.forks.acquire().await;
         return found(session.fork(Fork { at, metadata, ..Fork::whole(name) }).await);
     }
     // Nothing was said in it yet: there are only notes and members to take over.

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use epitome::rules::tokens::{Counter, Encoding};
 use epitome::store::SessionId;
-use epitome_http::kept::Kept;
-use epitome_http::{HttpState, WithHttp};
+use epitome_http::reply::Kept;
+use epitome_http::{HttpState, Problem};
 use tokio::sync::OnceCell;
 
 use super::ids::Ids;
 use super::out::{Counts, Scribe};
-use super::refusal::Refusal;
 
 /// What these routes share.
 pub struct Honcho {
@@ -41,7 +40,7 @@ impl Honcho {
         Arc::new(Self { http, jwt, ids, counts, kept })
     }
 
-    pub(crate) async fn ids(&self) -> Result<Ids, Refusal> {
+    pub(crate) async fn ids(&self) -> Result<Ids, Problem> {
         let made = self.ids.get_or_try_init(|| async { self.engine.secret().await.map(Ids::new) });
         Ok(made.await?.clone())
     }
@@ -52,23 +51,17 @@ impl Honcho {
         workspace: &str,
         (session, number): (&str, SessionId),
         encoding: &str,
-    ) -> Result<Scribe, Refusal> {
+    ) -> Result<Scribe, Problem> {
         let (mark, counts) = (self.ids().await?.mark(number), Arc::clone(&self.counts));
         let counter = Counter::new(encoding.parse::<Encoding>().unwrap_or_default());
         Ok(Scribe { workspace: workspace.into(), session: session.into(), number, mark, counts, counter })
     }
 }
 
-impl WithHttp for Honcho {
-    fn http(&self) -> &Arc<HttpState> {
-        &self.http
-    }
-}
-
 impl Deref for Honcho {
-    type Target = HttpState;
+    type Target = Arc<HttpState>;
 
-    fn deref(&self) -> &HttpState {
+    fn deref(&self) -> &Arc<HttpState> {
         &self.http
     }
 }

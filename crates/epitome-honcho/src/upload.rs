@@ -27,7 +27,7 @@ pub(super) async fn upload(Writes(access): Writes, request: Request) -> Answer {
     let said = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let boundary = said.and_then(|said| multer::parse_boundary(said).ok()).ok_or_else(|| {
         let detail = "content-type: multipart/form-data with a boundary is wanted";
-        Refusal::told(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-a-form", detail)
+        Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-a-form", detail)
     })?;
     let raw = Raw::from_request(request, &access.app).await?;
     let form = Form::read(raw.bytes.clone(), boundary).await?;
@@ -36,7 +36,7 @@ pub(super) async fn upload(Writes(access): Writes, request: Request) -> Answer {
     let sample: MessageIn = check::body(&Value::Object(fields), &check::MESSAGE)?;
     let pieces = pieces(&text);
     if pieces.len() > MOST {
-        return Err(Refusal::told(
+        return Err(Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "too-large",
             "the file makes too many messages",
@@ -53,12 +53,12 @@ struct Form {
     fields: Vec<(String, String)>,
 }
 
-fn broken(_: multer::Error) -> Refusal {
-    Refusal::unfit("the form is broken, or ends too soon; send it again")
+fn broken(_: multer::Error) -> Problem {
+    unfit("the form is broken, or ends too soon; send it again")
 }
 
 impl Form {
-    async fn read(bytes: Bytes, boundary: String) -> Result<Self, Refusal> {
+    async fn read(bytes: Bytes, boundary: String) -> Result<Self, Problem> {
         let mut form = multer::Multipart::new(Body::from(bytes).into_data_stream(), boundary);
         let mut read = Self::default();
         while let Some(field) = form.next_field().await.map_err(broken)? {
@@ -74,11 +74,11 @@ impl Form {
     }
 
     /// What the file says.
-    fn text(&self) -> Result<String, Refusal> {
-        let Some((kind, bytes)) = &self.file else { return Err(Refusal::unfit("file: is missing")) };
+    fn text(&self) -> Result<String, Problem> {
+        let Some((kind, bytes)) = &self.file else { return Err(unfit("file: is missing")) };
         if bytes.len() > LARGEST {
             let detail = format!("File size exceeds maximum allowed size of {LARGEST} bytes");
-            return Err(Refusal::told(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail));
+            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail));
         }
         let other = ["image/", "audio/", "video/", "application/pdf", "application/zip"];
         let is_text = !other.iter().any(|other| kind.starts_with(other));
@@ -87,20 +87,20 @@ impl Form {
                 "Unsupported file type: {kind:?}; only text files are taken here: in UTF-8, in UTF-16 with a byte order \
                  mark, or in Latin-1 as text/plain"
             );
-            return Err(Refusal::told(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-text", detail));
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-text", detail));
         };
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text).replace('\0', "");
-        if text.trim().is_empty() { Err(Refusal::unfit("file: has no text in it")) } else { Ok(text) }
+        if text.trim().is_empty() { Err(unfit("file: has no text in it")) } else { Ok(text) }
     }
 
     /// The other fields as a message would have them.
-    fn fields(&self) -> Result<Map<String, Value>, Refusal> {
+    fn fields(&self) -> Result<Map<String, Value>, Problem> {
         let mut fields = Map::from_iter([("content".to_owned(), Value::from(""))]);
         for (name, text) in &self.fields {
             let value = match name.as_str() {
                 "peer_id" | "created_at" => Value::from(text.as_str()),
                 "metadata" | "configuration" => {
-                    serde_json::from_str(text).map_err(|_| Refusal::unfit(format!("{name}: is not JSON")))?
+                    serde_json::from_str(text).map_err(|_| unfit(format!("{name}: is not JSON")))?
                 }
                 _ => continue,
             };

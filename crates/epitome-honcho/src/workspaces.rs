@@ -1,7 +1,5 @@
 //! Workspaces: got or made, listed, changed, deleted.
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::http::request::Parts;
 use epitome::{Error, Listed, Listing, Notes};
@@ -9,10 +7,8 @@ use epitome_http::gate::unauthorized;
 
 use super::check::{NEW_WORKSPACE, NewIn, PUT, Put, body as read};
 use super::configuration::configure;
-use super::filter::Fields;
 use super::gate::{Named, enter};
 use super::prelude::*;
-use super::state::Honcho;
 
 /// What a filter may ask of workspaces.
 const FIELDS: Fields = Fields {
@@ -29,21 +25,21 @@ pub(super) async fn create(
 ) -> Answer {
     let NewIn { id, metadata, configuration, .. } = read(&body, &NEW_WORKSPACE)?;
     if !pass.opens(&id) {
-        return Err(unauthorized("this key does not open that").into());
+        return Err(unauthorized("this key does not open that"));
     }
     let named = Named::workspace(id);
     let access = enter(&mut parts, &app, named, pass.clone())?;
     let nothing = metadata.is_none() && configuration.is_none();
     if let Some(info) = access.workspace.info().await?.filter(|_| nothing) {
-        return answered(StatusCode::OK, &out::workspace(&info));
+        return done(StatusCode::OK, &out::workspace(&info));
     }
     if !pass.may_write() {
-        return Err(unauthorized("this key may only read").into());
+        return Err(unauthorized("this key may only read"));
     }
     let notes = Notes { metadata, attributes: configuration.map(configure), ..Notes::default() };
     let written = access.workspace.note(notes).await?;
     let status = if written.made { StatusCode::CREATED } else { StatusCode::OK };
-    answered(status, &out::workspace(&written.now))
+    done(status, &out::workspace(&written.now))
 }
 
 /// Changes notes on a workspace.
@@ -51,7 +47,7 @@ pub(super) async fn put(Writes(access): Writes, Body(body, _charged): Body) -> A
     let Put { metadata, configuration } = read(&body, &PUT)?;
     let notes = Notes { metadata, attributes: configuration.map(configure), ..Notes::default() };
     let written = access.workspace.note(notes).await?;
-    answered(StatusCode::OK, &out::workspace(&written.now))
+    done(StatusCode::OK, &out::workspace(&written.now))
 }
 
 /// The workspaces there are: all of them for whoever runs the server, their own for others. What is for a session or a peer
@@ -63,7 +59,7 @@ pub(super) async fn list(
     Body(body, _charged): Body,
 ) -> Answer {
     if pass.is_narrow() {
-        return Err(unauthorized("this key does not open that").into());
+        return Err(unauthorized("this key does not open that"));
     }
     let wanted = Wanted::read(&pairs, &body, FIELDS)?;
     let paging = wanted.paging;
@@ -84,11 +80,11 @@ pub(super) async fn list(
 pub(super) async fn delete(Writes(access): Writes) -> Answer {
     let name = access.workspace.name();
     match access.workspace.delete().await {
-        Ok(true) => answered(StatusCode::ACCEPTED, &json!({"message": "Workspace deleted successfully"})),
-        Ok(false) => Err(Refusal::not_found(format!("Workspace {name} not found"))),
+        Ok(true) => done(StatusCode::ACCEPTED, &json!({"message": "Workspace deleted successfully"})),
+        Ok(false) => Err(Problem::not_found(format!("Workspace {name} not found"))),
         Err(Error::Conflict(_)) => {
             let detail = format!("Cannot delete workspace {name}: it has active sessions; delete them first");
-            Err(Refusal::told(StatusCode::CONFLICT, "conflict", detail))
+            Err(Problem::new(StatusCode::CONFLICT, "conflict", detail))
         }
         Err(error) => Err(error.into()),
     }

@@ -73,7 +73,7 @@ impl<S: WithHttp> FromRequest<Arc<S>> for Raw {
 
     async fn from_request(request: Request, app: &Arc<S>) -> Result<Self, Problem> {
         let gzipped = is_gzipped(request.headers())?;
-        let http = app.http();
+        let http: &Arc<HttpState> = app;
         let most = usize::try_from(http.engine.settings().limits.body).unwrap_or(usize::MAX);
         let caller = request.extensions().get::<Caller>().map(|Caller(name)| Arc::clone(name));
         // Whoever runs the server has no workspace.
@@ -251,27 +251,22 @@ async fn read(body: &mut Body, most: usize, purse: &mut Purse) -> Result<Bytes, 
     }
     let bounds = &purse.http.bounds;
     let (silence, end) = (bounds.silence, Instant::now() + bounds.body);
-    let mut first: Option<Bytes> = None;
-    let mut all = BytesMut::new();
-    let mut size = 0usize;
-    loop {
-        let Some(data) = piece(body, end, silence).await? else { break };
-        size = size.saturating_add(data.len());
-        if size > most {
+    let mut all = Bytes::new();
+    while let Some(data) = piece(body, end, silence).await? {
+        if all.len().saturating_add(data.len()) > most {
             return Err(over(most));
         }
         purse.take(data.len())?;
-        // Most come in one piece, which need not be copied.
-        match first.take() {
-            None if all.is_empty() => first = Some(data),
-            None => all.extend_from_slice(&data),
-            Some(before) => {
-                all.extend_from_slice(&before);
-                all.extend_from_slice(&data);
-            }
-        }
+        // Most come in one piece, which need not be copied; nobody else holds what others come to.
+        all = if all.is_empty() {
+            data
+        } else {
+            let mut longer = BytesMut::from(all);
+            longer.extend_from_slice(&data);
+            longer.freeze()
+        };
     }
-    Ok(first.unwrap_or_else(|| all.freeze()))
+    Ok(all)
 }
 
 /// The next piece of a body, within the time there is for it; none at its end.

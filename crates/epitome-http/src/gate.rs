@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use epitome::key::{Key, Rights};
 use epitome::{Workspace, is_name};
 
@@ -56,7 +56,7 @@ impl<S: WithHttp> FromRequestParts<Arc<S>> for Runs {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<S>) -> Result<Self, Problem> {
-        match identify(&parts.headers, app.http()).await?.1 {
+        match identify(&parts.headers, app).await?.1 {
             None => Ok(Self),
             Some(key) if key.rights == Rights::Admin => Ok(Self),
             Some(_) => Err(forbidden("an admin key is wanted here")),
@@ -126,29 +126,32 @@ pub async fn still_reads(app: &HttpState, access: &Access) -> bool {
 
 /// The bearer token that was sent, where there is one.
 pub fn secret(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let mut all = headers.get_all(header::AUTHORIZATION).iter();
-    let Some(value) = all.next() else { return Ok(None) };
-    let bearer = value.to_str().ok().and_then(|value| {
-        let (scheme, secret) = value.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim().to_owned())
-    });
-    match bearer {
-        Some(secret) if all.next().is_none() => Ok(Some(secret)),
-        _ => Err(unauthorized("authorization: `Bearer` and a key is wanted, once")),
+    let wrong = || unauthorized("authorization: `Bearer` and a key is wanted, once");
+    let Some(value) = one(headers, header::AUTHORIZATION.as_str(), wrong)? else { return Ok(None) };
+    let bearer = value.to_str().ok().and_then(|value| value.split_once(' '));
+    let secret = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    secret.map(|(_, secret)| Some(secret.trim().to_owned())).ok_or_else(wrong)
+}
+
+/// The value of a header that may be sent once; `wrong` where it says two things.
+pub fn one<'a>(
+    headers: &'a HeaderMap,
+    name: &str,
+    wrong: impl FnOnce() -> Problem,
+) -> Result<Option<&'a HeaderValue>, Problem> {
+    let mut all = headers.get_all(name).iter();
+    match (all.next(), all.next()) {
+        (value, None) => Ok(value),
+        _ => Err(wrong()),
     }
 }
 
 fn named(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let mut all = headers.get_all(WORKSPACE).iter();
-    let Some(value) = all.next() else { return Ok(None) };
-    let name =
-        std::str::from_utf8(value.as_bytes()).ok().filter(|name| is_name(name) && all.next().is_none());
-    match name {
-        Some(name) => Ok(Some(name.to_owned())),
-        None => Err(Problem::invalid(
-            "x-epitome-workspace: one name is wanted, of 1 to 512 bytes in UTF-8, no control characters",
-        )),
-    }
+    let wanted = "x-epitome-workspace: one name is wanted, of 1 to 512 bytes in UTF-8, no control characters";
+    let wrong = || Problem::invalid(wanted);
+    let Some(value) = one(headers, WORKSPACE, wrong)? else { return Ok(None) };
+    let name = std::str::from_utf8(value.as_bytes()).ok().filter(|name| is_name(name));
+    name.map(|name| Some(name.to_owned())).ok_or_else(wrong)
 }
 
 /// Refuses whoever comes without a key by another's doing: a page in a browser on this machine, say.
@@ -208,7 +211,7 @@ fn forbidden(detail: &str) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::{HeaderName, HeaderValue};
+    use axum::http::HeaderName;
 
     use super::*;
 

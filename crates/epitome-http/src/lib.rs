@@ -3,13 +3,13 @@
 //! A request goes through the same rooms every time:
 //!
 //! ```text
-//! listen    connections: a limit, and time-outs (stall: for clients that do not read)
+//! listen    connections: a limit, and time-outs, also for clients that do not read
 //! around    an id, a time, a line in the log; problems put into words
 //! gate      whose key is it, which workspace, is there room         (`access`; extractor: Runs)
 //! body      read within limits, then as JSON                        (extractors: Json, Sent, Text, Raw)
 //! query     parameters, read strictly                               (extractor: Query)
 //! a handler of whoever mounts routes
-//! reply     JSON, with an entity tag; kept has answers given before
+//! reply     JSON, with an entity tag; contexts given before
 //! ```
 //!
 //! Beside them: `state` is what all of them share, `bounds` and `load` how much may be in progress and how much is, `problem`
@@ -24,14 +24,12 @@ pub mod bounds;
 pub mod discreet;
 pub mod figures;
 pub mod gate;
-pub mod kept;
 pub mod listen;
 pub mod load;
 pub mod problem;
 pub mod query;
 pub mod reply;
 pub mod seldom;
-pub mod stall;
 pub mod state;
 
 pub use bounds::Bounds;

@@ -6,7 +6,7 @@ use std::num::NonZero;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 
 use crate::bounds::{Bounds, Places};
@@ -32,67 +32,54 @@ fn processors() -> usize {
 /// What is under way.
 pub struct Load {
     /// Requests that are worked on.
-    pub requests: Lane,
+    pub requests: Pool,
     /// Requests that wait for a summary.
-    pub waiting: Lane,
+    pub waiting: Pool,
     /// Connections that listen to events.
-    pub listening: Lane,
+    pub listening: Pool,
     /// Requests that are passed on.
-    pub forwarding: Lane,
+    pub forwarding: Pool,
     /// For bodies that are read and answers that are sent.
-    pub memory: Memory,
+    pub memory: Pool,
     /// For bodies that are passed on, until their answer begins.
-    pub passing: Memory,
-    /// Who reads messages by the page, and writes them out: each holds some megabytes until it is done.
-    paging: Semaphore,
-    contexts: Semaphore,
-    forks: Semaphore,
+    pub passing: Pool,
+    /// Who reads messages by the page, and writes them out: each holds some megabytes until it is done. A turn is never long.
+    pub paging: Semaphore,
+    /// Who makes contexts.
+    pub contexts: Semaphore,
+    /// Who copies sessions.
+    pub forks: Semaphore,
 }
 
 impl Load {
     /// With everything free.
     pub fn new(bounds: &Bounds) -> Self {
-        let lane = Lane::new;
         Self {
-            requests: lane(bounds.requests, "requests are being worked on"),
-            waiting: lane(bounds.waiting, "requests wait for a summary"),
-            listening: lane(bounds.listening, "connections listen to events"),
-            forwarding: lane(bounds.forwarding, "requests are being passed on"),
-            memory: Memory::new(bounds.memory_kib),
-            passing: Memory::new(bounds.passing_kib),
+            requests: Pool::new(bounds.requests, "requests are being worked on"),
+            waiting: Pool::new(bounds.waiting, "requests wait for a summary"),
+            listening: Pool::new(bounds.listening, "connections listen to events"),
+            forwarding: Pool::new(bounds.forwarding, "requests are being passed on"),
+            memory: Pool::memory(bounds.memory_kib),
+            passing: Pool::memory(bounds.passing_kib),
             paging: Semaphore::new(PAGING),
             contexts: Semaphore::new(processors().saturating_add(MORE_CONTEXTS)),
             forks: Semaphore::new(FORKS),
         }
     }
 
-    /// Waits for its turn to read a page. It is never long.
-    pub async fn page(&self) -> Option<SemaphorePermit<'_>> {
-        self.paging.acquire().await.ok()
-    }
-
-    /// Waits for its turn to make a context.
-    pub async fn context(&self) -> Option<SemaphorePermit<'_>> {
-        self.contexts.acquire().await.ok()
-    }
-
-    /// Waits for its turn to copy a session.
-    pub async fn fork(&self) -> Option<SemaphorePermit<'_>> {
-        self.forks.acquire().await.ok()
-    }
-
     /// Sets so many bytes aside for whoever reads; none where there is no room for them now.
     pub fn set_aside(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        self.memory.0.take(bytes.div_ceil(1 << 10))
+        self.memory.take(bytes.div_ceil(1 << 10))
     }
 }
 
-/// Something of which there is so much in all, and so much for one workspace.
-struct Pool {
+/// Something of which there is so much in all, and so much for one workspace: places among requests, or memory in KiB.
+pub struct Pool {
     all: Arc<Semaphore>,
     of_one: usize,
     /// How much each workspace has; none is kept that has nothing.
     by: Arc<Mutex<HashMap<Arc<str>, usize>>>,
+    what: &'static str,
 }
 
 /// A workspace's share of a pool, until it is dropped: a place among requests, or memory set aside.
@@ -103,15 +90,14 @@ pub struct Share {
     amount: usize,
 }
 
-/// Why there is no share.
-enum Full {
-    ForAll,
-    ForThis,
-}
-
 impl Pool {
-    fn new(all: usize, of_one: usize) -> Self {
-        Self { all: Arc::new(Semaphore::new(all)), of_one, by: Arc::default() }
+    fn new(Places { all, of_one }: Places, what: &'static str) -> Self {
+        Self { all: Arc::new(Semaphore::new(all)), of_one, by: Arc::default(), what }
+    }
+
+    /// Memory, of which a workspace may have half.
+    fn memory(kib: usize) -> Self {
+        Self::new(Places { all: kib, of_one: kib / 2 }, "bodies are held")
     }
 
     /// So much of it, for nobody.
@@ -119,15 +105,49 @@ impl Pool {
         Arc::clone(&self.all).try_acquire_many_owned(u32::try_from(amount).unwrap_or(u32::MAX)).ok()
     }
 
-    fn take_for(&self, workspace: &Arc<str>, amount: usize) -> Result<Share, Full> {
-        let all = self.take(amount).ok_or(Full::ForAll)?;
+    fn share(&self, workspace: &Arc<str>, amount: usize) -> Result<Share, Problem> {
+        let (most, what) = (self.of_one, self.what);
+        let full = || Problem::busy(format!("too many {what}; try again"));
+        let all = self.take(amount).ok_or_else(full)?;
         let mut by = lock(&self.by);
         let has = by.get(workspace).copied().unwrap_or(0).saturating_add(amount);
-        if has > self.of_one {
-            return Err(Full::ForThis);
+        if has > most {
+            let detail = format!("{most} {what} for this workspace already; try again");
+            return Err(Problem::too_many(detail));
         }
         by.insert(Arc::clone(workspace), has);
         Ok(Share { _all: all, by: Arc::clone(&self.by), workspace: Arc::clone(workspace), amount })
+    }
+
+    /// How much of it is taken.
+    pub fn taken(&self) -> usize {
+        lock(&self.by).values().sum()
+    }
+
+    /// Takes a place for a workspace until it is dropped.
+    pub fn enter(&self, workspace: &Arc<str>) -> Result<Share, Problem> {
+        self.share(workspace, 1)
+    }
+
+    /// So many bytes for a workspace; none where there is no room for them now.
+    pub fn take_for(&self, workspace: &Arc<str>, bytes: usize) -> Option<Share> {
+        self.share(workspace, bytes.div_ceil(1 << 10)).ok()
+    }
+
+    /// The same, waited for: most who have some give it back soon. None where there is still no room after so long, or could
+    /// never be.
+    pub async fn wait_for(&self, workspace: &Arc<str>, bytes: usize, most: Duration) -> Option<Share> {
+        if bytes.div_ceil(1 << 10) > self.of_one {
+            return None;
+        }
+        let until = Instant::now() + most;
+        loop {
+            let taken = self.take_for(workspace, bytes);
+            if taken.is_some() || Instant::now() >= until {
+                return taken;
+            }
+            sleep(MOMENT).await;
+        }
     }
 }
 
@@ -147,71 +167,13 @@ impl Drop for Share {
     }
 }
 
-/// Memory for one purpose. It is counted in KiB, and a workspace may have half of it.
-pub struct Memory(Pool);
-
-impl Memory {
-    fn new(kib: usize) -> Self {
-        Self(Pool::new(kib, kib / 2))
-    }
-
-    /// So many bytes for a workspace; none where there is no room for them now.
-    pub fn take_for(&self, workspace: &Arc<str>, bytes: usize) -> Option<Share> {
-        self.0.take_for(workspace, bytes.div_ceil(1 << 10)).ok()
-    }
-
-    /// The same, waited for: most who have some give it back soon. None where there is still no room after so long, or could
-    /// never be.
-    pub async fn wait_for(&self, workspace: &Arc<str>, bytes: usize, most: Duration) -> Option<Share> {
-        if bytes.div_ceil(1 << 10) > self.0.of_one {
-            return None;
-        }
-        let until = Instant::now() + most;
-        loop {
-            let taken = self.take_for(workspace, bytes);
-            if taken.is_some() || Instant::now() >= until {
-                return taken;
-            }
-            sleep(MOMENT).await;
-        }
-    }
-}
-
-/// Things of one kind: so many in all, so many of one workspace's.
-pub struct Lane {
-    pool: Pool,
-    what: &'static str,
-}
-
-impl Lane {
-    fn new(Places { all, of_one }: Places, what: &'static str) -> Self {
-        Self { pool: Pool::new(all, of_one), what }
-    }
-
-    /// How many there are.
-    pub fn taken(&self) -> usize {
-        lock(&self.pool.by).values().sum()
-    }
-
-    /// Takes a place for a workspace until it is dropped.
-    pub fn enter(&self, workspace: &Arc<str>) -> Result<Share, Problem> {
-        let (most, what) = (self.pool.of_one, self.what);
-        self.pool.take_for(workspace, 1).map_err(|full| match full {
-            Full::ForAll => Problem::busy(format!("too many {what}; try again")),
-            Full::ForThis => {
-                Problem::too_many(format!("{most} {what} for this workspace already; try again"))
-            }
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_place_is_given_back_and_one_workspace_cannot_take_them_all() {
-        let lane = Lane::new(Places { all: 3, of_one: 2 }, "things");
+        let lane = Pool::new(Places { all: 3, of_one: 2 }, "things");
         let (one, two): (Arc<str>, Arc<str>) = ("one".into(), "two".into());
         let first = lane.enter(&one).unwrap();
         let _second = lane.enter(&one).unwrap();
@@ -225,7 +187,7 @@ mod tests {
 
     #[tokio::test]
     async fn memory_that_others_give_back_is_waited_for_and_what_can_never_be_is_not() {
-        let (memory, one): (_, Arc<str>) = (Memory::new(100), "one".into());
+        let (memory, one): (_, Arc<str>) = (Pool::memory(100), "one".into());
         let long = Duration::from_secs(600);
         let first = memory.take_for(&one, 40 << 10);
         assert!(memory.wait_for(&one, 51 << 10, long).await.is_none(), "half of it is a workspace's");

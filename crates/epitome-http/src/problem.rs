@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use epitome::store::StoreError;
 use epitome::{Error, Next};
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::discreet::discreet;
@@ -30,6 +31,8 @@ pub struct Problem {
     pub retry_after: Option<u64>,
     /// The rest of what was sent was not read: the connection cannot be used again.
     pub hang_up: bool,
+    /// All that was wrong, piece by piece, where a [`Mount`] has a form for that.
+    pub faults: Option<Box<Value>>,
 }
 
 /// A problem, as RFC 9457 writes it.
@@ -58,7 +61,7 @@ impl Problem {
 
     /// A problem that may not be tried again.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, code, detail: detail.into(), retry_after: None, hang_up: false }
+        Self { status, code, detail: detail.into(), retry_after: None, hang_up: false, faults: None }
     }
 
     /// The request is wrong, and will be refused again.

@@ -89,19 +89,6 @@ impl<'de> IntoDeserializer<'de, Wrong> for Given {
     }
 }
 
-/// Numbers are read as the kind that is wanted.
-macro_rules! whole {
-    ($($method:ident $visit:ident $kind:ty),*) => {$(
-        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
-            let plain = self.value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
-            match self.value.parse::<$kind>() {
-                Ok(number) if plain => visitor.$visit(number),
-                _ => Err(self.wrong("a whole number is wanted")),
-            }
-        }
-    )*};
-}
-
 impl<'de> Deserializer<'de> for Given {
     type Error = Wrong;
 
@@ -152,13 +139,9 @@ impl<'de> Deserializer<'de> for Given {
         }
     }
 
-    whole! {
-        deserialize_u8 visit_u8 u8, deserialize_u16 visit_u16 u16, deserialize_u32 visit_u32 u32,
-        deserialize_i64 visit_i64 i64
-    }
-
+    // No parameter is any of these but a text.
     forward_to_deserialize_any! {
-        i8 i16 i32 i128 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple tuple_struct map
+        i8 i16 i32 i64 i128 u8 u16 u32 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple tuple_struct map
         struct identifier ignored_any
     }
 }

@@ -3,6 +3,7 @@
 //! It knows no route. A program that mounts routes has a state of its own around it and says where it is ([`WithHttp`]); the
 //! extractors of this crate (`gate`, `body`) then work in its handlers.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use epitome::Engine;
@@ -65,7 +66,6 @@ impl HttpState {
 }
 
 /// The state of a group of routes, which has the shared one in it.
-pub trait WithHttp: Send + Sync + 'static {
-    /// Returns the shared state.
-    fn http(&self) -> &Arc<HttpState>;
-}
+pub trait WithHttp: Deref<Target = Arc<HttpState>> + Send + Sync + 'static {}
+
+impl<S: Deref<Target = Arc<HttpState>> + Send + Sync + 'static> WithHttp for S {}

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use self::engine::{Line, NodeSizes, Options, Progress};
 
+mod echo;
 pub mod engine;
 mod filter;
 mod own;
@@ -84,13 +85,6 @@ pub struct Args {
 }
 
 impl Args {
-    /// Whether to be the server that contexts are compared with. It has the caller's own HTTP server, so the caller
-    /// answers for it.
-    #[must_use]
-    pub fn is_echo(&self) -> bool {
-        self.echo
-    }
-
     fn dir(&self) -> PathBuf {
         self.dir.clone().unwrap_or_else(std::env::temp_dir)
     }
@@ -160,6 +154,9 @@ impl Args {
 
 /// Measures, and shows a table.
 pub async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
+    if args.echo {
+        return echo::run(show).await;
+    }
     if let Some(program) = &args.peers {
         return beside_peers(program, args, show).await;
     }

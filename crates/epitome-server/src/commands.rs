@@ -23,13 +23,11 @@ mod check_config;
 mod completions;
 mod condense;
 mod context;
-mod echo;
 mod expand;
 mod explain;
 mod export;
 mod import;
 mod keys;
-mod late;
 mod list;
 mod messages;
 mod migrate;
@@ -216,43 +214,36 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, F
     if word.is_some() || args.len() < 2 {
         args.push("--help".into());
     }
-    let given = Word::of(&args);
-    let name = if let Some(Word::Command(name)) = &given { Some(name.clone()) } else { None };
+    let given = first_word(&args);
+    let name = given.clone().filter(|(_, known)| *known).map(|(name, _)| name);
     understand(args, name.clone()).map_err(|failure| match (failure, given) {
-        (Failure::Misused(problem), Some(Word::Unknown(word))) if problem == unknown_argument(&word) => {
+        (Failure::Misused(problem), Some((word, false))) if problem == unknown_argument(&word) => {
             unknown_command(&word)
         }
         (failure, _) => failure.of(name.as_deref()),
     })
 }
 
-/// The first word that is no flag and no flag's value.
-enum Word {
-    Command(String),
-    Unknown(String),
-}
-
-impl Word {
-    fn of(args: &[OsString]) -> Option<Self> {
-        let cli = Cli::command();
-        let takes_value = |flag: &str| {
-            let long = flag.strip_prefix("--");
-            // `--write-config` takes one only where it is no command.
-            let own = |known: &&clap::Arg| known.get_long() == long && known.get_id() != "write_config";
-            cli.get_arguments().find(own).is_some_and(|known| known.get_action().takes_values())
-        };
-        let mut words = args.iter().skip(1).map(|word| word.to_string_lossy());
-        while let Some(word) = words.next() {
-            if !word.starts_with('-') {
-                let known = cli.get_subcommands().any(|command| command.get_name() == word);
-                return Some(if known { Self::Command } else { Self::Unknown }(word.into_owned()));
-            }
-            if takes_value(&word) {
-                words.next();
-            }
+/// The first word that is no flag and no flag's value, and whether it is a command.
+fn first_word(args: &[OsString]) -> Option<(String, bool)> {
+    let cli = Cli::command();
+    let takes_value = |flag: &str| {
+        let long = flag.strip_prefix("--");
+        // `--write-config` takes one only where it is no command.
+        let own = |known: &&clap::Arg| known.get_long() == long && known.get_id() != "write_config";
+        cli.get_arguments().find(own).is_some_and(|known| known.get_action().takes_values())
+    };
+    let mut words = args.iter().skip(1).map(|word| word.to_string_lossy());
+    while let Some(word) = words.next() {
+        if !word.starts_with('-') {
+            let known = cli.get_subcommands().any(|command| command.get_name() == word);
+            return Some((word.into_owned(), known));
         }
-        None
+        if takes_value(&word) {
+            words.next();
+        }
     }
+    None
 }
 
 fn unknown_argument(word: &str) -> String {
@@ -318,7 +309,6 @@ async fn act(
         What::Told(text) => show.raw(text.as_bytes()),
         What::WriteConfig(path) => write_config::run(&path, world, show),
         What::Command(Command::Demo(args)) => demo::run(&args, given.db.as_deref(), show).await,
-        What::Command(Command::Bench(args)) if args.is_echo() => echo::run(show).await,
         What::Command(Command::Bench(args)) => bench::run(&args, show).await,
         What::Command(Command::Completions(args)) => completions::run(&args, Cli::command(), show),
         // These need no database, or not always.

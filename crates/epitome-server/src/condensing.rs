@@ -4,7 +4,7 @@
 //! list that was given. Where the text comes from and where it goes is not known here.
 
 use epitome::condenser::{Fate, Forecast, Why};
-use epitome::dialect::{Body, Dialect, Marks};
+use epitome::dialect::{Body, Dialect, DialectError, Marks};
 use epitome::rules::condense::Press;
 use epitome::rules::message::{Content, Message, Part, Seq, Tokens};
 use epitome::{Call, Condenser, CondenserBuilder, Error, Report};
@@ -72,7 +72,7 @@ pub(crate) struct Wish {
 }
 
 fn format(name: &str) -> Result<Format, String> {
-    name.parse().map_err(|_| {
+    name.parse().map(Format).map_err(|_: DialectError| {
         let foreign: Vec<Dialect> =
             Dialect::all().into_iter().filter(|dialect| !dialect.format().about().is_native).collect();
         format!("no such format; there are {}", Dialect::names(&foreign))
@@ -137,12 +137,13 @@ impl Request {
     pub(crate) fn read(text: &str, wish: Wish) -> Result<Self, String> {
         // Some programs begin every text with a mark that it is UTF-8.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let body =
-            Body::read(text, wish.format.map(Into::into)).map_err(|error| match error.to_string() {
+        let body = Body::read(text, wish.format.map(|format| format.0)).map_err(|error| {
+            match error.to_string() {
                 // Where it is the whole that is wrong, nothing else names it.
                 whole if whole.starts_with("is ") => format!("what was given {whole}"),
                 part => part,
-            })?;
+            }
+        })?;
         Ok(Self { body, wish })
     }
 

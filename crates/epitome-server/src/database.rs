@@ -1,6 +1,7 @@
 //! The database a command works on.
 
-use std::io::{Write as _, stderr};
+use std::io::{self, Write as _, stderr};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,37 +27,25 @@ pub(crate) struct Database {
     pub(crate) engine: Engine,
     pub(crate) workspace: Workspace,
     place: Place,
-    _open: Open,
 }
 
 /// What is open now: whoever is interrupted must not leave summaries held that nobody writes any more.
 static OPEN: Mutex<Option<Engine>> = Mutex::new(None);
 
-/// Keeps it noted, as long as it is there: a database that is let go of must be let go of altogether.
-#[derive(Debug)]
-struct Open;
-
-impl Open {
-    fn note(engine: &Engine) -> Self {
-        if let Ok(mut open) = OPEN.lock() {
-            *open = Some(engine.clone());
-        }
-        Self
-    }
+fn note(engine: Option<Engine>) -> Option<Engine> {
+    OPEN.lock().ok().and_then(|mut open| std::mem::replace(&mut *open, engine))
 }
 
-impl Drop for Open {
+impl Drop for Database {
+    /// A database that is let go of must be let go of altogether.
     fn drop(&mut self) {
-        if let Ok(mut open) = OPEN.lock() {
-            open.take();
-        }
+        note(None);
     }
 }
 
 /// Gives up what is being written, and gives back what is held for it.
 pub(crate) async fn give_up() {
-    let open = OPEN.lock().ok().and_then(|mut open| open.take());
-    if let Some(engine) = open {
+    if let Some(engine) = note(None) {
         engine.give_up().await;
     }
 }
@@ -73,16 +62,20 @@ fn make_folder(loaded: &Loaded) -> Result<(), Failure> {
     let Some(folder) = folder.filter(|folder| !folder.as_os_str().is_empty()) else {
         return Ok(());
     };
+    let failed = |error| Failure::Failed(format!("{} cannot be made: {error}", folder.display()));
+    private_folder(folder, true).map_err(failed)
+}
+
+/// Makes a folder for this user only: what is in it is somebody's conversations.
+pub(crate) fn private_folder(folder: &Path, with_parents: bool) -> io::Result<()> {
     let mut making = std::fs::DirBuilder::new();
-    making.recursive(true);
+    making.recursive(with_parents);
     #[cfg(unix)]
     {
         use std::os::unix::fs::DirBuilderExt;
-        // What is in it is somebody's conversations.
         making.mode(0o700);
     }
-    let failed = |error| Failure::Failed(format!("{} cannot be made: {error}", folder.display()));
-    making.create(folder).map_err(failed)
+    making.create(folder)
 }
 
 impl Database {
@@ -154,8 +147,8 @@ impl Database {
             other => Failure::Engine(other),
         })?;
         let workspace = engine.workspace(loaded.server.workspace.as_str());
-        let open = Open::note(&engine);
-        Ok(Self { engine, workspace, place: loaded.db.clone(), _open: open })
+        note(Some(engine.clone()));
+        Ok(Self { engine, workspace, place: loaded.db.clone() })
     }
 
     /// A session that is there. Where there is none, near names are told.

@@ -1,7 +1,5 @@
 //! The name of a provider format, as flags and parameters give it: a name of the registry, described as a list of them.
 
-use std::str::FromStr;
-
 use epitome::dialect::{Dialect, DialectError};
 use serde::Deserialize;
 use utoipa::openapi::RefOr;
@@ -11,21 +9,7 @@ use utoipa::{PartialSchema, ToSchema};
 /// In whose form messages come or go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(try_from = "String")]
-pub(crate) struct Format(Dialect);
-
-impl From<Format> for Dialect {
-    fn from(format: Format) -> Self {
-        format.0
-    }
-}
-
-impl FromStr for Format {
-    type Err = DialectError;
-
-    fn from_str(name: &str) -> Result<Self, DialectError> {
-        name.parse().map(Self)
-    }
-}
+pub(crate) struct Format(pub(crate) Dialect);
 
 impl TryFrom<String> for Format {
     type Error = String;
@@ -33,7 +17,7 @@ impl TryFrom<String> for Format {
     fn try_from(name: String) -> Result<Self, String> {
         // It is called `format` wherever it is given.
         let names = || Dialect::all().into_iter().map(Dialect::name).collect::<Vec<_>>().join(", ");
-        name.parse().map_err(|_| format!("format: there are {}", names()))
+        name.parse().map(Self).map_err(|_: DialectError| format!("format: there are {}", names()))
     }
 }
 

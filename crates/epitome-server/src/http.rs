@@ -13,16 +13,14 @@ use axum::Router;
 use epitome_honcho::Honcho;
 use epitome_http::around::around;
 use epitome_http::problem::Told;
-use epitome_http::{HttpState, Problem, WithHttp};
+use epitome_http::{HttpState, Problem};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-mod bind;
 mod call;
 mod condense;
 mod context;
-mod echo;
 mod events;
 mod keys;
 mod meanwhile;
@@ -38,42 +36,34 @@ mod wire;
 mod workspace;
 
 // By these names the proxy has them.
-use epitome_http::{around, body, figures, gate, load, problem, stall};
+use epitome_http::{around, body, figures, gate, listen, load, problem};
 
-pub(crate) use bind::bind;
 pub(crate) use context::{Asked, OversizeIn};
-pub(crate) use echo::echo;
-pub(crate) use meanwhile::meanwhile;
+pub(crate) use meanwhile::{bind, meanwhile};
 pub(crate) use proxy::{Proxy, RequestsLog};
 
 /// What all handlers share.
 pub(crate) struct App {
     http: Arc<HttpState>,
     /// Contexts given before.
-    kept: epitome_http::kept::Kept<context::Asked>,
+    kept: epitome_http::reply::Kept<context::Asked>,
     /// What requests that are passed on share.
     proxy: Proxy,
     /// Whether it was ready when last asked: only a change is told in the log.
     ready: AtomicBool,
 }
 
-impl WithHttp for App {
-    fn http(&self) -> &Arc<HttpState> {
-        &self.http
-    }
-}
-
 impl Deref for App {
-    type Target = HttpState;
+    type Target = Arc<HttpState>;
 
-    fn deref(&self) -> &HttpState {
+    fn deref(&self) -> &Arc<HttpState> {
         &self.http
     }
 }
 
 impl App {
     pub(crate) fn new(http: Arc<HttpState>, proxy: Proxy) -> Arc<Self> {
-        let (kept, ready) = (epitome_http::kept::Kept::default(), AtomicBool::new(true));
+        let (kept, ready) = (epitome_http::reply::Kept::default(), AtomicBool::new(true));
         Arc::new(Self { http, kept, proxy, ready })
     }
 
@@ -94,7 +84,7 @@ impl App {
     Told,
     crate::format::Format,
     context::OversizeIn,
-    wire::Page<wire::MessageOut>,
+    wire::Page<openapi::Message>,
 )))]
 struct Described;
 

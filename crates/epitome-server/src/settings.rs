@@ -9,33 +9,23 @@
 
 use std::path::{Path, PathBuf};
 
-use epitome::settings::{CondenseSettings, Patch, Settings, other_form};
+use epitome::settings::{CondenseSettings, Patch, Settings, SettingsError, other_form, read};
+use epitome_terminal::near::near;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-mod describe;
 mod env;
 mod file;
-mod judge;
 mod keys;
 mod place;
-mod places;
-mod proxy;
 mod server;
-mod tree;
 mod write;
 
-pub(crate) use describe::patch_schema;
 pub(crate) use file::NAME as FILE_NAME;
-use judge::{blamed, judge};
-pub(crate) use place::{Address, Place, read as read_place};
-#[cfg(test)]
-use places::Os;
-pub(crate) use places::World;
-pub(crate) use proxy::Proxy;
+pub(crate) use keys::patch_schema;
+pub(crate) use place::{Address, Place, World, read as read_place};
 use server::Sections;
-pub(crate) use server::{RequireKeys, Role, Server};
-use tree::{give_way, leaves, put};
+pub(crate) use server::{Proxy, RequireKeys, Role, Server};
 pub(crate) use write::template;
 
 /// What the command line says about settings.
@@ -333,6 +323,126 @@ fn from_flags(given: &Given) -> Result<Vec<Item>, String> {
         items.push(Item { source: Source::Flag(flag), path, value });
     }
     Ok(items)
+}
+
+/// Sets a key, whatever was there; tables are laid over each other.
+fn put(tree: &mut Map<String, Value>, path: &[String], value: Value) {
+    let Some((first, rest)) = path.split_first() else { return };
+    let place = tree.entry(first.clone()).or_insert(Value::Null);
+    if rest.is_empty() {
+        match (place, value) {
+            (Value::Object(old), Value::Object(new)) => {
+                for (key, value) in new {
+                    put(old, &[key], value);
+                }
+            }
+            (place, value) => *place = value,
+        }
+        return;
+    }
+    if !place.is_object() {
+        *place = Value::Object(Map::new());
+    }
+    if let Value::Object(table) = place {
+        put(table, rest, value);
+    }
+}
+
+/// Takes out what was said before in another form of what is said now: a flag's short form goes over a file's long one.
+fn give_way(tree: &mut Map<String, Value>, path: &[String], value: &Value) {
+    match value {
+        Value::Null => {}
+        Value::Object(table) => {
+            for (key, value) in table {
+                give_way(tree, &[path, std::slice::from_ref(key)].concat(), value);
+            }
+        }
+        _ => {
+            let other = other_form(&path.join(".")).and_then(|other| other.split_once('.'));
+            if let Some((table, key)) = other
+                && let Some(Value::Object(table)) = tree.get_mut(table)
+            {
+                table.shift_remove(key);
+            }
+        }
+    }
+}
+
+/// Every key with a value of its own. A list is one value.
+fn leaves(table: &Map<String, Value>, path: &mut Vec<String>, tell: &mut dyn FnMut(&[String], &Value)) {
+    for (key, value) in table {
+        path.push(key.clone());
+        match value {
+            Value::Object(inner) => leaves(inner, path, tell),
+            value => tell(path, value),
+        }
+        path.pop();
+    }
+}
+
+/// What is wrong with a key.
+#[derive(Debug)]
+struct Wrong {
+    key: String,
+    problem: String,
+}
+
+impl Wrong {
+    /// Whether nothing is wrong but that something is not said.
+    fn is_missing(&self) -> bool {
+        self.problem.starts_with("is missing")
+    }
+}
+
+impl std::fmt::Display for Wrong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.key, self.problem)
+    }
+}
+
+impl From<SettingsError> for Wrong {
+    fn from(error: SettingsError) -> Self {
+        let (key, text) = (error.key().to_owned(), error.to_string());
+        let problem = text.strip_prefix(&key).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&text);
+        let problem = match &error {
+            // The engine does not know of our sections.
+            SettingsError::Unknown { allowed, .. } if allowed.contains(&"encoding") => {
+                let all: Vec<&str> = ["server", "proxy"].iter().chain(*allowed).copied().collect();
+                let meant = near(&key, all.iter().copied(), 1);
+                let meant = meant.first().map(|meant| format!("did you mean {meant}? ")).unwrap_or_default();
+                format!("no such setting; {meant}allowed here are {}", all.join(", "))
+            }
+            _ => problem.to_owned(),
+        };
+        Self { key, problem }
+    }
+}
+
+/// Our sections and the engine's settings, or the first thing that is wrong.
+fn judge(tree: &Map<String, Value>) -> Result<(Server, Patch), Wrong> {
+    let mut engine = tree.clone();
+    let ours = ["server", "proxy"].into_iter();
+    let ours: Map<String, Value> = ours.filter_map(|section| engine.shift_remove_entry(section)).collect();
+    let Sections { server, proxy } = read(&Value::Object(ours))?;
+    Ok((Server { proxy, ..server }, Patch::from_value(Value::Object(engine))?))
+}
+
+/// What is wrong, with who of these is to blame: whoever set the key, or something next to it.
+fn blamed(wrong: &Wrong, stage: &[Item]) -> String {
+    let key: Vec<String> = keys::path(&wrong.key)
+        .unwrap_or_default()
+        .into_iter()
+        .map(|part| part.split('[').next().unwrap_or_default().to_owned())
+        .collect();
+    let common = |item: &&Item| item.path.iter().zip(&key).take_while(|(one, other)| one == other).count();
+    let Some(item) = stage.iter().max_by_key(common) else { return wrong.to_string() };
+    let own = keys::name(&item.path) == wrong.key;
+    match &item.source {
+        Source::Set if own => format!("--set {wrong}"),
+        Source::Set => format!("--set {}: {wrong}", keys::name(&item.path)),
+        source if own => format!("{source}: {}", wrong.problem),
+        source => format!("{source}: {wrong}"),
+    }
 }
 
 #[cfg(test)]

@@ -4,19 +4,19 @@
 //! removes all that is noted, and ends the processes that were started; whoever ends otherwise does so himself.
 
 use std::io;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 /// So often something that is still being written to is removed.
 const TRIES: usize = 5;
 
+/// How something is undone.
+pub type Undo = Box<dyn FnOnce() + Send>;
+
 /// What is noted.
 struct Noted {
-    /// Where to look, by what its name begins with, and by which number it is taken out again.
-    places: Vec<(u64, PathBuf, String)>,
-    /// Processes that were started and are to end with this one, by the same kind of number.
-    processes: Vec<(u64, Arc<Mutex<Child>>)>,
+    /// What is to be undone, and by which number it is taken out again.
+    undone: Vec<(u64, Undo)>,
     next: u64,
     line: Option<String>,
     /// Whether the program was told to end.
@@ -32,8 +32,7 @@ pub struct Leftover(u64);
 impl Drop for Leftover {
     fn drop(&mut self) {
         if let Ok(mut noted) = NOTED.lock() {
-            noted.places.retain(|(number, ..)| *number != self.0);
-            noted.processes.retain(|(number, _)| *number != self.0);
+            noted.undone.retain(|(number, _)| *number != self.0);
         }
     }
 }
@@ -41,27 +40,32 @@ impl Drop for Leftover {
 /// Has everything removed that stands in this folder under a name that begins so.
 #[must_use = "it is noted only as long as this is kept"]
 pub fn note(folder: &Path, prefix: String) -> Leftover {
-    NOTED.lock().map_or(Leftover(0), |mut noted| Leftover(noted.add(folder, prefix)))
+    let undo = removal(folder, prefix);
+    NOTED.lock().map_or(Leftover(0), |mut noted| Leftover(noted.add(undo)))
 }
 
 /// The same for what stands beside a file, under its name and what follows it.
 #[must_use = "it is noted only as long as this is kept"]
 pub fn note_beside(file: &Path, ending: &str) -> Leftover {
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    note(folder_of(file), format!("{name}{ending}"))
+    let (folder, prefix) = beside(file, ending);
+    note(folder, prefix)
 }
 
-/// Starts a process that is to end with this one.
-pub fn start(command: &mut Command) -> io::Result<(Arc<Mutex<Child>>, Leftover)> {
-    // Whoever is told to end waits for this, so that none is started that nobody ends.
+/// The folder it stands in, and what its name begins with.
+fn beside<'a>(file: &'a Path, ending: &str) -> (&'a Path, String) {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    (folder_of(file), format!("{name}{ending}"))
+}
+
+/// Begins something that is to end with this process: a process of its own, say.
+pub fn begin<T>(begin: impl FnOnce() -> io::Result<(T, Undo)>) -> io::Result<(T, Leftover)> {
+    // Whoever is told to end waits for this, so that nothing is begun that nobody ends.
     let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
     if noted.ending {
         return Err(io::ErrorKind::Interrupted.into());
     }
-    let process = Arc::new(Mutex::new(command.spawn()?));
-    let number = noted.number();
-    noted.processes.push((number, Arc::clone(&process)));
-    Ok((process, Leftover(number)))
+    let (begun, undo) = begin()?;
+    Ok((begun, Leftover(noted.add(undo))))
 }
 
 /// What is to be said from now on when it is interrupted: one line, or nothing.
@@ -96,39 +100,32 @@ pub fn unforeseen() -> String {
 
 impl Noted {
     const fn new() -> Self {
-        Self { places: Vec::new(), processes: Vec::new(), next: 1, line: None, ending: false }
+        Self { undone: Vec::new(), next: 1, line: None, ending: false }
     }
 
-    fn number(&mut self) -> u64 {
+    fn add(&mut self, undo: Undo) -> u64 {
         self.next += 1;
+        self.undone.push((self.next - 1, undo));
         self.next - 1
-    }
-
-    fn add(&mut self, folder: &Path, prefix: String) -> u64 {
-        let number = self.number();
-        self.places.push((number, folder.to_owned(), prefix));
-        number
     }
 
     fn interrupted(&mut self) -> Option<String> {
         self.ending = true;
-        // Before what they write to is removed.
-        for (_, process) in std::mem::take(&mut self.processes) {
-            if let Ok(mut process) = process.lock() {
-                let _ = process.kill();
-                let _ = process.wait();
-            }
-        }
-        for (_, folder, prefix) in std::mem::take(&mut self.places) {
-            for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
-                let name = entry.file_name();
-                if name.to_string_lossy().starts_with(&prefix) {
-                    remove(&entry.path());
-                }
-            }
-        }
+        // The newest first: a process ends before the folder it writes to is removed.
+        std::mem::take(&mut self.undone).into_iter().rev().for_each(|(_, undo)| undo());
         self.line.take()
     }
+}
+
+fn removal(folder: &Path, prefix: String) -> Undo {
+    let folder = folder.to_owned();
+    Box::new(move || {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&prefix) {
+                remove(&entry.path());
+            }
+        }
+    })
 }
 
 /// It is only clutter; that it stays is no reason to say anything.
@@ -159,8 +156,8 @@ mod tests {
         let mut noted = Noted::new();
         assert_eq!(noted.interrupted(), None);
         assert!(file("copy.db.7-123.part").exists(), "nothing is under way");
-        noted.add(folder.path(), "copy.db.7-".to_owned());
-        noted.add(folder.path(), "bench-7-".to_owned());
+        noted.add(removal(folder.path(), "copy.db.7-".to_owned()));
+        noted.add(removal(folder.path(), "bench-7-".to_owned()));
         noted.line = Some("said".to_owned());
         assert_eq!(noted.interrupted().as_deref(), Some("said"));
         assert!(!file("copy.db.7-123.part").exists() && !file("bench-7-0").exists());
@@ -169,12 +166,10 @@ mod tests {
 
     #[test]
     fn what_stands_beside_a_file_is_noted_as_long_as_it_is_wanted() {
-        let is_noted = || {
-            let noted = NOTED.lock().unwrap();
-            let place = (Path::new("."), "beside.db.7-");
-            noted.places.iter().any(|(_, folder, prefix)| (folder.as_path(), prefix.as_str()) == place)
-        };
+        assert_eq!(beside(Path::new("beside.db"), ".7-"), (Path::new("."), "beside.db.7-".to_owned()));
         let half = note_beside(Path::new("beside.db"), ".7-");
+        let number = half.0;
+        let is_noted = || NOTED.lock().unwrap().undone.iter().any(|(noted, _)| *noted == number);
         assert!(is_noted());
         drop(half);
         assert!(!is_noted());

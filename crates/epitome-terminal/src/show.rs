@@ -17,23 +17,18 @@
 //! | something that takes a while | [`Show::progress`] |
 
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use epitome::rules::message::Timestamp;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+pub use table::Table;
+pub use words::{ago, bar, bytes, clipped, columns, count, day, grouped, tame, utc};
 
 use crate::failure::{Failure, Opened, one_line};
 
-mod progress;
-mod style;
 mod table;
 mod words;
-
-pub use progress::Progress;
-pub use style::{Color, Style};
-pub use table::Table;
-pub use words::{ago, bar, bytes, clipped, columns, count, day, grouped, tame, utc};
 
 /// Where a command's words go.
 pub struct Show {
@@ -142,13 +137,18 @@ impl Show {
 
     /// The same as [`Show::progress`], of so many bytes.
     pub fn bytes_progress(&self, what: &str, of: u64) -> Progress {
-        Progress::of_bytes(self.watched, what, of)
+        let look = "{prefix} {wide_bar:.cyan/dim} {bytes} of {total_bytes} {msg}, {eta} left";
+        Progress::new(self.watched, what, Some(of), look)
     }
 
     /// Something that takes a while, shown on standard error where somebody watches. Of so many steps, where that
     /// is known.
     pub fn progress(&self, what: &str, of: Option<u64>) -> Progress {
-        Progress::new(self.watched, what, of)
+        let look = match of {
+            Some(_) => "{prefix} {wide_bar} {human_pos} of {human_len} {msg}",
+            None => "{spinner} {prefix} {msg}",
+        };
+        Progress::new(self.watched, what, of, look)
     }
 
     /// Ends it all with a failure's line, where it has one, and tells the exit code.
@@ -163,45 +163,195 @@ impl Show {
     }
 }
 
-/// What was written, for tests of commands.
-#[derive(Debug, Clone, Default)]
-pub struct Written(Arc<Mutex<Vec<u8>>>);
+/// A line on standard error that says how far it is; nothing where nobody watches. Gone when dropped.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+}
 
-impl Written {
-    /// A [`Show`] without a process, and what it writes to standard output and to standard error.
-    #[must_use]
-    pub fn show(json: bool) -> (Show, Self, Self) {
-        let (out, errors) = (Self::default(), Self::default());
-        (Show::plain(Box::new(out.clone()), Box::new(errors.clone()), json), out, errors)
+impl Progress {
+    /// As it looks by this template of `indicatif`'s.
+    pub(crate) fn new(watched: bool, what: &str, of: Option<u64>, look: &str) -> Self {
+        let target = if watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(of, target);
+        // The look is ours and right; were it not, the usual one would do.
+        if let Ok(style) = ProgressStyle::with_template(look) {
+            bar.set_style(style);
+        }
+        bar.set_prefix(what.to_owned());
+        if watched {
+            bar.enable_steady_tick(Duration::from_millis(120));
+        }
+        Self { bar }
     }
 
-    /// All of it so far.
-    #[must_use]
-    pub fn text(&self) -> String {
-        let written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&written).into_owned()
+    /// Waits for something, and has a look every so often at how far it is.
+    pub async fn during<T, L: Future<Output = ()>>(
+        work: impl Future<Output = T>,
+        every: Duration,
+        look: impl Fn() -> L,
+    ) -> T {
+        tokio::pin!(work);
+        let mut ticks = tokio::time::interval(every);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                _ = ticks.tick() => look().await,
+            }
+        }
+    }
+
+    /// What is being done now.
+    pub fn stage(&self, what: impl Into<String>) {
+        self.bar.set_prefix(what.into());
+    }
+
+    /// So many steps are done.
+    pub fn set(&self, done: u64) {
+        self.bar.set_position(done);
+    }
+
+    /// Of so many.
+    pub fn set_of(&self, of: u64) {
+        self.bar.set_length(of);
+    }
+
+    /// A few words at the end of the line.
+    pub fn say(&self, words: impl Into<String>) {
+        self.bar.set_message(words.into());
     }
 }
 
-impl Write for Written {
-    fn write(&mut self, words: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(words)
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// When there are colours.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless the environment says `NO_COLOR`
+    #[default]
+    Auto,
+    /// Also where it is piped
+    Always,
+    /// Nowhere
+    Never,
+}
+
+/// Paints words, or leaves them as they are.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Style {
+    painted: bool,
+}
+
+impl Style {
+    /// As asked for, on something that is a terminal or not.
+    pub fn new(color: Color, terminal: bool, env: &dyn Fn(&str) -> Option<String>) -> Self {
+        let plain = || {
+            env("NO_COLOR").is_some_and(|set| !set.is_empty())
+                || env("TERM").is_some_and(|term| term == "dumb")
+        };
+        let painted = match color {
+            Color::Auto => terminal && !plain(),
+            Color::Always => true,
+            Color::Never => false,
+        };
+        Self { painted }
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    /// Whether anything is painted at all.
+    pub fn is_painted(self) -> bool {
+        self.painted
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.painted && !text.is_empty() {
+            format!("\u{1b}[{code}m{text}\u{1b}[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    /// Names, and what matters most.
+    pub fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    /// What only goes with it.
+    pub fn dim(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    /// What is wrong.
+    pub fn red(self, text: &str) -> String {
+        self.paint("31", text)
+    }
+
+    /// What is well.
+    pub fn green(self, text: &str) -> String {
+        self.paint("32", text)
+    }
+
+    /// What should be looked at, and what was found.
+    pub fn yellow(self, text: &str) -> String {
+        self.paint("33", text)
+    }
+
+    /// Who speaks.
+    pub fn cyan(self, text: &str) -> String {
+        self.paint("36", text)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, words: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(words)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
 
     #[test]
     fn remarks_go_elsewhere_and_on_one_line() {
-        let (mut show, out, errors) = Written::show(false);
+        let (out, errors) = (Written::default(), Written::default());
+        let mut show = Show::plain(Box::new(out.clone()), Box::new(errors.clone()), false);
         show.line("asked for").unwrap();
         show.note("by\nthe way").unwrap();
-        assert_eq!((out.text().as_str(), errors.text().as_str()), ("asked for\n", "by the way\n"));
+        drop(show);
+        assert_eq!(*out.0.lock().unwrap(), b"asked for\n");
+        assert_eq!(*errors.0.lock().unwrap(), b"by the way\n");
+    }
+}
+
+#[cfg(test)]
+mod style_tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_for_terminals_unless_told_otherwise() {
+        let none = |_: &str| None;
+        let no_color = |name: &str| (name == "NO_COLOR").then(|| "1".to_owned());
+        let empty = |name: &str| (name == "NO_COLOR").then(String::new);
+        let dumb = |name: &str| (name == "TERM").then(|| "dumb".to_owned());
+        let painted = |color, terminal, env: &dyn Fn(&str) -> Option<String>| {
+            Style::new(color, terminal, env).is_painted()
+        };
+        assert!(painted(Color::Auto, true, &none) && painted(Color::Auto, true, &empty));
+        assert!(!painted(Color::Auto, false, &none) && !painted(Color::Auto, true, &no_color));
+        assert!(!painted(Color::Auto, true, &dumb) && !painted(Color::Never, true, &none));
+        assert!(painted(Color::Always, false, &no_color));
     }
 }

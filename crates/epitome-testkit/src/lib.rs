@@ -13,6 +13,7 @@
 //! | [`python`] | programs from PyPI, each in a virtual environment |
 //! | [`scripted`] | a summarizing model that works off a script |
 //! | [`signal`] | signals to child processes |
+//! | [`Written`] | what a command wrote, without a process |
 //!
 //! Tests use it as a dev-dependency. It is compiled once, however many test binaries use it.
 
@@ -46,3 +47,6 @@ pub mod scripted;
 pub mod signal;
 pub mod upstream;
 pub mod validator;
+mod written;
+
+pub use written::Written;

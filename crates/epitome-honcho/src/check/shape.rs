@@ -8,10 +8,8 @@ use std::ops::RangeInclusive;
 use serde_json::{Map, Value, json};
 
 use super::MEMBER_FIELDS;
-use super::fault::{Found, Wrong};
-use super::notes::{bounded, clean, kept, without_nulls};
-use super::place::{At, Step};
-use super::values::{counted, flag, name, number, text, whole, within};
+use super::fault::{At, Found, Step, Wrong};
+use super::values::{bounded, clean, counted, flag, kept, name, number, text, whole, within, without_nulls};
 
 /// What a value shall be.
 pub(crate) enum Shape {

@@ -158,7 +158,7 @@ fn operator(place: &str, name: &str, value: &Value, kind: Kind) -> Result<Test, 
             let list = value.as_array().ok_or_else(|| format!("`in` at `{place}` takes a list of values"))?;
             let tests: Vec<Test> =
                 list.iter().map(|value| plain(place, value, kind)).collect::<Result<_, _>>()?;
-            Ok(if tests.iter().any(Test::is_anything) { Test::anything() } else { Test::any(tests) })
+            Ok(if tests.iter().any(Test::is_empty) { Test::anything() } else { Test::any(tests) })
         }
         _ if kind == Kind::Moment => {
             Err(format!("`{name}` is not for moments: `{place}` takes gt, gte, lt, lte, ne and in"))

@@ -2,7 +2,25 @@
 
 use std::io;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
+use std::sync::{Arc, Mutex};
+
+use epitome_terminal::leftovers::{self, Leftover};
+
+/// Starts a process that is to end with this one.
+pub(super) fn start(command: &mut Command) -> io::Result<(Arc<Mutex<Child>>, Leftover)> {
+    leftovers::begin(|| {
+        let process = Arc::new(Mutex::new(command.spawn()?));
+        let ended = Arc::clone(&process);
+        let end: leftovers::Undo = Box::new(move || {
+            if let Ok(mut process) = ended.lock() {
+                let _ = process.kill();
+                let _ = process.wait();
+            }
+        });
+        Ok((process, end))
+    })
+}
 
 /// Away from whatever settings there are, in a folder.
 pub(super) fn own(folder: &Path) -> io::Result<Command> {

@@ -1,6 +1,6 @@
 use epitome::rules::message::Message;
-use epitome_terminal::show::Written;
 use epitome_terminal::show::columns;
+use epitome_testkit::Written;
 use serde_json::Value;
 
 use super::*;

@@ -1,9 +1,6 @@
 //! `epitome backup`: a copy, while the database is used.
 
-use std::path::PathBuf;
-
 use super::prelude::*;
-use crate::settings::Place;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,7 +3,6 @@
 use epitome::Engine;
 use epitome::model::{CheckError, Checked};
 use epitome::settings::Settings;
-use serde_json::Value;
 
 use super::prelude::*;
 

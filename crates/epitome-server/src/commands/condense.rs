@@ -5,10 +5,8 @@
 //! is said about it stand here, and `--explain` in `explain.rs`.
 
 use std::io::{IsTerminal, Read};
-use std::path::{Path, PathBuf};
 
 use epitome::Condenser;
-use epitome_terminal::output::Output;
 
 use super::prelude::*;
 use crate::condensing::{Outcome, Request, Wish};
@@ -61,11 +59,8 @@ impl Args {
 }
 
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
-    let most = loaded.settings.limits.body;
-    let given = match args.file.as_deref().filter(|file| *file != Path::new("-")) {
-        Some(file) => from_file(file, most)?,
-        None => from_stdin(most)?,
-    };
+    let file = args.file.as_deref().filter(|file| *file != Path::new("-"));
+    let given = read(file, loaded.settings.limits.body)?;
     let request = Request::read(&given, args.wish.clone()).map_err(Failure::Input)?;
     let condenser = condenser(loaded, &request)?;
     if args.wish.explain {
@@ -73,16 +68,11 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     }
     let report = args.report.as_deref().map(Slip::open).transpose()?;
     let done = {
-        let waits = show.progress("condensing", None);
-        let done = request.condense(&condenser).await;
-        drop(waits);
-        done
+        let _waits = show.progress("condensing", None);
+        request.condense(&condenser).await
     };
     tell(&done, report, show)?;
-    match &done.text {
-        Some(text) => show.raw(text.as_bytes())?,
-        None => show.raw(given.as_bytes())?,
-    }
+    show.raw(done.text.as_ref().unwrap_or(&given).as_bytes())?;
     show.flush()
 }
 
@@ -112,39 +102,29 @@ fn tell(done: &Outcome, report: Option<Slip>, show: &mut Show) -> Result<(), Fai
     Ok(())
 }
 
-fn from_file(file: &Path, most: u64) -> Result<String, Failure> {
-    let name = file.display();
-    let cannot = |error: std::io::Error| Failure::Input(format!("{name} cannot be read: {error}"));
-    let opened = std::fs::File::open(file).map_err(cannot)?;
-    read(opened, most, &name.to_string()).map_err(cannot)?
-}
-
-fn from_stdin(most: u64) -> Result<String, Failure> {
-    let input = std::io::stdin();
-    if input.is_terminal() {
-        return Err(Failure::Misused(
-            "nothing is piped in; give a FILE, or say `epitome condense < request.json`".to_owned(),
-        ));
-    }
-    let cannot = |error| Failure::Input(format!("standard input cannot be read: {error}"));
-    read(input.lock(), most, "standard input").map_err(cannot)?
-}
-
 /// All of it, where that is no more than `limits.body`.
-fn read(from: impl Read, most: u64, name: &str) -> std::io::Result<Result<String, Failure>> {
-    let refused = |problem: String| Ok(Err(Failure::Input(format!("{name}: {problem}"))));
+fn read(file: Option<&Path>, most: u64) -> Result<String, Failure> {
+    let name = file.map_or_else(|| "standard input".to_owned(), |file| file.display().to_string());
+    let cannot = |error: std::io::Error| Failure::Input(format!("{name} cannot be read: {error}"));
+    let from: Box<dyn Read> = match file {
+        Some(file) => Box::new(std::fs::File::open(file).map_err(cannot)?),
+        None if std::io::stdin().is_terminal() => {
+            return Err(Failure::Misused(
+                "nothing is piped in; give a FILE, or say `epitome condense < request.json`".to_owned(),
+            ));
+        }
+        None => Box::new(std::io::stdin().lock()),
+    };
+    let refused = |problem: &str| Err(Failure::Input(format!("{name}: {problem}")));
     let mut all = Vec::new();
-    from.take(most.saturating_add(1)).read_to_end(&mut all)?;
+    from.take(most.saturating_add(1)).read_to_end(&mut all).map_err(cannot)?;
     if all.len() as u64 > most {
-        return refused(format!("over {} (limits.body); raise it with --set limits.body=N", bytes(most)));
+        return refused(&format!("over {} (limits.body); raise it with --set limits.body=N", bytes(most)));
     }
     if all.iter().all(u8::is_ascii_whitespace) {
-        return refused("is empty; a request or a list of messages is wanted, as JSON".to_owned());
+        return refused("is empty; a request or a list of messages is wanted, as JSON");
     }
-    match String::from_utf8(all) {
-        Ok(text) => Ok(Ok(text)),
-        Err(_) => refused("is not UTF-8 text".to_owned()),
-    }
+    String::from_utf8(all).or_else(|_| refused("is not UTF-8 text"))
 }
 
 /// Where the report goes; nowhere but to standard error for `-`. It is opened before anything is done, so that a place

@@ -2,7 +2,6 @@
 
 use std::str::FromStr;
 
-use epitome::dialect::Dialect;
 use epitome::rules::context::Empty;
 use epitome::{Context, ContextRequest};
 

@@ -1,7 +1,5 @@
 //! `epitome expand`: the originals beneath a summary.
 
-use epitome::Page;
-
 use super::messages::show_message;
 use super::prelude::*;
 use super::undo::Which;

@@ -2,7 +2,7 @@
 
 use epitome::settings::Money;
 use epitome::store::UsageSum;
-use epitome::{Explanation, Queue, SlotExplanation, SlotStatus};
+use epitome::{Explanation, Queue, SlotStatus};
 
 use super::prelude::*;
 use crate::show::bar;

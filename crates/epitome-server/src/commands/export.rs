@@ -1,13 +1,8 @@
 //! `epitome export`: sessions as they came in.
 
-use std::path::PathBuf;
-
-use epitome::dialect::Dialect;
-use epitome::{Page, Session, SessionInfo};
-use serde_json::{Map, Value};
-
+use epitome::SessionInfo;
 use epitome_lab::recording::{HEADER, REQUEST, spoken};
-use epitome_terminal::output::Output;
+use serde_json::Map;
 
 use super::prelude::*;
 
@@ -81,9 +76,8 @@ async fn write(
     to: &mut Target,
     show: &mut Show,
 ) -> Result<u64, Failure> {
-    let gathered = args.all && !args.format.format().about().is_native;
-    let mut frame = None;
-    if args.format.format().about().is_native {
+    let native = args.format.format().about().is_native;
+    if native {
         let mut header = Map::new();
         header.insert("session".to_owned(), json!(info.name));
         header.insert("created".to_owned(), json!(info.created));
@@ -92,7 +86,8 @@ async fn write(
         }
         to.put(show, format!("{}\n", json!({ HEADER: header })).as_bytes())?;
     }
-    let (mut after, mut messages, mut first) = (0, 0, true);
+    // A conversation on one line is written when all of it was read.
+    let (mut after, mut messages, mut gathered) = (0, 0, (args.all && !native).then(Vec::new));
     // Up to where it stood: whoever appends meanwhile could keep us here for ever.
     while after < info.messages {
         let before = Some(info.messages.saturating_add(1));
@@ -101,49 +96,43 @@ async fn write(
         let Some(last) = page.last() else { break };
         after = last.seq;
         messages += page.len() as u64;
-        let mut wires = args.format.restore_text(&page);
-        let mut text = String::new();
-        if gathered && frame.is_none() {
-            let (opening, closing, spoken) = around(args.format, info, wires.first());
-            if spoken {
-                wires.remove(0);
-            }
-            if let [only] = wires.as_slice()
-                && is_bare(only)
-                && after == info.messages
-            {
-                // It was no list.
-                let opening = opening.strip_suffix('[').unwrap_or(&opening);
-                let closing = closing.strip_prefix(']').unwrap_or(&closing);
-                to.put(show, format!("{opening}{only}{closing}").as_bytes())?;
-                return Ok(messages);
-            }
-            text.push_str(&opening);
-            frame = Some(closing);
-        }
-        for wire in wires {
-            if gathered && !std::mem::take(&mut first) {
-                text.push(',');
-            }
-            if is_bare(&wire) {
-                text.push_str(&format!("{{\"role\":\"user\",\"content\":{wire}}}"));
-            } else {
-                text.push_str(&wire);
-            }
-            if !gathered {
-                text.push('\n');
+        let wires = args.format.restore_text(&page);
+        match &mut gathered {
+            Some(gathered) => gathered.extend(wires),
+            None => {
+                let lines: String = wires.into_iter().map(|wire| listed(wire) + "\n").collect();
+                to.put(show, lines.as_bytes())?;
             }
         }
-        to.put(show, text.as_bytes())?;
     }
-    if gathered {
-        let empty = || {
-            let (opening, closing, _) = around(args.format, info, None);
-            opening + &closing
-        };
-        to.put(show, frame.unwrap_or_else(empty).as_bytes())?;
+    if let Some(wires) = gathered {
+        to.put(show, conversation(args.format, info, wires).as_bytes())?;
     }
     Ok(messages)
+}
+
+/// A conversation on one line.
+fn conversation(format: Dialect, info: &SessionInfo, mut wires: Vec<String>) -> String {
+    let (opening, closing, spoken) = around(format, info, wires.first());
+    if spoken {
+        wires.remove(0);
+    }
+    match wires.as_slice() {
+        // It was no list.
+        [only] if is_bare(only) => {
+            let opening = opening.strip_suffix('[').unwrap_or(&opening);
+            format!("{opening}{only}{}", closing.strip_prefix(']').unwrap_or(&closing))
+        }
+        _ => {
+            let wires: Vec<String> = wires.into_iter().map(listed).collect();
+            format!("{opening}{}{closing}", wires.join(","))
+        }
+    }
+}
+
+/// A message as it stands in a list.
+fn listed(wire: String) -> String {
+    if is_bare(&wire) { format!("{{\"role\":\"user\",\"content\":{wire}}}") } else { wire }
 }
 
 /// Whether a message is a text by itself, as the input of a request may be; in a list it is none.

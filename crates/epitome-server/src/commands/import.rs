@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use epitome::Session;
 use epitome::dialect::Dialect;
-use epitome::rules::message::Limits;
 
-use super::late;
+use super::messages::tell_late;
 use super::prelude::*;
+use crate::database::private_folder;
 use crate::leftovers::{self, Leftover};
 
 mod feed;
 
-use feed::{Gauge, Imported, Options, Source};
+use feed::{Feed, Gauge, Imported, Source};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,97 +66,70 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         Some(database) => database.workspace.settings().await?,
         None => Arc::new(loaded.settings.clone()),
     };
-    let (session, dialect, append) = (spool.session(args), args.format, args.append);
-    let mut feed = Feed {
-        total: spool
-            .sources
-            .iter()
-            .map(|source| std::fs::metadata(&source.path).map_or(0, |file| file.len()))
-            .sum(),
+    let feed = Arc::new(Feed {
         sources: spool.sources.clone(),
-        options: Options { session, dialect, append, ..Options::default() }.sized(&settings.limits),
-        limits: settings.limits.of_message(),
-    };
-    feed.options.left_out = feed.check(args.keep_going, show).await?;
+        session: spool.session(args),
+        dialect: args.format,
+        append: args.append,
+        limits: settings.limits,
+    });
+    let left_out = check(&feed, args.keep_going, show).await?;
     let database = match there {
         Some(database) => database,
         None => Database::created(loaded).await?,
     };
     leftovers::say(Some("interrupted: what was added stays, and the same command goes on from there"));
-    let left_out = feed.options.left_out;
-    let sessions = feed.import(&database, show).await?;
+    let sessions = import(feed, &database, left_out, show).await?;
     if !args.no_wait {
         summarize(&database, &sessions, show).await?;
     }
     tell(&sessions, left_out, show)?;
     if !args.no_wait {
         let names = sessions.iter().map(|imported| imported.session.as_str()).collect();
-        late::tell(&database.workspace, &names, show).await?;
+        tell_late(&database.workspace, &names, show).await?;
     }
     database.close().await;
     Ok(())
 }
 
-/// What is imported, and how.
-struct Feed {
-    sources: Vec<Source>,
-    options: Options,
-    limits: Limits,
-    /// The bytes of all sources.
-    total: u64,
+/// Reads everything, says what cannot be, and tells how many pieces that are.
+async fn check(feed: &Arc<Feed>, keep_going: bool, show: &mut Show) -> Result<u64, Failure> {
+    let checking = Arc::clone(feed);
+    let checked = watched("checking", feed, show, move |gauge| checking.check(gauge)).await??;
+    for problem in &checked.told {
+        show.error(tame(problem))?;
+    }
+    let more = checked.bad - checked.told.len() as u64;
+    if more > 0 {
+        show.error(format!("and {} more", count(more, "problem")))?;
+    }
+    if checked.bad > 0 && !keep_going {
+        let bad = count(checked.bad, "problem");
+        let told = format!("{bad}: nothing was imported; mend them, or leave them out with --keep-going");
+        return Err(Failure::Setting(told));
+    }
+    match checked.messages {
+        0 => Err(Failure::Setting("there are no messages to import".to_owned())),
+        _ => Ok(checked.bad),
+    }
 }
 
-impl Feed {
-    /// Reads everything, says what cannot be, and tells how many pieces that are.
-    async fn check(&self, keep_going: bool, show: &mut Show) -> Result<u64, Failure> {
-        let gauge = Arc::new(Gauge::default());
-        let checked = {
-            let progress = show.bytes_progress("checking", self.total);
-            let (sources, options, limits) = (self.sources.clone(), self.options.clone(), self.limits);
-            let reading = Arc::clone(&gauge);
-            let check =
-                tokio::task::spawn_blocking(move || feed::check(&sources, &options, &limits, &reading));
-            let checked = watched(check, &gauge, &progress).await;
-            checked.map_err(|_| Failure::Failed("reading failed".to_owned()))??
-        };
-        for problem in &checked.told {
-            show.error(tame(problem))?;
-        }
-        let more = checked.bad - checked.told.len() as u64;
-        if more > 0 {
-            show.error(format!("and {} more", count(more, "problem")))?;
-        }
-        if checked.bad > 0 && !keep_going {
-            let bad = count(checked.bad, "problem");
-            let told = format!("{bad}: nothing was imported; mend them, or leave them out with --keep-going");
-            return Err(Failure::Setting(told));
-        }
-        match checked.messages {
-            0 => Err(Failure::Setting("there are no messages to import".to_owned())),
-            _ => Ok(checked.bad),
-        }
+/// Adds what was checked.
+async fn import(
+    feed: Arc<Feed>,
+    database: &Database,
+    left_out: u64,
+    show: &mut Show,
+) -> Result<Vec<Imported>, Failure> {
+    let (importing, workspace) = (Arc::clone(&feed), database.workspace.clone());
+    let work = move |gauge: &Gauge| importing.import(&workspace, left_out, gauge);
+    let (done, result) = watched("importing", &feed, show, work).await?;
+    let added: u64 = done.iter().map(|imported| imported.added).sum();
+    if result.is_err() && added > 0 {
+        let added = count(added, "message");
+        show.note(format!("added before that: {added}; the same command goes on from there"))?;
     }
-
-    /// Adds what was checked.
-    async fn import(self, database: &Database, show: &mut Show) -> Result<Vec<Imported>, Failure> {
-        let gauge = Arc::new(Gauge::default());
-        let imported = {
-            let progress = show.bytes_progress("importing", self.total);
-            let Self { sources, options, limits, .. } = self;
-            let work = feed::import(&database.workspace, sources, &options, limits, Arc::clone(&gauge));
-            watched(work, &gauge, &progress).await
-        };
-        let (done, stop) = match imported {
-            Ok(sessions) => return Ok(sessions),
-            Err(stopped) => stopped,
-        };
-        let added: u64 = done.iter().map(|imported| imported.added).sum();
-        if added > 0 {
-            let added = count(added, "message");
-            show.note(format!("added before that: {added}; the same command goes on from there"))?;
-        }
-        Err(stop)
-    }
+    result.map(|()| done)
 }
 
 /// Has what is due in the sessions written.
@@ -211,19 +184,30 @@ fn tell(sessions: &[Imported], left_out: u64, show: &mut Show) -> Result<(), Fai
     Ok(())
 }
 
-/// Waits for it, and shows meanwhile how far it is.
-async fn watched<T>(work: impl Future<Output = T>, gauge: &Gauge, progress: &Progress) -> T {
+/// Does it on a thread of its own, and shows meanwhile how far it is.
+async fn watched<T: Send + 'static>(
+    what: &str,
+    feed: &Feed,
+    show: &mut Show,
+    work: impl FnOnce(&Gauge) -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let size = |source: &Source| std::fs::metadata(&source.path).map_or(0, |file| file.len());
+    let progress = show.bytes_progress(what, feed.sources.iter().map(size).sum());
+    let gauge = Arc::new(Gauge::default());
     let look = || async {
         progress.set(gauge.bytes.load(Ordering::Relaxed));
         progress.say(count(gauge.messages.load(Ordering::Relaxed), "message"));
     };
-    Progress::during(work, TICK, look).await
+    let working = Arc::clone(&gauge);
+    let work = tokio::task::spawn_blocking(move || work(&working));
+    let done = Progress::during(work, TICK, look).await;
+    done.map_err(|_| Failure::Failed("reading failed".to_owned()))
 }
 
 /// What comes through pipes, in files: it is read twice. Gone when dropped.
 struct Spool {
-    /// The folder of those files, where there are any.
-    folder: Option<(PathBuf, Leftover)>,
+    /// The folders of those files.
+    folders: Vec<(PathBuf, Leftover)>,
     sources: Vec<Source>,
     piped: bool,
 }
@@ -242,12 +226,12 @@ impl Spool {
         }
         let stdin = [PathBuf::from("-")];
         let files = if args.files.is_empty() { &stdin } else { args.files.as_slice() };
-        let mut spool = Self { folder: None, sources: Vec::new(), piped: false };
-        for (at, file) in files.iter().enumerate() {
+        let mut spool = Self { folders: Vec::new(), sources: Vec::new(), piped: false };
+        for file in files {
             let shown = tame(&file.display().to_string());
             let source = if is_piped(file) {
                 spool.piped = true;
-                let path = spool.keep(at, None, "standard input").await?;
+                let path = spool.keep(None, "standard input").await?;
                 Source { path, shown: "<stdin>".to_owned() }
             } else {
                 match std::fs::metadata(file) {
@@ -256,7 +240,7 @@ impl Spool {
                         return Err(Failure::Failed(told));
                     }
                     Ok(found) if !found.is_file() => {
-                        Source { path: spool.keep(at, Some(file), &shown).await?, shown }
+                        Source { path: spool.keep(Some(file), &shown).await?, shown }
                     }
                     // What cannot be looked at is told when it is opened.
                     _ => Source { path: file.clone(), shown },
@@ -267,23 +251,15 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Copies what comes, from standard input where no file is named, and tells where it is.
-    async fn keep(&mut self, at: usize, file: Option<&Path>, shown: &str) -> Result<PathBuf, Failure> {
+    /// Copies what comes, from standard input where no file is named, and tells where it is: in a folder of its own, so that a
+    /// file can keep its name, which is what the session is called after.
+    async fn keep(&mut self, file: Option<&Path>, shown: &str) -> Result<PathBuf, Failure> {
         let failed = |error| Failure::Failed(format!("{shown} cannot be kept to be read twice: {error}"));
-        let folder = match &self.folder {
-            Some((folder, _)) => folder.clone(),
-            None => {
-                let name = format!("epitome-import-{}", leftovers::unforeseen());
-                let noted = leftovers::note(&std::env::temp_dir(), name.clone());
-                let folder = std::env::temp_dir().join(name);
-                private(&folder).map_err(failed)?;
-                self.folder = Some((folder.clone(), noted));
-                folder
-            }
-        };
-        // A folder each, so that a file can keep its name: that is what the session is called after.
-        let folder = folder.join(at.to_string());
-        private(&folder).map_err(failed)?;
+        let name = format!("epitome-import-{}", leftovers::unforeseen());
+        let noted = leftovers::note(&std::env::temp_dir(), name.clone());
+        let folder = std::env::temp_dir().join(name);
+        private_folder(&folder, false).map_err(failed)?;
+        self.folders.push((folder.clone(), noted));
         let own = file.filter(|file| !file.starts_with("/dev") && !file.starts_with("/proc"));
         let path = folder.join(own.and_then(Path::file_name).unwrap_or(UNNAMED.as_ref()));
         let (from, to) = (file.map(Path::to_owned), path.clone());
@@ -307,20 +283,9 @@ impl Spool {
     }
 }
 
-/// A folder for this user only: it is somebody's conversation.
-fn private(folder: &Path) -> io::Result<()> {
-    let mut making = std::fs::DirBuilder::new();
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::DirBuilderExt;
-        making.mode(0o700);
-    }
-    making.create(folder)
-}
-
 impl Drop for Spool {
     fn drop(&mut self) {
-        if let Some((folder, _)) = &self.folder {
+        for (folder, _) in &self.folders {
             // It is only clutter by now.
             let _ = std::fs::remove_dir_all(folder);
         }

@@ -3,12 +3,14 @@
 //! They are in the database, where a running server looks them up at every request: what is made or revoked here holds
 //! there at once. What a key may do is `epitome::key`'s to say; which routes ask for it, `http/gate.rs`'s.
 
-use super::prelude::*;
+use std::str::FromStr;
 
-mod create;
-mod expiry;
-mod list;
-mod revoke;
+use epitome::key::{Key, NewKey, Rights};
+use epitome::rules::message::Timestamp;
+use epitome::settings::parse_time;
+
+use super::prelude::*;
+use crate::show::day;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,11 +33,11 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum What {
     /// Makes a key and shows its secret, this once
-    Create(create::Args),
+    Create(Create),
     /// The keys there are, revoked ones too
-    List(list::Args),
+    List(List),
     /// Has a key open nothing from now on
-    Revoke(revoke::Args),
+    Revoke(Revoke),
 }
 
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
@@ -47,17 +49,265 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         What::Create(args) => {
             let new = args.new_key(loaded, show.now)?;
             database = Database::created(loaded).await?;
-            done = create::run(new, &database, show).await;
+            done = create(new, &database, show).await;
         }
         What::List(_) => {
             database = Database::existing(loaded).await?;
-            done = list::run(loaded.typed_workspace(), &database, show).await;
+            done = list(loaded.typed_workspace(), &database, show).await;
         }
         What::Revoke(args) => {
             database = Database::existing(loaded).await?;
-            done = revoke::run(args, loaded.typed_workspace(), &database, show).await;
+            done = revoke(args, loaded.typed_workspace(), &database, show).await;
         }
     }
     database.close().await;
     done
+}
+
+const CREATE_EXAMPLES: &str = "\
+Examples:
+  epitome keys create --admin
+  epitome keys create --workspace team-a --rights write --label \"ann's agent\"
+  epitome keys create --workspace team-a --rights read --expires 2027-01-01
+  KEY=$(epitome keys create --rights write)     for the workspace `default`
+
+The secret alone goes to standard output; what is kept of it is its hash. A read key reads one
+workspace, a write key also writes it. An admin key makes and revokes keys, reads /metrics, and
+reads and writes the workspace that the header x-epitome-workspace names.";
+
+/// Makes a key and shows its secret, this once
+#[derive(clap::Args)]
+#[command(after_help = CREATE_EXAMPLES)]
+struct Create {
+    /// What it may do in its workspace: read or write
+    #[arg(long, value_name = "RIGHTS", required_unless_present = "admin", value_parser = rights)]
+    rights: Option<Rights>,
+    /// A key for whoever runs the server, for all workspaces
+    #[arg(long, conflicts_with = "rights")]
+    admin: bool,
+    /// What to call it in the list
+    #[arg(long, value_name = "LABEL", default_value = "", hide_default_value = true)]
+    label: String,
+    /// When it ends: after a time (12h, 30d), or on a day (2027-01-01, UTC)
+    #[arg(long, value_name = "WHEN")]
+    expires: Option<Expiry>,
+}
+
+fn rights(text: &str) -> Result<Rights, String> {
+    match text {
+        "read" => Ok(Rights::Read),
+        "write" => Ok(Rights::Write),
+        _ => Err("say read or write; for an admin key, --admin in place of --rights".to_owned()),
+    }
+}
+
+impl Create {
+    /// The key that is wanted.
+    fn new_key(&self, loaded: &Loaded, now: Timestamp) -> Result<NewKey, Failure> {
+        if self.admin && loaded.typed_workspace().is_some() {
+            let problem = "an admin key is for all workspaces: leave --workspace out, or say --rights";
+            return Err(Failure::Misused(problem.to_owned()));
+        }
+        let (workspace, rights) = match self.rights {
+            Some(rights) => (Some(loaded.server.workspace.clone()), rights),
+            None => (None, Rights::Admin),
+        };
+        let expires = self.expires.map(|expiry| expiry.from(now));
+        Ok(NewKey { workspace, rights, label: self.label.clone(), expires })
+    }
+}
+
+async fn create(new: NewKey, database: &Database, show: &mut Show) -> Result<(), Failure> {
+    let created = database.engine.keys().create(new).await?;
+    if show.json {
+        return show.object(&created);
+    }
+    show.line(&created.secret)?;
+    show.note(remark(&created.key))
+}
+
+/// What goes with a secret.
+fn remark(key: &Key) -> String {
+    let whose = match &key.workspace {
+        Some(workspace) => format!("for the workspace \"{}\"", tame(workspace)),
+        None => "for all workspaces".to_owned(),
+    };
+    let until = key.expires.map_or(String::new(), |at| format!(", until {}", utc(at)));
+    format!("{} key {} {whose}{until}; its secret is not shown again", key.rights, key.id)
+}
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  epitome keys list
+  epitome keys list --workspace team-a          only those of one workspace
+  epitome keys list --json | jq -r 'select(.state == \"good\") | .id'
+
+Oldest first, of all workspaces unless --workspace names one. With --json each line is a key: id,
+workspace (null for an admin key), rights, label, created, expires, revoked (milliseconds since
+1970) and state: good, expired or revoked. No secret is kept, so none is shown.";
+
+/// The keys there are, revoked ones too
+#[derive(clap::Args)]
+#[command(after_help = LIST_EXAMPLES)]
+struct List {}
+
+/// So many are read at a time.
+const AT_ONCE: usize = 1_000;
+
+/// A line of JSON.
+#[derive(Serialize)]
+struct Listed<'a> {
+    #[serde(flatten)]
+    key: &'a Key,
+    state: &'static str,
+}
+
+async fn list(workspace: Option<&str>, database: &Database, show: &mut Show) -> Result<(), Failure> {
+    let mut keys: Vec<Key> = Vec::new();
+    loop {
+        let after = keys.last().map(|key| key.id.as_str());
+        let page = database.engine.keys().list(workspace, after, AT_ONCE).await?;
+        let last = page.len() < AT_ONCE;
+        keys.extend(page);
+        if last {
+            break;
+        }
+    }
+    // Their ids are random.
+    keys.sort_by(|one, other| (one.created, &one.id).cmp(&(other.created, &other.id)));
+    let mut table = Table::new(&["id", "workspace", "rights", "label", "created", "expires", "state"]);
+    for key in &keys {
+        let state = state(key, show.now);
+        if show.json {
+            show.json(&Listed { key, state })?;
+            continue;
+        }
+        table.row([
+            key.id.clone(),
+            key.workspace.as_deref().map_or("(all)".to_owned(), tame),
+            key.rights.to_string(),
+            tame(&key.label),
+            ago(show.now, key.created),
+            key.expires.map_or("never".to_owned(), utc),
+            state.to_owned(),
+        ]);
+    }
+    if show.json {
+        return Ok(());
+    }
+    if !keys.is_empty() {
+        return show.table(&table);
+    }
+    let whose = workspace.map_or(String::new(), |name| format!(" for the workspace \"{}\"", tame(name)));
+    show.note(format!("no keys{whose} in {}", database.place()))
+}
+
+/// Whether it opens anything, and if not why.
+fn state(key: &Key, now: Timestamp) -> &'static str {
+    match key.revoked {
+        Some(_) => "revoked",
+        None if key.is_good_at(now) => "good",
+        None => "expired",
+    }
+}
+
+const REVOKE_EXAMPLES: &str = "\
+Examples:
+  epitome keys revoke 5b1f09c2d4e8a637          by its id, from `epitome keys list`
+
+It cannot be taken back: make a new key instead. Requests with it are refused from now on, and event
+streams that were opened with it end. Where all that is left of a key is its secret, that will do.";
+
+/// Has a key open nothing from now on
+#[derive(clap::Args)]
+#[command(after_help = REVOKE_EXAMPLES)]
+struct Revoke {
+    /// The key's id
+    #[arg(value_name = "ID")]
+    id: String,
+}
+
+async fn revoke(
+    args: &Revoke,
+    workspace: Option<&str>,
+    database: &Database,
+    show: &mut Show,
+) -> Result<(), Failure> {
+    // Whoever finds a secret where it should not be has nothing else of the key.
+    let id = match args.id.strip_prefix("epk_") {
+        Some(rest) => rest.split('_').next().unwrap_or_default(),
+        None => &args.id,
+    };
+    if !database.engine.keys().revoke(id, workspace).await? {
+        let hint = "`epitome keys list` shows those there are";
+        return Err(Failure::Failed(format!("there is no key {id:?}; {hint}")));
+    }
+    match show.json {
+        true => show.object(&json!({"revoked": id})),
+        false => show.line(format_args!("key {id} is revoked")),
+    }
+}
+
+const DAY: u64 = 86_400;
+
+/// After some time, or at the start of a day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expiry {
+    After(Duration),
+    On(Timestamp),
+}
+
+impl Expiry {
+    /// The moment, where it is now `now`.
+    fn from(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::On(moment) => moment,
+            Self::After(time) => {
+                Timestamp(now.0.saturating_add(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)))
+            }
+        }
+    }
+}
+
+impl FromStr for Expiry {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WANTED: &str = "say after which time (12h, 30d, 52w), or on which day (2027-01-01)";
+        let text = text.trim();
+        let unit = |unit: char, seconds: u64| {
+            let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+            // Nobody outlives a century of keys, and moments must stay moments.
+            number.checked_mul(seconds).filter(|seconds| *seconds <= 36_600 * DAY).map(Duration::from_secs)
+        };
+        let bare = text.bytes().all(|byte| byte.is_ascii_digit());
+        let after = unit('d', DAY).or_else(|| unit('w', 7 * DAY)).or_else(|| parse_time(text));
+        match (after.filter(|_| !bare), day(text)) {
+            (Some(time), _) => Ok(Self::After(time)),
+            (None, Some(moment)) => Ok(Self::On(moment)),
+            (None, None) => Err(WANTED),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_ends_after_a_time_or_on_a_day() {
+        let hours = |hours: u64| Ok(Expiry::After(Duration::from_secs(hours * 3_600)));
+        for (text, expected) in
+            [("12h", hours(12)), ("30d", hours(720)), (" 2w ", hours(336)), ("60m", hours(1))]
+        {
+            assert_eq!(text.parse::<Expiry>(), expected, "{text}");
+        }
+        assert_eq!("1970-01-02".parse(), Ok(Expiry::On(Timestamp(86_400_000))));
+        for wrong in
+            ["", "30", "d", "-1d", "1.5d", "never", "40000d", "99999999999999999999d", "2027-13-01", "30 d"]
+        {
+            assert!(wrong.parse::<Expiry>().is_err(), "{wrong}");
+        }
+        assert_eq!(Expiry::After(Duration::from_secs(1)).from(Timestamp(5)), Timestamp(1_005));
+    }
 }

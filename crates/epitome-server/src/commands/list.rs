@@ -1,7 +1,6 @@
 //! `epitome list`: the sessions there are.
 
-use epitome::{Next, SessionInfo, SlotExplanation};
-use serde::Serialize;
+use epitome::{Next, SessionInfo};
 
 use super::prelude::*;
 

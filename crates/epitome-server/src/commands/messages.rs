@@ -1,5 +1,8 @@
-//! A message as people read it.
+//! A message and a summary as people read them, and why a summary is late.
 
+use std::collections::HashSet;
+
+use epitome::Workspace;
 use epitome::rules::message::{Content, Message, Part};
 use epitome::settings::Money;
 
@@ -74,4 +77,30 @@ pub(super) fn facts(summary: &epitome::Summary) -> String {
         count(summary.tokens, "token"),
         summary.model
     ))
+}
+
+/// So many causes are told.
+const TOLD: usize = 3;
+
+/// Says why summaries of these sessions are late, where they are: each cause once, with a session it holds up. That
+/// it cannot be known is no reason to fail.
+pub(super) async fn tell_late(
+    workspace: &Workspace,
+    sessions: &HashSet<&str>,
+    show: &mut Show,
+) -> Result<(), Failure> {
+    let queue = workspace.queue().await.unwrap_or_default();
+    let mut causes: Vec<&str> = Vec::new();
+    for slot in queue.slots.iter().filter(|slot| slot.due.is_some() && sessions.contains(&*slot.session)) {
+        let Some(cause) = slot.last_error.as_deref().filter(|cause| !causes.contains(cause)) else {
+            continue;
+        };
+        causes.push(cause);
+        let (cause, session) = (tame(cause), tame(&slot.session));
+        show.error(format!("summaries are late: {cause}; `epitome explain {session}` says more"))?;
+        if causes.len() == TOLD {
+            break;
+        }
+    }
+    Ok(())
 }

@@ -1,17 +1,15 @@
 //! `epitome migrate`: a SQLite file moved into PostgreSQL.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
 
 use epitome::store::{
     MoveError, MoveOptions, MoveProgress, MoveStage, Moved, PostgresOptions, move_to_postgres,
 };
-use tokio::time::{Instant, interval};
+use tokio::time::{Instant, timeout};
 
 use super::prelude::*;
 use crate::database::say_so;
-use crate::settings::{Address, Place, World, read_place};
+use crate::settings::{Address, read_place};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -103,12 +101,10 @@ async fn watched(
     let note = move |now| *noting.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
     let work = move_to_postgres(from, to.whole(), options, &note);
     tokio::pin!(work);
-    let mut ticks = interval(TICK);
     let mut told: Option<(MoveStage, Instant)> = None;
     loop {
-        tokio::select! {
-            done = &mut work => return done,
-            _ = ticks.tick() => {}
+        if let Ok(done) = timeout(TICK, &mut work).await {
+            return done;
         }
         let now = *latest.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(MoveProgress { stage, table, rows, of }) = now else { continue };

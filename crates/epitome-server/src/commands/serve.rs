@@ -1,9 +1,6 @@
 //! `epitome serve`: the HTTP API and the proxy.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
 
 use epitome::Pace;
 use epitome::rules::tokens::Counter;
@@ -14,7 +11,7 @@ use tokio::sync::watch;
 use super::prelude::*;
 use crate::http::{self, App, Proxy, RequestsLog};
 use crate::log;
-use crate::settings::{OwnFlag, Place, RequireKeys, Role, Source};
+use crate::settings::{OwnFlag, RequireKeys, Role, Source};
 use crate::signals::Signals;
 
 const EXAMPLES: &str = "\

@@ -1,13 +1,11 @@
 //! `epitome summarize`: a summary now.
 
 use std::future::Future;
-use std::time::Duration;
 
 use epitome::rules::message::Author;
-use epitome::{Session, SlotExplanation, SlotStatus, Summarize, Summarized};
+use epitome::{SlotStatus, Summarize, Summarized};
 
-use super::late;
-use super::messages::facts;
+use super::messages::{facts, tell_late};
 use super::prelude::*;
 
 const EXAMPLES: &str = "\
@@ -84,7 +82,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     }
     if !args.no_wait {
         // Other slots of the session were worked off too.
-        late::tell(&database.workspace, &[session.name()].into(), show).await?;
+        tell_late(&database.workspace, &[session.name()].into(), show).await?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `epitome undo`: takes a summary back.
 
-use epitome::{Session, Summary};
+use epitome::Summary;
 
 use super::messages::{facts, reach};
 use super::prelude::*;

@@ -1,11 +1,7 @@
 //! `epitome --write-config`: every setting, explained.
 
-use std::path::Path;
-
-use epitome_terminal::output::Output;
-
 use super::prelude::*;
-use crate::settings::{FILE_NAME, World, template};
+use crate::settings::{FILE_NAME, template};
 
 pub(super) fn run(path: &Path, world: &World, show: &mut Show) -> Result<(), Failure> {
     if path == Path::new("-") {

@@ -5,21 +5,18 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::time::Duration;
 
-use axum::body::Body;
 use epitome::settings::Patch;
 use epitome::{Condenser, Report};
 use epitome_http::body::{Text, elsewhere};
-use epitome_http::listen::heard;
 use tokio::task::block_in_place;
 
 use super::openapi::{Condensable, Condensed};
 use super::prelude::*;
 use crate::condensing::{Outcome, Request, Wish};
 
-/// What was done; the body is as its provider wants it.
-const REPORT: &str = "x-epitome-report";
+/// What was done, or what a context holds and leaves out, as JSON: where the body is as its provider wants it.
+pub(crate) const REPORT: &str = "x-epitome-report";
 
 /// A report is no longer than this, so that every client takes it.
 const LONGEST_REPORT: usize = 4 << 10;
@@ -40,7 +37,7 @@ pub(crate) async fn condense(call: Writing<Wish>, Text { text, charged }: Text) 
     let (app, access, wish) = (call.app, call.access, call.query);
     let (explain, patch) = (wish.explain, patch(&wish)?);
     let builder = access.workspace.condenser().await?.settings(patch);
-    let turn = app.load.context().await;
+    let turn = app.load.contexts.acquire().await;
     let size = text.len();
     let (request, text) = elsewhere(size, move || (Request::read(&text, wish), text)).await?;
     let request = request.map_err(Problem::invalid)?;

@@ -1,20 +1,16 @@
 //! A session in so many tokens.
 
-use epitome::dialect::Dialect;
 use epitome::rules::context::Oversize;
 use epitome::{Context, ContextRequest};
 use epitome_http::figures;
-use epitome_http::kept::{Given, Question};
 use epitome_http::reply::Written;
+use epitome_http::reply::{Given, Question};
 use epitome_terminal::flags::whole;
 
+use super::condense::REPORT;
 use super::openapi::ContextAnswer;
 use super::prelude::*;
-use super::wire::{ContextOut, MessageOut, report};
-use crate::format::Format;
-
-/// What a context of another form holds and leaves out; its body is as its provider wants it.
-const REPORT: &str = "x-epitome-report";
+use super::wire::{ContextOut, report, shown};
 
 /// What is wanted: parameters of the route, and flags of `epitome context`, which has two of them in another form.
 #[derive(Debug, Default, PartialEq, Eq, Hash, clap::Args, Deserialize, IntoParams)]
@@ -90,9 +86,9 @@ pub(crate) async fn read(call: Reading<Asked>) -> Answer {
         return Ok(answer(&known, &given));
     }
     let given = {
-        let _turn = app.load.context().await;
+        let _turn = app.load.contexts.acquire().await;
         let asked = &question.asked;
-        written(&session.context(asked.request()).await?, asked.format)?
+        written(session.context(asked.request()).await?, asked.format)?
     };
     let answer = answer(&known, &given);
     app.kept.put(question, stamp, given);
@@ -107,13 +103,13 @@ fn answer(known: &Known, given: &Given) -> Response {
     answer
 }
 
-fn written(context: &Context, format: Option<Format>) -> Result<Given, Problem> {
+fn written(context: Context, format: Option<Format>) -> Result<Given, Problem> {
     let tokens = context.report.tokens.total();
-    let report = report(context);
+    let report = report(&context);
     let Some(format) = format else {
         return Ok(Given { written: native(context, report)?, report: None, tokens });
     };
-    let written = Written::new(&Dialect::from(format).write(&context.messages))?;
+    let written = Written::new(&format.0.write(&context.messages))?;
     Ok(Given { written, report: HeaderValue::from_str(&report.to_string()).ok(), tokens })
 }
 
@@ -138,8 +134,8 @@ impl Asked {
     }
 }
 
-fn native(context: &Context, report: Value) -> Result<Written, Problem> {
-    let messages = context.messages.iter().map(MessageOut::from).collect();
+fn native(context: Context, report: Value) -> Result<Written, Problem> {
+    let messages = context.messages.into_iter().map(shown).collect();
     let age = context.summary.as_ref().and_then(|summary| summary.age_millis);
     let out = ContextOut { messages, report, summary: context.summary.as_ref() };
     match age {

@@ -4,15 +4,15 @@
 //! it; where some of those are not kept any more, that is said too, and never passed over.
 
 use std::convert::Infallible;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use axum::body::Body;
+use axum::response::sse::{Event as Told, KeepAlive, Sse};
 use epitome::Listener;
 use epitome::event::Event;
 use epitome_http::gate::{Access, still_reads};
-use epitome_http::listen::heard;
 use epitome_http::load::Share;
-use futures_util::stream::unfold;
+use futures_util::StreamExt;
+use futures_util::stream::{iter, unfold};
 
 use super::prelude::*;
 
@@ -37,16 +37,6 @@ pub(crate) struct From {
     after: Option<u64>,
     /// Only those of this session.
     session: Option<String>,
-}
-
-/// What the data of an event holds.
-#[derive(Debug, Serialize)]
-pub(crate) struct EventOut<'a> {
-    session: &'a str,
-    /// When, in milliseconds since 1970.
-    at: i64,
-    #[serde(flatten)]
-    data: Value,
 }
 
 /// What happens in the workspace, as server-sent events.
@@ -75,28 +65,16 @@ pub(crate) async fn listen(call: Reading<From>, headers: HeaderMap) -> Answer {
     let listener = access.workspace.listen();
     let newest = access.workspace.newest_event().await?;
     let after = last.or(from.after).unwrap_or(newest).min(newest);
-    let (said, asked, begun, more) = (Instant::now(), Instant::now(), false, true);
     let access = access.staying();
-    let stream = Stream {
-        app,
-        access,
-        listener,
-        session: from.session,
-        after,
-        begun,
-        more,
-        said,
-        asked,
-        _place: place,
-    };
-    let pieces = unfold(stream, |mut stream| async move {
-        let text = stream.next().await?;
-        Some((Ok::<_, Infallible>(text), stream))
-    });
-    let kind = HeaderValue::from_static("text/event-stream");
-    let fresh = HeaderValue::from_static("no-store");
-    let headers = [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, fresh)];
-    Ok((headers, Body::from_stream(pieces)).into_response())
+    let (session, asked) = (from.session, Instant::now());
+    let stream = Stream { app, access, listener, session, after, more: true, asked, _place: place };
+    let news = unfold(stream, |mut stream| async move { Some((stream.next().await?, stream)) });
+    // So that the client has its headers before anything happens.
+    let begun = iter([Ok::<_, Infallible>(Told::default().comment("listening"))]);
+    let beat = KeepAlive::new().interval(BEAT).text("still here");
+    let mut answer = Sse::new(begun.chain(news.flat_map(iter))).keep_alive(beat).into_response();
+    answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(answer)
 }
 
 /// One who listens. Whoever does not read is waited for, and nothing is piled up meanwhile.
@@ -107,31 +85,21 @@ struct Stream {
     session: Option<String>,
     /// The last event that was told.
     after: u64,
-    begun: bool,
     /// Whether there may be more to tell now.
     more: bool,
-    /// When something was said last, and when the key was last asked.
-    said: Instant,
+    /// When the key was last asked.
     asked: Instant,
     _place: Share,
 }
 
 impl Stream {
     /// What is to be said next; none at the end.
-    async fn next(&mut self) -> Option<String> {
-        // So that the client has its headers before anything happens.
-        if !std::mem::replace(&mut self.begun, true) {
-            return Some(": listening\n\n".to_owned());
-        }
+    async fn next(&mut self) -> Option<Vec<Result<Told, Infallible>>> {
         loop {
             if !std::mem::take(&mut self.more) && !self.wait().await {
                 return None;
             }
             let news = self.news().await;
-            let beats = self.said.elapsed() >= BEAT;
-            if !news.is_empty() || beats {
-                self.said = Instant::now();
-            }
             // What happened after a key was revoked is not its holder's to know.
             if !news.is_empty() || self.asked.elapsed() >= ASK_AGAIN {
                 self.asked = Instant::now();
@@ -139,10 +107,8 @@ impl Stream {
                     return None;
                 }
             }
-            match news {
-                news if !news.is_empty() => return Some(news),
-                _ if beats => return Some(": still here\n\n".to_owned()),
-                _ => {}
+            if !news.is_empty() {
+                return Some(news.into_iter().map(Ok).collect());
             }
         }
     }
@@ -160,18 +126,19 @@ impl Stream {
     }
 
     /// What is new, in words.
-    async fn news(&mut self) -> String {
-        let mut text = String::new();
+    async fn news(&mut self) -> Vec<Told> {
+        let mut news = Vec::new();
         // A store that is busy now may not be in a moment.
         let (session, after) = (self.session.as_deref(), Some(self.after));
-        let Ok(found) = self.access.workspace.events(after, session, AT_ONCE).await else { return text };
+        let Ok(found) = self.access.workspace.events(after, session, AT_ONCE).await else { return news };
         if self.after.saturating_add(1) < found.oldest {
             let (from, through) = (self.after.saturating_add(1), found.oldest.saturating_sub(1));
-            text.push_str(&format!("event: missed\ndata: {{\"from\":{from},\"through\":{through}}}\n\n"));
+            let missed = format!("{{\"from\":{from},\"through\":{through}}}");
+            news.push(Told::default().event("missed").data(missed));
             self.after = through;
         }
         for event in &found.events {
-            text.push_str(&written(event));
+            news.push(written(event));
             self.after = event.id;
         }
         self.more = found.events.len() == AT_ONCE;
@@ -179,17 +146,20 @@ impl Stream {
             // Those of other sessions need not be looked through again.
             self.after = self.after.max(found.newest);
         }
-        text
+        news
     }
 }
 
-fn written(event: &Event) -> String {
+fn written(event: &Event) -> Told {
     let mut what = serde_json::to_value(&event.what).unwrap_or_default();
     let mut data = what.get_mut("data").map(Value::take).unwrap_or_default();
     if let Some(Value::String(reason)) = data.get_mut("reason") {
         *reason = discreet(reason);
     }
-    let told = EventOut { session: &event.session, at: event.at.0, data };
-    let told = serde_json::to_string(&told).unwrap_or_default();
-    format!("id: {}\nevent: {}\ndata: {told}\n\n", event.id, event.what.kind())
+    // When it happened, in milliseconds since 1970, and where; then what is its own.
+    let mut told =
+        Map::from_iter([("session".to_owned(), json!(event.session)), ("at".to_owned(), json!(event.at))]);
+    told.extend(data.as_object().cloned().unwrap_or_default());
+    let told = Value::Object(told).to_string();
+    Told::default().id(event.id.to_string()).event(event.what.kind()).data(told)
 }

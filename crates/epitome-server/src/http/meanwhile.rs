@@ -1,9 +1,11 @@
-//! What is answered before the database is open: that the process lives, and that it is not ready.
+//! The address a server listens on, and what is answered there before the database is open: that the process lives, and that
+//! it is not ready.
 //!
 //! A database that is there is open at once, and whoever connects meanwhile waits that little. Only where it takes longer
 //! is anything said here.
 
 use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::operations;
+use crate::failure::Failure;
 
 /// So long whoever connects waits.
 const AT_FIRST: Duration = Duration::from_secs(1);
@@ -60,4 +63,23 @@ async fn answer(stream: TcpStream, router: Router) {
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     // What goes wrong on a connection is its end, and nobody else's matter.
     let _ = answering.await;
+}
+
+/// Listens there, or says in one line why not.
+pub(crate) async fn bind(address: &str) -> Result<TcpListener, Failure> {
+    use io::ErrorKind::{AddrInUse, AddrNotAvailable, InvalidInput, PermissionDenied};
+    TcpListener::bind(address).await.map_err(|error| {
+        let why = match error.kind() {
+            InvalidInput => {
+                return Failure::Setting(format!(
+                    "--listen {address}: {error}; say ADDRESS:PORT, such as 127.0.0.1:7878"
+                ));
+            }
+            AddrInUse => "another program listens there; end it, or choose another port".to_owned(),
+            PermissionDenied => format!("{error}; ports from 1024 on are free for everybody"),
+            AddrNotAvailable => format!("{error}; it is no address of this machine"),
+            _ => error.to_string(),
+        };
+        Failure::Failed(format!("cannot listen on {address}: {why}"))
+    })
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use epitome::dialect::{Dialect, DialectError};
+use epitome::dialect::DialectError;
 use epitome::rules::message::{Message, Seq};
 use epitome::{Batch, Flags, Page as Range, Portion};
 use epitome_http::body::{Sent, elsewhere};
@@ -10,8 +10,7 @@ use serde_json::value::RawValue;
 
 use super::openapi::{Messages, MessagesPage};
 use super::prelude::*;
-use super::wire::MessageOut;
-use crate::format::Format;
+use super::wire::shown;
 
 /// The key under which an append is done once.
 const IDEMPOTENCY: &str = "idempotency-key";
@@ -63,7 +62,7 @@ fn read(value: Value, text: Option<&[u8]>) -> Result<Vec<Message>, Problem> {
         one @ Value::Object(_) => (None, vec![one]),
         _ => return Err(Problem::invalid("a message, a list of them, or {\"messages\": [...]} is wanted")),
     };
-    let told = format.map(Dialect::from).or_else(|| list.iter().find_map(Dialect::of));
+    let told = format.map(|format| format.0).or_else(|| list.iter().find_map(Dialect::of));
     let dialect = told.unwrap_or(Dialect::OPENAI);
     let read = match text {
         Some(text) => dialect.read_text(&text),
@@ -135,8 +134,8 @@ pub(crate) async fn list(call: Reading<Which>) -> Answer {
     let Which { after, limit: asked, reverse, scope, format } = &call.query;
     let scope = scope.as_deref().map(Into::into);
     let range = Range { scope, ..range(*after, *reverse, limit(*asked)?) };
-    let _turn = call.app.load.page().await;
-    page(&call.session().messages(range).await?, *format, &call.known)
+    let _turn = call.app.load.paging.acquire().await;
+    page(call.session().messages(range).await?, *format, &call.known)
 }
 
 /// A page holds no more than about so many bytes of messages, however many are asked for.
@@ -149,12 +148,12 @@ pub(super) fn range(after: Option<u64>, reverse: bool, limit: usize) -> Range {
 }
 
 /// A page of messages, in the form that is wanted.
-pub(super) fn page(found: &Portion<Message>, format: Option<Format>, known: &Known) -> Answer {
+pub(super) fn page(found: Portion<Message>, format: Option<Format>, known: &Known) -> Answer {
     let next = found.last().filter(|_| found.more).map(|message| message.seq.to_string());
     match format {
-        None => known.read(&Page { items: found.iter().map(MessageOut::from).collect(), next }),
+        None => known.read(&Page { items: found.into_iter().map(shown).collect(), next }),
         Some(format) => {
-            let texts = Dialect::from(format).restore_text(found).into_iter();
+            let texts = format.0.restore_text(&found).into_iter();
             known.read(&Page { items: texts.flat_map(RawValue::from_string).collect(), next })
         }
     }
@@ -164,15 +163,15 @@ pub(super) fn page(found: &Portion<Message>, format: Option<Format>, known: &Kno
 #[utoipa::path(patch, path = "/v1/sessions/{session}/messages/{seq}", tag = "messages", params(
     ("seq" = u64, Path, description = "The message's place", minimum = 1),
 ), request_body = openapi::SetFlags, responses(
-    (status = 200, description = "The message as it is now", body = MessageOut),
+    (status = 200, description = "The message as it is now", body = openapi::Message),
 ))]
 pub(crate) async fn flag(call: Writing, Json(flags): Json<Flags>) -> Answer {
     let (session, seq) = (call.session(), call.number::<Seq>("seq")?);
     session.flag(seq, flags).await?;
     let after = seq.checked_sub(1).filter(|after| *after > 0);
     let found = session.messages(Range { after, limit: 1, ..Range::default() }).await?;
-    match found.first() {
-        Some(message) => done(StatusCode::OK, &MessageOut::from(message)),
+    match found.into_iter().next() {
+        Some(message) => done(StatusCode::OK, &shown(message)),
         None => Ok(StatusCode::NO_CONTENT.into_response()),
     }
 }

@@ -5,15 +5,13 @@
 //! (`links.json`). Messages in four forms, which types cannot describe, are in `shapes.json`; settings come from the
 //! schema of their structs. The types at the end are the names of both.
 
+use axum::http::StatusCode;
 use epitome_http::gate::Keys;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::settings::patch_schema;
-
-mod refusals;
-
-use refusals::Refusal;
 
 const SHAPES: &str = include_str!("openapi/shapes.json");
 const COMMON: &str = include_str!("openapi/common.json");
@@ -21,9 +19,9 @@ const LINKS: &str = include_str!("openapi/links.json");
 
 /// The whole description, of a server that wants keys or not.
 pub(super) fn whole(routes: &utoipa::openapi::OpenApi, keys: Keys) -> Value {
-    let (mut document, refusals) = (serde_json::to_value(routes).unwrap_or_default(), refusals::all());
+    let (mut document, refusals) = (serde_json::to_value(routes).unwrap_or_default(), refusals());
     lay_over(&mut document, serde_json::from_str(COMMON).unwrap_or_default());
-    lay_over(&mut document, json!({"components": refusals::components(&refusals)}));
+    lay_over(&mut document, json!({"components": refusal_components(&refusals)}));
     let schemas = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut);
     if let (Some(schemas), Ok(Value::Object(shapes))) = (schemas, serde_json::from_str(SHAPES)) {
         let settings = patch_schema();
@@ -37,7 +35,7 @@ pub(super) fn whole(routes: &utoipa::openapi::OpenApi, keys: Keys) -> Value {
     let paths = document.get_mut("paths").and_then(Value::as_object_mut);
     for (path, methods) in paths.into_iter().flatten() {
         for (method, route) in methods.as_object_mut().into_iter().flatten() {
-            complete(&mut Route { path, method, fields: route }, &refusals);
+            complete(path, method, route, &refusals);
         }
     }
     // A server that wants keys says so; without, a key is believed where one is sent.
@@ -46,79 +44,50 @@ pub(super) fn whole(routes: &utoipa::openapi::OpenApi, keys: Keys) -> Value {
     document
 }
 
-/// One method of one path.
-struct Route<'a> {
-    path: &'a str,
-    method: &'a str,
-    fields: &'a mut Value,
-}
-
-impl Route<'_> {
-    /// Open to everybody: says nothing of anybody.
-    fn is_open(&self) -> bool {
-        matches!(self.path, "/healthz" | "/readyz")
-    }
-
-    /// For whoever runs the server: concerns no workspace.
-    fn is_admins(&self) -> bool {
-        self.path.starts_with("/v1/keys") || self.path == "/metrics"
-    }
-
-    /// Whether the answer carries a mark, by which a client knows whether it changed.
-    fn is_marked(&self) -> bool {
-        self.method == "get" && self.path.starts_with("/v1/") && self.path != "/v1/events"
-    }
-
-    fn has_body(&self) -> bool {
-        self.fields.get("requestBody").is_some()
-    }
-
-    /// Whether it may be refused with this status.
-    fn refuses(&self, status: u16) -> bool {
-        let (writes, looks_up) = (self.method != "get", self.path.contains('{'));
-        match status {
-            400 => !self.is_open() && self.path != "/metrics",
-            401 | 403 | 503 => !self.is_open(),
-            404 => looks_up,
-            408 | 413 | 415 => self.has_body(),
-            409 => (writes || self.path.ends_with("/search")) && !self.is_admins(),
-            429 => !self.is_open() && !self.is_admins(),
-            _ => false,
-        }
-    }
-}
-
-/// Adds to a route what it has in common with others.
-fn complete(route: &mut Route<'_>, refusals: &[Refusal]) {
-    let verb = route.fields.get("operationId").and_then(Value::as_str).unwrap_or_default();
-    let noun = route.fields.pointer("/tags/0").and_then(Value::as_str).unwrap_or_default();
+/// Adds to a route, one method of one path, what it has in common with others.
+fn complete(path: &str, method: &str, route: &mut Value, refusals: &[Refusal]) {
+    // Open to everybody: says nothing of anybody.
+    let open = matches!(path, "/healthz" | "/readyz");
+    // For whoever runs the server: concerns no workspace.
+    let admins = path.starts_with("/v1/keys") || path == "/metrics";
+    // The answer carries a mark, by which a client knows whether it changed.
+    let marked = method == "get" && path.starts_with("/v1/") && path != "/v1/events";
+    let has_body = route.get("requestBody").is_some();
+    let refuses = |status: u16| match status {
+        400 => !open && path != "/metrics",
+        401 | 403 | 503 => !open,
+        404 => path.contains('{'),
+        408 | 413 | 415 => has_body,
+        409 => (method != "get" || path.ends_with("/search")) && !admins,
+        429 => !open && !admins,
+        _ => false,
+    };
+    let verb = route.get("operationId").and_then(Value::as_str).unwrap_or_default();
+    let noun = route.pointer("/tags/0").and_then(Value::as_str).unwrap_or_default();
     let name = format!("{noun}_{verb}");
     let mut added = json!({"operationId": name, "responses": {}});
-    if route.is_open() {
+    if open {
         lay_over(&mut added, json!({"security": []}));
     }
     if let Some(links) = links(&name) {
         lay_over(&mut added, links);
     }
-    for refusal in refusals.iter().filter(|refusal| route.refuses(refusal.status)) {
+    for refusal in refusals.iter().filter(|refusal| refuses(refusal.status)) {
         let answer = json!({"$ref": format!("#/components/responses/{}", refusal.name)});
         lay_over(&mut added, json!({"responses": {refusal.status.to_string(): answer}}));
     }
-    if route.is_marked() {
+    if marked {
         let marks = header_refs(&["etag", "cache-control"]);
         let unchanged = json!({"$ref": "#/components/responses/NotModified"});
         lay_over(&mut added, json!({"responses": {"200": {"headers": marks}, "304": unchanged}}));
     }
-    let marked = route.is_marked();
-    let workspace = !route.is_open() && !route.is_admins();
-    let session = route.path.contains("{session}");
-    let Some(fields) = route.fields.as_object_mut() else { return };
-    parameters(fields, session, workspace, marked);
+    let Some(fields) = route.as_object_mut() else { return };
+    parameters(fields, path.contains("{session}"), !open && !admins, marked);
     for answer in fields.get_mut("responses").and_then(Value::as_object_mut).into_iter().flatten() {
         lay_over(answer.1, json!({"headers": header_refs(&["x-request-id"])}));
     }
-    lay_over(route.fields, added);
-    if let Some(answers) = route.fields.get_mut("responses").and_then(Value::as_object_mut) {
+    lay_over(route, added);
+    if let Some(answers) = route.get_mut("responses").and_then(Value::as_object_mut) {
         answers.sort_keys();
     }
 }
@@ -187,6 +156,62 @@ macro_rules! shapes {
     )*};
 }
 
-shapes!(Appended Condensable Condensed ContextAnswer CreatedKey Fork Key Messages MessagesPage NewKey Part Queue);
-shapes!(Rebuilding Role Session SessionSettings SessionWhole SetFlags Settings Summarize Summarized Summary Undone);
+shapes!(Appended Condensable Condensed ContextAnswer CreatedKey Found Fork Key Message Messages MessagesPage NewKey Queue);
+shapes!(Rebuilding Session SessionSettings SessionWhole SetFlags Settings Summarize Summarized Summary Undone Usage);
 shapes!(Workspace);
+
+const REFUSALS: &str = include_str!("openapi/refusals.json");
+
+/// One status by which requests are refused.
+#[derive(Deserialize)]
+struct Refusal {
+    status: u16,
+    /// Its name in the description.
+    name: String,
+    when: String,
+    /// The kinds of problem it comes with; the first is the example's.
+    kinds: Vec<String>,
+    detail: String,
+    /// A header that is always there.
+    header: Option<String>,
+}
+
+/// All of them.
+fn refusals() -> Vec<Refusal> {
+    serde_json::from_str(REFUSALS).unwrap_or_default()
+}
+
+/// All of them as answers, and the kinds of problem there are.
+fn refusal_components(all: &[Refusal]) -> Value {
+    let answers: Map<_, _> = all.iter().map(|refusal| (refusal.name.clone(), refusal.answer())).collect();
+    let own = all.iter().flat_map(|refusal| &refusal.kinds).map(String::as_str);
+    let kinds: Vec<String> = own.chain(["method-not-allowed", "failed"]).map(urn).collect();
+    json!({"responses": answers, "schemas": {"Problem": {"properties": {"type": {"enum": kinds}}}}})
+}
+
+impl Refusal {
+    fn answer(&self) -> Value {
+        let kinds: Vec<String> = self.kinds.iter().map(|kind| format!("`{}`", urn(kind))).collect();
+        let status = StatusCode::from_u16(self.status).unwrap_or_default();
+        let example = json!({
+            "type": urn(self.kinds.first().map_or("failed", String::as_str)),
+            "title": status.canonical_reason(),
+            "status": self.status,
+            "detail": self.detail,
+            "request_id": "4bf92f3577b34da6",
+        });
+        let names = self.header.as_deref().into_iter().chain(["x-request-id"]).collect::<Vec<_>>();
+        json!({
+            "description": format!("{}: {}", self.when, kinds.join(", ")),
+            "headers": header_refs(&names),
+            "content": {"application/problem+json": {
+                "schema": {"$ref": "#/components/schemas/Problem"},
+                "example": example,
+            }},
+        })
+    }
+}
+
+fn urn(kind: &str) -> String {
+    format!("urn:epitome:{kind}")
+}

@@ -1,7 +1,6 @@
 //! For whoever runs the server: is it alive, is it ready, what does it do.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use axum::http::HeaderName;
 use epitome::Unready;

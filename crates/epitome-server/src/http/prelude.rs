@@ -1,13 +1,18 @@
 //! What nearly every route needs: who calls, what was sent, how it is answered and described.
 
 pub(super) use std::sync::Arc;
+pub(super) use std::time::Duration;
 
+pub(super) use axum::body::Body;
 pub(super) use axum::extract::State;
 pub(super) use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 pub(super) use axum::response::{IntoResponse, Response};
+pub(super) use bytes::Bytes;
+pub(super) use epitome::dialect::Dialect;
 pub(super) use epitome_http::body::Json;
 pub(super) use epitome_http::discreet::discreet;
 pub(super) use epitome_http::gate::Runs;
+pub(super) use epitome_http::listen::heard;
 pub(super) use epitome_http::problem::Problem;
 pub(super) use epitome_http::query::{Nothing, Query};
 pub(super) use epitome_http::reply::{Known, done};
@@ -18,3 +23,4 @@ pub(super) use utoipa::{IntoParams, ToSchema};
 pub(super) use super::call::{Answer, Reading, Writing, limit};
 pub(super) use super::wire::Page;
 pub(super) use super::{App, openapi};
+pub(super) use crate::format::Format;

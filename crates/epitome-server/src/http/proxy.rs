@@ -31,20 +31,19 @@ use epitome::Error;
 use epitome::dialect::Dialect;
 use epitome::model::too_long;
 use epitome::settings::Settings;
+use futures_util::{StreamExt, stream};
 use http_body_util::BodyExt;
 
 use super::App;
 use super::around::{Answered, id, method};
 use super::figures;
+use super::listen::{OnConnection, UnderWay};
 use super::problem::Problem;
-use super::stall::{OnConnection, UnderWay};
 use crate::settings;
 
 mod account;
-mod condensers;
 mod decide;
 mod gate;
-mod refusal;
 mod relay;
 mod requests_log;
 mod taking;
@@ -52,13 +51,12 @@ mod told;
 mod upstream;
 
 use account::{Account, Sums};
-use condensers::Condensers;
-use decide::{Decided, Outcome};
+use decide::{Condensers, Decided, Outcome};
 use gate::Entered;
-use refusal::refused;
 use relay::Relay;
 pub(crate) use requests_log::RequestsLog;
-use taking::{Taken, Upload};
+use taking::{Taken, upload};
+use told::refused;
 use upstream::{Reply, Upstream};
 
 /// So much of an error is looked at, in bytes: whether it says that the request was too long.
@@ -192,7 +190,8 @@ async fn pass(app: &Arc<App>, upstream: Arc<Upstream>, request: Request) -> Resu
         None => {
             let length = http_body::Body::size_hint(&body).exact();
             // What has no body has none there either; who says so says so there, since some servers insist on it.
-            let upload = (length != Some(0)).then(|| Upload::of(None, body, passage.app.bounds.silence));
+            let silence = passage.app.bounds.silence;
+            let upload = (length != Some(0)).then(|| upload(Bytes::new(), body, silence));
             let said = parts.headers.contains_key(header::CONTENT_LENGTH);
             passage.unread(upload, length.filter(|length| *length > 0 || said), "another_route").await
         }
@@ -238,11 +237,11 @@ impl Passage {
     /// Sends on what is not looked at.
     async fn unread(
         mut self,
-        upload: Option<Upload>,
+        upload: Option<(reqwest::Body, taking::Progress)>,
         length: Option<u64>,
         reason: &str,
     ) -> Result<Response, Problem> {
-        let (body, progress) = upload.map(Upload::into_body).unzip();
+        let (body, progress) = upload.unzip();
         if let Some(length) = length {
             self.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }
@@ -261,7 +260,7 @@ impl Passage {
         let mut taken = match taken? {
             Taken::Whole(taken) => taken,
             Taken::Part { first, rest, length, reason } => {
-                let upload = Upload::of(Some(first), rest, self.app.bounds.silence);
+                let upload = upload(first, rest, self.app.bounds.silence);
                 return self.unread(Some(upload), length, reason).await;
             }
         };
@@ -302,7 +301,8 @@ impl Passage {
     fn account(&self, decided: &Decided, retried: bool) -> Option<Account> {
         let known = decided.known.clone()?;
         let price = self.settings.as_ref().ok().and_then(|settings| settings.price(&known.model));
-        Some(Account::new(&self.app, self.entered.workspace.clone(), known, retried, price))
+        let (app, workspace) = (Arc::clone(&self.app), self.entered.workspace.clone());
+        Some(Account { app, workspace, known, retried, price })
     }
 
     /// Sends the request on, and waits until an answer begins.
@@ -319,14 +319,11 @@ impl Passage {
     fn answer(self, reply: Reply, decided: &Decided, account: Option<Account>) -> Response {
         figures::passed_on(decided.outcome.in_a_word());
         let (mut parts, body) = reply.into_parts();
-        upstream::homeward(&mut parts.headers);
+        parts.headers = upstream::without_hops(&parts.headers);
         decided.tell(&mut parts.headers);
         let account = account.filter(|_| parts.status.is_success());
-        let relay = Relay::new(body, &parts.headers, self.app.proxy.silence, account).holding((
-            self.entered.place,
-            self.under_way,
-            decided.lent.clone(),
-        ));
+        let held = (self.entered.place, self.under_way, decided.lent.clone());
+        let relay = Relay::new(body, &parts.headers, self.app.proxy.silence, account, held);
         Response::from_parts(parts, Body::new(relay))
     }
 
@@ -345,7 +342,7 @@ struct Held {
     first: Bytes,
     /// It broke off after that.
     broke: bool,
-    rest: upstream::Pieces,
+    rest: Body,
 }
 
 impl Held {
@@ -381,7 +378,13 @@ impl Held {
 
     /// The answer as it came.
     fn take(self) -> Reply {
-        Reply::from_parts(self.parts, self.rest.after(self.first, self.broke))
+        let Self { parts, first, broke, rest } = self;
+        if first.is_empty() && !broke {
+            return Reply::from_parts(parts, rest);
+        }
+        let end = broke.then(|| Err(axum::Error::new(upstream::broken_off())));
+        let read = stream::iter([Ok(first)].into_iter().chain(end));
+        Reply::from_parts(parts, Body::from_stream(read.chain(rest.into_data_stream())))
     }
 }
 

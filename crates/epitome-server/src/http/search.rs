@@ -4,7 +4,7 @@ use epitome::{Found, HitCursor, Portion};
 
 use super::call::whole;
 use super::prelude::*;
-use super::wire::FoundOut;
+use super::wire;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -40,7 +40,7 @@ pub(crate) struct WordsBeneath {
 
 /// Messages of one session by their words, newest first.
 #[utoipa::path(get, path = "/v1/sessions/{session}/search", tag = "search", params(WordsBeneath), responses(
-    (status = 200, description = "A page of them", body = Page<FoundOut>),
+    (status = 200, description = "A page of them", body = Page<openapi::Found>),
 ))]
 pub(crate) async fn in_session(call: Reading<WordsBeneath>) -> Answer {
     let (words, session) = (&call.query, call.session());
@@ -48,21 +48,21 @@ pub(crate) async fn in_session(call: Reading<WordsBeneath>) -> Answer {
     let after = words.after.map(|seq| HitCursor { session: session.name().into(), seq });
     // A number that is too large is nobody's.
     let beneath = words.summary.map(|summary| i64::try_from(summary).unwrap_or(i64::MAX));
-    let _turn = call.app.load.page().await;
+    let _turn = call.app.load.paging.acquire().await;
     let found = session.search(in_bounds(&words.q)?, beneath, after, limit).await?;
-    page(&found, &call.known, |cursor| cursor.seq.to_string())
+    page(found, &call.known, |cursor| cursor.seq.to_string())
 }
 
 /// Messages of all the workspace's sessions by their words, newest session first.
 #[utoipa::path(get, path = "/v1/search", tag = "search", params(Words), responses(
-    (status = 200, description = "A page of them", body = Page<FoundOut>),
+    (status = 200, description = "A page of them", body = Page<openapi::Found>),
 ))]
 pub(crate) async fn everywhere(call: Reading<Words>) -> Answer {
     let words = &call.query;
     let (limit, after) = (limit(words.limit)?, words.after.as_deref().map(place).transpose()?);
-    let _turn = call.app.load.page().await;
+    let _turn = call.app.load.paging.acquire().await;
     let found = call.access.workspace.search(in_bounds(&words.q)?, after, limit).await?;
-    page(&found, &call.known, cursor)
+    page(found, &call.known, cursor)
 }
 
 /// The longest query, in characters.
@@ -75,9 +75,9 @@ fn in_bounds(words: &str) -> Result<&str, Problem> {
     }
 }
 
-fn page(found: &Portion<Found>, known: &Known, place: impl Fn(&HitCursor) -> String) -> Answer {
+fn page(found: Portion<Found>, known: &Known, place: impl Fn(&HitCursor) -> String) -> Answer {
     let next = found.last().filter(|_| found.more).map(|last| place(&last.cursor));
-    known.read(&Page { items: found.iter().map(FoundOut::from).collect(), next })
+    known.read(&Page { items: found.into_iter().map(wire::found).collect(), next })
 }
 
 /// Where a search goes on: after this message of that session.

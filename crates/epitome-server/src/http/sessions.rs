@@ -84,7 +84,7 @@ pub(crate) async fn delete(call: Writing) -> Answer {
     )),
 ))]
 pub(crate) async fn fork(call: Writing, Json(fork): Json<Fork>) -> Answer {
-    let _turn = call.app.load.fork().await;
+    let _turn = call.app.load.forks.acquire().await;
     let made = call.session().fork(fork).await?;
     let mut answer = done(StatusCode::CREATED, &made.info().await?)?;
     if let Ok(place) = HeaderValue::from_str(&place(made.name())) {

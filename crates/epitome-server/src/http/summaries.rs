@@ -1,16 +1,12 @@
 //! Summaries: read, wished for, taken back, made anew, looked beneath.
 
-use std::time::Duration;
-
 use axum::extract::{FromRequest, Request};
 use epitome::{Summarize, Summarized};
 use epitome_http::body::{Sent, typed};
-use epitome_http::listen::heard;
 
 use super::messages::{page, range};
 use super::openapi::MessagesPage;
 use super::prelude::*;
-use crate::format::Format;
 
 /// For so long a request waits for a summary. Then it is told that it is still being written.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
@@ -132,8 +128,8 @@ pub(crate) async fn expand(call: Reading<Beneath>) -> Answer {
     let asked = &call.query;
     let wanted = range(asked.after, asked.reverse, limit(asked.limit)?);
     let summary = call.number("summary")?;
-    let _turn = call.app.load.page().await;
-    page(&call.session().expand(summary, wanted).await?, asked.format, &call.known)
+    let _turn = call.app.load.paging.acquire().await;
+    page(call.session().expand(summary, wanted).await?, asked.format, &call.known)
 }
 
 /// Takes a summary back. The one before it stands again, and counting starts anew at the newest message.

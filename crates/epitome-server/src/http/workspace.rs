@@ -4,7 +4,7 @@ use epitome::rules::message::Timestamp;
 
 use super::prelude::*;
 use super::sessions::{patch, told};
-use super::wire::{ProxiedOut, UsageOut, WorkspaceIn};
+use super::wire::{self, WorkspaceIn};
 
 /// The workspace's settings.
 #[utoipa::path(get, path = "/v1/workspace", tag = "workspace", responses(
@@ -57,16 +57,17 @@ pub(crate) struct Since {
 /// Every call of a model, failed ones too, added up by slot, model and outcome; and what went through the proxy, added up by
 /// model.
 #[utoipa::path(get, path = "/v1/usage", tag = "workspace", params(Since), responses(
-    (status = 200, description = "What was used", body = UsageOut),
+    (status = 200, description = "What was used", body = openapi::Usage),
 ))]
 pub(crate) async fn usage(call: Reading<Since>) -> Answer {
     let (workspace, session) = (&call.access.workspace, call.query.session.as_deref());
     let since = Timestamp(i64::try_from(call.query.since.unwrap_or(0)).unwrap_or(i64::MAX));
-    let mut usage = UsageOut::from(workspace.usage_by_slot(session, since).await?);
+    let mut usage = wire::usage(&workspace.usage_by_slot(session, since).await?);
     if session.is_none() {
         // What was counted a moment ago is told too.
         call.app.settle().await;
-        usage.proxy = Some(ProxiedOut::from(workspace.passed(since).await?));
+        let proxy = wire::proxied(&workspace.passed(since).await?);
+        usage.as_object_mut().map(|usage| usage.insert("proxy".to_owned(), proxy));
     }
     call.read(&usage)
 }

@@ -7,6 +7,7 @@ use super::{Item, Source, World};
 use crate::near::near;
 
 const PREFIX: &str = "EPITOME_";
+const PRICES: &str = "EPITOME_PRICES_";
 
 /// Short forms, and what each stands for; nothing where it is no setting.
 const SHORT: [(&str, Option<&str>); 3] = [
@@ -33,7 +34,6 @@ pub(super) fn read(
     flags: &[Item],
 ) -> Result<(Vec<Item>, Vec<String>), String> {
     let (mut items, mut unknown) = (Vec::new(), Vec::new());
-    let mut priced = Vec::new();
     let mut ours: Vec<(String, &std::ffi::OsStr)> = world
         .env
         .iter()
@@ -41,8 +41,8 @@ pub(super) fn read(
         .filter(|(name, text)| name.starts_with(PREFIX) && !text.is_empty())
         .collect();
     ours.sort_unstable();
-    // Short forms go over the long ones.
-    ours.sort_by_key(|(name, _)| SHORT.iter().any(|(short, _)| short == name));
+    // Short forms go over the long ones; and a price is a model's, whom other variables may name.
+    ours.sort_by_key(|(name, _)| (name.starts_with(PRICES), SHORT.iter().any(|(short, _)| short == name)));
     for (name, text) in ours {
         let short = SHORT.iter().find(|(short, _)| *short == name);
         if matches!(short, Some((_, None))) || is_kubernetes(&name) {
@@ -50,31 +50,9 @@ pub(super) fn read(
         }
         let path = match short {
             Some((_, Some(path))) => Some(path.split('.').map(str::to_owned).collect()),
-            _ => path_of(&name, &models(file)),
+            _ => path_of(&name, file, items.iter().chain(flags)),
         };
-        let Some(path) = path else {
-            if name.starts_with("EPITOME_PRICES_") {
-                priced.push((name, text));
-            } else {
-                unknown.push(name);
-            }
-            continue;
-        };
-        items.push(item(name, path, text)?);
-    }
-    // A price is a model's, whom other variables may name.
-    let mut names = priced_names(file);
-    for item in items.iter().chain(flags) {
-        match item.path.as_slice() {
-            [models, name, key] if models == "models" && key == "model" => {
-                names.extend([name.clone()].into_iter().chain(item.value.as_str().map(str::to_owned)));
-            }
-            [prices, name, _] if prices == "prices" => names.push(name.clone()),
-            _ => {}
-        }
-    }
-    for (name, text) in priced {
-        match named(&name, "EPITOME_PRICES_", "prices", &names) {
+        match path {
             Some(path) => items.push(item(name, path, text)?),
             None => unknown.push(name),
         }
@@ -98,12 +76,17 @@ fn item(name: String, path: Vec<String>, text: &std::ffi::OsStr) -> Result<Item,
     Ok(Item { source: Source::Variable(name), path, value })
 }
 
-/// The key that is called so, prices excepted.
-fn path_of(variable: &str, models: &[String]) -> Option<Vec<String>> {
+/// The key that is called so. `items` were set before it.
+fn path_of<'a>(
+    variable: &str,
+    file: &Map<String, Value>,
+    items: impl Iterator<Item = &'a Item>,
+) -> Option<Vec<String>> {
     let fixed = KEYS.iter().find(|key| !key.path.contains('*') && variable_of(&key.path) == variable);
     match fixed {
         Some(key) => Some(key.path.split('.').map(str::to_owned).collect()),
-        None => named(variable, "EPITOME_MODELS_", "models", models),
+        None if variable.starts_with(PRICES) => named(variable, PRICES, "prices", &priced_names(file, items)),
+        None => named(variable, "EPITOME_MODELS_", "models", &models(file)),
     }
 }
 
@@ -138,12 +121,21 @@ fn models(file: &Map<String, Value>) -> Vec<String> {
 
 /// The names a price may be under: those of prices first, then what providers call the models, then what we
 /// do.
-fn priced_names(file: &Map<String, Value>) -> Vec<String> {
+fn priced_names<'a>(file: &Map<String, Value>, items: impl Iterator<Item = &'a Item>) -> Vec<String> {
     let prices = file.get("prices").and_then(Value::as_object);
     let mut names: Vec<String> = prices.map(|prices| prices.keys().cloned().collect()).unwrap_or_default();
     if let Some(models) = file.get("models").and_then(Value::as_object) {
         let called = models.values().filter_map(|model| model.get("model")?.as_str());
         names.extend(called.map(str::to_owned).chain(models.keys().cloned()));
+    }
+    for item in items {
+        match item.path.as_slice() {
+            [models, name, key] if models == "models" && key == "model" => {
+                names.extend([name.clone()].into_iter().chain(item.value.as_str().map(str::to_owned)));
+            }
+            [prices, name, _] if prices == "prices" => names.push(name.clone()),
+            _ => {}
+        }
     }
     names
 }

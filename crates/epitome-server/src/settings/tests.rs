@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use serde_json::json;
 
+use super::place::Os;
 use super::*;
 
 /// A folder, an environment and flags to be tried.

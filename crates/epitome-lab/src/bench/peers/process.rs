@@ -7,9 +7,9 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use epitome_terminal::leftovers;
 use epitome_terminal::show::{clipped, tame};
 
+use super::super::own::start;
 use super::Answer;
 
 /// An answer is not longer than this, in bytes.
@@ -52,7 +52,7 @@ pub(super) async fn asked(
 
 /// How it ended; nothing where it had to be ended.
 async fn ended(command: &mut Command, patience: Duration) -> io::Result<Option<ExitStatus>> {
-    let (process, _noted) = leftovers::start(command)?;
+    let (process, _noted) = start(command)?;
     let until = Instant::now() + patience;
     loop {
         if let Some(status) = process.lock().unwrap_or_else(PoisonError::into_inner).try_wait()? {

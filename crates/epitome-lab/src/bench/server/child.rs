@@ -7,9 +7,9 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use epitome_terminal::leftovers::{self, Leftover};
+use epitome_terminal::leftovers::Leftover;
 
-use super::super::own::own;
+use super::super::own::{own, start};
 use super::client::{self, Client};
 
 /// For so long a server may take until it is ready.
@@ -44,7 +44,7 @@ impl Child {
         let mut command = own(folder)?;
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(std::fs::File::create(&log)?);
         let started = Instant::now();
-        let (process, noted) = leftovers::start(&mut command)?;
+        let (process, noted) = start(&mut command)?;
         let out = process.lock().unwrap_or_else(PoisonError::into_inner).stdout.take();
         let said = tokio::task::spawn_blocking(move || {
             let mut line = String::new();

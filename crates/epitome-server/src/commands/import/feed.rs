@@ -13,10 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use epitome::dialect::Dialect;
-use epitome::rules::message::{Limits, Message, MessageError, Seq};
+use epitome::rules::message::{Message, MessageError, Seq};
 use epitome::{Batch, Page, Session, Workspace, is_name};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tokio::runtime::Handle;
 
 use epitome_lab::recording::{Item, Pieces, Place, REQUEST, Recording};
 use epitome_terminal::failure::Failure;
@@ -24,9 +25,6 @@ use epitome_terminal::failure::Failure;
 /// A batch is added when it holds so many messages, or so many bytes.
 const BATCH: u64 = 1_000;
 const BATCH_BYTES: u64 = 4 << 20;
-
-/// So many batches wait to be added while more is read.
-const AHEAD: usize = 4;
 
 /// More than this is not kept of a conversation's other fields: notes on a session have a limit.
 const MOST_FIELDS: usize = 48 << 10;
@@ -44,25 +42,14 @@ pub(super) struct Source {
     pub(super) shown: String,
 }
 
-/// What is wanted.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Options {
+/// What is imported, and how.
+pub(super) struct Feed {
+    pub(super) sources: Vec<Source>,
     pub(super) session: Option<String>,
     pub(super) dialect: Option<Dialect>,
     /// Add to what a session holds, whatever that is.
     pub(super) append: bool,
-    /// So many pieces were found wrong, and are left out.
-    pub(super) left_out: u64,
-    /// The largest batch that may be added: messages, and bytes.
-    pub(super) most: (u64, u64),
-}
-
-impl Options {
-    /// As large as the settings allow, and no larger than is of use.
-    pub(super) fn sized(self, limits: &epitome::settings::Limits) -> Self {
-        // A message is a little larger in the log than its words.
-        Self { most: (BATCH.min(limits.batch), BATCH_BYTES.min(limits.body / 2)), ..self }
-    }
+    pub(super) limits: epitome::settings::Limits,
 }
 
 /// How far it is; read by whoever shows it.
@@ -109,164 +96,107 @@ impl Imported {
     }
 }
 
-/// Reads everything and judges it. Blocks: to be run on a thread of its own.
-pub(super) fn check(
-    sources: &[Source],
-    options: &Options,
-    limits: &Limits,
-    gauge: &Gauge,
-) -> Result<Checked, Failure> {
-    let mut checked = Checked::default();
-    let mut sessions: HashMap<String, Place> = HashMap::new();
-    for source in sources {
-        for item in open(source, options, gauge)? {
-            match item.map_err(|error| unread(source, &error))? {
-                Item::Session { name, at, .. } => {
-                    if !is_name(&name) {
-                        checked.bad(&at, "a session's name has 1 to 512 bytes and no control characters");
-                    } else if let Some(before) = sessions.get(&name) {
-                        checked.bad(&at, &format!(
-                            "session `{name}` again; it began at {before} already; import the two apart, or in one file"
-                        ));
+impl Feed {
+    /// Reads everything and judges it. Blocks: to be run on a thread of its own.
+    pub(super) fn check(&self, gauge: &Gauge) -> Result<Checked, Failure> {
+        let mut checked = Checked::default();
+        let mut sessions: HashMap<String, Place> = HashMap::new();
+        for source in &self.sources {
+            for item in self.open(source, gauge)? {
+                match item.map_err(|error| unread(source, &error))? {
+                    Item::Session { name, at, .. } => {
+                        if !is_name(&name) {
+                            checked.bad(&at, "a session's name has 1 to 512 bytes and no control characters");
+                        } else if let Some(before) = sessions.get(&name) {
+                            checked.bad(&at, &format!(
+                                "session `{name}` again; it began at {before} already; import the two apart, or in one file"
+                            ));
+                        }
+                        sessions.insert(name, at);
                     }
-                    sessions.insert(name, at);
+                    Item::Message { message, at, .. } => match message.check(&self.limits.of_message()) {
+                        Ok(()) => {
+                            checked.messages += 1;
+                            gauge.messages.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(error @ MessageError::TooLarge { field, .. }) => {
+                            checked.bad(&at, &format!("{error} (limits.{field})"));
+                        }
+                        Err(error) => checked.bad(&at, &error.to_string()),
+                    },
+                    Item::Bad { problem, at } => checked.bad(&at, &problem),
                 }
-                Item::Message { message, at, .. } => match message.check(limits) {
-                    Ok(()) => {
-                        checked.messages += 1;
-                        gauge.messages.fetch_add(1, Ordering::Relaxed);
-                    }
-                    Err(error @ MessageError::TooLarge { field, .. }) => {
-                        checked.bad(&at, &format!("{error} (limits.{field})"));
-                    }
-                    Err(error) => checked.bad(&at, &error.to_string()),
-                },
-                Item::Bad { problem, at } => checked.bad(&at, &problem),
             }
         }
+        Ok(checked)
     }
-    Ok(checked)
-}
 
-fn open(source: &Source, options: &Options, gauge: &Gauge) -> Result<Recording, Failure> {
-    let session = options.session.as_deref();
-    Recording::open(&source.path, &source.shown, session, options.dialect, &gauge.bytes)
-        .map_err(|error| unread(source, &error))
+    fn open(&self, source: &Source, gauge: &Gauge) -> Result<Recording, Failure> {
+        let session = self.session.as_deref();
+        Recording::open(&source.path, &source.shown, session, self.dialect, &gauge.bytes)
+            .map_err(|error| unread(source, &error))
+    }
+
+    /// Adds everything to the workspace, and tells what became of each session, also where it fails. What cannot be read was
+    /// told by [`Feed::check`]: so many pieces are left out. Blocks, as that does.
+    pub(super) fn import(
+        &self,
+        workspace: &Workspace,
+        left_out: u64,
+        gauge: &Gauge,
+    ) -> (Vec<Imported>, Result<(), Failure>) {
+        let (mut done, mut filled) = (Vec::new(), None);
+        let result = self.fill(workspace, left_out, gauge, &mut done, &mut filled);
+        done.extend(filled.map(|ended| ended.imported));
+        (done, result)
+    }
+
+    fn fill(
+        &self,
+        workspace: &Workspace,
+        mut left_out: u64,
+        gauge: &Gauge,
+        done: &mut Vec<Imported>,
+        filled: &mut Option<UnderWay>,
+    ) -> Result<(), Failure> {
+        let limits = self.limits.of_message();
+        // A session that begins a second time was told as wrong.
+        let mut begun: HashSet<String> = HashSet::new();
+        for source in &self.sources {
+            for item in self.open(source, gauge)? {
+                match item.map_err(|error| unread(source, &error))? {
+                    Item::Session { name, mut metadata, .. } => {
+                        metadata
+                            .retain(|key, fields| key != REQUEST || fields.to_string().len() <= MOST_FIELDS);
+                        filled.as_mut().map_or(Ok(()), |ended| ended.flush(gauge))?;
+                        done.extend(filled.take().map(|ended| ended.imported));
+                        if is_name(&name) && begun.insert(name.clone()) {
+                            *filled = Some(UnderWay::begin(self, workspace.session(name), metadata)?);
+                        }
+                    }
+                    Item::Message { message, at, pieces } if message.check(&limits).is_ok() => {
+                        if let Some(session) = filled {
+                            session.add(New { message: *message, at, pieces }, self, gauge)?;
+                        }
+                    }
+                    Item::Message { at, .. } | Item::Bad { at, .. } => {
+                        let changed = || {
+                            Failure::Failed(format!(
+                                "{at}: was changed while it was imported; run the same command again when it is at rest"
+                            ))
+                        };
+                        left_out = left_out.checked_sub(1).ok_or_else(changed)?;
+                    }
+                }
+            }
+            filled.as_mut().map_or(Ok(()), |session| session.flush(gauge))?;
+        }
+        Ok(())
+    }
 }
 
 fn unread(source: &Source, error: &io::Error) -> Failure {
     Failure::Failed(format!("{} cannot be read: {error}", source.shown))
-}
-
-/// What the reading thread sends.
-enum Sent {
-    Session { name: String, metadata: Map<String, Value> },
-    Messages(Vec<New>),
-    Failed(Failure),
-}
-
-/// Adds everything to the workspace. What cannot be read was told by [`check`], and is left out.
-pub(super) async fn import(
-    workspace: &Workspace,
-    sources: Vec<Source>,
-    options: &Options,
-    limits: Limits,
-    gauge: Arc<Gauge>,
-) -> Result<Vec<Imported>, (Vec<Imported>, Failure)> {
-    let (sender, mut batches) = tokio::sync::mpsc::channel(AHEAD);
-    let (wanted, reading) = (options.clone(), Arc::clone(&gauge));
-    let reader = tokio::task::spawn_blocking(move || {
-        // Nobody listens any more: then there is nothing left to do.
-        let _ = send_all(&sources, &wanted, &limits, &reading, &sender);
-    });
-    let mut done: Vec<Imported> = Vec::new();
-    let mut under_way: Option<UnderWay> = None;
-    let result = loop {
-        let Some(sent) = batches.recv().await else { break Ok(()) };
-        let step = async {
-            match sent {
-                Sent::Failed(failure) => return Err(failure),
-                Sent::Session { name, metadata } => {
-                    let begun = UnderWay::begin(workspace.session(name), metadata, options).await?;
-                    done.extend(under_way.replace(begun).map(|ended| ended.imported));
-                }
-                Sent::Messages(messages) => {
-                    if let Some(session) = &mut under_way {
-                        gauge.messages.fetch_add(messages.len() as u64, Ordering::Relaxed);
-                        session.take(messages).await?;
-                    }
-                }
-            }
-            Ok(())
-        };
-        if let Err(failure) = step.await {
-            break Err(failure);
-        }
-    };
-    drop(batches);
-    let _ = reader.await;
-    done.extend(under_way.map(|ended| ended.imported));
-    match result {
-        Ok(()) => Ok(done),
-        Err(failure) => Err((done, failure)),
-    }
-}
-
-fn send_all(
-    sources: &[Source],
-    options: &Options,
-    limits: &Limits,
-    gauge: &Gauge,
-    sender: &tokio::sync::mpsc::Sender<Sent>,
-) -> Result<(), ()> {
-    let send = |sent| sender.blocking_send(sent).map_err(|_| ());
-    let (most, most_bytes) = options.most;
-    // A session that begins a second time was told as wrong.
-    let mut begun: HashSet<String> = HashSet::new();
-    let mut left_out = 0;
-    for source in sources {
-        let recording = match open(source, options, gauge) {
-            Ok(recording) => recording,
-            Err(failure) => return send(Sent::Failed(failure)),
-        };
-        let mut batch: Vec<New> = Vec::new();
-        let mut bytes = 0;
-        let mut again = false;
-        for item in recording {
-            match item {
-                Err(error) => return send(Sent::Failed(unread(source, &error))),
-                Ok(Item::Session { name, mut metadata, .. }) => {
-                    metadata.retain(|key, fields| key != REQUEST || fields.to_string().len() <= MOST_FIELDS);
-                    send(Sent::Messages(std::mem::take(&mut batch)))?;
-                    bytes = 0;
-                    again = !is_name(&name) || !begun.insert(name.clone());
-                    if !again {
-                        send(Sent::Session { name, metadata })?;
-                    }
-                }
-                Ok(Item::Message { message, at, pieces }) if !again && message.check(limits).is_ok() => {
-                    let size = message.bytes();
-                    if batch.len() as u64 >= most || bytes + size > most_bytes {
-                        send(Sent::Messages(std::mem::take(&mut batch)))?;
-                        bytes = 0;
-                    }
-                    bytes += size;
-                    batch.push(New { message: *message, at, pieces });
-                }
-                Ok(Item::Message { .. }) if again => {}
-                Ok(Item::Message { at, .. } | Item::Bad { at, .. }) => {
-                    left_out += 1;
-                    if left_out > options.left_out {
-                        return send(Sent::Failed(Failure::Failed(format!(
-                            "{at}: was changed while it was imported; run the same command again when it is at rest"
-                        ))));
-                    }
-                }
-            }
-        }
-        send(Sent::Messages(batch))?;
-    }
-    Ok(())
 }
 
 /// A message to be added.
@@ -300,28 +230,48 @@ struct UnderWay {
     /// Where it ends, as far as is known.
     head: Seq,
     append: bool,
+    /// What is to be added next, and its bytes.
+    batch: Vec<New>,
+    bytes: u64,
 }
 
 impl UnderWay {
-    async fn begin(
-        session: Session,
-        metadata: Map<String, Value>,
-        options: &Options,
-    ) -> Result<Self, Failure> {
-        let head = match session.info().await {
+    fn begin(feed: &Feed, session: Session, metadata: Map<String, Value>) -> Result<Self, Failure> {
+        let wait = Handle::current();
+        let head = match wait.block_on(session.info()) {
             Ok(info) => info.messages,
             Err(epitome::Error::NotFound { .. }) => {
                 if !metadata.is_empty() {
-                    session.set_metadata(metadata).await?;
+                    wait.block_on(session.set_metadata(metadata))?;
                 }
                 0
             }
             Err(error) => return Err(error.into()),
         };
-        let append = options.append;
-        let read = if append { head } else { 0 };
+        let read = if feed.append { head } else { 0 };
         let imported = Imported { session: session.name().to_owned(), added: 0, known: 0 };
-        Ok(Self { session, imported, held: VecDeque::new(), read, head, append })
+        let (held, append) = (VecDeque::new(), feed.append);
+        Ok(Self { session, imported, held, read, head, append, batch: Vec::new(), bytes: 0 })
+    }
+
+    /// One more; those before it go to the store where they would be too many.
+    fn add(&mut self, new: New, feed: &Feed, gauge: &Gauge) -> Result<(), Failure> {
+        let size = new.message.bytes();
+        // A message is a little larger in the log than its words.
+        let most_bytes = BATCH_BYTES.min(feed.limits.body / 2);
+        if self.batch.len() as u64 >= BATCH.min(feed.limits.batch) || self.bytes + size > most_bytes {
+            self.flush(gauge)?;
+        }
+        self.bytes += size;
+        self.batch.push(new);
+        Ok(())
+    }
+
+    fn flush(&mut self, gauge: &Gauge) -> Result<(), Failure> {
+        let batch = std::mem::take(&mut self.batch);
+        self.bytes = 0;
+        gauge.messages.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        Handle::current().block_on(self.take(batch))
     }
 
     async fn take(&mut self, messages: Vec<New>) -> Result<(), Failure> {

@@ -1,10 +1,9 @@
 //! What came of a request that was passed on: what the provider counted, and what was saved by that count.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use epitome::dialect::{Counted, Dialect, Heard};
+use epitome::dialect::{Counted, Heard};
 use epitome::inline::Answered;
 use epitome::model::TooLong;
 use epitome::rules::message::Tokens;
@@ -12,7 +11,7 @@ use epitome::settings::Price;
 use epitome::store::Passed;
 use epitome::{Turn, Workspace};
 
-use super::super::App;
+use super::super::prelude::*;
 use super::LEAST_LIMIT;
 
 /// What was counted is written down this long after: many requests become one write.
@@ -48,11 +47,12 @@ pub(super) struct Known {
 
 /// What is to be counted for one request.
 pub(super) struct Account {
-    app: Arc<App>,
-    workspace: Workspace,
-    known: Known,
-    retried: bool,
-    price: Option<Price>,
+    pub(super) app: Arc<App>,
+    pub(super) workspace: Workspace,
+    pub(super) known: Known,
+    /// Whether it was sent a second time.
+    pub(super) retried: bool,
+    pub(super) price: Option<Price>,
 }
 
 /// What is remembered of a conversation, to know what a cache would have held of it.
@@ -69,20 +69,6 @@ pub(super) struct Earlier {
 }
 
 impl Account {
-    pub(super) fn new(
-        app: &Arc<App>,
-        workspace: Workspace,
-        known: Known,
-        retried: bool,
-        price: Option<Price>,
-    ) -> Self {
-        Self { app: Arc::clone(app), workspace, known, retried, price }
-    }
-
-    pub(super) fn dialect(&self) -> Dialect {
-        self.known.dialect
-    }
-
     /// The answer has ended, whole or not.
     pub(super) fn close(self, heard: &Heard, whole: bool) {
         let known = &self.known;

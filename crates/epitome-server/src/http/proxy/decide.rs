@@ -2,24 +2,24 @@
 //!
 //! Nothing here can stop a request. What cannot be read, is not ours to touch, or goes wrong is sent on as it came.
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
-use std::time::Duration;
 
-use axum::http::HeaderMap;
-use bytes::Bytes;
 use epitome::condenser::Lent;
-use epitome::dialect::{Body, Dialect, Marks};
+use epitome::dialect::{Body, Marks};
 use epitome::inline::Caller;
 use epitome::rules::condense::Press;
-use epitome::{Call, Report, is_name};
+use epitome::settings::{Patch, Settings};
+use epitome::{Call, Condenser, Error, Report, Workspace, is_name};
 use epitome_http::seldom::Seldom;
 use tokio::task::block_in_place;
 
-use super::super::problem::Problem;
+use super::super::gate::one;
+use super::super::prelude::*;
 use super::Passage;
 use super::account::{Earlier, Known};
 use crate::condensing::elsewhere;
@@ -69,18 +69,14 @@ impl Asked {
             None => Mode::Usual,
             Some(_) => return Err(Problem::invalid("x-epitome: `off` or `shadow` is wanted, or nothing")),
         };
-        let mut all = headers.get_all(SESSION).iter();
-        let session = match (all.next(), all.next()) {
-            (None, _) => None,
-            (Some(name), None) => {
-                let name = std::str::from_utf8(name.as_bytes()).ok().filter(|name| is_name(name));
-                let wanted =
-                    "x-epitome-session: a name is wanted, of 1 to 512 bytes in UTF-8, no control characters";
-                Some(name.ok_or_else(|| Problem::invalid(wanted))?.to_owned())
-            }
-            (Some(_), Some(_)) => return Err(Problem::invalid("x-epitome-session: one name is wanted")),
-        };
-        Ok(Self { dialect, mode, session })
+        let session = one(headers, SESSION, || Problem::invalid("x-epitome-session: one name is wanted"))?;
+        let session = session.map(|name| {
+            let name = std::str::from_utf8(name.as_bytes()).ok().filter(|name| is_name(name));
+            let wanted =
+                "x-epitome-session: a name is wanted, of 1 to 512 bytes in UTF-8, no control characters";
+            name.map(str::to_owned).ok_or_else(|| Problem::invalid(wanted))
+        });
+        Ok(Self { dialect, mode, session: session.transpose()? })
     }
 }
 
@@ -147,7 +143,7 @@ pub(super) async fn decide(passage: &Passage, asked: &Asked, bytes: &Bytes, hard
     }
     let large = bytes.len() > SMALL;
     // More at once would not be faster.
-    let _turn = if large { passage.app.load.context().await } else { None };
+    let _turn = if large { passage.app.load.contexts.acquire().await.ok() } else { None };
     let working = unharmed(large, work_out(passage, asked, bytes, harder));
     let fault = match tokio::time::timeout(LONGEST, working).await {
         Ok(Ok(Ok(decided))) => return decided,
@@ -273,6 +269,61 @@ async fn unharmed<T>(large: bool, work: impl Future<Output = T>) -> Result<T, Br
         }
     })
     .await
+}
+
+/// So many are kept; models are named by callers, and may be many.
+const MOST: usize = 1_024;
+
+/// The condensers there are.
+#[derive(Default)]
+pub(super) struct Condensers {
+    made: Mutex<HashMap<Key, Made>>,
+}
+
+type Key = (Arc<str>, String, bool);
+
+struct Made {
+    /// By which settings: where they are others now, so is the condenser.
+    settings: Arc<Settings>,
+    condenser: Condenser,
+}
+
+impl Condensers {
+    fn made(&self) -> MutexGuard<'_, HashMap<Key, Made>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The one for requests of this workspace, with these settings, to this model.
+    pub(super) async fn of(
+        &self,
+        workspace: &Workspace,
+        settings: Arc<Settings>,
+        model: &str,
+        shadow: bool,
+    ) -> Result<Condenser, Error> {
+        let key: Key = (workspace.name().into(), model.to_owned(), shadow);
+        if let Some(made) = self.made().get(&key).filter(|made| Arc::ptr_eq(&made.settings, &settings)) {
+            return Ok(made.condenser.clone());
+        }
+        let mut builder = workspace.condenser().await?;
+        // No request waits for a summary here, and what is only looked at costs nothing.
+        let condense = if shadow { json!({"wait": false, "model": "local"}) } else { json!({"wait": false}) };
+        builder = builder.settings(Patch::from_value(json!({"condense": condense})).map_err(Error::from)?);
+        if !model.is_empty() {
+            builder = builder.for_model(model);
+        }
+        let condenser = builder.conversations(1).build()?;
+        let mut made = self.made();
+        // Somebody else may have made it meanwhile; conversations are known by the one that was kept.
+        if let Some(made) = made.get(&key).filter(|made| Arc::ptr_eq(&made.settings, &settings)) {
+            return Ok(made.condenser.clone());
+        }
+        if made.len() >= MOST {
+            made.clear();
+        }
+        made.insert(key, Made { settings, condenser: condenser.clone() });
+        Ok(condenser)
+    }
 }
 
 #[cfg(test)]

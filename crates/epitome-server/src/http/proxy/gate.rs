@@ -3,17 +3,12 @@
 //! `authorization` and `x-api-key` are the provider's here, and go on to it. Ours comes in `x-epitome-key`. Two callers
 //! whose provider's keys are not the same never share what is known of a conversation, though they share a workspace.
 
-use std::sync::Arc;
-
-use axum::http::HeaderMap;
 use epitome::Workspace;
-use epitome::dialect::Dialect;
 use epitome::key::Rights;
 
-use super::super::App;
-use super::super::gate::{Keys, unauthorized, uninvited, workspace};
+use super::super::gate::{Keys, one, unauthorized, uninvited, workspace};
 use super::super::load::Share;
-use super::super::problem::Problem;
+use super::super::prelude::*;
 
 /// Where our key comes.
 pub(super) const KEY: &str = "x-epitome-key";
@@ -36,9 +31,8 @@ impl Entered {
 }
 
 pub(super) async fn enter(app: &App, headers: &HeaderMap) -> Result<Entered, Problem> {
-    let mut all = headers.get_all(KEY).iter();
-    let key = match (all.next(), all.next()) {
-        (Some(key), None) => {
+    let key = match one(headers, KEY, || unauthorized("x-epitome-key: one key is wanted"))? {
+        Some(key) => {
             let known = match key.to_str() {
                 Ok(secret) => app.engine.keys().check(secret.trim()).await?,
                 Err(_) => None,
@@ -46,7 +40,7 @@ pub(super) async fn enter(app: &App, headers: &HeaderMap) -> Result<Entered, Pro
             let unknown = || unauthorized("x-epitome-key: the key is unknown, revoked or expired");
             Some(known.ok_or_else(unknown)?)
         }
-        (None, _) => match app.keys {
+        None => match app.keys {
             Keys::Required => {
                 let detail =
                     "a key of this server is wanted: send `x-epitome-key: epk_...` beside the provider's own";
@@ -54,7 +48,6 @@ pub(super) async fn enter(app: &App, headers: &HeaderMap) -> Result<Entered, Pro
             }
             Keys::Off { loopback } => uninvited(headers, loopback).map(|()| None)?,
         },
-        (Some(_), Some(_)) => return Err(unauthorized("x-epitome-key: one key is wanted")),
     };
     if theirs().iter().any(|name| headers.get_all(*name).iter().any(|value| is_ours(value.as_bytes()))) {
         // It would be shown to the provider.

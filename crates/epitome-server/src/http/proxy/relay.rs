@@ -2,55 +2,47 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use axum::http::{HeaderMap, header};
-use bytes::Bytes;
 use epitome::condenser::Lent;
 use epitome::dialect::Listener;
 use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::super::listen::UnderWay;
 use super::super::load::Share;
-use super::super::stall::UnderWay;
+use super::super::prelude::*;
 use super::account::Account;
-use super::upstream::Pieces;
 
 /// What belongs to a request as long as it is open: its place, its connection's, and the model it lends.
 pub(super) type Kept = (Share, Option<UnderWay>, Option<Arc<Lent>>);
 
 /// The body of an answer. When it is dropped, the connection to the provider is closed, unless it came to its end.
 pub(super) struct Relay {
-    pieces: Pieces,
+    pieces: Body,
     silence: Duration,
     until: Pin<Box<Sleep>>,
     heard: Option<(Listener, Account)>,
     /// Kept until the last piece is sent.
-    held: Option<Kept>,
+    _held: Kept,
 }
 
 impl Relay {
+    /// What is `held` is given back only when all of it is sent.
     pub(super) fn new(
-        pieces: Pieces,
+        pieces: Body,
         headers: &HeaderMap,
         silence: Duration,
         account: Option<Account>,
+        held: Kept,
     ) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         // What is packed is not understood.
         let plain =
             text(header::CONTENT_ENCODING).is_none_or(|coding| coding.eq_ignore_ascii_case("identity"));
         let kind = text(header::CONTENT_TYPE).filter(|_| plain);
-        let heard = account.map(|account| (Listener::new(account.dialect(), kind), account));
-        Self { pieces, silence, until: Box::pin(sleep(silence)), heard, held: None }
-    }
-
-    /// With what is given back only when it is done.
-    pub(super) fn holding(mut self, kept: Kept) -> Self {
-        self.held = Some(kept);
-        self
+        let heard = account.map(|account| (Listener::new(account.known.dialect, kind), account));
+        Self { pieces, silence, until: Box::pin(sleep(silence)), heard, _held: held }
     }
 
     fn end(&mut self, whole: bool) {
@@ -62,12 +54,12 @@ impl Relay {
 
 impl http_body::Body for Relay {
     type Data = Bytes;
-    type Error = io::Error;
+    type Error = axum::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
         match Pin::new(&mut this.pieces).poll_frame(context) {
             Poll::Ready(frame) => {
@@ -91,7 +83,7 @@ impl http_body::Body for Relay {
             Poll::Pending => {
                 ready!(this.until.as_mut().poll(context));
                 this.end(false);
-                Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())))
+                Poll::Ready(Some(Err(axum::Error::new(io::Error::from(io::ErrorKind::TimedOut)))))
             }
         }
     }

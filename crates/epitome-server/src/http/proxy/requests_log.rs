@@ -8,19 +8,16 @@ use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
 
-use bytes::Bytes;
 use epitome::Spent;
-use epitome::dialect::{Body, Dialect};
+use epitome::dialect::Body;
 use epitome::model::Local;
 use epitome::rules::tokens::{Counter, Encoding};
 use epitome_http::seldom::Seldom;
-use serde_json::{Map, Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::super::prelude::*;
 use super::decide::{Asked, Decided};
 use crate::failure::Failure;
 

@@ -1,21 +1,18 @@
 //! What is sent in: read whole where there is room for it, else passed on as it comes.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use axum::body::Body;
-use bytes::{Bytes, BytesMut};
-use http_body::{Frame, SizeHint};
-use tokio::time::{Instant, Sleep, sleep};
+use bytes::BytesMut;
+use futures_util::stream::unfold;
+use http_body::Frame;
+use http_body_util::StreamBody;
+use sync_wrapper::SyncStream;
+use tokio::time::{Instant, sleep};
 
-use super::super::App;
 use super::super::body::piece;
 use super::super::load::Share;
-use super::super::problem::Problem;
+use super::super::prelude::*;
 use super::upstream::late;
 
 /// For so long a request waits for memory. What is not looked at goes on as long as it came, and may be refused for that.
@@ -108,62 +105,22 @@ pub(super) async fn take(mut body: Body, app: &App, workspace: &Arc<str>) -> Res
 /// How much of a body has come by.
 pub(super) type Progress = Arc<AtomicU64>;
 
-/// A body that is passed on as it comes.
-pub(super) struct Upload {
-    first: Option<Bytes>,
-    /// Nobody but its owner ever comes near it; whoever sends it only wants to be sure of that.
-    rest: Mutex<Body>,
-    silence: Duration,
-    until: Pin<Box<Sleep>>,
-    progress: Progress,
-}
-
-impl Upload {
-    pub(super) fn of(first: Option<Bytes>, rest: Body, silence: Duration) -> Self {
-        Self {
-            first: first.filter(|first| !first.is_empty()),
-            rest: Mutex::new(rest),
-            silence,
-            until: Box::pin(sleep(silence)),
-            progress: Arc::default(),
-        }
-    }
-
-    pub(super) fn into_body(self) -> (reqwest::Body, Progress) {
-        let progress = Arc::clone(&self.progress);
-        (reqwest::Body::wrap(self), progress)
-    }
-}
-
-impl http_body::Body for Upload {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let this = &mut *self;
-        let frame = match this.first.take() {
-            Some(first) => Poll::Ready(Some(Ok(Frame::data(first)))),
-            None => {
-                let rest = this.rest.get_mut().unwrap_or_else(PoisonError::into_inner);
-                Pin::new(rest).poll_frame(context)
-            }
+/// A body that is passed on as it comes, what was read of it first.
+pub(super) fn upload(first: Bytes, rest: Body, silence: Duration) -> (reqwest::Body, Progress) {
+    let progress = Progress::default();
+    let begun = (Some(first).filter(|first| !first.is_empty()), rest, Arc::clone(&progress));
+    let pieces = unfold(begun, move |(mut first, mut rest, progress)| async move {
+        let next = match first.take() {
+            Some(first) => Ok(Some(first)),
+            None => piece(&mut rest, Instant::now() + silence, silence).await,
         };
-        if frame.is_ready() {
-            this.progress.fetch_add(1, Ordering::Relaxed);
-            let end = Instant::now() + this.silence;
-            this.until.as_mut().reset(end);
-            return frame.map(|frame| frame.map(|frame| frame.map_err(io::Error::other)));
-        }
-        ready!(this.until.as_mut().poll(context));
-        Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())))
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
-    }
+        progress.fetch_add(1, Ordering::Relaxed);
+        let frame =
+            next.map(|data| data.map(Frame::data)).map_err(|problem| io::Error::other(problem.detail));
+        Some((frame.transpose()?, (first, rest, progress)))
+    });
+    // Nobody but its owner ever comes near it; whoever sends it only wants to be sure of that.
+    (reqwest::Body::wrap(StreamBody::new(SyncStream::new(pieces))), progress)
 }
 
 /// Waits for an answer to begin, as long as the request still goes up, and then for so long.

@@ -1,20 +1,15 @@
 //! The way to a provider, and the headers that go either way.
 
 use std::io;
-use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::sync::OnceLock;
 
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
-use bytes::Bytes;
-use epitome::dialect::Dialect;
+use axum::http::{HeaderName, Method, Response};
 use epitome::model::{Credentials, Lender, Model};
-use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Url};
 
-use super::super::problem::Problem;
+use super::super::prelude::*;
 
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -41,7 +36,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 const OURS: &str = "x-epitome";
 
 /// An answer of a provider.
-pub(super) type Reply = Response<Pieces>;
+pub(super) type Reply = Response<Body>;
 
 /// A provider that requests go on to.
 pub(super) struct Upstream {
@@ -136,8 +131,10 @@ impl Upstream {
         *request.headers_mut() = headers;
         *request.body_mut() = body;
         match client.execute(request).await {
-            Ok(response) => Ok(Response::from(response).map(Pieces::of)),
-            // What the error displays has an address in it.
+            // What an error displays has an address in it.
+            Ok(response) => {
+                Ok(Response::from(response).map(|body| Body::new(body.map_err(|_| broken_off()))))
+            }
             Err(error) if error.is_connect() => Err(gone("nothing answers at the upstream; try again")),
             Err(error) if error.is_timeout() => Err(late()),
             Err(_) => Err(gone("the upstream closed the connection before it answered; try again")),
@@ -148,6 +145,11 @@ impl Upstream {
 /// Nothing came from there.
 fn gone(detail: &str) -> Problem {
     Problem::new(StatusCode::BAD_GATEWAY, "upstream", detail)
+}
+
+/// An answer broke off.
+pub(super) fn broken_off() -> io::Error {
+    io::ErrorKind::ConnectionAborted.into()
 }
 
 /// Nothing came in time.
@@ -176,12 +178,8 @@ pub(super) fn onward(headers: &HeaderMap, listens: bool) -> HeaderMap {
     onward
 }
 
-/// An answer's headers as they are sent back.
-pub(super) fn homeward(headers: &mut HeaderMap) {
-    *headers = without_hops(headers);
-}
-
-fn without_hops(headers: &HeaderMap) -> HeaderMap {
+/// Headers without those of one connection: an answer's as they are sent back.
+pub(super) fn without_hops(headers: &HeaderMap) -> HeaderMap {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -197,59 +195,6 @@ fn without_hops(headers: &HeaderMap) -> HeaderMap {
         .filter(|(name, _)| stays(name))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect()
-}
-
-/// The body of an answer, as it comes.
-pub(super) struct Pieces {
-    /// What was read of it before.
-    first: Option<Bytes>,
-    /// It broke off after that, and says so only once.
-    broke: bool,
-    rest: reqwest::Body,
-}
-
-impl Pieces {
-    fn of(rest: reqwest::Body) -> Self {
-        Self { first: None, broke: false, rest }
-    }
-
-    /// The same with what was read of it in front, and whether it broke off there.
-    pub(super) fn after(self, first: Bytes, broke: bool) -> Self {
-        Self { first: Some(first).filter(|first| !first.is_empty()), broke, ..self }
-    }
-}
-
-impl http_body::Body for Pieces {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        if let Some(first) = self.first.take() {
-            return Poll::Ready(Some(Ok(Frame::data(first))));
-        }
-        if self.broke {
-            return Poll::Ready(Some(Err(io::ErrorKind::ConnectionAborted.into())));
-        }
-        let frame = Pin::new(&mut self.rest).poll_frame(context);
-        // What the error displays has an address in it.
-        frame.map(|frame| frame.map(|frame| frame.map_err(|_| io::ErrorKind::ConnectionAborted.into())))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.first.is_none() && !self.broke && self.rest.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match (&self.first, self.rest.size_hint().exact()) {
-            _ if self.broke => SizeHint::default(),
-            (None, _) => self.rest.size_hint(),
-            (Some(first), Some(rest)) => SizeHint::with_exact(rest.saturating_add(first.len() as u64)),
-            (Some(_), None) => SizeHint::default(),
-        }
-    }
 }
 
 #[cfg(test)]

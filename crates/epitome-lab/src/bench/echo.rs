@@ -1,0 +1,49 @@
+//! What the API is measured against: the same server with nothing behind it.
+//!
+//! It stands behind the same connections and has the same around it, so that what is left between the two is what the
+//! engine does, and what it takes to write its answer down.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Path;
+use axum::http::header;
+use axum::routing::{get, post};
+use bytes::Bytes;
+use epitome::Engine;
+use epitome_http::around::around;
+use epitome_http::{Bounds, HttpState, Keys, figures, listen};
+use epitome_terminal::failure::Failure;
+use epitome_terminal::show::Show;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// No answer is larger.
+const MOST: usize = 1 << 20;
+
+/// `epitome bench --echo`: serves until it is killed. Its engine is there and never asked.
+pub(super) async fn run(show: &mut Show) -> Result<(), Failure> {
+    let failed = |error| Failure::Failed(format!("cannot listen: {error}"));
+    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    figures::count();
+    let (_stop, stopping) = watch::channel(false);
+    let engine = Engine::builder().workers(0).memory().await?;
+    let app = HttpState::new(engine, Keys::Off { loopback: true }, Bounds::default(), stopping);
+    show.line(format_args!("listening on http://{address}"))?;
+    show.flush()?;
+    listen::serve(listener, router(Arc::clone(&app)), app).await;
+    Ok(())
+}
+
+/// What is sent to `/` is sent back, and `/SIZE` is answered with so many bytes.
+fn router(app: Arc<HttpState>) -> Router {
+    let json = |body: Bytes| ([(header::CONTENT_TYPE, "application/json")], body);
+    let all: Bytes = vec![b' '; MOST].into();
+    let send = move |Path(size): Path<usize>| {
+        let body = all.slice(..size.min(MOST));
+        async move { json(body) }
+    };
+    let send_back = move |body: Bytes| async move { json(body) };
+    around(Router::new().route("/", post(send_back)).route("/{size}", get(send)), app, &[])
+}

@@ -3,8 +3,12 @@
 //! Who has the secret may make them elsewhere, so a token is read with care and none is kept. What a claim allows is the
 //! gate's matter; here is only whether a token says what its maker signed, and whether it is still good.
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::sync::LazyLock;
+
+use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
+use jsonwebtoken::errors::{Error, ErrorKind};
+use jsonwebtoken::signature::{self, Signer, Verifier};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode};
 use ring::hmac;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -40,13 +44,9 @@ pub(crate) struct Claims {
 impl Claims {
     /// The token that says this. What is not claimed is left out.
     pub(crate) fn sign(&self, secret: &[u8]) -> String {
-        // The claims are plain JSON: there is nothing to fail.
-        let claims = serde_json::to_vec(self).unwrap_or_default();
-        let signed =
-            [&br#"{"typ":"JWT","alg":"HS256"}"#[..], &claims].map(|part| URL_SAFE_NO_PAD.encode(part));
-        let signed = signed.join(".");
-        let tag = hmac::sign(&key(secret), signed.as_bytes());
-        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(tag))
+        with_ring();
+        // HMAC takes any key, and the claims are plain JSON: there is nothing to fail.
+        encode(&Header::new(Algorithm::HS256), self, &EncodingKey::from_secret(secret)).unwrap_or_default()
     }
 
     /// What a token says, if its signature is by this secret and its time is not over. Otherwise a sentence for whoever
@@ -62,20 +62,13 @@ impl Claims {
         if secret.is_empty() {
             return Err("no secret is set here to check tokens with");
         }
-        let (signed, tag) = token.rsplit_once('.').ok_or(NO_TOKEN)?;
-        let (header, claims) = signed.split_once('.').ok_or(NO_TOKEN)?;
-        let header = object(&decoded(header)?)?;
-        if header.get("alg").is_none_or(|alg| alg != "HS256") {
-            return Err("the token's header must say `alg` HS256");
-        }
-        if header.get("crit").is_some_and(|asked| !asked.is_null()) {
+        with_ring();
+        let read = decode::<Map<String, Value>>(token, &DecodingKey::from_secret(secret), &SIGNED_ALONE);
+        let read = read.map_err(|wrong| told(&wrong))?;
+        if read.header.crit.is_some() {
             return Err("the token's header asks for extensions (`crit`), and none are known here");
         }
-        let (claims, tag) = (decoded(claims)?, decoded(tag)?);
-        hmac::verify(&key(secret), signed.as_bytes(), &tag).map_err(
-            |_| "the token's signature is not right: it was made with another secret, or changed since",
-        )?;
-        let claims = Self::read(&object(&claims)?)?;
+        let claims = Self::read(&read.claims)?;
         match claims.exp {
             Some(exp) if exp <= now => Err("the token has expired"),
             _ => Ok(claims),
@@ -129,23 +122,81 @@ fn of_seconds(seconds: f64) -> Moment {
     Moment((seconds * 1e6) as i64)
 }
 
-const NO_TOKEN: &str = "the token is not a JWT: it is three parts in base64url, with points between";
+/// What the library checks: that a token is signed by HS256. What claims say is read here: Honcho writes `exp` in words.
+static SIGNED_ALONE: LazyLock<Validation> = LazyLock::new(|| {
+    let mut validation = Validation::new(Algorithm::HS256);
+    validation.required_spec_claims.clear();
+    (validation.validate_exp, validation.validate_aud) = (false, false);
+    validation
+});
 
-fn decoded(part: &str) -> Result<Vec<u8>, &'static str> {
-    URL_SAFE_NO_PAD.decode(part).map_err(|_| NO_TOKEN)
+/// Why a token is refused, without a word of it.
+fn told(wrong: &Error) -> &'static str {
+    match wrong.kind() {
+        ErrorKind::InvalidSignature => {
+            "the token's signature is not right: it was made with another secret, or changed since"
+        }
+        ErrorKind::InvalidAlgorithm | ErrorKind::InvalidAlgorithmName => {
+            "the token's header must say `alg` HS256"
+        }
+        ErrorKind::Json(_) => "the token's header and claims must be JSON objects, and `alg` HS256",
+        _ => "the token is not a JWT: it is three parts in base64url, with points between",
+    }
 }
 
-fn object(json: &[u8]) -> Result<Map<String, Value>, &'static str> {
-    let wrong = "the token's header and claims must be JSON objects, and `alg` HS256";
-    serde_json::from_slice(json).map_err(|_| wrong)
+/// HMAC by `ring`, which TLS brings along anyway: the library's own choices are a large C library, or a dozen crates for
+/// signatures that nobody makes here.
+struct Hs256(hmac::Key);
+
+impl Hs256 {
+    fn new(algorithm: Algorithm, secret: &[u8]) -> Result<Box<Self>, Error> {
+        match algorithm {
+            Algorithm::HS256 => Ok(Box::new(Self(hmac::Key::new(hmac::HMAC_SHA256, secret)))),
+            _ => Err(ErrorKind::InvalidAlgorithm.into()),
+        }
+    }
 }
 
-fn key(secret: &[u8]) -> hmac::Key {
-    hmac::Key::new(hmac::HMAC_SHA256, secret)
+impl Signer<Vec<u8>> for Hs256 {
+    fn try_sign(&self, message: &[u8]) -> Result<Vec<u8>, signature::Error> {
+        Ok(hmac::sign(&self.0, message).as_ref().to_vec())
+    }
+}
+
+impl Verifier<Vec<u8>> for Hs256 {
+    fn verify(&self, message: &[u8], tag: &Vec<u8>) -> Result<(), signature::Error> {
+        hmac::verify(&self.0, message, tag).map_err(|_| signature::Error::new())
+    }
+}
+
+impl JwtSigner for Hs256 {
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::HS256
+    }
+}
+
+impl JwtVerifier for Hs256 {
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::HS256
+    }
+}
+
+static RING: CryptoProvider = CryptoProvider {
+    signer_factory: |algorithm, key| Ok(Hs256::new(*algorithm, key.as_bytes())?),
+    verifier_factory: |algorithm, key| Ok(Hs256::new(*algorithm, key.try_get_as_bytes()?)?),
+    key_utils: KeyUtils::new_unimplemented(),
+};
+
+/// Has the library sign and verify by `ring`. Only the first call does anything.
+fn with_ring() {
+    let _ = RING.install_default();
 }
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
     use super::*;
 
     const SECRET: &[u8] = b"not a real secret";

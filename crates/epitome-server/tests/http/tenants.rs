@@ -174,7 +174,7 @@ fn nobody_comes_in_without_a_good_key() {
     let mut admin = tenants.server.client().key(&tenants.admin);
     let revoked = made(&tenants.server, &["--workspace", "beta", "--rights", "write"]);
     admin.send("DELETE", &format!("/v1/keys/{}", &revoked[4..20]), &[], None).ok();
-    let expired = made(&tenants.server, &["--workspace", "beta", "--rights", "write", "--expires", "200ms"]);
+    let expired = made(&tenants.server, &["--workspace", "beta", "--rights", "write", "--expires", "3s"]);
     while tenants.server.client().key(&expired).get("/v1/queue").status == 200 {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }

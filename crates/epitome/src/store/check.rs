@@ -7,8 +7,8 @@
 //! It has no opinion on what is due: work that waits is no fault.
 
 use epitome_core::message::{Seq, Tokens};
+use serde::Serialize;
 
-use super::maintenance::Fault;
 use super::rows::{SessionId, SessionRow};
 
 mod log;
@@ -16,6 +16,15 @@ mod summaries;
 
 pub(crate) use log::{LogCheck, Stored};
 pub(crate) use summaries::{SlotColumns, SummaryCheck};
+
+/// Something that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// Where: `session "a" message 7`, `file`.
+    pub at: String,
+    /// What is wrong.
+    pub what: String,
+}
 
 /// A store with more faults than this needs a backup, not a longer list.
 const MOST_FAULTS: usize = 1_000;

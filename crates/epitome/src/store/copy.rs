@@ -1,17 +1,53 @@
 //! Copying sessions in pieces, showing them, and deleting them.
 
+use std::collections::HashMap;
+
 use epitome_core::message::Seq;
 
 use super::ask::{self, Ask, Batch};
 use super::change::{MESSAGE, insert_session, update_session};
 use super::decode::Found;
 use super::events;
-use super::log::CopiedSession;
 use super::people::make_workspace;
-use super::rows::{SessionId, SessionKey};
+use super::rows::{SessionId, SessionKey, SessionRow, SlotRow, SummaryId, SummaryRow};
 use super::sql::Sql;
 use super::statements;
 use super::trouble::Outcome;
+use crate::event::Happened;
+
+/// A copied session as it is shown.
+#[derive(Debug, Clone)]
+pub struct CopiedSession {
+    /// The copy's number, from [`super::Store::copy`].
+    pub id: SessionId,
+    /// Its row.
+    pub row: SessionRow,
+    /// Its slots. `active` is a number of the original.
+    pub slots: Vec<SlotRow>,
+    /// Its summaries. `id` and `parent` are numbers of the original.
+    pub summaries: Vec<SummaryRow>,
+    /// The events that report it.
+    pub events: Vec<Happened>,
+}
+
+impl CopiedSession {
+    /// Numbers its summaries 1, 2, 3 … in the order of their old numbers.
+    pub(super) fn renumber(&mut self) {
+        // A parent has a smaller number than its child, so its new one is known by then.
+        self.summaries.sort_by_key(|summary| summary.id);
+        let mut renamed: HashMap<SummaryId, SummaryId> = HashMap::new();
+        for (summary, number) in self.summaries.iter_mut().zip(1..) {
+            let anew = |id: Option<SummaryId>| id.and_then(|id| renamed.get(&id).copied());
+            summary.parent = anew(summary.parent);
+            summary.facts.built_on = anew(summary.facts.built_on);
+            renamed.insert(summary.id, number);
+            summary.id = number;
+        }
+        for slot in &mut self.slots {
+            slot.active = slot.active.and_then(|id| renamed.get(&id).copied());
+        }
+    }
+}
 
 /// So many messages are copied at a time.
 const COPY_CHUNK: Seq = 500;

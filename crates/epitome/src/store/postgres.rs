@@ -16,19 +16,21 @@ use std::time::Duration;
 
 use deadpool_postgres::{HookError, Pool, PoolError, TimeoutType};
 use epitome_core::message::Timestamp;
+use quick_cache::sync::Cache;
 use tokio::sync::{Notify, watch};
 
 use super::change;
 use super::changes::{Changes, Decide, Load, Standing};
 use super::error::StoreError;
+use super::lease::Place;
 use super::people::decided;
 use super::rows::{SessionId, SessionKey, SlotRow};
+use super::window::Numbered;
 use asking::Asking;
 use error::{Outcome, Tries, Trouble, silent};
 use hint::Hints;
 use indexing::Behind;
-use known::Known;
-use pipe::{Link, Noticed};
+use link::{Link, Noticed};
 use recent::Recent;
 use tls::Address;
 use turns::Turns;
@@ -36,26 +38,18 @@ use turns::Turns;
 mod asking;
 mod chores;
 mod error;
-mod find;
-mod given;
-mod grams;
 mod hint;
 mod indexing;
-mod known;
-mod lease;
+mod link;
 mod moved;
 mod numbering;
 mod opening;
-mod pipe;
 mod recent;
 mod rows;
 mod schema;
 mod serving;
-#[cfg(feature = "sqlite")]
-mod target;
 mod tls;
 mod turns;
-mod tx;
 mod window;
 
 /// Does it until it is done, or until it is not worth another try.
@@ -128,7 +122,7 @@ impl fmt::Debug for PostgresOptions {
 ///
 /// ```no_run
 /// # async fn try_it() -> Result<(), epitome::store::StoreError> {
-/// use epitome::store::{Maintenance, Postgres, PostgresOptions};
+/// use epitome::store::{Postgres, PostgresOptions, Store};
 ///
 /// let store = Postgres::open("postgres://localhost/epitome", PostgresOptions::default()).await?;
 /// assert_eq!(store.verify().await?, []);
@@ -146,14 +140,16 @@ pub struct Postgres {
     moved: Option<i64>,
     /// What is set at the beginning of each transaction where nothing stays set.
     limits: String,
-    known: Arc<Known>,
+    /// The numbers of sessions this node looked at. Nothing of it is taken for true: whoever uses it has the database check
+    /// that it still is.
+    known: Arc<Cache<SessionKey, Numbered>>,
     recent: Arc<Recent>,
     behind: Arc<Behind>,
     /// Wakes whoever removes what was deleted.
     chores: Arc<Notify>,
     hints: Arc<Hints>,
     /// Where the search for whose turn it is goes on.
-    walked: Arc<lease::Place>,
+    walked: Arc<Place>,
     turns: Arc<Turns>,
     closed: Arc<AtomicBool>,
     /// Ends what runs beside it, at the latest when the last one lets go of the store.
@@ -189,6 +185,12 @@ impl Postgres {
         Ok(Self { stop: Some(Arc::new(stop)), ..store })
     }
 
+    /// The store, for whoever moves a file into it: nothing runs beside it, and what is half moved is no hindrance.
+    #[cfg(feature = "sqlite")]
+    pub(super) async fn open_to_move(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
+        Self::reach(url, options).await.map(|(store, _)| store)
+    }
+
     /// Makes the tables, and gives a store beside which nothing runs yet.
     async fn reach(url: &str, options: PostgresOptions) -> Result<(Self, Address), StoreError> {
         let address = Address::read(url)?;
@@ -216,7 +218,7 @@ impl Postgres {
             noticed,
             moved: None,
             limits,
-            known: Arc::default(),
+            known: Arc::new(Cache::new(MOST_KNOWN)),
             recent: Arc::default(),
             behind: Arc::default(),
             chores: Arc::default(),
@@ -308,6 +310,9 @@ impl Postgres {
 
 /// A transaction nobody goes on with is given up after this: whoever began it is gone or frozen, and others wait.
 const IDLE: Duration = Duration::from_secs(10);
+
+/// So many sessions are remembered.
+const MOST_KNOWN: usize = 65_536;
 
 /// How long is waited for one of this node's connections at a time.
 const WAIT: Duration = Duration::from_secs(5);

@@ -3,14 +3,14 @@
 
 use super::ask::{self, Ask, Batch};
 use super::check::{
-    Faults, LogCheck, SessionColumns, SlotColumns, Stored, SummaryCheck, event_at, session_at, workspace_at,
+    Fault, Faults, LogCheck, SessionColumns, SlotColumns, Stored, SummaryCheck, event_at, session_at,
+    workspace_at,
 };
 use super::columns::scope_of;
 use super::decode::{
     self, AFTER_OUTLINE, AFTER_SESSION, Found, OUTLINE, SESSION, SESSION_NAME, SESSION_WORKSPACE, SLOT,
     outline,
 };
-use super::maintenance::Fault;
 use super::rows::{SessionId, SessionRow, SlotRow, SummaryId};
 use super::sql::Sql;
 use super::trouble::Outcome;
@@ -25,7 +25,8 @@ const BYTES: u64 = 1 << 20;
 const SUMMARY_SHAPE: &str = "id, scope, slot, through, state, parent, '', NULL, facts, created";
 
 /// Names everything that is not as it should be.
-pub(super) async fn verify(ask: &mut dyn Ask, in_file: bool) -> Outcome<Vec<Fault>> {
+pub(super) async fn verify(ask: &mut dyn Ask) -> Outcome<Vec<Fault>> {
+    let in_file = ask.in_file();
     let mut check = Check { ask, faults: Faults::default() };
     if in_file {
         let file = check.file().await;

@@ -1,14 +1,15 @@
 //! A store notices that a SQLite file is being moved into its database, and stops.
 //!
-//! The move itself is in `target`, which is there only where SQLite is compiled in too; a database can be half moved
+//! The move itself is in `moving`, which is there only where SQLite is compiled in too; a database can be half moved
 //! whichever program opens it.
 
 use std::sync::atomic::Ordering;
 
+use super::super::ask;
 use super::super::error::StoreError;
+use super::super::sql::Sql;
+use super::asking::Asking;
 use super::error::{Outcome, Trouble};
-use super::pipe::Pipe;
-use super::rows::get;
 use super::{Postgres, again};
 
 impl Postgres {
@@ -27,10 +28,8 @@ impl Postgres {
 
     /// When the last move into it began, and whether it is finished.
     async fn last_move(&self) -> Outcome<Option<(i64, bool)>> {
-        let found =
-            self.once(Pipe::new().then("SELECT begun, finished IS NOT NULL FROM epitome.moving", [])).await?;
-        let row = found.first().and_then(|rows| rows.first());
-        row.map(|row| Ok((get(row, 0)?, get(row, 1)?))).transpose()
+        let sql = Sql::new("SELECT begun, finished IS NOT NULL FROM epitome.moving", []);
+        ask::first(&mut Asking::alone(self), sql, |row| Ok((row.int(0)?, row.flag(1)?))).await
     }
 
     /// An error where a move was begun since it was opened. Whoever writes meanwhile notices by itself; this is for whoever

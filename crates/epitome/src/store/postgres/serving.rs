@@ -1,4 +1,4 @@
-//! What concerns a database as a whole: its secret, its health, its end.
+//! PostgreSQL as a store.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -6,32 +6,77 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
+use super::super::ask::{Task, Way};
+use super::super::asked::{Look, View, Window};
+use super::super::changes::{Decide, Load};
+use super::super::contract::Store;
 use super::super::error::StoreError;
-use super::super::maintenance::{Fault, Maintenance};
-use super::super::verify::verify;
+use super::super::lease::Place;
+use super::super::rows::{SessionId, SessionKey};
 use super::asking::Asking;
-use super::error::nonsense;
-use super::pipe::Pipe;
-use super::rows::first;
 use super::{Postgres, WAIT, again};
 
 #[async_trait]
-impl Maintenance for Postgres {
-    async fn secret(&self) -> Result<[u8; 32], StoreError> {
+impl Store for Postgres {
+    async fn run(&self, way: Way, task: Task) -> Result<(), StoreError> {
         again!(self, async {
-            let found = self.once(Pipe::new().then("SELECT secret FROM epitome.secrets", [])).await?;
-            let secret = first(&found, |row| row.bytes(0).map(<[u8]>::to_vec))?.unwrap_or_default();
-            secret.try_into().map_err(|_| nonsense("the store has no secret"))
+            let mut asking = match way {
+                Way::ReadsHere | Way::Looks => Asking::alone(self),
+                Way::Reads | Way::ReadsAll => Asking::reads(self),
+                Way::Writes | Way::Notes => Asking::writes(self),
+            };
+            if way == Way::ReadsAll {
+                asking.take_your_time().await?;
+            }
+            let done = task.on(&mut asking).await;
+            asking.ended(done).await
         })
     }
 
-    async fn verify(&self) -> Result<Vec<Fault>, StoreError> {
-        again!(self, async {
-            let mut asking = Asking::reads(self);
-            asking.take_your_time().await?;
-            let faults = verify(&mut asking, false).await;
-            asking.ended(faults).await
-        })
+    async fn change(
+        &self,
+        key: &SessionKey,
+        load: Load,
+        decide: Decide,
+    ) -> Result<Option<SessionId>, StoreError> {
+        // Whoever waits for a turn is waiting: all that write to a session lose patience each by itself, not in turn.
+        let mut tries = self.tries();
+        loop {
+            match self.change_in_turn(key, (&load, &decide), tries.until()).await {
+                Ok(done) => return Ok(done),
+                Err(trouble) => tries.after(trouble).await?,
+            }
+        }
+    }
+
+    async fn window(&self, key: &SessionKey, view: View, look: Look) -> Result<Option<Window>, StoreError> {
+        self.read_window(key, &view, &look).await
+    }
+
+    async fn nudged(&self) {
+        if !self.noticed.pooler.load(Ordering::Acquire) {
+            self.hints.heard.notified().await;
+        } else {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn number_all(&self, workspace: &str) -> Result<(), StoreError> {
+        again!(self, self.number_told(workspace))
+    }
+
+    fn walked(&self) -> &Place {
+        &self.walked
+    }
+
+    fn deleted(&self, key: &SessionKey) {
+        self.known.remove(key);
+        self.chores.notify_one();
+    }
+
+    fn revealed(&self, copy: SessionId) {
+        self.behind.add(copy);
+        self.hints.tell.notify_one();
     }
 
     async fn backup(&self, _: &Path) -> Result<(), StoreError> {

@@ -8,7 +8,7 @@ use epitome_core::message::Timestamp;
 use rusqlite::Connection;
 
 use super::super::error::StoreError;
-use super::error::Outcome;
+use super::super::lease::Place;
 use super::known::Known;
 use super::open;
 use super::options::SqliteOptions;
@@ -21,6 +21,7 @@ pub struct Sqlite {
     pub(super) clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     pub(super) writer: Writer,
     pub(super) known: Known,
+    pub(super) walked: Place,
     /// A store in memory has a single connection, the writer's.
     pub(super) readers: Option<Readers>,
     pub(super) options: SqliteOptions,
@@ -64,41 +65,14 @@ impl Sqlite {
     ) -> Result<Self, StoreError> {
         let known = Known::default();
         let writer = Writer::start(db, path.clone(), options.clone(), known.clone())?;
-        Ok(Self { path, clock: Arc::clone(&options.clock), writer, known, readers, options })
-    }
-
-    /// Writes something that may move any session.
-    pub(super) async fn write<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let known = self.known.clone();
-        let work = move |db: &mut Connection| {
-            known.forget_all();
-            work(db)
-        };
-        self.writer.write(work).await
-    }
-
-    /// Reads in one transaction.
-    pub(super) async fn read<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        match &self.readers {
-            Some(readers) => readers.read(work).await,
-            None => self.writer.write(work).await,
-        }
-    }
-
-    /// The same for what is small and in memory: on the caller's own thread, where that is possible.
-    pub(super) async fn read_here<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        match &self.readers {
-            Some(readers) => readers.read_here(work).await,
-            None => self.writer.write(work).await,
-        }
+        Ok(Self {
+            path,
+            clock: Arc::clone(&options.clock),
+            writer,
+            known,
+            walked: Place::default(),
+            readers,
+            options,
+        })
     }
 }

@@ -10,6 +10,7 @@ use rusqlite::{Connection, params_from_iter};
 
 use super::super::ask::{Ask, Batch};
 use super::super::events::NEWEST;
+use super::super::rows::SessionKey;
 use super::super::sql::Sql;
 use super::error::{Outcome, refused};
 use super::known::Known;
@@ -53,8 +54,12 @@ impl Ask for Lent<'_> {
         self.run(batch)
     }
 
-    fn page(&self, _: usize) -> usize {
-        usize::MAX
+    fn in_file(&self) -> bool {
+        true
+    }
+
+    fn forget(&mut self, key: &SessionKey) {
+        self.known.forget(key);
     }
 
     fn number_event(&mut self, workspace: &Arc<str>) -> Outcome<Option<i64>> {

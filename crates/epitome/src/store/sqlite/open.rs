@@ -120,7 +120,7 @@ pub(super) fn reader(path: &Path, options: &SqliteOptions) -> Outcome<Connection
 
 /// Opens a file that is only to be read, in whichever way it can be. It must be of this release already: what is only
 /// read is not brought up to date.
-pub(super) fn source(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
+pub(in crate::store) fn source(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
     let unreachable = |reason: &str| StoreError::Unreachable {
         path: path.display().to_string(),
         reason: reason.to_owned(),

@@ -312,7 +312,7 @@ impl Desk {
     }
 
     /// A bounded piece of what can wait. True when there may be more of it.
-    fn chore(&self) -> bool {
+    fn chore(&mut self) -> bool {
         let now = (self.options.clock)();
         let more = catch_unwind(AssertUnwindSafe(|| {
             let Some(chore) = chores::find(&self.db, now)? else { return Ok(false) };
@@ -322,7 +322,7 @@ impl Desk {
             self.db.busy_timeout(Duration::ZERO)?;
             let done = self.db.execute_batch("BEGIN IMMEDIATE").map_err(Trouble::from);
             self.db.busy_timeout(self.options.busy)?;
-            let done = done.and_then(|()| chore.run(&self.db, now));
+            let done = done.and_then(|()| chore.run(&mut self.db, &self.known, now));
             let done = done.and_then(|()| Ok(self.db.execute_batch("COMMIT")?));
             if !self.db.is_autocommit() {
                 let _ = self.db.execute_batch("ROLLBACK");

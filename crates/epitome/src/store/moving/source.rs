@@ -6,24 +6,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
+use super::super::columns::plain;
 use super::super::error::StoreError;
-use super::super::moving::{Cell, Cells, Column, MoveError, NUMBERED, SPECS, Table, list, plain, quoted};
-use super::error::{Outcome, nonsense};
-use super::open;
-use super::options::SqliteOptions;
+use super::super::sqlite::{SqliteOptions, open_source};
+use super::super::trouble::{Outcome, Trouble, nonsense};
+use super::MoveError;
+use super::tables::{Cell, Cells, Column, NUMBERED, SPECS, Table, list, quoted};
 
 /// How much is read at once.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::store) struct Piece {
+pub(super) struct Piece {
     /// So many rows at most.
-    pub(in crate::store) rows: usize,
+    pub(super) rows: usize,
     /// And none after so many bytes.
-    pub(in crate::store) bytes: usize,
+    pub(super) bytes: usize,
 }
 
 /// A file being moved. Everything that is read of it is one state: what is written meanwhile is not seen, but noticed.
 #[derive(Debug, Clone)]
-pub(in crate::store) struct Source {
+pub(super) struct Source {
     path: PathBuf,
     db: Arc<Mutex<Connection>>,
     /// By which it is told whether anybody else wrote since.
@@ -32,10 +33,10 @@ pub(in crate::store) struct Source {
 
 impl Source {
     /// Opens it. Nothing is made, and nothing is changed: it must be of this release already.
-    pub(in crate::store) async fn open(path: &Path) -> Result<Self, MoveError> {
+    pub(super) async fn open(path: &Path) -> Result<Self, MoveError> {
         let path = path.to_owned();
         let opened = tokio::task::spawn_blocking(move || {
-            let db = open::source(&path, &SqliteOptions::default())?;
+            let db = open_source(&path, &SqliteOptions::default())?;
             let begun = begin(&db).map_err(|trouble| trouble.at(&path));
             begun.map(|version| Self { path, db: Arc::new(Mutex::new(db)), version })
         });
@@ -43,13 +44,13 @@ impl Source {
     }
 
     /// The number that names are made of.
-    pub(in crate::store) async fn secret(&self) -> Result<Vec<u8>, MoveError> {
+    pub(super) async fn secret(&self) -> Result<Vec<u8>, MoveError> {
         let read = |db: &Connection| Ok(db.query_row("SELECT secret FROM secrets", [], |row| row.get(0))?);
         self.read(read).await
     }
 
     /// About how many rows there are to be moved, table by table.
-    pub(in crate::store) async fn counts(&self) -> Result<Vec<u64>, MoveError> {
+    pub(super) async fn counts(&self) -> Result<Vec<u64>, MoveError> {
         let read = |db: &Connection| {
             let counts = SPECS.iter().map(|table| {
                 let sql = match table.name {
@@ -68,7 +69,7 @@ impl Source {
     }
 
     /// How many rows cannot be kept elsewhere, and are left out.
-    pub(in crate::store) async fn left_out(&self) -> Result<u64, MoveError> {
+    pub(super) async fn left_out(&self) -> Result<u64, MoveError> {
         let read = |db: &Connection| {
             let sql = "SELECT (SELECT count(*) FROM idempotency WHERE instr(key, char(0)) > 0) \
                  + (SELECT count(*) FROM passed WHERE instr(model, char(0)) > 0)";
@@ -79,7 +80,7 @@ impl Source {
     }
 
     /// The largest number that was ever given, for each of the tables whose rows are numbered.
-    pub(in crate::store) async fn numbers(&self) -> Result<Vec<i64>, MoveError> {
+    pub(super) async fn numbers(&self) -> Result<Vec<i64>, MoveError> {
         let read = |db: &Connection| {
             let largest = |(table, column): &(&str, &str)| {
                 let sql = format!("SELECT coalesce(max({column}), 0) FROM \"{table}\"");
@@ -95,7 +96,7 @@ impl Source {
     }
 
     /// Rows after the one of this key, or the first.
-    pub(in crate::store) async fn piece(
+    pub(super) async fn piece(
         &self,
         table: &Arc<Table>,
         after: Option<Cells>,
@@ -112,8 +113,7 @@ impl Source {
         after: Option<&[Cell]>,
         piece: Piece,
     ) -> Result<Vec<Cells>, MoveError> {
-        let failed =
-            |error: rusqlite::Error| MoveError::Source(super::error::Trouble::from(error).at(&self.path));
+        let failed = |error: rusqlite::Error| MoveError::Source(Trouble::from(error).at(&self.path));
         let db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
         let limit = i64::try_from(piece.rows).unwrap_or(i64::MAX);
         let mut statement = db.prepare_cached(&select(table, after.is_some(), limit)).map_err(failed)?;
@@ -141,7 +141,7 @@ impl Source {
     }
 
     /// Whether anybody wrote to it since it was opened. What is read after this is a later state.
-    pub(in crate::store) async fn was_written(&self) -> Result<bool, MoveError> {
+    pub(super) async fn was_written(&self) -> Result<bool, MoveError> {
         let before = self.version;
         let read = move |db: &Connection| {
             db.execute_batch("COMMIT")?;
